@@ -1,0 +1,91 @@
+// swift-tools-version: 6.2
+
+import PackageDescription
+
+/// Every Swift target of ours: language mode 6, imports that stay inside unless said otherwise, no warning left.
+let strict: [SwiftSetting] = [
+    .swiftLanguageMode(.v6),
+    .enableUpcomingFeature("ExistentialAny"),
+    .enableUpcomingFeature("MemberImportVisibility"),
+    .enableUpcomingFeature("InternalImportsByDefault"),
+    .treatAllWarnings(as: .error),
+]
+
+let grdb = Target.Dependency.product(name: "GRDB", package: "GRDB.swift")
+let grdbSQLite = Target.Dependency.product(name: "GRDBSQLite", package: "GRDB.swift")
+let logging = Target.Dependency.product(name: "Logging", package: "swift-log")
+let deque = Target.Dependency.product(name: "DequeModule", package: "swift-collections")
+let configuration = Target.Dependency.product(name: "Configuration", package: "swift-configuration")
+let arguments = Target.Dependency.product(name: "ArgumentParser", package: "swift-argument-parser")
+
+func part(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
+    .target(name: name, dependencies: dependencies, swiftSettings: strict)
+}
+
+func tests(of name: String, _ dependencies: [Target.Dependency] = []) -> Target {
+    .testTarget(
+        name: name + "Tests",
+        dependencies: [.init(stringLiteral: name), "PosternTestKit"] + dependencies,
+        swiftSettings: strict)
+}
+
+let package = Package(
+    name: "postern",
+    products: [.executable(name: "postern", targets: ["postern"])],
+    dependencies: [
+        .package(url: "https://github.com/groue/GRDB.swift", from: "7.10.0"),
+        .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
+        .package(url: "https://github.com/apple/swift-log", from: "1.16.2"),
+        .package(url: "https://github.com/apple/swift-collections", from: "1.6.0"),
+        .package(url: "https://github.com/apple/swift-configuration", from: "1.4.0"),
+    ],
+    targets: [
+        // C libraries: shims only.
+        .target(name: "CMicrohttpd", linkerSettings: [.linkedLibrary("microhttpd")]),
+        .target(name: "CCurl", linkerSettings: [.linkedLibrary("curl")]),
+        .target(name: "CZlib", linkerSettings: [.linkedLibrary("z")]),
+        .target(name: "CPosternJSON", linkerSettings: [.linkedLibrary("simdjson")]),
+
+        // Values and decisions.
+        part("PosternCore", []),
+        // One library each.
+        part("PosternJSON", ["PosternCore", "CPosternJSON"]),
+        part("PosternCompression", ["CZlib"]),
+        part("PosternStore", ["PosternCore", grdb, grdbSQLite, logging, deque]),
+        part("PosternHTTP", ["PosternCore", "CMicrohttpd", logging]),
+        part("PosternTransport", ["PosternCore", "CCurl", logging]),
+        // What Postern is.
+        part("PosternUpstreams", ["PosternCore", "PosternJSON"]),
+        part("PosternDelivery", ["PosternCore", "PosternStore", "PosternTransport", "PosternCompression", logging]),
+        part(
+            "PosternServer",
+            ["PosternCore", "PosternJSON", "PosternStore", "PosternHTTP", "PosternCompression", logging]),
+        part("PosternSimulators", ["PosternCore", "PosternHTTP", "PosternCompression", logging]),
+        part(
+            "PosternApp",
+            [
+                "PosternCore", "PosternJSON", "PosternStore", "PosternHTTP", "PosternTransport", "PosternUpstreams",
+                "PosternDelivery", "PosternServer", "PosternSimulators", configuration, logging,
+            ]),
+        .executableTarget(name: "postern", dependencies: ["PosternApp", arguments, logging], swiftSettings: strict),
+
+        // Tests: one target per module, and one that drives the built binary.
+        .target(
+            name: "PosternTestKit",
+            dependencies: ["PosternCore", "PosternJSON"],
+            path: "Tests/PosternTestKit", swiftSettings: strict),
+        tests(of: "PosternCore", ["PosternJSON"]),
+        tests(of: "PosternJSON", ["PosternCore"]),
+        tests(of: "PosternCompression"),
+        tests(of: "PosternStore", ["PosternCore"]),
+        tests(of: "PosternHTTP", ["PosternCore"]),
+        tests(of: "PosternTransport", ["PosternCore", "PosternHTTP"]),
+        tests(of: "PosternUpstreams", ["PosternCore", "PosternJSON"]),
+        tests(of: "PosternDelivery", ["PosternCore", "PosternStore", "PosternUpstreams"]),
+        tests(of: "PosternServer", ["PosternCore", "PosternHTTP", "PosternStore"]),
+        tests(of: "PosternSimulators", ["PosternCore", "PosternHTTP"]),
+        tests(of: "PosternApp", ["PosternCore"]),
+        .testTarget(name: "EndToEndTests", dependencies: ["PosternTestKit"], swiftSettings: strict),
+    ],
+    cxxLanguageStandard: .cxx17
+)

@@ -1,0 +1,46 @@
+/// Why an attempt did not deliver; shown as `lastError` of a message or an upstream.
+public struct AttemptError: Error, Sendable, Equatable, CustomStringConvertible {
+    public enum Class: String, Sendable, CaseIterable {
+        /// No connection.
+        case unreachable
+        case timeout
+        /// Cut while under way.
+        case interrupted
+        /// An answer that is no HTTP.
+        case garbled
+        /// 408, 425, 429 and the like: later.
+        case busy
+        /// 5xx.
+        case failing
+        case unauthorized
+        /// Wrong address, wrong form of request: nobody's payload.
+        case misconfigured
+        /// This very message.
+        case refused
+    }
+    public let errorClass: Class
+    /// The upstream's HTTP status, if it answered.
+    public let status: Int?
+    /// What happened; never a payload, a token or a signature.
+    public let detail: String
+    public let at: Timestamp
+
+    public init(_ errorClass: Class, status: Int? = nil, detail: String, at: Timestamp) {
+        self.errorClass = errorClass
+        self.status = status
+        self.detail = detail
+        self.at = at
+    }
+
+    public var description: String { "\(detail). \(advice)" }
+
+    private var advice: String {
+        switch errorClass {
+        case .unreachable, .timeout, .interrupted, .garbled, .busy, .failing:
+            "The messages stay queued and will be sent again."
+        case .unauthorized: "Check the credentials of this upstream."
+        case .misconfigured: "Check the URL of this upstream and what stands in front of it."
+        case .refused: "The message is kept as failed; fix the payload and send it anew."
+        }
+    }
+}

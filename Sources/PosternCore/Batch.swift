@@ -1,0 +1,48 @@
+/// Messages that travel in one upstream request, oldest first; never empty.
+public struct Batch: Sendable {
+    public let id: BatchID
+    public let messages: [Message]
+
+    public init(id: BatchID, messages: [Message]) {
+        precondition(!messages.isEmpty, "a batch holds at least one message")
+        self.id = id
+        self.messages = messages
+    }
+
+    /// The payload texts joined by commas, between `prefix` and `suffix`.
+    public func spliced(prefix: StaticString, suffix: StaticString) -> [UInt8] {
+        var text: [UInt8] = []
+        text.reserveCapacity(
+            messages.reduce(prefix.utf8CodeUnitCount + suffix.utf8CodeUnitCount) { $0 + $1.payload.count + 1 })
+        prefix.withUTF8Buffer { text.append(contentsOf: $0) }
+        for (place, message) in messages.enumerated() {
+            if place > 0 { text.append(UInt8(ascii: ",")) }
+            text.append(contentsOf: message.payload)
+        }
+        suffix.withUTF8Buffer { text.append(contentsOf: $0) }
+        return text
+    }
+}
+
+/// Identifies a request to an upstream, in logs and in the attempts of its messages; counts up inside one store.
+public struct BatchID: Hashable, Sendable, CustomStringConvertible {
+    public let rawValue: Int64
+    public init(rawValue: Int64) { self.rawValue = rawValue }
+    public var description: String { String(rawValue) }
+}
+
+/// How much one request may carry.
+public struct BatchLimits: Sendable, Equatable {
+    public var maxMessages: Int
+    /// Bytes of the body before compression: payloads, a comma between two, and `overhead`. A message that is larger
+    /// by itself is sent alone.
+    public var maxBytes: Int
+    /// Bytes of the body that are no payload, e.g. 2 for `[` and `]`.
+    public var overhead: Int
+
+    public init(maxMessages: Int, maxBytes: Int, overhead: Int = 0) {
+        self.maxMessages = maxMessages
+        self.maxBytes = maxBytes
+        self.overhead = overhead
+    }
+}

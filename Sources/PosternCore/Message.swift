@@ -1,0 +1,84 @@
+/// One payload for one upstream, waiting in its queue.
+public struct Message: Sendable, Equatable {
+    public let id: MessageID
+    public let kind: Kind
+    public let lane: Lane
+    /// The caller's own key, if one was given; has no meaning to Postern.
+    public let key: String?
+    public let acceptedAt: Timestamp
+    /// JSON text, byte for byte what will be spliced into requests.
+    public let payload: [UInt8]
+    /// Sends that count against the message: those whose answer may be its own fault. Outages cost none.
+    public var attempts: Int
+    /// What earlier steps of a sequence left for the later ones; written by the upstream, nil before the first step.
+    public var progress: [UInt8]?
+
+    public init(
+        id: MessageID, kind: Kind, lane: Lane = .none, key: String? = nil, acceptedAt: Timestamp, payload: [UInt8],
+        attempts: Int = 0, progress: [UInt8]? = nil
+    ) {
+        self.id = id
+        self.kind = kind
+        self.lane = lane
+        self.key = key
+        self.acceptedAt = acceptedAt
+        self.payload = payload
+        self.attempts = attempts
+        self.progress = progress
+    }
+}
+
+/// The unit of order inside an upstream: messages of one lane are delivered in the order of their acceptance, one
+/// request at a time. How lanes and batches relate is the upstream's `LaneRule`.
+public enum Lane: Hashable, Sendable {
+    /// No order.
+    case none
+    /// A lane known by a 64-bit digest of its name. Two names that collide merely wait for each other.
+    case digest(Int64)
+    /// A lane known by its name. Lanes of one `group` are never sent side by side and can be parked together.
+    case named(String, group: String? = nil)
+}
+
+/// How batches are taken from an upstream's queue.
+public enum LaneRule: Sendable {
+    /// A batch takes the oldest messages of any lane; a lane that is being sent, or waits to be sent again, is
+    /// passed over. Lanes are `.none` or `.digest`.
+    case mixed
+    /// A batch holds messages of one lane, the lane that became ready first. Lanes are `.named`.
+    case separate
+}
+
+/// Where a message stands. `queued` is the only state that Postern leaves by itself.
+public enum MessageState: UInt8, Sendable, CaseIterable {
+    case queued = 0
+    case delivered = 1
+    /// Refused by the upstream: the dead letters.
+    case failed = 2
+    /// Taken back by a caller.
+    case cancelled = 3
+    /// Evicted because its queue was full.
+    case dropped = 4
+    /// Grew older than it was allowed to.
+    case expired = 5
+
+    public var name: String {
+        switch self {
+        case .queued: "queued"
+        case .delivered: "delivered"
+        case .failed: "failed"
+        case .cancelled: "cancelled"
+        case .dropped: "dropped"
+        case .expired: "expired"
+        }
+    }
+
+    public init?(name: some StringProtocol) {
+        guard let state = Self.allCases.first(where: { $0.name == name }) else { return nil }
+        self = state
+    }
+}
+
+/// What a queued message waits for.
+public enum WaitingFor: String, Sendable {
+    case retry, order, circuit, token, credentials, pause, schedule
+}

@@ -1,0 +1,43 @@
+import Glibc
+
+/// A point on a clock that only goes forward, in nanoseconds; unlike wall-clock time nobody can set it.
+public struct MonotonicInstant: Hashable, Comparable, Sendable {
+    public let nanoseconds: Int64
+    @inlinable public init(nanoseconds: Int64) { self.nanoseconds = nanoseconds }
+
+    @inlinable public static func < (left: Self, right: Self) -> Bool { left.nanoseconds < right.nanoseconds }
+
+    public static func + (instant: Self, span: Duration) -> Self {
+        let (seconds, attoseconds) = span.components
+        return Self(nanoseconds: instant.nanoseconds + seconds * 1_000_000_000 + attoseconds / 1_000_000_000)
+    }
+
+    public static func - (later: Self, earlier: Self) -> Duration {
+        .nanoseconds(later.nanoseconds - earlier.nanoseconds)
+    }
+}
+
+/// Where the time comes from. Decisions take moments as parameters; only what drives them asks a `TimeSource`.
+public protocol TimeSource: Sendable {
+    /// Wall-clock time, for what is shown, stored or sent.
+    var now: Timestamp { get }
+    /// For waiting and for measuring.
+    var instant: MonotonicInstant { get }
+}
+
+/// The machine's clocks.
+public struct SystemTime: TimeSource {
+    public init() {}
+
+    public var now: Timestamp {
+        var time = timespec()
+        clock_gettime(CLOCK_REALTIME, &time)
+        return Timestamp(milliseconds: Int64(time.tv_sec) * 1000 + Int64(time.tv_nsec) / 1_000_000)
+    }
+
+    public var instant: MonotonicInstant {
+        var time = timespec()
+        clock_gettime(CLOCK_MONOTONIC, &time)
+        return MonotonicInstant(nanoseconds: Int64(time.tv_sec) * 1_000_000_000 + Int64(time.tv_nsec))
+    }
+}

@@ -1,0 +1,74 @@
+/// One remote API that Postern forwards to.
+///
+/// An implementation only translates: it owns no clock, no socket and no store, so its tests need none. All its
+/// methods may be called from any thread, `admit` from many at once.
+public protocol Upstream: Sendable {
+    var name: UpstreamName { get }
+    /// What may be posted to it.
+    var kinds: [Kind] { get }
+    var laneRule: LaneRule { get }
+
+    /// Checks a payload and says how it is to be stored. Runs before anything is stored, on the write path.
+    func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission
+
+    /// Does `accept` have anything to say? When not, the write path leaves it out.
+    var acceptsByState: Bool { get }
+    /// A second look inside the transaction that stores the message, with the upstream's state before it; may refuse
+    /// the message or change the state. Runs on the writer's thread: quick, and no I/O but `state`.
+    func accept(
+        _ payload: [UInt8], of kind: Kind, id: MessageID, in state: any UpstreamState
+    ) throws(Refusal) -> [StateChange]
+
+    /// What one request may carry, given what the configuration allows.
+    func limits(_ configured: BatchLimits) -> BatchLimits
+
+    /// What to do next with the oldest messages of a lane (or, with mixed lanes, of the queue). Pure: the same
+    /// messages and context always give the same plan.
+    func plan(for messages: [Message], in context: PlanContext) -> Plan
+
+    /// Says what `response` means for `batch`. Never throws: an unreadable answer is a verdict too.
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement
+
+    /// How to get a token, for upstreams that want one.
+    var tokenSource: (any TokenSource)? { get }
+}
+
+/// What a plan may depend on.
+public struct PlanContext {
+    /// Wall-clock time of the send.
+    public let now: Timestamp
+    /// The current token of an upstream with a `tokenSource`; never nil there.
+    public let token: Token?
+    public let state: any UpstreamState
+
+    public init(now: Timestamp, token: Token?, state: any UpstreamState) {
+        self.now = now
+        self.token = token
+        self.state = state
+    }
+}
+
+/// What to do with messages whose turn it is.
+public enum Plan: Sendable, Equatable {
+    /// Send `request`, which carries the first `count` of them.
+    case send(UpstreamRequest, count: Int)
+    /// Nothing has to be sent for the first `count` of them.
+    case settle(count: Int, as: MessageState, reason: String, changes: [StateChange])
+    /// Not yet.
+    case wait(WaitingFor, until: Timestamp)
+}
+
+extension Upstream {
+    public var acceptsByState: Bool { false }
+    public func accept(
+        _ payload: [UInt8], of kind: Kind, id: MessageID, in state: any UpstreamState
+    ) throws(Refusal) -> [StateChange] { [] }
+    public func limits(_ configured: BatchLimits) -> BatchLimits { configured }
+    public var tokenSource: (any TokenSource)? { nil }
+}
+
+/// The state of an upstream that keeps none.
+public struct NoState: UpstreamState {
+    public init() {}
+    public func value(of key: String) -> [UInt8]? { nil }
+}

@@ -1,0 +1,30 @@
+/// Name of a configured upstream: `[a-z][a-z0-9-]{0,30}`, and none of the words the API needs for itself.
+public struct UpstreamName: Hashable, Comparable, Sendable, CustomStringConvertible {
+    public let description: String
+
+    /// Path segments below `/v1/` that mean something else.
+    public static let reserved: Set<String> = ["messages", "cloudevents", "events", "upstreams", "stream"]
+
+    /// Nil when `text` breaks the rule above.
+    public init?(_ text: String) {
+        let bytes = text.utf8
+        guard (1...31).contains(bytes.count), !Self.reserved.contains(text) else { return nil }
+        for (place, byte) in bytes.enumerated() {
+            switch byte {
+            case UInt8(ascii: "a")...UInt8(ascii: "z"): continue
+            case UInt8(ascii: "0")...UInt8(ascii: "9") where place > 0: continue
+            case UInt8(ascii: "-") where place > 0: continue
+            default: return nil
+            }
+        }
+        description = text
+    }
+
+    public static func < (left: Self, right: Self) -> Bool { left.description < right.description }
+}
+
+/// Number of an upstream inside one store, 1 to 255; given out once per name and never reused.
+public struct UpstreamNumber: Hashable, Sendable {
+    public let rawValue: UInt8
+    @inlinable public init(rawValue: UInt8) { self.rawValue = rawValue }
+}

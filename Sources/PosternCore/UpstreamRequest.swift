@@ -1,0 +1,105 @@
+/// An HTTP request to an upstream, as it goes over the wire.
+public struct UpstreamRequest: Sendable, Equatable {
+    public enum Method: String, Sendable { case get = "GET", post = "POST", put = "PUT", delete = "DELETE" }
+
+    public var method: Method
+    public var url: String
+    /// In the order sent. `Host`, `Content-Length` and the coding of the body are added by the transport.
+    public var headers: [(name: String, value: String)]
+    public var body: [UInt8]
+    /// Send the body compressed, with `Content-Encoding: gzip`.
+    public var gzip: Bool
+
+    public init(
+        method: Method = .post, url: String, headers: [(name: String, value: String)] = [], body: [UInt8] = [],
+        gzip: Bool = false
+    ) {
+        self.method = method
+        self.url = url
+        self.headers = headers
+        self.body = body
+        self.gzip = gzip
+    }
+
+    public static func == (left: Self, right: Self) -> Bool {
+        left.method == right.method && left.url == right.url && left.body == right.body && left.gzip == right.gzip
+            && left.headers.elementsEqual(right.headers, by: ==)
+    }
+}
+
+/// An upstream's answer; the body is cut at the transport's limit.
+public struct UpstreamResponse: Sendable, Equatable {
+    public var status: Int
+    public var headers: [(name: String, value: String)]
+    public var body: [UInt8]
+
+    public init(status: Int, headers: [(name: String, value: String)] = [], body: [UInt8] = []) {
+        self.status = status
+        self.headers = headers
+        self.body = body
+    }
+
+    /// The first header of that name; names differ in case only by accident (RFC 9110, section 5.1).
+    public func header(_ name: String) -> String? {
+        headers.first { $0.name.lowercased() == name.lowercased() }?.value
+    }
+
+    public static func == (left: Self, right: Self) -> Bool {
+        left.status == right.status && left.body == right.body && left.headers.elementsEqual(right.headers, by: ==)
+    }
+}
+
+/// Why a request got no answer.
+public struct TransferFailure: Error, Sendable, Equatable {
+    public enum Reason: String, Sendable {
+        /// No connection: name, address, TLS. The upstream has seen nothing.
+        case unreachable
+        /// The time ran out.
+        case timeout
+        /// Cut while it was under way.
+        case interrupted
+        /// Something came back that is no HTTP, or larger than allowed.
+        case garbled
+        /// Ended by ourselves, on stopping.
+        case cancelled
+    }
+    public let reason: Reason
+    /// May the upstream have taken the request? False only when it surely has not.
+    public let mayHaveArrived: Bool
+    /// What happened, in libcurl's words; no payload, no credentials.
+    public let detail: String
+
+    public init(_ reason: Reason, mayHaveArrived: Bool, detail: String) {
+        self.reason = reason
+        self.mayHaveArrived = mayHaveArrived
+        self.detail = detail
+    }
+}
+
+/// What came of a request.
+public typealias TransferResult = Result<UpstreamResponse, TransferFailure>
+
+/// Limits of one transfer.
+public struct TransferOptions: Sendable, Equatable {
+    public var connectTimeout: Duration
+    /// For the whole exchange, connecting included.
+    public var requestTimeout: Duration
+    /// Bytes of the answer that are kept.
+    public var maxResponseBytes: Int
+
+    public init(
+        connectTimeout: Duration = .seconds(5), requestTimeout: Duration = .seconds(30),
+        maxResponseBytes: Int = 1 << 20
+    ) {
+        self.connectTimeout = connectTimeout
+        self.requestTimeout = requestTimeout
+        self.maxResponseBytes = maxResponseBytes
+    }
+}
+
+/// Sends requests. Any thread may call; `completion` is called exactly once, on a thread of the transport's, and must
+/// not block.
+public protocol Transport: Sendable {
+    func submit(
+        _ request: UpstreamRequest, options: TransferOptions, completion: @escaping @Sendable (TransferResult) -> Void)
+}

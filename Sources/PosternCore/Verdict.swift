@@ -1,0 +1,54 @@
+/// What an answer means for the batch that got it. The upstream says it; only the worker acts on it.
+public enum Verdict: Sendable, Equatable {
+    /// Taken. `result` is kept with the message, where the answer is of use to the caller.
+    case delivered(result: [UInt8]? = nil)
+    /// A step of a sequence is done: keep `progress` with the first message and plan it again at once.
+    case proceed(progress: [UInt8])
+    /// A word for each message, in the order of the batch.
+    case each([ItemVerdict])
+    /// An outage or a rate limit: the same messages again later. `after` is the upstream's own `Retry-After`.
+    case retry(after: Duration?)
+    /// As `retry`, but it may be the messages' fault: counts an attempt. After `limit` of them the batch is taken
+    /// apart to find a culprit; one that stands alone is convicted only if the upstream took something else meanwhile.
+    case suspect(limit: Int, after: Duration?)
+    /// The token is stale: get a new one, then send again.
+    case refreshToken
+    /// The upstream does not work for us at all: wrong address, wrong credentials. Nobody is blamed, an operator is
+    /// told, and it is probed slowly.
+    case holdUpstream(HoldReason, detail: String)
+    /// Nothing more for this lane's group until a caller hands in a new token.
+    case park
+    /// Somebody in the batch is refused; find out who. A message alone is refused itself.
+    case split(reason: String)
+    /// Never send these messages again.
+    case reject(reason: String)
+}
+
+/// One message's part of an answer that speaks of each.
+public enum ItemVerdict: Sendable, Equatable {
+    case delivered
+    /// Send again at once, in the same order; nothing counts against it.
+    case again
+    case reject(reason: String)
+}
+
+public enum HoldReason: String, Sendable {
+    /// Shown as health `unauthorized`; messages wait for `credentials`.
+    case credentials
+    /// Wrong URL, wrong headers, a proxy in between.
+    case configuration
+}
+
+/// A verdict with the changes of the upstream's state that go with it, in one transaction.
+public struct Judgement: Sendable, Equatable {
+    public var verdict: Verdict
+    public var changes: [StateChange]
+    /// Something an operator should read once, e.g. a warning inside a success.
+    public var notice: String?
+
+    public init(_ verdict: Verdict, changes: [StateChange] = [], notice: String? = nil) {
+        self.verdict = verdict
+        self.changes = changes
+        self.notice = notice
+    }
+}

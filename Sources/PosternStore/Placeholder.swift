@@ -1,0 +1,4 @@
+import GRDB
+import GRDBSQLite
+import Logging
+enum PlaceholderPosternStore {}

@@ -1,0 +1,3 @@
+import ArgumentParser
+import PosternApp
+@main struct Postern { static func main() { print("postern") } }
