@@ -48,24 +48,30 @@ let package = Package(
 
         // Values and decisions.
         part("PosternCore", []),
+        part("PosternMetrics", []),
         // One library each.
         part("PosternJSON", ["PosternCore", "CPosternJSON"]),
         part("PosternCompression", ["CZlib"]),
-        part("PosternStore", ["PosternCore", grdb, grdbSQLite, logging, deque]),
+        part("PosternStore", ["PosternCore", "PosternMetrics", grdb, grdbSQLite, logging, deque]),
         part("PosternHTTP", ["PosternCore", "CMicrohttpd", logging]),
         part("PosternTransport", ["PosternCore", "CCurl", logging]),
         // What Postern is.
         part("PosternUpstreams", ["PosternCore", "PosternJSON"]),
-        part("PosternDelivery", ["PosternCore", "PosternStore", "PosternTransport", "PosternCompression", logging]),
+        part(
+            "PosternDelivery",
+            ["PosternCore", "PosternMetrics", "PosternStore", "PosternTransport", "PosternCompression", logging]),
         part(
             "PosternServer",
-            ["PosternCore", "PosternJSON", "PosternStore", "PosternHTTP", "PosternCompression", logging]),
+            [
+                "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternHTTP", "PosternCompression",
+                logging,
+            ]),
         part("PosternSimulators", ["PosternCore", "PosternHTTP", "PosternCompression", logging]),
         part(
             "PosternApp",
             [
-                "PosternCore", "PosternJSON", "PosternStore", "PosternHTTP", "PosternTransport", "PosternUpstreams",
-                "PosternDelivery", "PosternServer", "PosternSimulators", configuration, logging,
+                "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternHTTP", "PosternTransport",
+                "PosternUpstreams", "PosternDelivery", "PosternServer", "PosternSimulators", configuration, logging,
             ]),
         .executableTarget(name: "postern", dependencies: ["PosternApp", arguments, logging], swiftSettings: strict),
 
@@ -77,12 +83,13 @@ let package = Package(
         tests(of: "PosternCore", ["PosternJSON"]),
         tests(of: "PosternJSON", ["PosternCore"]),
         tests(of: "PosternCompression"),
-        tests(of: "PosternStore", ["PosternCore"]),
+        tests(of: "PosternMetrics"),
+        tests(of: "PosternStore", ["PosternCore", "PosternMetrics"]),
         tests(of: "PosternHTTP", ["PosternCore"]),
         tests(of: "PosternTransport", ["PosternCore", "PosternHTTP"]),
         tests(of: "PosternUpstreams", ["PosternCore", "PosternJSON"]),
-        tests(of: "PosternDelivery", ["PosternCore", "PosternStore", "PosternUpstreams"]),
-        tests(of: "PosternServer", ["PosternCore", "PosternHTTP", "PosternStore"]),
+        tests(of: "PosternDelivery", ["PosternCore", "PosternMetrics", "PosternStore", "PosternUpstreams"]),
+        tests(of: "PosternServer", ["PosternCore", "PosternMetrics", "PosternHTTP", "PosternStore"]),
         tests(of: "PosternSimulators", ["PosternCore", "PosternHTTP"]),
         tests(of: "PosternApp", ["PosternCore"]),
         .testTarget(name: "EndToEndTests", dependencies: ["PosternTestKit"], swiftSettings: strict),
