@@ -67,7 +67,7 @@ let package = Package(
                 "PosternCore", "PosternJSON", "PosternStore", "PosternHTTP", "PosternTransport", "PosternUpstreams",
                 "PosternDelivery", "PosternServer", "PosternSimulators", configuration, logging,
             ]),
-        .executableTarget(name: "postern", dependencies: ["PosternApp", arguments, logging], swiftSettings: strict),
+        .executableTarget(name: "postern", dependencies: ["PosternApp", "PosternCore", arguments, logging], swiftSettings: strict),
 
         // Tests: one target per module, and one that drives the built binary.
         .target(
