@@ -84,7 +84,7 @@ let package = Package(
         tests(of: "PosternDelivery", ["PosternCore", "PosternStore", "PosternUpstreams"]),
         tests(of: "PosternServer", ["PosternCore", "PosternHTTP", "PosternStore"]),
         tests(of: "PosternSimulators", ["PosternCore", "PosternHTTP"]),
-        tests(of: "PosternApp", ["PosternCore"]),
+        tests(of: "PosternApp", ["PosternCore", logging]),
         .testTarget(name: "EndToEndTests", dependencies: ["PosternTestKit"], swiftSettings: strict),
     ],
     cxxLanguageStandard: .cxx17

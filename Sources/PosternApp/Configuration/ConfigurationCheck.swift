@@ -77,6 +77,8 @@ struct ConfigurationCheck {
         }
     }
 
+    private func origin(of path: [String]) -> String { sources.value(at: path)?.fromOrigin ?? "" }
+
     private mutating func problem(_ path: String, _ detail: String) {
         problems.append(ConfigurationProblem(path, detail))
     }
@@ -158,7 +160,7 @@ struct ConfigurationCheck {
         }
         problem(
             dotted(base),
-            "is \(plain(delivery.retryBase.inSeconds)); must not exceed \(dotted(longest)), "
+            "is \(plain(delivery.retryBase.inSeconds))\(origin(of: base)); must not exceed \(dotted(longest)), "
                 + "which is \(plain(delivery.retryMax.inSeconds))")
     }
 
@@ -209,7 +211,7 @@ struct ConfigurationCheck {
                 RawValue(content: .json(configured), origin: nil), of: setting, named: "\(path).\(setting.name)",
                 rule: setting.name == "name" ? .keyName : setting.name == "sha256" ? .digest : nil)
         }
-        for needed in ["name", "sha256", "scopes"] where node[needed] == nil {
+        for needed in Key.needed where node[needed] == nil {
             problem("\(path).\(needed)", "is missing")
         }
         let settings = SettingValues(values, of: Key.settings)
@@ -255,7 +257,7 @@ struct ConfigurationCheck {
         let host = ConfigurationNode.string(configuration.server.host).shown
         problem(
             "server.host",
-            "is \(host), where others can reach it, but auth.keys is empty; add a key (postern keys new), "
+            "is \(host)\(origin(of: ["server", "host"])), where others can reach it, but auth.keys is empty; add a key (postern keys new), "
                 + "listen on 127.0.0.1, or set auth.allowAnonymous to true")
     }
 
@@ -272,21 +274,23 @@ struct ConfigurationCheck {
             guard case .text(let file) = field.get(tls), !file.isEmpty,
                 case .failure(let failure) = readFile(file, atMost: ConfigurationLoader.largestFile)
             else { continue }
+            let path = ["server", "tls", field.setting.name]
             let shown = ConfigurationNode.string(file).shown
-            problem("server.tls.\(field.setting.name)", "is \(shown); the file \(failure.detail)")
+            problem(dotted(path), "is \(shown)\(origin(of: path)); the file \(failure.detail)")
         }
     }
 
     // MARK: Environment
 
     private func unknownVariables(_ schema: ConfigurationSchema) -> [ConfigurationProblem] {
+        let ours = environment.filter { $0.key.hasPrefix("POSTERN_") && $0.key != ConfigurationSources.secretsVariable }
+        guard !ours.isEmpty else { return [] }
         var known: [String: [[String]]] = [:]
         for path in schema.leaves where path != ConfigurationSchema.keysPath {
             known[sources.environmentName(of: path), default: []].append(path)
         }
         let open = schema.open.map { sources.environmentName(of: $0) + "_" }
-        return environment.sorted { $0.key < $1.key }.compactMap { name, value in
-            guard name.hasPrefix("POSTERN_"), name != ConfigurationSources.secretsVariable else { return nil }
+        return ours.sorted { $0.key < $1.key }.compactMap { name, value in
             if let paths = known[name] {
                 guard paths.count > 1 else { return nil }
                 let both = paths.map(dotted).sorted().joined(separator: " and ")

@@ -23,10 +23,11 @@ public struct ConfigurationLoader: Sendable {
     /// `POSTERN_SECRETS_DIR` names, or else in `/run/secrets`, if that exists.
     public init(file: String) {
         let environment = ProcessInfo.processInfo.environment
+        let named = environment[ConfigurationSources.secretsVariable] ?? ""
         let usual = FileManager.default.fileExists(atPath: "/run/secrets") ? "/run/secrets" : nil
         self.init(
             types: UpstreamRegistry.types, environment: environment, file: file,
-            secretsDirectory: environment[ConfigurationSources.secretsVariable] ?? usual)
+            secretsDirectory: named.isEmpty ? usual : named)
     }
 
     /// A configuration without problems, and the enabled upstreams of it, ordered by name.

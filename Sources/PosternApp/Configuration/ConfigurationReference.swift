@@ -44,7 +44,8 @@ enum ConfigurationReference {
         for section in ConfigurationSchema.fixed {
             text += "\n## `\(section.path.joined(separator: "."))`\n\n\(table(section.settings))"
             if section.path == ["auth"] {
-                text += "\n### `auth.keys`\n\n\(aboutKeys)\n\(table(GatewayConfiguration.APIKey.settings))"
+                text +=
+                    "\n### `auth.keys`\n\n\(aboutKeys)\n\(table(GatewayConfiguration.APIKey.settings, needed: GatewayConfiguration.APIKey.needed))"
             }
             if section.path == ["delivery"] { text += upstreams(types) }
         }
@@ -64,9 +65,10 @@ enum ConfigurationReference {
         return text
     }
 
-    private static func table(_ settings: [UpstreamType.Setting]) -> String {
+    private static func table(_ settings: [UpstreamType.Setting], needed: [String] = []) -> String {
         let rows = settings.map {
-            "| `\($0.name)` | \(unit(of: $0)) | `\($0.byDefault.json)` | \(allowed(by: $0)) | \(cell($0.summary))"
+            let byDefault = needed.contains($0.name) ? "none" : "`\($0.byDefault.json)`"
+            return "| `\($0.name)` | \(unit(of: $0)) | \(byDefault) | \(allowed(by: $0)) | \(cell($0.summary))"
                 + "\($0.isSecret ? " Secret." : "") |\n"
         }
         return "| key | unit | default | allowed | meaning |\n|---|---|---|---|---|\n" + rows.joined()

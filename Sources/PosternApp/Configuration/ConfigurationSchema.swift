@@ -90,9 +90,10 @@ struct ConfigurationSchema {
         let neighbours = all.filter { Array($0.dropLast()) == parent }.map { $0[$0.count - 1] }
         if let near = nearestName(to: name, among: neighbours) { return "did you mean \(dotted(parent + [near]))?" }
         let elsewhere = all.filter { $0[$0.count - 1].lowercased() == name.lowercased() }
-            .sorted { (-shared($0, place), dotted($0)) < (-shared($1, place), dotted($1)) }
-        if let other = elsewhere.first { return "did you mean \(dotted(other))?" }
-        return "allowed here: \(neighbours.sorted().joined(separator: ", "))"
+            .min { (-shared($0, place), dotted($0)) < (-shared($1, place), dotted($1)) }
+        if let elsewhere { return "did you mean \(dotted(elsewhere))?" }
+        let listed = parent.isEmpty ? Self.sectionNames : neighbours.sorted()
+        return "allowed here: \(listed.joined(separator: ", "))"
     }
 
     private func shared(_ left: [String], _ right: [String]) -> Int { zip(left, right).prefix { $0 == $1 }.count }

@@ -50,6 +50,7 @@ struct ConfigurationText {
     private static let deepest = 32
     private let bytes: [UInt8]
     private var place = 0
+    private var line = 1
 
     /// The whole of `bytes` as one value. A byte order mark is skipped.
     static func parse(_ bytes: [UInt8]) throws(SyntaxError) -> ConfigurationNode {
@@ -85,7 +86,7 @@ struct ConfigurationText {
         if take("}") { return [] }
         repeat {
             guard next() == UInt8(ascii: "\"") else { throw error("expected a name in double quotes") }
-            let line = position(of: place).line
+            let line = line
             let name = try string()
             guard take(":") else { throw error("expected : after the name") }
             members.append(.init(name: name, value: try value(depth: depth + 1), line: line))
@@ -181,8 +182,15 @@ struct ConfigurationText {
 
     /// The next byte that is no white space; nil at the end.
     private mutating func next() -> UInt8? {
-        while place < bytes.count, [0x20, 0x0A, 0x0D, 0x09].contains(bytes[place]) { place += 1 }
-        return place < bytes.count ? bytes[place] : nil
+        while place < bytes.count {
+            switch bytes[place] {
+            case 0x0A: line += 1
+            case 0x20, 0x0D, 0x09: break
+            default: return bytes[place]
+            }
+            place += 1
+        }
+        return nil
     }
 
     private mutating func take(_ mark: Unicode.Scalar) -> Bool {
@@ -191,16 +199,12 @@ struct ConfigurationText {
         return true
     }
 
+    /// Lines only end between tokens, so `line` is that of `place`.
     private func error(_ detail: String) -> SyntaxError {
-        let position = position(of: place)
-        return SyntaxError(line: position.line, column: position.column, detail: detail)
-    }
-
-    private func position(of place: Int) -> (line: Int, column: Int) {
         let before = bytes[..<place]
         let lineStart = (before.lastIndex(of: 0x0A) ?? -1) + 1
         // Bytes 10xxxxxx continue a character.
         let column = before[lineStart...].count { $0 & 0xC0 != 0x80 } + 1
-        return (before.count { $0 == 0x0A } + 1, column)
+        return SyntaxError(line: line, column: column, detail: detail)
     }
 }

@@ -75,8 +75,10 @@ extension GatewayConfiguration.DeliverySettings: ConfigurationSection {
             "Size of one upstream request before compression; a larger message travels alone."),
         .seconds(
             "batchMaxWaitSeconds", 0...3600, \.batchMaxWait, "How long a message waits for others to share a batch."),
-        .seconds("retryBaseSeconds", 0.01...3600, \.retryBase, "Ceiling of the first retry's delay; it doubles."),
-        .seconds("retryMaxSeconds", 0.01...86_400, \.retryMax, "Ceiling of any retry's delay."),
+        .seconds(
+            "retryBaseSeconds", 0.01...3600, \.retryBase, "Ceiling of the first retry's delay; it doubles each time."),
+        .seconds(
+            "retryMaxSeconds", 0.01...86_400, \.retryMax, "Ceiling of any retry's delay; not below `retryBaseSeconds`."),
         .seconds("expireAfterSeconds", 0...tenYears, \.expireAfter, "Age at which a message is given up; 0: never."),
         .seconds("connectTimeoutSeconds", 0.1...600, \.connectTimeout, "Time to connect to an upstream."),
         .seconds(
@@ -111,12 +113,15 @@ extension GatewayConfiguration.UpstreamConfiguration {
 }
 
 extension GatewayConfiguration.APIKey {
-    /// Members of an element of `auth.keys`; a default of "" means that it has to be given.
+    /// Members that an element of `auth.keys` cannot do without.
+    static let needed = ["name", "sha256", "scopes"]
+
+    /// Members of an element of `auth.keys`.
     static let settings: [UpstreamType.Setting] = [
-        .init("name", .text, default: .text(""), "What logs and metrics call the key; needed, and once only."),
+        .init("name", .text, default: .text(""), "What logs call the key; no two have the same."),
         .init(
             "sha256", .text, default: .text(""), secret: true,
-            "SHA-256 of the key, 64 hexadecimal digits; needed. `postern keys new` prints both."),
+            "SHA-256 of the key, 64 hexadecimal digits; `postern keys new` prints both."),
         .init("scopes", .list, default: .list([]), "What it allows: `write`, `read`, `admin`; at least one."),
         .init("upstreams", .list, default: .list(["*"]), "Upstreams it is good for; `*`: all."),
         .init("requestsPerSecond", .number(0...1_000_000), default: .number(0), "More get 429; 0: no limit."),
