@@ -73,7 +73,7 @@ let package = Package(
                 "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternHTTP", "PosternTransport",
                 "PosternUpstreams", "PosternDelivery", "PosternServer", "PosternSimulators", configuration, logging,
             ]),
-        .executableTarget(name: "postern", dependencies: ["PosternApp", arguments, logging], swiftSettings: strict),
+        .executableTarget(name: "postern", dependencies: ["PosternApp", "PosternCore", arguments, logging], swiftSettings: strict),
 
         // Tests: one target per module, and one that drives the built binary.
         .target(
@@ -91,7 +91,7 @@ let package = Package(
         tests(of: "PosternDelivery", ["PosternCore", "PosternMetrics", "PosternStore", "PosternUpstreams"]),
         tests(of: "PosternServer", ["PosternCore", "PosternMetrics", "PosternHTTP", "PosternStore"]),
         tests(of: "PosternSimulators", ["PosternCore", "PosternHTTP"]),
-        tests(of: "PosternApp", ["PosternCore"]),
+        tests(of: "PosternApp", ["PosternCore", logging]),
         .testTarget(name: "EndToEndTests", dependencies: ["PosternTestKit"], swiftSettings: strict),
     ],
     cxxLanguageStandard: .cxx17
