@@ -20,9 +20,11 @@ public struct Circuit: Sendable, Equatable {
         didSet { allowance = min(allowance, most) }
     }
     let threshold: Int
+    /// Failures in a row that open it.
+    public static let defaultThreshold = 5
 
     /// A circuit as a former run left it: `reopensAt` is nil when it was closed.
-    public init(most: Int, threshold: Int = 5, failures: Int = 0, reopensAt: Timestamp? = nil) {
+    public init(most: Int, threshold: Int = Circuit.defaultThreshold, failures: Int = 0, reopensAt: Timestamp? = nil) {
         self.most = most
         self.threshold = threshold
         self.failures = failures

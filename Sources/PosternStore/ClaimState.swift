@@ -11,6 +11,7 @@ struct ClaimState {
         var dueAt: Timestamp
         /// Ascending.
         var ids: [MessageID]
+        var history = BatchHistory()
     }
 
     var cursor = MessageID(rawValue: 0)
@@ -62,12 +63,11 @@ struct ClaimState {
         hold(message.lane.number, by: message.id)
     }
 
-    /// The due group with the oldest message, as it is.
+    /// The group that has been due longest, as it is, unless others of its lanes come first.
     private mutating func claimGroup(_ scan: inout ClaimScan, from rows: QueueRows) throws -> Bool {
-        while let place = groups.indices.filter({ groups[$0].dueAt <= scan.now }).min(by: {
-            groups[$0].ids[0] < groups[$1].ids[0]
-        }) {
-            let group = groups.remove(at: place)
+        let due = groups.filter { $0.dueAt <= scan.now }.sorted { ($0.dueAt, $0.ids[0]) < ($1.dueAt, $1.ids[0]) }
+        for group in due where !isHeldByOthers(group) {
+            groups.removeAll { $0 == group }
             for id in group.ids {
                 guard !removing.contains(id), let row = try rows.row(id) else {
                     free(laneOf.removeValue(forKey: id) ?? 0, of: id)
@@ -80,11 +80,20 @@ struct ClaimState {
                 lease(message)
             }
             if !scan.batch.isEmpty || !scan.expired.isEmpty {
+                scan.history = group.history
                 scan.isGroup = true
                 return true
             }
         }
         return false
+    }
+
+    private func isHeldByOthers(_ group: Group) -> Bool {
+        let own = Set(group.ids)
+        return group.ids.contains { id in
+            guard let lane = laneOf[id], lane != 0, let ids = holds[lane] else { return false }
+            return ids.contains { $0 < id && !own.contains($0) }
+        }
     }
 
     private mutating func claimScheduled(_ scan: inout ClaimScan, from rows: QueueRows) throws {
@@ -171,14 +180,20 @@ struct ClaimState {
         }
     }
 
-    mutating func sendAgain(_ messages: [Message], from dueAt: Timestamp) {
+    mutating func sendAgain(_ messages: [Message], from dueAt: Timestamp, history: BatchHistory) {
         guard !messages.isEmpty else { return }
         for message in messages {
             leased.remove(message.id)
             laneOf[message.id] = message.lane.number
             hold(message.lane.number, by: message.id)
         }
-        groups.append(Group(dueAt: dueAt, ids: messages.map(\.id).sorted()))
+        groups.append(Group(dueAt: dueAt, ids: messages.map(\.id).sorted(), history: history))
+        mayHaveFreed = true
+    }
+
+    /// Groups need not wait any longer.
+    mutating func hurry(to now: Timestamp) {
+        for place in groups.indices { groups[place].dueAt = min(groups[place].dueAt, now) }
     }
 
     mutating func giveBack(_ messages: [Message]) {
@@ -205,6 +220,19 @@ struct ClaimState {
     }
 }
 
+/// What a batch has been through, as far as this run knows.
+public struct BatchHistory: Sendable, Equatable {
+    /// Failures of the upstream that it met, in a row.
+    public var failures = 0
+    /// How many requests the upstream had taken when this batch first came under suspicion; nil before that.
+    public var suspectedAfter: Int?
+
+    public init(failures: Int = 0, suspectedAfter: Int? = nil) {
+        self.failures = failures
+        self.suspectedAfter = suspectedAfter
+    }
+}
+
 extension Lane {
     /// What the `lane` column of a mixed queue holds.
     var number: Int64 { if case .digest(let digest) = self { digest } else { 0 } }
@@ -225,6 +253,7 @@ struct ClaimScan {
     var lookedBytes = 0
     var reachedEnd = false
     var isGroup = false
+    var history = BatchHistory()
     var nextScheduled: Timestamp?
 
     init(limits: BatchLimits, now: Timestamp, oldest: Timestamp?, newest: Int64) {

@@ -123,7 +123,8 @@ public final class UpstreamQueue: Sendable {
                     ordering: .relaxed)
             }
             if let next = scan.nextScheduled { nextScheduledMs.store(next.milliseconds, ordering: .relaxed) }
-            return Claim(messages: scan.batch, expired: scan.expired, isGroup: scan.isGroup)
+            return Claim(
+                messages: scan.batch, expired: scan.expired, isGroup: scan.isGroup, history: scan.history)
         }
     }
 
@@ -133,14 +134,21 @@ public final class UpstreamQueue: Sendable {
     }
 
     /// The messages are to be sent again, all of them together, from `dueAt` on.
-    public func sendAgain(_ messages: [Message], from dueAt: Timestamp) {
-        state.withLock { $0.sendAgain(messages, from: dueAt) }
+    public func sendAgain(_ messages: [Message], from dueAt: Timestamp, history: BatchHistory = BatchHistory()) {
+        state.withLock { $0.sendAgain(messages, from: dueAt, history: history) }
     }
+
+    /// An operator's wish: what is due later is due now.
+    public func hurry(to now: Timestamp) { state.withLock { $0.hurry(to: now) } }
 
     /// The claim was not sent after all: its messages stand where they stood.
     public func giveBack(_ claim: Claim, now: Timestamp) {
         state.withLock { state in
-            if claim.isGroup { state.sendAgain(claim.messages, from: now) } else { state.giveBack(claim.messages) }
+            if claim.isGroup {
+                state.sendAgain(claim.messages, from: now, history: claim.history)
+            } else {
+                state.giveBack(claim.messages)
+            }
         }
         // Scheduled ones among them are found by their time, not by their place.
         nextScheduledMs.store(0, ordering: .relaxed)
@@ -173,4 +181,7 @@ public struct Claim: Sendable {
     public let expired: [Message]
     /// Was it sent before, in exactly this composition?
     public let isGroup: Bool
+    public let history: BatchHistory
+
+    public var isEmpty: Bool { messages.isEmpty && expired.isEmpty }
 }
