@@ -127,8 +127,15 @@ class Simulator(Process):
         """How many Samsara events arrived."""
         return self.received()["samsara"]["messages"]
 
+    def arrivals(self):
+        """(sourceId, seq) of every Samsara event, as often as it arrived, in order of arrival."""
+        return [(event["sourceId"], event["seq"]) for event in self.received()["samsara"]["payloads"]]
+
     def forget(self):
         call(self.port, "DELETE", "/received")
+
+    def clear_faults(self):
+        call(self.port, "DELETE", "/faults")
 
 
 class Gateway(Process):
