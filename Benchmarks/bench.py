@@ -198,14 +198,14 @@ class Bench:
         """On an empty store, which is removed at the end."""
         self.stores += 1
         directory = self.directory / f"store-{self.stores}"
-        with Gateway(self.binary, directory, self.settings(subject, url, settings)) as gateway:
+        with Gateway(self.binary, directory, self.settings(url, subject, settings)) as gateway:
             yield gateway
         shutil.rmtree(directory, ignore_errors=True)
 
-    def settings(self, subject, url, more=None):
+    def settings(self, url, subject=SUBJECTS["event"], more=None):
         base = {
+            # As many threads as the floor; room for 10 000 connections and those that ask beside them.
             "server": {"workerThreads": self.threads, "maxConnections": 12_000},
-            "delivery": {"batchMaxMessages": 500},
         }
         return merged(merged(base, subject.settings(url)), more or {})
 
@@ -296,7 +296,7 @@ class Bench:
         what = f"durable single ingest ({self.options.payload})"
         with self.simulator() as simulator:
             results = []
-            add(f"{what}, delivery going on", *self.interleaved(self.floor_speed, lambda: run(simulator.url)))
+            add(f"{what}, delivery going on", *self.interleaved(self.floor_speed, lambda: run(simulator.samsara)))
         results = []
         add(f"{what}, upstream dead", *self.interleaved(self.floor_speed, lambda: run(self.dead_url())))
 
@@ -370,7 +370,7 @@ class Bench:
         values, p99 = [], []
         with self.simulator() as simulator:
             for _ in range(self.rounds):
-                with self.gateway(simulator.url, self.subject) as gateway:
+                with self.gateway(simulator.samsara, self.subject) as gateway:
                     options = {"rate": 2000, "seconds": 5 if self.options.quick else 30, "warmup": self.warmup}
                     result = self.load(gateway.port, self.subject.path, self.single, **options)
                     values.append(result["p999Ms"])
@@ -410,7 +410,7 @@ class Bench:
     def millions(self):
         """Everything about a store with millions of messages queued for a dead upstream."""
         directory, url = self.directory / "millions", self.dead_url()
-        settings = self.settings(SUBJECTS["event"], url)
+        settings = self.settings(url)
         what = f"{shown(self.queued)} queued"
         with Gateway(self.binary, directory, settings) as full:
             started = time.monotonic()

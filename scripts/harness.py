@@ -12,7 +12,6 @@ import signal
 import socket
 import subprocess
 import time
-import urllib.parse
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -141,17 +140,24 @@ class Simulator(Process):
 class Gateway(Process):
     """`postern serve` on a store of its own."""
 
-    def __init__(self, binary, directory, upstream_url, port=None, settings=None, wait=True):
+    def __init__(self, binary, directory, settings, port=None, wait=True):
         self.binary = binary
         self.directory = pathlib.Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         self.port = port or free_port()
         self.config = self.directory / "postern.json"
-        self.config.write_text(json.dumps(configuration(self.directory, self.port, upstream_url, settings or {}), indent=2))
+        self.config.write_text(json.dumps(merged(self.essentials(), settings), indent=2))
         self.started_at = time.monotonic()
         super().__init__([binary, "serve", "--config", self.config], self.directory / "gateway.log")
         if wait:
             self.wait_ready()
+
+    def essentials(self):
+        return {
+            "server": {"host": "127.0.0.1", "port": self.port},
+            "outbox": {"path": str(self.directory / "postern.sqlite")},
+            "log": {"level": "warning"},
+        }
 
     def is_ready(self):
         self.check_alive()
@@ -192,18 +198,8 @@ def listens(port):
         return False
 
 
-def configuration(directory, port, upstream_url, settings):
-    """A gateway with one Samsara upstream; `settings` are merged into it, section by section."""
-    base = {
-        "server": {"host": "127.0.0.1", "port": port},
-        "outbox": {"path": str(pathlib.Path(directory) / "postern.sqlite")},
-        "upstreams": {"samsara": {"url": upstream_url}},
-        "log": {"level": "warning"},
-    }
-    return merged(base, settings)
-
-
 def merged(base, changes):
+    """`base` with `changes`, section by section."""
     result = dict(base)
     for key, value in changes.items():
         nested = isinstance(value, dict) and isinstance(result.get(key), dict)
@@ -217,7 +213,3 @@ def binary_from(argument):
     if not path.is_file():
         raise Failure(f"{path} is not there; `make build` makes it")
     return str(path.resolve())
-
-
-def port_of(url):
-    return urllib.parse.urlsplit(url).port

@@ -33,7 +33,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from harness import Failure, Gateway, Simulator, binary_from, call, free_port, until  # noqa: E402
 
 PATH = "/v1/samsara/event"
-FAULTS = "reset-before=0.05,reset-after=0.05,503=0.08,delay=0.1"
+FAULTS = "delay=100ms:0.1,status=503:0.08,reset-before:0.05,reset-after:0.05,truncate:0.03"
 SHOWN = 10  # examples in a report
 
 
@@ -113,9 +113,9 @@ class Campaign:
         settings = {
             # Short waits: a campaign has no time for the real ones.
             "delivery": {"retryBaseSeconds": 0.05, "retryMaxSeconds": 0.5, "requestTimeoutSeconds": 5},
-            "outbox": {"deliveredRetentionSeconds": 86400},
+            "upstreams": {"samsara": {"url": simulator.samsara}},
         }
-        return Gateway(self.binary, self.directory, simulator.samsara, self.port, settings, wait=wait)
+        return Gateway(self.binary, self.directory, settings, self.port, wait)
 
     def run(self):
         stopping = threading.Event()
