@@ -1,0 +1,567 @@
+#!/usr/bin/env python3
+"""Measures what design.md, section 9, promises, as ratios to a bare libmicrohttpd server on the same cores.
+
+usage: make bench            all figures, about 25 minutes, writes Benchmarks/RESULTS.md
+       Benchmarks/bench.py --quick                minutes instead; says roughly where we are
+       Benchmarks/bench.py --only ingest --rounds 7
+"""
+
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import pathlib
+import platform
+import re
+import resource
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "scripts"))
+from harness import Failure, Gateway, Process, Simulator, binary_from, call, free_port, listens, merged, until  # noqa: E402
+
+TOOLS = HERE.parent / ".build/bench"
+CONNECTIONS, BULK_CONNECTIONS, BULK = 64, 32, 100
+
+
+# ---- Payloads
+
+
+def compact(value):
+    return json.dumps(value, separators=(",", ":"))
+
+
+def padded(value, member, size):
+    """`value` as JSON text of exactly `size` bytes, its string `member` filled up with words."""
+    words = "the quick brown fox jumps over the lazy dog " * 20
+    return compact({**value, member: words[: size - len(compact({**value, member: ""}))]})
+
+
+def event(number, size=600):
+    fields = {
+        "timestamp": 1479988864057 + number,
+        "sourceId": f"device-{number:06d}",
+        "eventName": "course.page.viewed",
+        "appVersion": "4.2.1",
+        "platform": "ios",
+        "screen": {"name": "chapter", "index": number % 40, "orientation": "portrait"},
+        "score": 0.95,
+        "tags": ["offline", "beta", None, True],
+    }
+    return padded(fields, "note", size)
+
+
+def statement(number, size=600):
+    fields = {
+        "id": f"b2f8d3c0-0000-4000-8000-{number:012d}",
+        "actor": {"objectType": "Agent", "mbox": f"mailto:learner-{number:06d}@example.com"},
+        "verb": {"id": "http://adlnet.gov/expapi/verbs/interacted"},
+        "object": {
+            "id": f"http://example.com/course/interactive/{number % 40}",
+            "definition": {"type": "http://example.com/course/interactivetype/"},
+        },
+        "result": {"score": {"scaled": 0.95}},
+        "context": {"extensions": {"appId": "bench"}},
+        "timestamp": "2026-11-21T05:58:26.000Z",
+    }
+    return padded(fields, "note", size)
+
+
+class Subject:
+    """What is posted where, and how the upstream that gets it is configured."""
+
+    def __init__(self, upstream, kind, payload, location):
+        self.upstream, self.kind, self.payload, self.location = upstream, kind, payload, location
+        self.path = f"/v1/{upstream}/{kind}"
+
+    def settings(self, url):
+        return {"upstreams": {self.upstream: {self.location: url}}}
+
+
+SUBJECTS = {
+    "tincan": Subject("seer", "tincan", statement, "baseURL"),
+    "event": Subject("samsara", "event", event, "url"),
+}
+
+
+# ---- Results
+
+
+class Row:
+    """One line of the table. `limit` is a number to stay over (`at_least`) or under."""
+
+    def __init__(self, what, values, unit, limit=None, at_least=False, note=""):
+        self.what, self.values, self.unit, self.note = what, values, unit, note
+        self.limit, self.at_least = limit, at_least
+
+    @property
+    def middle(self):
+        return statistics.median(self.values)
+
+    @property
+    def verdict(self):
+        if self.limit is None:
+            return ""
+        met = self.middle >= self.limit if self.at_least else self.middle <= self.limit
+        return "yes" if met else "NO"
+
+    def cells(self):
+        measured = f"{shown(self.middle)} {self.unit}"
+        if len(self.values) > 1:
+            measured += f" ({shown(min(self.values))}–{shown(max(self.values))})"
+        target = "" if self.limit is None else f"{'≥' if self.at_least else '≤'} {shown(self.limit)} {self.unit}"
+        return [self.what, measured, target, self.verdict, self.note]
+
+
+def shown(number):
+    if number >= 1000:
+        return f"{number:,.0f}".replace(",", " ")
+    return f"{number:.3g}" if number < 100 else f"{number:.0f}"
+
+
+HEADINGS = ["figure", "measured: median (min–max)", "target", "met", "with"]
+
+
+def table(rows):
+    lines = [HEADINGS] + [row.cells() for row in rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
+    text = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths)) + " |" for line in lines]
+    text.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(text)
+
+
+# ---- Load
+
+
+class Bench:
+    def __init__(self, options):
+        self.options = options
+        self.binary = binary_from(options.binary)
+        self.directory = pathlib.Path(options.data).resolve()
+        self.threads = os.cpu_count()
+        self.rows = []
+        self.seconds = 3 if options.quick else 8
+        self.warmup = 1 if options.quick else 2
+        self.rounds = options.rounds or (2 if options.quick else 5)
+        self.queued = options.queued or (200_000 if options.quick else 5_000_000)
+        self.subject = SUBJECTS[options.payload]
+        self.stores = 0
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.directory.mkdir(parents=True)
+        self.single = self.bodies("single", [self.subject.payload(n) for n in range(1024)])
+        self.events = self.bodies("events", [event(n) for n in range(1024)])
+        self.bulk = self.bodies("bulk", self.arrays(16, BULK))
+        self.fill = self.bodies("fill", self.arrays(4, 1000))
+        self.answer_bytes = self.size_of_an_answer()
+
+    def bodies(self, name, lines):
+        path = self.directory / f"{name}.ndjson"
+        path.write_text("\n".join(lines) + "\n")
+        return path
+
+    @staticmethod
+    def arrays(count, size):
+        return ["[" + ",".join(event(n * size + m) for m in range(size)) + "]" for n in range(count)]
+
+    def say(self, text):
+        print(text, flush=True)
+
+    def add(self, *arguments, **named):
+        row = Row(*arguments, **named)
+        self.rows.append(row)
+        self.say("  " + " | ".join(cell for cell in row.cells() if cell))
+
+    # Processes
+
+    @contextlib.contextmanager
+    def floor(self):
+        port = free_port()
+        with Process([TOOLS / "floor", port, self.threads, self.answer_bytes], self.directory / "floor.log") as floor:
+            until(lambda: floor.check_alive() and listens(port), 10, "floor listens")
+            yield port
+
+    @contextlib.contextmanager
+    def simulator(self):
+        with Simulator(self.binary, self.directory, keep="counts") as simulator:
+            yield simulator
+
+    @contextlib.contextmanager
+    def gateway(self, url, subject=SUBJECTS["event"], settings=None):
+        """On an empty store, which is removed at the end."""
+        self.stores += 1
+        directory = self.directory / f"store-{self.stores}"
+        with Gateway(self.binary, directory, self.settings(url, subject, settings)) as gateway:
+            yield gateway
+        shutil.rmtree(directory, ignore_errors=True)
+
+    def settings(self, url, subject=SUBJECTS["event"], more=None):
+        base = {
+            # As many threads as the floor; room for 10 000 connections and those that ask beside them.
+            "server": {"workerThreads": self.threads, "maxConnections": 12_000},
+        }
+        return merged(merged(base, subject.settings(url)), more or {})
+
+    @staticmethod
+    def dead_url():
+        """Nobody listens there."""
+        return f"http://127.0.0.1:{free_port()}"
+
+    # Generators
+
+    def wrk(self, port, path, bodies, connections=CONNECTIONS, headers=()):
+        def run(seconds):
+            command = ["wrk", "-t2", f"-c{connections}", f"-d{seconds}s", "--timeout", "20s", "--latency"]
+            command += ["-s", HERE / "post.lua", f"http://127.0.0.1:{port}{path}", "--", bodies, *headers]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60)
+            lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+            if not lines:
+                raise Failure(f"wrk: {done.stdout}{done.stderr}")
+            return json.loads(lines[-1])
+
+        run(self.warmup)
+        result = run(self.seconds)
+        if result["refused"] or result["broken"]:
+            raise Failure(f"{result['refused']} requests refused, {result['broken']} broken: {result}")
+        return result
+
+    def load(self, port, path, bodies, connections=CONNECTIONS, **options):
+        command = self.load_command(port, path, bodies, connections, options)
+        patience = options.get("seconds", 600) + options.get("warmup", 0) + 60
+        done = subprocess.run(command, capture_output=True, text=True, timeout=patience, stdin=subprocess.DEVNULL)
+        return self.load_result(done.stdout, done.stderr)
+
+    @staticmethod
+    def load_command(port, path, bodies, connections, options):
+        command = [TOOLS / "load", "--port", port, "--path", path, "--bodies", bodies, "--connections", connections]
+        for name, value in options.items():
+            command += [f"--{name}"] if value is True else [f"--{name}", value]
+        return [str(part) for part in command]
+
+    @staticmethod
+    def load_result(output, errors):
+        try:
+            result = json.loads(output)
+        except ValueError:
+            raise Failure(f"load: {output}{errors}") from None
+        if result["refused"] or result["broken"] or result["unanswered"]:
+            raise Failure(f"not every request was accepted: {result}")
+        return result
+
+    def size_of_an_answer(self):
+        with self.gateway(self.dead_url(), self.subject) as gateway:
+            body = self.single.read_text().splitlines()[0]
+            status, _, answer = call(
+                gateway.port, "POST", self.subject.path, body, {"Content-Type": "application/json"})
+            if status != 202:
+                raise Failure(f"the gateway answered {status} to the first request: {answer.decode()}")
+            return len(answer)
+
+    # Figures
+
+    def floor_speed(self, bodies=None):
+        with self.floor() as port:
+            return self.wrk(port, self.subject.path, bodies or self.single)["perSecond"]
+
+    def interleaved(self, reference, subject):
+        """Both, `rounds` times, taking turns at going first: (reference values, subject values, ratios)."""
+        pairs = []
+        for number in range(self.rounds):
+            if number % 2 == 0:
+                first = reference()
+                pairs.append((first, subject()))
+            else:
+                second = subject()
+                pairs.append((reference(), second))
+        return [a for a, _ in pairs], [b for _, b in pairs], [b / a for a, b in pairs]
+
+    def ingest(self):
+        def run(url):
+            with self.gateway(url, self.subject) as gateway:
+                result = self.wrk(gateway.port, self.subject.path, self.single)
+                results.append(result)
+                return result["perSecond"]
+
+        def add(what, floors, speeds, ratios):
+            self.add(what, ratios, "× floor", limit=0.45, at_least=True, note=versus(speeds, floors))
+            self.add("p99 of a write in that run", [each["p99Ms"] for each in results], "ms", limit=6)
+
+        what = f"durable single ingest ({self.options.payload})"
+        with self.simulator() as simulator:
+            results = []
+            add(f"{what}, delivery going on", *self.interleaved(self.floor_speed, lambda: run(simulator.samsara)))
+        results = []
+        add(f"{what}, upstream dead", *self.interleaved(self.floor_speed, lambda: run(self.dead_url())))
+
+    def bulk_ingest(self):
+        def run():
+            with self.gateway(url) as gateway:
+                result = self.wrk(
+                    gateway.port, "/v1/samsara/event", self.bulk, BULK_CONNECTIONS, ["Prefer:return=minimal"])
+                return result["perSecond"] * BULK
+
+        with self.simulator() as simulator:
+            url = simulator.samsara
+            floors, speeds, ratios = self.interleaved(self.floor_speed, run)
+            what = "bulk ingest, in messages, delivery going on"
+            self.add(what, ratios, "× floor", limit=2, at_least=True, note=versus(speeds, floors))
+        url = self.dead_url()
+        floors, speeds, ratios = self.interleaved(self.floor_speed, run)
+        what = "bulk ingest, in messages, upstream dead"
+        self.add(what, ratios, "× floor", limit=2, at_least=True, note=versus(speeds, floors))
+
+    def through(self, simulator, bodies, connections, messages, window, compression):
+        """Messages a second that reach the upstream while at most `window` of them are under way."""
+        simulator.forget()
+        settings = {"upstreams": {"samsara": {"compression": compression}}}
+        with self.gateway(simulator.samsara, settings=settings) as gateway:
+            # Ended by its standard input; the 300 s are only a bound.
+            options = {"window": True, "messages": messages, "seconds": 300, "header": "Prefer: return=minimal"}
+            command = self.load_command(gateway.port, "/v1/samsara/event", bodies, connections, options)
+            load = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            samples = []
+            try:
+                started = time.monotonic()
+                while (now := time.monotonic()) < started + self.warmup + 2 * self.seconds:
+                    if load.poll() is not None:
+                        raise Failure(f"load ended: {load.stderr.read()}")
+                    count = simulator.count()
+                    samples.append((now, count))
+                    load.stdin.write(f"{count + window}\n")
+                    load.stdin.flush()
+                    time.sleep(0.05)
+                output, errors = load.communicate(timeout=60)
+            finally:
+                if load.poll() is None:
+                    load.kill()
+                    load.wait()
+            accepted = self.load_result(output, errors)["accepted"] * messages
+            until(lambda: simulator.count() >= accepted, 60, f"all {accepted} messages arrived", every=0.1)
+            steady = [sample for sample in samples if sample[0] >= started + self.warmup]
+            (began, before), (ended, after) = steady[0], steady[-1]
+            return (after - before) / (ended - began)
+
+    def end_to_end(self):
+        def floor():
+            with self.floor() as port:
+                options = {"seconds": self.seconds, "warmup": self.warmup}
+                return self.load(port, "/v1/samsara/event", self.events, **options)["perSecond"]
+
+        with self.simulator() as simulator:
+            for what, bodies, connections, messages, window, limit in [
+                ("end to end, singles", self.events, CONNECTIONS, 1, 20_000, 0.30),
+                ("end to end, bulk", self.bulk, BULK_CONNECTIONS, BULK, 100_000, 0.6),
+            ]:
+                for compression, target in [("none", limit), ("gzip", None)]:
+                    floors, speeds, ratios = self.interleaved(
+                        floor, lambda: self.through(simulator, bodies, connections, messages, window, compression))
+                    name = f"{what}, in messages, {compression}"
+                    self.add(name, ratios, "× floor", limit=target, at_least=True, note=versus(speeds, floors))
+
+    def paced(self):
+        values, p99 = [], []
+        with self.simulator() as simulator:
+            for _ in range(self.rounds):
+                with self.gateway(simulator.samsara, self.subject) as gateway:
+                    options = {"rate": 2000, "seconds": 5 if self.options.quick else 30, "warmup": self.warmup}
+                    result = self.load(gateway.port, self.subject.path, self.single, **options)
+                    values.append(result["p999Ms"])
+                    p99.append(result["p99Ms"])
+        note = f"p99 {shown(statistics.median(p99))} ms; delivery going on"
+        self.add("p99.9 at 2000 requests/s", values, "ms", limit=10, note=note)
+
+    def idle(self):
+        with self.simulator() as simulator, self.gateway(simulator.samsara) as gateway:
+            self.post_one(gateway)
+            time.sleep(5)
+            self.add("memory, idle", [gateway.rss_mib()], "MiB", limit=40)
+            seconds = 10 if self.options.quick else 30
+            before = gateway.cpu_seconds()
+            time.sleep(seconds)
+            used = (gateway.cpu_seconds() - before) / seconds * 100
+            self.add("CPU when idle", [used], "% of a core", limit=0.5, note=f"over {seconds} s")
+
+    def post_one(self, gateway):
+        status, _, body = call(
+            gateway.port, "POST", "/v1/samsara/event", event(1), {"Content-Type": "application/json"})
+        if status != 202:
+            raise Failure(f"{status}: {body.decode()}")
+
+    def connections(self):
+        wanted = 10_000
+        with self.gateway(self.dead_url()) as gateway, contextlib.ExitStack() as stack:
+            sockets = []
+            for _ in range(wanted):
+                connection = stack.enter_context(socket.create_connection(("127.0.0.1", gateway.port), 10))
+                sockets.append(connection)
+                ask_alive(connection)
+            self.add(f"memory, {shown(wanted)} open connections", [gateway.rss_mib()], "MiB", limit=150)
+            for connection in sockets[:: wanted // 100]:
+                ask_alive(connection)  # All of them are really still open.
+
+    def millions(self):
+        """Everything about a store with millions of messages queued for a dead upstream."""
+        directory, url = self.directory / "millions", self.dead_url()
+        settings = self.settings(url)
+        what = f"{shown(self.queued)} queued"
+        with Gateway(self.binary, directory, settings) as full:
+            started = time.monotonic()
+            options = {"requests": self.queued // 1000, "header": "Prefer: return=minimal", "seconds": 1800}
+            self.load(full.port, "/v1/samsara/event", self.fill, 8, **options)
+            speed = self.queued / (time.monotonic() - started)
+            self.say(f"  filled with {what}, {shown(speed)} messages/s")
+
+            def empty_speed():
+                with self.gateway(url) as empty:
+                    return self.wrk(empty.port, "/v1/samsara/event", self.events)["perSecond"]
+
+            def full_speed():
+                return self.wrk(full.port, "/v1/samsara/event", self.events)["perSecond"]
+
+            empties, speeds, ratios = self.interleaved(empty_speed, full_speed)
+            note = versus(speeds, empties, "empty")
+            self.add(f"ingest with {what}", ratios, "× empty store", limit=0.9, at_least=True, note=note)
+            peak = f"peak {shown(full.rss_mib('VmHWM'))} MiB, filling included"
+            self.add(f"memory, {what}, under load", [full.rss_mib()], "MiB", limit=100, note=peak)
+
+        starts, memory = {"SIGTERM": [], "SIGKILL": []}, []
+        for ended in list(starts) * min(self.rounds, 5):  # How the run before was ended.
+            with Gateway(self.binary, directory, settings, wait=False) as gateway:
+                starts[ended].append(gateway.wait_ready())
+                self.post_one(gateway)
+                time.sleep(1)
+                memory.append(gateway.rss_mib())
+                if ended == "SIGTERM":
+                    self.load(gateway.port, "/v1/samsara/event", self.events, seconds=2)
+                    gateway.kill()  # Leaves a write-ahead log behind.
+        for ended, values in starts.items():
+            self.add(f"start with {what}, after {ended}", values, "s", limit=1, note="until /readyz is 200")
+        self.add(f"memory, {what}, after a start", memory, "MiB", limit=100)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def versus(speeds, floors, against="floor"):
+    return f"{shown(statistics.median(speeds))}/s against {shown(statistics.median(floors))}/s ({against})"
+
+
+def ask_alive(connection):
+    connection.sendall(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+    answer = connection.recv(4096)
+    if not answer.startswith(b"HTTP/1.1 200"):
+        raise Failure(f"/livez: {answer[:100]}")
+
+
+FIGURES = {
+    "ingest": Bench.ingest,
+    "bulk": Bench.bulk_ingest,
+    "e2e": Bench.end_to_end,
+    "millions": Bench.millions,
+    "paced": Bench.paced,
+    "connections": Bench.connections,
+    "idle": Bench.idle,
+}
+
+
+# ---- Report
+
+
+def machine(directory):
+    model = re.search(r"model name\s*:\s*(.*)", pathlib.Path("/proc/cpuinfo").read_text())
+    memory = int(re.search(r"MemTotal:\s*(\d+)", pathlib.Path("/proc/meminfo").read_text())[1]) / 1024**2
+    kind = subprocess.run(["stat", "-f", "-c", "%T", directory], capture_output=True, text=True).stdout.strip()
+    return (
+        f"{model[1] if model else platform.machine()}, {os.cpu_count()} cores, {memory:.0f} GiB, "
+        f"Linux {platform.release()}, store on {kind}"
+    )
+
+
+METHOD = """\
+Everything runs on one machine over loopback: load generator, gateway, simulator and floor share its cores, so only
+ratios mean something elsewhere. The **floor** is a bare libmicrohttpd server (`floor/floor.c`) with the gateway's number of
+threads that reads the body and answers 202 with as many bytes as the gateway does; it is always counted in
+requests of one 600-byte message. Each ratio is the median over rounds of *gateway ÷ floor*, measured one right after the other and
+taking turns at going first; a round starts the gateway on an empty store and warms it up. A run with one
+refused or broken request does not count: it fails.
+
+* **Ingest**: wrk, 2 threads, 64 connections (bulk: 32, 100 events each), bodies of 1024 different events in turn. Every answer is a
+  202 after an fsync. "Delivery going on": the simulator takes everything in its own process at the same time.
+  Percentiles are wrk's, which corrects for coordinated omission by what it expected between requests.
+* **End to end**: `load/load.c` sends as fast as answers come, but never more than a window of messages (singles 20 000, bulk 100 000) beyond
+  what the simulator says it received, asked every 50 ms; so the backlog cannot grow. Counted is what arrives at the
+  simulator over the steady time. Afterwards everything accepted must have arrived. The floor here is measured with the
+  same generator, without a window.
+* **2000 requests/s**: `load/load.c`, open loop: request k is due at k/2000 s whatever happened before, and latency counts
+  from then (no coordinated omission); 64 connections, delivery going on.
+* **Millions queued**: filled through the bulk API for an upstream that refuses connections; the empty store has the same dead upstream.
+* **Memory** is VmRSS; **start** is from creating the process to the first 200 of `/readyz`, asked every 5 ms, the page cache warm;
+  **CPU** is user + system time of the process.
+"""
+
+
+def report(bench, started):
+    lines = [
+        "# Benchmark results",
+        "",
+        f"{started:%Y-%m-%d %H:%M} UTC · {machine(bench.directory)} · {bench.rounds} rounds of {bench.seconds} s"
+        f" · `make bench` writes this page.",
+        "",
+        table(bench.rows),
+        "",
+        "## Method",
+        "",
+        METHOD,
+    ]
+    return "\n".join(lines)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--binary", help="gateway to measure (default $POSTERN_BINARY or .build/release/postern)")
+    parser.add_argument("--data", default=HERE.parent / ".build/bench/data", help="where the stores go: a real disk")
+    parser.add_argument("--only", action="append", choices=FIGURES, help="one of the figures; may be repeated")
+    parser.add_argument("--quick", action="store_true", help="short runs, a small backlog")
+    parser.add_argument("--rounds", type=int, help="default 5, quick 2")
+    parser.add_argument("--queued", type=int, help="messages in the full store (default 5 million, quick 200 000)")
+    parser.add_argument("--payload", choices=SUBJECTS, default="tincan", help="what single ingest posts")
+    parser.add_argument("--output", help="write the report there (default RESULTS.md for a full run)")
+    return parser.parse_args()
+
+
+def main():
+    options = arguments()
+    # Thousands of connections at both ends.
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536), hard))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # So that `with` blocks end what they started.
+    started = datetime.datetime.now(datetime.timezone.utc)
+    failures = []
+    bench = Bench(options)
+    print(machine(bench.directory), f"· load average {os.getloadavg()[0]:.1f}", flush=True)
+    for name in options.only or FIGURES:
+        print(f"{name}:", flush=True)
+        try:
+            FIGURES[name](bench)
+        except (Failure, OSError, subprocess.TimeoutExpired) as failure:
+            failures.append(name)
+            print(f"  FAILED: {failure}", flush=True)
+    print("\n" + table(bench.rows))
+    output = options.output or (HERE / "RESULTS.md" if not (options.only or options.quick) else None)
+    if output and bench.rows:
+        pathlib.Path(output).write_text(report(bench, started))
+    shutil.rmtree(bench.directory, ignore_errors=True)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Failure as failure:
+        sys.exit(f"bench: {failure}")

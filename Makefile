@@ -1,0 +1,91 @@
+# `make` alone lists the targets. Every one of them installs the packages it misses first.
+
+SWIFT ?= swift
+PREFIX ?= /usr/local
+CONFIG ?= config.example.json
+KILLS ?= 200
+SECONDS ?= 900
+# More arguments for bench.py, torture.py and soak.py, e.g. make bench ARGS="--quick --only ingest".
+ARGS ?=
+
+DEBUG_BINARY = $(CURDIR)/.build/debug/postern
+RELEASE_BINARY = $(CURDIR)/.build/release/postern
+SOURCES = Package.swift Sources Tests
+
+.DEFAULT_GOAL := help
+.PHONY: help dependencies bench-tools debug build test test-e2e test-soak torture sanitize sanitize-thread sanitize-address \
+	format lint coverage bench openapi run smoke install clean verify
+
+help:
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+dependencies:
+	@scripts/install-dependencies.sh
+
+bench-tools:
+	@scripts/install-dependencies.sh --bench
+	@$(MAKE) --no-print-directory -C Benchmarks/floor OUT=$(CURDIR)/.build/bench
+	@$(MAKE) --no-print-directory -C Benchmarks/load OUT=$(CURDIR)/.build/bench
+
+# One build serves all: the end-to-end tests drive the debug binary made beside them, which is never out of date.
+debug: dependencies
+	$(SWIFT) build --build-tests
+
+build: dependencies ## the release binary, .build/release/postern
+	$(SWIFT) build -c release --product postern
+
+test: debug ## every test, against a debug build; loopback only
+	POSTERN_BINARY=$(DEBUG_BINARY) $(SWIFT) test --skip-build --disable-xctest
+
+test-e2e: build debug ## the end-to-end tests alone, against the release binary
+	POSTERN_BINARY=$(RELEASE_BINARY) $(SWIFT) test --skip-build --disable-xctest --filter EndToEndTests
+
+test-soak: build bench-tools ## steady load for SECONDS=900: nothing may grow
+	scripts/soak.py --binary $(RELEASE_BINARY) --seconds $(SECONDS) $(ARGS)
+
+torture: build bench-tools ## kill -9 the gateway KILLS=200 times under load: nothing may be lost
+	scripts/torture.py --binary $(RELEASE_BINARY) --kills $(KILLS) $(ARGS)
+
+sanitize: sanitize-thread sanitize-address ## every test with the thread, then with the address sanitizer
+
+sanitize-thread sanitize-address: sanitize-%: dependencies
+	$(SWIFT) build --build-tests --sanitize $* --scratch-path .build/$*
+	POSTERN_BINARY=$(CURDIR)/.build/$*/debug/postern \
+		$(SWIFT) test --skip-build --disable-xctest --sanitize $* --scratch-path .build/$*
+
+format: ## lays out every Swift file
+	$(SWIFT) format --in-place --recursive --parallel $(SOURCES)
+
+lint: ## does every Swift file keep to the layout?
+	$(SWIFT) format lint --strict --recursive --parallel $(SOURCES)
+
+coverage: dependencies ## which lines do the tests reach?
+	$(SWIFT) build --build-tests --enable-code-coverage --scratch-path .build/coverage
+	POSTERN_BINARY=$(CURDIR)/.build/coverage/debug/postern \
+		$(SWIFT) test --skip-build --disable-xctest --enable-code-coverage --scratch-path .build/coverage
+	@"$$(dirname "$$(readlink -f "$$(command -v $(SWIFT))")")/llvm-cov" report \
+		.build/coverage/debug/posternPackageTests.xctest \
+		-instr-profile .build/coverage/debug/codecov/default.profdata -ignore-filename-regex '(\.build|Tests)/'
+
+bench: build bench-tools ## how fast, as ratios to bare libmicrohttpd; writes Benchmarks/RESULTS.md
+	Benchmarks/bench.py --binary $(RELEASE_BINARY) $(ARGS)
+
+openapi: debug ## does openapi.yaml still match the routes?
+	$(SWIFT) test --skip-build --disable-xctest --filter OpenAPI
+
+run: build ## the gateway with simulated upstreams, on http://127.0.0.1:8080, until stopped
+	@exec $(RELEASE_BINARY) serve --config $(CONFIG) --simulate
+
+smoke: debug ## deploy/smoke.sh against a gateway of its own with simulated upstreams
+	scripts/smoke-run.sh $(DEBUG_BINARY)
+
+install: build ## into PREFIX=/usr/local, with DESTDIR
+	install -D -m 755 $(RELEASE_BINARY) $(DESTDIR)$(PREFIX)/bin/postern
+	install -D -m 644 deploy/postern.service $(DESTDIR)/lib/systemd/system/postern.service
+	install -D -m 644 $(CONFIG) $(DESTDIR)$(PREFIX)/share/postern/config.example.json
+
+clean: ## removes everything built
+	rm -rf .build
+
+verify: ## exactly what continuous integration runs
+	.ci/run

@@ -1,0 +1,215 @@
+"""Starts, watches and ends the processes that the benchmarks, the torture campaign and the soak test drive.
+
+Python's standard library only. Everything listens on loopback; every process is ended by its own handle; every wait
+has a deadline.
+"""
+
+import http.client
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+class Failure(Exception):
+    """Something did not happen in time, or not as promised; the text is for people."""
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def call(port, method, path, body=None, headers=None, timeout=10):
+    """One request on a connection of its own: (status, headers, body)."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    try:
+        connection.request(method, path, body, headers or {})
+        answer = connection.getresponse()
+        return answer.status, answer.headers, answer.read()
+    finally:
+        connection.close()
+
+
+def until(condition, seconds, what, every=0.02):
+    """Waits until `condition()` gives something true, and returns that."""
+    deadline = time.monotonic() + seconds
+    while True:
+        if value := condition():
+            return value
+        if time.monotonic() > deadline:
+            raise Failure(f"{what}: not within {seconds} s")
+        time.sleep(every)
+
+
+class Process:
+    """A child process with its output in a file; ended at the end of a `with` block."""
+
+    def __init__(self, arguments, log, **options):
+        self.log = pathlib.Path(log)
+        self.arguments = [str(argument) for argument in arguments]
+        with open(self.log, "ab") as output:
+            self.child = subprocess.Popen(
+                self.arguments, stdout=output, stderr=output, stdin=options.pop("stdin", subprocess.DEVNULL), **options
+            )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    @property
+    def pid(self):
+        return self.child.pid
+
+    def check_alive(self):
+        if self.child.poll() is not None:
+            tail = self.log.read_text(errors="replace")[-2000:]
+            raise Failure(f"{' '.join(self.arguments[:2])} ended with {self.child.returncode}:\n{tail}")
+        return True
+
+    def stop(self, seconds=30):
+        """SIGTERM, then SIGKILL when that was not enough. Returns the exit code."""
+        if self.child.poll() is None:
+            self.child.send_signal(signal.SIGTERM)
+            try:
+                self.child.wait(seconds)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        return self.child.returncode
+
+    def kill(self):
+        if self.child.poll() is None:
+            self.child.kill()
+        self.child.wait()
+
+    def rss_mib(self, field="VmRSS"):
+        for line in open(f"/proc/{self.pid}/status"):
+            if line.startswith(field + ":"):
+                return int(line.split()[1]) / 1024
+        raise Failure(f"no {field} for {self.pid}")
+
+    def cpu_seconds(self):
+        fields = open(f"/proc/{self.pid}/stat").read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+
+class Simulator(Process):
+    """`postern simulate`: strict stand-ins for the upstreams, which say what they received."""
+
+    def __init__(self, binary, directory, faults="", keep="all"):
+        self.port = free_port()
+        arguments = [binary, "simulate", "--port", self.port, "--keep", keep]
+        if faults:
+            arguments += ["--faults", faults]
+        super().__init__(arguments, pathlib.Path(directory) / "simulator.log")
+        until(lambda: self.check_alive() and listens(self.port), 20, "simulator listens")
+
+    @property
+    def samsara(self):
+        return f"http://127.0.0.1:{self.port}/samsara"
+
+    def received(self):
+        return json.loads(call(self.port, "GET", "/received", timeout=60)[2])
+
+    def count(self):
+        """How many Samsara events arrived."""
+        return self.received()["samsara"]["messages"]
+
+    def arrivals(self):
+        """(sourceId, seq) of every Samsara event, as often as it arrived, in order of arrival."""
+        return [(event["sourceId"], event["seq"]) for event in self.received()["samsara"]["payloads"]]
+
+    def forget(self):
+        call(self.port, "DELETE", "/received")
+
+    def clear_faults(self):
+        call(self.port, "DELETE", "/faults")
+
+
+class Gateway(Process):
+    """`postern serve` on a store of its own."""
+
+    def __init__(self, binary, directory, settings, port=None, wait=True):
+        self.binary = binary
+        self.directory = pathlib.Path(directory)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.port = port or free_port()
+        self.config = self.directory / "postern.json"
+        self.config.write_text(json.dumps(merged(self.essentials(), settings), indent=2))
+        self.started_at = time.monotonic()
+        super().__init__([binary, "serve", "--config", self.config], self.directory / "gateway.log")
+        if wait:
+            self.wait_ready()
+
+    def essentials(self):
+        return {
+            "server": {"host": "127.0.0.1", "port": self.port},
+            "outbox": {"path": str(self.directory / "postern.sqlite")},
+            "log": {"level": "warning"},
+        }
+
+    def is_ready(self):
+        self.check_alive()
+        try:
+            return call(self.port, "GET", "/readyz", timeout=5)[0] == 200
+        except (OSError, http.client.HTTPException):
+            return False
+
+    def wait_ready(self, seconds=60, every=0.005):
+        """Seconds from the start of the process until it said that it is ready."""
+        until(self.is_ready, seconds, "gateway ready", every)
+        return time.monotonic() - self.started_at
+
+    def upstream(self, name="samsara"):
+        return json.loads(call(self.port, "GET", f"/v1/upstreams/{name}", timeout=30)[2])
+
+    def metrics(self):
+        """Name with labels → value."""
+        text = call(self.port, "GET", "/metrics", timeout=30)[2].decode()
+        lines = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
+        return {name: float(value) for name, _, value in lines}
+
+    def outbox(self, *arguments, timeout=600):
+        """`postern outbox …` on this gateway's store: (exit code, its JSON or its text)."""
+        command = [self.binary, "outbox", *arguments, "--config", str(self.config), "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL)
+        try:
+            return done.returncode, json.loads(done.stdout)
+        except ValueError:
+            return done.returncode, done.stdout + done.stderr
+
+
+def listens(port):
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+        return True
+    except OSError:
+        return False
+
+
+def merged(base, changes):
+    """`base` with `changes`, section by section."""
+    result = dict(base)
+    for key, value in changes.items():
+        nested = isinstance(value, dict) and isinstance(result.get(key), dict)
+        result[key] = merged(result[key], value) if nested else value
+    return result
+
+
+def binary_from(argument):
+    """The gateway to drive: the argument, $POSTERN_BINARY, or the release build."""
+    path = pathlib.Path(argument or os.environ.get("POSTERN_BINARY") or ROOT / ".build/release/postern")
+    if not path.is_file():
+        raise Failure(f"{path} is not there; `make build` makes it")
+    return str(path.resolve())

@@ -1,0 +1,63 @@
+#!/bin/sh
+# Installs the Debian packages Postern is built from and runs on; only those that are missing.
+# usage: scripts/install-dependencies.sh [--bench] [--runtime]
+#   --bench    also what `make bench`, `make torture` and `make test-soak` need
+#   --runtime  only what a built binary needs (container images)
+# The Swift toolchain (6.3) is not installed by this script: see CONTRIBUTING.md.
+set -eu
+
+build='g++ make pkg-config binutils libc6-dev libmicrohttpd-dev libcurl4-openssl-dev libsqlite3-dev'
+build="$build libsimdjson-dev zlib1g-dev libcrypt-dev curl ca-certificates git tzdata"
+bench='gcc wrk nghttp2-client python3 procps'
+runtime='libmicrohttpd12 libcurl4 libsqlite3-0 libsimdjson14 zlib1g libcrypt1 libstdc++6 ca-certificates tzdata'
+
+wanted=$build
+for option; do
+    case $option in
+        --bench) wanted="$wanted $bench" ;;
+        --runtime) wanted=$runtime ;;
+        *)
+            sed -n '2,6s/^# \{0,1\}//p' "$0" >&2
+            exit 64
+            ;;
+    esac
+done
+
+fail() {
+    echo "install-dependencies: $1" >&2
+    exit 1
+}
+
+command -v apt-get >/dev/null || fail "this is not a Debian system (no apt-get). Install the equivalents of: $wanted"
+
+missing=
+for package in $wanted; do
+    state=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
+    [ "$state" = installed ] || missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+
+if [ "$(id -u)" -eq 0 ]; then
+    as_root=
+elif command -v sudo >/dev/null; then
+    as_root=sudo
+    # Without a terminal nobody can type a password.
+    [ -t 0 ] || as_root='sudo -n'
+else
+    fail "not root and no sudo. Ask an administrator for: apt-get install$missing"
+fi
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+apt() {
+    # shellcheck disable=SC2086 # $as_root is empty or a command with its option.
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@" </dev/null >"$log" 2>&1 || {
+        cat "$log" >&2
+        fail "\`apt-get $*\` failed; its words are above. Missing:$missing"
+    }
+}
+
+echo "installing:$missing"
+apt update
+# shellcheck disable=SC2086 # A list of packages.
+apt install --yes --no-install-recommends $missing

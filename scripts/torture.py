@@ -1,0 +1,276 @@
+#!/usr/bin/env python3
+"""Kills the gateway again and again while clients write and the upstream misbehaves; then looks for what was lost.
+
+usage: make torture KILLS=200        or scripts/torture.py --kills 200 [--seed N]
+
+Every event has a source and, within it, a sequence number. Clients of half of the sources repeat an unanswered
+request with the same Idempotency-Key until it is answered; the others give it up and go on. At the end, after the
+faults are lifted and everything is drained:
+
+  * every event whose request was answered 202 has reached the upstream;
+  * the events of one source arrived in order (counting the first arrival of each);
+  * a bulk request nobody got an answer for arrived as a whole or not at all;
+  * a repeated Idempotency-Key gives the first answer's ids again;
+  * `postern outbox audit` balances.
+
+Exit code 1, with what is wrong and where the store is kept, when any of it does not hold.
+"""
+
+import argparse
+import collections
+import http.client
+import json
+import pathlib
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from harness import Failure, Gateway, Simulator, binary_from, call, free_port, until  # noqa: E402
+
+PATH = "/v1/samsara/event"
+FAULTS = "delay=100ms:0.1,status=503:0.08,reset-before:0.05,reset-after:0.05,truncate:0.03"
+SHOWN = 10  # examples in a report
+
+
+class Write:
+    """One request of a client: its events, and what is known of it."""
+
+    def __init__(self, source, first, count, key):
+        self.source, self.key = source, key
+        self.events = [(source, number) for number in range(first, first + count)]
+        texts = [
+            f'{{"timestamp":{1479988864057 + number},"sourceId":"{source}","eventName":"torture.event","seq":{number},"ratio":1.50e+2}}'
+            for _, number in self.events
+        ]
+        self.body = texts[0] if count == 1 else "[" + ",".join(texts) + "]"
+        self.ids = None  # until answered 202
+
+
+class Client(threading.Thread):
+    """Writes to its own sources, one request at a time, until told to stop."""
+
+    def __init__(self, number, port, seed, stopping):
+        super().__init__(name=f"client-{number}", daemon=True)
+        self.port, self.stopping = port, stopping
+        self.random = random.Random(f"{seed}/{number}")
+        self.keyed = number % 2 == 0
+        self.next = {f"source-{number}-{index}": 0 for index in range(4)}
+        self.writes, self.unanswered, self.problems = [], 0, []
+
+    def run(self):
+        while not self.stopping.is_set():
+            write = self.new_write()
+            self.writes.append(write)
+            # A keyed request is repeated past the end of the campaign, too: the last gateway stays up for it.
+            while not self.send(write) and (self.keyed or not self.stopping.is_set()):
+                time.sleep(0.005)
+            time.sleep(0.004)
+
+    def new_write(self):
+        source = self.random.choice(list(self.next))
+        count = self.random.randint(2, 20) if self.random.random() < 0.15 else 1
+        first = self.next[source]
+        self.next[source] += count
+        return Write(source, first, count, f"{source}-{first}" if self.keyed else None)
+
+    def send(self, write):
+        """True when there is no more to do for it."""
+        headers = {"Content-Type": "application/json"}
+        if write.key:
+            headers["Idempotency-Key"] = f'"{write.key}"'
+        try:
+            status, _, body = call(self.port, "POST", PATH, write.body, headers, timeout=30)
+        except ConnectionRefusedError:
+            return False  # Nothing was sent.
+        except (OSError, http.client.HTTPException):
+            self.unanswered += 1
+            return not write.key
+        if status == 202:
+            answer = json.loads(body)
+            write.ids = answer["ids"] if "ids" in answer else [answer["id"]]
+            return True
+        if status not in (409, 503):
+            self.problems.append(f"{status} for {write.source} from {write.events[0][1]}: {body.decode()[:300]}")
+            return True
+        return False
+
+
+class Campaign:
+    def __init__(self, options, directory):
+        self.options = options
+        self.directory = directory
+        self.binary = binary_from(options.binary)
+        self.random = random.Random(options.seed)
+        self.port = free_port()
+        self.ambiguous = 0.0
+
+    def gateway(self, simulator, wait):
+        settings = {
+            # Short waits: a campaign has no time for the real ones.
+            "delivery": {"retryBaseSeconds": 0.05, "retryMaxSeconds": 0.5, "requestTimeoutSeconds": 5},
+            "upstreams": {"samsara": {"url": simulator.samsara}},
+        }
+        return Gateway(self.binary, self.directory, settings, self.port, wait)
+
+    def run(self):
+        stopping = threading.Event()
+        clients = [Client(number, self.port, self.options.seed, stopping) for number in range(self.options.clients)]
+        with Simulator(self.binary, self.directory, faults=FAULTS) as simulator:
+            for client in clients:
+                client.start()
+            try:
+                for number in range(self.options.kills):
+                    self.start_and_kill(simulator)
+                    if (number + 1) % 20 == 0:
+                        writes = sum(len(client.writes) for client in clients)
+                        print(f"{number + 1} kills, {writes} requests", flush=True)
+            finally:
+                stopping.set()
+            simulator.clear_faults()
+            with self.gateway(simulator, wait=True) as gateway:
+                for client in clients:
+                    client.join(60)
+                    if client.is_alive():
+                        raise Failure(f"{client.name} got no answer for 60 s from a gateway that is ready")
+                self.drain(gateway)
+                self.note_ambiguous(gateway)
+                verdict = Verdict(clients, simulator.arrivals())
+                verdict.check_replays(self.port, self.random)
+                verdict.check_audit(*gateway.outbox("audit"))
+        verdict.print(self.ambiguous)
+        return not verdict.problems
+
+    def start_and_kill(self, simulator):
+        # One in five dies while it starts or recovers, the others while they work.
+        early = self.random.random() < 0.2
+        with self.gateway(simulator, wait=not early) as gateway:
+            time.sleep(self.random.uniform(0.01, 0.8))
+            gateway.check_alive()
+            self.note_ambiguous(gateway)
+            gateway.kill()
+
+    def note_ambiguous(self, gateway):
+        """A lower bound: what happens between asking and killing is not seen."""
+        try:
+            metrics = gateway.metrics()
+        except (OSError, http.client.HTTPException):
+            return
+        self.ambiguous += sum(v for name, v in metrics.items() if name.startswith("postern_ambiguous_sends_total"))
+
+    @staticmethod
+    def drain(gateway):
+        def empty():
+            gateway.check_alive()
+            upstream = gateway.upstream()
+            return upstream["queued"] == 0 and upstream["inFlight"] == 0
+
+        until(empty, 300, "the outbox drains", every=0.2)
+
+
+class Verdict:
+    """Compares what clients know with what arrived."""
+
+    def __init__(self, clients, arrivals):
+        self.problems = [problem for client in clients for problem in client.problems]
+        self.writes = [write for client in clients for write in client.writes]
+        self.acknowledged = [write for write in self.writes if write.ids]
+        self.unanswered = sum(client.unanswered for client in clients)
+        self.times = collections.Counter(arrivals)
+        self.arrivals = arrivals
+        self.check_losses()
+        self.check_order()
+        self.check_wholeness()
+
+    def complain(self, what, examples):
+        if examples:
+            listed = ", ".join(str(example) for example in examples[:SHOWN])
+            self.problems.append(f"{what}: {len(examples)}, e.g. {listed}")
+
+    def check_losses(self):
+        lost = [event for write in self.acknowledged for event in write.events if event not in self.times]
+        self.complain("LOST: answered 202, never arrived", lost)
+        sent = {event for write in self.writes for event in write.events}
+        self.complain("arrived, but nobody sent it", [event for event in self.times if event not in sent])
+        wrong = [write.key or write.source for write in self.acknowledged if len(write.ids) != len(write.events)]
+        self.complain("answered 202 with a wrong number of ids", wrong)
+        ids = collections.Counter(identifier for write in self.acknowledged for identifier in write.ids)
+        self.complain("id given to two messages", [identifier for identifier, count in ids.items() if count > 1])
+
+    def check_order(self):
+        newest, late = {}, []
+        for source, number in dict.fromkeys(self.arrivals):  # First arrivals, in order.
+            if number < newest.get(source, -1):
+                late.append((source, number, f"after {newest[source]}"))
+            newest[source] = max(number, newest.get(source, -1))
+        self.complain("OUT OF ORDER within a source", late)
+
+    def check_wholeness(self):
+        torn = []
+        for write in self.writes:
+            arrived = sum(event in self.times for event in write.events)
+            if arrived not in (0, len(write.events)):
+                torn.append((write.source, write.events[0][1], f"{arrived} of {len(write.events)}"))
+        self.complain("TORN: part of a request arrived", torn)
+
+    def check_replays(self, port, dice):
+        keyed = [write for write in self.acknowledged if write.key]
+        wrong = []
+        for write in dice.sample(keyed, min(100, len(keyed))):
+            headers = {"Content-Type": "application/json", "Idempotency-Key": f'"{write.key}"'}
+            status, answered, body = call(port, "POST", PATH, write.body, headers)
+            answer = json.loads(body)
+            ids = answer.get("ids") or [answer.get("id")]
+            if status != 202 or ids != write.ids or answered.get("Idempotent-Replay") != "true":
+                wrong.append((write.key, status, answered.get("Idempotent-Replay")))
+        self.complain("a repeated Idempotency-Key did not give the first answer", wrong)
+
+    def check_audit(self, code, answer):
+        if code != 0:
+            self.problems.append(f"`postern outbox audit` exits with {code}: {answer}")
+        self.audit = answer
+
+    def print(self, ambiguous):
+        events = sum(len(write.events) for write in self.acknowledged)
+        twice = sum(count - 1 for count in self.times.values())
+        print(f"requests answered 202   {len(self.acknowledged)} with {events} events")
+        print(f"requests never answered {self.unanswered}")
+        print(f"events that arrived     {len(self.times)}")
+        print(f"arrived again           {twice} ({twice / max(1, len(self.times)):.2%})")
+        print(f"ambiguous sends, seen   at least {ambiguous:.0f}")
+        print(f"audit                   {json.dumps(self.audit)}")
+        for problem in self.problems[:50]:
+            print(f"FAIL {problem}")
+        if not self.problems:
+            print("ok: nothing lost, nothing torn, order kept, books balance")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--clients", type=int, default=6)
+    parser.add_argument("--seed", type=int, default=random.randrange(1_000_000), help="repeats a campaign's choices")
+    parser.add_argument("--binary", help="default $POSTERN_BINARY or .build/release/postern")
+    parser.add_argument("--data", help="directory for the store (default: a temporary one)")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    directory = pathlib.Path(options.data or tempfile.mkdtemp(prefix="postern-torture-")).resolve()
+    print(f"{options.kills} kills, seed {options.seed}, store in {directory}", flush=True)
+    held = False
+    try:
+        held = Campaign(options, directory).run()
+    except Failure as failure:
+        print(f"FAIL {failure}")
+    if not held:
+        print(f"seed {options.seed}; the store and the logs are kept in {directory}")
+        return 1
+    shutil.rmtree(directory)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
