@@ -75,7 +75,7 @@ let package = Package(
             dependencies: ["PosternCore", "PosternJSON"],
             path: "Tests/PosternTestKit", swiftSettings: strict),
         tests(of: "PosternCore", ["PosternJSON"]),
-        tests(of: "PosternJSON", ["PosternCore"]),
+        tests(of: "PosternJSON", ["PosternCore", "CPosternJSON"]),
         tests(of: "PosternCompression"),
         tests(of: "PosternStore", ["PosternCore"]),
         tests(of: "PosternHTTP", ["PosternCore"]),
