@@ -81,7 +81,7 @@ let package = Package(
             dependencies: ["PosternCore", "PosternJSON"],
             path: "Tests/PosternTestKit", swiftSettings: strict),
         tests(of: "PosternCore", ["PosternJSON"]),
-        tests(of: "PosternJSON", ["PosternCore"]),
+        tests(of: "PosternJSON", ["PosternCore", "CPosternJSON"]),
         tests(of: "PosternCompression"),
         tests(of: "PosternMetrics"),
         tests(of: "PosternStore", ["PosternCore", "PosternMetrics"]),

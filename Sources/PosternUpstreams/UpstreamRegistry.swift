@@ -1,6 +1,8 @@
 public import PosternCore
 
-/// The types of upstream there are.
+/// Every type of upstream there is. A new one is a folder, a folder of fixtures and a line here.
 public enum UpstreamRegistry {
-    public static let types: [UpstreamType] = []
+    public static let types: [UpstreamType] = [
+        SamsaraUpstream.type
+    ]
 }
