@@ -204,8 +204,7 @@ final class WorkerLoop: @unchecked Sendable {
         if !rest.isEmpty { queue.sendAgain(rest, from: now, history: claim.history) }
         let batch = Batch(id: outbox.nextBatch(), messages: carried)
         let flight = Flight(
-            batch: batch,
-            claim: Claim(messages: carried, expired: [], isGroup: claim.isGroup, history: claim.history),
+            batch: batch, claim: claim.narrowed(to: carried),
             startedAt: time.instant, sentAt: now, generation: tokens.generation)
         depart(flight)
         circuit.sent(now: now)

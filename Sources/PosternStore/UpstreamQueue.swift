@@ -183,5 +183,8 @@ public struct Claim: Sendable {
     public let isGroup: Bool
     public let history: BatchHistory
 
-    public var isEmpty: Bool { messages.isEmpty && expired.isEmpty }
+    /// The claim on some of its messages.
+    public func narrowed(to messages: [Message]) -> Claim {
+        Claim(messages: messages, expired: [], isGroup: isGroup, history: history)
+    }
 }
