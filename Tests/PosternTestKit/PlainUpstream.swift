@@ -28,10 +28,9 @@ public struct PlainUpstream: Upstream {
     }
 
     public func plan(for messages: [Message], in context: PlanContext) -> Plan {
-        let batch = Batch(id: BatchID(rawValue: 0), messages: messages)
         let headers = context.token.map { [(name: "Authorization", value: "Bearer \($0.value)")] } ?? []
         return .send(
-            UpstreamRequest(url: "http://plain.test/", headers: headers, body: batch.spliced(prefix: "", suffix: "")),
+            UpstreamRequest(url: "http://plain.test/", headers: headers, body: messages.spliced(prefix: "", suffix: "")),
             count: messages.count)
     }
 
