@@ -63,8 +63,8 @@ let package = Package(
         part(
             "PosternServer",
             [
-                "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternHTTP", "PosternCompression",
-                logging,
+                "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternHTTP", "PosternDelivery",
+                "PosternCompression", logging,
             ]),
         part("PosternSimulators", ["PosternCore", "PosternHTTP", "PosternCompression", logging]),
         part(

@@ -31,6 +31,9 @@ public protocol Upstream: Sendable {
 
     /// How to get a token, for upstreams that want one.
     var tokenSource: (any TokenSource)? { get }
+
+    /// Texts that must not be shown where a request is: keys, passwords, credentials in headers.
+    var secrets: [String] { get }
 }
 
 /// What a plan may depend on.
@@ -65,6 +68,7 @@ extension Upstream {
     ) throws(Refusal) -> [StateChange] { [] }
     public func limits(_ configured: BatchLimits) -> BatchLimits { configured }
     public var tokenSource: (any TokenSource)? { nil }
+    public var secrets: [String] { [] }
 }
 
 /// The state of an upstream that keeps none.

@@ -62,6 +62,9 @@ public final class UpstreamWorker: Sendable {
     /// How long ago the loop last turned. It turns at least every few seconds; much more means that it hangs.
     public func sinceLastTurn(at instant: MonotonicInstant) -> Duration { shared.sinceLastTurn(at: instant) }
 
+    /// What one request may carry.
+    public var limits: BatchLimits { shared.limits.withLock { $0 } }
+
     /// Keeps accepting, stops sending. What is under way ends.
     public func pause() { inbox.put(.pause) }
     public func resume() { inbox.put(.resume) }
@@ -128,6 +131,7 @@ struct AfterSettlement: Sendable {
 /// What the loop shows to other threads.
 final class WorkerShared: Sendable {
     let snapshot = Mutex(UpstreamSnapshot())
+    let limits = Mutex(BatchLimits(maxMessages: 1, maxBytes: 1))
     let unsettled = Atomic<Int>(0)
     let idle = Inbox<Void>()
     private let lastTurn: Atomic<Int64>

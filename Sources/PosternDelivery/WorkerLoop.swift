@@ -71,6 +71,7 @@ final class WorkerLoop: @unchecked Sendable {
 
     /// Has the queue wake this loop.
     func listen() {
+        shared.limits.withLock { $0 = limits }
         outbox.onArrival(in: queue, limits: limits) { [inbox] in inbox.nudge() }
     }
 
