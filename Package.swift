@@ -41,7 +41,7 @@ let package = Package(
     ],
     targets: [
         // C libraries: shims only.
-        .target(name: "CMicrohttpd", linkerSettings: [.linkedLibrary("microhttpd")]),
+        .target(name: "CMicrohttpd", linkerSettings: [.linkedLibrary("microhttpd"), .linkedLibrary("gnutls")]),
         .target(name: "CCurl", linkerSettings: [.linkedLibrary("curl")]),
         .target(name: "CZlib", linkerSettings: [.linkedLibrary("z")]),
         .target(name: "CPosternJSON", linkerSettings: [.linkedLibrary("simdjson")]),
