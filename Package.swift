@@ -60,7 +60,7 @@ let package = Package(
         part(
             "PosternServer",
             ["PosternCore", "PosternJSON", "PosternStore", "PosternHTTP", "PosternCompression", logging]),
-        part("PosternSimulators", ["PosternCore", "PosternHTTP", "PosternCompression", logging]),
+        part("PosternSimulators", ["PosternCore", "PosternHTTP", "CZlib", logging]),
         part(
             "PosternApp",
             [
@@ -83,7 +83,7 @@ let package = Package(
         tests(of: "PosternUpstreams", ["PosternCore", "PosternJSON"]),
         tests(of: "PosternDelivery", ["PosternCore", "PosternStore", "PosternUpstreams"]),
         tests(of: "PosternServer", ["PosternCore", "PosternHTTP", "PosternStore"]),
-        tests(of: "PosternSimulators", ["PosternCore", "PosternHTTP"]),
+        tests(of: "PosternSimulators", ["PosternCore", "PosternTransport", logging]),
         tests(of: "PosternApp", ["PosternCore"]),
         .testTarget(name: "EndToEndTests", dependencies: ["PosternTestKit"], swiftSettings: strict),
     ],
