@@ -122,16 +122,17 @@ extension TransferResult {
         ("hang", .timeout, 0, "hang"), ("hang-after", .timeout, 1, "hang-after"),
     ]
 
-    @Test(arguments: faults) func fault_isSeenOnTheWire(
+    @Test(arguments: faults) func fault_isSeenOnTheWire_onAKeptConnectionToo(
         fault: String, reason: TransferFailure.Reason, events: Int, label: String
     ) async throws {
-        let fixture = try Fixture(faults: "\(fault):x1")
+        let fixture = try Fixture(faults: "pass:x1,\(fault):x1")
+        #expect(await fixture.post("[\(event("a", 0))]").status == 202)
         let result = await fixture.post(
             "[\(event("a", 1))]", timeout: reason == .timeout ? .milliseconds(200) : .seconds(20))
         #expect(result.reason == reason)
         let text = try await fixture.text("/received")
-        #expect(text.contains(#""events":\#(events),"#))
-        #expect(text.contains(#""answers":{"\#(label)":1}"#))
+        #expect(text.contains(#""events":\#(1 + events),"#))
+        #expect(text.contains(#""answers":{"202":1,"\#(label)":1}"#))
         #expect(await fixture.post("[\(event("a", 1))]").status == 202)
     }
 

@@ -51,7 +51,7 @@ struct SamsaraSimulator: Simulator {
         }
     }
 
-    /// An outage has no body; so has the proxy's or the server's own refusal in plain text.
+    /// 500 and 503 are the server's own; everything else comes from something in front of it.
     func answer(status: Int) -> SimulatedAnswer {
         switch status {
         case 500: SimulatedAnswer(status: 500)
