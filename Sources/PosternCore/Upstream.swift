@@ -2,7 +2,9 @@
 ///
 /// An implementation only translates: it owns no clock, no socket and no store, so its tests need none. All its
 /// methods may be called from any thread, `admit` from many at once.
-public protocol Upstream: Sendable {
+///
+/// Its settings hold secrets: printed, it shows its name and no more.
+public protocol Upstream: Sendable, CustomStringConvertible {
     var name: UpstreamName { get }
     /// What may be posted to it.
     var kinds: [Kind] { get }
@@ -62,6 +64,7 @@ public enum Plan: Sendable, Equatable {
 }
 
 extension Upstream {
+    public var description: String { name.description }
     public var acceptsByState: Bool { false }
     public func accept(
         _ payload: [UInt8], of kind: Kind, id: MessageID, in state: any UpstreamState
