@@ -41,33 +41,39 @@ let package = Package(
     ],
     targets: [
         // C libraries: shims only.
-        .target(name: "CMicrohttpd", linkerSettings: [.linkedLibrary("microhttpd")]),
+        .target(name: "CMicrohttpd", linkerSettings: [.linkedLibrary("microhttpd"), .linkedLibrary("gnutls")]),
         .target(name: "CCurl", linkerSettings: [.linkedLibrary("curl")]),
         .target(name: "CZlib", linkerSettings: [.linkedLibrary("z")]),
         .target(name: "CPosternJSON", linkerSettings: [.linkedLibrary("simdjson")]),
 
         // Values and decisions.
         part("PosternCore", []),
+        part("PosternMetrics", []),
         // One library each.
         part("PosternJSON", ["PosternCore", "CPosternJSON"]),
         part("PosternCompression", ["CZlib"]),
-        part("PosternStore", ["PosternCore", grdb, grdbSQLite, logging, deque]),
+        part("PosternStore", ["PosternCore", "PosternMetrics", grdb, grdbSQLite, logging, deque]),
         part("PosternHTTP", ["PosternCore", "CMicrohttpd", logging]),
         part("PosternTransport", ["PosternCore", "CCurl", logging]),
         // What Postern is.
         part("PosternUpstreams", ["PosternCore", "PosternJSON"]),
-        part("PosternDelivery", ["PosternCore", "PosternStore", "PosternTransport", "PosternCompression", logging]),
+        part(
+            "PosternDelivery",
+            ["PosternCore", "PosternMetrics", "PosternStore", "PosternTransport", "PosternCompression", logging]),
         part(
             "PosternServer",
-            ["PosternCore", "PosternJSON", "PosternStore", "PosternHTTP", "PosternCompression", logging]),
+            [
+                "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternHTTP", "PosternCompression",
+                logging,
+            ]),
         part("PosternSimulators", ["PosternCore", "PosternHTTP", "PosternCompression", logging]),
         part(
             "PosternApp",
             [
-                "PosternCore", "PosternJSON", "PosternStore", "PosternHTTP", "PosternTransport", "PosternUpstreams",
-                "PosternDelivery", "PosternServer", "PosternSimulators", configuration, logging,
+                "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternHTTP", "PosternTransport",
+                "PosternUpstreams", "PosternDelivery", "PosternServer", "PosternSimulators", configuration, logging,
             ]),
-        .executableTarget(name: "postern", dependencies: ["PosternApp", arguments, logging], swiftSettings: strict),
+        .executableTarget(name: "postern", dependencies: ["PosternApp", "PosternCore", arguments, logging], swiftSettings: strict),
 
         // Tests: one target per module, and one that drives the built binary.
         .target(
@@ -75,16 +81,17 @@ let package = Package(
             dependencies: ["PosternCore", "PosternJSON"],
             path: "Tests/PosternTestKit", swiftSettings: strict),
         tests(of: "PosternCore", ["PosternJSON"]),
-        tests(of: "PosternJSON", ["PosternCore"]),
+        tests(of: "PosternJSON", ["PosternCore", "CPosternJSON"]),
         tests(of: "PosternCompression"),
-        tests(of: "PosternStore", ["PosternCore"]),
+        tests(of: "PosternMetrics"),
+        tests(of: "PosternStore", ["PosternCore", "PosternMetrics"]),
         tests(of: "PosternHTTP", ["PosternCore"]),
         tests(of: "PosternTransport", ["PosternCore", "PosternHTTP"]),
         tests(of: "PosternUpstreams", ["PosternCore", "PosternJSON"]),
-        tests(of: "PosternDelivery", ["PosternCore", "PosternStore", "PosternUpstreams"]),
-        tests(of: "PosternServer", ["PosternCore", "PosternHTTP", "PosternStore"]),
+        tests(of: "PosternDelivery", ["PosternCore", "PosternMetrics", "PosternStore", "PosternUpstreams"]),
+        tests(of: "PosternServer", ["PosternCore", "PosternMetrics", "PosternHTTP", "PosternStore"]),
         tests(of: "PosternSimulators", ["PosternCore", "PosternHTTP"]),
-        tests(of: "PosternApp", ["PosternCore"]),
+        tests(of: "PosternApp", ["PosternCore", logging]),
         .testTarget(name: "EndToEndTests", dependencies: ["PosternTestKit"], swiftSettings: strict),
     ],
     cxxLanguageStandard: .cxx17

@@ -8,14 +8,16 @@ public struct Batch: Sendable {
         self.id = id
         self.messages = messages
     }
+}
 
+extension [Message] {
     /// The payload texts joined by commas, between `prefix` and `suffix`.
     public func spliced(prefix: StaticString, suffix: StaticString) -> [UInt8] {
         var text: [UInt8] = []
         text.reserveCapacity(
-            messages.reduce(prefix.utf8CodeUnitCount + suffix.utf8CodeUnitCount) { $0 + $1.payload.count + 1 })
+            reduce(prefix.utf8CodeUnitCount + suffix.utf8CodeUnitCount) { $0 + $1.payload.count + 1 })
         prefix.withUTF8Buffer { text.append(contentsOf: $0) }
-        for (place, message) in messages.enumerated() {
+        for (place, message) in enumerated() {
             if place > 0 { text.append(UInt8(ascii: ",")) }
             text.append(contentsOf: message.payload)
         }

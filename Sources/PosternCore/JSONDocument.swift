@@ -49,7 +49,17 @@ public enum JSONKind: UInt8, Sendable { case object, array, string, number, `tru
     /// The number, when it is an integer literal that fits in 64 bits.
     public var integer: Int64? {
         guard isIntegerLiteral else { return nil }
-        return Int64(String(decoding: bytes, as: UTF8.self))
+        let isNegative = bytes[0] == UInt8(ascii: "-")
+        var number: Int64 = 0  // built on its own side of zero: -2^63 has no opposite
+        for digit in bytes.dropFirst(isNegative ? 1 : 0) {
+            let (tens, tooManyTens) = number.multipliedReportingOverflow(by: 10)
+            let step = Int64(digit - UInt8(ascii: "0"))
+            let (sum, tooMuch) =
+                isNegative ? tens.subtractingReportingOverflow(step) : tens.addingReportingOverflow(step)
+            if tooManyTens || tooMuch { return nil }
+            number = sum
+        }
+        return number
     }
 
     @inlinable var hasEscapes: Bool { token.flags & 1 != 0 }

@@ -1,3 +1,10 @@
 import ArgumentParser
-import PosternApp
-@main struct Postern { static func main() { print("postern") } }
+import PosternCore
+
+@main struct Postern: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "postern",
+        abstract: "Takes payloads over HTTP, keeps them on disk, and delivers them to the upstreams.",
+        version: PosternVersion.current,
+        subcommands: [Check.self])
+}

@@ -1,3 +1,3 @@
 import Testing
 
-@Test func placeholderPosternUpstreams() {}
+@Test func placeholderU() {}

@@ -1,6 +1,77 @@
 #ifndef POSTERN_CMICROHTTPD_H
 #define POSTERN_CMICROHTTPD_H
 
+#include <gnutls/gnutls.h>
 #include <microhttpd.h>
+#include <sys/eventfd.h>
+
+/// What `postern_mhd_start` passes on; every callback receives `context`, which must outlive the daemon.
+struct postern_mhd_settings {
+    unsigned int flags;
+    int listen_socket;
+    unsigned int threads;
+    unsigned int max_connections;
+    unsigned int max_connections_per_address;
+    unsigned int timeout_seconds;
+    size_t connection_memory;
+    /// PEM texts, read during the start only; NULL without TLS.
+    const char *certificate;
+    const char *key;
+    const char *client_ca;
+    void *context;
+    MHD_LogCallback log;
+    void *(*request_line)(void *context, const char *target, struct MHD_Connection *connection);
+    MHD_AccessHandlerCallback request;
+    MHD_RequestCompletedCallback completed;
+    MHD_NotifyConnectionCallback connection;
+};
+
+/// `MHD_start_daemon` is variadic.
+static inline struct MHD_Daemon *postern_mhd_start(const struct postern_mhd_settings *s) {
+    const struct MHD_OptionItem tls[] = {
+        {MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)s->certificate},
+        {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)s->key},
+        {s->client_ca ? MHD_OPTION_HTTPS_MEM_TRUST : MHD_OPTION_END, 0, (void *)s->client_ca},
+        {MHD_OPTION_END, 0, NULL},
+    };
+    const struct MHD_OptionItem plain[] = {{MHD_OPTION_END, 0, NULL}};
+    return MHD_start_daemon(
+        s->flags, 0, NULL, NULL, s->request, s->context,
+        MHD_OPTION_EXTERNAL_LOGGER, s->log, s->context,
+        MHD_OPTION_URI_LOG_CALLBACK, s->request_line, s->context,
+        MHD_OPTION_NOTIFY_COMPLETED, s->completed, s->context,
+        MHD_OPTION_NOTIFY_CONNECTION, s->connection, s->context,
+        MHD_OPTION_LISTEN_SOCKET, s->listen_socket,
+        MHD_OPTION_THREAD_POOL_SIZE, s->threads,
+        MHD_OPTION_CONNECTION_LIMIT, s->max_connections,
+        MHD_OPTION_PER_IP_CONNECTION_LIMIT, s->max_connections_per_address,
+        MHD_OPTION_CONNECTION_TIMEOUT, s->timeout_seconds,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, s->connection_memory,
+        MHD_OPTION_ARRAY, s->certificate ? tls : plain,
+        MHD_OPTION_END);
+}
+
+/// `MHD_get_connection_info` is variadic: what the connection notification stored for this socket.
+static inline void *postern_mhd_socket_context(struct MHD_Connection *connection) {
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info ? info->socket_context : NULL;
+}
+static inline int postern_mhd_socket(struct MHD_Connection *connection) {
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    return info ? info->connect_fd : -1;
+}
+static inline const struct sockaddr *postern_mhd_address(struct MHD_Connection *connection) {
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    return info ? info->client_addr : NULL;
+}
+static inline size_t postern_mhd_header_size(struct MHD_Connection *connection) {
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    return info ? info->header_size : 0;
+}
+static inline gnutls_session_t postern_mhd_tls_session(struct MHD_Connection *connection) {
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+    return info ? (gnutls_session_t)info->tls_session : NULL;
+}
 
 #endif

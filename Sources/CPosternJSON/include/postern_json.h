@@ -1,12 +1,89 @@
 #ifndef POSTERN_JSON_H
 #define POSTERN_JSON_H
+
 #include <stddef.h>
 #include <stdint.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
-int postern_json_placeholder(void);
+
+/// One value of a text. The layout is that of `JSONToken` in PosternCore, which explains the members.
+typedef struct postern_json_token {
+    uint32_t start;
+    uint32_t end;
+    uint32_t next;
+    uint8_t kind;
+    uint8_t flags;
+    uint16_t count;
+} postern_json_token;
+
+/// In the order of `JSONKind`.
+enum {
+    POSTERN_JSON_OBJECT,
+    POSTERN_JSON_ARRAY,
+    POSTERN_JSON_STRING,
+    POSTERN_JSON_NUMBER,
+    POSTERN_JSON_TRUE,
+    POSTERN_JSON_FALSE,
+    POSTERN_JSON_NULL,
+    POSTERN_JSON_KEY
+};
+
+enum { POSTERN_JSON_ESCAPED = 1, POSTERN_JSON_INTEGER = 2 };
+
+/// Objects and arrays inside one another, the outermost counted.
+enum { POSTERN_JSON_DEEPEST = 64 };
+
+/// What is wrong with a text; in the order of `JSONFault.Reason`.
+enum {
+    POSTERN_JSON_FINE,
+    POSTERN_JSON_EMPTY,
+    POSTERN_JSON_SYNTAX,
+    POSTERN_JSON_TRUNCATED,
+    POSTERN_JSON_TRAILING,
+    POSTERN_JSON_DEPTH,
+    POSTERN_JSON_DUPLICATE,
+    POSTERN_JSON_ENCODING,
+    POSTERN_JSON_SURROGATE,
+    POSTERN_JSON_ESCAPE,
+    POSTERN_JSON_DIGITS,
+    POSTERN_JSON_CONTROL,
+    POSTERN_JSON_UNTERMINATED,
+    POSTERN_JSON_TOO_LARGE,
+    POSTERN_JSON_MEMORY
+};
+
+/// A parser and its buffers. One thread at a time.
+typedef struct postern_json_parser postern_json_parser;
+
+/// What a parser found. Text and tokens are the parser's own, valid until it is used again, trimmed or destroyed.
+typedef struct postern_json_result {
+    /// A copy of the text, followed by blanks.
+    const uint8_t *text;
+    const postern_json_token *tokens;
+    /// `POSTERN_JSON_FINE`, or what is wrong first.
+    int fault;
+    /// Where, in bytes from the start of the text.
+    size_t offset;
+} postern_json_result;
+
+/// NULL when there is no memory.
+postern_json_parser *postern_json_create(void);
+void postern_json_destroy(postern_json_parser *parser);
+
+/// Checks one JSON text (RFC 8259) and finds its values. Throws nothing.
+postern_json_result postern_json_parse(postern_json_parser *parser, const uint8_t *text, size_t length);
+
+/// Checks texts separated by line feeds, each on a line of its own; blank lines are skipped. The first token is an
+/// array of them all.
+postern_json_result postern_json_parse_lines(postern_json_parser *parser, const uint8_t *text, size_t length);
+
+/// Gives back buffers that a large text has left.
+void postern_json_trim(postern_json_parser *parser);
+
 #ifdef __cplusplus
 }
 #endif
+
 #endif

@@ -1,0 +1,106 @@
+import PosternCore
+
+/// Which settings there are, given the upstreams of a file.
+struct ConfigurationSchema {
+    struct Section {
+        let path: [String]
+        let settings: [UpstreamType.Setting]
+    }
+
+    static let sectionNames = ["server", "auth", "outbox", "delivery", "upstreams", "log"]
+    static let keysPath = ["auth", "keys"]
+
+    /// The gateway's own settings but for `auth.keys`, which is an array of objects.
+    static let fixed: [Section] = [
+        Section(path: ["server"], settings: GatewayConfiguration.Server.fields.map(\.setting)),
+        Section(path: ["server", "tls"], settings: GatewayConfiguration.TLS.fields.map(\.setting)),
+        Section(path: ["auth"], settings: GatewayConfiguration.Auth.fields.map(\.setting)),
+        Section(path: ["outbox"], settings: GatewayConfiguration.OutboxSettings.fields.map(\.setting)),
+        Section(path: ["delivery"], settings: GatewayConfiguration.DeliverySettings.fields.map(\.setting)),
+        Section(path: ["log"], settings: GatewayConfiguration.Log.fields.map(\.setting)),
+    ]
+
+    /// What every upstream has besides its type's settings.
+    static func common(at path: [String]) -> [Section] {
+        typealias Upstream = GatewayConfiguration.UpstreamConfiguration
+        return [
+            Section(path: path, settings: [Upstream.typeSetting, Upstream.enabledSetting]),
+            Section(path: path + ["delivery"], settings: GatewayConfiguration.DeliverySettings.fields.map(\.setting)),
+            Section(path: path + ["queue"], settings: GatewayConfiguration.QueueSettings.fields.map(\.setting)),
+        ]
+    }
+
+    /// Paths of settings, and of the objects around them.
+    let leaves: Set<[String]>
+    let branches: Set<[String]>
+    /// Upstreams whose own settings are unknown, because their type is.
+    let open: Set<[String]>
+
+    /// `upstreams`: every member of that object with its type, nil when there is no such type.
+    init(upstreams: [(name: String, type: UpstreamType?)]) {
+        var sections = Self.fixed
+        for (name, type) in upstreams {
+            let path = ["upstreams", name]
+            sections += Self.common(at: path) + [Section(path: path, settings: type?.settings ?? [])]
+        }
+        leaves = Set(
+            sections.flatMap { section in section.settings.map { section.path + [$0.name] } } + [Self.keysPath])
+        branches = Set(leaves.flatMap { leaf in (0..<leaf.count).map { Array(leaf[..<$0]) } } + [["upstreams"]])
+        open = Set(upstreams.filter { $0.type == nil }.map { ["upstreams", $0.name] })
+    }
+
+    /// What is wrong with the form of `file`: unknown members, and values where an object has to be.
+    func problems(in file: ConfigurationNode) -> [ConfigurationProblem] { problems(in: file, at: []) }
+
+    private func problems(in node: ConfigurationNode, at path: [String]) -> [ConfigurationProblem] {
+        guard case .object(let members) = node else {
+            return [ConfigurationProblem(dotted(path), "is \(node.shown); expected an object")]
+        }
+        return members.flatMap { member in
+            let place = path + [member.name]
+            if branches.contains(place) { return problems(in: member.value, at: place) }
+            if leaves.contains(place) || open.contains(path) { return [] }
+            return [ConfigurationProblem(dotted(place), "is unknown; \(advice(for: place))")]
+        }
+    }
+
+    /// Members given twice in one object, anywhere.
+    static func repeatedMembers(in node: ConfigurationNode, at path: String = "") -> [ConfigurationProblem] {
+        switch node {
+        case .object(let members):
+            var lines: [String: Int] = [:]
+            return members.flatMap { member in
+                let place = path.isEmpty ? member.name : "\(path).\(member.name)"
+                let within = repeatedMembers(in: member.value, at: place)
+                guard let first = lines.updateValue(member.line, forKey: member.name) else { return within }
+                return [ConfigurationProblem(place, "is given twice, on lines \(first) and \(member.line); keep one")]
+                    + within
+            }
+        case .array(let elements):
+            return elements.enumerated().flatMap { repeatedMembers(in: $1, at: "\(path)[\($0)]") }
+        case .string, .number, .flag, .null: return []
+        }
+    }
+
+    /// Looks among its neighbours first, then for the same name somewhere else.
+    private func advice(for place: [String]) -> String {
+        let parent = Array(place.dropLast())
+        let name = place[place.count - 1]
+        let all = leaves.union(branches.subtracting([[]]))
+        let neighbours = all.filter { Array($0.dropLast()) == parent }.map { $0[$0.count - 1] }
+        if let near = nearestName(to: name, among: neighbours) { return "did you mean \(dotted(parent + [near]))?" }
+        let elsewhere = all.filter { $0[$0.count - 1].lowercased() == name.lowercased() }
+            .min { (-shared($0, place), dotted($0)) < (-shared($1, place), dotted($1)) }
+        if let elsewhere { return "did you mean \(dotted(elsewhere))?" }
+        let listed = parent.isEmpty ? Self.sectionNames : neighbours.sorted()
+        return "allowed here: \(listed.joined(separator: ", "))"
+    }
+
+    private func shared(_ left: [String], _ right: [String]) -> Int { zip(left, right).prefix { $0 == $1 }.count }
+}
+
+/// `path` as people write it; a name that is no plain word stands in quotes.
+func dotted(_ path: [String]) -> String {
+    path.map { $0.wholeMatch(of: #/[A-Za-z0-9_\-]+/#) != nil ? $0 : ConfigurationNode.string($0).shown }
+        .joined(separator: ".")
+}

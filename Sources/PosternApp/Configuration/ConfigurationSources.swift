@@ -1,0 +1,137 @@
+import Configuration
+import Glibc
+import PosternCore
+
+/// A configured value that has not been checked yet.
+struct RawValue: Equatable {
+    enum Content: Equatable {
+        /// From the JSON file.
+        case json(ConfigurationNode)
+        /// From the environment or a secret file: everything is text there.
+        case text(String)
+    }
+    let content: Content
+    /// The environment variable or the secret file it is from; nil for the JSON file.
+    let origin: String?
+
+    /// For the end of "server.port is 0": ` (from POSTERN_SERVER_PORT)`.
+    var fromOrigin: String { origin.map { " (from \($0))" } ?? "" }
+}
+
+/// Where values come from, strongest first: environment variables, secret files, the JSON file.
+///
+/// The first two are providers of the Configuration package. The file is not: the package refuses arrays of objects
+/// (`auth.keys`), and knows neither lines nor members that are given twice.
+struct ConfigurationSources {
+    static let secretsVariable = "POSTERN_SECRETS_DIR"
+
+    let file: ConfigurationNode
+    private let environment: any ConfigProvider
+    private let secrets: any ConfigProvider
+    private let secretsDirectory: String
+
+    /// `secrets` has the texts of secret files by the files' names.
+    init(file: ConfigurationNode, environment: [String: String], secrets: [String: String], secretsDirectory: String) {
+        self.file = file
+        self.environment = EnvironmentVariablesProvider(environmentVariables: environment)
+            .mapKeys { AbsoluteConfigKey(["postern"] + $0.components.map(separatingAcronyms)) }
+        let values = secrets.map { (AbsoluteConfigKey([$0]), ConfigValue(.string($1), isSecret: true)) }
+        self.secrets = InMemoryProvider(values: Dictionary(uniqueKeysWithValues: values))
+            .mapKeys { AbsoluteConfigKey([secretFileName($0.components)]) }
+        self.secretsDirectory = secretsDirectory
+    }
+
+    func value(at path: [String]) -> RawValue? {
+        let key = AbsoluteConfigKey(path)
+        if let found = lookUp(key, in: environment), let text = found.text {
+            return RawValue(content: .text(text), origin: found.name)
+        }
+        if let text = lookUp(key, in: secrets)?.text {
+            return RawValue(content: .text(text), origin: "\(secretsDirectory)/\(secretFileName(path))")
+        }
+        var node: ConfigurationNode? = file
+        for name in path { node = node?[name] }
+        return node.map { RawValue(content: .json($0), origin: nil) }
+    }
+
+    /// `POSTERN_UPSTREAMS_PUSH_DEV_API_KEY` for `upstreams.push-dev.apiKey`.
+    func environmentName(of path: [String]) -> String {
+        lookUp(AbsoluteConfigKey(path), in: environment)?.name ?? ""
+    }
+
+    private func lookUp(_ key: AbsoluteConfigKey, in provider: any ConfigProvider) -> (name: String, text: String?)? {
+        // A text is never of the wrong type, so this does not throw.
+        guard let result = try? provider.value(forKey: key, type: .string) else { return nil }
+        guard case .string(let text)? = result.value?.content else { return (result.encodedKey, nil) }
+        return (result.encodedKey, text)
+    }
+}
+
+/// `clientCAFile` as `clientCA_File`, which becomes `CLIENT_CA_FILE`: the package starts a word at a capital only after a small letter.
+private func separatingAcronyms(_ name: String) -> String {
+    name.replacing(#/([A-Z])([A-Z][a-z])/#) { "\($0.1)_\($0.2)" }
+}
+
+/// The file's name for the key `path`: `upstreams-seer-clientSecret`, as the package's own provider has it.
+private func secretFileName(_ path: [String]) -> String {
+    path.map { $0.replacing(#/[^A-Za-z0-9\-]/#, with: "_") }.joined(separator: "-")
+}
+
+/// The texts of the secret files in `directory` that may be ours, by file name, and what went wrong.
+///
+/// Not the package's `DirectoryFilesProvider`: that skips symbolic links, which is what a Kubernetes secret consists
+/// of, and fails on any file it cannot read, although other programs' secrets may lie beside ours.
+func readSecrets(in directory: String) -> (texts: [String: String], problems: [ConfigurationProblem]) {
+    guard let stream = opendir(directory) else {
+        return ([:], [ConfigurationProblem(directory, "cannot be listed: \(lastError()); see POSTERN_SECRETS_DIR")])
+    }
+    defer { closedir(stream) }
+    var texts: [String: String] = [:]
+    var problems: [ConfigurationProblem] = []
+    while let entry = readdir(stream) {
+        let name = withUnsafePointer(to: &entry.pointee.d_name) {
+            $0.withMemoryRebound(to: CChar.self, capacity: Int(NAME_MAX) + 1) { String(cString: $0) }
+        }
+        guard ConfigurationSchema.sectionNames.contains(where: { name.hasPrefix($0 + "-") }) else { continue }
+        switch readFile("\(directory)/\(name)", atMost: 65_536) {
+        case .success(let bytes):
+            texts[name] = trimmed(String(decoding: bytes, as: UTF8.self))
+        case .failure(let failure):
+            problems.append(ConfigurationProblem("\(directory)/\(name)", "\(failure.detail)"))
+        }
+    }
+    return (texts, problems)
+}
+
+/// Without white space at both ends.
+func trimmed(_ text: some StringProtocol) -> String {
+    guard let first = text.firstIndex(where: { !$0.isWhitespace }),
+        let last = text.lastIndex(where: { !$0.isWhitespace })
+    else { return "" }
+    return String(text[first...last])
+}
+
+struct FileFailure: Error, Equatable {
+    let detail: String
+}
+
+/// The bytes of the file at `path`; a pipe will do too.
+func readFile(_ path: String, atMost limit: Int) -> Result<[UInt8], FileFailure> {
+    let descriptor = open(path, O_RDONLY | O_CLOEXEC)
+    guard descriptor >= 0 else { return .failure(.init(detail: "cannot be read: \(lastError())")) }
+    defer { close(descriptor) }
+    var bytes: [UInt8] = []
+    var part = [UInt8](repeating: 0, count: 65_536)
+    while true {
+        let count = read(descriptor, &part, part.count)
+        if count < 0, errno == EINTR { continue }
+        guard count >= 0 else { return .failure(.init(detail: "cannot be read: \(lastError())")) }
+        guard count > 0 else { return .success(bytes) }
+        bytes += part[..<count]
+        guard bytes.count <= limit else {
+            return .failure(.init(detail: "is larger than \(limit) bytes; is it the right file?"))
+        }
+    }
+}
+
+private func lastError() -> String { String(cString: strerror(errno)) }

@@ -1,0 +1,159 @@
+public import Logging
+public import PosternCore
+
+/// Everything an operator can decide, checked and in the units of the code.
+///
+/// The values a property has here are the defaults; `ConfigurationLoader` replaces those that are configured.
+public struct GatewayConfiguration: Sendable, Equatable {
+    public var server = Server()
+    public var auth = Auth()
+    public var outbox = OutboxSettings()
+    /// What upstreams use that override nothing; each upstream carries its own merged copy.
+    public var delivery = DeliverySettings()
+    /// Ordered by name, disabled ones included.
+    public var upstreams: [UpstreamConfiguration] = []
+    public var log = Log()
+
+    public init() {}
+
+    public struct Server: Sendable, Equatable {
+        public var host = "127.0.0.1"
+        /// 0: any free port.
+        public var port = 8080
+        /// 0: one per core.
+        public var workerThreads = 0
+        public var maxConnections = 10_000
+        /// 0: no limit of its own.
+        public var maxConnectionsPerAddress = 0
+        /// Of a request's body, decompressed.
+        public var maxBodyBytes = 4_194_304
+        public var maxMessagesPerRequest = 10_000
+        public var headerTimeout = Duration.seconds(10)
+        public var idleTimeout = Duration.seconds(60)
+        public var shutdownGrace = Duration.seconds(20)
+        public var tls = TLS()
+
+        public init() {}
+    }
+
+    /// File names; empty where there is none. Certificate and key are given together.
+    public struct TLS: Sendable, Equatable {
+        public var certificateFile = ""
+        public var keyFile = ""
+        /// Certificates that clients must be signed by; empty: none is asked for.
+        public var clientCAFile = ""
+
+        public var isOn: Bool { !certificateFile.isEmpty }
+        public init() {}
+    }
+
+    public struct Auth: Sendable, Equatable {
+        public var allowAnonymous = false
+        public var keys: [APIKey] = []
+
+        public init() {}
+    }
+
+    /// A key that callers may show; only its digest is known.
+    public struct APIKey: Sendable, Equatable {
+        public enum Scope: String, Sendable, CaseIterable { case write, read, admin }
+
+        public var name: String
+        /// SHA-256 of the key's text: 32 bytes.
+        public var sha256: [UInt8]
+        public var scopes: Set<Scope>
+        /// Nil: all of them.
+        public var upstreams: Set<UpstreamName>?
+        /// 0: no limit.
+        public var requestsPerSecond: Double
+
+        public init(
+            name: String, sha256: [UInt8], scopes: Set<Scope>, upstreams: Set<UpstreamName>? = nil,
+            requestsPerSecond: Double = 0
+        ) {
+            self.name = name
+            self.sha256 = sha256
+            self.scopes = scopes
+            self.upstreams = upstreams
+            self.requestsPerSecond = requestsPerSecond
+        }
+    }
+
+    public struct OutboxSettings: Sendable, Equatable {
+        public var path = "data/postern.sqlite"
+        /// 0: no cap.
+        public var maxBytes = 0
+        public var deliveredRetention = Duration.seconds(86_400)
+        public var failedRetention = Duration.seconds(2_592_000)
+        public var idempotencyRetention = Duration.seconds(86_400)
+        /// 32 bytes; nil: credentials handed in by callers are kept in memory only.
+        public var encryptionKey: [UInt8]?
+
+        public init() {}
+    }
+
+    public struct DeliverySettings: Sendable, Equatable {
+        public var maxInFlight = 4
+        public var batchMaxMessages = 500
+        /// Before compression.
+        public var batchMaxBytes = 1_048_576
+        public var batchMaxWait = Duration.milliseconds(50)
+        public var retryBase = Duration.seconds(1)
+        public var retryMax = Duration.seconds(300)
+        /// Zero: never.
+        public var expireAfter = Duration.zero
+        public var connectTimeout = Duration.seconds(5)
+        public var requestTimeout = Duration.seconds(30)
+
+        public init() {}
+    }
+
+    public struct QueueSettings: Sendable, Equatable {
+        public enum WhenFull: String, Sendable, CaseIterable { case reject, dropOldest }
+
+        /// 0: no cap.
+        public var maxMessages = 0
+        /// 0: no cap.
+        public var maxBytes = 0
+        public var whenFull = WhenFull.reject
+
+        public init() {}
+    }
+
+    public struct UpstreamConfiguration: Sendable, Equatable {
+        public let name: UpstreamName
+        /// Name of its `UpstreamType`.
+        public let type: String
+        public var isEnabled: Bool
+        /// The global settings with this upstream's overrides.
+        public var delivery: DeliverySettings
+        public var queue: QueueSettings
+        public let settings: SettingValues
+        /// What `settings` is made of: a value for each setting of the type, so that two of them can be compared.
+        let values: [String: UpstreamType.Value]
+
+        /// Settings left out of `values` have their default.
+        public init(
+            name: UpstreamName, type: UpstreamType, isEnabled: Bool = true, delivery: DeliverySettings = .init(),
+            queue: QueueSettings = .init(), values: [String: UpstreamType.Value] = [:]
+        ) {
+            self.name = name
+            self.type = type.name
+            self.isEnabled = isEnabled
+            self.delivery = delivery
+            self.queue = queue
+            self.values = Dictionary(uniqueKeysWithValues: type.settings.map { ($0.name, $0.byDefault) })
+                .merging(values) { $1 }
+            settings = SettingValues(self.values, of: type.settings)
+        }
+    }
+
+    public struct Log: Sendable, Equatable {
+        public enum Format: String, Sendable, CaseIterable { case text, json }
+
+        public var level = Logger.Level.info
+        public var format = Format.text
+
+        public init() {}
+    }
+}

@@ -1,0 +1,34 @@
+/// The one of `candidates` that `name` was most likely meant to be; nil when none comes close.
+///
+/// Close is at most one slip in three characters, and three at most: `batchMaxMesages` is 1 away from
+/// `batchMaxMessages`, `prot` 1 from `port`. Upper and lower case are the same here.
+func nearestName(to name: String, among candidates: some Sequence<String>) -> String? {
+    let allowed = min(3, max(1, name.count / 3))
+    return
+        candidates
+        .map { (candidate: $0, slips: slips(from: name.lowercased(), to: $0.lowercased())) }
+        .filter { $0.slips <= allowed }
+        .min { ($0.slips, $0.candidate) < ($1.slips, $1.candidate) }?
+        .candidate
+}
+
+/// Characters to insert, remove, replace or swap with their neighbour: the optimal string alignment distance.
+private func slips(from left: String, to right: String) -> Int {
+    let left = Array(left)
+    let right = Array(right)
+    var before: [Int] = []
+    var last = Array(0...right.count)
+    for row in left.indices {
+        var current = [row + 1]
+        for column in right.indices {
+            var least = min(last[column + 1], current[column]) + 1
+            least = min(least, last[column] + (left[row] == right[column] ? 0 : 1))
+            if row > 0, column > 0, left[row] == right[column - 1], left[row - 1] == right[column] {
+                least = min(least, before[column - 1] + 1)
+            }
+            current.append(least)
+        }
+        (before, last) = (last, current)
+    }
+    return last[right.count]
+}

@@ -1,0 +1,98 @@
+public import PosternCore
+
+/// What a configuration that was loaded anew changes in a running gateway.
+public struct ReloadPlan: Sendable, Equatable {
+    /// Paths of the settings that take effect now.
+    public let live: [String]
+    /// Paths of those that wait for the next start; until then the old values stay.
+    public let needsRestart: [String]
+    /// The configuration in force after this reload: the running one with the live changes.
+    public let configuration: GatewayConfiguration
+
+    public let changesKeys: Bool
+    public let changesLogLevel: Bool
+    /// Upstreams that are to go on with new settings, new delivery settings, or both.
+    public let upstreams: [UpstreamName]
+
+    public var isEmpty: Bool { live.isEmpty && needsRestart.isEmpty }
+}
+
+extension GatewayConfiguration {
+    /// What can change while running: keys, the log level, delivery settings, and the settings of upstreams.
+    public func changes(to new: GatewayConfiguration) -> ReloadPlan {
+        var live = new.auth.changedFields(since: auth, at: ["auth"])
+        if new.auth.keys != auth.keys { live.append("auth.keys") }
+        let globalDelivery = new.delivery.changedFields(since: delivery, at: ["delivery"])
+        live += globalDelivery
+
+        var restart = new.server.changedFields(since: server, at: ["server"])
+        restart += new.server.tls.changedFields(since: server.tls, at: ["server", "tls"])
+        restart += new.outbox.changedFields(since: outbox, at: ["outbox"])
+
+        var after = self
+        after.auth = new.auth
+        after.delivery = new.delivery
+        after.log.level = new.log.level
+        var changed: [UpstreamName] = []
+        for (place, old) in upstreams.enumerated() {
+            guard let next = new.upstreams.first(where: { $0.name == old.name }) else {
+                restart.append("upstreams.\(old.name)")
+                continue
+            }
+            let fixed = old.fixedChanges(to: next)
+            restart += fixed
+            // Settings of another type mean nothing to the running upstream.
+            guard old.type == next.type else { continue }
+            live += old.liveChanges(to: next, delivery: (self.delivery, new.delivery))
+            after.upstreams[place] = old.taking(from: next)
+            if old.delivery != next.delivery || old.values != next.values { changed.append(old.name) }
+        }
+        restart += new.upstreams.map(\.name).filter { name in !upstreams.contains { $0.name == name } }
+            .map { "upstreams.\($0)" }
+        if new.log.level != log.level { live.append("log.level") }
+        if new.log.format != log.format { restart.append("log.format") }
+
+        return ReloadPlan(
+            live: live, needsRestart: restart, configuration: after, changesKeys: new.auth != auth,
+            changesLogLevel: new.log.level != log.level, upstreams: changed)
+    }
+}
+
+extension ConfigurationSection {
+    /// Paths of the settings that differ.
+    fileprivate func changedFields(since old: Self, at path: [String]) -> [String] {
+        Self.fields.filter { $0.get(old) != $0.get(self) }.map { dotted(path + [$0.setting.name]) }
+    }
+}
+
+extension GatewayConfiguration.UpstreamConfiguration {
+    private typealias Delivery = GatewayConfiguration.DeliverySettings
+    private var path: [String] { ["upstreams", name.description] }
+
+    fileprivate func fixedChanges(to new: Self) -> [String] {
+        (type == new.type ? [] : [dotted(path + ["type"])])
+            + (isEnabled == new.isEnabled ? [] : [dotted(path + ["enabled"])])
+            + new.queue.changedFields(since: queue, at: path + ["queue"])
+    }
+
+    /// Leaves out delivery settings that only follow the global ones.
+    fileprivate func liveChanges(
+        to new: Self,
+        delivery global: (old: GatewayConfiguration.DeliverySettings, new: GatewayConfiguration.DeliverySettings)
+    ) -> [String] {
+        let own = Delivery.fields.filter { field in
+            let follows =
+                field.get(delivery) == field.get(global.old) && field.get(new.delivery) == field.get(global.new)
+            return field.get(delivery) != field.get(new.delivery) && !follows
+        }
+        let settings = Set(values.keys).union(new.values.keys).sorted().filter { values[$0] != new.values[$0] }
+        return settings.map { dotted(path + [$0]) } + own.map { dotted(path + ["delivery", $0.setting.name]) }
+    }
+
+    fileprivate func taking(from new: Self) -> Self {
+        var result = new
+        result.isEnabled = isEnabled
+        result.queue = queue
+        return result
+    }
+}

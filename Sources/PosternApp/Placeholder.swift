@@ -1,2 +1,0 @@
-import Configuration
-enum PlaceholderPosternApp {}

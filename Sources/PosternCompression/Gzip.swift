@@ -1,0 +1,74 @@
+internal import CZlib
+
+/// The gzip format (RFC 1952), whole texts at a time.
+public enum Gzip {
+    /// Window of 32 KiB, with gzip's header and checksum instead of zlib's own.
+    private static let windowBits: Int32 = 15 + 16
+    /// Output up to here is taken whatever its ratio: short texts of one repeated byte are no attack.
+    public static let ratioFreeBytes = 64 << 10
+
+    /// `level` is 0 (store) to 9 (smallest).
+    public static func compress(_ bytes: [UInt8], level: Int = 6) -> [UInt8] {
+        precondition((0...9).contains(level), "zlib knows levels 0 to 9")
+        var stream = z_stream()
+        let code = postern_deflate_init(&stream, Int32(level), windowBits)
+        precondition(code == Z_OK, "zlib has no memory left")
+        defer { deflateEnd(&stream) }
+        let bound = Int(deflateBound(&stream, UInt(bytes.count)))
+        return [UInt8](unsafeUninitializedCapacity: bound) { output, count in
+            bytes.withUnsafeBufferPointer { input in
+                // zlib counts 32 bits at a time; `bound` is room enough for all, so each call takes what it is given.
+                var place = 0
+                var end = Z_OK
+                while end == Z_OK {
+                    let part = min(input.count - place, Int(UInt32.max))
+                    let room = min(output.count - count, Int(UInt32.max))
+                    stream.next_in = UnsafeMutablePointer(mutating: input.baseAddress.map { $0 + place })
+                    stream.avail_in = UInt32(part)
+                    stream.next_out = output.baseAddress.map { $0 + count }
+                    stream.avail_out = UInt32(room)
+                    end = deflate(&stream, place + part == input.count ? Z_FINISH : Z_NO_FLUSH)
+                    place += part - Int(stream.avail_in)
+                    count += room - Int(stream.avail_out)
+                }
+                precondition(end == Z_STREAM_END, "deflateBound was too small")
+            }
+        }
+    }
+
+    /// Joins the members of `bytes`; nothing may follow the last.
+    ///
+    /// - Parameters:
+    ///   - maxBytes: of output.
+    ///   - maxRatio: output to input read so far; counts above `ratioFreeBytes` of output.
+    public static func decompress(
+        _ bytes: [UInt8], maxBytes: Int, maxRatio: Int = 200
+    ) throws(GzipError) -> [UInt8] {
+        try bytes.withUnsafeBufferPointer { input throws(GzipError) in
+            var inflater = Inflater(input, maxBytes: maxBytes, maxRatio: maxRatio)
+            return try inflater.run(windowBits: windowBits)
+        }
+    }
+}
+
+/// Why a text could not be decompressed.
+public enum GzipError: Error, Sendable, Equatable, CustomStringConvertible {
+    /// No gzip, or its checksum is wrong.
+    case damaged
+    /// Ends before its end.
+    case truncated
+    /// Something that is no gzip follows.
+    case trailingBytes
+    case tooLarge(maxBytes: Int)
+    case ratioTooHigh(maxRatio: Int)
+
+    public var description: String {
+        switch self {
+        case .damaged: "the gzip data is damaged; send it anew"
+        case .truncated: "the gzip data ends too early; send all of it"
+        case .trailingBytes: "bytes that are no gzip follow the gzip data"
+        case .tooLarge(let maxBytes): "decompressed it has more than \(maxBytes) bytes; send it in smaller parts"
+        case .ratioTooHigh(let maxRatio): "it is compressed by more than 1 to \(maxRatio); send it uncompressed"
+        }
+    }
+}

@@ -1,0 +1,70 @@
+internal import CZlib
+
+/// One decompression under way.
+struct Inflater {
+    private let input: UnsafeBufferPointer<UInt8>
+    private let maxBytes: Int
+    private let maxRatio: Int
+    private var output: [UInt8] = []
+    private var stream = z_stream()
+
+    init(_ input: UnsafeBufferPointer<UInt8>, maxBytes: Int, maxRatio: Int) {
+        self.input = input
+        self.maxBytes = maxBytes
+        self.maxRatio = maxRatio
+    }
+
+    mutating func run(windowBits: Int32) throws(GzipError) -> [UInt8] {
+        guard !input.isEmpty else { throw .truncated }
+        let code = postern_inflate_init(&stream, windowBits)
+        precondition(code == Z_OK, "zlib has no memory left")
+        defer { inflateEnd(&stream) }
+        output.reserveCapacity(min(maxBytes, 4 * input.count))
+        var place = 0
+        while place < input.count {
+            if place > 0 {
+                guard input[place] == 0x1F else { throw .trailingBytes }
+                inflateReset(&stream)
+            }
+            try member(from: &place)
+        }
+        return output
+    }
+
+    private mutating func member(from place: inout Int) throws(GzipError) {
+        let isFirst = place == 0
+        while true {
+            let part = min(input.count - place, Int(UInt32.max))
+            stream.next_in = UnsafeMutablePointer(mutating: input.baseAddress.map { $0 + place })
+            stream.avail_in = UInt32(part)
+            let (code, made) = step()
+            place += part - Int(stream.avail_in)
+            if output.count > maxBytes { throw .tooLarge(maxBytes: maxBytes) }
+            if output.count > Gzip.ratioFreeBytes, output.count / place >= maxRatio {
+                throw .ratioTooHigh(maxRatio: maxRatio)
+            }
+            switch code {
+            case Z_STREAM_END: return
+            case Z_OK, Z_BUF_ERROR: if made == 0, place == input.count { throw .truncated }
+            // What follows the first member and does not even begin like one is a tail, not a damaged member.
+            case Z_DATA_ERROR where !isFirst && stream.total_out == 0 && stream.total_in <= 2: throw .trailingBytes
+            default: throw .damaged
+            }
+        }
+    }
+
+    /// Lets zlib fill one piece of output.
+    private mutating func step() -> (code: Int32, made: Int) {
+        var code = Z_OK
+        let piece = 32 << 10
+        let before = output.count
+        let added = [UInt8](unsafeUninitializedCapacity: piece) { buffer, count in
+            stream.next_out = buffer.baseAddress
+            stream.avail_out = UInt32(piece)
+            code = inflate(&stream, Z_NO_FLUSH)
+            count = piece - Int(stream.avail_out)
+        }
+        output += added
+        return (code, output.count - before)
+    }
+}

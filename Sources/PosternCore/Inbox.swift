@@ -1,0 +1,87 @@
+import Glibc
+
+/// Where other threads leave work for a thread that blocks until there is some.
+///
+/// Bounded by what its users can have outstanding, so it never refuses. Any thread may `put`; one thread takes.
+public final class Inbox<Element: Sendable>: @unchecked Sendable {
+    // @unchecked: `elements`, `isWaiting` and `isNudged` are touched with `mutex` held; the pointers never change.
+    private let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
+    private let arrival = UnsafeMutablePointer<pthread_cond_t>.allocate(capacity: 1)
+    private var elements: [Element] = []
+    private var isWaiting = false
+    private var isNudged = false
+
+    public init() {
+        pthread_mutex_init(mutex, nil)
+        var attributes = pthread_condattr_t()
+        pthread_condattr_init(&attributes)
+        // The deadline of a wait must not move when somebody sets the clock.
+        pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC)
+        pthread_cond_init(arrival, &attributes)
+        pthread_condattr_destroy(&attributes)
+    }
+
+    deinit {
+        pthread_cond_destroy(arrival)
+        pthread_mutex_destroy(mutex)
+        arrival.deallocate()
+        mutex.deallocate()
+    }
+
+    public func put(_ element: Element) {
+        pthread_mutex_lock(mutex)
+        elements.append(element)
+        wakeLocked()
+        pthread_mutex_unlock(mutex)
+    }
+
+    /// Ends a wait without leaving anything.
+    public func nudge() {
+        pthread_mutex_lock(mutex)
+        isNudged = true
+        wakeLocked()
+        pthread_mutex_unlock(mutex)
+    }
+
+    private func wakeLocked() {
+        guard isWaiting else { return }
+        isWaiting = false
+        pthread_cond_signal(arrival)
+    }
+
+    /// All that is there, oldest first, without waiting.
+    public func takeAll() -> [Element] {
+        pthread_mutex_lock(mutex)
+        defer { pthread_mutex_unlock(mutex) }
+        isNudged = false
+        return exchangeLocked()
+    }
+
+    /// Waits until something is there, a nudge comes, or the machine's monotonic clock reaches `deadline`; then takes
+    /// all. Nil waits without end.
+    public func takeAll(waitingUntil deadline: MonotonicInstant?) -> [Element] {
+        pthread_mutex_lock(mutex)
+        defer { pthread_mutex_unlock(mutex) }
+        while elements.isEmpty, !isNudged {
+            isWaiting = true
+            if let deadline {
+                var time = timespec()
+                time.tv_sec = Int(deadline.nanoseconds / 1_000_000_000)
+                time.tv_nsec = Int(deadline.nanoseconds % 1_000_000_000)
+                if pthread_cond_timedwait(arrival, mutex, &time) == ETIMEDOUT { break }
+            } else {
+                pthread_cond_wait(arrival, mutex)
+            }
+        }
+        isWaiting = false
+        isNudged = false
+        return exchangeLocked()
+    }
+
+    private func exchangeLocked() -> [Element] {
+        guard !elements.isEmpty else { return [] }
+        var taken: [Element] = []
+        swap(&taken, &elements)
+        return taken
+    }
+}

@@ -1,0 +1,27 @@
+/// When to try again after a failure.
+///
+/// The ceiling of attempt n is `base × 2^(n − 1)`, at most `longest`: 1 s, 2 s, 4 s … 5 min with the defaults.
+/// The delay is `random` × ceiling (full jitter); a longer `Retry-After` wins over it.
+public struct RetryPolicy: Sendable, Equatable {
+    public var base: Duration
+    public var longest: Duration
+
+    public init(base: Duration = .seconds(1), longest: Duration = .seconds(300)) {
+        self.base = base
+        self.longest = longest
+    }
+
+    /// `attempt` counts from 1, `random` lies in 0 ... 1.
+    public func delay(afterAttempt attempt: Int, retryAfter: Duration?, random: Double) -> Duration {
+        let jittered = ceiling(ofAttempt: attempt) * random
+        return max(jittered, retryAfter ?? .zero)
+    }
+
+    /// For what only an operator can mend: between half and all of `longest`, so that probes stay rare but spread.
+    public func slowDelay(random: Double) -> Duration { longest * (0.5 + random / 2) }
+
+    func ceiling(ofAttempt attempt: Int) -> Duration {
+        // 2^30 times any base we allow is beyond every `longest`.
+        min(base * Double(1 << min(max(attempt, 1) - 1, 30)), longest)
+    }
+}

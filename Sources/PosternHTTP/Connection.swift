@@ -1,0 +1,200 @@
+internal import CMicrohttpd
+import Glibc
+internal import PosternCore
+import Synchronization
+
+/// A client's connection and the request that is on it.
+///
+/// libmicrohttpd serves one request of a connection after the other on one worker thread; `+Request` and `+Reply` are
+/// what happens there. Other threads meet it in two places only: `stage`, under its lock, and `deadline`.
+final class Connection: @unchecked Sendable {
+    /// Where the current request stands between worker and handler.
+    enum Stage {
+        /// Being received, or none.
+        case receiving
+        /// The handler has it, on the worker thread.
+        case answering
+        /// The handler has it; libmicrohttpd has put the connection aside until it is resumed.
+        case suspended
+        /// Put aside too, for the keeper to write to.
+        case dripping
+        /// To be carried out by the worker.
+        case settled(Outcome)
+        /// Being sent.
+        case sending
+        case closed
+    }
+
+    let core: ServerCore
+    let peer: PeerAddress
+    let socket: Int32
+    let handle: OpaquePointer
+    var keeper: DeadlineKeeper { core.keeper }
+
+    /// When the peer is cut off, in monotonic nanoseconds; 0: never. An odd number waits for the next request.
+    private let deadline = Atomic<Int64>(0)
+    private let stage = Mutex(Stage.receiving)
+    /// Numbers the requests; written by the worker under the lock of `stage`.
+    private(set) var turn: UInt64 = 0
+
+    // @unchecked: what follows belongs to the worker thread.
+    var progress = Progress.head
+    var target: RequestTarget?
+    var head: RequestHead?
+    var body: [UInt8] = []
+    var maxBodyBytes = 0
+    var announcedBytes: Int?
+    var bodyStartedAt = MonotonicInstant(nanoseconds: 0)
+    /// Counts in `core.running`.
+    var isCounted = false
+    /// The peer may still be sending a body that nobody will read.
+    var lingers = false
+
+    enum Progress {
+        case head
+        case body
+        /// Refused without need to close: answered where the answer belongs, after the (empty) rest of the request.
+        case refused(HTTPResponse)
+        /// As `refused`, and the rest of the body is thrown away.
+        case discarding(HTTPResponse)
+        case delivered
+    }
+
+    init(_ handle: OpaquePointer, core: ServerCore) {
+        self.handle = handle
+        self.core = core
+        socket = postern_mhd_socket(handle)
+        peer = PeerAddress(postern_mhd_address(handle))
+        setDeadline(SystemTime().instant + core.settings.headerTimeout)
+        core.living.wrappingAdd(1, ordering: .relaxed)
+    }
+
+    deinit { core.living.wrappingSubtract(1, ordering: .relaxed) }
+
+    // MARK: Any thread
+
+    /// Takes the outcome of request `turn` and wakes the connection if it waits for it. Nothing happens when that
+    /// request is over.
+    func settle(_ outcome: Outcome, turn: UInt64) {
+        stage.withLock { stage in
+            guard turn == self.turn else { return }
+            resume(&stage, with: outcome)
+        }
+    }
+
+    /// Ends whatever waits here.
+    func abort() {
+        stage.withLock { stage in
+            if case .answering = stage { return }  // Its thread looks at `core.isAborting` when it comes back.
+            if case .receiving = stage { shutdown(socket, Int32(SHUT_RDWR)) }
+            resume(&stage, with: .hangUp)
+        }
+    }
+
+    /// Under the lock: so the worker cannot finish the request, nor anyone stop the daemon, before libmicrohttpd has
+    /// let go of the connection here.
+    private func resume(_ stage: inout Stage, with outcome: Outcome) {
+        switch stage {
+        case .answering: stage = .settled(outcome)
+        case .suspended, .dripping:
+            stage = .settled(outcome)
+            MHD_resume_connection(handle)
+        case .receiving, .settled, .sending, .closed: break
+        }
+    }
+
+    var isSuspended: Bool {
+        stage.withLock { stage in
+            switch stage {
+            case .suspended, .dripping: true
+            case .receiving, .answering, .settled, .sending, .closed: false
+            }
+        }
+    }
+
+    /// Runs `body` on the socket while the keeper may write to it; afterwards the connection is closed if it says so.
+    func drip(_ body: (Int32) -> Bool) {
+        stage.withLock { stage in
+            guard case .dripping = stage else { return }
+            if body(socket) { resume(&stage, with: .hangUp) }
+        }
+    }
+
+    var isDripping: Bool { stage.withLock { if case .dripping = $0 { true } else { false } } }
+
+    /// Shuts the socket down if its time is over; the worker sees that as a hang-up.
+    ///
+    /// libmicrohttpd says nothing of a request before its first line is complete, so on a waiting connection the
+    /// kernel is asked when data last came: after the wait began means that a request has begun.
+    func cutIfOverdue(_ now: MonotonicInstant, headerTimeout: Duration, idleTimeout: Duration) {
+        let mark = deadline.load(ordering: .relaxed)
+        guard mark != 0 else { return }
+        if now.nanoseconds >= mark {
+            shutdown(socket, Int32(SHUT_RDWR))
+        } else if mark & 1 == 1 {
+            let idleSince = MonotonicInstant(nanoseconds: mark) + (.zero - idleTimeout)
+            guard let heardAt = lastHeard(now), heardAt - idleSince > .milliseconds(20) else { return }
+            let headerDeadline = min((heardAt + headerTimeout).nanoseconds, mark) & ~1
+            _ = deadline.compareExchange(expected: mark, desired: headerDeadline, ordering: .relaxed)
+        }
+    }
+
+    private func lastHeard(_ now: MonotonicInstant) -> MonotonicInstant? {
+        var info = tcp_info()
+        var size = socklen_t(MemoryLayout<tcp_info>.size)
+        guard getsockopt(socket, Int32(IPPROTO_TCP), TCP_INFO, &info, &size) == 0 else { return nil }
+        return now + .milliseconds(-Int(info.tcpi_last_data_recv))
+    }
+
+    // MARK: The worker thread
+
+    func setDeadline(_ instant: MonotonicInstant) { deadline.store(instant.nanoseconds & ~1, ordering: .relaxed) }
+    func clearDeadline() { deadline.store(0, ordering: .relaxed) }
+    func waitForNextRequest() {
+        let instant = SystemTime().instant + core.settings.idleTimeout
+        deadline.store(instant.nanoseconds | 1, ordering: .relaxed)
+    }
+
+    /// Hands the request over: from now on its responder may settle it.
+    func beginAnswering() {
+        stage.withLock { stage in
+            turn &+= 1
+            stage = .answering
+        }
+    }
+
+    /// The outcome if there is one; otherwise the connection is put aside until there is.
+    func takeOutcome() -> Outcome? {
+        stage.withLock { stage in
+            switch stage {
+            case .settled(let outcome):
+                stage = .sending
+                return outcome
+            case .answering:
+                if core.isAborting.load(ordering: .acquiring) {
+                    stage = .sending
+                    return .hangUp
+                }
+                MHD_suspend_connection(handle)
+                stage = .suspended
+                return nil
+            case .receiving, .suspended, .dripping, .sending, .closed: return nil
+            }
+        }
+    }
+
+    /// Puts the connection aside for the keeper.
+    func beginDripping() {
+        stage.withLock { stage in
+            MHD_suspend_connection(handle)
+            stage = .dripping
+        }
+    }
+
+    func endTurn(_ next: Stage) {
+        stage.withLock { stage in
+            turn &+= 1
+            stage = next
+        }
+    }
+}

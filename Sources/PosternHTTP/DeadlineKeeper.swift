@@ -1,0 +1,172 @@
+internal import CMicrohttpd
+import Glibc
+internal import PosternCore
+import Synchronization
+
+/// One thread beside the workers that minds the time: it cuts off connections that are past their deadline, which
+/// libmicrohttpd cannot do for clients that drip; runs delayed jobs; and reads away what refused clients still send,
+/// so that the refusal reaches them before the reset that unread bytes would cause.
+final class DeadlineKeeper: Sendable {
+    private struct Entries {
+        var connections: [ObjectIdentifier: Connection] = [:]
+        var jobs: [Job] = []
+        var lingering: [Lingering] = []
+        var isStopped = false
+    }
+    private struct Job {
+        let due: MonotonicInstant
+        let run: @Sendable () -> Void
+    }
+    private struct Lingering {
+        let socket: Int32
+        let until: MonotonicInstant
+    }
+
+    private let entries = Mutex(Entries())
+    private let bell = Bell()
+    private let thread = Mutex<pthread_t?>(nil)
+    /// How often deadlines are looked at, and so how late a cut may come.
+    private let tick: Duration
+    private let headerTimeout: Duration
+    private let idleTimeout: Duration
+    /// How long a refused client is listened to.
+    private static let lingerTime = Duration.seconds(2)
+
+    init(headerTimeout: Duration, idleTimeout: Duration) {
+        self.headerTimeout = headerTimeout
+        self.idleTimeout = idleTimeout
+        tick = min(max(min(headerTimeout, idleTimeout) / 8, .milliseconds(10)), .seconds(1))
+    }
+
+    // MARK: Called by the workers
+
+    func add(_ connection: Connection) {
+        let isFirst = entries.withLock { entries in
+            entries.connections[ObjectIdentifier(connection)] = connection
+            return entries.connections.count == 1
+        }
+        if isFirst { bell.ring() }
+    }
+
+    /// The connection's socket is about to be closed; with `lingering` a duplicate is read out first.
+    func remove(_ connection: Connection, lingering: Bool) {
+        entries.withLock { entries in
+            entries.connections[ObjectIdentifier(connection)] = nil
+            guard lingering, !entries.isStopped, entries.lingering.count < 256 else { return }
+            let socket = fcntl(connection.socket, F_DUPFD_CLOEXEC, 0)
+            if socket >= 0 { entries.lingering.append(.init(socket: socket, until: now + Self.lingerTime)) }
+        }
+        if lingering { bell.ring() }
+    }
+
+    /// Runs `job` on the keeper's thread, unless it stops before.
+    func run(after delay: Duration, _ job: @escaping @Sendable () -> Void) {
+        entries.withLock { $0.jobs.append(Job(due: now + delay, run: job)) }
+        bell.ring()
+    }
+
+    var connectionCount: Int { entries.withLock { $0.connections.count } }
+
+    func forEach(_ body: (Connection) -> Void) { entries.withLock { $0.connections.values.forEach(body) } }
+
+    // MARK: The thread
+
+    func start() {
+        var handle = pthread_t()
+        let context = Unmanaged.passRetained(self).toOpaque()
+        let code = pthread_create(&handle, nil, keeperThread, context)
+        precondition(code == 0, "no thread left")
+        thread.withLock { $0 = handle }
+    }
+
+    /// Ends the thread and waits for it; jobs that are not due are dropped.
+    func stop() {
+        guard let handle = thread.withLock({ $0.take() }) else { return }
+        entries.withLock { $0.isStopped = true }
+        bell.ring()
+        pthread_join(handle, nil)
+    }
+
+    fileprivate func loop() {
+        var nextLook = now
+        while true {
+            runJobs()
+            drainLingering()
+            if now >= nextLook {
+                cutOverdue()
+                nextLook = now + tick
+            }
+            let (isStopped, until, sockets) = entries.withLock { entries in
+                let due = entries.jobs.map(\.due).min()
+                let look = entries.connections.isEmpty && entries.lingering.isEmpty ? nil : nextLook
+                return (entries.isStopped, [due, look].compactMap { $0 }.min(), entries.lingering.map(\.socket))
+            }
+            if isStopped { break }
+            wait(until: until, sockets)
+        }
+        let (jobs, sockets) = entries.withLock { entries in
+            defer { (entries.jobs, entries.lingering) = ([], []) }
+            return (entries.jobs, entries.lingering)
+        }
+        sockets.forEach { _ = close($0.socket) }
+        _ = jobs  // Released outside the lock: what they hold may answer on its way out.
+    }
+
+    private func wait(until instant: MonotonicInstant?, _ sockets: [Int32]) {
+        var ready = ([bell.descriptor] + sockets).map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
+        poll(&ready, nfds_t(ready.count), instant.map { ($0 - now).pollMilliseconds } ?? -1)
+        bell.silence()
+    }
+
+    private func runJobs() {
+        let due = entries.withLock { entries in
+            let now = now
+            guard entries.jobs.contains(where: { $0.due <= now }) else { return [Job]() }
+            let due = entries.jobs.filter { $0.due <= now }
+            entries.jobs.removeAll { $0.due <= now }
+            return due
+        }
+        for job in due.sorted(by: { $0.due < $1.due }) { job.run() }
+    }
+
+    private func cutOverdue() {
+        // Under the lock no socket can be closed, so none can be cut in another's place.
+        entries.withLock { entries in
+            let now = now
+            for connection in entries.connections.values {
+                connection.cutIfOverdue(now, headerTimeout: headerTimeout, idleTimeout: idleTimeout)
+            }
+        }
+    }
+
+    private func drainLingering() {
+        entries.withLock { entries in
+            entries.lingering.removeAll { lingering in
+                guard lingering.until > now, !isExhausted(lingering.socket) else {
+                    close(lingering.socket)
+                    return true
+                }
+                return false
+            }
+        }
+    }
+
+    private var now: MonotonicInstant { SystemTime().instant }
+}
+
+/// Reads what is there; true at the end or on an error.
+private func isExhausted(_ socket: Int32) -> Bool {
+    withUnsafeTemporaryAllocation(byteCount: 64 << 10, alignment: 16) { buffer in
+        for _ in 0..<16 {
+            let count = recv(socket, buffer.baseAddress, buffer.count, Int32(MSG_DONTWAIT))
+            if count == 0 { return true }
+            if count < 0 { return errno != EAGAIN && errno != EINTR }
+        }
+        return false
+    }
+}
+
+private let keeperThread: @convention(c) (UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? = { context in
+    Unmanaged<DeadlineKeeper>.fromOpaque(context!).takeRetainedValue().loop()
+    return nil
+}

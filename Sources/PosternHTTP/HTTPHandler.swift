@@ -1,0 +1,27 @@
+public import PosternCore
+
+/// What a server asks about each request. Both methods run on a worker thread of the server, which serves no other
+/// connection meanwhile: they must not block.
+public protocol HTTPHandler: Sendable {
+    /// Called once the headers are in, before any of the body is read.
+    func admit(_ head: RequestHead) -> Admittance
+    /// Called when the body is complete. `responder` may answer at once or later, from any thread.
+    func answer(_ request: IncomingRequest, _ responder: Responder)
+}
+
+/// Whether a request may send its body.
+public enum Admittance: Sendable {
+    /// A longer body is refused with 413.
+    case accept(maxBodyBytes: Int)
+    /// Answered at once; the connection is closed if a body was announced.
+    case refuse(HTTPResponse)
+}
+
+/// A complete request.
+public struct IncomingRequest: Sendable {
+    public let head: RequestHead
+    /// As sent: chunks joined, a content coding not undone.
+    public let body: [UInt8]
+    /// When the last byte was there.
+    public let receivedAt: MonotonicInstant
+}

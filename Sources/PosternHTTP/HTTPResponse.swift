@@ -1,0 +1,35 @@
+internal import CMicrohttpd
+
+/// An answer. `Content-Length`, `Date`, `X-Request-Id` and, where due, `Connection` are added by the server.
+public struct HTTPResponse: Sendable, Equatable {
+    public var status: Int
+    /// In the order sent. A header with an empty value or a line break in it is left out.
+    public var headers: [(name: String, value: String)]
+    public var body: [UInt8]
+    /// Close the connection after this answer.
+    public var close: Bool
+
+    public init(
+        status: Int, headers: [(name: String, value: String)] = [], body: [UInt8] = [], close: Bool = false
+    ) {
+        self.status = status
+        self.headers = headers
+        self.body = body
+        self.close = close
+    }
+
+    public static func == (left: Self, right: Self) -> Bool {
+        left.status == right.status && left.body == right.body && left.close == right.close
+            && left.headers.elementsEqual(right.headers, by: ==)
+    }
+
+    /// The whole answer as it goes over the wire, saying that the connection ends with it; for answers that bypass
+    /// libmicrohttpd.
+    func serialized(requestID: String) -> [UInt8] {
+        let lines =
+            headers.map { "\($0.name): \($0.value)\r\n" }.joined()
+            + "X-Request-Id: \(requestID)\r\nContent-Length: \(body.count)\r\nConnection: close\r\n\r\n"
+        let reason = MHD_get_reason_phrase_for(UInt32(status)).map { String(cString: $0) } ?? ""
+        return Array("HTTP/1.1 \(status) \(reason)\r\n\(lines)".utf8) + body
+    }
+}

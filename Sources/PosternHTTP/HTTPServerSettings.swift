@@ -1,0 +1,61 @@
+/// How a server listens and what it puts up with.
+public struct HTTPServerSettings: Sendable {
+    /// Address or name to listen on; the first address of a name is taken.
+    public var host: String
+    /// 0 lets the system choose; `HTTPServer.start()` says which.
+    public var port: UInt16
+    /// Threads that read and write sockets and call the handler; 0 takes one per core.
+    public var workerThreads: Int
+    /// Split evenly among the worker threads.
+    public var maxConnections: Int
+    /// 0 for no limit.
+    public var maxConnectionsPerAddress: Int
+    /// For handlers to admit by default; the server itself goes by what `HTTPHandler.admit` says.
+    public var maxBodyBytes: Int
+    /// From connecting, or from the first byte of a later request, until the headers are complete. Also the slack a
+    /// body has on top of its size at 1 KiB/s.
+    public var headerTimeout: Duration
+    /// How long a kept-alive connection may wait for its next request.
+    public var idleTimeout: Duration
+    /// Plain HTTP when nil.
+    public var tls: TLSFiles?
+
+    public init(
+        host: String = "127.0.0.1", port: UInt16 = 8080, workerThreads: Int = 0, maxConnections: Int = 10_000,
+        maxConnectionsPerAddress: Int = 0, maxBodyBytes: Int = 4 << 20, headerTimeout: Duration = .seconds(10),
+        idleTimeout: Duration = .seconds(60), tls: TLSFiles? = nil
+    ) {
+        self.host = host
+        self.port = port
+        self.workerThreads = workerThreads
+        self.maxConnections = maxConnections
+        self.maxConnectionsPerAddress = maxConnectionsPerAddress
+        self.maxBodyBytes = maxBodyBytes
+        self.headerTimeout = headerTimeout
+        self.idleTimeout = idleTimeout
+        self.tls = tls
+    }
+
+    /// Paths of PEM files.
+    public struct TLSFiles: Sendable, Equatable {
+        /// The certificate, followed by its chain.
+        public var certificate: String
+        public var key: String
+        /// When set, only clients with a certificate of these authorities are served.
+        public var clientCA: String?
+
+        public init(certificate: String, key: String, clientCA: String? = nil) {
+            self.certificate = certificate
+            self.key = key
+            self.clientCA = clientCA
+        }
+    }
+
+    /// Request line and headers together; more is refused with 431 (design, section 3.5).
+    static let maxHeaderBytes = 16 << 10
+    /// Memory of one connection: a header a little over the limit still fits, so that we refuse it ourselves.
+    /// libmicrohttpd clears all of it after each request, which makes more both slower and resident.
+    static let connectionMemory = 20 << 10
+    /// A body may take this long for each of its bytes on top of the header timeout: 1 KiB/s.
+    static let bodyNanosecondsPerByte: Int64 = 1_000_000_000 / 1024
+}

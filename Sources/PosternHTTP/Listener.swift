@@ -1,0 +1,55 @@
+internal import CMicrohttpd
+import Glibc
+
+/// A listening socket, made by us and not by libmicrohttpd for errors that say what is wrong.
+struct Listener {
+    let socket: Int32
+    let port: UInt16
+
+    init(host: String, port: UInt16) throws(HTTPServerError) {
+        var hints = addrinfo()
+        hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV
+        hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
+        var found: UnsafeMutablePointer<addrinfo>?
+        let code = getaddrinfo(host, String(port), &hints, &found)
+        guard code == 0, let address = found else {
+            throw HTTPServerError(
+                errorClass: .badAddress, detail: "cannot listen on \(host): \(String(cString: gai_strerror(code)))")
+        }
+        defer { freeaddrinfo(found) }
+        let type = Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)
+        socket = Glibc.socket(address.pointee.ai_family, type, 0)
+        var on: Int32 = 1
+        setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, socklen_t(MemoryLayout<Int32>.size))
+        guard socket >= 0, bind(socket, address.pointee.ai_addr, address.pointee.ai_addrlen) == 0,
+            listen(socket, 4096) == 0
+        else {
+            let error = HTTPServerError.listening(on: host, port, errno)
+            if socket >= 0 { close(socket) }
+            throw error
+        }
+        self.port = Self.port(of: socket)
+    }
+
+    private static func port(of socket: Int32) -> UInt16 {
+        var address = sockaddr_in6()
+        var size = socklen_t(MemoryLayout<sockaddr_in6>.size)
+        withUnsafeMutableBytes(of: &address) {
+            _ = getsockname(socket, $0.assumingMemoryBound(to: sockaddr.self).baseAddress, &size)
+        }
+        return UInt16(bigEndian: address.sin6_port)  // At the same place in `sockaddr_in`.
+    }
+}
+
+extension HTTPServerError {
+    fileprivate static func listening(on host: String, _ port: UInt16, _ code: Int32) -> Self {
+        let errorClass: Class =
+            switch code {
+            case EADDRINUSE: .portInUse
+            case EADDRNOTAVAIL, EAFNOSUPPORT: .badAddress
+            case EACCES: .notPermitted
+            default: .failed
+            }
+        return Self(errorClass: errorClass, detail: "cannot listen on \(host):\(port): \(String(cString: strerror(code)))")
+    }
+}

@@ -1,0 +1,51 @@
+import Synchronization
+
+/// The right to answer one request, from any thread. The first answer counts; later ones change nothing, nor does one
+/// to a client that has left. Dropped without an answer it answers 500, so that nobody waits for ever.
+public final class Responder: Sendable {
+    let connection: Connection
+    /// Which of the connection's requests this is.
+    let turn: UInt64
+    private let isUsed = Atomic<Bool>(false)
+
+    init(_ connection: Connection, turn: UInt64) {
+        self.connection = connection
+        self.turn = turn
+    }
+
+    deinit {
+        guard use() else { return }
+        let problem = Problem(
+            slug: .internal, status: 500, detail: "The request was dropped without an answer; this is a bug.")
+        connection.settle(.problem(problem), turn: turn)
+    }
+
+    public func respond(_ response: HTTPResponse) { settle(.response(response)) }
+
+    func settle(_ outcome: Outcome) {
+        if use() { connection.settle(outcome, turn: turn) }
+    }
+
+    /// Whether this call is the first to use the responder.
+    func use() -> Bool { !isUsed.exchange(true, ordering: .relaxed) }
+}
+
+/// What becomes of a request.
+enum Outcome: Sendable {
+    case response(HTTPResponse)
+    /// Rendered when it is sent, by whoever knows path and request id.
+    case problem(Problem)
+    /// Closed without an answer.
+    case hangUp
+    /// Aborted with RST.
+    case reset
+    /// Written past libmicrohttpd, `chunk` bytes every so often, then closed.
+    case dripped(Dripping)
+    /// No answer until the peer or the server closes.
+    case held
+}
+
+enum Dripping: Sendable {
+    case raw([UInt8])
+    case response(HTTPResponse, chunk: Int, every: Duration)
+}

@@ -1,0 +1,120 @@
+internal import CMicrohttpd
+import Glibc
+import Logging
+internal import PosternCore
+import Synchronization
+
+/// What the callbacks of libmicrohttpd work with; lives from before the daemon's start until after its end.
+final class ServerCore: Sendable {
+    let settings: HTTPServerSettings
+    let handler: any HTTPHandler
+    let logger: Logger
+    let keeper: DeadlineKeeper
+    /// Requests whose headers are in and whose answer is not out.
+    let running = Atomic<Int>(0)
+    /// `Connection` objects there are; more than open connections means that somebody holds a responder.
+    let living = Atomic<Int>(0)
+    /// Every answer closes its connection.
+    let isDraining = Atomic<Bool>(false)
+    /// Nothing is waited for any more.
+    let isAborting = Atomic<Bool>(false)
+    /// Rung while draining when the last running request is over.
+    let drained = Bell()
+
+    init(_ settings: HTTPServerSettings, handler: any HTTPHandler, logger: Logger) {
+        self.settings = settings
+        self.handler = handler
+        self.logger = logger
+        keeper = DeadlineKeeper(headerTimeout: settings.headerTimeout, idleTimeout: settings.idleTimeout)
+    }
+
+    func finishRequest() {
+        let left = running.wrappingSubtract(1, ordering: .releasing).newValue
+        if left == 0, isDraining.load(ordering: .relaxed) { drained.ring() }
+    }
+
+    /// What is wrong with a request before any handler is asked.
+    func firstObjection(to framing: Framing, connection: Connection) -> Problem? {
+        if let fault = framing.fault {
+            return Problem(slug: .badRequest, status: 400, detail: "Not valid HTTP: \(fault).", close: true)
+        }
+        if postern_mhd_header_size(connection.handle) > HTTPServerSettings.maxHeaderBytes {
+            return Problem(
+                slug: .headerTooLarge, status: 431,
+                detail: "Request line and headers may have at most \(HTTPServerSettings.maxHeaderBytes) bytes.",
+                close: true)
+        }
+        if settings.tls?.clientCA != nil, !hasValidCertificate(connection.handle) {
+            return Problem(
+                slug: .forbidden, status: 403,
+                detail: "A client certificate of the configured authority is needed.", close: true)
+        }
+        return nil
+    }
+
+    private func hasValidCertificate(_ connection: OpaquePointer) -> Bool {
+        guard let session = postern_mhd_tls_session(connection) else { return false }
+        var status: UInt32 = 0
+        return gnutls_certificate_verify_peers2(session, &status) == 0 && status == 0
+    }
+}
+
+// MARK: The callbacks
+
+private func core(_ context: UnsafeMutableRawPointer?) -> ServerCore {
+    Unmanaged<ServerCore>.fromOpaque(context!).takeUnretainedValue()
+}
+
+/// The connection stored in the socket's context: retained there from `connectionChanged` to `connectionChanged`, so
+/// that the callbacks between need no reference of their own.
+private func connection(_ handle: OpaquePointer?) -> Unmanaged<Connection>? {
+    handle.flatMap { postern_mhd_socket_context($0) }.map { Unmanaged<Connection>.fromOpaque($0) }
+}
+
+let connectionChanged: MHD_NotifyConnectionCallback = { context, handle, slot, change in
+    guard let handle, let slot else { return }
+    let core = core(context)
+    if change == .CONNECTION_NOTIFY_STARTED {
+        let connection = Connection(handle, core: core)
+        core.keeper.add(connection)
+        slot.pointee = Unmanaged.passRetained(connection).toOpaque()
+    } else if let pointer = slot.pointee {
+        let connection = Unmanaged<Connection>.fromOpaque(pointer).takeRetainedValue()
+        slot.pointee = nil
+        connection.endTurn(.closed)
+        core.keeper.remove(connection, lingering: connection.lingers)
+    }
+}
+
+let requestLineReceived: @convention(c) (
+    UnsafeMutableRawPointer?, UnsafePointer<CChar>?, OpaquePointer?
+) -> UnsafeMutableRawPointer? = { _, target, handle in
+    guard let connection = connection(handle) else { return nil }
+    connection._withUnsafeGuaranteedRef { $0.begin(target) }
+    return connection.toOpaque()
+}
+
+let requestAdvanced: MHD_AccessHandlerCallback = { _, _, _, method, version, data, size, slot in
+    guard let pointer = slot?.pointee, let method, let version, let size else { return .NO }
+    let part = bytes(data, data == nil ? 0 : size.pointee)
+    size.pointee = 0
+    return Unmanaged<Connection>.fromOpaque(pointer)._withUnsafeGuaranteedRef {
+        $0.advance(method: method, version: version, part: part)
+    }
+}
+
+let requestCompleted: MHD_RequestCompletedCallback = { _, _, slot, _ in
+    guard let pointer = slot?.pointee else { return }
+    Unmanaged<Connection>.fromOpaque(pointer)._withUnsafeGuaranteedRef { $0.finish() }
+    slot?.pointee = nil
+}
+
+let messageLogged: MHD_LogCallback = { context, format, arguments in
+    guard let format, let arguments else { return }
+    let logger = core(context).logger
+    guard logger.logLevel <= .debug else { return }
+    var text = [CChar](repeating: 0, count: 512)
+    vsnprintf(&text, text.count, format, arguments)
+    let line = String(decoding: text.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self)
+    logger.debug("libmicrohttpd reported", metadata: ["message": "\(line.split(separator: "\n").joined())"])
+}

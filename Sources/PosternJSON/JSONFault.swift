@@ -1,0 +1,57 @@
+/// Why a text is no JSON that Postern takes (RFC 8259, with the limits of the design): the first fault of the text.
+/// Repeated names are looked for only where the grammar is right everywhere.
+public struct JSONFault: Error, Sendable, Equatable, CustomStringConvertible {
+    /// In the order of the C parser's codes.
+    public enum Reason: Int32, Sendable, CaseIterable {
+        /// Nothing but white space.
+        case empty = 1
+        /// Something else belongs here.
+        case syntax
+        case truncated
+        case trailing
+        case depth
+        /// Names are compared with their escapes resolved.
+        case duplicate
+        case encoding
+        case surrogate
+        case escape
+        case number
+        case control
+        case unterminated
+        /// 4 GiB or more.
+        case tooLarge
+        /// No memory to parse it with.
+        case memory
+
+        public var sentence: String {
+            switch self {
+            case .empty: "no JSON text"
+            case .syntax: "unexpected character"
+            case .truncated: "unexpected end of the text"
+            case .trailing: "more text after the JSON value"
+            case .depth: "more than 64 nested objects and arrays"
+            case .duplicate: "duplicate member name"
+            case .encoding: "invalid UTF-8"
+            case .surrogate: "lone surrogate"
+            case .escape: "invalid escape"
+            case .number: "malformed number"
+            case .control: "unescaped control character"
+            case .unterminated: "unterminated string"
+            case .tooLarge: "JSON text of 4 GiB or more"
+            case .memory: "no memory to parse the text"
+            }
+        }
+    }
+
+    public let reason: Reason
+    /// Bytes from the start of the text to: the unexpected byte, the ill-formed UTF-8 sequence, the backslash of an
+    /// escape, the first digit or sign of a number, the opening quote of an unterminated string or a repeated name.
+    public let offset: Int
+
+    public init(_ reason: Reason, at offset: Int) {
+        self.reason = reason
+        self.offset = offset
+    }
+
+    public var description: String { "\(reason.sentence) at byte \(offset)" }
+}

@@ -1,0 +1,72 @@
+/// Writes metrics in the Prometheus text format, version 0.0.4.
+public struct Exposition {
+    public private(set) var text = ""
+    public init() {}
+
+    public static let mediaType = "text/plain; version=0.0.4; charset=utf-8"
+
+    private mutating func head(_ name: String, _ kind: String, _ help: String) {
+        text += "# HELP \(name) \(help)\n# TYPE \(name) \(kind)\n"
+    }
+
+    private mutating func sample(_ name: String, _ labels: [(String, String)], _ value: String) {
+        text += name
+        if !labels.isEmpty {
+            text += "{" + labels.map { "\($0)=\"\(Self.escaped($1))\"" }.joined(separator: ",") + "}"
+        }
+        text += " \(value)\n"
+    }
+
+    /// Label values escape backslash, quote and line feed.
+    private static func escaped(_ value: String) -> String {
+        var result = ""
+        for character in value {
+            switch character {
+            case "\\": result += "\\\\"
+            case "\"": result += "\\\""
+            case "\n": result += "\\n"
+            default: result.append(character)
+            }
+        }
+        return result
+    }
+
+    private static func number(_ value: Double) -> String {
+        value == value.rounded() && abs(value) < 1e15 ? String(Int64(value)) : String(value)
+    }
+
+    public mutating func counters(_ name: String, _ help: String, _ family: Family<Counter>) {
+        head(name, "counter", help)
+        for (values, series) in family.all {
+            sample(name, Array(zip(family.labels, values)), String(series.value))
+        }
+    }
+
+    public mutating func histograms(_ name: String, _ help: String, _ family: Family<Histogram>) {
+        head(name, "histogram", help)
+        for (values, series) in family.all {
+            let labels = Array(zip(family.labels, values))
+            let cumulative = series.cumulative
+            for (place, bound) in series.bounds.enumerated() {
+                sample(name + "_bucket", labels + [("le", Self.number(bound))], String(cumulative[place]))
+            }
+            sample(name + "_bucket", labels + [("le", "+Inf")], String(cumulative[series.bounds.count]))
+            sample(name + "_sum", labels, Self.number(series.sum))
+            sample(name + "_count", labels, String(cumulative[series.bounds.count]))
+        }
+    }
+
+    /// Values read at the moment of asking.
+    public mutating func gauges(
+        _ name: String, _ help: String, _ samples: [(labels: [(String, String)], value: Double)]
+    ) {
+        head(name, "gauge", help)
+        for (labels, value) in samples { sample(name, labels, Self.number(value)) }
+    }
+
+    /// A counter that somebody else keeps, e.g. the system.
+    public mutating func counter(_ name: String, _ help: String, _ value: Double) {
+        head(name, "counter", help)
+        sample(name, [], Self.number(value))
+    }
+}

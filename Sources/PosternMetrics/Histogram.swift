@@ -1,0 +1,41 @@
+import Synchronization
+
+/// Counts observations in buckets with fixed upper bounds. Any thread.
+public final class Histogram: Sendable {
+    /// Upper bounds, ascending; one more bucket, `+Inf`, is implied.
+    public let bounds: [Double]
+    private let buckets: [Counter]
+    /// The sum in millionths, so that it can be added to atomically.
+    private let sumMillionths = Atomic<Int>(0)
+
+    public init(bounds: [Double]) {
+        self.bounds = bounds
+        buckets = (0...bounds.count).map { _ in Counter() }
+    }
+
+    /// From 100 µs to 60 s: for commits, requests and attempts.
+    public static let durationBounds: [Double] = [
+        0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
+    ]
+    /// From one to ten thousand: for messages in a commit or a batch.
+    public static let countBounds: [Double] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000]
+
+    public func observe(_ value: Double) {
+        var place = 0
+        while place < bounds.count, value > bounds[place] { place += 1 }
+        buckets[place].add()
+        sumMillionths.wrappingAdd(Int(value * 1_000_000), ordering: .relaxed)
+    }
+
+    /// Observations up to each bound, cumulative, the last entry being all of them.
+    var cumulative: [Int] {
+        var running = 0
+        return buckets.map { bucket in
+            running += bucket.value
+            return running
+        }
+    }
+
+    public var count: Int { buckets.reduce(0) { $0 + $1.value } }
+    var sum: Double { Double(sumMillionths.load(ordering: .relaxed)) / 1_000_000 }
+}

@@ -1,0 +1,56 @@
+/// Everything Postern counts while it runs; names and labels are those of the design. Gauges are read off the parts
+/// when somebody asks. Any thread.
+public final class Metrics: Sendable {
+    public let accepted = Metrics.counters("upstream", "kind")
+    public let refused = Metrics.counters("upstream", "reason")
+    public let settled = Metrics.counters("upstream", "state")
+    public let commitDuration = Histogram(bounds: Histogram.durationBounds)
+    public let commitMessages = Histogram(bounds: Histogram.countBounds)
+    public let attempts = Metrics.counters("upstream", "outcome")
+    public let attemptDuration = Metrics.histograms("upstream", bounds: Histogram.durationBounds)
+    public let batchMessages = Metrics.histograms("upstream", bounds: Histogram.countBounds)
+    public let ambiguousSends = Metrics.counters("upstream")
+    public let tokenRefreshes = Metrics.counters("upstream", "outcome")
+    public let requests = Metrics.counters("route", "status")
+    public let requestDuration = Metrics.histograms("route", bounds: Histogram.durationBounds)
+
+    public init() {}
+
+    private static func counters(_ labels: String...) -> Family<Counter> { Family(labels: labels) { Counter() } }
+
+    private static func histograms(_ labels: String..., bounds: [Double]) -> Family<Histogram> {
+        Family(labels: labels) { Histogram(bounds: bounds) }
+    }
+
+    /// Writes all that is kept here; whoever has gauges adds them behind.
+    public func write(to exposition: inout Exposition) {
+        exposition.counters(
+            "postern_messages_accepted_total", "Messages answered with 2xx and on disk.", accepted)
+        exposition.counters("postern_messages_refused_total", "Messages refused before anything was stored.", refused)
+        exposition.counters("postern_messages_settled_total", "Messages that reached a final state.", settled)
+        exposition.histograms(
+            "postern_commit_duration_seconds", "Time from begin to end of a commit, fsync included.",
+            Family(single: commitDuration))
+        exposition.histograms(
+            "postern_commit_messages", "Messages accepted in one commit.", Family(single: commitMessages))
+        exposition.counters("postern_attempts_total", "Requests to upstreams by what came of them.", attempts)
+        exposition.histograms(
+            "postern_attempt_duration_seconds", "Time from sending a request to its answer.", attemptDuration)
+        exposition.histograms("postern_batch_messages", "Messages in one upstream request.", batchMessages)
+        exposition.counters(
+            "postern_ambiguous_sends_total", "Requests that may or may not have arrived.", ambiguousSends)
+        exposition.counters("postern_token_refreshes_total", "Token requests by what came of them.", tokenRefreshes)
+        exposition.counters("postern_http_requests_total", "Requests answered.", requests)
+        exposition.histograms(
+            "postern_http_request_duration_seconds", "Time from the request's last byte to its answer.",
+            requestDuration)
+    }
+}
+
+extension Family {
+    /// A family of one series without labels.
+    convenience init(single: Series) {
+        self.init(labels: []) { single }
+        _ = self()
+    }
+}

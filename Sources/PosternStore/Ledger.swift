@@ -1,0 +1,118 @@
+public import PosternCore
+
+/// The books of one upstream: what came in and what became of it. Changed in the same transaction as the messages.
+///
+/// `accepted == queued + delivered + failed + cancelled + dropped + expired` holds after every transaction; the audit
+/// counts the rows anew and compares.
+public struct Ledger: Sendable, Equatable {
+    /// The id given out last, 0 before the first.
+    public var lastID = 0
+    public var accepted = 0
+    public var queued = 0
+    /// Payload bytes of what is queued.
+    public var queuedBytes = 0
+    public var delivered = 0
+    public var failed = 0
+    public var cancelled = 0
+    public var dropped = 0
+    public var expired = 0
+    /// Of those above, how many rows retention has removed since.
+    public var purgedDelivered = 0
+    public var purgedFailed = 0
+    public var purgedCancelled = 0
+    public var purgedDropped = 0
+    public var purgedExpired = 0
+    /// Requests whose outcome is unknown, so that their messages were sent again.
+    public var ambiguousSends = 0
+
+    /// The columns of table `upstreams` that hold it.
+    nonisolated(unsafe) static let columns: [(name: String, path: WritableKeyPath<Ledger, Int>)] = [
+        // Key paths of stored properties are immutable; they only lack the conformance.
+        ("lastId", \.lastID), ("accepted", \.accepted), ("queued", \.queued), ("queuedBytes", \.queuedBytes),
+        ("delivered", \.delivered), ("failed", \.failed), ("cancelled", \.cancelled), ("dropped", \.dropped),
+        ("expired", \.expired), ("purgedDelivered", \.purgedDelivered), ("purgedFailed", \.purgedFailed),
+        ("purgedCancelled", \.purgedCancelled), ("purgedDropped", \.purgedDropped),
+        ("purgedExpired", \.purgedExpired), ("ambiguousSends", \.ambiguousSends),
+    ]
+
+    public var balance: Int { accepted - queued - delivered - failed - cancelled - dropped - expired }
+
+    public func count(_ state: MessageState) -> Int {
+        switch state {
+        case .queued: queued
+        case .delivered: delivered
+        case .failed: failed
+        case .cancelled: cancelled
+        case .dropped: dropped
+        case .expired: expired
+        }
+    }
+
+    mutating func add(_ amount: Int, to state: MessageState) {
+        switch state {
+        case .queued: queued += amount
+        case .delivered: delivered += amount
+        case .failed: failed += amount
+        case .cancelled: cancelled += amount
+        case .dropped: dropped += amount
+        case .expired: expired += amount
+        }
+    }
+
+    public func purged(_ state: MessageState) -> Int {
+        switch state {
+        case .queued: 0
+        case .delivered: purgedDelivered
+        case .failed: purgedFailed
+        case .cancelled: purgedCancelled
+        case .dropped: purgedDropped
+        case .expired: purgedExpired
+        }
+    }
+
+    mutating func purge(_ amount: Int, of state: MessageState) {
+        switch state {
+        case .queued: preconditionFailure("retention leaves queued messages alone")
+        case .delivered: purgedDelivered += amount
+        case .failed: purgedFailed += amount
+        case .cancelled: purgedCancelled += amount
+        case .dropped: purgedDropped += amount
+        case .expired: purgedExpired += amount
+        }
+    }
+}
+
+/// What is remembered of an upstream's health, so that a restart does not begin by hammering it.
+public struct CircuitRecord: Sendable, Equatable, Codable {
+    /// Upstream failures in a row.
+    public var failures = 0
+    /// When a request may be tried again; nil while nothing is wrong.
+    public var reopensAtMs: Int64?
+    /// `credentials` or `configuration` while held for that.
+    public var hold: String?
+    public var lastError: ErrorRecord?
+    public var lastSuccessAtMs: Int64?
+
+    public init() {}
+}
+
+/// An `AttemptError` as it is stored.
+public struct ErrorRecord: Sendable, Equatable, Codable {
+    public var errorClass: String
+    public var status: Int?
+    public var detail: String
+    public var atMs: Int64
+
+    public init(_ error: AttemptError) {
+        errorClass = error.errorClass.rawValue
+        status = error.status
+        detail = error.detail
+        atMs = error.at.milliseconds
+    }
+
+    private enum CodingKeys: String, CodingKey {
+        case errorClass = "class"
+        case status, detail
+        case atMs = "at"
+    }
+}

@@ -1,0 +1,76 @@
+public import PosternCore
+
+/// A message on its way into the store.
+public struct NewMessage: Sendable {
+    public let queue: UpstreamQueue
+    public let kind: Kind
+    public let lane: Lane
+    public let key: String?
+    public let acceptedAt: Timestamp
+    /// Not to be sent before.
+    public let notBefore: Timestamp?
+    /// Of no use after.
+    public let expiresAt: Timestamp?
+    /// The payload is `bytes[range]`: usually a part of the request's body, which is not copied again.
+    public let bytes: [UInt8]
+    public let range: Range<Int>
+
+    public init(
+        queue: UpstreamQueue, kind: Kind, lane: Lane = .none, key: String? = nil, acceptedAt: Timestamp,
+        notBefore: Timestamp? = nil, expiresAt: Timestamp? = nil, bytes: [UInt8], range: Range<Int>? = nil
+    ) {
+        self.queue = queue
+        self.kind = kind
+        self.lane = lane
+        self.key = key
+        self.acceptedAt = acceptedAt
+        self.notBefore = notBefore
+        self.expiresAt = expiresAt
+        self.bytes = bytes
+        self.range = range ?? 0..<bytes.count
+    }
+}
+
+/// What became of messages that were stored.
+public struct AppendReceipt: Sendable {
+    /// In the order of the messages.
+    public let ids: [MessageID]
+    /// Messages that had to make room, by the queue's `dropOldest` policy.
+    public let evicted: [MessageID]
+}
+
+/// Why messages were not stored; none of them was.
+public enum AppendRefusal: Error, Sendable, Equatable {
+    /// The queue of this upstream, or the whole outbox if nil, is at its cap.
+    case queueFull(UpstreamName?)
+    case diskFull(detail: String)
+    /// Upstreams refused some of them, each with its place.
+    case refused([Refused])
+    case closed
+    case failed(detail: String)
+
+    public struct Refused: Sendable, Equatable {
+        public let index: Int
+        public let refusal: Refusal
+    }
+}
+
+/// What bounds one upstream's queue.
+public struct QueueCap: Sendable, Equatable {
+    public enum WhenFull: String, Sendable, CaseIterable { case reject, dropOldest }
+    /// 0 is no cap.
+    public var maxMessages: Int
+    /// Payload bytes; 0 is no cap.
+    public var maxBytes: Int
+    public var whenFull: WhenFull
+
+    public init(maxMessages: Int = 0, maxBytes: Int = 0, whenFull: WhenFull = .reject) {
+        self.maxMessages = maxMessages
+        self.maxBytes = maxBytes
+        self.whenFull = whenFull
+    }
+
+    func admits(messages: Int, bytes: Int) -> Bool {
+        (maxMessages == 0 || messages <= maxMessages) && (maxBytes == 0 || bytes <= maxBytes)
+    }
+}

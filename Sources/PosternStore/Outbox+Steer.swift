@@ -1,0 +1,88 @@
+import GRDB
+public import PosternCore
+import Synchronization
+
+/// What came of a wish to cancel.
+public enum Cancellation: Sendable, Equatable {
+    case cancelled
+    /// It is being sent right now.
+    case underWay
+    /// It is settled already, or was never there.
+    case notQueued
+}
+
+extension Outbox {
+    /// Takes back a queued message; the completion runs on the writer's thread after the commit.
+    public func cancel(
+        _ id: MessageID, completion: @escaping @Sendable (Result<Cancellation, StoreError>) -> Void
+    ) {
+        guard let queue = queue(id.upstream) else { return completion(.success(.notQueued)) }
+        let outcome = Outcome(Cancellation.notQueued)
+        let now = time.now
+        writer.change { transaction in
+            if try transaction.cancel(id, in: queue, at: now) {
+                outcome.set(.cancelled)
+            } else {
+                outcome.set(queue.isUnderWay(id) ? .underWay : .notQueued)
+            }
+        } completion: { result in
+            completion(result.map { outcome.value })
+        }
+    }
+
+    /// Queues failed or dropped messages again, all in one transaction; answers which.
+    public func requeue(
+        _ ids: [MessageID], completion: @escaping @Sendable (Result<[MessageID], StoreError>) -> Void
+    ) {
+        let outcome = Outcome<[MessageID]>([])
+        let now = time.now
+        writer.change { [self] transaction in
+            var done: [MessageID] = []
+            for id in ids.sorted() {
+                guard let queue = queue(id.upstream), try transaction.requeue(id, in: queue, at: now) else { continue }
+                done.append(id)
+            }
+            outcome.set(done)
+        } completion: { [self] result in
+            for (number, members) in Dictionary(grouping: outcome.value, by: \.upstream) {
+                guard case .success = result, let first = members.min() else { continue }
+                queue(number)?.rewind(to: first)
+                alarm(number)
+            }
+            completion(result.map { outcome.value })
+        }
+    }
+
+    /// Remembers whether an upstream is paused.
+    public func setPaused(
+        _ isPaused: Bool, of number: UpstreamNumber,
+        completion: @escaping @Sendable (Result<Void, StoreError>) -> Void
+    ) {
+        writer.change({ transaction in
+            try transaction.db.execute(
+                sql: "UPDATE upstreams SET isPaused = ? WHERE number = ?", arguments: [isPaused, number.rawValue])
+        }, completion: completion)
+    }
+
+    /// Settles messages that grew too old before they could be sent.
+    public func expire(
+        _ messages: [Message], of queue: UpstreamQueue, completion: @escaping @Sendable () -> Void
+    ) {
+        let now = time.now
+        writer.change { transaction in
+            for message in messages {
+                try transaction.end(message.id, in: queue, as: .expired, error: nil, at: now)
+            }
+        } completion: { _ in
+            completion()
+        }
+    }
+}
+
+/// A value that a transaction leaves for its completion. Both run on the writer's thread, one after the other.
+private final class Outcome<Value: Sendable>: Sendable {
+    private let stored: Mutex<Value>
+    init(_ value: Value) { stored = Mutex(value) }
+    var value: Value { stored.withLock { $0 } }
+    func set(_ value: Value) { stored.withLock { $0 = value } }
+}

@@ -1,0 +1,253 @@
+import Foundation
+import GRDB
+public import Logging
+public import PosternCore
+public import PosternMetrics
+import Synchronization
+
+/// How the store is to be kept.
+public struct OutboxOptions: Sendable, Equatable {
+    public var path: String
+    /// Cap on the payload bytes of all that is queued; 0 is none.
+    public var maxBytes: Int
+    /// How long the receipt of a delivered message is kept; zero keeps none.
+    public var deliveredRetention: Duration
+    /// How long failed, cancelled, dropped and expired messages are kept.
+    public var failedRetention: Duration
+
+    public init(
+        path: String, maxBytes: Int = 0, deliveredRetention: Duration = .seconds(86400),
+        failedRetention: Duration = .seconds(2_592_000)
+    ) {
+        self.path = path
+        self.maxBytes = maxBytes
+        self.deliveredRetention = deliveredRetention
+        self.failedRetention = failedRetention
+    }
+}
+
+/// The durable store: queues, receipts, dead letters, upstream state. One process at a time.
+///
+/// One connection writes, on the writer's thread, and checkpoints; all others only read. That is both the fast way and
+/// the way around the WAL-reset bug of SQLite before 3.51.3, which wants two connections that write or checkpoint.
+public final class Outbox: Sendable {
+    public let path: String
+    public let writer: OutboxWriter
+    let options: OutboxOptions
+    let time: any TimeSource
+    let metrics: Metrics
+    let logger: Logger
+    let pool: DatabasePool
+    let kinds = KindTable()
+    let batches: BatchCounter
+    let reserve: DiskReserve
+    private let lock: StoreLock
+    private let check: IntegrityCheck
+
+    private let shared: Mutex<Shared>
+    private let full = Atomic<Bool>(false)
+    private let capped = Atomic<Bool>(false)
+
+    private struct Shared {
+        var ledgers: [UpstreamNumber: Ledger] = [:]
+        var queues: [UpstreamNumber: UpstreamQueue] = [:]
+        var limits: [UpstreamNumber: BatchLimits] = [:]
+        var alarms: [UpstreamNumber: @Sendable () -> Void] = [:]
+        var waiters: [MessageID: [@Sendable (SettledNotice) -> Void]] = [:]
+        var names: [UpstreamNumber: UpstreamName] = [:]
+        var trouble: StoreError?
+        var sequence: Int64 = 0
+    }
+
+    /// Opens the store, or makes it. With `startFresh`, a damaged file is kept aside under a new name first.
+    public init(
+        _ options: OutboxOptions, startFresh: Bool = false, time: any TimeSource, metrics: Metrics, logger: Logger
+    ) throws(StoreError) {
+        self.options = options
+        path = options.path
+        self.time = time
+        self.metrics = metrics
+        self.logger = logger
+        reserve = DiskReserve(for: options.path)
+        writer = OutboxWriter()
+        do {
+            try StoreFile.prepareFolder(of: options.path)
+            lock = try StoreLock(for: options.path)
+            if startFresh { try StoreFile.setAsideIfDamaged(options.path, at: time.now, logger: logger) }
+            try StoreFile.inspect(options.path)
+            pool = try StoreFile.open(options.path)
+            let found = try pool.read { db in try Found(db) }
+            batches = BatchCounter(latest: found.batch)
+            shared = Mutex(Shared(ledgers: found.ledgers, names: found.names, sequence: found.sequence))
+            found.kinds.forEach { [kinds] in kinds.learn($0.kind, number: $0.number) }
+            check = try IntegrityCheck(path: options.path, logger: logger)
+        } catch {
+            throw StoreError(error, path: options.path)
+        }
+        reserve.take()
+        writer.start(on: self)
+    }
+
+    /// Commits what was handed in, and closes. Claims are void by this.
+    public func close() {
+        writer.stop()
+        check.stop()
+        try? pool.close()
+        reserve.giveBack()
+    }
+
+    // MARK: Upstreams
+
+    /// Makes the queue of a configured upstream, or takes up the one a former run left.
+    public func register(_ upstream: any Upstream, type: String, cap: QueueCap) throws(StoreError) -> UpstreamQueue {
+        do {
+            let number = try pool.writeWithoutTransaction { db in
+                try db.inTransaction(.immediate) {
+                    try Registration.write(upstream, type: type, kinds: kinds, in: db)
+                    return .commit
+                }
+                return try Registration.number(of: upstream.name, in: db)
+            }
+            let reader = QueueReader(pool: pool, kinds: kinds, number: number)
+            let ledger = shared.withLock { $0.ledgers[number] ?? Ledger() }
+            let queue = UpstreamQueue(
+                upstream: upstream, number: number, cap: cap, reader: reader, newest: Int64(ledger.lastID))
+            let leftovers = try reader.read { try $0.leftovers() }
+            queue.adopt(leftovers.retries, nextScheduled: leftovers.scheduled)
+            shared.withLock { shared in
+                shared.queues[number] = queue
+                shared.names[number] = upstream.name
+                if shared.ledgers[number] == nil { shared.ledgers[number] = Ledger() }
+            }
+            if cap != QueueCap() || options.maxBytes > 0 { capped.store(true, ordering: .relaxed) }
+            return queue
+        } catch {
+            throw StoreError(error, path: path)
+        }
+    }
+
+    /// Calls `alarm`, on the writer's thread, when the queue has something new for a worker with these limits.
+    public func onArrival(in queue: UpstreamQueue, limits: BatchLimits, _ alarm: @escaping @Sendable () -> Void) {
+        shared.withLock { shared in
+            shared.limits[queue.number] = limits
+            shared.alarms[queue.number] = alarm
+        }
+    }
+
+    public func queue(_ number: UpstreamNumber) -> UpstreamQueue? { shared.withLock { $0.queues[number] } }
+
+    public func nextBatch() -> BatchID { batches.next() }
+
+    // MARK: Waiting for messages
+
+    /// Calls `body` once, on the writer's thread, when the message is settled. Call it from the completion of the
+    /// append: from there on nothing can have been missed.
+    public func whenSettled(_ id: MessageID, _ body: @escaping @Sendable (SettledNotice) -> Void) {
+        shared.withLock { $0.waiters[id, default: []].append(body) }
+    }
+
+    public func stopWaiting(for ids: [MessageID]) {
+        shared.withLock { shared in ids.forEach { shared.waiters[$0] = nil } }
+    }
+
+    // MARK: Health
+
+    /// Why the store cannot take messages; nil when it can.
+    public var trouble: StoreError? {
+        if let damage = check.damage { return .corrupt(path: path, detail: damage) }
+        return shared.withLock { $0.trouble }
+    }
+
+    var isFull: Bool { full.load(ordering: .relaxed) }
+    var isCapped: Bool { capped.load(ordering: .relaxed) }
+    var maxBytes: Int { options.maxBytes }
+    var keepsDelivered: Bool { options.deliveredRetention > .zero }
+
+    public var ledgers: [UpstreamNumber: Ledger] { shared.withLock { $0.ledgers } }
+    public var names: [UpstreamNumber: UpstreamName] { shared.withLock { $0.names } }
+    public func ledger(of number: UpstreamNumber) -> Ledger { shared.withLock { $0.ledgers[number] ?? Ledger() } }
+    var firstSequence: Int64 { shared.withLock { $0.sequence } }
+
+    // MARK: The writer tells
+
+    func publish(_ ledgers: [UpstreamNumber: Ledger]) {
+        shared.withLock { shared in
+            shared.ledgers = ledgers
+            if !isFull { shared.trouble = nil }
+        }
+    }
+
+    func announce(_ arrival: Transaction.Arrival, at instant: MonotonicInstant) {
+        let (limits, alarm) = shared.withLock { ($0.limits[arrival.queue.number], $0.alarms[arrival.queue.number]) }
+        let limit = limits ?? BatchLimits(maxMessages: 1, maxBytes: 1)
+        if arrival.queue.arrived(arrival, at: instant, limits: limit) { alarm?() }
+    }
+
+    /// Has the worker look at its queue.
+    func alarm(_ number: UpstreamNumber) { shared.withLock { $0.alarms[number] }?() }
+
+    func announce(_ notices: [SettledNotice]) {
+        guard !notices.isEmpty else { return }
+        for notice in notices {
+            let (waiters, name) = shared.withLock { shared in
+                (shared.waiters.isEmpty ? nil : shared.waiters.removeValue(forKey: notice.id),
+                 shared.names[notice.id.upstream])
+            }
+            metrics.settled("\(name.map(\.description) ?? "unknown")", notice.state.name).add()
+            waiters?.forEach { $0(notice) }
+        }
+    }
+
+    func report(_ error: StoreError) {
+        logger.error("write failed", metadata: ["error": "\(error)"])
+        shared.withLock { $0.trouble = error }
+    }
+
+    func becameFull(_ error: StoreError) {
+        guard !full.exchange(true, ordering: .relaxed) else { return }
+        reserve.giveBack()
+        shared.withLock { $0.trouble = error }
+        logger.error(
+            "disk full; new messages are turned away, deliveries go on", metadata: ["error": "\(error)"])
+    }
+
+    /// Takes messages again when there is room for them and for the reserve.
+    func lookForRoom() {
+        guard isFull, reserve.canBeTaken, reserve.take() else { return }
+        full.store(false, ordering: .relaxed)
+        shared.withLock { $0.trouble = nil }
+        logger.notice("there is room again; messages are accepted")
+    }
+}
+
+/// Numbers of batches, in the order they are sent.
+final class BatchCounter: Sendable {
+    private let counter: Atomic<Int64>
+    init(latest: Int64) { counter = Atomic(latest) }
+    var latest: Int64 { counter.load(ordering: .relaxed) }
+    func next() -> BatchID { BatchID(rawValue: counter.wrappingAdd(1, ordering: .relaxed).newValue) }
+}
+
+/// What a former run left, read once at the start.
+private struct Found {
+    var ledgers: [UpstreamNumber: Ledger] = [:]
+    var names: [UpstreamNumber: UpstreamName] = [:]
+    var kinds: [(kind: Kind, number: Int)] = []
+    var sequence: Int64
+    var batch: Int64
+
+    init(_ db: Database) throws {
+        let counters = try Row.fetchOne(db, sql: "SELECT sequence, batch FROM store")
+        sequence = counters?["sequence"] ?? 0
+        let lastBatch = try Int64.fetchOne(db, sql: "SELECT max(batch) FROM attempts") ?? 0
+        batch = max(counters?["batch"] ?? 0, lastBatch)
+        for row in try Row.fetchAll(db, sql: "SELECT * FROM upstreams") {
+            let number = UpstreamNumber(rawValue: row["number"])
+            var ledger = Ledger()
+            for column in Ledger.columns { ledger[keyPath: column.path] = row[column.name] }
+            ledgers[number] = ledger
+            names[number] = UpstreamName(row["name"])
+        }
+        kinds = try Row.fetchAll(db, sql: "SELECT number, name FROM kinds").map { (Kind($0["name"]), $0["number"]) }
+    }
+}

@@ -1,4 +1,0 @@
-import GRDB
-import GRDBSQLite
-import Logging
-enum PlaceholderPosternStore {}

@@ -1,0 +1,75 @@
+public import PosternCore
+
+/// What an attempt changes in the store, all in one transaction.
+public struct Settlement: Sendable {
+    public var batch: BatchID
+    /// The bounded word for the attempt's outcome: `delivered`, `retry`, `split`, `rejected` …
+    public var outcome: String
+    public var status: Int?
+    public var detail: String?
+    public var endedAt: Timestamp
+    /// May the messages have arrived although no answer says so?
+    public var isAmbiguous = false
+
+    public var delivered: [Message] = []
+    /// The upstream's answer, kept with what was delivered.
+    public var result: [UInt8]?
+    public var ended: [Ended] = []
+    public var waiting: Waiting?
+    /// Messages that go on with a sequence, and what they have reached.
+    public var progressed: [(id: MessageID, progress: [UInt8])] = []
+    public var changes: [StateChange] = []
+    public var circuit: CircuitRecord?
+
+    public struct Ended: Sendable {
+        public let message: Message
+        /// `failed`, `cancelled` or `expired`.
+        public let state: MessageState
+        public let error: AttemptError?
+
+        public init(_ message: Message, as state: MessageState, error: AttemptError?) {
+            self.message = message
+            self.state = state
+            self.error = error
+        }
+    }
+
+    /// Messages that are sent again later.
+    public struct Waiting: Sendable {
+        public let messages: [Message]
+        /// Nil leaves it to the upstream's circuit.
+        public let nextAttemptAt: Timestamp?
+        /// Does the attempt count against them?
+        public let counts: Bool
+        public let error: AttemptError?
+
+        public init(_ messages: [Message], nextAttemptAt: Timestamp?, counts: Bool, error: AttemptError?) {
+            self.messages = messages
+            self.nextAttemptAt = nextAttemptAt
+            self.counts = counts
+            self.error = error
+        }
+    }
+
+    public init(batch: BatchID, outcome: String, status: Int? = nil, detail: String? = nil, endedAt: Timestamp) {
+        self.batch = batch
+        self.outcome = outcome
+        self.status = status
+        self.detail = detail
+        self.endedAt = endedAt
+    }
+}
+
+/// A request that is about to go out.
+public struct Departure: Sendable {
+    public let batch: BatchID
+    public let startedAt: Timestamp
+    /// Not empty, ascending.
+    public let ids: [MessageID]
+
+    public init(batch: BatchID, startedAt: Timestamp, ids: [MessageID]) {
+        self.batch = batch
+        self.startedAt = startedAt
+        self.ids = ids
+    }
+}

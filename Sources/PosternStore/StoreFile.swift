@@ -1,0 +1,112 @@
+import Foundation
+import GRDB
+import Glibc
+import Logging
+import PosternCore
+
+/// The file of the store: whose it is, in what condition, and how it is opened.
+enum StoreFile {
+    static func prepareFolder(of path: String) throws {
+        let folder = (path as NSString).deletingLastPathComponent
+        guard !folder.isEmpty else { return }
+        do {
+            try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+        } catch {
+            throw StoreError.cannotCreate(path: path, detail: "\(folder) cannot be made: \(String(cString: strerror(errno)))")
+        }
+        guard access(folder, W_OK) == 0 else {
+            throw StoreError.cannotCreate(path: path, detail: "\(folder) may not be written to")
+        }
+    }
+
+    /// Throws when the file is damaged, or not ours, or from the future; leaves it as it is. A missing or empty file
+    /// is fine.
+    static func inspect(_ path: String) throws {
+        guard isThere(path) else { return }
+        guard access(path, R_OK | W_OK) == 0 else {
+            throw StoreError.cannotCreate(path: path, detail: String(cString: strerror(errno)))
+        }
+        var configuration = Configuration()
+        configuration.readonly = true
+        let queue = try DatabaseQueue(path: path, configuration: configuration)
+        defer { try? queue.close() }
+        try queue.read { db in
+            let tables = try Int.fetchOne(db, sql: "SELECT count(*) FROM sqlite_master") ?? 0
+            let owner = try Int32.fetchOne(db, sql: "PRAGMA application_id") ?? 0
+            if tables > 0, owner != Migrations.applicationID { throw StoreError.foreign(path: path) }
+            if try Migrations.migrator.hasBeenSuperseded(db) { throw StoreError.newer(path: path) }
+        }
+    }
+
+    private static func isThere(_ path: String) -> Bool {
+        var status = stat()
+        return stat(path, &status) == 0 && status.st_size > 0
+    }
+
+    static func open(_ path: String) throws -> DatabasePool {
+        var configuration = Configuration()
+        configuration.label = "postern"
+        // Off-path readers are few; each costs a cache.
+        configuration.maximumReaderCount = 8
+        configuration.prepareDatabase { db in
+            if !db.configuration.readonly {
+                // Only takes effect before the first table; lets the file shrink again.
+                try db.execute(sql: "PRAGMA auto_vacuum = INCREMENTAL")
+                try db.execute(sql: "PRAGMA cache_size = -16384")
+            } else {
+                try db.execute(sql: "PRAGMA cache_size = -2048")
+            }
+            try db.execute(sql: "PRAGMA mmap_size = 0")
+        }
+        let pool = try DatabasePool(path: path, configuration: configuration)
+        try pool.writeWithoutTransaction { db in
+            // Promise 1: a commit is on disk when it returns. GRDB sets NORMAL when it turns on WAL, after any
+            // preparation, and with NORMAL a power cut takes back commits that were answered; so FULL is set here.
+            try db.execute(sql: "PRAGMA synchronous = FULL")
+            let level = try Int.fetchOne(db, sql: "PRAGMA synchronous")
+            guard level == 2 else { throw StoreError.failed(detail: "synchronous is \(level ?? -1), not FULL") }
+            try db.execute(sql: "PRAGMA wal_autocheckpoint = 1000")
+            try db.execute(sql: "PRAGMA journal_size_limit = 67108864")
+        }
+        try Migrations.migrator.migrate(pool)
+        try pool.write { db in
+            try db.execute(sql: "INSERT INTO store (sequence, batch) SELECT ?, 0 WHERE NOT EXISTS (SELECT 1 FROM store)",
+                arguments: [firstSequence(at: SystemTime().now)])
+        }
+        return pool
+    }
+
+    /// A fresh store counts on from its birth in units that no older store can have reached, so that the ids of a
+    /// store that was set aside never come again. 2020-01-01 is the year zero.
+    static func firstSequence(at now: Timestamp) -> Int64 {
+        max(0, now.milliseconds / 1000 - 1_577_836_800) << 20
+    }
+
+    /// Renames a damaged store and what belongs to it; leaves a sound one alone.
+    static func setAsideIfDamaged(_ path: String, at now: Timestamp, logger: Logger) throws {
+        guard isThere(path), isDamaged(path) else { return }
+        let suffix = ".damaged-\(now.milliseconds)"
+        for tail in ["", "-wal", "-shm"] where access(path + tail, F_OK) == 0 {
+            guard rename(path + tail, path + suffix + tail) == 0 else {
+                throw StoreError.cannotCreate(
+                    path: path, detail: "cannot rename \(path + tail): \(String(cString: strerror(errno)))")
+            }
+        }
+        logger.warning(
+            "damaged store kept aside; starting an empty one",
+            metadata: ["store.path": "\(path)", "store.keptAs": "\(path + suffix)"])
+    }
+
+    private static func isDamaged(_ path: String) -> Bool {
+        do {
+            try inspect(path)
+            var configuration = Configuration()
+            configuration.readonly = true
+            let queue = try DatabaseQueue(path: path, configuration: configuration)
+            return try queue.read { db in try String.fetchOne(db, sql: "PRAGMA quick_check(1)") } != "ok"
+        } catch {
+            if case .corrupt = StoreError(error, path: path) { return true }
+            return false
+        }
+    }
+}

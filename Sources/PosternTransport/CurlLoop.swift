@@ -1,0 +1,177 @@
+internal import CCurl
+internal import Glibc
+public import PosternCore
+internal import Synchronization
+
+/// Sends requests with libcurl: one multi handle and the one thread that drives it.
+///
+/// Connections are kept and used again, over TLS as HTTP/2 where the upstream speaks it. The thread sleeps in
+/// `curl_multi_poll` while there is nothing to do. It lives until `stop()`, and so does the loop.
+public final class CurlLoop: Transport, @unchecked Sendable {
+    // @unchecked: `multi`, `active` and `idle` belong to the loop's thread. The exception is `curl_multi_wakeup`,
+    // which libcurl allows from any thread: it is called while holding `inbox`, and never once that says `isStopped`.
+    private let multi: UnsafeMutableRawPointer
+    private var active: [UnsafeMutableRawPointer: Transfer] = [:]
+    private var idle: [EasyHandle] = []
+
+    private let inbox = Mutex(Inbox())
+    private let thread = Mutex<pthread_t?>(nil)
+    private let settings: Settings
+
+    public struct Settings: Sendable {
+        /// Sent with requests that name no `User-Agent` of their own.
+        public var userAgent: String
+        /// Idle connections that are kept, over all upstreams.
+        public var maxIdleConnections: Int
+        /// A PEM file to verify upstreams against instead of the system's.
+        public var certificateAuthorityFile: String?
+
+        public init(
+            version: String, maxIdleConnections: Int = 128, certificateAuthorityFile: String? = nil
+        ) {
+            userAgent = "Postern/\(version)"
+            self.maxIdleConnections = maxIdleConnections
+            self.certificateAuthorityFile = certificateAuthorityFile
+        }
+    }
+
+    private struct Inbox {
+        var transfers: [Transfer] = []
+        var isStopped = false
+    }
+
+    /// libcurl or the system has not enough memory, descriptors or threads.
+    public struct StartFailure: Error, CustomStringConvertible {
+        public let description: String
+    }
+
+    /// Starts the thread.
+    public init(_ settings: Settings) throws(StartFailure) {
+        guard Self.isLibraryReady, let multi = curl_multi_init() else {
+            throw StartFailure(description: "libcurl could not be set up")
+        }
+        self.multi = multi
+        self.settings = settings
+        _ = postern_curl_multi_set_long(multi, CURLMOPT_MAXCONNECTS, settings.maxIdleConnections)
+        _ = postern_curl_multi_set_long(multi, CURLMOPT_PIPELINING, Int(CURLPIPE_MULTIPLEX))
+        var thread = pthread_t()
+        // The thread holds the loop until it ends, which `stop()` brings about.
+        let context = Unmanaged.passRetained(self)
+        guard pthread_create(&thread, nil, runLoop, context.toOpaque()) == 0 else {
+            context.release()
+            curl_multi_cleanup(multi)
+            throw StartFailure(description: "no thread for the transport: \(String(cString: strerror(errno)))")
+        }
+        self.thread.withLock { $0 = thread }
+    }
+
+    private static let isLibraryReady = curl_global_init(Int(CURL_GLOBAL_DEFAULT)) == CURLE_OK
+
+    /// Called back on the loop's thread; once the loop has been stopped, on the caller's own, with `.cancelled`.
+    public func submit(
+        _ request: UpstreamRequest, options: TransferOptions,
+        completion: @escaping @Sendable (TransferResult) -> Void
+    ) {
+        let transfer = Transfer(request, options, completion)
+        let isTaken = inbox.withLock { inbox in
+            guard !inbox.isStopped else { return false }
+            // Whoever finds the inbox empty wakes the thread, which then takes everything.
+            if inbox.transfers.isEmpty { curl_multi_wakeup(multi) }
+            inbox.transfers.append(transfer)
+            return true
+        }
+        if !isTaken { transfer.complete(.failure(.cancelled(mayHaveArrived: false))) }
+    }
+
+    /// Cancels what is under way, closes all connections and ends the thread; returns when that is done. Not to be
+    /// called from a completion. A second call only waits for the first.
+    public func stop() {
+        inbox.withLock { inbox in
+            guard !inbox.isStopped else { return }
+            inbox.isStopped = true
+            curl_multi_wakeup(multi)
+        }
+        thread.withLock { thread in
+            guard let running = thread else { return }
+            precondition(pthread_equal(running, pthread_self()) == 0, "a completion cannot stop its own loop")
+            pthread_join(running, nil)
+            thread = nil
+        }
+    }
+
+    // MARK: On the loop's thread
+
+    fileprivate func run() {
+        while takeInbox() {
+            var running: Int32 = 0
+            curl_multi_perform(multi, &running)
+            finishDone()
+            // Sooner if libcurl has a timer of its own; at once if something was submitted meanwhile.
+            curl_multi_poll(multi, nil, 0, 3_600_000, nil)
+        }
+        cancelActive()
+        idle.removeAll()
+        curl_multi_cleanup(multi)
+    }
+
+    /// False when the loop is to end; what came in until then is cancelled with the rest.
+    private func takeInbox() -> Bool {
+        let (transfers, isStopped) = inbox.withLock { inbox in
+            defer { inbox.transfers.removeAll(keepingCapacity: true) }
+            return (inbox.transfers, inbox.isStopped)
+        }
+        for transfer in transfers {
+            if isStopped { transfer.complete(.failure(.cancelled(mayHaveArrived: false))) } else { start(transfer) }
+        }
+        return !isStopped
+    }
+
+    private func start(_ transfer: Transfer) {
+        guard let handle = idle.popLast() ?? EasyHandle() else {
+            let failure = TransferFailure(.unreachable, mayHaveArrived: false, detail: "libcurl is out of memory")
+            return transfer.complete(.failure(failure))
+        }
+        if let problem = transfer.prepare(handle, settings) {
+            transfer.release()
+            idle.append(handle)
+            return transfer.complete(
+                .failure(TransferFailure(.unreachable, mayHaveArrived: false, detail: problem)))
+        }
+        active[handle.curl] = transfer
+        curl_multi_add_handle(multi, handle.curl)
+    }
+
+    private func finishDone() {
+        var left: Int32 = 0
+        while let message = curl_multi_info_read(multi, &left) {
+            guard message.pointee.msg == CURLMSG_DONE, let curl = message.pointee.easy_handle,
+                let transfer = active.removeValue(forKey: curl)
+            else { continue }
+            let code = postern_curl_message_result(message)
+            curl_multi_remove_handle(multi, curl)  // `message` is gone with it
+            let result = transfer.result(of: code)
+            if let handle = transfer.release() { idle.append(handle) }
+            transfer.complete(result)
+        }
+    }
+
+    private func cancelActive() {
+        for (curl, transfer) in active {
+            let mayHaveArrived = transfer.bytesSent > 0
+            curl_multi_remove_handle(multi, curl)
+            transfer.release()
+            transfer.complete(.failure(.cancelled(mayHaveArrived: mayHaveArrived)))
+        }
+        active.removeAll()
+    }
+}
+
+/// The thread's body. Signals are left to the threads that expect them.
+private let runLoop: @convention(c) (UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? = { context in
+    guard let context else { return nil }
+    var all = sigset_t()
+    sigfillset(&all)
+    pthread_sigmask(SIG_BLOCK, &all, nil)
+    Unmanaged<CurlLoop>.fromOpaque(context).takeRetainedValue().run()
+    return nil
+}

@@ -1,0 +1,51 @@
+internal import CCurl
+
+/// Owns one `CURL *` and the buffer for its error text. Used for one transfer after the other.
+final class EasyHandle {
+    let curl: UnsafeMutableRawPointer
+    private let errorText: UnsafeMutablePointer<CChar>
+
+    /// Nil when there is no memory.
+    init?() {
+        guard let curl = curl_easy_init() else { return nil }
+        self.curl = curl
+        errorText = .allocate(capacity: Int(CURL_ERROR_SIZE))
+        errorText.pointee = 0
+    }
+
+    deinit {
+        curl_easy_cleanup(curl)
+        errorText.deallocate()
+    }
+
+    /// Back to libcurl's defaults; connections belong to the multi handle and stay.
+    func reset() {
+        curl_easy_reset(curl)
+        errorText.pointee = 0
+        _ = postern_curl_set_pointer(curl, CURLOPT_ERRORBUFFER, errorText)
+    }
+
+    func set(_ option: CURLoption, _ value: Int) { _ = postern_curl_set_long(curl, option, value) }
+    func set(_ option: CURLoption, _ value: String) -> CURLcode { postern_curl_set_string(curl, option, value) }
+
+    /// What went wrong, in libcurl's words.
+    func detail(of code: CURLcode) -> String {
+        errorText.pointee == 0 ? String(cString: curl_easy_strerror(code)) : String(cString: errorText)
+    }
+
+    var status: Int {
+        var status = 0
+        _ = postern_curl_get_long(curl, CURLINFO_RESPONSE_CODE, &status)
+        return status
+    }
+
+    /// Bytes of request heads and bodies handed to the system, over all connections that the transfer used; those of
+    /// a TLS handshake are not among them.
+    var bytesSent: Int {
+        var head = 0
+        var body: curl_off_t = 0
+        _ = postern_curl_get_long(curl, CURLINFO_REQUEST_SIZE, &head)
+        _ = postern_curl_get_offset(curl, CURLINFO_SIZE_UPLOAD_T, &body)
+        return head + Int(body)
+    }
+}

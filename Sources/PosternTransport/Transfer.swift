@@ -1,0 +1,181 @@
+internal import CCurl
+internal import PosternCore
+
+/// One request under way: owns its easy handle, its header list and what has come of the answer.
+///
+/// A `CurlLoop` keeps it alive until the handle has left the multi handle, so libcurl may point into it.
+final class Transfer: @unchecked Sendable {
+    // @unchecked: belongs to the submitter until it is in the loop's inbox, from then on to the loop's thread.
+    private let request: UpstreamRequest
+    private let options: TransferOptions
+    private let completion: @Sendable (TransferResult) -> Void
+
+    private var handle: EasyHandle?
+    private var headerList: UnsafeMutablePointer<curl_slist>?
+    private var head = AnswerHead()
+    private var body: [UInt8] = []
+    private var bodyBytesSeen = 0
+    private var isCut = false
+
+    init(
+        _ request: UpstreamRequest, _ options: TransferOptions,
+        _ completion: @escaping @Sendable (TransferResult) -> Void
+    ) {
+        self.request = request
+        self.options = options
+        self.completion = completion
+    }
+
+    func complete(_ result: TransferResult) { completion(result) }
+
+    var bytesSent: Int { handle?.bytesSent ?? 0 }
+
+    /// Gives the handle back and frees the lists; only when the handle is in no multi handle.
+    @discardableResult func release() -> EasyHandle? {
+        defer {
+            handle?.reset()
+            handle = nil
+            curl_slist_free_all(headerList)
+            headerList = nil
+        }
+        return handle
+    }
+
+    /// Sets `handle` up; returns what makes the request impossible to send, if anything does.
+    func prepare(_ handle: EasyHandle, _ settings: CurlLoop.Settings) -> String? {
+        self.handle = handle
+        handle.reset()
+        if request.url.utf8.contains(where: { $0 < 0x20 }) { return "the URL holds a control character" }
+        if let name = request.headers.first(where: { !isSendable($0) })?.name {
+            return "header \(name.debugDescription) cannot be sent: it holds a character that headers may not"
+        }
+        guard handle.set(CURLOPT_URL, request.url) == CURLE_OK,
+            handle.set(CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK,
+            handle.set(CURLOPT_PROXY, "") == CURLE_OK,  // and none from the environment
+            handle.set(CURLOPT_USERAGENT, settings.userAgent) == CURLE_OK
+        else { return "libcurl is out of memory" }
+        if let file = settings.certificateAuthorityFile { _ = handle.set(CURLOPT_CAINFO, file) }
+        setRules(handle)
+        setBody(handle)
+        setHeaders(handle)
+        setCallbacks(handle)
+        return nil
+    }
+
+    private func setRules(_ handle: EasyHandle) {
+        handle.set(CURLOPT_NOSIGNAL, 1)
+        // A name look-up that hangs must not hold the thread up when its transfer ends.
+        handle.set(CURLOPT_QUICK_EXIT, 1)
+        handle.set(CURLOPT_FOLLOWLOCATION, 0)
+        handle.set(CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_2TLS)
+        handle.set(CURLOPT_HTTP09_ALLOWED, 0)
+        handle.set(CURLOPT_HTTP_CONTENT_DECODING, 0)
+        handle.set(CURLOPT_PATH_AS_IS, 1)
+        handle.set(CURLOPT_SSL_VERIFYPEER, 1)
+        handle.set(CURLOPT_SSL_VERIFYHOST, 2)
+        handle.set(CURLOPT_TCP_KEEPALIVE, 1)
+        // Zero would mean libcurl's default.
+        handle.set(CURLOPT_CONNECTTIMEOUT_MS, Int(max(1, options.connectTimeout.wholeMilliseconds)))
+        handle.set(CURLOPT_TIMEOUT_MS, Int(max(1, options.requestTimeout.wholeMilliseconds)))
+    }
+
+    /// Everything with a body, and POST and PUT without, goes as post data: that gives `Content-Length`, never chunks.
+    private func setBody(_ handle: EasyHandle) {
+        let method = request.method
+        if !request.body.isEmpty || method == .post || method == .put {
+            handle.set(CURLOPT_POST, 1)
+            _ = postern_curl_set_offset(handle.curl, CURLOPT_POSTFIELDSIZE_LARGE, curl_off_t(request.body.count))
+            // libcurl does not copy: the array is constant and ours, so its elements stay where they are. Without
+            // elements it may have no address, and libcurl would then ask a read function.
+            let bytes = request.body.withUnsafeBufferPointer { $0.baseAddress }
+            _ = postern_curl_set_pointer(handle.curl, CURLOPT_POSTFIELDS, bytes ?? Self.nothing.utf8Start)
+            if method != .post { _ = handle.set(CURLOPT_CUSTOMREQUEST, method.rawValue) }
+        } else {
+            handle.set(CURLOPT_HTTPGET, 1)
+            if method != .get { _ = handle.set(CURLOPT_CUSTOMREQUEST, method.rawValue) }
+        }
+    }
+
+    private static let nothing: StaticString = ""
+
+    private func setHeaders(_ handle: EasyHandle) {
+        // A name with a colon and nothing after it takes a header of libcurl's own away.
+        var removed: Set = ["expect", "accept", "content-type"]
+        for (name, value) in request.headers {
+            let key = name.lowercased()
+            if Self.framing.contains(key) { continue }
+            removed.remove(key)
+            headerList = curl_slist_append(headerList, value.isEmpty ? "\(name);" : "\(name): \(value)")
+        }
+        for name in removed { headerList = curl_slist_append(headerList, "\(name):") }
+        _ = postern_curl_set_list(handle.curl, CURLOPT_HTTPHEADER, headerList)
+    }
+
+    /// How the body travels is ours to say.
+    private static let framing: Set = ["content-length", "transfer-encoding", "expect"]
+
+    private func setCallbacks(_ handle: EasyHandle) {
+        let context = Unmanaged.passUnretained(self).toOpaque()  // the loop's `active` holds us
+        _ = postern_curl_set_callback(handle.curl, CURLOPT_HEADERFUNCTION, headerLineArrived)
+        _ = postern_curl_set_pointer(handle.curl, CURLOPT_HEADERDATA, context)
+        _ = postern_curl_set_callback(handle.curl, CURLOPT_WRITEFUNCTION, bodyPartArrived)
+        _ = postern_curl_set_pointer(handle.curl, CURLOPT_WRITEDATA, context)
+    }
+
+    /// What came of it, once libcurl is done with the handle.
+    ///
+    /// An answer beyond `maxResponseBytes` is an answer, cut: its status says what happened. A little more is read and
+    /// thrown away, so that the connection can be kept; with much more the connection is closed.
+    func result(of code: CURLcode) -> TransferResult {
+        guard let handle else { preconditionFailure("a transfer without handle is not under way") }
+        let bytesSent = handle.bytesSent
+        func failure(_ code: CURLcode, _ detail: String) -> TransferResult {
+            .failure(TransferFailure(code, bytesSent: bytesSent, detail: detail))
+        }
+        if head.isTooLarge { return failure(CURLE_WEIRD_SERVER_REPLY, "The answer's header lines are too long") }
+        guard code == CURLE_OK || isCut else { return failure(code, handle.detail(of: code)) }
+        // libcurl is content with a connection that ends inside the header lines.
+        guard head.isComplete else { return failure(CURLE_PARTIAL_FILE, "The answer ends inside its header lines") }
+        return .success(UpstreamResponse(status: handle.status, headers: head.headers, body: body))
+    }
+
+    fileprivate func takeHeaderLine(_ line: UnsafeBufferPointer<UInt8>) -> Bool { head.take(line) }
+
+    /// False to end the transfer.
+    fileprivate func takeBodyPart(_ part: UnsafeBufferPointer<UInt8>) -> Bool {
+        body.append(contentsOf: part.prefix(options.maxResponseBytes - body.count))
+        bodyBytesSeen += part.count
+        isCut = bodyBytesSeen > options.maxResponseBytes + Self.readBeyondLimit
+        return !isCut
+    }
+
+    private static let readBeyondLimit = 1 << 16
+}
+
+private typealias CurlCallback =
+    @convention(c) (
+        UnsafeMutablePointer<CChar>?, Int, Int, UnsafeMutableRawPointer?
+    ) -> Int
+
+private let headerLineArrived: CurlCallback = { bytes, _, count, context in
+    guard let bytes, let context else { return 0 }
+    return bytes.withMemoryRebound(to: UInt8.self, capacity: count) { bytes in
+        let line = UnsafeBufferPointer(start: bytes, count: count)
+        return Unmanaged<Transfer>.fromOpaque(context).takeUnretainedValue().takeHeaderLine(line) ? count : 0
+    }
+}
+
+private let bodyPartArrived: CurlCallback = { bytes, _, count, context in
+    guard let bytes, let context else { return 0 }
+    return bytes.withMemoryRebound(to: UInt8.self, capacity: max(count, 1)) { bytes in
+        let part = UnsafeBufferPointer(start: bytes, count: count)
+        return Unmanaged<Transfer>.fromOpaque(context).takeUnretainedValue().takeBodyPart(part) ? count : 0
+    }
+}
+
+/// RFC 9110, section 5: a name is a token; a value has no control characters, so that it cannot start a line.
+private func isSendable(_ header: (name: String, value: String)) -> Bool {
+    !header.name.isEmpty
+        && header.name.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7f && !"\"(),/:;<=>?@[\\]{}".utf8.contains($0) }
+        && header.value.utf8.allSatisfy { $0 >= 0x20 && $0 != 0x7f || $0 == 0x09 }
+}

@@ -1,0 +1,25 @@
+internal import CCurl
+internal import PosternCore
+
+extension TransferFailure {
+    /// `bytesSent` counts what was handed to the system for the request. As soon as there is one byte the upstream may
+    /// have taken it: whether the rest left the machine is not ours to know.
+    init(_ code: CURLcode, bytesSent: Int, detail: String) {
+        self.init(Self.reason(of: code, bytesSent: bytesSent), mayHaveArrived: bytesSent > 0, detail: detail)
+    }
+
+    static func cancelled(mayHaveArrived: Bool) -> Self {
+        Self(.cancelled, mayHaveArrived: mayHaveArrived, detail: "Cancelled because the gateway is stopping")
+    }
+
+    private static func reason(of code: CURLcode, bytesSent: Int) -> Reason {
+        switch code {
+        case CURLE_OPERATION_TIMEDOUT: .timeout
+        // An answer that is no HTTP at all is libcurl's "unsupported protocol", HTTP/0.9.
+        case CURLE_WEIRD_SERVER_REPLY, CURLE_BAD_CONTENT_ENCODING,
+            CURLE_UNSUPPORTED_PROTOCOL where bytesSent > 0:
+            .garbled
+        default: bytesSent > 0 ? .interrupted : .unreachable
+        }
+    }
+}

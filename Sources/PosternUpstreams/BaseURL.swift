@@ -1,0 +1,67 @@
+/// A configured `http` or `https` URL, to which an upstream appends its paths.
+struct BaseURL: Equatable {
+    /// Scheme and authority, e.g. `http://127.0.0.1:9000`.
+    let origin: String
+    /// Empty, or `/` and more without a slash at its end.
+    private(set) var path: String
+
+    /// What is wrong with a URL; never shows it, as it may hold credentials.
+    struct Problem: Error, Equatable { let detail: String }
+
+    var text: String { origin + path }
+
+    init(_ text: String) throws(Problem) {
+        guard text.utf8.allSatisfy({ (0x21...0x7E).contains($0) }) else {
+            throw Problem(detail: "must be a URL in ASCII without white space")
+        }
+        let lowercased = text.lowercased()
+        guard let scheme = ["http://", "https://"].first(where: lowercased.hasPrefix) else {
+            throw Problem(detail: "must begin with http:// or https://")
+        }
+        guard !text.contains("?"), !text.contains("#") else {
+            throw Problem(detail: "must have no query and no fragment")
+        }
+        let rest = text.dropFirst(scheme.count)
+        let authority = rest.prefix { $0 != "/" }
+        guard !authority.contains("@") else { throw Problem(detail: "must hold no user name or password") }
+        guard Self.isAuthority(authority) else {
+            throw Problem(detail: "must name a host, and a port from 1 to 65535 if any")
+        }
+        origin = scheme + authority
+        path = String(rest.dropFirst(authority.count))
+        cutSlashes()
+    }
+
+    /// Cuts the first of `suffixes` that the path ends with, and slashes before it.
+    mutating func cut(oneOf suffixes: [String]) {
+        guard let suffix = suffixes.first(where: path.hasSuffix) else { return }
+        path.removeLast(suffix.count)
+        cutSlashes()
+    }
+
+    private mutating func cutSlashes() {
+        while path.last == "/" { path.removeLast() }
+    }
+
+    /// Host or `[IPv6]`, and a port. Whether such a host exists is for the transport to find out.
+    private static func isAuthority(_ text: Substring) -> Bool {
+        let port: Substring
+        if text.first == "[" {
+            guard let bracket = text.firstIndex(of: "]") else { return false }
+            let address = text[..<bracket].dropFirst()
+            guard !address.isEmpty, address.allSatisfy({ $0.isHexDigit || $0 == ":" || $0 == "." }) else {
+                return false
+            }
+            port = text[bracket...].dropFirst()
+        } else {
+            let host = text.prefix { $0 != ":" }
+            guard !host.isEmpty, host.allSatisfy({ $0.isLetter || $0.isNumber || "-._".contains($0) }) else {
+                return false
+            }
+            port = text.dropFirst(host.count)
+        }
+        guard port.first == ":" else { return port.isEmpty }
+        let digits = port.dropFirst()
+        return digits.allSatisfy(\.isWholeNumber) && (Int(digits).map { (1...65535).contains($0) } ?? false)
+    }
+}

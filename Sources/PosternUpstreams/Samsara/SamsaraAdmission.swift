@@ -1,0 +1,169 @@
+import PosternCore
+
+/// Which events are taken, and what is filled in (the specification's "Event schema" and "Defaults").
+struct SamsaraAdmission: Sendable {
+    /// The configured `sourceId` as JSON, and the lane it makes.
+    private let defaultSource: (text: [UInt8], lane: Lane)?
+    private let addsID: Bool
+    private let maxBytes: Int
+
+    init(sourceID: String?, addsID: Bool, maxBytes: Int) {
+        defaultSource = sourceID.map { (Array(JSONEscapes.quoted($0).utf8), .digest(of: $0.utf8)) }
+        self.addsID = addsID
+        self.maxBytes = maxBytes
+    }
+
+    func admit(_ payload: JSONValue, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
+        guard payload.kind == .object else { throw InvalidPayload([PayloadFault("", "must be an object")]) }
+        let event = Event(payload)
+        var faults: [PayloadFault] = []
+        var defaults = Defaults()
+
+        if let timestamp = event.timestamp, timestamp.kind != .null {
+            if timestamp.integer.map({ $0 < 0 }) ?? true {
+                faults.append(.init("/timestamp", "must be an integer from 0 to \(Int64.max): milliseconds since 1970"))
+            }
+        } else {
+            defaults.set("timestamp", to: Array(String(context.acceptedAt.milliseconds).utf8), at: event.timestamp)
+        }
+        let lane = lane(of: event, &defaults, &faults)
+        if !(event.eventName?.isFilledIn ?? false) { faults.append(.init("/eventName", "must be a non-blank string")) }
+        for (pointer, time) in [("/receivedAt", event.receivedAt), ("/publishedAt", event.publishedAt)] {
+            guard let time, !time.isIntegerLiteral, time.kind != .null else { continue }
+            faults.append(.init(pointer, "must be an integer or null"))
+        }
+        if addsID, event.id?.kind ?? .null == .null {
+            defaults.set("id", to: Self.uuid(context.random()), at: event.id)
+        }
+
+        let size = payload.bytes.count + defaults.growth
+        if size > maxBytes { faults.append(.init("", "must not have more than \(maxBytes) bytes; it has \(size)")) }
+        guard faults.isEmpty else { throw InvalidPayload(faults) }
+        return Admission(lane: lane, rewritten: defaults.isEmpty ? nil : defaults.written(into: payload))
+    }
+
+    /// Finds the event's `sourceId`, or one that stands in for it.
+    private func lane(of event: Event, _ defaults: inout Defaults, _ faults: inout [PayloadFault]) -> Lane {
+        if let source = event.sourceID, source.kind != .null {
+            guard source.isFilledIn else {
+                faults.append(.init("/sourceId", "must be a non-blank string"))
+                return .none
+            }
+            return .digest(of: source)
+        }
+        if let defaultSource {
+            defaults.set("sourceId", to: defaultSource.text, at: event.sourceID)
+            return defaultSource.lane
+        }
+        if let device = event.deviceID, device.isFilledIn {
+            defaults.set("sourceId", to: Array(device.bytes), at: event.sourceID)
+            return .digest(of: device)
+        }
+        faults.append(
+            .init("/sourceId", "must be a non-blank string: the event has no UDID, the upstream no setting sourceId"))
+        return .none
+    }
+
+    /// A UUID of version 4 (RFC 9562, section 5.4) as a JSON string.
+    private static func uuid(_ random: (UInt64, UInt64)) -> [UInt8] {
+        let high = random.0 & ~0xF000 | 0x4000
+        let low = random.1 & ~(3 << 62) | 2 << 62
+        let digits = Array("0123456789abcdef".utf8)
+        var text = [UInt8(ascii: "\"")]
+        for place in 0..<32 {
+            if [8, 12, 16, 20].contains(place) { text.append(UInt8(ascii: "-")) }
+            let half = place < 16 ? high : low
+            text.append(digits[Int(half >> UInt64(60 - place % 16 * 4) & 15)])
+        }
+        return text + [UInt8(ascii: "\"")]
+    }
+}
+
+/// The members of an event that matter, found in one pass.
+private struct Event {
+    var timestamp: JSONValue?
+    var sourceID: JSONValue?
+    var eventName: JSONValue?
+    var receivedAt: JSONValue?
+    var publishedAt: JSONValue?
+    var id: JSONValue?
+    /// What Samsara's iOS client calls the device.
+    var deviceID: JSONValue?
+
+    init(_ payload: JSONValue) {
+        for (key, value) in payload.members {
+            if key.equals("timestamp") {
+                timestamp = value
+            } else if key.equals("sourceId") {
+                sourceID = value
+            } else if key.equals("eventName") {
+                eventName = value
+            } else if key.equals("receivedAt") {
+                receivedAt = value
+            } else if key.equals("publishedAt") {
+                publishedAt = value
+            } else if key.equals("id") {
+                id = value
+            } else if key.equals("UDID") {
+                deviceID = value
+            }
+        }
+    }
+}
+
+/// Values that an event lacks. They go into its text, of which every other byte stays: in place of a `null`, or right
+/// behind the opening brace.
+private struct Defaults {
+    private var members: [UInt8] = []
+    private var instead: [(range: Range<Int>, text: [UInt8])] = []
+
+    var isEmpty: Bool { members.isEmpty && instead.isEmpty }
+
+    /// Bytes that the text becomes longer; the object is not empty then, or it has been refused.
+    var growth: Int { instead.reduce(members.count) { $0 + $1.text.count - $1.range.count } }
+
+    mutating func set(_ name: StaticString, to text: [UInt8], at null: JSONValue?) {
+        if let null { return instead.append((null.range, text)) }
+        members.append(UInt8(ascii: "\""))
+        name.withUTF8Buffer { members.append(contentsOf: $0) }
+        members += [UInt8(ascii: "\""), UInt8(ascii: ":")] + text + [UInt8(ascii: ",")]
+    }
+
+    func written(into payload: JSONValue) -> [UInt8] {
+        let bytes = payload.bytes
+        let start = payload.range.lowerBound
+        var text: [UInt8] = []
+        text.reserveCapacity(bytes.count + growth)
+        text.append(bytes[0])
+        text += members
+        var copied = 1
+        for (range, value) in instead.sorted(by: { $0.range.lowerBound < $1.range.lowerBound }) {
+            text += bytes[copied..<range.lowerBound - start]
+            text += value
+            copied = range.upperBound - start
+        }
+        return text + bytes[copied...]
+    }
+}
+
+extension JSONValue {
+    /// A string that is neither empty nor blank.
+    fileprivate var isFilledIn: Bool { kind == .string && !isBlankString }
+}
+
+extension Lane {
+    /// FNV-1a of 64 bits. Digests are stored, so this never changes.
+    ///
+    /// Worked values of the hash: `` is 0xcbf29ce484222325, `a` is 0xaf63dc4c8601ec8c, `foobar` is 0x85944171f73967e8.
+    static func digest(of bytes: some Sequence<UInt8>) -> Lane {
+        var hash: UInt64 = 0xCBF2_9CE4_8422_2325
+        for byte in bytes { hash = (hash ^ UInt64(byte)) &* 0x100_0000_01B3 }
+        return .digest(Int64(bitPattern: hash))
+    }
+
+    /// The same for a string's value, however it is escaped.
+    fileprivate static func digest(of string: JSONValue) -> Lane {
+        string.rawString.contains(UInt8(ascii: "\\"))
+            ? digest(of: string.stringBytes ?? []) : digest(of: string.rawString)
+    }
+}

@@ -1,0 +1,21 @@
+import ArgumentParser
+import PosternApp
+
+struct Check: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Reports every problem of a configuration.",
+        discussion:
+            "Looks at the file, the environment and the secret files. Exits with 0, or 78 if there is a problem.")
+
+    @Option(help: ArgumentHelp("The JSON file.", valueName: "file"))
+    var config: String
+
+    @Flag(help: "Write one JSON object, for programs.")
+    var json = false
+
+    func run() throws {
+        let report = CheckReport(on: ConfigurationLoader(file: config), asJSON: json)
+        print(report.text)
+        throw ExitCode(report.exitCode)
+    }
+}

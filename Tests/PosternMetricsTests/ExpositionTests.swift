@@ -1,0 +1,46 @@
+import Testing
+
+@testable import PosternMetrics
+
+@Suite struct ExpositionTests {
+    @Test func histogram_countsCumulatively_upToEachBound() {
+        let family = Family<Histogram>(labels: ["upstream"]) { Histogram(bounds: [1, 5]) }
+        for value in [0.5, 1, 3, 7] { family("samsara").observe(value) }
+        var exposition = Exposition()
+        exposition.histograms("batch", "Help.", family)
+        #expect(
+            exposition.text == """
+                # HELP batch Help.
+                # TYPE batch histogram
+                batch_bucket{upstream="samsara",le="1"} 2
+                batch_bucket{upstream="samsara",le="5"} 3
+                batch_bucket{upstream="samsara",le="+Inf"} 4
+                batch_sum{upstream="samsara"} 11.5
+                batch_count{upstream="samsara"} 4
+
+                """)
+    }
+
+    @Test func counters_areWritten_oneLineForEachCombinationOfLabels() {
+        let family = Family<Counter>(labels: ["route", "status"]) { Counter() }
+        family("/b", "202").add(2)
+        family("/a\"\\", "404").add()
+        var exposition = Exposition()
+        exposition.counters("requests_total", "Help.", family)
+        #expect(exposition.text.hasSuffix(#"requests_total{route="/a\"\\",status="404"} 1"# + "\n"
+            + #"requests_total{route="/b",status="202"} 2"# + "\n"))
+    }
+
+    @Test func metrics_nameEveryFamilyOfTheDesign() {
+        var exposition = Exposition()
+        Metrics().write(to: &exposition)
+        for name in [
+            "postern_messages_accepted_total", "postern_messages_refused_total", "postern_messages_settled_total",
+            "postern_commit_duration_seconds", "postern_commit_messages", "postern_attempts_total",
+            "postern_attempt_duration_seconds", "postern_batch_messages", "postern_ambiguous_sends_total",
+            "postern_token_refreshes_total", "postern_http_requests_total", "postern_http_request_duration_seconds",
+        ] {
+            #expect(exposition.text.contains("# TYPE \(name) "))
+        }
+    }
+}

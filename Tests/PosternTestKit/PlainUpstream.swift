@@ -1,0 +1,48 @@
+public import PosternCore
+
+/// An upstream without a service: takes any payload, joins a batch with commas, and judges by the status alone.
+///
+/// 2xx delivers, 401 asks for a token, 403 holds, 413 and 422 split, 500 suspects, other 5xx and 429 retry.
+public struct PlainUpstream: Upstream {
+    public let name: UpstreamName
+    public let kinds: [Kind]
+    public let laneRule: LaneRule
+    public var tokenSource: (any TokenSource)?
+
+    public init(
+        _ name: String = "plain", kinds: [Kind] = ["thing"], laneRule: LaneRule = .mixed,
+        tokenSource: (any TokenSource)? = nil
+    ) {
+        guard let name = UpstreamName(name) else { preconditionFailure("\(name) is no name") }
+        self.name = name
+        self.kinds = kinds
+        self.laneRule = laneRule
+        self.tokenSource = tokenSource
+    }
+
+    public func admit(
+        _ payload: JSONValue, of kind: Kind, in context: AdmissionContext
+    ) throws(InvalidPayload) -> Admission {
+        guard payload.kind == .object else { throw InvalidPayload([PayloadFault("", "must be an object")]) }
+        return Admission()
+    }
+
+    public func plan(for messages: [Message], in context: PlanContext) -> Plan {
+        let headers = context.token.map { [(name: "Authorization", value: "Bearer \($0.value)")] } ?? []
+        return .send(
+            UpstreamRequest(url: "http://plain.test/", headers: headers, body: messages.spliced(prefix: "", suffix: "")),
+            count: messages.count)
+    }
+
+    public func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
+        switch response.status {
+        case 200..<300: Judgement(.delivered(result: response.body.isEmpty ? nil : response.body))
+        case 401: Judgement(.refreshToken)
+        case 403: Judgement(.holdUpstream(.credentials, detail: "forbidden"))
+        case 413, 422: Judgement(.split(reason: "refused"))
+        case 500: Judgement(.suspect(limit: 3, after: nil))
+        case 429: Judgement(.retry(after: response.header("Retry-After").flatMap(Int.init).map { .seconds($0) }))
+        default: Judgement(.retry(after: nil))
+        }
+    }
+}

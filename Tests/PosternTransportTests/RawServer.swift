@@ -1,0 +1,142 @@
+import Glibc
+import Synchronization
+
+/// A listener on a free loopback port whose connections are played by a closure, one thread each.
+///
+/// Every read has a deadline, so a test that goes wrong ends.
+final class RawServer: Sendable {
+    let port: UInt16
+    private let listener: Int32
+    private let accepted = Mutex(0)
+    var url: String { "http://127.0.0.1:\(port)" }
+    var connections: Int { accepted.withLock { $0 } }
+
+    /// `play` gets each connection and its number, from 1.
+    init(_ play: @escaping @Sendable (RawConnection, Int) -> Void) {
+        listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+        port = bindToLoopback(listener)
+        listen(listener, 256)
+        let listener = listener
+        detach { [self] in
+            while true {
+                let connection = accept(listener, nil, nil)
+                guard connection >= 0 else { return }
+                let number = accepted.withLock { count in
+                    count += 1
+                    return count
+                }
+                detach {
+                    play(RawConnection(connection), number)
+                }
+            }
+        }
+    }
+
+    /// Ends the listener; the thread that accepts leaves with it.
+    func stop() {
+        shutdown(listener, Int32(SHUT_RDWR))
+        close(listener)
+    }
+
+    /// A port of the loopback address where nobody listens.
+    static func deadPort() -> UInt16 {
+        let socket = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+        defer { close(socket) }
+        return bindToLoopback(socket)
+    }
+}
+
+/// The server's end of one connection; closed when nobody holds it any more.
+final class RawConnection: Sendable {
+    private let socket: Int32
+
+    init(_ socket: Int32) {
+        self.socket = socket
+        var deadline = timeval(tv_sec: 10, tv_usec: 0)
+        setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &deadline, socklen_t(MemoryLayout<timeval>.size))
+        setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &deadline, socklen_t(MemoryLayout<timeval>.size))
+    }
+
+    deinit { close(socket) }
+
+    /// Head and body of the next request; nil when the client has gone or takes too long.
+    func request() -> String? {
+        var bytes: [UInt8] = []
+        while true {
+            if let end = endOfHead(bytes) {
+                let head = String(decoding: bytes[..<end], as: UTF8.self)
+                let length = head.split(separator: "\r\n").compactMap { line in
+                    line.hasPrefix("Content-Length: ") ? Int(line.dropFirst(16)) : nil
+                }
+                if bytes.count >= end + (length.first ?? 0) { return String(decoding: bytes, as: UTF8.self) }
+            }
+            guard let more = read() else { return nil }
+            bytes += more
+        }
+    }
+
+    /// What has arrived; waits for at least one byte.
+    func read() -> [UInt8]? {
+        var buffer = [UInt8](repeating: 0, count: 1 << 16)
+        let count = recv(socket, &buffer, buffer.count, 0)
+        return count > 0 ? Array(buffer[..<count]) : nil
+    }
+
+    /// False when the client no longer takes anything.
+    @discardableResult func send(_ text: String) -> Bool {
+        var bytes = Array(text.utf8)[...]
+        while !bytes.isEmpty {
+            let sent = bytes.withUnsafeBytes {
+                Glibc.send(socket, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL))
+            }
+            guard sent > 0 else { return false }
+            bytes = bytes.dropFirst(sent)
+        }
+        return true
+    }
+
+    /// From now on closing means a reset, not an orderly end.
+    func resetOnClose() {
+        var now = linger(l_onoff: 1, l_linger: 0)
+        setsockopt(socket, SOL_SOCKET, SO_LINGER, &now, socklen_t(MemoryLayout<linger>.size))
+    }
+
+    /// Waits until the client has closed its end.
+    func waitForEnd() { while read() != nil {} }
+
+    private func endOfHead(_ bytes: [UInt8]) -> Int? {
+        let end = Array("\r\n\r\n".utf8)
+        guard bytes.count >= 4 else { return nil }
+        return (4...bytes.count).first { bytes[($0 - 4)..<$0].elementsEqual(end) }
+    }
+}
+
+private func bindToLoopback(_ socket: Int32) -> UInt16 {
+    var address = sockaddr_in()
+    address.sin_family = sa_family_t(AF_INET)
+    address.sin_addr.s_addr = UInt32(0x7f00_0001).bigEndian
+    var length = socklen_t(MemoryLayout<sockaddr_in>.size)
+    withUnsafeMutablePointer(to: &address) { pointer in
+        pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { pointer in
+            precondition(bind(socket, pointer, length) == 0 && getsockname(socket, pointer, &length) == 0)
+        }
+    }
+    return UInt16(bigEndian: address.sin_port)
+}
+
+/// Runs `body` on a thread of its own.
+private func detach(_ body: @escaping @Sendable () -> Void) {
+    final class Box {
+        let body: () -> Void
+        init(_ body: @escaping () -> Void) { self.body = body }
+    }
+    var thread = pthread_t()
+    let box = Unmanaged.passRetained(Box(body))
+    pthread_create(
+        &thread, nil,
+        { context in
+            Unmanaged<Box>.fromOpaque(context!).takeRetainedValue().body()
+            return nil
+        }, box.toOpaque())
+    pthread_detach(thread)
+}
