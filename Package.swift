@@ -95,7 +95,7 @@ let package = Package(
             of: "PosternServer",
             ["PosternCore", "PosternMetrics", "PosternHTTP", "PosternStore", "PosternDelivery", logging]),
         tests(of: "PosternSimulators", ["PosternCore", "PosternTransport", logging]),
-        tests(of: "PosternApp", ["PosternCore", logging]),
+        tests(of: "PosternApp", ["PosternCore", "PosternUpstreams", logging]),
         .testTarget(name: "EndToEndTests", dependencies: ["PosternTestKit"], swiftSettings: strict),
     ],
     cxxLanguageStandard: .cxx17

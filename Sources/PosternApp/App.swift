@@ -5,7 +5,7 @@ import PosternHTTP
 import PosternMetrics
 import PosternServer
 import PosternSimulators
-import PosternStore
+public import PosternStore
 import PosternTransport
 import PosternUpstreams
 import Synchronization

@@ -49,9 +49,16 @@ public struct StandardErrorLog: LogHandler {
                     + sorted.map { ",\(JSONEscapes.quoted($0.key)):\(JSONEscapes.quoted("\($0.value)"))" }.joined()
                     + "}\n"
             }
-        // One write a line, so that lines of several threads do not mix.
-        var text = line
-        text.withUTF8 { _ = write(STDERR_FILENO, $0.baseAddress, $0.count) }
+        Self.write(line)
+    }
+
+    /// A line for whoever started the program, outside the log.
+    public static func say(_ text: String) { write(text + "\n") }
+
+    /// One write a line, so that lines of several threads do not mix.
+    private static func write(_ line: String) {
+        var line = line
+        line.withUTF8 { _ = Glibc.write(STDERR_FILENO, $0.baseAddress, $0.count) }
     }
 
     /// Values with blanks are quoted, so that a line can be taken apart again.

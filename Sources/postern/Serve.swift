@@ -1,5 +1,4 @@
 import ArgumentParser
-import Glibc
 import Logging
 import PosternApp
 
@@ -36,7 +35,7 @@ struct Serve: ParsableCommand {
         do throws(AppError) {
             try app.run()
         } catch {
-            fputs("postern: \(error)\n", stderr)
+            StandardErrorLog.say("postern: \(error)")
             throw ExitCode(error.exitCode)
         }
     }
