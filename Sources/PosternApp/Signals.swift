@@ -11,7 +11,8 @@ public enum Signals {
     /// Calls `handle` for SIGTERM and SIGINT (`stop`) and SIGHUP (`reload`), until the process ends. Call once.
     public static func listen(_ handle: @escaping @Sendable (Signal) -> Void) {
         var ends: [Int32] = [-1, -1]
-        precondition(pipe2(&ends, O_CLOEXEC) == 0, "no descriptors left")
+        precondition(pipe(&ends) == 0, "no descriptors left")
+        for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
         let readingEnd = ends[0]
         writingEnd = ends[1]
         for number in [SIGTERM, SIGINT, SIGHUP] { signal(number, forward) }
