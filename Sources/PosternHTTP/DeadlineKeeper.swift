@@ -93,7 +93,7 @@ final class DeadlineKeeper: Sendable {
             if now >= nextLook {
                 // Asking the kernel costs a system call for each waiting connection, so this is done less often.
                 let probing = now >= nextProbe
-                if probing { nextProbe = now + headerTimeout / 4 }
+                if probing { nextProbe = now + headerTimeout / 2 }
                 cutOverdue(probing: probing)
                 nextLook = now + tick
             }
