@@ -88,7 +88,9 @@ let package = Package(
         tests(of: "PosternHTTP", ["PosternCore"]),
         tests(of: "PosternTransport", ["PosternCore", "PosternHTTP"]),
         tests(of: "PosternUpstreams", ["PosternCore", "PosternJSON"]),
-        tests(of: "PosternDelivery", ["PosternCore", "PosternMetrics", "PosternStore", "PosternUpstreams"]),
+        tests(
+            of: "PosternDelivery",
+            ["PosternCore", "PosternMetrics", "PosternStore", "PosternTransport", "PosternHTTP", grdb, logging]),
         tests(of: "PosternServer", ["PosternCore", "PosternMetrics", "PosternHTTP", "PosternStore"]),
         tests(of: "PosternSimulators", ["PosternCore", "PosternHTTP"]),
         tests(of: "PosternApp", ["PosternCore", logging]),
