@@ -119,6 +119,7 @@ extension WorkerLoop {
             flight.after.giveBack = true
         case .park:
             settlement.outcome = "parked"
+            settlement.parked = flight.batch.messages
             flight.after.giveBack = true
         case .split(let reason):
             worked(at: now, under: flight.generation, isSuccess: false)

@@ -72,7 +72,7 @@ final class WorkerLoop: @unchecked Sendable {
     /// Has the queue wake this loop.
     func listen() {
         shared.limits.withLock { $0 = limits }
-        outbox.onArrival(in: queue, limits: limits) { [inbox] in inbox.nudge() }
+        outbox.onArrival(in: queue, limits: limits, wait: settings.batchMaxWait) { [inbox] in inbox.nudge() }
     }
 
     var limits: BatchLimits { upstream.limits(settings.limits) }
@@ -173,10 +173,7 @@ final class WorkerLoop: @unchecked Sendable {
     }
 
     private func expire(_ messages: [Message]) {
-        outbox.expire(messages, of: queue) { [queue, inbox] in
-            queue.release(messages)
-            inbox.put(.expired)
-        }
+        outbox.expire(messages, of: queue) { [inbox] in inbox.put(.expired) }
     }
 
     private func plan(_ claim: Claim, now: Timestamp) {
@@ -195,7 +192,7 @@ final class WorkerLoop: @unchecked Sendable {
         case .settle(let count, let state, let reason, let changes):
             settleUnsent(count, of: claim, as: state, reason: reason, changes: changes, now: now)
         case .wait(_, let until):
-            queue.sendAgain(claim.messages, from: until, history: claim.history)
+            queue.postpone(claim, until: until)
         }
     }
 
