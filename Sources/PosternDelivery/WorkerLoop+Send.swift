@@ -70,7 +70,7 @@ extension WorkerLoop {
         case .wait(_, let until):
             // Asked again at once it would say the same.
             let until = until > now ? until : now + .seconds(1)
-            queue.sendAgain(claim.messages, from: until, history: claim.history)
+            queue.postpone(claim, until: until)
         }
     }
 

@@ -95,14 +95,21 @@ extension WorkerLoop {
         }
     }
 
-    /// The lane waits for a caller to hand in a new token; should that be long in coming, it is looked at again.
+    /// The lanes of its group wait for a caller to hand in a new token, however long that takes.
     private func park(_ flight: Flight, _ outcome: AttemptOutcome, _ ruling: inout Ruling) {
         worked(flight, at: outcome.at, hasTaken: false)
-        let retryAt = outcome.at + settings.retry.slowDelay(random: random())
         ruling.settlement.outcome = "parked"
-        ruling.settlement.waiting = .init(
-            flight.batch.messages, nextAttemptAt: retryAt, counts: false, error: outcome.error)
-        ruling.again = [.init(messages: flight.batch.messages, dueAt: retryAt, history: flight.claim.history)]
+        switch upstream.laneRule {
+        case .separate:
+            ruling.settlement.parked = flight.batch.messages
+            ruling.isGivenBack = true
+        case .mixed:
+            // There is no lane to park: the messages alone wait, and are looked at again before long.
+            let retryAt = outcome.at + settings.retry.slowDelay(random: random())
+            ruling.settlement.waiting = .init(
+                flight.batch.messages, nextAttemptAt: retryAt, counts: false, error: outcome.error)
+            ruling.again = [.init(messages: flight.batch.messages, dueAt: retryAt, history: flight.claim.history)]
+        }
     }
 
     private func sort(_ items: [ItemVerdict], of flight: Flight, _ outcome: AttemptOutcome, _ ruling: inout Ruling) {

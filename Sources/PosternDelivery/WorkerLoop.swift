@@ -2,6 +2,7 @@ import Logging
 import PosternCore
 import PosternMetrics
 import PosternStore
+import Synchronization
 
 /// The worker's thread from the inside: a turn takes what has happened, then sends what may be sent, then says when
 /// it wants to turn again.
@@ -79,7 +80,7 @@ final class WorkerLoop: @unchecked Sendable {
     /// Has the queue wake this loop.
     private func listen() {
         shared.limits.withLock { $0 = limits }
-        outbox.onArrival(in: queue, limits: limits) { [inbox] in inbox.nudge() }
+        outbox.onArrival(in: queue, limits: limits, wait: settings.batchMaxWait) { [inbox] in inbox.nudge() }
     }
 
     var limits: BatchLimits { upstream.limits(settings.limits) }
