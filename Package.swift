@@ -63,10 +63,10 @@ let package = Package(
         part(
             "PosternServer",
             [
-                "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternHTTP", "PosternCompression",
-                logging,
+                "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternHTTP", "PosternDelivery",
+                "PosternCompression", logging,
             ]),
-        part("PosternSimulators", ["PosternCore", "PosternHTTP", "PosternCompression", logging]),
+        part("PosternSimulators", ["PosternCore", "PosternHTTP", "CZlib", logging]),
         part(
             "PosternApp",
             [
@@ -84,15 +84,17 @@ let package = Package(
         tests(of: "PosternJSON", ["PosternCore", "CPosternJSON"]),
         tests(of: "PosternCompression"),
         tests(of: "PosternMetrics"),
-        tests(of: "PosternStore", ["PosternCore", "PosternMetrics"]),
+        tests(of: "PosternStore", ["PosternCore", "PosternMetrics", logging]),
         tests(of: "PosternHTTP", ["PosternCore"]),
         tests(of: "PosternTransport", ["PosternCore", "PosternHTTP"]),
         tests(of: "PosternUpstreams", ["PosternCore", "PosternJSON"]),
         tests(
             of: "PosternDelivery",
             ["PosternCore", "PosternMetrics", "PosternStore", "PosternTransport", "PosternHTTP", grdb, logging]),
-        tests(of: "PosternServer", ["PosternCore", "PosternMetrics", "PosternHTTP", "PosternStore"]),
-        tests(of: "PosternSimulators", ["PosternCore", "PosternHTTP"]),
+        tests(
+            of: "PosternServer",
+            ["PosternCore", "PosternMetrics", "PosternHTTP", "PosternStore", "PosternDelivery", logging]),
+        tests(of: "PosternSimulators", ["PosternCore", "PosternTransport", logging]),
         tests(of: "PosternApp", ["PosternCore", logging]),
         .testTarget(name: "EndToEndTests", dependencies: ["PosternTestKit"], swiftSettings: strict),
     ],

@@ -319,7 +319,7 @@ class Bench:
 
     def through(self, simulator, bodies, connections, messages, window, compression):
         """Messages a second that reach the upstream while at most `window` of them are under way."""
-        simulator.forget()
+        simulator.forget("counts")
         settings = {"upstreams": {"samsara": {"compression": compression}}}
         with self.gateway(simulator.samsara, settings=settings) as gateway:
             # Ended by its standard input; the 300 s are only a bound.

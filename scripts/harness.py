@@ -4,10 +4,12 @@ Python's standard library only. Everything listens on loopback; every process is
 has a deadline.
 """
 
+import contextlib
 import http.client
 import json
 import os
 import pathlib
+import random
 import signal
 import socket
 import subprocess
@@ -20,10 +22,24 @@ class Failure(Exception):
     """Something did not happen in time, or not as promised; the text is for people."""
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def free_port(count=1):
+    """The first of `count` ports in a row that nobody listens on.
+
+    They lie below the range that the kernel takes ports of outgoing connections from: a client that knocks at a port of
+    that range while its server restarts may be given the very port and talk to itself.
+    """
+    for _ in range(1000):
+        port = random.randrange(20_000, 32_000 - count)
+        with contextlib.ExitStack() as stack:
+            try:
+                for offset in range(count):
+                    probe = stack.enter_context(socket.socket())
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    probe.bind(("127.0.0.1", port + offset))
+                return port
+            except OSError:
+                continue
+    raise Failure(f"no {count} free ports in a row")
 
 
 def call(port, method, path, body=None, headers=None, timeout=10):
@@ -105,36 +121,48 @@ class Process:
 
 
 class Simulator(Process):
-    """`postern simulate`: strict stand-ins for the upstreams, which say what they received."""
+    """`postern simulate`: strict stand-ins for the upstreams, which say what they received.
 
-    def __init__(self, binary, directory, faults="", keep="all"):
-        self.port = free_port()
-        arguments = [binary, "simulate", "--port", self.port, "--keep", keep]
-        if faults:
-            arguments += ["--faults", faults]
-        super().__init__(arguments, pathlib.Path(directory) / "simulator.log")
+    Every simulator has a port of its own, one after the other; Samsara's is the first.
+    """
+
+    PORTS = 8  # more than there are simulators
+
+    def __init__(self, binary, directory, faults="", keep="texts", seed=0):
+        self.port = free_port(self.PORTS)
+        super().__init__([binary, "simulate", "--port", self.port], pathlib.Path(directory) / "simulator.log")
         until(lambda: self.check_alive() and listens(self.port), 20, "simulator listens")
+        self.forget(keep)
+        self.play(faults, seed)
 
     @property
     def samsara(self):
-        return f"http://127.0.0.1:{self.port}/samsara"
+        return f"http://127.0.0.1:{self.port}"
+
+    def ask(self, method, path, body=None, timeout=120):
+        status, _, answer = call(self.port, method, path, body, timeout=timeout)
+        if status >= 300:
+            raise Failure(f"simulator: {method} {path}: {status} {answer.decode()}")
+        return answer.decode()
 
     def received(self):
-        return json.loads(call(self.port, "GET", "/received", timeout=60)[2])
+        return json.loads(self.ask("GET", "/received"))
 
     def count(self):
-        """How many Samsara events arrived."""
-        return self.received()["samsara"]["messages"]
+        """How many Samsara events arrived, repeated ones included."""
+        return self.received()["events"]
 
-    def arrivals(self):
-        """(sourceId, seq) of every Samsara event, as often as it arrived, in order of arrival."""
-        return [(event["sourceId"], event["seq"]) for event in self.received()["samsara"]["payloads"]]
+    def arrivals(self, field):
+        """(sourceId, the value of `field`) of every Samsara event, as often as it arrived, in order of arrival."""
+        return [tuple(line.split("\t")) for line in self.ask("GET", f"/received?field={field}").splitlines()]
 
-    def forget(self):
-        call(self.port, "DELETE", "/received")
+    def forget(self, keep):
+        """Starts over; `keep` is texts, digests or counts."""
+        self.ask("DELETE", f"/received?keep={keep}")
 
-    def clear_faults(self):
-        call(self.port, "DELETE", "/faults")
+    def play(self, faults, seed=0):
+        """From now on these faults; none if the text is empty."""
+        self.ask("POST", f"/faults?seed={seed}", faults)
 
 
 class Gateway(Process):

@@ -11,6 +11,7 @@ faults are lifted and everything is drained:
   * the events of one source arrived in order (counting the first arrival of each);
   * a bulk request nobody got an answer for arrived as a whole or not at all;
   * a repeated Idempotency-Key gives the first answer's ids again;
+  * the strict simulator saw nothing it must never be sent;
   * `postern outbox audit` balances.
 
 Exit code 1, with what is wrong and where the store is kept, when any of it does not hold.
@@ -120,7 +121,7 @@ class Campaign:
     def run(self):
         stopping = threading.Event()
         clients = [Client(number, self.port, self.options.seed, stopping) for number in range(self.options.clients)]
-        with Simulator(self.binary, self.directory, faults=FAULTS) as simulator:
+        with Simulator(self.binary, self.directory, FAULTS, seed=self.options.seed) as simulator:
             for client in clients:
                 client.start()
             try:
@@ -131,7 +132,7 @@ class Campaign:
                         print(f"{number + 1} kills, {writes} requests", flush=True)
             finally:
                 stopping.set()
-            simulator.clear_faults()
+            simulator.play("")
             with self.gateway(simulator, wait=True) as gateway:
                 for client in clients:
                     client.join(60)
@@ -139,7 +140,9 @@ class Campaign:
                         raise Failure(f"{client.name} got no answer for 60 s from a gateway that is ready")
                 self.drain(gateway)
                 self.note_ambiguous(gateway)
-                verdict = Verdict(clients, simulator.arrivals())
+                arrivals = [(source, int(number)) for source, number in simulator.arrivals("seq")]
+                verdict = Verdict(clients, arrivals)
+                verdict.check_manners(simulator.received())
                 verdict.check_replays(self.port, self.random)
                 verdict.check_audit(*gateway.outbox("audit"))
         verdict.print(self.ambiguous)
@@ -228,6 +231,9 @@ class Verdict:
             if status != 202 or ids != write.ids or answered.get("Idempotent-Replay") != "true":
                 wrong.append((write.key, status, answered.get("Idempotent-Replay")))
         self.complain("a repeated Idempotency-Key did not give the first answer", wrong)
+
+    def check_manners(self, received):
+        self.complain("the upstream was sent what it should never be sent", received["violations"])
 
     def check_audit(self, code, answer):
         if code != 0:

@@ -54,26 +54,6 @@ std::string unescaped(const uint8_t *p, size_t length) {
 
 } // namespace
 
-/// Reads up to 7 bytes behind the name. Good enough to tell names apart: whoever makes many collide gains nothing, see
-/// `look_sorted`.
-uint64_t Names::hash(const uint8_t *bytes, size_t length) {
-    uint64_t state = length;
-    const auto mix = [&](uint64_t word) {
-        state = (state ^ word) * 0x9E3779B97F4A7C15u;
-        state ^= state >> 32;
-    };
-    uint64_t word;
-    for (; length >= 8; bytes += 8, length -= 8) {
-        std::memcpy(&word, bytes, 8);
-        mix(word);
-    }
-    if (length > 0) {
-        std::memcpy(&word, bytes, 8);
-        mix(word << (64 - 8 * length));
-    }
-    return state;
-}
-
 uint64_t Names::escaped_hash(const postern_json_token &name) const {
     std::string bytes = unescaped(raw(name), raw_length(name));
     const size_t length = bytes.size();
@@ -93,11 +73,11 @@ int Names::compare(const Name &left, const Name &right) const {
 
 void Names::look(size_t first) {
     // Objects of messages are small, and comparing a few numbers beats anything clever.
-    open.size() - first <= 24 ? look_pairwise(first) : look_sorted(first);
+    used - first <= 24 ? look_pairwise(first) : look_sorted(first);
 }
 
 void Names::look_pairwise(size_t first) {
-    for (size_t later = first + 1; later < open.size(); ++later)
+    for (size_t later = first + 1; later < used; ++later)
         for (size_t earlier = first; earlier < later; ++earlier)
             if (open[earlier].hash == open[later].hash && compare(open[earlier], open[later]) == 0)
                 return found(open[later]);
@@ -106,10 +86,11 @@ void Names::look_pairwise(size_t first) {
 /// Sorted rather than put into a hash table: names made to collide cost no more than others.
 void Names::look_sorted(size_t first) {
     const auto begin = open.begin() + std::ptrdiff_t(first);
-    std::sort(begin, open.end(), [](const Name &left, const Name &right) { return left.hash < right.hash; });
-    for (auto run = begin; run != open.end();) {
+    const auto last = open.begin() + std::ptrdiff_t(used);
+    std::sort(begin, last, [](const Name &left, const Name &right) { return left.hash < right.hash; });
+    for (auto run = begin; run != last;) {
         auto end = run + 1;
-        while (end != open.end() && end->hash == run->hash) ++end;
+        while (end != last && end->hash == run->hash) ++end;
         if (end - run > 1) {
             std::sort(run, end, [&](const Name &left, const Name &right) {
                 const int order = compare(left, right);

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "postern_json.h"
@@ -15,27 +16,34 @@ public:
 
     void begin(const uint8_t *new_text) {
         text = new_text;
-        open.clear();
+        used = 0;
         first_duplicate = none;
     }
 
-    size_t count() const { return open.size(); }
+    size_t count() const { return used; }
 
     void add(const postern_json_token &name) {
-        const bool escaped = name.flags & POSTERN_JSON_ESCAPED;
-        open.push_back({escaped ? escaped_hash(name) : hash(raw(name), raw_length(name)), name.start, name.end});
+        if (used == open.size()) open.resize(used == 0 ? 64 : used * 2);
+        // Member by member: `push_back` copies a whole `Name` right after its parts were written, which stalls.
+        Name &added = open[used++];
+        added.hash = name.flags & POSTERN_JSON_ESCAPED ? escaped_hash(name) : hash(raw(name), raw_length(name));
+        added.start = name.start;
+        added.end = name.end;
     }
 
     /// An object ends whose names are those from `first` on.
     void close(size_t first) {
-        if (open.size() - first > 1) look(first);
-        open.resize(first);
+        if (used - first > 1) look(first);
+        used = first;
     }
 
     /// Where the first name starts that repeats one of the same object, or `none`.
     uint32_t duplicate() const { return first_duplicate; }
 
-    void trim() { std::vector<Name>().swap(open); }
+    void trim() {
+        std::vector<Name>().swap(open);
+        used = 0;
+    }
 
 private:
     struct Name {
@@ -47,7 +55,9 @@ private:
     };
 
     const uint8_t *text = nullptr;
+    /// The first `used` count.
     std::vector<Name> open;
+    size_t used = 0;
     uint32_t first_duplicate = none;
 
     template <class N> const uint8_t *raw(const N &name) const { return text + name.start + 1; }
@@ -63,5 +73,25 @@ private:
         if (name.start < first_duplicate) first_duplicate = name.start;
     }
 };
+
+/// Reads up to 7 bytes behind the name. Good enough to tell names apart: whoever makes many collide gains nothing, see
+/// `look_sorted`.
+inline uint64_t Names::hash(const uint8_t *bytes, size_t length) {
+    uint64_t state = length;
+    const auto mix = [&](uint64_t word) {
+        state = (state ^ word) * 0x9E3779B97F4A7C15u;
+        state ^= state >> 32;
+    };
+    uint64_t word;
+    for (; length >= 8; bytes += 8, length -= 8) {
+        std::memcpy(&word, bytes, 8);
+        mix(word);
+    }
+    if (length > 0) {
+        std::memcpy(&word, bytes, 8);
+        mix(word << (64 - 8 * length));
+    }
+    return state;
+}
 
 } // namespace postern

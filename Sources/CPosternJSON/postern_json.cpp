@@ -52,6 +52,27 @@ public:
 
     /// Reads one value and all it contains. False: something is wrong with it.
     bool document() {
+        // On a copy that nothing else can see: its members stay in registers while tokens are written.
+        Walk walk = *this;
+        const bool is_fine = walk.read();
+        index = walk.index;
+        written = walk.written;
+        backslash = walk.backslash;
+        return is_fine;
+    }
+
+private:
+    const uint8_t *const text;
+    const uint8_t *const text_end;
+    const uint32_t *index;
+    const uint32_t *const index_end;
+    postern_json_token *const tokens;
+    Names &names;
+    uint32_t written = 0;
+    /// The first backslash that has not been looked at, or the end of the text.
+    const uint8_t *backslash;
+
+    __attribute__((always_inline)) bool read() {
         Container containers[POSTERN_JSON_DEEPEST + 1];
         Container *top = containers;  // the first stands for the text itself
         bool is_object = false;
@@ -109,17 +130,6 @@ public:
         goto value;
     }
 
-private:
-    const uint8_t *const text;
-    const uint8_t *const text_end;
-    const uint32_t *index;
-    const uint32_t *const index_end;
-    postern_json_token *const tokens;
-    Names &names;
-    uint32_t written = 0;
-    /// The first backslash that has not been looked at, or the end of the text.
-    const uint8_t *backslash;
-
     const uint8_t *next_backslash(const uint8_t *from) const {
         const void *found = std::memchr(from, '\\', size_t(text_end - from));
         return found ? static_cast<const uint8_t *>(found) : text_end;
@@ -137,7 +147,7 @@ private:
     }
 
     /// Between a closing quote and the next index there are only blanks; anything else would have an index itself.
-    bool string(uint32_t start, uint8_t kind) {
+    __attribute__((always_inline)) bool string(uint32_t start, uint8_t kind) {
         uint32_t end = *index;
         while (is_blank(text[end - 1])) --end;
         if (end < start + 2 || text[end - 1] != '"') return false;

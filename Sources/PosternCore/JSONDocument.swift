@@ -64,7 +64,7 @@ public enum JSONKind: UInt8, Sendable { case object, array, string, number, `tru
 
     @inlinable var hasEscapes: Bool { token.flags & 1 != 0 }
 
-    /// The raw text between the quotes of a string or key.
+    /// The raw text between the quotes of a string or key; not to be asked of anything else.
     @inlinable public var rawString: UnsafeBufferPointer<UInt8> {
         UnsafeBufferPointer(start: text + Int(token.start) + 1, count: Int(token.end - token.start) - 2)
     }
@@ -94,8 +94,9 @@ public enum JSONKind: UInt8, Sendable { case object, array, string, number, `tru
         return string?.allSatisfy(\.isWhitespace) ?? false
     }
 
-    /// Does the key or string say `name`?
+    /// Does the key or string say `name`? Nothing else does.
     @inlinable public func equals(_ name: StaticString) -> Bool {
+        guard kind == .key || kind == .string else { return false }
         if hasEscapes { return equalsEscaped(name) }
         let raw = rawString
         guard raw.count == name.utf8CodeUnitCount else { return false }

@@ -2,7 +2,9 @@
 ///
 /// An implementation only translates: it owns no clock, no socket and no store, so its tests need none. All its
 /// methods may be called from any thread, `admit` from many at once.
-public protocol Upstream: Sendable {
+///
+/// Its settings hold secrets: printed, it shows its name and no more.
+public protocol Upstream: Sendable, CustomStringConvertible {
     var name: UpstreamName { get }
     /// What may be posted to it.
     var kinds: [Kind] { get }
@@ -31,6 +33,9 @@ public protocol Upstream: Sendable {
 
     /// How to get a token, for upstreams that want one.
     var tokenSource: (any TokenSource)? { get }
+
+    /// Texts that must not be shown where a request is: keys, passwords, credentials in headers.
+    var secrets: [String] { get }
 }
 
 /// What a plan may depend on.
@@ -59,12 +64,14 @@ public enum Plan: Sendable, Equatable {
 }
 
 extension Upstream {
+    public var description: String { name.description }
     public var acceptsByState: Bool { false }
     public func accept(
         _ payload: [UInt8], of kind: Kind, id: MessageID, in state: any UpstreamState
     ) throws(Refusal) -> [StateChange] { [] }
     public func limits(_ configured: BatchLimits) -> BatchLimits { configured }
     public var tokenSource: (any TokenSource)? { nil }
+    public var secrets: [String] { [] }
 }
 
 /// The state of an upstream that keeps none.

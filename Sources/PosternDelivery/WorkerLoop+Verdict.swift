@@ -95,14 +95,20 @@ extension WorkerLoop {
         }
     }
 
-    /// The lane waits for a caller to hand in a new token; should that be long in coming, it is looked at again.
+    /// The lane's group waits for a caller to hand in a new token. Lanes without a name cannot be parked: they are
+    /// looked at again, seldom.
     private func park(_ flight: Flight, _ outcome: AttemptOutcome, _ ruling: inout Ruling) {
         worked(flight, at: outcome.at, hasTaken: false)
-        let retryAt = outcome.at + settings.retry.slowDelay(random: random())
         ruling.settlement.outcome = "parked"
-        ruling.settlement.waiting = .init(
-            flight.batch.messages, nextAttemptAt: retryAt, counts: false, error: outcome.error)
-        ruling.again = [.init(messages: flight.batch.messages, dueAt: retryAt, history: flight.claim.history)]
+        if case .named = flight.batch.messages[0].lane {
+            ruling.settlement.parked = flight.batch.messages
+            ruling.isGivenBack = true
+        } else {
+            let retryAt = outcome.at + settings.retry.slowDelay(random: random())
+            ruling.settlement.waiting = .init(
+                flight.batch.messages, nextAttemptAt: retryAt, counts: false, error: outcome.error)
+            ruling.again = [.init(messages: flight.batch.messages, dueAt: retryAt, history: flight.claim.history)]
+        }
     }
 
     private func sort(_ items: [ItemVerdict], of flight: Flight, _ outcome: AttemptOutcome, _ ruling: inout Ruling) {

@@ -78,7 +78,8 @@ final class WorkerLoop: @unchecked Sendable {
 
     /// Has the queue wake this loop.
     private func listen() {
-        outbox.onArrival(in: queue, limits: limits) { [inbox] in inbox.nudge() }
+        shared.show(limits)
+        outbox.onArrival(in: queue, limits: limits, wait: settings.batchMaxWait) { [inbox] in inbox.nudge() }
     }
 
     var limits: BatchLimits { upstream.limits(settings.limits) }

@@ -76,30 +76,37 @@ final class Connection: @unchecked Sendable {
     /// Takes the outcome of request `turn` and wakes the connection if it waits for it. Nothing happens when that
     /// request is over.
     func settle(_ outcome: Outcome, turn: UInt64) {
-        stage.withLock { stage in
-            guard turn == self.turn else { return }
-            resume(&stage, with: outcome)
-        }
+        resumeIfAside { stage in turn == self.turn && settle(&stage, outcome) }
     }
 
     /// Ends whatever waits here.
     func abort() {
-        stage.withLock { stage in
-            if case .answering = stage { return }  // Its thread looks at `core.isAborting` when it comes back.
+        resumeIfAside { stage in
             if case .receiving = stage { shutdown(socket, Int32(SHUT_RDWR)) }
-            resume(&stage, with: .hangUp)
+            // A handler at work is left alone: its thread looks at `core.isAborting` when it comes back.
+            if case .answering = stage { return false }
+            return settle(&stage, .hangUp)
         }
     }
 
-    /// Under the lock: so the worker cannot finish the request, nor anyone stop the daemon, before libmicrohttpd has
-    /// let go of the connection here.
-    private func resume(_ stage: inout Stage, with outcome: Outcome) {
+    /// Resumes the connection if `change` says that it was put aside. Outside the lock, which the worker will want at
+    /// once; `core.resuming` keeps the daemon from being stopped meanwhile.
+    private func resumeIfAside(_ change: (inout Stage) -> Bool) {
+        core.resuming.wrappingAdd(1, ordering: .relaxed)
+        if stage.withLock({ change(&$0) }) { MHD_resume_connection(handle) }
+        core.resuming.wrappingSubtract(1, ordering: .releasing)
+    }
+
+    /// Whether the connection has to be resumed; whoever is told so is the only one.
+    private func settle(_ stage: inout Stage, _ outcome: Outcome) -> Bool {
         switch stage {
-        case .answering: stage = .settled(outcome)
+        case .answering:
+            stage = .settled(outcome)
+            return false
         case .suspended, .dripping:
             stage = .settled(outcome)
-            MHD_resume_connection(handle)
-        case .receiving, .settled, .sending, .closed: break
+            return true
+        case .receiving, .settled, .sending, .closed: return false
         }
     }
 
@@ -114,9 +121,9 @@ final class Connection: @unchecked Sendable {
 
     /// Runs `body` on the socket while the keeper may write to it; afterwards the connection is closed if it says so.
     func drip(_ body: (Int32) -> Bool) {
-        stage.withLock { stage in
-            guard case .dripping = stage else { return }
-            if body(socket) { resume(&stage, with: .hangUp) }
+        resumeIfAside { stage in
+            guard case .dripping = stage, body(socket) else { return false }
+            return settle(&stage, .hangUp)
         }
     }
 

@@ -53,7 +53,9 @@ extension UnsafeBufferPointer<UInt8> {
         guard count == lowercase.utf8CodeUnitCount else { return false }
         for place in 0..<count {
             let byte = self[place]
-            guard ((0x41...0x5A).contains(byte) ? byte | 0x20 : byte) == lowercase.utf8Start[place] else { return false }
+            guard ((0x41...0x5A).contains(byte) ? byte | 0x20 : byte) == lowercase.utf8Start[place] else {
+                return false
+            }
         }
         return true
     }

@@ -55,7 +55,8 @@ public final class HTTPServer: Sendable {
     private func startDaemon(_ listener: Int32, _ pem: PEMTexts?) -> OpaquePointer? {
         let settings = core.settings
         let threads = settings.workerThreads > 0 ? settings.workerThreads : max(1, sysconf(Int32(_SC_NPROCESSORS_ONLN)))
-        var flags = MHD_USE_EPOLL_INTERNAL_THREAD.rawValue | MHD_ALLOW_SUSPEND_RESUME.rawValue
+        var flags =
+            MHD_USE_EPOLL_INTERNAL_THREAD.rawValue | MHD_ALLOW_SUSPEND_RESUME.rawValue
             | MHD_USE_ERROR_LOG.rawValue
         if pem != nil { flags |= MHD_USE_TLS.rawValue }
         // The keeper's deadlines come first; this one is left for clients that do not read their answers.
@@ -112,6 +113,8 @@ public final class HTTPServer: Sendable {
             core.keeper.forEach { $0.abort() }
             if runningRequests > 0 { core.drained.wait(.milliseconds(5)) }
         } while runningRequests > 0
+        // The last of them may be over before the call that resumed it has returned.
+        while core.resuming.load(ordering: .acquiring) > 0 { sched_yield() }
         MHD_stop_daemon(daemon)
         core.keeper.stop()
     }

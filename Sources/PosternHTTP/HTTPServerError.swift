@@ -12,7 +12,8 @@ public struct HTTPServerError: Error, Sendable, Equatable, CustomStringConvertib
         case .badAddress: "Set `server.host` to an address of this machine."
         case .portInUse: "Stop what listens there or choose another `server.port`."
         case .notPermitted: "Choose a `server.port` above 1023 or grant the right to bind lower ones."
-        case .badTLSFiles: "Check the files under `server.tls`: PEM, readable, and the key belonging to the certificate."
+        case .badTLSFiles:
+            "Check the files under `server.tls`: PEM, readable, and the key belonging to the certificate."
         case .failed: "Look at the log for what the HTTP library said; check the limits on open files and threads."
         }
     }

@@ -50,6 +50,7 @@ extension HTTPServerError {
             case EACCES: .notPermitted
             default: .failed
             }
-        return Self(errorClass: errorClass, detail: "cannot listen on \(host):\(port): \(String(cString: strerror(code)))")
+        return Self(
+            errorClass: errorClass, detail: "cannot listen on \(host):\(port): \(String(cString: strerror(code)))")
     }
 }

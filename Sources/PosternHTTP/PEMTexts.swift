@@ -20,7 +20,8 @@ struct PEMTexts {
             }
         }
         guard code >= 0 else {
-            throw Self.bad("\(files.certificate) and \(files.key) are refused: \(String(cString: gnutls_strerror(code)))")
+            throw Self.bad(
+                "\(files.certificate) and \(files.key) are refused: \(String(cString: gnutls_strerror(code)))")
         }
         guard let clientCA, let path = files.clientCA else { return }
         let count = Self.withDatum(clientCA) {
@@ -30,7 +31,9 @@ struct PEMTexts {
     }
 
     private static func read(_ path: String) throws(HTTPServerError) -> String {
-        guard let file = fopen(path, "re") else { throw bad("cannot read \(path): \(String(cString: strerror(errno)))") }
+        guard let file = fopen(path, "re") else {
+            throw bad("cannot read \(path): \(String(cString: strerror(errno)))")
+        }
         defer { fclose(file) }
         var text: [UInt8] = []
         var buffer = [UInt8](repeating: 0, count: 16 << 10)

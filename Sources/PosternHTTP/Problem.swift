@@ -27,6 +27,8 @@ public struct Problem: Sendable {
         /// Not HTTP as RFC 9112 has it, or a request this server never takes.
         case badRequest = "bad-request"
         case headerTooLarge = "header-too-large"
+        /// The answer to `Prefer: wait` when the upstream refused.
+        case deliveryFailed = "delivery-failed"
 
         /// The same for every occurrence, as RFC 9457 asks.
         public var title: String {

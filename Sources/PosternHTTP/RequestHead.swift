@@ -1,7 +1,10 @@
 internal import CMicrohttpd
 import Synchronization
 
-public enum HTTPVersion: String, Sendable { case http1_0 = "HTTP/1.0", http1_1 = "HTTP/1.1" }
+public enum HTTPVersion: String, Sendable {
+    case http1_0 = "HTTP/1.0"
+    case http1_1 = "HTTP/1.1"
+}
 
 /// Request line and headers.
 ///

@@ -12,6 +12,8 @@ final class ServerCore: Sendable {
     let keeper: DeadlineKeeper
     /// Requests whose headers are in and whose answer is not out.
     let running = Atomic<Int>(0)
+    /// Calls of `MHD_resume_connection` under way, perhaps.
+    let resuming = Atomic<Int>(0)
     /// `Connection` objects there are; more than open connections means that somebody holds a responder.
     let living = Atomic<Int>(0)
     /// Every answer closes its connection.
@@ -86,13 +88,14 @@ let connectionChanged: MHD_NotifyConnectionCallback = { context, handle, slot, c
     }
 }
 
-let requestLineReceived: @convention(c) (
-    UnsafeMutableRawPointer?, UnsafePointer<CChar>?, OpaquePointer?
-) -> UnsafeMutableRawPointer? = { _, target, handle in
-    guard let connection = connection(handle) else { return nil }
-    connection._withUnsafeGuaranteedRef { $0.begin(target) }
-    return connection.toOpaque()
-}
+let requestLineReceived:
+    @convention(c) (
+        UnsafeMutableRawPointer?, UnsafePointer<CChar>?, OpaquePointer?
+    ) -> UnsafeMutableRawPointer? = { _, target, handle in
+        guard let connection = connection(handle) else { return nil }
+        connection._withUnsafeGuaranteedRef { $0.begin(target) }
+        return connection.toOpaque()
+    }
 
 let requestAdvanced: MHD_AccessHandlerCallback = { _, _, _, method, version, data, size, slot in
     guard let pointer = slot?.pointee, let method, let version, let size else { return .NO }

@@ -16,6 +16,7 @@ final class Transfer: @unchecked Sendable {
     private var body: [UInt8] = []
     private var bodyBytesSeen = 0
     private var isCut = false
+    private var wasSentBefore = false
 
     init(
         _ request: UpstreamRequest, _ options: TransferOptions,
@@ -120,6 +121,7 @@ final class Transfer: @unchecked Sendable {
         _ = postern_curl_set_pointer(handle.curl, CURLOPT_HEADERDATA, context)
         _ = postern_curl_set_callback(handle.curl, CURLOPT_WRITEFUNCTION, bodyPartArrived)
         _ = postern_curl_set_pointer(handle.curl, CURLOPT_WRITEDATA, context)
+        _ = postern_curl_set_prerequest(handle.curl, requestComesNext, context)
     }
 
     /// What came of it, once libcurl is done with the handle.
@@ -133,10 +135,21 @@ final class Transfer: @unchecked Sendable {
             .failure(TransferFailure(code, bytesSent: bytesSent, detail: detail))
         }
         if head.isTooLarge { return failure(CURLE_WEIRD_SERVER_REPLY, "The answer's header lines are too long") }
+        if wasSentBefore { return failure(CURLE_GOT_NOTHING, "A kept connection ended before the answer") }
         guard code == CURLE_OK || isCut else { return failure(code, handle.detail(of: code)) }
         // libcurl is content with a connection that ends inside the header lines.
         guard head.isComplete else { return failure(CURLE_PARTIAL_FILE, "The answer ends inside its header lines") }
         return .success(UpstreamResponse(status: handle.status, headers: head.headers, body: body))
+    }
+
+    /// False to end the transfer instead of sending the request.
+    ///
+    /// When a kept connection ends without a byte of an answer, libcurl sends the request again on another one. The
+    /// upstream may have taken the first, and repeating a POST is not harmless (RFC 9110, section 9.2.2): whoever
+    /// submitted it shall decide, and count. The other methods may be repeated, and anything of which nothing left.
+    fileprivate func maySend() -> Bool {
+        wasSentBefore = request.method == .post && bytesSent > 0
+        return !wasSentBefore
     }
 
     fileprivate func takeHeaderLine(_ line: UnsafeBufferPointer<UInt8>) -> Bool { head.take(line) }
@@ -172,6 +185,15 @@ private let bodyPartArrived: CurlCallback = { bytes, _, count, context in
         return Unmanaged<Transfer>.fromOpaque(context).takeUnretainedValue().takeBodyPart(part) ? count : 0
     }
 }
+
+private let requestComesNext:
+    @convention(c) (
+        UnsafeMutableRawPointer?, UnsafeMutablePointer<CChar>?, UnsafeMutablePointer<CChar>?, Int32, Int32
+    ) -> Int32 = { context, _, _, _, _ in
+        guard let context else { return CURL_PREREQFUNC_ABORT }
+        return Unmanaged<Transfer>.fromOpaque(context).takeUnretainedValue().maySend()
+            ? CURL_PREREQFUNC_OK : CURL_PREREQFUNC_ABORT
+    }
 
 /// RFC 9110, section 5: a name is a token; a value has no control characters, so that it cannot start a line.
 private func isSendable(_ header: (name: String, value: String)) -> Bool {

@@ -81,6 +81,11 @@ import Testing
         #expect(try parsing(#""abc""#) { $0.equals("abc") && !$0.equals("abd") && !$0.equals("ab") })
     }
 
+    @Test(arguments: ["1", "12", "123", "true", "null", "[]", "{}"])
+    func equals_isFalse_forWhatIsNoString(text: String) throws {
+        #expect(try parsing(text) { !$0.equals("") && !$0.equals("2") && !$0.equals("ru") })
+    }
+
     @Test func count_stays_atItsLimit() throws {
         let text = "[\(String(repeating: "0,", count: 70_000))0]"
         #expect(try parsing(text) { $0.count } == 65535)

@@ -101,6 +101,9 @@ final class RawConnection: Sendable {
         setsockopt(socket, SOL_SOCKET, SO_LINGER, &now, socklen_t(MemoryLayout<linger>.size))
     }
 
+    /// Ends the connection in order, at once.
+    func end() { shutdown(socket, Int32(SHUT_RDWR)) }
+
     /// Waits until the client has closed its end.
     func waitForEnd() { while read() != nil {} }
 

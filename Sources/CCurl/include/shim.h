@@ -24,6 +24,12 @@ static inline CURLcode postern_curl_set_callback(
 ) {
     return curl_easy_setopt(handle, option, value);
 }
+static inline CURLcode postern_curl_set_prerequest(
+    CURL *handle, int (*value)(void *, char *, char *, int, int), void *context
+) {
+    CURLcode code = curl_easy_setopt(handle, CURLOPT_PREREQFUNCTION, value);
+    return code != CURLE_OK ? code : curl_easy_setopt(handle, CURLOPT_PREREQDATA, context);
+}
 
 /// `curl_easy_getinfo` is variadic.
 static inline CURLcode postern_curl_get_long(CURL *handle, CURLINFO info, long *value) {

@@ -29,24 +29,30 @@ struct ConfigurationSources {
     private let environment: any ConfigProvider
     private let secrets: any ConfigProvider
     private let secretsDirectory: String
+    // Most often there are none, and every look-up spells the key anew.
+    private let hasVariables: Bool
+    private let hasSecrets: Bool
 
     /// `secrets` has the texts of secret files by the files' names.
     init(file: ConfigurationNode, environment: [String: String], secrets: [String: String], secretsDirectory: String) {
         self.file = file
-        self.environment = EnvironmentVariablesProvider(environmentVariables: environment)
+        let ours = environment.filter { $0.key.hasPrefix("POSTERN_") }
+        self.environment = EnvironmentVariablesProvider(environmentVariables: ours)
             .mapKeys { AbsoluteConfigKey(["postern"] + $0.components.map(separatingAcronyms)) }
         let values = secrets.map { (AbsoluteConfigKey([$0]), ConfigValue(.string($1), isSecret: true)) }
         self.secrets = InMemoryProvider(values: Dictionary(uniqueKeysWithValues: values))
             .mapKeys { AbsoluteConfigKey([secretFileName($0.components)]) }
         self.secretsDirectory = secretsDirectory
+        hasVariables = !ours.isEmpty
+        hasSecrets = !secrets.isEmpty
     }
 
     func value(at path: [String]) -> RawValue? {
         let key = AbsoluteConfigKey(path)
-        if let found = lookUp(key, in: environment), let text = found.text {
+        if hasVariables, let found = lookUp(key, in: environment), let text = found.text {
             return RawValue(content: .text(text), origin: found.name)
         }
-        if let text = lookUp(key, in: secrets)?.text {
+        if hasSecrets, let text = lookUp(key, in: secrets)?.text {
             return RawValue(content: .text(text), origin: "\(secretsDirectory)/\(secretFileName(path))")
         }
         var node: ConfigurationNode? = file
@@ -69,12 +75,19 @@ struct ConfigurationSources {
 
 /// `clientCAFile` as `clientCA_File`, which becomes `CLIENT_CA_FILE`: the package starts a word at a capital only after a small letter.
 private func separatingAcronyms(_ name: String) -> String {
-    name.replacing(#/([A-Z])([A-Z][a-z])/#) { "\($0.1)_\($0.2)" }
+    var words = ""
+    var rest = name.unicodeScalars[...]
+    while let first = rest.popFirst() {
+        words.unicodeScalars.append(first)
+        let next = rest.prefix(2).map(\.properties)
+        if first.properties.isUppercase, next.count == 2, next[0].isUppercase, next[1].isLowercase { words += "_" }
+    }
+    return words
 }
 
 /// The file's name for the key `path`: `upstreams-seer-clientSecret`, as the package's own provider has it.
 private func secretFileName(_ path: [String]) -> String {
-    path.map { $0.replacing(#/[^A-Za-z0-9\-]/#, with: "_") }.joined(separator: "-")
+    path.map { String($0.map { $0.isLetter || $0.isNumber || $0 == "-" ? $0 : "_" }) }.joined(separator: "-")
 }
 
 /// The texts of the secret files in `directory` that may be ours, by file name, and what went wrong.

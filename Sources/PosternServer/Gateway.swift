@@ -1,0 +1,83 @@
+public import Logging
+public import PosternCore
+public import PosternDelivery
+public import PosternMetrics
+public import PosternStore
+import Synchronization
+
+/// What the handlers work on: the store, the upstreams, and whether the gateway still takes requests. Any thread.
+public final class Gateway: Sendable {
+    public struct Limits: Sendable {
+        public var maxBodyBytes: Int
+        public var maxMessagesPerRequest: Int
+        /// Bodies that wait for their commit, all together; more are answered 503 until the store has caught up.
+        public var maxPendingBytes = 256 << 20
+
+        public init(maxBodyBytes: Int = 4 << 20, maxMessagesPerRequest: Int = 10_000) {
+            self.maxBodyBytes = maxBodyBytes
+            self.maxMessagesPerRequest = maxMessagesPerRequest
+        }
+    }
+
+    public let outbox: Outbox
+    public let time: any TimeSource
+    public let metrics: Metrics
+    public let logger: Logger
+    public let limits: Limits
+    /// By name, in the order of the names.
+    let targets: [Target]
+    private let byName: [String: Target]
+    /// Workers that have not turned for too long, by name.
+    let stalledWorkers: @Sendable () -> [String]
+    let isDraining = Atomic<Bool>(false)
+    let pendingBytes = Atomic<Int>(0)
+
+    public init(
+        outbox: Outbox, upstreams: [(type: String, worker: UpstreamWorker)], limits: Limits, time: any TimeSource,
+        metrics: Metrics, logger: Logger, stalledWorkers: @escaping @Sendable () -> [String]
+    ) {
+        self.outbox = outbox
+        self.limits = limits
+        self.time = time
+        self.metrics = metrics
+        self.logger = logger
+        self.stalledWorkers = stalledWorkers
+        targets = upstreams.map { Target(type: $0.type, worker: $0.worker, metrics: metrics) }
+            .sorted { $0.name < $1.name }
+        byName = Dictionary(uniqueKeysWithValues: targets.map { ($0.name.description, $0) })
+    }
+
+    /// Unready from now on; requests that are running are still answered.
+    public func beginDraining() { isDraining.store(true, ordering: .releasing) }
+
+    func target(named name: some StringProtocol) -> Target? { byName[String(name)] }
+    func target(_ number: UpstreamNumber) -> Target? { targets.first { $0.worker.queue.number == number } }
+}
+
+/// A configured upstream, as the API sees it.
+final class Target: Sendable {
+    let type: String
+    let worker: UpstreamWorker
+    let kinds: [Acceptable]
+    var queue: UpstreamQueue { worker.queue }
+    var name: UpstreamName { worker.name }
+    var upstream: any Upstream { worker.queue.upstream }
+
+    /// A kind with its counter at hand: looking it up by its labels would cost more than counting.
+    struct Acceptable: Sendable {
+        let kind: Kind
+        let text: String
+        let accepted: Counter
+    }
+
+    init(type: String, worker: UpstreamWorker, metrics: Metrics) {
+        self.type = type
+        self.worker = worker
+        kinds = worker.queue.upstream.kinds.map { kind in
+            Acceptable(
+                kind: kind, text: kind.description, accepted: metrics.accepted("\(worker.name)", "\(kind)"))
+        }
+    }
+
+    func acceptable(_ text: some StringProtocol) -> Acceptable? { kinds.first { $0.text == text } }
+}

@@ -1,0 +1,103 @@
+import PosternCore
+public import PosternHTTP
+import PosternMetrics
+import Synchronization
+
+/// The gateway's side of HTTP: refuses what needs no body to be refused, and hands the rest to a handler.
+public final class GatewayHandler: HTTPHandler {
+    let gateway: Gateway
+    private let router: Router
+    private let ingest: IngestHandler
+    private let messages: MessageHandler
+    private let upstreams: UpstreamHandler
+    private let probes: ProbeHandler
+
+    public init(_ gateway: Gateway) {
+        self.gateway = gateway
+        router = Router(gateway: gateway)
+        ingest = IngestHandler(gateway)
+        messages = MessageHandler(gateway)
+        upstreams = UpstreamHandler(gateway)
+        probes = ProbeHandler(gateway)
+    }
+
+    public func admit(_ head: RequestHead) -> Admittance {
+        switch router.route(head) {
+        case .failure(let problem): return refuse(router.problem(problem), head, route: "unknown")
+        case .success(let route):
+            if let problem = unknownParameter(of: route, head) { return refuse(problem, head, route: route.template) }
+            guard route.isIngest else { return .accept(maxBodyBytes: 1 << 20) }
+            if let problem = ingest.refusal(of: head) { return refuse(problem, head, route: route.template) }
+            return .accept(maxBodyBytes: gateway.limits.maxBodyBytes)
+        }
+    }
+
+    private func refuse(_ problem: Problem, _ head: RequestHead, route: String) -> Admittance {
+        gateway.metrics.requests(route, String(problem.status)).add()
+        return .refuse(problem.response(to: head))
+    }
+
+    private func unknownParameter(of route: Route, _ head: RequestHead) -> Problem? {
+        guard head.query != nil else { return nil }
+        let known = route.parameters
+        guard let stranger = head.queryPairs.first(where: { !known.contains($0.name) }) else { return nil }
+        let hint = known.isEmpty ? "It takes none." : "It takes: \(known.joined(separator: ", "))."
+        return Problem(
+            slug: .badRequest, status: 400, detail: "This path has no query parameter \(stranger.name). \(hint)")
+    }
+
+    public func answer(_ request: IncomingRequest, _ responder: Responder) {
+        let head = request.head
+        switch router.route(head) {
+        // Seen by `admit` already; an upstream cannot vanish in between.
+        case .failure(let problem): responder.respond(router.problem(problem).response(to: head))
+        case .success(let route):
+            let reply = Reply(head: head, responder: responder, gateway: gateway, route: route, since: request.receivedAt)
+            dispatch(route, request, reply)
+        }
+    }
+
+    private func dispatch(_ route: Route, _ request: IncomingRequest, _ reply: Reply) {
+        switch route {
+        case .ingest(let target, let kind): ingest.payloads(of: target, kind, request, reply)
+        case .envelopes: ingest.envelopes(request, reply)
+        case .messages: messages.list(reply)
+        case .message(let id):
+            request.head.method == "DELETE" ? messages.cancel(id, reply) : messages.show(id, reply)
+        case .retry(let id): messages.retry(id, reply)
+        case .retryMany: messages.retryMany(request, reply)
+        case .upstreams: upstreams.list(reply)
+        case .upstream(let target): upstreams.show(target, reply)
+        case .steer(let target, let steering): upstreams.steer(target, steering, reply)
+        case .live: probes.live(reply)
+        case .ready: probes.ready(reply)
+        case .metrics: probes.metrics(reply)
+        case .document: probes.document(reply)
+        }
+    }
+}
+
+/// The way back to a client, which also counts and times the answer.
+struct Reply: Sendable {
+    let head: RequestHead
+    private let responder: Responder
+    private let gateway: Gateway
+    private let template: String
+    private let since: MonotonicInstant
+
+    init(head: RequestHead, responder: Responder, gateway: Gateway, route: Route, since: MonotonicInstant) {
+        self.head = head
+        self.responder = responder
+        self.gateway = gateway
+        template = route.template
+        self.since = since
+    }
+
+    func send(_ response: HTTPResponse) {
+        gateway.metrics.requests(template, String(response.status)).add()
+        gateway.metrics.requestDuration(template).observe((gateway.time.instant - since).inSeconds)
+        responder.respond(response)
+    }
+
+    func send(_ problem: Problem) { send(problem.response(to: head)) }
+}

@@ -1,0 +1,96 @@
+import PosternCore
+import PosternDelivery
+import PosternHTTP
+import PosternStore
+
+/// `dryRun=true`: the requests that would be made, with nothing stored and no secret shown.
+struct DryRun {
+    private let gateway: Gateway
+    private static let mask = "***"
+
+    init(_ gateway: Gateway) { self.gateway = gateway }
+
+    func answer(_ order: Order) -> HTTPResponse {
+        guard order.rejected.isEmpty else { return order.invalidPayload.response(to: order.head) }
+        var requests: [String] = []
+        for target in gateway.targets {
+            let messages = zip(order.messages, order.kinds).filter { $1.target === target }.enumerated().map {
+                preview($1.0, place: $0, of: target)
+            }
+            var rest = messages[...]
+            while !rest.isEmpty {
+                let part = firstBatch(of: rest, target)
+                let (request, count) = plan(part, target)
+                requests.append(request)
+                rest = rest.dropFirst(max(1, count))
+            }
+        }
+        return .json(
+            200, JSONText.object { json in
+                json.flag("dryRun", true)
+                json.number("accepted", order.messages.count)
+                json.raw("requests", JSONText.array(requests))
+            })
+    }
+
+    private func preview(_ message: NewMessage, place: Int, of target: Target) -> Message {
+        Message(
+            id: MessageID(sequence: Int64(place + 1), upstream: target.queue.number), kind: message.kind,
+            lane: message.lane, key: message.key, acceptedAt: message.acceptedAt,
+            payload: Array(message.bytes[message.range]))
+    }
+
+    private func firstBatch(of messages: ArraySlice<Message>, _ target: Target) -> [Message] {
+        let limits = target.worker.limits
+        var bytes = limits.overhead
+        var batch: [Message] = []
+        for message in messages {
+            let more = message.payload.count + (batch.isEmpty ? 0 : 1)
+            guard batch.isEmpty || (batch.count < limits.maxMessages && bytes + more <= limits.maxBytes) else { break }
+            bytes += more
+            batch.append(message)
+        }
+        return batch
+    }
+
+    private func plan(_ messages: [Message], _ target: Target) -> (json: String, count: Int) {
+        let now = gateway.time.now
+        let token = Token(value: Self.mask, renewAt: now, expiresAt: nil)
+        let plan = try? gateway.outbox.withState(of: target.queue.number) { state in
+            target.upstream.plan(for: messages, in: PlanContext(now: now, token: token, state: state))
+        }
+        switch plan {
+        case .send(let request, let count):
+            return (show(request, of: target, carrying: count), count)
+        case .settle(let count, _, let reason, _):
+            return (JSONText.object { json in
+                json.string("upstream", target.name.description)
+                json.string("unsent", reason)
+            }, count)
+        case .wait(let reason, _):
+            return (JSONText.object { json in
+                json.string("upstream", target.name.description)
+                json.string("waitingFor", reason.rawValue)
+            }, messages.count)
+        case nil: return ("null", messages.count)
+        }
+    }
+
+    private func show(_ request: UpstreamRequest, of target: Target, carrying count: Int) -> String {
+        let secrets = target.upstream.secrets.filter { !$0.isEmpty }
+        func masked(_ text: String) -> String {
+            secrets.reduce(text) { $0.split(separator: $1, omittingEmptySubsequences: false).joined(separator: Self.mask) }
+        }
+        return JSONText.object { json in
+            json.string("upstream", target.name.description)
+            json.number("messages", count)
+            json.string("method", request.method.rawValue)
+            json.string("url", masked(request.url))
+            json.object("headers") { headers in
+                for header in request.headers { headers.string(header.name, masked(header.value)) }
+                if request.gzip { headers.string("Content-Encoding", "gzip") }
+            }
+            json.string("body", masked(String(decoding: request.body, as: UTF8.self)))
+        }
+    }
+}

@@ -1,0 +1,101 @@
+import PosternCore
+import PosternDelivery
+import PosternJSON
+import PosternStore
+
+/// Messages as the API shows them.
+enum MessageText {
+    static func message(
+        _ record: MessageRecord, gateway: Gateway, attempts: [AttemptRow]? = nil, showsPayload: Bool = false
+    ) -> String {
+        let outlook = Outlook(of: record, gateway: gateway)
+        return JSONText.object { json in
+            json.string("id", record.id.description)
+            json.string("upstream", record.upstream)
+            json.string("kind", record.kind.description)
+            json.string("state", record.state.name)
+            json.string("key", record.key)
+            json.number("attempts", record.attempts)
+            json.time("createdAt", record.acceptedAt)
+            json.time("nextAttemptAt", outlook.nextAttemptAt)
+            json.time("settledAt", record.settledAt)
+            json.string("waitingFor", outlook.waitingFor?.rawValue)
+            json.raw("lastError", record.lastError.map(error) ?? "null")
+            json.raw("result", record.result.map(result) ?? "null")
+            if showsPayload {
+                json.raw("payload", record.payload.map { String(decoding: $0, as: UTF8.self) } ?? "null")
+            }
+            if let attempts { json.raw("attemptLog", JSONText.array(attempts.map(attempt))) }
+        }
+    }
+
+    /// What is known without asking the store, for receipts that are not kept.
+    static func notice(_ notice: SettledNotice, _ order: Order) -> String {
+        JSONText.object { json in
+            json.string("id", notice.id.description)
+            json.string("upstream", order.kinds.first?.target.name.description)
+            json.string("kind", order.kinds.first?.kind.text)
+            json.string("state", notice.state.name)
+            json.raw("result", notice.result.map(result) ?? "null")
+        }
+    }
+
+    static func error(_ error: AttemptError) -> String { self.error(ErrorRecord(error)) }
+
+    static func error(_ error: ErrorRecord) -> String {
+        JSONText.object { json in
+            json.string("class", error.errorClass)
+            json.number("status", error.status)
+            json.string("detail", error.detail)
+            json.time("at", Timestamp(milliseconds: error.atMs))
+        }
+    }
+
+    /// The upstream's answer: as JSON when it is that, else as text.
+    static func result(_ bytes: [UInt8]) -> String {
+        let isJSON = JSONParser.ofThisThread.parse(bytes) { _ in true }
+        if case .success = isJSON { return String(decoding: bytes, as: UTF8.self) }
+        return JSONEscapes.quoted(String(decoding: bytes, as: UTF8.self))
+    }
+
+    private static func attempt(_ row: AttemptRow) -> String {
+        JSONText.object { json in
+            json.string("batch", row.batch.description)
+            json.time("startedAt", row.startedAt)
+            json.time("endedAt", row.endedAt)
+            json.string("outcome", row.outcome)
+            json.number("status", row.status)
+            json.string("detail", row.detail)
+            json.number("messages", row.messages)
+        }
+    }
+}
+
+/// What a queued message waits for, and until when: promise 8.
+struct Outlook: Equatable {
+    var waitingFor: WaitingFor?
+    var nextAttemptAt: Timestamp?
+
+    init(of record: MessageRecord, gateway: Gateway) {
+        guard record.state == .queued else { return }
+        nextAttemptAt = record.nextAttemptAt
+        guard let target = gateway.target(record.id.upstream) else { return }
+        let snapshot = target.worker.snapshot
+        let now = gateway.time.now
+        let isDueLater = record.nextAttemptAt.map { $0 > now } ?? false
+        if snapshot.isPaused {
+            waitingFor = .pause
+        } else if snapshot.circuit != .closed {
+            waitingFor = snapshot.hold == .credentials ? .credentials : .circuit
+            nextAttemptAt = [record.nextAttemptAt, snapshot.reopensAt].compactMap { $0 }.max()
+        } else if isDueLater {
+            waitingFor = record.isRetry ? .retry : .schedule
+        } else if let token = snapshot.token, !token.isValid {
+            waitingFor = snapshot.health == .unauthorized ? .credentials : .token
+        } else if target.queue.isUnderWay(record.id) {
+            nextAttemptAt = nil
+        } else if target.queue.isHeldUp(record.id, lane: record.lane) {
+            waitingFor = .order
+        }
+    }
+}

@@ -1,0 +1,200 @@
+import PosternCore
+import PosternHTTP
+import PosternMetrics
+import PosternStore
+
+/// What one request wants stored: the messages that are good, and what is wrong with the others.
+struct Order {
+    let gateway: Gateway
+    let head: RequestHead
+    let form: BodyForm
+    let body: [UInt8]
+    let acceptedAt: Timestamp
+    let preferences: Preferences
+    let isDryRun: Bool
+    /// One object, answered as such.
+    var isSingle = false
+
+    private(set) var messages: [NewMessage] = []
+    /// Upstream and kind of each message, for the counters.
+    private(set) var kinds: [(target: Target, kind: Target.Acceptable)] = []
+    private(set) var rejected: [Rejected] = []
+    /// The place in the request of each of `messages`; they differ once something was rejected.
+    private var places: [Int] = []
+    /// Ends the whole request.
+    private(set) var problem: Problem?
+
+    struct Rejected {
+        let index: Int
+        let payload: InvalidPayload
+        let target: Target?
+    }
+
+    init(gateway: Gateway, head: RequestHead, form: BodyForm, body: [UInt8]) {
+        self.gateway = gateway
+        self.head = head
+        self.form = form
+        self.body = body
+        acceptedAt = gateway.time.now
+        preferences = Preferences(head)
+        let dryRun = head.query == nil ? nil : head.queryPairs.last { $0.name == "dryRun" }?.value
+        isDryRun = dryRun == "true"
+        if let dryRun, dryRun != "true", dryRun != "false" {
+            problem = Problem(slug: .badRequest, status: 400, detail: "The parameter dryRun is either true or false.")
+        }
+    }
+
+    /// Is it a list, and not too long?
+    mutating func accepts(count: Int, exact root: JSONValue) -> Bool {
+        guard root.kind == .array else {
+            isSingle = true
+            reject(0, InvalidPayload([PayloadFault("", "must be an object, or an array of objects")]), nil)
+            return false
+        }
+        let most = gateway.limits.maxMessagesPerRequest
+        guard count <= most else {
+            problem = Problem(
+                slug: .payloadTooLarge, status: 413,
+                detail: "The request holds more than \(most) messages; send them in several requests.")
+            return false
+        }
+        messages.reserveCapacity(count)
+        kinds.reserveCapacity(count)
+        return true
+    }
+
+    /// Has the upstream look at a payload, and takes it in if it is good.
+    mutating func admit(
+        _ payload: JSONValue, _ target: Target, _ kind: Target.Acceptable, at index: Int, pointer: String = "",
+        options: EnvelopeOptions = EnvelopeOptions()
+    ) {
+        do throws(InvalidPayload) {
+            let admission = try target.upstream.admit(
+                payload, of: kind.kind, in: AdmissionContext(acceptedAt: acceptedAt))
+            messages.append(
+                NewMessage(
+                    queue: target.queue, kind: kind.kind, lane: admission.lane, key: options.key,
+                    acceptedAt: acceptedAt, notBefore: options.notBefore, expiresAt: options.expiresAt,
+                    bytes: admission.rewritten ?? body, range: admission.rewritten == nil ? payload.range : nil))
+            kinds.append((target, kind))
+            places.append(index)
+        } catch {
+            let faults = pointer.isEmpty ? error.faults : error.faults.map { PayloadFault(pointer + $0.pointer, $0.detail) }
+            reject(index, InvalidPayload(faults, codes: error.codes), target)
+        }
+    }
+
+    mutating func reject(_ index: Int, _ payload: InvalidPayload, _ target: Target?) {
+        rejected.append(Rejected(index: index, payload: payload, target: target))
+    }
+
+    // MARK: Answers
+
+    /// The 202.
+    func accepted(_ ids: [MessageID], evicted: [MessageID]) -> HTTPResponse {
+        var headers: [(name: String, value: String)] = []
+        if let applied = preferences.applied { headers.append(("Preference-Applied", applied)) }
+        if isSingle, let id = ids.first, let (target, kind) = kinds.first {
+            headers.append(("Location", "/v1/messages/\(id)"))
+            var json = "{\"id\":\"\(id)\",\"upstream\":\"\(target.name)\",\"kind\":\"\(kind.text)\",\"state\":\"queued\""
+            if !evicted.isEmpty { json += ",\"evicted\":\(Self.list(evicted))" }
+            return .json(202, json + "}", headers: headers)
+        }
+        var json = "{\"accepted\":\(ids.count)"
+        if !preferences.isMinimal { json += ",\"ids\":\(Self.list(ids))" }
+        if !evicted.isEmpty { json += ",\"evicted\":\(Self.list(evicted))" }
+        if preferences.isLenient {
+            json += ",\"rejected\":" + JSONText.array(rejected.map { rejected in
+                JSONText.object { json in
+                    json.number("index", rejected.index)
+                    json.raw("errors", JSONText.array(rejected.payload.faults.map { Self.error($0, index: nil) }))
+                }
+            })
+        }
+        return .json(202, json + "}", headers: headers)
+    }
+
+    static func list(_ ids: [MessageID]) -> String {
+        var json = "["
+        json.reserveCapacity(ids.count * 16 + 2)
+        for (place, id) in ids.enumerated() {
+            json += place == 0 ? "\"" : ",\""
+            json += id.description
+            json += "\""
+        }
+        return json + "]"
+    }
+
+    private static func error(_ fault: PayloadFault, index: Int?) -> String {
+        JSONText.object { json in
+            if let index { json.number("index", index) }
+            json.string("pointer", fault.pointer)
+            json.string("detail", fault.detail)
+        }
+    }
+
+    /// Every fault of every bad payload; nothing was stored.
+    var invalidPayload: Problem {
+        let errors = rejected.flatMap { rejected in
+            rejected.payload.faults.map { Self.error($0, index: isSingle ? nil : rejected.index) }
+        }
+        let codes = rejected.first?.payload.codes ?? [:]
+        let detail =
+            isSingle
+            ? "The payload breaks the rules of its upstream; nothing was stored. See errors."
+            : "\(rejected.count) of \(rejected.count + messages.count) payloads break the rules of their upstream; "
+                + "nothing was stored. See errors, or ask with Prefer: handling=lenient to store the good ones."
+        return Problem(
+            slug: .invalidPayload, status: 422, detail: detail,
+            members: [("errors", JSONText.array(errors))]
+                + codes.sorted { $0.key < $1.key }.map { ($0.key, String($0.value)) })
+    }
+
+    /// Refusals that depend on what was accepted before.
+    func problem(_ refused: [AppendRefusal.Refused]) -> Problem {
+        let errors = refused.map { refused in
+            Self.error(
+                PayloadFault("", refused.refusal.detail), index: isSingle ? nil : places[refused.index])
+        }
+        let (slug, status): (Problem.Slug, Int) =
+            switch refused.first?.refusal.reason {
+            case .unknownSession: (.unknownSession, 409)
+            case .full: (.outboxFull, 503)
+            case .conflict, nil: (.conflict, 409)
+            }
+        return Problem(
+            slug: slug, status: status, detail: "\(refused.first?.refusal.detail ?? "refused"); nothing was stored.",
+            members: [("errors", JSONText.array(errors))],
+            headers: status == 503 ? [("Retry-After", "10")] : [])
+    }
+
+    // MARK: Counting
+
+    func countAcceptances() {
+        // Most requests hold one kind.
+        guard let first = kinds.first else { return }
+        if kinds.allSatisfy({ $0.kind.accepted === first.kind.accepted }) {
+            first.kind.accepted.add(kinds.count)
+        } else {
+            for kind in kinds { kind.kind.accepted.add() }
+        }
+    }
+
+    func countRefusals() {
+        for rejected in rejected {
+            gateway.metrics.refused(rejected.target.map { "\($0.name)" } ?? "unknown", "invalid-payload").add()
+        }
+    }
+
+    func countRefusal(_ refusal: AppendRefusal) {
+        let reason =
+            switch refusal {
+            case .queueFull: "outbox-full"
+            case .diskFull: "disk-full"
+            case .refused: "conflict"
+            case .closed: "shutting-down"
+            case .failed: "internal"
+            }
+        for kind in kinds { gateway.metrics.refused("\(kind.target.name)", reason).add() }
+    }
+}

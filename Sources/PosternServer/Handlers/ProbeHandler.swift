@@ -1,0 +1,87 @@
+import PosternCore
+import PosternDelivery
+import PosternHTTP
+import PosternMetrics
+import PosternStore
+import Synchronization
+
+/// What machines ask: is it alive, is it ready, how much of everything, and what can it do.
+struct ProbeHandler: Sendable {
+    private let gateway: Gateway
+
+    init(_ gateway: Gateway) { self.gateway = gateway }
+
+    func live(_ reply: Reply) { reply.send(.json(200, #"{"status":"ok"}"#)) }
+
+    /// Never depends on upstreams: a gateway whose upstreams are down is there to take messages.
+    func ready(_ reply: Reply) {
+        var reasons: [String] = []
+        if gateway.isDraining.load(ordering: .acquiring) { reasons.append("draining") }
+        if let trouble = gateway.outbox.trouble { reasons.append("store: \(trouble)") }
+        reasons += gateway.stalledWorkers().map { "worker \($0) makes no progress" }
+        guard !reasons.isEmpty else { return reply.send(.json(200, #"{"status":"ready"}"#)) }
+        reply.send(
+            .json(
+                503, JSONText.object { json in
+                    json.string("status", "unready")
+                    json.raw("reasons", JSONText.array(reasons.map(JSONEscapes.quoted)))
+                }))
+    }
+
+    func document(_ reply: Reply) {
+        reply.send(HTTPResponse(
+            status: 200, headers: [("Content-Type", "application/yaml")], body: Array(OpenAPIDocument.text.utf8)))
+    }
+
+    func metrics(_ reply: Reply) {
+        var exposition = Exposition()
+        gateway.metrics.write(to: &exposition)
+        writeOutbox(to: &exposition)
+        writeUpstreams(to: &exposition)
+        ProcessFigures.write(to: &exposition)
+        reply.send(HTTPResponse(
+            status: 200, headers: [("Content-Type", Exposition.mediaType)], body: Array(exposition.text.utf8)))
+    }
+
+    private func writeOutbox(to exposition: inout Exposition) {
+        let books = gateway.targets.map { ($0, gateway.outbox.ledger(of: $0.queue.number)) }
+        exposition.gauges(
+            "postern_outbox_messages", "Messages the store holds.",
+            books.flatMap { target, ledger in
+                MessageState.allCases.map { state in
+                    (
+                        [("upstream", target.name.description), ("state", state.name)],
+                        Double(ledger.count(state) - ledger.purged(state))
+                    )
+                }
+            })
+        exposition.gauges(
+            "postern_outbox_bytes", "Payload bytes of all that is queued.",
+            [([], Double(books.reduce(0) { $0 + $1.1.queuedBytes }))])
+        exposition.gauges(
+            "postern_outbox_oldest_queued_seconds", "Age of the oldest queued message; 0 when there is none.",
+            books.map { target, ledger in
+                let oldest = ledger.queued > 0 ? try? gateway.outbox.oldestQueued(of: target.queue.number) : nil
+                return (
+                    [("upstream", target.name.description)],
+                    oldest.map { max(0, (gateway.time.now - $0).inSeconds) } ?? 0
+                )
+            })
+    }
+
+    private func writeUpstreams(to exposition: inout Exposition) {
+        let snapshots = gateway.targets.map { ($0.name.description, $0.worker.snapshot) }
+        exposition.gauges(
+            "postern_upstream_up", "1 while the upstream takes requests.",
+            snapshots.map { ([("upstream", $0)], $1.health == .up || $1.health == .degraded ? 1 : 0) })
+        exposition.gauges(
+            "postern_circuit_state", "0 closed, 1 half-open, 2 open.",
+            snapshots.map { ([("upstream", $0)], $1.circuit.number) })
+        let stalled = Set(gateway.stalledWorkers())
+        exposition.gauges(
+            "postern_worker_stalled", "1 for a worker that makes no progress.",
+            (gateway.targets.map(\.name.description) + ["writer"]).map {
+                ([("worker", $0)], stalled.contains($0) ? 1 : 0)
+            })
+    }
+}

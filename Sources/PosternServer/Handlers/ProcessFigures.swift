@@ -1,0 +1,49 @@
+import Glibc
+import PosternCore
+import PosternMetrics
+
+/// The `process_*` metrics that every Prometheus client library has, read off /proc.
+enum ProcessFigures {
+    /// When this process started, as near as it matters: the first use.
+    private static let startedAt = SystemTime().now
+
+    static func noteStart() { _ = startedAt }
+
+    static func write(to exposition: inout Exposition) {
+        var usage = rusage()
+        getrusage(__rusage_who_t(RUSAGE_SELF.rawValue), &usage)
+        func seconds(_ time: timeval) -> Double { Double(time.tv_sec) + Double(time.tv_usec) / 1_000_000 }
+        exposition.counter(
+            "process_cpu_seconds_total", "User and system time.", seconds(usage.ru_utime) + seconds(usage.ru_stime))
+        let pages = memoryPages()
+        let page = Double(sysconf(Int32(_SC_PAGESIZE)))
+        exposition.gauges("process_resident_memory_bytes", "Resident memory.", [([], Double(pages.resident) * page)])
+        exposition.gauges("process_virtual_memory_bytes", "Virtual memory.", [([], Double(pages.virtual) * page)])
+        exposition.gauges("process_open_fds", "Open file descriptors.", [([], Double(openDescriptors()))])
+        var limit = rlimit()
+        getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+        exposition.gauges("process_max_fds", "Limit of open file descriptors.", [([], Double(limit.rlim_cur))])
+        exposition.gauges(
+            "process_start_time_seconds", "Start of the process since 1970.",
+            [([], Double(startedAt.milliseconds) / 1000)])
+    }
+
+    private static func memoryPages() -> (virtual: Int, resident: Int) {
+        guard let file = fopen("/proc/self/statm", "r") else { return (0, 0) }
+        defer { fclose(file) }
+        var line = [CChar](repeating: 0, count: 128)
+        guard fgets(&line, Int32(line.count), file) != nil else { return (0, 0) }
+        let text = line.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }
+        let fields = String(decoding: text, as: UTF8.self).split(separator: " ")
+        return fields.count < 2 ? (0, 0) : (Int(fields[0]) ?? 0, Int(fields[1]) ?? 0)
+    }
+
+    private static func openDescriptors() -> Int {
+        guard let folder = opendir("/proc/self/fd") else { return 0 }
+        defer { closedir(folder) }
+        var count = 0
+        while readdir(folder) != nil { count += 1 }
+        // Without `.`, `..` and the folder itself.
+        return max(0, count - 3)
+    }
+}

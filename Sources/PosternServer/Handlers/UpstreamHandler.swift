@@ -1,0 +1,82 @@
+import PosternCore
+import PosternDelivery
+import PosternHTTP
+import PosternStore
+
+/// How the upstreams are, and steering them.
+struct UpstreamHandler: Sendable {
+    private let gateway: Gateway
+
+    init(_ gateway: Gateway) { self.gateway = gateway }
+
+    func list(_ reply: Reply) {
+        let texts = gateway.targets.map { describe($0) }
+        reply.send(.json(200, JSONText.object { $0.raw("upstreams", JSONText.array(texts)) }))
+    }
+
+    func show(_ target: Target, _ reply: Reply) { reply.send(.json(200, describe(target))) }
+
+    func steer(_ target: Target, _ steering: Route.Steering, _ reply: Reply) {
+        switch steering {
+        case .flush: target.worker.flush()
+        case .pause: target.worker.pause()
+        case .resume: target.worker.resume()
+        }
+        reply.send(
+            .json(
+                202, JSONText.object { json in
+                    json.string("upstream", target.name.description)
+                    json.string("action", steering.rawValue)
+                    json.number("queued", gateway.outbox.ledger(of: target.queue.number).queued)
+                }))
+    }
+
+    private func describe(_ target: Target) -> String {
+        let snapshot = target.worker.snapshot
+        let ledger = gateway.outbox.ledger(of: target.queue.number)
+        let oldest = ledger.queued > 0 ? try? gateway.outbox.oldestQueued(of: target.queue.number) : nil
+        return JSONText.object { json in
+            json.string("name", target.name.description)
+            json.string("type", target.type)
+            json.string("health", snapshot.health.rawValue)
+            json.number("queued", ledger.queued)
+            json.number("queuedBytes", ledger.queuedBytes)
+            json.decimal("oldestQueuedSeconds", oldest.map { (gateway.time.now - $0).inSeconds } ?? 0)
+            json.number("inFlight", snapshot.inFlight)
+            json.object("circuit") { circuit in
+                circuit.string("state", snapshot.circuit.name)
+                circuit.time("reopensAt", snapshot.reopensAt)
+            }
+            if let token = snapshot.token {
+                json.object("token") { text in
+                    text.flag("valid", token.isValid)
+                    text.time("expiresAt", token.expiresAt)
+                }
+            } else {
+                json.raw("token", "null")
+            }
+            json.time("lastSuccessAt", snapshot.lastSuccessAt)
+            json.raw("lastError", snapshot.lastError.map(MessageText.error) ?? "null")
+            json.raw("kinds", JSONText.array(target.kinds.map { JSONEscapes.quoted($0.text) }))
+        }
+    }
+}
+
+extension Circuit.State {
+    var name: String {
+        switch self {
+        case .closed: "closed"
+        case .open: "open"
+        case .halfOpen: "half-open"
+        }
+    }
+
+    /// For the gauge: 0 closed, 1 half-open, 2 open.
+    var number: Double {
+        switch self {
+        case .closed: 0
+        case .halfOpen: 1
+        case .open: 2
+        }
+    }
+}

@@ -1,0 +1,157 @@
+import PosternCore
+import PosternHTTP
+
+/// Where a request goes.
+enum Route {
+    case ingest(Target, Target.Acceptable)
+    case envelopes
+    case messages
+    case message(MessageID)
+    case retry(MessageID)
+    case retryMany
+    case upstreams
+    case upstream(Target)
+    case steer(Target, Steering)
+    case live, ready, metrics, document
+
+    enum Steering: String { case flush, pause, resume }
+
+    /// Bounded names for metrics.
+    var template: String {
+        switch self {
+        case .ingest: "/v1/{upstream}/{kind}"
+        case .envelopes, .messages: "/v1/messages"
+        case .message: "/v1/messages/{id}"
+        case .retry: "/v1/messages/{id}/retry"
+        case .retryMany: "/v1/messages/retry"
+        case .upstreams: "/v1/upstreams"
+        case .upstream: "/v1/upstreams/{name}"
+        case .steer(_, let steering): "/v1/upstreams/{name}/\(steering.rawValue)"
+        case .live: "/livez"
+        case .ready: "/readyz"
+        case .metrics: "/metrics"
+        case .document: "/openapi.yaml"
+        }
+    }
+
+    /// Query parameters it understands; any other is refused.
+    var parameters: [String] {
+        switch self {
+        case .ingest, .envelopes: ["dryRun"]
+        case .messages: ["upstream", "kind", "state", "key", "limit", "cursor", "include"]
+        case .message: ["include"]
+        case .retry, .retryMany, .upstreams, .upstream, .steer, .live, .ready, .metrics, .document: []
+        }
+    }
+
+    /// Does it take messages?
+    var isIngest: Bool {
+        switch self {
+        case .ingest, .envelopes: true
+        default: false
+        }
+    }
+}
+
+/// Finds the route of a request, or the problem with it.
+struct Router {
+    let gateway: Gateway
+
+    func route(_ head: RequestHead) -> Result<Route, RoutingProblem> {
+        let segments = head.path.split(separator: "/", omittingEmptySubsequences: false).dropFirst()
+        guard let first = segments.first else { return .failure(.notFound) }
+        let rest = segments.dropFirst()
+        switch (first, rest.count) {
+        case ("v1", 1...): return versioned(Array(rest), head)
+        case ("livez", 0): return reading(.live, head)
+        case ("readyz", 0): return reading(.ready, head)
+        case ("metrics", 0): return reading(.metrics, head)
+        case ("openapi.yaml", 0): return reading(.document, head)
+        default: return .failure(.notFound)
+        }
+    }
+
+    private func versioned(_ segments: [Substring], _ head: RequestHead) -> Result<Route, RoutingProblem> {
+        switch segments.count {
+        case 1 where segments[0] == "messages":
+            switch head.method {
+            case "POST": .success(.envelopes)
+            case "GET", "HEAD": .success(.messages)
+            default: .failure(.methodNotAllowed("GET, HEAD, POST"))
+            }
+        case 2 where segments[0] == "messages" && segments[1] == "retry": posting(.retryMany, head)
+        case 2 where segments[0] == "messages": message(segments[1], head)
+        case 3 where segments[0] == "messages" && segments[2] == "retry":
+            MessageID(segments[1]).map { posting(.retry($0), head) } ?? .failure(.noSuchMessage)
+        case 1 where segments[0] == "upstreams": reading(.upstreams, head)
+        case 2 where segments[0] == "upstreams":
+            gateway.target(named: segments[1]).map { reading(.upstream($0), head) }
+                ?? .failure(.unknownUpstream(String(segments[1])))
+        case 3 where segments[0] == "upstreams": steer(segments[1], segments[2], head)
+        case 2 where !UpstreamName.reserved.contains(String(segments[0])): ingest(segments[0], segments[1], head)
+        default: .failure(.notFound)
+        }
+    }
+
+    private func ingest(_ name: Substring, _ kind: Substring, _ head: RequestHead) -> Result<Route, RoutingProblem> {
+        guard let target = gateway.target(named: name) else { return .failure(.unknownUpstream(String(name))) }
+        guard let acceptable = target.acceptable(kind) else {
+            return .failure(.unknownKind(String(kind), known: target.kinds.map(\.text)))
+        }
+        return posting(.ingest(target, acceptable), head)
+    }
+
+    private func message(_ text: Substring, _ head: RequestHead) -> Result<Route, RoutingProblem> {
+        guard ["GET", "HEAD", "DELETE"].contains(head.method) else {
+            return .failure(.methodNotAllowed("DELETE, GET, HEAD"))
+        }
+        return MessageID(text).map { .success(.message($0)) } ?? .failure(.noSuchMessage)
+    }
+
+    private func steer(_ name: Substring, _ word: Substring, _ head: RequestHead) -> Result<Route, RoutingProblem> {
+        guard let steering = Route.Steering(rawValue: String(word)) else { return .failure(.notFound) }
+        guard let target = gateway.target(named: name) else { return .failure(.unknownUpstream(String(name))) }
+        return posting(.steer(target, steering), head)
+    }
+
+    private func reading(_ route: Route, _ head: RequestHead) -> Result<Route, RoutingProblem> {
+        head.method == "GET" || head.method == "HEAD" ? .success(route) : .failure(.methodNotAllowed("GET, HEAD"))
+    }
+
+    private func posting(_ route: Route, _ head: RequestHead) -> Result<Route, RoutingProblem> {
+        head.method == "POST" ? .success(route) : .failure(.methodNotAllowed("POST"))
+    }
+
+    func problem(_ problem: RoutingProblem) -> Problem {
+        switch problem {
+        case .notFound:
+            Problem(slug: .notFound, status: 404, detail: "There is nothing at this path; see /openapi.yaml.")
+        case .noSuchMessage:
+            Problem(
+                slug: .notFound, status: 404,
+                detail: "There is no such message: never accepted here, or settled longer ago than it is kept.")
+        case .unknownUpstream(let name):
+            Problem(
+                slug: .unknownUpstream, status: 404,
+                detail: "No upstream is called \(name); configured are: "
+                    + gateway.targets.map(\.name.description).joined(separator: ", ") + ".")
+        case .unknownKind(let kind, let known):
+            Problem(
+                slug: .unknownKind, status: 404,
+                detail: "This upstream has no kind \(kind); it takes: \(known.joined(separator: ", ")).")
+        case .methodNotAllowed(let allowed):
+            Problem(
+                slug: .methodNotAllowed, status: 405, detail: "This path takes \(allowed).",
+                headers: [("Allow", allowed)])
+        }
+    }
+}
+
+enum RoutingProblem: Error {
+    case notFound
+    case noSuchMessage
+    case unknownUpstream(String)
+    case unknownKind(String, known: [String])
+    /// With the value of `Allow`.
+    case methodNotAllowed(String)
+}

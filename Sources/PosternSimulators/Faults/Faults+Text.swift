@@ -1,0 +1,188 @@
+/// A fault text that cannot be read: which rule, and what is wrong with it.
+public struct FaultsProblem: Error, Sendable, Equatable, CustomStringConvertible {
+    public let description: String
+    init(_ rule: some StringProtocol, _ detail: String) { description = "fault \"\(rule)\": \(detail)" }
+}
+
+extension Faults: CustomStringConvertible {
+    /// Reads the form that `Faults` describes; blanks around rules do not matter, nor do empty rules.
+    public init(parsing text: some StringProtocol) throws(FaultsProblem) {
+        for part in text.split(separator: ",") {
+            let rule = trimmed(part)
+            if rule.hasPrefix("poison=") {
+                poisons.append(try Poison(parsing: rule))
+            } else if !rule.isEmpty {
+                rules.append(try Rule(parsing: rule))
+            }
+        }
+    }
+
+    /// The text that reads as this value again.
+    public var description: String {
+        (rules.map(\.description) + poisons.map(\.description)).joined(separator: ",")
+    }
+}
+
+extension Faults.Rule: CustomStringConvertible {
+    init(parsing text: String) throws(FaultsProblem) {
+        let whenParts = text.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
+        let pathParts = whenParts[0].split(separator: "@", maxSplits: 1, omittingEmptySubsequences: false)
+        self.init(
+            try Faults.Fault(parsing: String(pathParts[0]), in: text),
+            path: pathParts.count == 2 ? try unescaped(pathParts[1], in: text) : "",
+            when: whenParts.count == 2 ? try Faults.When(parsing: whenParts[1], in: text) : .always)
+    }
+
+    public var description: String {
+        "\(fault)" + (path.isEmpty ? "" : "@" + escaped(path, keeping: "/")) + "\(when)"
+    }
+}
+
+extension Faults.Fault: CustomStringConvertible {
+    private static let plain: [String: Self] = [
+        "reset-before": .resetBefore, "reset-after": .resetAfter, "hang": .hang, "hang-after": .hangAfter,
+        "garbage": .garbage, "truncate": .truncate, "pass": .pass,
+    ]
+
+    init(parsing text: String, in rule: String) throws(FaultsProblem) {
+        let parts = text.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
+        switch (parts[0], parts.count == 2 ? parts[1] : nil) {
+        case ("status", let value?): self = try Self.status(value, in: rule)
+        case ("delay", let value?): self = .delay(try Duration(value, in: rule))
+        case ("drip", let value?): self = .drip(try Duration(value, in: rule))
+        case ("status", nil), ("delay", nil), ("drip", nil):
+            throw FaultsProblem(rule, "\(parts[0]) needs a value, e.g. status=503, delay=20ms")
+        case (let name, let value):
+            guard let fault = Self.plain[String(name)] else {
+                throw FaultsProblem(
+                    rule,
+                    "unknown; there are status, delay, drip, poison, "
+                        + Self.plain.keys.sorted().joined(separator: ", "))
+            }
+            guard value == nil else { throw FaultsProblem(rule, "\(name) takes no value") }
+            self = fault
+        }
+    }
+
+    private static func status(_ text: Substring, in rule: String) throws(FaultsProblem) -> Self {
+        let parts = text.split(separator: "/", maxSplits: 1, omittingEmptySubsequences: false)
+        guard let status = Int(parts[0]), (200...599).contains(status) else {
+            throw FaultsProblem(rule, "a status is a number from 200 to 599")
+        }
+        guard parts.count == 2 else { return .status(status, retryAfter: nil) }
+        let digits = parts[1].prefix { $0.isASCII && $0.isNumber }
+        guard let seconds = Int(digits),
+            let form = Faults.RetryAfter.Form(rawValue: String(parts[1].dropFirst(digits.count)))
+        else { throw FaultsProblem(rule, "Retry-After is written as seconds, 30, or 30imf, 30rfc850, 30asctime") }
+        return .status(status, retryAfter: .init(seconds: seconds, form: form))
+    }
+
+    public var description: String {
+        switch self {
+        case .status(let status, nil): "status=\(status)"
+        case .status(let status, let later?): "status=\(status)/\(later.seconds)\(later.form.rawValue)"
+        case .delay(let span): "delay=\(span.inMilliseconds)ms"
+        case .drip(let span): "drip=\(span.inMilliseconds)ms"
+        case .resetBefore: "reset-before"
+        case .resetAfter: "reset-after"
+        case .hang: "hang"
+        case .hangAfter: "hang-after"
+        case .garbage: "garbage"
+        case .truncate: "truncate"
+        case .pass: "pass"
+        }
+    }
+}
+
+extension Faults.When: CustomStringConvertible {
+    init(parsing text: Substring, in rule: String) throws(FaultsProblem) {
+        if text.first == "x", let count = Int(text.dropFirst()), count > 0 {
+            self = .next(count)
+        } else if let chance = Double(text), (0...1).contains(chance) {
+            self = .probability(chance)
+        } else {
+            throw FaultsProblem(rule, "after the colon stands a probability from 0 to 1, or x3 for three requests")
+        }
+    }
+
+    public var description: String {
+        switch self {
+        case .always: ""
+        case .probability(let chance): ":\(chance)"
+        case .next(let count): ":x\(count)"
+        }
+    }
+}
+
+extension Faults.Poison: CustomStringConvertible {
+    init(parsing text: String) throws(FaultsProblem) {
+        let parts = text.dropFirst("poison=".count).split(separator: ":", omittingEmptySubsequences: false)
+        guard (2...3).contains(parts.count), !parts[0].isEmpty else {
+            throw FaultsProblem(text, "a poison is written member:value or member:value:answer")
+        }
+        var answer = Answer.failure
+        if parts.count == 3 {
+            guard let named = Answer(rawValue: String(parts[2])) else {
+                throw FaultsProblem(text, "the answer to poison is 500, 413, 400 or array")
+            }
+            answer = named
+        }
+        self.init(field: try unescaped(parts[0], in: text), value: try unescaped(parts[1], in: text), answer: answer)
+    }
+
+    public var description: String { "poison=\(escaped(field)):\(escaped(value)):\(answer.rawValue)" }
+}
+
+extension Duration {
+    fileprivate init(_ text: Substring, in rule: String) throws(FaultsProblem) {
+        if text.hasSuffix("ms"), let number = Int64(text.dropLast(2)), number >= 0 {
+            self = .milliseconds(number)
+        } else if text.hasSuffix("s"), let number = Int64(text.dropLast()), number >= 0, number <= Int64.max / 1000 {
+            self = .seconds(number)
+        } else {
+            throw FaultsProblem(rule, "a time is written 20ms or 2s")
+        }
+    }
+
+    fileprivate var inMilliseconds: Int64 {
+        components.seconds * 1000 + components.attoseconds / 1_000_000_000_000_000
+    }
+}
+
+private func trimmed(_ text: some StringProtocol) -> String {
+    var text = Substring(text)
+    while text.first?.isWhitespace == true { text.removeFirst() }
+    while text.last?.isWhitespace == true { text.removeLast() }
+    return String(text)
+}
+
+private func escaped(_ text: String, keeping kept: String = "") -> String {
+    var result = ""
+    for scalar in text.unicodeScalars {
+        if ",:@/% ".unicodeScalars.contains(scalar), !kept.unicodeScalars.contains(scalar) {
+            let hex = String(scalar.value, radix: 16, uppercase: true)
+            result += "%" + (hex.count == 1 ? "0" : "") + hex
+        } else {
+            result.unicodeScalars.append(scalar)
+        }
+    }
+    return result
+}
+
+private func unescaped(_ text: Substring, in rule: String) throws(FaultsProblem) -> String {
+    var bytes: [UInt8] = []
+    var rest = text.utf8[...]
+    while let byte = rest.popFirst() {
+        guard byte == UInt8(ascii: "%") else {
+            bytes.append(byte)
+            continue
+        }
+        let digits = String(decoding: rest.prefix(2), as: UTF8.self)
+        guard digits.utf8.count == 2, let value = UInt8(digits, radix: 16) else {
+            throw FaultsProblem(rule, "% is followed by two hexadecimal digits")
+        }
+        bytes.append(value)
+        rest = rest.dropFirst(2)
+    }
+    return String(decoding: bytes, as: UTF8.self)
+}

@@ -1,0 +1,163 @@
+/// What a simulator does wrong, and when: a list of rules with a text form.
+///
+/// The text is a list separated by commas. Each rule is `fault[@path][:when]`:
+///
+/// - `status=503`, with a `Retry-After` as `status=503/30` (seconds) or as a date so many seconds ahead:
+///   `/30imf`, `/30rfc850`, `/30asctime`;
+/// - `reset-before`, `reset-after` (taken, the answer lost), `hang` (not taken, no answer), `hang-after`;
+/// - `delay=20ms` before an answer that is whole, `drip=50ms` between the bytes of the answer (units `ms`, `s`);
+/// - `garbage` and `truncate` spoil the answer to a request that was taken;
+/// - `pass` is no fault: it ends the list for this request, e.g. inside a script;
+/// - `poison=eventName:bad[:500|413|400|array]` refuses every request with an item that has this member.
+///
+/// `@path` is the beginning of the paths meant. `when` is a probability (`:0.1`) or a number of requests (`:x3`);
+/// without it, every request. Numbered rules make scripts: `status=503:x2,pass:x1,reset-before:x1`. Of the rules that
+/// apply to a request the first wins; delays add up on the way to it. Commas, colons, at signs, slashes and per cent
+/// signs inside a path, member or value are written as `%2C` and so on.
+public struct Faults: Sendable, Equatable {
+    public var rules: [Rule] = []
+    public var poisons: [Poison] = []
+
+    public init() {}
+
+    public var isEmpty: Bool { rules.isEmpty && poisons.isEmpty }
+
+    public struct Rule: Sendable, Equatable {
+        public var fault: Fault
+        /// The beginning of the paths meant; empty for all.
+        public var path: String
+        public var when: When
+
+        public init(_ fault: Fault, path: String = "", when: When = .always) {
+            self.fault = fault
+            self.path = path
+            self.when = when
+        }
+    }
+
+    public enum Fault: Sendable, Equatable {
+        case status(Int, retryAfter: RetryAfter?)
+        case resetBefore, resetAfter, hang, hangAfter, garbage, truncate, pass
+        case delay(Duration)
+        case drip(Duration)
+    }
+
+    public enum When: Sendable, Equatable {
+        case always
+        /// 0 to 1.
+        case probability(Double)
+        /// As many requests as this, then never again.
+        case next(Int)
+    }
+
+    public struct RetryAfter: Sendable, Equatable {
+        /// The forms of RFC 9110, sections 5.6.7 and 10.2.3.
+        public enum Form: String, Sendable, CaseIterable {
+            case seconds = ""
+            case imf, rfc850, asctime
+        }
+        public var seconds: Int
+        public var form: Form
+
+        public init(seconds: Int, form: Form = .seconds) {
+            self.seconds = seconds
+            self.form = form
+        }
+    }
+
+    /// Refuses requests with an item whose top-level member `field` has `value`, as a string or as a literal.
+    public struct Poison: Sendable, Equatable {
+        public enum Answer: String, Sendable, CaseIterable {
+            case failure = "500"
+            case tooLarge = "413"
+            case refusal = "400"
+            /// The upstream's own way of naming the items, if it has one.
+            case naming = "array"
+        }
+        public var field: String
+        public var value: String
+        public var answer: Answer
+
+        public init(field: String, value: String, answer: Answer = .failure) {
+            self.field = field
+            self.value = value
+            self.answer = answer
+        }
+    }
+}
+
+/// What becomes of one request.
+public struct FaultDecision: Sendable, Equatable {
+    public enum Outcome: Sendable, Equatable {
+        case proceed
+        case status(Int, retryAfter: Faults.RetryAfter?)
+        case resetBefore, resetAfter, hang, hangAfter, garbage, truncate
+        case drip(Duration)
+    }
+    public var delay: Duration = .zero
+    public var outcome = Outcome.proceed
+}
+
+/// Plays `Faults` over a sequence of requests. The same seed and the same requests give the same decisions.
+public struct FaultPlayer: Sendable {
+    public let faults: Faults
+    private var left: [Int]
+    private var random: SeededRandom
+
+    public init(_ faults: Faults, seed: UInt64) {
+        self.faults = faults
+        left = faults.rules.map { if case .next(let count) = $0.when { count } else { 0 } }
+        random = SeededRandom(seed: seed)
+    }
+
+    public mutating func decide(path: some StringProtocol) -> FaultDecision {
+        var decision = FaultDecision()
+        for (place, rule) in faults.rules.enumerated()
+        where (rule.path.isEmpty || path.hasPrefix(rule.path)) && applies(rule.when, place) {
+            switch rule.fault {
+            case .delay(let delay):
+                decision.delay += delay
+                continue
+            case .status(let status, let retryAfter): decision.outcome = .status(status, retryAfter: retryAfter)
+            case .resetBefore: decision.outcome = .resetBefore
+            case .resetAfter: decision.outcome = .resetAfter
+            case .hang: decision.outcome = .hang
+            case .hangAfter: decision.outcome = .hangAfter
+            case .garbage: decision.outcome = .garbage
+            case .truncate: decision.outcome = .truncate
+            case .drip(let pause): decision.outcome = .drip(pause)
+            case .pass: break
+            }
+            return decision
+        }
+        return decision
+    }
+
+    private mutating func applies(_ when: Faults.When, _ place: Int) -> Bool {
+        switch when {
+        case .always: return true
+        case .probability(let chance): return random.fraction() < chance
+        case .next:
+            guard left[place] > 0 else { return false }
+            left[place] -= 1
+            return true
+        }
+    }
+}
+
+/// SplitMix64 (Steele, Lea and Flood, 2014): small, and the same everywhere.
+struct SeededRandom: RandomNumberGenerator, Sendable {
+    private var state: UInt64
+    init(seed: UInt64) { state = seed }
+
+    mutating func next() -> UInt64 {
+        state &+= 0x9e37_79b9_7f4a_7c15
+        var mixed = state
+        mixed = (mixed ^ (mixed >> 30)) &* 0xbf58_476d_1ce4_e5b9
+        mixed = (mixed ^ (mixed >> 27)) &* 0x94d0_49bb_1331_11eb
+        return mixed ^ (mixed >> 31)
+    }
+
+    /// At least 0, below 1.
+    mutating func fraction() -> Double { Double(next() >> 11) * 0x1p-53 }
+}

@@ -1,0 +1,246 @@
+/// Walks over JSON text byte by byte, as Jackson does for a Clojure server: checks syntax, copies nothing.
+///
+/// More lenient than RFC 8259 in one point: raw control characters inside strings are taken, and noted.
+struct JSONScanner {
+    enum Kind: Equatable { case object, array, string, integer, decimal, `true`, `false`, null }
+
+    struct Value: Equatable {
+        let kind: Kind
+        /// Quotes and brackets included.
+        let range: Range<Int>
+    }
+
+    let text: UnsafeBufferPointer<UInt8>
+    var place = 0
+    /// A string with a raw control character was passed.
+    private(set) var sawControlCharacter = false
+    /// The string passed last held an escape.
+    private var stringHadEscape = false
+    private var depth = 0
+
+    /// As deep as Jackson goes.
+    static let maxDepth = 1000
+
+    init(_ text: UnsafeBufferPointer<UInt8>) { self.text = text }
+
+    /// The next byte that is not white space; nil at the end.
+    mutating func peek() -> UInt8? {
+        while place < text.count {
+            switch text[place] {
+            case 0x20, 0x0a, 0x0d, 0x09: place += 1
+            default: return text[place]
+            }
+        }
+        return nil
+    }
+
+    mutating func take(_ byte: UInt8) -> Bool {
+        guard peek() == byte else { return false }
+        place += 1
+        return true
+    }
+
+    /// Passes the next value; nil when the text breaks inside it.
+    mutating func value() -> Value? {
+        guard let first = peek() else { return nil }
+        let start = place
+        let kind: Kind?
+        switch first {
+        case UInt8(ascii: "{"): kind = members { _, _ in } ? .object : nil
+        case UInt8(ascii: "["): kind = elements() ? .array : nil
+        case UInt8(ascii: "\""): kind = string() ? .string : nil
+        case UInt8(ascii: "-"), 0x30...0x39: kind = number()
+        case UInt8(ascii: "t"): kind = literal("true") ? .true : nil
+        case UInt8(ascii: "f"): kind = literal("false") ? .false : nil
+        case UInt8(ascii: "n"): kind = literal("null") ? .null : nil
+        default: kind = nil
+        }
+        return kind.map { Value(kind: $0, range: start..<place) }
+    }
+
+    /// Passes an object, from its brace on, and shows each member. False when it breaks.
+    @inline(__always) mutating func members(_ body: (Key, Value) -> Void) -> Bool {
+        guard enter() else { return false }
+        if take(UInt8(ascii: "}")) { return leave() }
+        repeat {
+            guard peek() == UInt8(ascii: "\"") else { return false }
+            let start = place
+            guard string() else { return false }
+            let key = Key(raw: .init(rebasing: text[(start + 1)..<(place - 1)]), hasEscapes: stringHadEscape)
+            guard take(UInt8(ascii: ":")), let value = value() else { return false }
+            body(key, value)
+        } while take(UInt8(ascii: ","))
+        return take(UInt8(ascii: "}")) && leave()
+    }
+
+    private mutating func elements() -> Bool {
+        guard enter() else { return false }
+        if take(UInt8(ascii: "]")) { return leave() }
+        repeat { guard value() != nil else { return false } } while take(UInt8(ascii: ","))
+        return take(UInt8(ascii: "]")) && leave()
+    }
+
+    private mutating func enter() -> Bool {
+        place += 1
+        depth += 1
+        return depth <= Self.maxDepth
+    }
+
+    private mutating func leave() -> Bool {
+        depth -= 1
+        return true
+    }
+
+    private mutating func string() -> Bool {
+        place += 1
+        stringHadEscape = false
+        while place < text.count {
+            let byte = text[place]
+            place += 1
+            if byte > UInt8(ascii: "\\") { continue }
+            if byte == UInt8(ascii: "\"") { return true }
+            if byte == UInt8(ascii: "\\") {
+                stringHadEscape = true
+                guard escape() else { return false }
+            } else if byte < 0x20 {
+                sawControlCharacter = true
+            }
+        }
+        return false
+    }
+
+    /// What follows a backslash.
+    private mutating func escape() -> Bool {
+        guard place < text.count else { return false }
+        place += 1
+        switch text[place - 1] {
+        case UInt8(ascii: "u"):
+            guard place + 4 <= text.count else { return false }
+            place += 4
+            return text[(place - 4)..<place].allSatisfy(isHexDigit)
+        case UInt8(ascii: "\""), UInt8(ascii: "\\"), UInt8(ascii: "/"), UInt8(ascii: "b"), UInt8(ascii: "f"),
+            UInt8(ascii: "n"), UInt8(ascii: "r"), UInt8(ascii: "t"):
+            return true
+        default: return false
+        }
+    }
+
+    private mutating func number() -> Kind? {
+        if text[place] == UInt8(ascii: "-") { place += 1 }
+        let start = place
+        guard digits() else { return nil }
+        if text[start] == UInt8(ascii: "0"), place > start + 1 { return nil }
+        var kind = Kind.integer
+        if place < text.count, text[place] == UInt8(ascii: ".") {
+            place += 1
+            kind = .decimal
+            guard digits() else { return nil }
+        }
+        if place < text.count, text[place] | 0x20 == UInt8(ascii: "e") {
+            place += 1
+            kind = .decimal
+            if place < text.count, text[place] == UInt8(ascii: "+") || text[place] == UInt8(ascii: "-") { place += 1 }
+            guard digits() else { return nil }
+        }
+        return kind
+    }
+
+    private mutating func digits() -> Bool {
+        let start = place
+        while place < text.count, text[place] &- 0x30 < 10 { place += 1 }
+        return place > start
+    }
+
+    private mutating func literal(_ word: StaticString) -> Bool {
+        guard text.count - place >= word.utf8CodeUnitCount else { return false }
+        for index in 0..<word.utf8CodeUnitCount where text[place + index] != word.utf8Start[index] { return false }
+        place += word.utf8CodeUnitCount
+        // `nullx` is no `null`.
+        return place == text.count || !isWordByte(text[place])
+    }
+
+    /// The name of a member.
+    struct Key {
+        /// Between the quotes.
+        let raw: UnsafeBufferPointer<UInt8>
+        let hasEscapes: Bool
+
+        func equals(_ name: StaticString) -> Bool {
+            if hasEscapes { return unescaped(raw) == name.description }
+            guard raw.count == name.utf8CodeUnitCount else { return false }
+            for place in 0..<raw.count where raw[place] != name.utf8Start[place] { return false }
+            return true
+        }
+
+        var name: String { unescaped(raw) }
+    }
+}
+
+private func isHexDigit(_ byte: UInt8) -> Bool {
+    byte &- 0x30 < 10 || (byte | 0x20) &- UInt8(ascii: "a") < 6
+}
+
+private func isWordByte(_ byte: UInt8) -> Bool {
+    byte &- 0x30 < 10 || (byte | 0x20) &- UInt8(ascii: "a") < 26 || byte == UInt8(ascii: "_") || byte >= 0x80
+}
+
+/// The text of a string that passed the scanner, given what stands between its quotes. A surrogate without its
+/// partner becomes U+FFFD.
+func unescaped(_ raw: some Collection<UInt8>) -> String {
+    var units: [UInt16] = []
+    for unit in String(decoding: raw, as: UTF8.self).utf16 { units.append(unit) }
+    guard units.contains(UInt16(UInt8(ascii: "\\"))) else { return String(decoding: raw, as: UTF8.self) }
+    var result: [UInt16] = []
+    var rest = units[...]
+    while let unit = rest.popFirst() {
+        guard unit == UInt16(UInt8(ascii: "\\")), let mark = rest.popFirst() else {
+            result.append(unit)
+            continue
+        }
+        switch UInt8(truncatingIfNeeded: mark) {
+        case UInt8(ascii: "u"):
+            result.append(UInt16(String(decoding: rest.prefix(4), as: UTF16.self), radix: 16) ?? 0xfffd)
+            rest = rest.dropFirst(4)
+        case UInt8(ascii: "b"): result.append(0x08)
+        case UInt8(ascii: "f"): result.append(0x0c)
+        case UInt8(ascii: "n"): result.append(0x0a)
+        case UInt8(ascii: "r"): result.append(0x0d)
+        case UInt8(ascii: "t"): result.append(0x09)
+        default: result.append(mark)
+        }
+    }
+    return String(decoding: result, as: UTF16.self)
+}
+
+/// `text` as a JSON string, quotes included.
+func quoted(_ text: some StringProtocol) -> String {
+    var result = "\""
+    for scalar in text.unicodeScalars {
+        switch scalar {
+        case "\"": result += "\\\""
+        case "\\": result += "\\\\"
+        case "\n": result += "\\n"
+        case "\r": result += "\\r"
+        case "\t": result += "\\t"
+        case "\u{8}": result += "\\b"
+        case "\u{c}": result += "\\f"
+        case _ where scalar.value < 0x20:
+            let hex = String(scalar.value, radix: 16)
+            result += "\\u" + String(repeating: "0", count: 4 - hex.count) + hex
+        default: result.unicodeScalars.append(scalar)
+        }
+    }
+    return result + "\""
+}
+
+/// The value of a top-level member of an object, the last one where it is repeated; nil when there is none.
+func member(_ name: String, of object: UnsafeBufferPointer<UInt8>) -> (kind: JSONScanner.Kind, text: String)? {
+    var scanner = JSONScanner(object)
+    guard scanner.peek() == UInt8(ascii: "{") else { return nil }
+    var found: JSONScanner.Value?
+    guard scanner.members({ key, value in if key.name == name { found = value } }), let found else { return nil }
+    let raw = object[found.range]
+    return (
+        found.kind, found.kind == .string ? unescaped(raw.dropFirst().dropLast()) : String(decoding: raw, as: UTF8.self)
+    )
+}

@@ -1,0 +1,252 @@
+internal import Synchronization
+
+/// The ingestion API of Samsara 0.5.7 (port 9000).
+///
+/// The answers are those of the real server. Its limit on header lines shows as no answer at all. Whatever the
+/// specification says a gateway must never send is answered likewise and noted as a violation.
+struct SamsaraSimulator: Simulator {
+    let name = "samsara"
+    let orderField = "sourceId"
+    let bounds: Bounds
+    let status: Status
+
+    /// What a gateway keeps to; the server itself has no such bounds.
+    struct Bounds: Sendable {
+        var maxEvents = 10_000
+        /// Before compression.
+        var maxBatchBytes = 1 << 20
+        var maxEventBytes = 262_144
+    }
+
+    /// The flag for load balancers; it has no effect on events.
+    final class Status: Sendable {
+        private let online = Mutex(true)
+        var isOnline: Bool {
+            get { online.withLock { $0 } }
+            set { online.withLock { $0 = newValue } }
+        }
+    }
+
+    init(bounds: Bounds = Bounds(), status: Status = Status()) {
+        self.bounds = bounds
+        self.status = status
+    }
+
+    func judge(_ request: SimulatedRequest, poisons: [Faults.Poison]) -> Judged {
+        // Aleph's limit on all header lines together.
+        guard request.headers.reduce(0, { $0 + $1.name.utf8.count + $1.value.utf8.count + 2 }) <= 8196 else {
+            return Judged(answer: nil, violations: ["header lines of more than 8196 bytes: the server never answers"])
+        }
+        switch (request.method, request.path) {
+        case ("POST", "/v1/events"): return judgeEvents(request, poisons)
+        case ("GET", "/v1/api-status"), ("HEAD", "/v1/api-status"):
+            return Judged(
+                answer: status.isOnline
+                    ? .json(200, #"{"status":"online"}"#) : .json(503, #"{"status":"offline"}"#))
+        default:
+            let isBelowV1 = request.path == "/v1" || request.path.hasPrefix("/v1/")
+            return Judged(
+                answer: isBelowV1 && !isJSON(request.header("Content-Type")) ? Self.wrongType : Self.notFound,
+                violations: ["\(request.method) \(request.path): there is no such endpoint"])
+        }
+    }
+
+    /// 500 and 503 are the server's own; everything else comes from something in front of it.
+    func answer(status: Int) -> SimulatedAnswer {
+        switch status {
+        case 500: SimulatedAnswer(status: 500)
+        case 503: Self.plain(503, "503 Service Unavailable")
+        case 300..<400:
+            SimulatedAnswer(status: status, headers: [("Location", "/elsewhere")])
+        default: Self.plain(status, "\(status) from something in front")
+        }
+    }
+
+    // MARK: POST /v1/events, in the server's order
+
+    private func judgeEvents(_ request: SimulatedRequest, _ poisons: [Faults.Poison]) -> Judged {
+        var violations = headerViolations(of: request)
+        var body = request.body
+        if request.header("Content-Encoding")?.lowercased() == "gzip" {
+            guard let plain = gunzip(body) else {
+                return Judged(answer: Self.failed, violations: violations + ["the gzip data cannot be read"])
+            }
+            body = plain
+        }
+        let type = request.header("Content-Type")
+        let verdict = body.withUnsafeBufferPointer { text -> Judged in
+            let content = startsLikeJSON(type) ? SamsaraBody(text) : .nothing
+            if case .malformed = content {
+                return Judged(answer: Self.malformed, violations: ["the body is no JSON"])
+            }
+            guard isJSON(type) else { return Judged(answer: Self.wrongType) }
+            let published = request.header("X-Samsara-publishedTimestamp")
+            if let published, Int64(published) == nil { return Judged(answer: Self.wrongTimestamp) }
+            return judge(content, text, isPublished: published != nil, poisons)
+        }
+        violations += verdict.violations
+        let items = Judged.Items(
+            text: verdict.items.ranges.isEmpty ? [] : body, ranges: verdict.items.ranges,
+            identities: verdict.items.identities)
+        return Judged(answer: verdict.answer, items: items, violations: violations)
+    }
+
+    private func judge(
+        _ content: SamsaraBody, _ text: UnsafeBufferPointer<UInt8>, isPublished: Bool, _ poisons: [Faults.Poison]
+    ) -> Judged {
+        let accepted = isPublished ? SimulatedAnswer(status: 202) : Self.acceptedWithWarning
+        switch content {
+        case .malformed, .nothing:
+            return Judged(answer: accepted, violations: ["a body without events"])
+        case .broken: return Judged(answer: Self.failed, violations: ["the JSON breaks inside the array"])
+        case .notAnArray: return Judged(answer: Self.failed, violations: ["the body is no array"])
+        case .events(let events, let oddities):
+            var violations = bodyViolations(events, oddities, text)
+            guard events.allSatisfy(\.isValid) else {
+                let complaints = events.map { quoted($0.complaint(in: text)) }
+                return Judged(
+                    answer: .json(400, "[\(complaints.joined(separator: ","))]"),
+                    violations: violations + ["an event that the server refuses"])
+            }
+            for event in events { note(event, text, in: &violations) }
+            if let refusal = refusal(of: events, text, poisons) {
+                return Judged(answer: refusal, violations: violations)
+            }
+            let items = Judged.Items(
+                ranges: events.map(\.range), identities: events.map { identity(of: $0, in: text) })
+            return Judged(answer: accepted, items: items, violations: violations)
+        }
+    }
+
+    private func refusal(
+        of events: [SamsaraEvent], _ text: UnsafeBufferPointer<UInt8>, _ poisons: [Faults.Poison]
+    ) -> SimulatedAnswer? {
+        for poison in poisons {
+            let hits = events.map { poison.matches(.init(rebasing: text[$0.range])) }
+            guard hits.contains(true) else { continue }
+            switch poison.answer {
+            case .failure: return Self.failed
+            case .tooLarge: return Self.plain(413, "413 Request Entity Too Large")
+            case .refusal: return Self.plain(400, "Bad Request")
+            case .naming:
+                let words = hits.map { $0 ? quoted("{:\(poison.field) (not (poison))}") : "\"OK\"" }
+                return .json(400, "[\(words.joined(separator: ","))]")
+            }
+        }
+        return nil
+    }
+
+    /// By its `id` where it has one, for that is the document's id downstream; else by its text.
+    private func identity(of event: SamsaraEvent, in text: UnsafeBufferPointer<UInt8>) -> UInt64 {
+        digest(.init(rebasing: text[event.id.map(\.range) ?? event.range]))
+    }
+
+    // MARK: What a gateway does not do
+
+    private func headerViolations(of request: SimulatedRequest) -> [String] {
+        var violations: [String] = []
+        if request.query != nil { violations.append("a query string on /v1/events") }
+        switch request.header("Content-Type") {
+        case nil: violations.append("no Content-Type")
+        case "application/json": break
+        case _?: violations.append("a Content-Type other than application/json")
+        }
+        switch request.header("X-Samsara-publishedTimestamp") {
+        case nil: violations.append("no X-Samsara-publishedTimestamp")
+        case let published?:
+            let isPlain = !published.isEmpty && published.utf8.allSatisfy { (0x30...0x39).contains($0) }
+            if !isPlain || Int64(published) == nil {
+                violations.append("an X-Samsara-publishedTimestamp that is no number of milliseconds")
+            }
+        }
+        if let coding = request.header("Content-Encoding"), coding != "gzip", coding != "identity" {
+            violations.append("a Content-Encoding other than gzip and identity")
+        }
+        return violations
+    }
+
+    private func bodyViolations(
+        _ events: [SamsaraEvent], _ oddities: SamsaraBody.Oddities, _ text: UnsafeBufferPointer<UInt8>
+    ) -> [String] {
+        var violations: [String] = []
+        if events.isEmpty { violations.append("an empty batch") }
+        if events.count > bounds.maxEvents { violations.append("a batch of more than \(bounds.maxEvents) events") }
+        // A single event has a bound of its own.
+        if events.count > 1, text.count > bounds.maxBatchBytes {
+            violations.append("a batch of more than \(bounds.maxBatchBytes) bytes")
+        }
+        if oddities.hasTrailingBytes { violations.append("bytes after the array") }
+        if oddities.hasControlCharacters { violations.append("a raw control character in a string") }
+        if text.contains(where: { $0 >= 0x80 }), String(validating: text, as: UTF8.self) == nil {
+            violations.append("a body that is no UTF-8")
+        }
+        return violations
+    }
+
+    /// Of an event that the server takes; adds to `violations`, which stays empty nearly always.
+    private func note(_ event: SamsaraEvent, _ text: UnsafeBufferPointer<UInt8>, in violations: inout [String]) {
+        if event.range.count > bounds.maxEventBytes {
+            violations.append("an event of more than \(bounds.maxEventBytes) bytes")
+        }
+        if let timestamp = event.timestamp, !isMillisecond(text[timestamp.range]) {
+            violations.append("a timestamp outside 0 to 9223372036854775807")
+        }
+        if let name = event.sourceId, isBlank(text[name.range]) { violations.append("a blank sourceId") }
+        if let name = event.eventName, isBlank(text[name.range]) { violations.append("a blank eventName") }
+        if let time = event.receivedAt { violations.append(complaint(about: time, named: "receivedAt")) }
+        if let time = event.publishedAt { violations.append(complaint(about: time, named: "publishedAt")) }
+    }
+
+    private func complaint(about time: JSONScanner.Value, named name: String) -> String {
+        time.kind == .integer || time.kind == .null
+            ? "\(name) in an event: not the gateway's to add" : "\(name) that is neither integer nor null"
+    }
+
+    private func isMillisecond(_ literal: Slice<UnsafeBufferPointer<UInt8>>) -> Bool {
+        // 18 digits always fit.
+        if literal.count <= 18, literal.first != UInt8(ascii: "-") { return true }
+        guard let value = Int64(String(decoding: literal, as: UTF8.self)) else { return false }
+        return value >= 0 && literal.first != UInt8(ascii: "-")
+    }
+
+    private func isBlank(_ literal: Slice<UnsafeBufferPointer<UInt8>>) -> Bool {
+        let raw = literal.dropFirst().dropLast()
+        guard let first = raw.first else { return true }
+        if first > 0x20, first < 0x80, first != UInt8(ascii: "\\") { return false }
+        return unescaped(raw).allSatisfy(\.isWhitespace)
+    }
+
+    // MARK: Types and answers
+
+    /// The server's `application/(.+\+)?json`, which has to match the whole value.
+    private func isJSON(_ type: String?) -> Bool {
+        guard let type, type.hasPrefix("application/"), type.hasSuffix("json") else { return false }
+        return isSuffixed(type.dropFirst(12).dropLast(4))
+    }
+
+    /// The middleware's, which is content with the beginning.
+    private func startsLikeJSON(_ type: String?) -> Bool {
+        guard let type, type.hasPrefix("application/") else { return false }
+        let rest = type.dropFirst(12)
+        return rest.hasPrefix("json") || rest.dropFirst().contains("+json")
+    }
+
+    private func isSuffixed(_ middle: Substring) -> Bool {
+        middle.isEmpty || middle.utf8.count > 1 && middle.hasSuffix("+")
+    }
+
+    private static func plain(_ status: Int, _ text: String) -> SimulatedAnswer {
+        SimulatedAnswer(status: status, headers: [("Content-Type", "text/plain")], body: Array(text.utf8))
+    }
+
+    private static let failed = SimulatedAnswer(status: 500)
+    private static let malformed = plain(400, "Malformed JSON in request body.")
+    private static let notFound = SimulatedAnswer.json(404, #"{"status":"ERROR","message":"Not found"}"#)
+    private static let wrongType = SimulatedAnswer.json(
+        400, #"{"status":"ERROR","message":"Invalid format, content-type must be application/json"}"#)
+    private static let wrongTimestamp = SimulatedAnswer.json(
+        400, #"{"status":"ERROR","message":"X-Samsara-publishedTimestamp must be a valid timestamp."}"#)
+    private static let acceptedWithWarning = SimulatedAnswer.json(
+        202,
+        #"{"status":"OK","warning":"For completeness, please provide the 'X-Samsara-publishedTimestamp' header."}"#)
+}

@@ -1,0 +1,178 @@
+internal import PosternCore
+internal import PosternHTTP
+internal import Synchronization
+
+/// One simulator behind a server: plays the faults, keeps what was taken, and answers questions about both.
+///
+/// - `GET /received`: counts as JSON; `?events=true&offset=0&limit=100` adds the texts; `?field=seq` gives lines of
+///   order key, tab, value instead. `DELETE /received` starts over, `?keep=texts|digests|counts` says with what.
+/// - `GET /faults`: the text of the faults; `POST /faults` sets them from such a text, an empty one clears them, and
+///   `?seed=7` chooses the randomness.
+///
+/// Everything else is the upstream's own.
+final class SimulatedUpstream: HTTPHandler {
+    private let simulator: any Simulator
+    private let time: any TimeSource
+    private let state: Mutex<State>
+
+    private struct State {
+        var received: Received
+        var player: FaultPlayer
+    }
+
+    init(
+        _ simulator: any Simulator, faults: Faults, seed: UInt64, keep: SimulatorHost.Keep,
+        time: any TimeSource = SystemTime()
+    ) {
+        self.simulator = simulator
+        self.time = time
+        state = Mutex(State(received: Received(keep: keep), player: FaultPlayer(faults, seed: seed)))
+    }
+
+    /// The real servers know no limit; ours is memory.
+    func admit(_ head: RequestHead) -> Admittance { .accept(maxBodyBytes: 256 << 20) }
+
+    func answer(_ request: IncomingRequest, _ responder: Responder) {
+        switch request.head.path {
+        case "/received": responder.respond(answerAboutReceived(request.head))
+        case "/faults": responder.respond(answerAboutFaults(request))
+        default: play(request, responder)
+        }
+    }
+
+    // MARK: The upstream
+
+    private func play(_ request: IncomingRequest, _ responder: Responder) {
+        let (decision, poisons) = state.withLock {
+            ($0.player.decide(path: request.head.path), $0.player.faults.poisons)
+        }
+        switch decision.outcome {
+        case .status(let status, let retryAfter):
+            record(nil, "\(status)")
+            var answer = simulator.answer(status: status)
+            if let retryAfter { answer.headers.append(("Retry-After", retryAfter.value(at: time.now))) }
+            return responder.respond(answer, delay: decision.delay)
+        case .resetBefore:
+            record(nil, "reset-before")
+            return responder.reset()
+        case .hang:
+            record(nil, "hang")
+            return responder.hold()
+        case .proceed, .resetAfter, .hangAfter, .garbage, .truncate, .drip: break
+        }
+        let judged = simulator.judge(SimulatedRequest(request), poisons: poisons)
+        guard let answer = judged.answer else {
+            record(judged, "silence")
+            return responder.hold()
+        }
+        switch decision.outcome {
+        case .resetAfter:
+            record(judged, "reset-after")
+            responder.reset()
+        case .hangAfter:
+            record(judged, "hang-after")
+            responder.hold()
+        case .garbage:
+            record(judged, "garbage")
+            responder.respondRaw(Array("\u{1}\u{2}this is no HTTP\r\n\r\n".utf8))
+        case .truncate:
+            record(judged, "truncate")
+            responder.respondRaw(answer.cut)
+        case .drip(let pause):
+            record(judged, "\(answer.status)")
+            responder.respond(HTTPResponse(answer), dripping: 1, every: pause)
+        case .proceed, .status, .resetBefore, .hang:
+            record(judged, "\(answer.status)")
+            responder.respond(answer, delay: decision.delay)
+        }
+    }
+
+    private func record(_ judged: Judged?, _ answer: String) {
+        state.withLock { $0.received.record(judged, answeredWith: answer) }
+    }
+
+    // MARK: Questions
+
+    private func answerAboutReceived(_ head: RequestHead) -> HTTPResponse {
+        var query: [String: String] = [:]
+        for (name, value) in head.queryPairs { query[name] = value }
+        switch head.method {
+        case "GET":
+            let received = state.withLock { $0.received }
+            if let field = query["field"] {
+                return text(200, received.lines(orderField: simulator.orderField, field: field))
+            }
+            let offset = query["offset"].map { Int($0) } ?? 0
+            let limit = query["limit"].map { Int($0) } ?? .max
+            guard let offset, let limit, offset >= 0, limit >= 0 else {
+                return text(400, "offset and limit are numbers from 0\n")
+            }
+            return HTTPResponse(
+                status: 200, headers: [("Content-Type", "application/json")],
+                body: received.json(
+                    upstream: simulator.name, page: query["events"] == "true" ? (offset, limit) : nil))
+        case "DELETE":
+            let named = query["keep"].map(SimulatorHost.Keep.init(rawValue:))
+            if let named, named == nil { return text(400, "keep is texts, digests or counts\n") }
+            state.withLock { $0.received = Received(keep: (named ?? nil) ?? $0.received.keep) }
+            return HTTPResponse(status: 204)
+        default: return notAllowed("GET, DELETE")
+        }
+    }
+
+    private func answerAboutFaults(_ request: IncomingRequest) -> HTTPResponse {
+        switch request.head.method {
+        case "GET": return text(200, state.withLock { $0.player.faults.description } + "\n")
+        case "POST":
+            let named = request.head.queryPairs.last { $0.name == "seed" }.map { UInt64($0.value) }
+            guard let seed = named ?? 0 else { return text(400, "seed is a number from 0\n") }
+            do throws(FaultsProblem) {
+                let faults = try Faults(parsing: String(decoding: request.body, as: UTF8.self))
+                state.withLock { $0.player = FaultPlayer(faults, seed: seed) }
+                return text(200, "\(faults)\n")
+            } catch {
+                return text(400, "\(error)\n")
+            }
+        default: return notAllowed("GET, POST")
+        }
+    }
+
+    private func text(_ status: Int, _ text: String) -> HTTPResponse { self.text(status, Array(text.utf8)) }
+
+    private func text(_ status: Int, _ text: [UInt8]) -> HTTPResponse {
+        HTTPResponse(status: status, headers: [("Content-Type", "text/plain; charset=utf-8")], body: text)
+    }
+
+    private func notAllowed(_ allowed: String) -> HTTPResponse {
+        HTTPResponse(status: 405, headers: [("Allow", allowed)])
+    }
+}
+
+extension Responder {
+    fileprivate func respond(_ answer: SimulatedAnswer, delay: Duration) {
+        let response = HTTPResponse(answer)
+        if delay > .zero { respond(response, after: delay) } else { respond(response) }
+    }
+}
+
+extension HTTPResponse {
+    fileprivate init(_ answer: SimulatedAnswer) {
+        self.init(status: answer.status, headers: answer.headers, body: answer.body)
+    }
+}
+
+extension SimulatedRequest {
+    fileprivate init(_ request: IncomingRequest) {
+        self.init(
+            method: request.head.method, path: request.head.path, query: request.head.query,
+            headers: request.head.headers, body: request.body)
+    }
+}
+
+extension SimulatedAnswer {
+    /// An answer that announces more than it sends.
+    fileprivate var cut: [UInt8] {
+        let lines = headers.map { "\($0.name): \($0.value)\r\n" }.joined()
+        return Array("HTTP/1.1 \(status) Cut\r\n\(lines)Content-Length: \(body.count + 64)\r\n\r\n".utf8) + body
+    }
+}

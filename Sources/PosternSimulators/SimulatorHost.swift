@@ -1,0 +1,69 @@
+public import Logging
+internal import PosternHTTP
+
+/// Runs the simulators, each on a port of its own because their paths are fixed.
+///
+/// `stop` must have returned before the last reference goes.
+public final class SimulatorHost: Sendable {
+    /// The base URL for each type of upstream, without a slash at the end.
+    public let urls: [String: String]
+    private let servers: [HTTPServer]
+
+    /// How much is remembered of each item that is taken.
+    public enum Keep: String, Sendable {
+        /// Its text.
+        case texts
+        /// A digest, to tell duplicates: 8 bytes.
+        case digests
+        /// Nothing.
+        case counts
+    }
+
+    /// The first simulator's port when none is given; Samsara's own.
+    public static let defaultPort: UInt16 = 9000
+
+    public struct StartFailure: Error, CustomStringConvertible {
+        public let description: String
+    }
+
+    /// Starts the simulators on `port` and those after it; 0 lets the system choose all of them.
+    ///
+    /// - Parameters:
+    ///   - faults: played by each simulator by itself; `POST /faults` changes them.
+    ///   - seed: of the randomness of the faults.
+    ///   - keep: memory grows with what is kept; benchmarks want `.counts`.
+    public static func start(
+        host: String = "127.0.0.1", port: UInt16 = defaultPort, faults: Faults = Faults(), seed: UInt64 = 0,
+        keep: Keep = .texts, workerThreads: Int = 1, logger: Logger
+    ) throws(StartFailure) -> SimulatorHost {
+        let simulators: [any Simulator] = [SamsaraSimulator()]
+        var urls: [String: String] = [:]
+        var servers: [HTTPServer] = []
+        for (place, simulator) in simulators.enumerated() {
+            let upstream = SimulatedUpstream(
+                simulator, faults: faults, seed: seed, keep: keep)
+            let server = HTTPServer(
+                HTTPServerSettings(
+                    host: host, port: port == 0 ? 0 : port + UInt16(place), workerThreads: workerThreads),
+                handler: upstream, logger: logger)
+            do {
+                urls[simulator.name] = "http://\(host):\(try server.start())"
+            } catch {
+                for server in servers { server.stopAndWait(grace: .zero) }
+                throw StartFailure(description: "the simulator of \(simulator.name) did not start: \(error)")
+            }
+            servers.append(server)
+        }
+        return SimulatorHost(urls: urls, servers: servers)
+    }
+
+    private init(urls: [String: String], servers: [HTTPServer]) {
+        self.urls = urls
+        self.servers = servers
+    }
+
+    /// Cuts off whatever is still under way, hanging requests too. Blocks.
+    public func stop() {
+        for server in servers { server.stopAndWait(grace: .zero) }
+    }
+}

@@ -1,0 +1,69 @@
+import Glibc
+import Logging
+import Synchronization
+import Testing
+
+@testable import PosternHTTP
+
+let testLogger = Logger(label: "test")
+
+/// A handler made of two closures; without more it admits everything and echoes the body.
+struct TestHandler: HTTPHandler {
+    var onAdmit: @Sendable (RequestHead) -> Admittance = { _ in .accept(maxBodyBytes: 1 << 20) }
+    var onAnswer: @Sendable (IncomingRequest, Responder) -> Void = { request, responder in
+        responder.respond(HTTPResponse(status: 200, body: request.body))
+    }
+    func admit(_ head: RequestHead) -> Admittance { onAdmit(head) }
+    func answer(_ request: IncomingRequest, _ responder: Responder) { onAnswer(request, responder) }
+}
+
+/// Runs `body` against a server, stops it, and looks for leaks.
+func withServer(
+    _ handler: TestHandler = TestHandler(), headerTimeout: Duration = .seconds(10),
+    idleTimeout: Duration = .seconds(10),
+    grace: Duration = .seconds(5), maxConnections: Int = 100, _ body: (HTTPServer, UInt16) throws -> Void
+) throws {
+    let settings = HTTPServerSettings(
+        port: 0, workerThreads: 2, maxConnections: maxConnections, headerTimeout: headerTimeout,
+        idleTimeout: idleTimeout)
+    let server = HTTPServer(settings, handler: handler, logger: testLogger)
+    let port = try server.start()
+    let result = Result { try body(server, port) }
+    server.stopAndWait(grace: grace)
+    #expect(server.runningRequests == 0)
+    #expect(server.openConnections == 0)
+    #expect(server.suspendedConnections == 0)
+    #expect(server.livingConnections == 0, "somebody still holds a connection")
+    try result.get()
+}
+
+/// Waits until `condition` holds; fails loudly when it does not in time.
+func eventually(_ comment: Comment, _ condition: () -> Bool) {
+    let end = ContinuousClock.now + .seconds(10)
+    while !condition() {
+        guard ContinuousClock.now < end else {
+            Issue.record(comment)
+            return
+        }
+        sched_yield()
+    }
+}
+
+/// Responders to be answered later, and a way to wait for them.
+final class Held: Sendable {
+    private let held = Mutex<[(request: IncomingRequest, responder: Responder)]>([])
+
+    var handler: TestHandler {
+        TestHandler { [self] request, responder in held.withLock { $0.append((request, responder)) } }
+    }
+    var count: Int { held.withLock { $0.count } }
+
+    func take() -> (request: IncomingRequest, responder: Responder)? {
+        eventually("no request came") { count > 0 }
+        return held.withLock { $0.isEmpty ? nil : $0.removeFirst() }
+    }
+}
+
+extension TestHandler {
+    init(_ onAnswer: @escaping @Sendable (IncomingRequest, Responder) -> Void) { self.onAnswer = onAnswer }
+}

@@ -1,0 +1,25 @@
+import Testing
+
+@testable import PosternHTTP
+
+@Suite struct ProblemTests {
+    @Test func problem_hasTheMembersOfRFC9457_andItsOwn() {
+        let problem = Problem(
+            slug: .invalidPayload, status: 422, detail: "Field \"a\" is wrong.",
+            members: [("errors", "[{\"pointer\":\"/a\"}]")], headers: [("Retry-After", "3")])
+        let response = problem.response(instance: "/v1/x", requestID: "r1")
+        let expected =
+            #"{"type":"urn:postern:problem:invalid-payload","title":"Invalid payload","status":422,"#
+            + #""detail":"Field \"a\" is wrong.","instance":"/v1/x","requestId":"r1","errors":[{"pointer":"/a"}]}"#
+        #expect(String(decoding: response.body, as: UTF8.self) == expected)
+        #expect(response.status == 422)
+        #expect(response.headers.map(\.name) == ["Content-Type", "Retry-After"])
+    }
+
+    @Test(arguments: [
+        (Problem.Slug.invalidJSON, "Invalid JSON"), (.notFound, "Not found"), (.internal, "Internal error"),
+    ])
+    func title_isMadeFromTheSlug(slug: Problem.Slug, title: String) {
+        #expect(slug.title == title)
+    }
+}

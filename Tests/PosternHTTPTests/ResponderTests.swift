@@ -1,0 +1,187 @@
+import Glibc
+import Synchronization
+import Testing
+
+@testable import PosternHTTP
+
+@Suite(.serialized) struct ResponderTests {
+    @Test func answer_mayComeLater_fromAnotherThread() throws {
+        let held = Held()
+        try withServer(held.handler) { server, port in
+            let client = try RawClient(port: port)
+            for number in 0..<5 {
+                client.post("/", "\(number)")
+                let (request, responder) = try #require(held.take())
+                #expect(request.body == Array("\(number)".utf8))
+                eventually("the connection was not put aside") { server.suspendedConnections == 1 }
+                #expect(server.runningRequests == 1)
+                responder.respond(.init(status: 202, body: request.body))
+                #expect(try client.answer().body == "\(number)")
+            }
+            eventually("a request stayed") { server.runningRequests == 0 }
+        }
+    }
+
+    /// Answers race with the suspension: each must arrive exactly once, none may hang.
+    @Test func answers_fromAnotherThread_raceWithTheSuspension() throws {
+        let queue = Mutex<[(IncomingRequest, Responder)]>([])
+        let isDone = Atomic<Bool>(false)
+        let handler = TestHandler { request, responder in queue.withLock { $0.append((request, responder)) } }
+        let answering = Spinner {
+            let next = queue.withLock { $0.popLast() }
+            if let (request, responder) = next { responder.respond(.init(status: 200, body: request.body)) }
+            return !isDone.load(ordering: .relaxed)
+        }
+        try withServer(handler) { _, port in
+            let clients = try (0..<8).map { _ in try RawClient(port: port) }
+            for round in 0..<200 {
+                for (place, client) in clients.enumerated() { client.post("/", "\(round)/\(place)") }
+                for (place, client) in clients.enumerated() { #expect(try client.answer().body == "\(round)/\(place)") }
+            }
+        }
+        isDone.store(true, ordering: .relaxed)
+        answering.join()
+    }
+
+    @Test func secondAnswer_changesNothing() throws {
+        let handler = TestHandler { _, responder in
+            responder.respond(.init(status: 201))
+            responder.respond(.init(status: 500))
+            responder.hangUp()
+        }
+        try withServer(handler) { _, port in
+            let client = try RawClient(port: port)
+            for _ in 0..<2 {
+                client.post("/", "")
+                #expect(try client.answer().status == 201)
+            }
+        }
+    }
+
+    @Test func lateAnswer_doesNotReach_theNextRequest() throws {
+        let held = Held()
+        try withServer(held.handler) { _, port in
+            let client = try RawClient(port: port)
+            client.post("/", "")
+            let first = try #require(held.take()).responder
+            first.respond(.init(status: 201))
+            #expect(try client.answer().status == 201)
+            client.post("/", "")
+            let second = try #require(held.take()).responder
+            first.connection.settle(.response(.init(status: 500)), turn: first.turn)
+            second.respond(.init(status: 202))
+            #expect(try client.answer().status == 202)
+        }
+    }
+
+    @Test func droppedResponder_answers500() throws {
+        try withServer(TestHandler { _, _ in }) { _, port in
+            let client = try RawClient(port: port)
+            client.post("/lost", "")
+            let answer = try client.answer()
+            #expect(answer.status == 500)
+            #expect(answer.body.contains("urn:postern:problem:internal"))
+            #expect(answer.body.contains("\"instance\":\"/lost\""))
+        }
+    }
+
+    @Test func droppedResponder_answers500_alsoLater() throws {
+        let held = Held()
+        try withServer(held.handler) { server, port in
+            let client = try RawClient(port: port)
+            client.post("/", "")
+            eventually("not put aside") { server.suspendedConnections == 1 }
+            _ = held.take()
+            #expect(try client.answer().status == 500)
+        }
+    }
+
+    @Test func answer_isHarmless_afterTheClientLeft() throws {
+        let held = Held()
+        try withServer(held.handler) { server, port in
+            do {
+                let client = try RawClient(port: port)
+                client.post("/", "x")
+                eventually("not put aside") { server.suspendedConnections == 1 }
+            }
+            held.take()?.responder.respond(.init(status: 200, body: [UInt8](repeating: 1, count: 1 << 20)))
+            eventually("the connection stayed") { server.openConnections == 0 && server.runningRequests == 0 }
+        }
+    }
+
+    @Test func answer_isHarmless_afterTheStop() throws {
+        let held = Held()
+        let client: RawClient?
+        do {
+            let server = HTTPServer(.init(port: 0), handler: held.handler, logger: testLogger)
+            client = try RawClient(port: server.start())
+            client?.post("/", "x")
+            eventually("not put aside") { server.suspendedConnections == 1 }
+            server.stopAndWait(grace: .zero)
+        }
+        held.take()?.responder.respond(.init(status: 200))
+        #expect(try client?.readToEnd() == "")
+    }
+
+    @Test func head_keptForLater_hasItsHeaders() throws {
+        let held = Held()
+        try withServer(held.handler) { server, port in
+            let client = try RawClient(port: port)
+            client.post("/p/%41?a=1&b=%20x&a", "x", headers: "X-One: 1\r\nx-two: 2\r\nX-ONE: 3\r\n")
+            let (request, responder) = try #require(held.take())
+            eventually("not put aside") { server.suspendedConnections == 1 }
+            responder.respond(.init(status: 200))
+            _ = try client.answer()
+            client.post("/", "y", headers: "Other: \(String(repeating: "o", count: 500))\r\n")
+            let next = try #require(held.take()).responder
+            let head = request.head
+            #expect(head.method == "POST")
+            #expect(head.path == "/p/%41")
+            #expect(head.query == "a=1&b=%20x&a")
+            #expect(head.queryPairs.map(\.name) == ["a", "b", "a"])
+            #expect(head.queryPairs.map(\.value) == ["1", " x", ""])
+            #expect(head.header("x-one") == "1")
+            #expect(head.header("X-Two") == "2")
+            #expect(head.header("none") == nil)
+            #expect(head.headers.map(\.name) == ["Host", "X-One", "x-two", "X-ONE", "Content-Length"])
+            #expect(head.headers.map(\.value) == ["t", "1", "2", "3", "1"])
+            #expect(head.peer.description == "127.0.0.1")
+            #expect(head.peer.isLoopback)
+            #expect(head.version == .http1_1)
+            next.respond(.init(status: 200))
+        }
+    }
+
+    @Test func head_looksUpHeaders_whileTheHandlerRuns() throws {
+        let handler = TestHandler { request, responder in
+            let all = request.head.headers.map { "\($0.name)=\($0.value)" }.joined(separator: ";")
+            responder.respond(.init(status: 200, body: Array("\(request.head.header("HOST") ?? "-") \(all)".utf8)))
+        }
+        try withServer(handler) { _, port in
+            let client = try RawClient(port: port)
+            client.send("GET http://h/a HTTP/1.1\r\nHost: t\r\nA: 1\r\na: 2\r\n\r\n")
+            #expect(try client.answer().body == "t Host=t;A=1;a=2")
+        }
+    }
+}
+
+/// A thread that repeats `step` while it says so.
+final class Spinner {
+    private final class Work: Sendable {
+        let step: @Sendable () -> Bool
+        init(_ step: @escaping @Sendable () -> Bool) { self.step = step }
+    }
+    private var thread = pthread_t()
+
+    init(_ step: @escaping @Sendable () -> Bool) {
+        pthread_create(
+            &thread, nil,
+            { context in
+                let work = Unmanaged<Work>.fromOpaque(context!).takeRetainedValue()
+                while work.step() {}
+                return nil
+            }, Unmanaged.passRetained(Work(step)).toOpaque())
+    }
+
+    func join() { pthread_join(thread, nil) }
+}

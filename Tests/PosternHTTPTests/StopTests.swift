@@ -1,0 +1,97 @@
+import Glibc
+import Synchronization
+import Testing
+
+@testable import PosternHTTP
+
+@Suite(.serialized) struct StopTests {
+    @Test func stopAccepting_refusesNewClients_andClosesKeptOnesWithTheirNextAnswer() throws {
+        try withServer { server, port in
+            let kept = try RawClient(port: port)
+            kept.post("/", "1")
+            #expect(try kept.answer().header("Connection") == nil)
+            server.stopAccepting()
+            #expect {
+                _ = try RawClient(port: port)
+            } throws: { error in
+                if case RawClient.Failure.connect(ECONNREFUSED) = error { true } else { false }
+            }
+            kept.post("/", "2")
+            let last = try kept.answer()
+            #expect(last.body == "2")
+            #expect(last.header("Connection") == "close")
+            try kept.waitForEnd()
+        }
+    }
+
+    @Test func stop_waits_untilRunningRequestsAreAnswered() throws {
+        let held = Held()
+        try withServer(held.handler) { server, port in
+            let client = try RawClient(port: port)
+            client.post("/", "x")
+            eventually("not put aside") { server.suspendedConnections == 1 }
+            let isStopped = Atomic<Bool>(false)
+            let stopping = Spinner {
+                server.stopAndWait(grace: .seconds(10))
+                isStopped.store(true, ordering: .sequentiallyConsistent)
+                return false
+            }
+            eventually("still accepting") { (try? RawClient(port: port)) == nil }
+            let stoppedEarly = isStopped.load(ordering: .sequentiallyConsistent)
+            #expect(!stoppedEarly)
+            held.take()?.responder.respond(.init(status: 200))
+            #expect(try client.answer().status == 200)
+            stopping.join()
+        }
+    }
+
+    @Test func stop_cutsOff_whatIsUnansweredAfterTheGrace() throws {
+        let held = Held()
+        var clients: [RawClient] = []
+        try withServer(held.handler, grace: .milliseconds(50)) { server, port in
+            for _ in 0..<10 {
+                let client = try RawClient(port: port)
+                client.post("/", "x")
+                clients.append(client)
+            }
+            let halfway = try RawClient(port: port)
+            halfway.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 10\r\n\r\nabc")
+            clients.append(halfway)
+            eventually("not put aside") { server.suspendedConnections == 10 && server.runningRequests == 11 }
+            // The responders go first: what they hold must not count as leaked.
+            while held.count > 0 { held.take()?.responder.hold() }
+        }
+        for client in clients { try client.waitForEnd() }
+    }
+
+    @Test func stop_doesNotHang_whileClientsComeAndAsk() throws {
+        for _ in 0..<5 {
+            let isDone = Atomic<Bool>(false)
+            let port = Atomic<Int>(0)
+            let asking = Spinner {
+                if let client = try? RawClient(port: UInt16(port.load(ordering: .relaxed))) {
+                    for _ in 0..<20 {
+                        client.post("/", "x")
+                        guard (try? client.answer()) != nil else { break }
+                    }
+                }
+                return !isDone.load(ordering: .relaxed)
+            }
+            let asynchronous = TestHandler { _, responder in responder.respond(.init(status: 200), after: .zero) }
+            try withServer(asynchronous, grace: .milliseconds(20)) { server, chosen in
+                port.store(Int(chosen), ordering: .relaxed)
+                eventually("nobody came") { server.openConnections > 0 }
+            }
+            isDone.store(true, ordering: .relaxed)
+            asking.join()
+        }
+    }
+
+    @Test func stop_mayBeAwaited() async throws {
+        let server = HTTPServer(.init(port: 0), handler: TestHandler(), logger: testLogger)
+        let client = try RawClient(port: server.start())
+        await server.stop(grace: .seconds(1))
+        try client.waitForEnd()
+        #expect(server.livingConnections == 0)
+    }
+}

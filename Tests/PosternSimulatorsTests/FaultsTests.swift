@@ -1,0 +1,109 @@
+import PosternCore
+import Testing
+
+@testable import PosternSimulators
+
+@Suite struct FaultsTests {
+    static let texts: [(text: String, canonical: String)] = [
+        ("", ""),
+        (" status=503:0.1 , reset-after:0.05,delay=20ms:0.5", "status=503:0.1,reset-after:0.05,delay=20ms:0.5"),
+        (
+            "status=429/30,status=503/2imf,status=503/2rfc850:x2,status=503/0asctime",
+            "status=429/30,status=503/2imf,status=503/2rfc850:x2,status=503/0asctime"
+        ),
+        (
+            "reset-before,hang,hang-after,garbage,truncate,pass:x1",
+            "reset-before,hang,hang-after,garbage,truncate,pass:x1"
+        ),
+        ("drip=2s,delay=1s:0", "drip=2000ms,delay=1000ms:0.0"),
+        ("status=401@/oauth/token:x2", "status=401@/oauth/token:x2"),
+        ("hang@/a%2Cb%3A", "hang@/a%2Cb%3A"),
+        ("poison=eventName:bad", "poison=eventName:bad:500"),
+        (
+            "poison=a%3Ab:c%2Cd:array,status=500:x1,poison=seq:7:413",
+            "status=500:x1,poison=a%3Ab:c%2Cd:array,poison=seq:7:413"
+        ),
+    ]
+
+    @Test(arguments: texts) func text_readsAsFaults_andBack(text: String, canonical: String) throws {
+        let faults = try Faults(parsing: text)
+        #expect(faults.description == canonical)
+        #expect(try Faults(parsing: canonical) == faults)
+    }
+
+    static let problems: [(text: String, problem: String)] = [
+        (
+            "boom",
+            "fault \"boom\": unknown; there are status, delay, drip, poison, garbage, hang, hang-after, pass, reset-after, reset-before, truncate"
+        ),
+        ("status", "fault \"status\": status needs a value, e.g. status=503, delay=20ms"),
+        ("status=99", "fault \"status=99\": a status is a number from 200 to 599"),
+        (
+            "status=503/x",
+            "fault \"status=503/x\": Retry-After is written as seconds, 30, or 30imf, 30rfc850, 30asctime"
+        ),
+        ("hang=3", "fault \"hang=3\": hang takes no value"),
+        ("hang:2", "fault \"hang:2\": after the colon stands a probability from 0 to 1, or x3 for three requests"),
+        ("hang:x0", "fault \"hang:x0\": after the colon stands a probability from 0 to 1, or x3 for three requests"),
+        ("delay=20", "fault \"delay=20\": a time is written 20ms or 2s"),
+        ("poison=bad", "fault \"poison=bad\": a poison is written member:value or member:value:answer"),
+        ("poison=a:b:418", "fault \"poison=a:b:418\": the answer to poison is 500, 413, 400 or array"),
+        ("hang@/a%2", "fault \"hang@/a%2\": % is followed by two hexadecimal digits"),
+    ]
+
+    @Test(arguments: problems) func text_isRefusedWithTheReason_whenItIsWrong(text: String, problem: String) {
+        #expect(throws: FaultsProblem.self) { try Faults(parsing: text) }
+        do { _ = try Faults(parsing: text) } catch { #expect("\(error)" == problem) }
+    }
+
+    private func outcomes(_ text: String, seed: UInt64 = 1, paths: [String]) throws -> [FaultDecision.Outcome] {
+        var player = FaultPlayer(try Faults(parsing: text), seed: seed)
+        return paths.map { player.decide(path: $0).outcome }
+    }
+
+    @Test func numberedRules_makeAScript() throws {
+        let played = try outcomes("status=503:x2,pass:x1,reset-before:x1", paths: [String](repeating: "/", count: 6))
+        #expect(
+            played == [
+                .status(503, retryAfter: nil), .status(503, retryAfter: nil), .proceed, .resetBefore, .proceed,
+                .proceed,
+            ])
+    }
+
+    @Test func pathRules_meanOnlyPathsThatBeginSo() throws {
+        let played = try outcomes("hang@/token", paths: ["/v1", "/token", "/token/x", "/", "/TOKEN"])
+        #expect(played == [.proceed, .hang, .hang, .proceed, .proceed])
+    }
+
+    @Test func delays_addUp_onTheWayToAnotherFault() throws {
+        var player = FaultPlayer(try Faults(parsing: "delay=20ms,delay=5ms:x1,status=500,delay=1s"), seed: 0)
+        #expect(
+            player.decide(path: "/") == FaultDecision(delay: .milliseconds(25), outcome: .status(500, retryAfter: nil)))
+        #expect(player.decide(path: "/").delay == .milliseconds(20))
+    }
+
+    @Test func probabilities_areTheSame_withTheSameSeed() throws {
+        let paths = [String](repeating: "/", count: 1000)
+        let first = try outcomes("status=503:0.3,reset-after:0.5", seed: 7, paths: paths)
+        #expect(try outcomes("status=503:0.3,reset-after:0.5", seed: 7, paths: paths) == first)
+        #expect(try outcomes("status=503:0.3,reset-after:0.5", seed: 8, paths: paths) != first)
+        #expect((250...350).contains(first.count { $0 == .status(503, retryAfter: nil) }))
+        #expect((300...400).contains(first.count { $0 == .resetAfter }))  // half of the rest
+    }
+
+    @Test(arguments: [
+        (0, [FaultDecision.Outcome.proceed]), (1, [.hang]),
+    ]) func probability_isCertain_atTheEnds(chance: Int, expected: [FaultDecision.Outcome]) throws {
+        #expect(
+            Set(try outcomes("hang:\(chance)", paths: [String](repeating: "/", count: 500)).map { "\($0)" })
+                == Set(expected.map { "\($0)" }))
+    }
+
+    @Test(arguments: [
+        (Faults.RetryAfter.Form.seconds, "37"), (.imf, "Sun, 06 Nov 1994 08:49:37 GMT"),
+        (.rfc850, "Sunday, 06-Nov-94 08:49:37 GMT"), (.asctime, "Sun Nov  6 08:49:37 1994"),
+    ]) func retryAfter_isWritten_inEveryForm(form: Faults.RetryAfter.Form, expected: String) {
+        let now = Timestamp(milliseconds: 784_111_740_500)
+        #expect(Faults.RetryAfter(seconds: 37, form: form).value(at: now) == expected)
+    }
+}

@@ -1,0 +1,73 @@
+import Testing
+
+@testable import PosternSimulators
+
+@Suite struct ReceivedTests {
+    private func judged(_ items: [String], status: Int = 202, violations: [String] = []) -> Judged {
+        var text: [UInt8] = []
+        var ranges: [Range<Int>] = []
+        for item in items {
+            let start = text.count
+            text += Array(item.utf8)
+            ranges.append(start..<text.count)
+        }
+        let identities = items.map { item in Array(item.utf8).withUnsafeBufferPointer { digest($0) } }
+        return Judged(
+            answer: SimulatedAnswer(status: status),
+            items: Judged.Items(text: text, ranges: ranges, identities: identities), violations: violations)
+    }
+
+    private func filled(_ keep: SimulatorHost.Keep) -> Received {
+        var received = Received(keep: keep)
+        received.record(judged([#"{"s":"a","n":1}"#, #"{"s":"b","n":"2"}"#]), answeredWith: "202")
+        received.record(judged([], status: 500, violations: ["odd"]), answeredWith: "500")
+        received.record(nil, answeredWith: "reset-before")
+        received.record(judged([#"{"s":"a","n":1}"#, #"{"n":3}"#]), answeredWith: "reset-after")
+        return received
+    }
+
+    private func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8.self) }
+
+    @Test func counts_areShown_andTheTextsOfAPage() {
+        let counts = """
+            {"upstream":"samsara","requests":4,"acceptedRequests":2,"events":4,"distinctEvents":3,"duplicates":1,\
+            "answers":{"202":1,"500":1,"reset-after":1,"reset-before":1},"violationCount":1,"violations":["odd"],\
+            "keep":"texts"
+            """
+        let received = filled(.texts)
+        #expect(text(received.json(upstream: "samsara", page: nil)) == counts + "}")
+        #expect(
+            text(received.json(upstream: "samsara", page: (1, 2)))
+                == counts + #","texts":[{"s":"b","n":"2"},{"s":"a","n":1}]}"#)
+        #expect(text(received.json(upstream: "samsara", page: (3, 9))) == counts + #","texts":[{"n":3}]}"#)
+        #expect(text(received.json(upstream: "samsara", page: (9, 9))) == counts + #","texts":[]}"#)
+    }
+
+    @Test func lines_giveOrderKeyAndField_inOrderOfArrival() {
+        #expect(text(filled(.texts).lines(orderField: "s", field: "n")) == "a\t1\nb\t2\na\t1\n\t3\n")
+    }
+
+    @Test func texts_areNotKept_whenNotAskedFor() {
+        #expect(filled(.digests).distinctItems == 3)
+        #expect(filled(.counts).distinctItems == nil)
+        #expect(filled(.counts).items == 4)
+        #expect(filled(.digests).lines(orderField: "s", field: "n").isEmpty)
+    }
+
+    @Test func violations_areOnlyCounted_beyondTheFirstHundred() {
+        var received = Received(keep: .counts)
+        for _ in 0..<60 { received.record(judged([], violations: ["a", "b"]), answeredWith: "202") }
+        #expect(received.violationCount == 120)
+        #expect(received.violations.count == 100)
+    }
+
+    @Test(arguments: [0, 1, 7, 8, 9, 200]) func digest_changes_withEveryByte(count: Int) {
+        var bytes = [UInt8](repeating: 0, count: count)
+        var seen: Set<UInt64> = [bytes.withUnsafeBufferPointer { digest($0) }]
+        for place in bytes.indices {
+            bytes[place] = 1
+            seen.insert(bytes.withUnsafeBufferPointer { digest($0) })
+        }
+        #expect(seen.count == count + 1)
+    }
+}

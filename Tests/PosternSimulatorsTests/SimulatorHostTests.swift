@@ -1,0 +1,177 @@
+import Logging
+import PosternCore
+import PosternTransport
+import Testing
+
+@testable import PosternSimulators
+
+/// A host with Samsara alone and the gateway's own transport in front of it.
+private final class Fixture: Sendable {
+    let host: SimulatorHost
+    let loop: CurlLoop
+    var url: String { host.urls["samsara"]! }
+
+    init(faults: String = "", keep: SimulatorHost.Keep = .texts) throws {
+        host = try SimulatorHost.start(
+            port: 0, faults: Faults(parsing: faults), seed: 1, keep: keep, logger: Logger(label: "test"))
+        loop = try CurlLoop(.init(version: "0"))
+    }
+
+    deinit {
+        loop.stop()
+        host.stop()
+    }
+
+    func send(
+        _ method: UpstreamRequest.Method, _ path: String, headers: [(name: String, value: String)] = [],
+        _ body: String = "",
+        timeout: Duration = .seconds(20)
+    ) async -> TransferResult {
+        await withCheckedContinuation { done in
+            loop.submit(
+                UpstreamRequest(method: method, url: url + path, headers: headers, body: Array(body.utf8)),
+                options: TransferOptions(requestTimeout: timeout)
+            ) { done.resume(returning: $0) }
+        }
+    }
+
+    func post(_ body: String, timeout: Duration = .seconds(20)) async -> TransferResult {
+        await send(
+            .post, "/v1/events",
+            headers: [("Content-Type", "application/json"), ("X-Samsara-publishedTimestamp", "1479988864057")], body,
+            timeout: timeout)
+    }
+
+    func text(_ path: String, _ method: UpstreamRequest.Method = .get, _ body: String = "") async throws -> String {
+        String(decoding: try await send(method, path, body).get().body, as: UTF8.self)
+    }
+}
+
+private func event(_ source: String, _ number: Int) -> String {
+    #"{"timestamp":1,"sourceId":"\#(source)","eventName":"e","seq":\#(number)}"#
+}
+
+extension TransferResult {
+    fileprivate var status: Int? { try? get().status }
+    fileprivate var reason: TransferFailure.Reason? {
+        if case .failure(let failure) = self { failure.reason } else { nil }
+    }
+}
+
+@Suite(.timeLimit(.minutes(1))) struct SimulatorHostTests {
+    @Test func samsara_takesEvents_andShowsThem() async throws {
+        let fixture = try Fixture()
+        let answer = try await fixture.post("[\(event("a", 1)),\(event("b", 1))]").get()
+        #expect(answer.status == 202)
+        #expect(answer.body.isEmpty)
+        #expect(answer.header("Content-Type") == nil)
+        #expect(await fixture.post("[\(event("a", 2)),\(event("a", 1))]").status == 202)
+        #expect(
+            try await fixture.text("/received") == """
+                {"upstream":"samsara","requests":2,"acceptedRequests":2,"events":4,"distinctEvents":3,"duplicates":1,\
+                "answers":{"202":2},"violationCount":0,"violations":[],"keep":"texts"}
+                """)
+        #expect(
+            try await fixture.text("/received?events=true&offset=2&limit=1").contains(#""texts":[\#(event("a", 2))]"#))
+        #expect(try await fixture.text("/received?field=seq") == "a\t1\nb\t1\na\t2\na\t1\n")
+    }
+
+    @Test func received_startsOver_whenDeleted() async throws {
+        let fixture = try Fixture()
+        _ = await fixture.post("[\(event("a", 1))]")
+        #expect(await fixture.send(.delete, "/received?keep=counts").status == 204)
+        _ = await fixture.post("[\(event("a", 1))]")
+        let text = try await fixture.text("/received?events=true")
+        #expect(text.contains(#""events":1,"distinctEvents":null"#))
+        #expect(text.contains(#""keep":"counts","texts":[]"#))
+        #expect(await fixture.send(.delete, "/received?keep=all").status == 400)
+        #expect(await fixture.send(.get, "/received?offset=-1").status == 400)
+        #expect(await fixture.send(.put, "/received").status == 405)
+    }
+
+    @Test func violations_areShown() async throws {
+        let fixture = try Fixture()
+        #expect(await fixture.send(.post, "//v1/events").status == 404)
+        #expect(
+            try await fixture.text("/received").contains(
+                #""violationCount":1,"violations":["POST //v1/events: there is no such endpoint"]"#))
+    }
+
+    @Test func faults_areSetShownAndCleared_atRunTime() async throws {
+        let fixture = try Fixture(faults: "status=503:x1")
+        #expect(try await fixture.text("/faults") == "status=503:x1\n")
+        #expect(await fixture.post("[\(event("a", 1))]").status == 503)
+        #expect(await fixture.post("[\(event("a", 1))]").status == 202)
+        #expect(try await fixture.text("/faults?seed=3", .post, "status=429/7") == "status=429/7\n")
+        let answer = try await fixture.post("[\(event("a", 1))]").get()
+        #expect(answer.status == 429)
+        #expect(answer.header("Retry-After") == "7")
+        #expect(try await fixture.text("/faults", .post) == "\n")
+        #expect(await fixture.post("[\(event("a", 1))]").status == 202)
+        let refused = try await fixture.send(.post, "/faults", "boom").get()
+        #expect(refused.status == 400)
+        #expect(String(decoding: refused.body, as: UTF8.self).hasPrefix("fault \"boom\": unknown"))
+        #expect(await fixture.send(.post, "/faults?seed=x").status == 400)
+        #expect(await fixture.send(.delete, "/faults").status == 405)
+    }
+
+    /// What the client sees of each fault, and whether the event was taken.
+    static let faults: [(fault: String, reason: TransferFailure.Reason, events: Int, label: String)] = [
+        ("reset-before", .interrupted, 0, "reset-before"), ("reset-after", .interrupted, 1, "reset-after"),
+        ("truncate", .interrupted, 1, "truncate"), ("garbage", .garbled, 1, "garbage"),
+        ("hang", .timeout, 0, "hang"), ("hang-after", .timeout, 1, "hang-after"),
+    ]
+
+    @Test(arguments: faults) func fault_isSeenOnTheWire_onAKeptConnectionToo(
+        fault: String, reason: TransferFailure.Reason, events: Int, label: String
+    ) async throws {
+        let fixture = try Fixture(faults: "pass:x1,\(fault):x1")
+        #expect(await fixture.post("[\(event("a", 0))]").status == 202)
+        let result = await fixture.post(
+            "[\(event("a", 1))]", timeout: reason == .timeout ? .milliseconds(200) : .seconds(20))
+        #expect(result.reason == reason)
+        let text = try await fixture.text("/received")
+        #expect(text.contains(#""events":\#(1 + events),"#))
+        #expect(text.contains(#""answers":{"202":1,"\#(label)":1}"#))
+        #expect(await fixture.post("[\(event("a", 1))]").status == 202)
+    }
+
+    @Test func delay_andDrip_onlyCostTime() async throws {
+        let fixture = try Fixture(faults: "delay=50ms:x1,drip=1ms:x2")
+        let clock = ContinuousClock()
+        let start = clock.now
+        _ = try await fixture.text("/faults", .post, "delay=50ms")
+        #expect(await fixture.post("[\(event("a", 1))]").status == 202)
+        #expect(clock.now - start >= .milliseconds(50))
+        _ = try await fixture.text("/faults", .post, "drip=1ms")
+        #expect(await fixture.post("[\(event("a", 1))]").status == 202)
+        #expect(clock.now - start >= .milliseconds(100))
+    }
+
+    @Test func poison_refuses_untilItsEventIsGone() async throws {
+        let fixture = try Fixture(faults: "poison=seq:2:array")
+        let answer = try await fixture.post("[\(event("a", 1)),\(event("a", 2))]").get()
+        #expect(answer.status == 400)
+        #expect(String(decoding: answer.body, as: UTF8.self) == #"["OK","{:seq (not (poison))}"]"#)
+        #expect(await fixture.post("[\(event("a", 1))]").status == 202)
+        #expect(try await fixture.text("/received?field=seq") == "a\t1\n")
+    }
+
+    @Test func stop_endsHangingRequests() async throws {
+        let fixture = try Fixture(faults: "hang")
+        async let pending = fixture.post("[\(event("a", 1))]")
+        while try await !fixture.text("/received").contains(#""hang":1"#) {}
+        fixture.host.stop()
+        #expect(await pending.reason == .interrupted)
+    }
+
+    @Test func port_thatIsTaken_isAnErrorThatNamesTheSimulator() throws {
+        let fixture = try Fixture()
+        let port = try #require(UInt16(fixture.url.split(separator: ":")[2]))
+        #expect {
+            try SimulatorHost.start(port: port, logger: Logger(label: "test"))
+        } throws: { error in
+            "\(error)".hasPrefix("the simulator of samsara did not start: ")
+        }
+    }
+}
