@@ -65,7 +65,7 @@ public final class UpstreamWorker: Sendable {
     public func sinceLastTurn(at instant: MonotonicInstant) -> Duration { shared.sinceLastTurn(at: instant) }
 
     /// What one request may carry.
-    public var limits: BatchLimits { shared.limits.withLock { $0 } }
+    public var limits: BatchLimits { shared.limits }
 
     /// Keeps accepting, stops sending. What is under way ends.
     public func pause() { inbox.put(.pause) }

@@ -60,8 +60,7 @@ extension WorkerLoop {
             }
         } catch {
             logger.error("cannot read the state", metadata: ["upstream": "\(queue.name)", "error": "\(error)"])
-            queue.sendAgain(claim.messages, from: now + Self.storeRetry, history: claim.history)
-            return
+            return queue.postpone(claim, until: now + Self.storeRetry)
         }
         switch plan {
         case .send(let request, let count): send(request, carrying: count, of: claim, now: now)
@@ -69,8 +68,7 @@ extension WorkerLoop {
             settleUnsent(count, of: claim, as: state, reason: reason, changes: changes, now: now)
         case .wait(_, let until):
             // Asked again at once it would say the same.
-            let until = until > now ? until : now + .seconds(1)
-            queue.postpone(claim, until: until)
+            queue.postpone(claim, until: until > now ? until : now + .seconds(1))
         }
     }
 

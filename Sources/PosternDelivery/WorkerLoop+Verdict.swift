@@ -95,16 +95,15 @@ extension WorkerLoop {
         }
     }
 
-    /// The lanes of its group wait for a caller to hand in a new token, however long that takes.
+    /// The lane's group waits for a caller to hand in a new token. Lanes without a name cannot be parked: they are
+    /// looked at again, seldom.
     private func park(_ flight: Flight, _ outcome: AttemptOutcome, _ ruling: inout Ruling) {
         worked(flight, at: outcome.at, hasTaken: false)
         ruling.settlement.outcome = "parked"
-        switch upstream.laneRule {
-        case .separate:
+        if case .named = flight.batch.messages[0].lane {
             ruling.settlement.parked = flight.batch.messages
             ruling.isGivenBack = true
-        case .mixed:
-            // There is no lane to park: the messages alone wait, and are looked at again before long.
+        } else {
             let retryAt = outcome.at + settings.retry.slowDelay(random: random())
             ruling.settlement.waiting = .init(
                 flight.batch.messages, nextAttemptAt: retryAt, counts: false, error: outcome.error)

@@ -79,7 +79,7 @@ final class WorkerLoop: @unchecked Sendable {
 
     /// Has the queue wake this loop.
     private func listen() {
-        shared.limits.withLock { $0 = limits }
+        shared.show(limits)
         outbox.onArrival(in: queue, limits: limits, wait: settings.batchMaxWait) { [inbox] in inbox.nudge() }
     }
 

@@ -3,9 +3,8 @@ import Synchronization
 
 /// What a worker's loop shows to other threads.
 final class WorkerShared: Sendable {
-    /// What one request may carry.
-    let limits = Mutex(BatchLimits(maxMessages: 1, maxBytes: 1))
     private let latest = Mutex(UpstreamSnapshot())
+    private let batchLimits = Mutex(BatchLimits(maxMessages: 1, maxBytes: 1))
     private let unsettled = Atomic<Int>(0)
     private let hasStopped = Atomic<Bool>(false)
     private let lastTurn: Atomic<Int64>
@@ -15,6 +14,9 @@ final class WorkerShared: Sendable {
 
     var snapshot: UpstreamSnapshot { latest.withLock { $0 } }
     func show(_ snapshot: UpstreamSnapshot) { latest.withLock { $0 = snapshot } }
+
+    var limits: BatchLimits { batchLimits.withLock { $0 } }
+    func show(_ limits: BatchLimits) { batchLimits.withLock { $0 = limits } }
 
     func turned(at instant: MonotonicInstant) { lastTurn.store(instant.nanoseconds, ordering: .relaxed) }
 
