@@ -80,7 +80,7 @@ extension Outbox {
 }
 
 /// A value that a transaction leaves for its completion. Both run on the writer's thread, one after the other.
-private final class Outcome<Value: Sendable>: Sendable {
+final class Outcome<Value: Sendable>: Sendable {
     private let stored: Mutex<Value>
     init(_ value: Value) { stored = Mutex(value) }
     var value: Value { stored.withLock { $0 } }
