@@ -75,7 +75,10 @@ let package = Package(
                 "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternHTTP", "PosternTransport",
                 "PosternUpstreams", "PosternDelivery", "PosternServer", "PosternSimulators", configuration, crypto, logging,
             ]),
-        .executableTarget(name: "postern", dependencies: ["PosternApp", "PosternCore", arguments, logging], swiftSettings: strict),
+        .executableTarget(
+            name: "postern",
+            dependencies: ["PosternApp", "PosternCore", "PosternStore", "PosternSimulators", arguments, logging],
+            swiftSettings: strict),
 
         // Tests: one target per module, and one that drives the built binary.
         .target(
@@ -97,7 +100,12 @@ let package = Package(
             of: "PosternServer",
             ["PosternCore", "PosternMetrics", "PosternHTTP", "PosternStore", "PosternDelivery", logging]),
         tests(of: "PosternSimulators", ["PosternCore", "PosternTransport", logging]),
-        tests(of: "PosternApp", ["PosternCore", "PosternMetrics", "PosternStore", logging]),
+        tests(
+            of: "PosternApp",
+            [
+                "PosternCore", "PosternJSON", "PosternMetrics", "PosternStore", "PosternTransport", "PosternUpstreams",
+                logging,
+            ]),
         .testTarget(name: "EndToEndTests", dependencies: ["PosternTestKit"], swiftSettings: strict),
     ],
     cxxLanguageStandard: .cxx17

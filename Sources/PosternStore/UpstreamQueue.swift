@@ -7,9 +7,11 @@ import Synchronization
 /// by themselves. The worker's thread claims and gives back; the writer's thread tells of arrivals (without a lock)
 /// and asks before it removes a row.
 public final class UpstreamQueue: Sendable {
-    public let upstream: any Upstream
+    public let name: UpstreamName
     public let number: UpstreamNumber
-    public var name: UpstreamName { upstream.name }
+    /// What translates for it; another one after the configuration was reloaded.
+    public var upstream: any Upstream { current.withLock { $0 } }
+    private let current: Mutex<any Upstream>
     let cap: QueueCap
     private let reader: QueueReader
     private let state: Mutex<ClaimState>
@@ -25,12 +27,19 @@ public final class UpstreamQueue: Sendable {
     private let nextScheduledMs = Atomic<Int64>(.max)
 
     init(upstream: any Upstream, number: UpstreamNumber, cap: QueueCap, reader: QueueReader, newest: Int64) {
-        self.upstream = upstream
+        name = upstream.name
+        current = Mutex(upstream)
         self.number = number
         self.cap = cap
         self.reader = reader
         self.newest.store(newest, ordering: .relaxed)
         state = Mutex(ClaimState())
+    }
+
+    /// From now on `upstream` translates: the same name and type with other settings.
+    public func replace(_ upstream: any Upstream) {
+        precondition(upstream.name == name, "a queue stays with its upstream")
+        current.withLock { $0 = upstream }
     }
 
     // MARK: The writer's side
