@@ -106,7 +106,9 @@ let package = Package(
                 "PosternCore", "PosternJSON", "PosternMetrics", "PosternStore", "PosternTransport", "PosternUpstreams",
                 logging,
             ]),
-        .testTarget(name: "EndToEndTests", dependencies: ["PosternTestKit"], swiftSettings: strict),
+        .testTarget(
+            name: "EndToEndTests", dependencies: ["PosternTestKit", "PosternCore", "PosternTransport"],
+            swiftSettings: strict),
     ],
     cxxLanguageStandard: .cxx17
 )

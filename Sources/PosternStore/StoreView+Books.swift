@@ -12,18 +12,6 @@ public struct UpstreamBooks: Sendable, Equatable {
     public var isPaused: Bool
     public var oldestQueuedAt: Timestamp?
 
-    public init(
-        name: UpstreamName, number: UpstreamNumber, type: String, ledger: Ledger = Ledger(),
-        circuit: CircuitRecord = CircuitRecord(), isPaused: Bool = false, oldestQueuedAt: Timestamp? = nil
-    ) {
-        self.name = name
-        self.number = number
-        self.type = type
-        self.ledger = ledger
-        self.circuit = circuit
-        self.isPaused = isPaused
-        self.oldestQueuedAt = oldestQueuedAt
-    }
 }
 
 extension StoreView {

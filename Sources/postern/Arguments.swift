@@ -1,30 +1,30 @@
-import ArgumentParser
+public import ArgumentParser
 import PosternApp
-import PosternCore
-import PosternSimulators
+public import PosternCore
+public import PosternSimulators
 import PosternStore
 
 // How values of ours are written on the command line; the words are those of the API.
 
-extension UpstreamName: @retroactive ExpressibleByArgument {
+extension UpstreamName: ExpressibleByArgument {
     public init?(argument: String) { self.init(argument) }
 }
 
-extension MessageID: @retroactive ExpressibleByArgument {
+extension MessageID: ExpressibleByArgument {
     public init?(argument: String) { self.init(argument) }
 }
 
-extension Kind: @retroactive ExpressibleByArgument {
+extension Kind: ExpressibleByArgument {
     public init?(argument: String) { self.init(argument) }
 }
 
-extension MessageState: @retroactive ExpressibleByArgument {
+extension MessageState: ExpressibleByArgument {
     public init?(argument: String) { self.init(name: argument) }
     public static var allValueStrings: [String] { allCases.map(\.name) }
     public var defaultValueDescription: String { name }
 }
 
-extension SimulatorHost.Keep: @retroactive ExpressibleByArgument {}
+extension SimulatorHost.Keep: ExpressibleByArgument {}
 
 /// Which store a command is about.
 struct StoreOptions: ParsableArguments {

@@ -1,5 +1,5 @@
 import PosternCore
-public import PosternStore
+import PosternStore
 
 /// Where the store is that a command works on, and the gateway that may be running on it.
 public struct StorePlace: Sendable, Equatable {

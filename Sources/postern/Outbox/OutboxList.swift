@@ -2,6 +2,7 @@ import ArgumentParser
 import Glibc
 import PosternApp
 import PosternCore
+import PosternStore
 
 struct OutboxList: ParsableCommand {
     static let configuration = CommandConfiguration(

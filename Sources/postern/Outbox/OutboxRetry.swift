@@ -1,6 +1,7 @@
 import ArgumentParser
 import PosternApp
 import PosternCore
+import PosternStore
 
 struct OutboxRetry: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
