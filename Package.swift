@@ -73,7 +73,8 @@ let package = Package(
             "PosternApp",
             [
                 "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternHTTP", "PosternTransport",
-                "PosternUpstreams", "PosternDelivery", "PosternServer", "PosternSimulators", configuration, crypto, logging,
+                "PosternUpstreams", "PosternDelivery", "PosternServer", "PosternSimulators", configuration, crypto,
+                logging,
             ]),
         .executableTarget(
             name: "postern",
@@ -103,8 +104,7 @@ let package = Package(
         tests(
             of: "PosternApp",
             [
-                "PosternCore", "PosternJSON", "PosternMetrics", "PosternStore", "PosternTransport", "PosternUpstreams",
-                logging,
+                "PosternCore", "PosternMetrics", "PosternServer", "PosternStore", "PosternUpstreams", logging,
             ]),
         .testTarget(
             name: "EndToEndTests", dependencies: ["PosternTestKit", "PosternCore", "PosternTransport"],

@@ -14,7 +14,9 @@ extension Outbox {
                     FROM upstreams
                     """
             ).compactMap { row in
-                UpstreamName(row["name"]).map { (name: $0, type: row["type"] as String, hasLanes: row["hasLanes"] as Bool) }
+                UpstreamName(row["name"]).map {
+                    (name: $0, type: row["type"] as String, hasLanes: row["hasLanes"] as Bool)
+                }
             }
         }
         for row in rows {

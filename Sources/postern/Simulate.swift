@@ -38,7 +38,8 @@ struct Simulate: ParsableCommand {
         let simulators: SimulatorHost
         do throws(SimulatorHost.StartFailure) {
             simulators = try SimulatorHost.start(
-                host: host, port: port, faults: faults, seed: seed, keep: keep, logger: Logger(label: "postern.simulate"))
+                host: host, port: port, faults: faults, seed: seed, keep: keep,
+                logger: Logger(label: "postern.simulate"))
         } catch {
             throw CommandFailure(CommandFailure.no, "\(error)").reported()
         }

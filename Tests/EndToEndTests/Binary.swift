@@ -30,9 +30,19 @@ final class Binary: Sendable {
     static let patience = Duration.seconds(30)
 
     let pid: pid_t
-    private let state = Mutex(State())
-    /// Rung when the state has changed.
-    private let bell = Inbox<Void>()
+    private let watch = Watch()
+
+    /// What is known of the process; the threads that read and wait hold it, not the `Binary`.
+    private final class Watch: Sendable {
+        let state = Mutex(State())
+        /// Rung when the state has changed.
+        let bell = Inbox<Void>()
+
+        func change(_ body: (inout State) -> Void) {
+            state.withLock { body(&$0) }
+            bell.nudge()
+        }
+    }
 
     private struct State {
         var texts: [Stream: [UInt8]] = [.output: [], .errors: []]
@@ -53,32 +63,33 @@ final class Binary: Sendable {
         pid = child.pid
         read(child.output, as: .output)
         read(child.errors, as: .errors)
-        _ = OwnThread(name: "e2e-wait") { [state, bell] in
-            var status: Int32 = 0
-            while waitpid(child.pid, &status, 0) < 0, errno == EINTR {}
-            state.withLock { $0.status = status }
-            bell.nudge()
+        _ = OwnThread(name: "e2e-wait") { [watch] in
+            // The process stays a zombie, and its number its own, until the state says that it is over.
+            var information = siginfo_t()
+            while waitid(P_PID, id_t(child.pid), &information, WEXITED | WNOWAIT) < 0, errno == EINTR {}
+            watch.change { state in
+                var status: Int32 = 0
+                waitpid(child.pid, &status, 0)
+                state.status = status
+            }
         }
     }
 
     deinit {
-        // Under the lock of what says that it was reaped: the number may be another's after that.
-        state.withLock { if $0.status == nil { kill(pid, SIGKILL) } }
+        signal(SIGKILL)
     }
 
     private func read(_ descriptor: Int32, as stream: Stream) {
-        _ = OwnThread(name: "e2e-read") { [state, bell] in
+        _ = OwnThread(name: "e2e-read") { [watch] in
             var part = [UInt8](repeating: 0, count: 1 << 16)
             while true {
                 let count = Glibc.read(descriptor, &part, part.count)
                 if count < 0, errno == EINTR { continue }
                 guard count > 0 else { break }
-                state.withLock { $0.texts[stream]?.append(contentsOf: part[..<count]) }
-                bell.nudge()
+                watch.change { $0.texts[stream]?.append(contentsOf: part[..<count]) }
             }
             close(descriptor)
-            state.withLock { $0.openStreams -= 1 }
-            bell.nudge()
+            watch.change { $0.openStreams -= 1 }
         }
     }
 
@@ -91,7 +102,7 @@ final class Binary: Sendable {
 
     /// Sends a signal, if it still runs.
     func signal(_ number: Int32) {
-        state.withLock { if $0.status == nil { kill(pid, number) } }
+        watch.state.withLock { if $0.status == nil { kill(pid, number) } }
     }
 
     /// The next whole line of which `matches` is true; those before it are passed over.
@@ -131,12 +142,12 @@ final class Binary: Sendable {
         let result: Result<Found, Failure> = await withCheckedContinuation { continuation in
             _ = OwnThread(name: "e2e-patience") { [self] in
                 let deadline = SystemTime().instant + within
-                var found = state.withLock { ($0.isOver, find(&$0)) }
-                while found.1 == nil, !found.0, SystemTime().instant < deadline {
-                    _ = bell.takeAll(waitingUntil: deadline)
-                    found = state.withLock { ($0.isOver, find(&$0)) }
+                var (isOver, found) = watch.state.withLock { ($0.isOver, find(&$0)) }
+                while found == nil, !isOver, SystemTime().instant < deadline {
+                    _ = watch.bell.takeAll(waitingUntil: deadline)
+                    (isOver, found) = watch.state.withLock { ($0.isOver, find(&$0)) }
                 }
-                if let value = found.1 { return continuation.resume(returning: .success(value)) }
+                if let value = found { return continuation.resume(returning: .success(value)) }
                 continuation.resume(returning: .failure(failure(what, within)))
             }
         }
@@ -144,7 +155,7 @@ final class Binary: Sendable {
     }
 
     private func failure(_ what: String, _ within: Duration) -> Failure {
-        state.withLock { state in
+        watch.state.withLock { state in
             Failure(
                 description: """
                     no such \(what) \(state.isOver ? "before its end" : "within \(within)")
@@ -210,7 +221,9 @@ private struct Child {
 
         init() throws {
             var ends: [Int32] = [0, 0]
-            guard pipe(&ends) == 0 else { throw Binary.Failure(description: "no pipe: \(String(cString: strerror(errno)))") }
+            guard pipe(&ends) == 0 else {
+                throw Binary.Failure(description: "no pipe: \(String(cString: strerror(errno)))")
+            }
             for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
             (reading, writing) = (ends[0], ends[1])
         }

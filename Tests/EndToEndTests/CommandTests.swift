@@ -149,7 +149,9 @@ import Testing
         // Without one: the store itself.
         let second = try await Binary.run(["outbox", "cancel", ids[1], ids[0], "--config", config, "--json"])
         #expect(second.exitCode == 1)
-        #expect(second.output.hasPrefix(#"{"cancelled":1,"refused":[{"id":"\#(ids[0])","detail":"the message is cancelled"#))
+        #expect(
+            second.output.hasPrefix(#"{"cancelled":1,"refused":[{"id":"\#(ids[0])","detail":"the message is cancelled"#)
+        )
         let export = try await Binary.run(["outbox", "export", "--config", config, "--state", "queued"])
         let lines = export.output.split(separator: "\n")
         #expect(lines.count == 1)

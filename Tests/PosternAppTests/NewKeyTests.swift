@@ -13,10 +13,11 @@ import Testing
         }
     }
 
-    @Test(arguments: [
-        ([], ""), ([0x66], "Zg"), ([0x66, 0x6F], "Zm8"), ([0x66, 0x6F, 0x6F], "Zm9v"), ([0xFB, 0xFF], "-_8"),
-        ([0x66, 0x6F, 0x6F, 0x62], "Zm9vYg"),
-    ] as [([UInt8], String)])
+    @Test(
+        arguments: [
+            ([], ""), ([0x66], "Zg"), ([0x66, 0x6F], "Zm8"), ([0x66, 0x6F, 0x6F], "Zm9v"), ([0xFB, 0xFF], "-_8"),
+            ([0x66, 0x6F, 0x6F, 0x62], "Zm9vYg"),
+        ] as [([UInt8], String)])
     func base64URL_isThatOfRFC4648(bytes: [UInt8], text: String) {
         #expect(NewKey.base64URL(bytes) == text)
     }

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternServer
 import Testing
 
 @testable import PosternApp
@@ -150,7 +151,8 @@ import Testing
     private func account(findings: [String]) -> Audit.Account {
         var ledger = Ledger()
         (ledger.accepted, ledger.queued, ledger.delivered, ledger.purgedDelivered) = (5, 2, 3, 1)
-        return Audit.Account(upstream: "samsara", ledger: ledger, rows: [.queued: 2, .delivered: 2], findings: findings)
+        return Audit.Account(
+            upstream: "samsara", ledger: ledger, rows: [.queued: 2, .delivered: 2], findings: findings)
     }
 
     @Test func audit_showsTheBooks_andExitsWith0_whenBalanced() {
@@ -161,7 +163,8 @@ import Testing
                 samsara          5       2          3       0          0        0        0        1  balanced
                 """)
         #expect(report.exitCode == 0)
-        #expect(report.json.hasPrefix(#"{"balanced":true,"upstreams":[{"name":"samsara","balanced":true,"accepted":5,"#))
+        #expect(
+            report.json.hasPrefix(#"{"balanced":true,"upstreams":[{"name":"samsara","balanced":true,"accepted":5,"#))
     }
 
     @Test func audit_namesWhatDoesNotAgree_andExitsWith1() {

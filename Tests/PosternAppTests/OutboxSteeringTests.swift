@@ -51,7 +51,9 @@ import Testing
                         try transaction.end(message.id, in: queue, as: state, error: nil, at: settledAt)
                     }
                 }
-            } completion: { continuation.resume(returning: $0) }
+            } completion: {
+                continuation.resume(returning: $0)
+            }
         }.get()
         return receipt.ids
     }
@@ -161,7 +163,9 @@ import Testing
     // MARK: Where nothing is
 
     @Test func missingStore_isRefused_with73_andNotMade() async throws {
-        let failure = await #expect(throws: CommandFailure.self) { try await steering.cancel([MessageID(rawValue: 257)]) }
+        let failure = await #expect(throws: CommandFailure.self) {
+            try await steering.cancel([MessageID(rawValue: 257)])
+        }
         #expect(failure?.exitCode == 73)
         #expect(throws: CommandFailure.self) { try OutboxInspection(place, now: Self.noon) }
     }

@@ -50,7 +50,9 @@ import Testing
         try withRouter { router in
             for operation in Route.operations {
                 for method in Self.methods where !operation.methods.contains(method) {
-                    guard case .failure(.methodNotAllowed(let allowed)) = router.route(method, path(of: operation.template))
+                    guard
+                        case .failure(.methodNotAllowed(let allowed)) = router.route(
+                            method, path(of: operation.template))
                     else {
                         Issue.record("\(method) \(operation.template) is not refused")
                         continue

@@ -12,7 +12,8 @@ struct OfflineStore {
     /// Nil when another process works on it. A store that is not there is not made.
     init?(_ path: String) throws(CommandFailure) {
         guard access(path, F_OK) == 0 else {
-            throw CommandFailure(CommandFailure.noStore, "There is no store at \(path): \(String(cString: strerror(errno))).")
+            throw CommandFailure(
+                CommandFailure.noStore, "There is no store at \(path): \(String(cString: strerror(errno))).")
         }
         // Removing what is old is the gateway's to do, by its own settings.
         let forever = Duration.seconds(100 * 365 * 86_400)

@@ -62,7 +62,9 @@ public struct OutboxReport: Sendable {
     // MARK: list, show, export
 
     public func list(_ messages: [MessageRecord]) -> String {
-        var table = TextTable(["ID", "UPSTREAM", "KIND", "STATE", .number("ATTEMPTS"), "CREATED", "SINCE OR UNTIL", "WHY"])
+        var table = TextTable([
+            "ID", "UPSTREAM", "KIND", "STATE", .number("ATTEMPTS"), "CREATED", "SINCE OR UNTIL", "WHY",
+        ])
         for record in messages {
             let outlook = outlook(of: record)
             table.add([
@@ -116,7 +118,9 @@ public struct OutboxReport: Sendable {
     }
 
     private func table(of attempts: [AttemptRow]) -> String {
-        var table = TextTable([.number("BATCH"), "STARTED", "ENDED", "OUTCOME", .number("STATUS"), .number("MESSAGES"), "DETAIL"])
+        var table = TextTable([
+            .number("BATCH"), "STARTED", "ENDED", "OUTCOME", .number("STATUS"), .number("MESSAGES"), "DETAIL",
+        ])
         for attempt in attempts {
             table.add([
                 "\(attempt.batch)", "\(attempt.startedAt)", attempt.endedAt?.description ?? "-",

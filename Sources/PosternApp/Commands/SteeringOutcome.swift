@@ -45,12 +45,13 @@ public struct SteeringOutcome: Sendable, Equatable {
             json.number(action.rawValue, count)
             json.raw(
                 "refused",
-                JSONText.array(refused.map { refusal in
-                    JSONText.object { json in
-                        json.string("id", refusal.id.description)
-                        json.string("detail", refusal.reason)
-                    }
-                }))
+                JSONText.array(
+                    refused.map { refusal in
+                        JSONText.object { json in
+                            json.string("id", refusal.id.description)
+                            json.string("detail", refusal.reason)
+                        }
+                    }))
         }
     }
 }

@@ -7,7 +7,8 @@ struct OutboxRetry: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "retry",
         abstract: "Queues failed or dropped messages again, at their old place.",
-        discussion: "Takes either ids, or --upstream for all of its dead letters. Exits with 1 if one of the ids cannot be.")
+        discussion:
+            "Takes either ids, or --upstream for all of its dead letters. Exits with 1 if one of the ids cannot be.")
 
     @OptionGroup var options: StoreOptions
     @OptionGroup var gateway: GatewayOptions
