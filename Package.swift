@@ -96,7 +96,7 @@ let package = Package(
         tests(of: "PosternUpstreams", ["PosternCore", "PosternJSON"]),
         tests(
             of: "PosternDelivery",
-            ["PosternCore", "PosternMetrics", "PosternStore", "PosternUpstreams", logging]),
+            ["PosternCore", "PosternMetrics", "PosternStore", "PosternTransport", "PosternHTTP", grdb, logging]),
         tests(
             of: "PosternServer",
             ["PosternCore", "PosternMetrics", "PosternHTTP", "PosternStore", "PosternDelivery", logging]),
