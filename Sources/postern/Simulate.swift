@@ -33,7 +33,8 @@ struct Simulate: ParsableCommand {
     var keep = SimulatorHost.Keep.texts
 
     func run() throws {
-        Signals.block()
+        let stop = Inbox<Void>()
+        Signals.listen { if $0 == .stop { stop.put(()) } }
         LoggingSystem.bootstrap { StandardErrorLog(label: $0, format: .text) }
         let simulators: SimulatorHost
         do throws(SimulatorHost.StartFailure) {
@@ -41,11 +42,9 @@ struct Simulate: ParsableCommand {
                 host: host, port: port, faults: faults, seed: seed, keep: keep,
                 logger: Logger(label: "postern.simulate"))
         } catch {
-            throw CommandFailure(CommandFailure.no, "\(error)").reported()
+            throw CommandFailure(CommandFailure.cannotListen, "\(error)").reported()
         }
         for (name, url) in simulators.urls.sorted(by: { $0.key < $1.key }) { writeLine("\(name) \(url)") }
-        let stop = Inbox<Void>()
-        Signals.listen { if $0 == .stop { stop.put(()) } }
         _ = stop.takeAll(waitingUntil: nil)
         simulators.stop()
     }

@@ -132,8 +132,8 @@ import Testing
                 attempts      0
                 created       2026-01-31T12:00:00.000Z
 
-                BATCH  STARTED                   ENDED  OUTCOME      STATUS  MESSAGES  DETAIL
-                    9  2026-01-31T12:00:00.000Z  -      under way         -         3
+                BATCH  STARTED                   ENDED  OUTCOME    STATUS  MESSAGES  DETAIL
+                    9  2026-01-31T12:00:00.000Z  -      under way       -         3
                 """)
         let full = try report(books()).message(message, attempts: [], showsPayload: true)
         #expect(full.hasSuffix("\npayload       {\"a\":1}"))
