@@ -93,10 +93,11 @@ let package = Package(
             ["PosternCore", "PosternMetrics", "PosternStore", "PosternUpstreams", logging]),
         tests(
             of: "PosternServer",
-            ["PosternCore", "PosternMetrics", "PosternHTTP", "PosternStore", "PosternDelivery", logging]),
+            ["PosternCore", "PosternMetrics", "PosternHTTP", "PosternStore", "PosternDelivery", "PosternCompression", logging]),
         tests(of: "PosternSimulators", ["PosternCore", "PosternTransport", logging]),
         tests(of: "PosternApp", ["PosternCore", "PosternUpstreams", logging]),
-        .testTarget(name: "EndToEndTests", dependencies: ["PosternTestKit"], swiftSettings: strict),
+        .testTarget(
+            name: "EndToEndTests", dependencies: ["PosternTestKit", "PosternSimulators", logging], swiftSettings: strict),
     ],
     cxxLanguageStandard: .cxx17
 )
