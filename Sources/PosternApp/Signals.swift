@@ -3,37 +3,40 @@ import PosternCore
 
 /// Turns signals into calls on a thread of their own.
 ///
-/// `block` has to run before any other thread starts: threads inherit the mask, and a signal that some thread does not
-/// block would end the process instead of reaching `listen`.
+/// The handlers write the signal's number into a pipe, whichever thread they run on: the runtime starts threads before
+/// our first line, so blocking signals everywhere and waiting for them is not to be had.
 public enum Signals {
     public enum Signal: Sendable { case stop, reload }
 
-    private static let numbers = [SIGTERM, SIGINT, SIGHUP]
-
-    private static var set: sigset_t {
-        var set = sigset_t()
-        sigemptyset(&set)
-        for number in numbers { sigaddset(&set, number) }
-        return set
-    }
-
-    public static func block() {
-        var mask = set
-        pthread_sigmask(SIG_BLOCK, &mask, nil)
+    /// Calls `handle` for SIGTERM and SIGINT (`stop`) and SIGHUP (`reload`), until the process ends. Call once.
+    public static func listen(_ handle: @escaping @Sendable (Signal) -> Void) {
+        var ends: [Int32] = [-1, -1]
+        precondition(pipe(&ends) == 0, "no descriptors left")
+        for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
+        let readingEnd = ends[0]
+        writingEnd = ends[1]
+        for number in [SIGTERM, SIGINT, SIGHUP] { signal(number, forward) }
         // A client that hangs up, and a file-size limit that is reached, are errors of the call, not our end.
         signal(SIGPIPE, SIG_IGN)
         signal(SIGXFSZ, SIG_IGN)
-    }
-
-    /// Calls `handle` for each signal until the process ends.
-    public static func listen(_ handle: @escaping @Sendable (Signal) -> Void) {
         _ = OwnThread(name: "postern-signals") {
-            var mask = set
+            var number: UInt8 = 0
             while true {
-                var number: Int32 = 0
-                guard sigwait(&mask, &number) == 0 else { continue }
-                handle(number == SIGHUP ? .reload : .stop)
+                let count = read(readingEnd, &number, 1)
+                if count == 1 { handle(Int32(number) == SIGHUP ? .reload : .stop) }
+                if count == 0 { return }
             }
         }
     }
+}
+
+/// Written once, before the handlers that read it are installed.
+private nonisolated(unsafe) var writingEnd: Int32 = -1
+
+/// Only calls what POSIX allows in a handler.
+private let forward: @convention(c) (Int32) -> Void = { number in
+    let saved = errno
+    var byte = UInt8(truncatingIfNeeded: number)
+    _ = write(writingEnd, &byte, 1)
+    errno = saved
 }

@@ -21,7 +21,6 @@ struct Serve: ParsableCommand {
     var startFresh = false
 
     func run() throws {
-        Signals.block()
         let format = logFormat()
         LoggingSystem.bootstrap { StandardErrorLog(label: $0, format: format) }
         let app = App(
