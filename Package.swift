@@ -93,11 +93,16 @@ let package = Package(
             ["PosternCore", "PosternMetrics", "PosternStore", "PosternUpstreams", logging]),
         tests(
             of: "PosternServer",
-            ["PosternCore", "PosternMetrics", "PosternHTTP", "PosternStore", "PosternDelivery", "PosternCompression", logging]),
+            [
+                "PosternCore", "PosternMetrics", "PosternHTTP", "PosternStore", "PosternDelivery",
+                "PosternCompression", logging,
+            ]),
         tests(of: "PosternSimulators", ["PosternCore", "PosternTransport", logging]),
         tests(of: "PosternApp", ["PosternCore", "PosternUpstreams", logging]),
         .testTarget(
-            name: "EndToEndTests", dependencies: ["PosternTestKit", "PosternSimulators", logging], swiftSettings: strict),
+            name: "EndToEndTests",
+            dependencies: ["PosternTestKit", "PosternCore", "PosternSimulators", "PosternStore", grdb, logging],
+            swiftSettings: strict),
     ],
     cxxLanguageStandard: .cxx17
 )

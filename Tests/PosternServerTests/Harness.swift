@@ -94,7 +94,7 @@ final class TestGateway {
         outbox = try Outbox(
             OutboxOptions(path: folder.file("postern.sqlite"), maxBytes: setup.maxBytes), time: time, metrics: metrics,
             logger: logger)
-        setup.outcomes.forEach { transport.expect($0) }
+        for outcome in setup.outcomes { transport.expect(outcome) }
         let parts = UpstreamWorker.Parts(
             outbox: outbox, transport: transport, time: time, metrics: metrics, logger: logger, random: { 1 })
         var workers: [UpstreamWorker] = []
@@ -143,13 +143,21 @@ final class TestGateway {
     func upstream(_ name: String = "picky") throws -> JSON { try client.get("/v1/upstreams/\(name)").json }
 
     func waitForState(_ state: String, of id: String) throws {
-        let arrived = try eventually { try message(id)["state"].string == state }
-        try #require(arrived, "\(id) did not become \(state): \(try message(id))")
+        var last = JSON([])
+        let isThere = try eventually {
+            last = try message(id)
+            return last["state"].string == state
+        }
+        try #require(isThere, "\(id) did not become \(state): \(last)")
     }
 
     func waitFor(_ reason: String?, of id: String) throws {
-        let arrived = try eventually { try message(id)["waitingFor"].string == reason }
-        try #require(arrived, "\(id) does not wait for \(reason ?? "nothing"): \(try message(id))")
+        var last = JSON([])
+        let isThere = try eventually {
+            last = try message(id)
+            return last["waitingFor"].string == reason
+        }
+        try #require(isThere, "\(id) does not wait for \(reason ?? "nothing"): \(last)")
     }
 
     func waitForOpenRequest() throws {

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternDelivery
 import PosternStore
 import PosternTestKit
 import Testing
@@ -39,7 +40,7 @@ import Testing
             #expect(message["lastError"]["class"].string == "refused")
             #expect(message["lastError"]["status"].int == 422)
             #expect(message["lastError"]["at"].isThere)
-            #expect(!(try gateway.message(id, include: "attempts"))["payload"].isThere)
+            #expect(try !(gateway.message(id, include: "attempts"))["payload"].isThere)
         }
     }
 
@@ -341,7 +342,7 @@ private struct RefusingUpstream: Upstream {
             try gateway.waitForOpenRequest()
             let second = try gateway.accept("/v1/picky/event", #"{"n":2,"lane":7}"#)
             try gateway.waitFor("order", of: second)
-            #expect(!(try gateway.message(first))["waitingFor"].isThere)
+            #expect(try !(gateway.message(first))["waitingFor"].isThere)
         }
     }
 

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternDelivery
 import PosternTestKit
 import Testing
 
@@ -180,7 +181,7 @@ import Testing
             }
             #expect(try gateway.sample(#"postern_http_requests_total{route="/v1/messages/{id}",status="404"}"#) == 20)
             #expect(try gateway.sample(#"postern_http_requests_total{route="unknown",status="404"}"#) == 40)
-            #expect(!(try gateway.client.get("/metrics").text.contains("nobody")))
+            #expect(try !(gateway.client.get("/metrics").text.contains("nobody")))
         }
     }
 }

@@ -1,4 +1,6 @@
 import PosternCore
+import PosternDelivery
+import PosternHTTP
 import PosternStore
 import PosternTestKit
 import Synchronization
@@ -92,7 +94,8 @@ import Testing
 
     @Test func nothingAccepted_isAnsweredAtOnce() throws {
         try withPausedGateway { gateway in
-            #expect(try gateway.client.post("/v1/picky/event", "[]", headers: Self.wait(60)).status == 202)
+            let answer = try gateway.client.post("/v1/picky/event", "[]", headers: Self.wait(60))
+            #expect(answer.status == 202)
         }
     }
 
