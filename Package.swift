@@ -90,7 +90,7 @@ let package = Package(
         tests(of: "PosternUpstreams", ["PosternCore", "PosternJSON"]),
         tests(
             of: "PosternDelivery",
-            ["PosternCore", "PosternMetrics", "PosternStore", "PosternUpstreams", logging]),
+            ["PosternCore", "PosternMetrics", "PosternStore", "PosternTransport", "PosternHTTP", grdb, logging]),
         tests(
             of: "PosternServer",
             [

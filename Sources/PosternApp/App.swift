@@ -76,7 +76,7 @@ public final class App: Sendable {
             metadata: [
                 "version": "\(PosternVersion.current)", "host": "\(parts.configuration.server.host)",
                 "port": "\(port)", "store": "\(parts.outbox.path)",
-                "upstreams": "\(parts.workers.map(\.name.description).joined(separator: ","))",
+                "upstreams": "\(parts.upstreamNames.map(\.description).joined(separator: ","))",
             ])
     }
 

@@ -12,7 +12,7 @@ import Synchronization
 /// What the gateway is made of, in the order in which it starts.
 final class Parts: Sendable {
     let outbox: Outbox
-    let workers: [UpstreamWorker]
+    private let fleet: DeliveryFleet
     private let transport: CurlLoop
     private let server: HTTPServer
     private let gateway: Gateway
@@ -53,14 +53,14 @@ final class Parts: Sendable {
                 workers.append(worker)
                 described.append((settings.type, worker))
             }
-            self.workers = workers
-            let watchdog = Watchdog(workers: workers, outbox: outbox, time: time)
+            let fleet = DeliveryFleet(workers, outbox: outbox, time: time)
+            self.fleet = fleet
             gateway = Gateway(
                 outbox: outbox, upstreams: described,
                 limits: .init(
                     maxBodyBytes: configuration.server.maxBodyBytes,
                     maxMessagesPerRequest: configuration.server.maxMessagesPerRequest),
-                time: time, metrics: metrics, logger: logger, stalledWorkers: { watchdog.stalled })
+                time: time, metrics: metrics, logger: logger, stalledWorkers: { fleet.stalledWorkers(at: SystemTime().instant) })
         } catch {
             transport.stop()
             outbox.close()
@@ -73,7 +73,7 @@ final class Parts: Sendable {
     /// Starts to deliver, then to listen. Returns the port.
     func start() throws(AppError) -> UInt16 {
         raiseDescriptorLimit()
-        workers.forEach { $0.start() }
+        fleet.start()
         do throws(HTTPServerError) {
             return try server.start()
         } catch {
@@ -91,11 +91,11 @@ final class Parts: Sendable {
 
     /// Closes what was opened when the start failed.
     func abandon() {
-        workers.forEach { $0.beginStopping() }
-        transport.stop()
-        workers.forEach { $0.join() }
+        fleet.stop(deadline: time.instant) { transport.stop() }
         outbox.close()
     }
+
+    var upstreamNames: [UpstreamName] { fleet.workers.map(\.name) }
 
     /// Unready → no new connections → running requests answered → nothing claimed any more → transfers end or are
     /// cancelled → claims given back → store closed. All within the grace period; hurried, without waiting.
@@ -104,12 +104,11 @@ final class Parts: Sendable {
         logger.notice("stopping", metadata: ["graceSeconds": "\(configuration.server.shutdownGrace.inSeconds)"])
         gateway.beginDraining()
         server.stopAccepting()
-        workers.forEach { $0.beginStopping() }
+        fleet.beginStopping()
         wait(until: deadline, or: isHurried) { server.runningRequests == 0 }
         server.stopAndWait(grace: .zero)
-        wait(until: deadline, or: isHurried) { workers.allSatisfy { $0.snapshot.inFlight == 0 } }
-        transport.stop()
-        workers.forEach { $0.join() }
+        wait(until: deadline, or: isHurried) { fleet.workers.allSatisfy { $0.snapshot.inFlight == 0 } }
+        fleet.stop(deadline: time.instant) { transport.stop() }
         outbox.close()
     }
 
@@ -126,7 +125,7 @@ final class Parts: Sendable {
         current.withLock { $0 = plan.configuration }
         if plan.changesLogLevel { StandardErrorLog.setLevel(plan.configuration.log.level) }
         for name in plan.upstreams {
-            guard let worker = workers.first(where: { $0.name == name }),
+            guard let worker = fleet.worker(named: name),
                 let settings = plan.configuration.upstreams.first(where: { $0.name == name }),
                 let upstream = loaded.upstreams.first(where: { $0.name == name })
             else { continue }
@@ -134,22 +133,6 @@ final class Parts: Sendable {
             worker.adopt(PosternDelivery.DeliverySettings(settings.delivery))
         }
         return plan
-    }
-}
-
-/// Finds threads that make no progress.
-private struct Watchdog: Sendable {
-    /// Workers turn at least every few seconds.
-    static let patience = Duration.seconds(15)
-    let workers: [UpstreamWorker]
-    let outbox: Outbox
-    let time: any TimeSource
-
-    var stalled: [String] {
-        let now = time.instant
-        var names = workers.filter { $0.sinceLastTurn(at: now) > Self.patience }.map(\.name.description)
-        if outbox.writer.sinceLastTurn(at: now) > Self.patience { names.append("writer") }
-        return names
     }
 }
 

@@ -57,17 +57,23 @@ public struct Circuit: Sendable, Equatable {
     /// An answer that shows the upstream at work, a refusal of a message included.
     /// Returns whether this ended an outage.
     @discardableResult public mutating func succeeded() -> Bool {
-        let wasDown = state != .closed
-        if failures > 0 || wasDown {
+        switch state {
+        case .closed where failures > 0:
+            failures = 0
+            return false
+        case .closed:
+            allowance = min(most, allowance * 2)
+            return false
+        case .halfOpen:
             failures = 0
             state = .closed
-        } else {
-            allowance = min(most, allowance * 2)
+            return true
+        // Requests sent before the opening know nothing of its reason; a `Retry-After` is obeyed to its end.
+        case .open: return false
         }
-        return wasDown
     }
 
-    /// The upstream failed. `retryAt` is when the request is due again. Returns whether this began an outage.
+    /// The upstream failed; it is probed from `retryAt` on if it is out then. Returns whether this began an outage.
     @discardableResult public mutating func failed(retryAt: Timestamp) -> Bool {
         failures += 1
         switch state {

@@ -66,9 +66,10 @@ public final class Inbox<Element: Sendable>: @unchecked Sendable {
             isWaiting = true
             if let deadline {
                 var time = timespec()
-                time.tv_sec = Int(deadline.nanoseconds / 1_000_000_000)
-                time.tv_nsec = Int(deadline.nanoseconds % 1_000_000_000)
-                if pthread_cond_timedwait(arrival, mutex, &time) == ETIMEDOUT { break }
+                let nanoseconds = max(deadline.nanoseconds, 0)
+                time.tv_sec = Int(nanoseconds / 1_000_000_000)
+                time.tv_nsec = Int(nanoseconds % 1_000_000_000)
+                if pthread_cond_timedwait(arrival, mutex, &time) != 0 { break }
             } else {
                 pthread_cond_wait(arrival, mutex)
             }

@@ -28,6 +28,10 @@ private final class Start {
 private let threadMain: @convention(c) (UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? = { context in
     guard let context else { return nil }
     let start = Unmanaged<Start>.fromOpaque(context).takeRetainedValue()
+    // Signals are left to the threads that expect them.
+    var all = sigset_t()
+    sigfillset(&all)
+    pthread_sigmask(SIG_BLOCK, &all, nil)
     // Glibc shows `pthread_setname_np` only with _GNU_SOURCE; the kernel's file does the same.
     let file = open("/proc/thread-self/comm", O_WRONLY | O_CLOEXEC)
     if file >= 0 {

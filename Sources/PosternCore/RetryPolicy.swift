@@ -18,7 +18,8 @@ public struct RetryPolicy: Sendable, Equatable {
     }
 
     /// For what only an operator can mend: between half and all of `longest`, so that probes stay rare but spread.
-    public func slowDelay(random: Double) -> Duration { longest * (0.5 + random / 2) }
+    /// However short that is, at least 15 s: a few probes a minute at most.
+    public func slowDelay(random: Double) -> Duration { max(longest, .seconds(30)) * (0.5 + random / 2) }
 
     func ceiling(ofAttempt attempt: Int) -> Duration {
         // 2^30 times any base we allow is beyond every `longest`.

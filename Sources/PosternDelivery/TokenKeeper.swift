@@ -4,67 +4,80 @@ import PosternCore
 ///
 /// A plain value that the worker drives: it says when to fetch and is told what came of it.
 struct TokenKeeper {
-    enum State: Equatable {
-        case none
-        case fetching
-        case ready(Token)
-        /// No token to be had; ask again then.
-        case failed(until: Timestamp, credentialsRefused: Bool)
-    }
+    /// What a new token is good for at least, whatever it says: a clock that is wrong must not make us fetch without
+    /// end. Should the upstream not take it, its refusal says so.
+    static let shortestUse = Duration.seconds(1)
 
-    private(set) var state: State = .none
+    private struct Held {
+        var token: Token
+        var renewAt: Timestamp
+        var expiresAt: Timestamp?
+    }
+    private var held: Held?
+    /// Of the fetch under way; answers of others are out of date.
+    private var fetch: Int?
+    private var fetches = 0
+    private var retryAt: Timestamp?
+    /// Fetches in a row that brought no token.
+    private(set) var failures = 0
+    /// Did the last fetch fail because of the credentials?
+    private(set) var credentialsRefused = false
     /// Counts tokens; a request remembers under which it went out.
     private(set) var generation = 0
-    /// Was the token before this one refused? Then a second refusal means that the credentials are bad.
+    /// Has no request been taken since a token was refused? Then a second refusal means that the credentials are bad.
     private var followsRefusal = false
-    /// Has a request under this token been answered with anything but a refusal?
-    private var isProven = false
-    private var failures = 0
 
-    var token: Token? { if case .ready(let token) = state { token } else { nil } }
-
-    /// Should a fetch start now? A token is renewed before it expires, while requests still go out under it.
-    func wantsFetch(now: Timestamp) -> Bool {
-        switch state {
-        case .none: true
-        case .fetching: false
-        case .ready(let token): token.renewAt <= now
-        case .failed(let until, _): until <= now
-        }
+    /// The token to send under; nil when there is none or it has expired.
+    func token(at now: Timestamp) -> Token? {
+        guard let held, held.expiresAt.map({ now < $0 }) ?? true else { return nil }
+        return held.token
     }
 
-    /// When time alone will make it want a fetch.
-    func nextFetch() -> Timestamp? {
-        switch state {
-        case .none, .fetching: nil
-        case .ready(let token): token.renewAt
-        case .failed(let until, _): until
-        }
+    /// When to fetch, if somebody needs a token; in the past means now, nil that a fetch is under way. A token is
+    /// renewed before it expires, while requests still go out under it.
+    var nextFetch: Timestamp? {
+        guard fetch == nil else { return nil }
+        let renewAt = held?.renewAt ?? Timestamp(milliseconds: 0)
+        return retryAt.map { max($0, renewAt) } ?? renewAt
     }
 
-    mutating func fetchBegan() { state = .fetching }
+    /// Answers the number of the fetch.
+    mutating func fetchBegan() -> Int {
+        fetches += 1
+        fetch = fetches
+        return fetches
+    }
 
-    mutating func fetched(_ token: Token) {
+    /// False when the answer to that fetch is of no interest any more.
+    mutating func fetchEnded(_ number: Int) -> Bool {
+        guard fetch == number else { return false }
+        fetch = nil
+        return true
+    }
+
+    mutating func fetched(_ token: Token, now: Timestamp) {
         generation += 1
         failures = 0
-        isProven = false
-        state = .ready(token)
+        credentialsRefused = false
+        retryAt = nil
+        let soonest = now + Self.shortestUse
+        held = Held(
+            token: token, renewAt: max(token.renewAt, soonest), expiresAt: token.expiresAt.map { max($0, soonest) })
     }
 
-    mutating func fetchFailed(credentialsRefused: Bool, retry: RetryPolicy, now: Timestamp, random: Double) {
+    /// A token that is still good is used until it expires.
+    mutating func fetchFailed(credentialsRefused: Bool, retryAt: Timestamp) {
         failures += 1
-        let delay =
-            credentialsRefused
-            ? retry.slowDelay(random: random)
-            : retry.delay(afterAttempt: failures, retryAfter: nil, random: random)
-        state = .failed(until: now + delay, credentialsRefused: credentialsRefused)
+        self.credentialsRefused = credentialsRefused
+        self.retryAt = retryAt
     }
+
+    /// An operator's wish: ask again without waiting.
+    mutating func hurry() { retryAt = nil }
 
     /// The upstream has taken a request under the token of `generation`.
     mutating func accepted(under generation: Int) {
-        guard generation == self.generation else { return }
-        isProven = true
-        followsRefusal = false
+        if generation == self.generation { followsRefusal = false }
     }
 
     enum RefusalMeaning: Equatable {
@@ -76,19 +89,16 @@ struct TokenKeeper {
 
     /// The upstream has refused the token of `generation`.
     mutating func refused(under generation: Int) -> RefusalMeaning {
-        guard generation == self.generation, case .ready = state else { return .sendAgain }
-        defer { state = .none }
-        if followsRefusal, !isProven {
-            followsRefusal = false
-            return .credentialsAreBad
-        }
-        followsRefusal = true
-        return .sendAgain
+        guard generation == self.generation, held != nil else { return .sendAgain }
+        held = nil
+        defer { followsRefusal = true }
+        return followsRefusal ? .credentialsAreBad : .sendAgain
     }
 
     /// Other credentials are configured now.
-    mutating func reset() { self = TokenKeeper(continuing: generation) }
-
-    init() {}
-    private init(continuing generation: Int) { self.generation = generation }
+    mutating func reset() {
+        let (fetches, generation) = (fetches, generation)
+        self = TokenKeeper()
+        (self.fetches, self.generation) = (fetches, generation)
+    }
 }

@@ -12,17 +12,40 @@ public struct UpstreamSnapshot: Sendable, Equatable {
     /// Failures in a row.
     public var failures = 0
     public var hold: HoldReason?
+    /// Of an upstream that wants tokens.
     public var token: TokenStatus?
     public var lastSuccessAt: Timestamp?
     public var lastError: AttemptError?
 
     public struct TokenStatus: Sendable, Equatable {
+        /// Is there one to send under?
         public var isValid: Bool
         public var expiresAt: Timestamp?
+        /// Fetches in a row that brought none.
+        public var failures: Int
+        public var credentialsRefused: Bool
+
+        public init(
+            isValid: Bool, expiresAt: Timestamp? = nil, failures: Int = 0, credentialsRefused: Bool = false
+        ) {
+            self.isValid = isValid
+            self.expiresAt = expiresAt
+            self.failures = failures
+            self.credentialsRefused = credentialsRefused
+        }
     }
 
     public init() {}
 
     /// When the upstream may be tried again; nil while it may be now.
     public var reopensAt: Timestamp? { if case .open(let until) = circuit { until } else { nil } }
+
+    /// What the other values amount to.
+    var assessment: Health {
+        if isPaused { return .paused }
+        let lacksToken = token.map { !$0.isValid && $0.failures > 0 } ?? false
+        if hold == .credentials || lacksToken && token?.credentialsRefused == true { return .unauthorized }
+        if circuit != .closed || lacksToken { return .down }
+        return failures > 0 || (token?.failures ?? 0) > 0 ? .degraded : .up
+    }
 }

@@ -12,7 +12,7 @@ public final class UpstreamWorker: Sendable {
     public let queue: UpstreamQueue
     public var name: UpstreamName { queue.name }
 
-    private let inbox: Inbox<WorkerEvent>
+    private let inbox = Inbox<WorkerEvent>()
     private let shared: WorkerShared
     private let loop: WorkerLoop
     private let thread = Mutex<OwnThread?>(nil)
@@ -44,102 +44,64 @@ public final class UpstreamWorker: Sendable {
     public init(queue: UpstreamQueue, settings: DeliverySettings, parts: Parts) throws(StoreError) {
         self.queue = queue
         time = parts.time
-        inbox = Inbox()
         shared = WorkerShared(at: parts.time.instant)
         loop = try WorkerLoop(queue: queue, settings: settings, parts: parts, inbox: inbox, shared: shared)
     }
 
-    /// Starts the thread.
+    /// What its thread is called.
+    public var threadName: String { "to-\(name)" }
+
+    /// Starts the thread. Call once.
     public func start() {
-        loop.listen()
         thread.withLock { thread in
-            thread = OwnThread(name: "to-\(name)") { [loop] in loop.run() }
+            precondition(thread == nil, "a worker starts once")
+            thread = OwnThread(name: threadName) { [loop] in loop.run() }
         }
     }
 
-    public var snapshot: UpstreamSnapshot { shared.snapshot.withLock { $0 } }
+    public var snapshot: UpstreamSnapshot { shared.snapshot }
 
     /// How long ago the loop last turned. It turns at least every few seconds; much more means that it hangs.
     public func sinceLastTurn(at instant: MonotonicInstant) -> Duration { shared.sinceLastTurn(at: instant) }
 
     /// What one request may carry.
-    public var limits: BatchLimits { shared.limits.withLock { $0 } }
+    public var limits: BatchLimits { shared.limits }
 
     /// Keeps accepting, stops sending. What is under way ends.
     public func pause() { inbox.put(.pause) }
     public func resume() { inbox.put(.resume) }
     /// Sends now what waits to collect, for a retry or for the circuit.
     public func flush() { inbox.put(.flush) }
-    public func adopt(_ settings: DeliverySettings) { inbox.put(.adopt(settings)) }
 
-    /// Claims no more; requests under way may end. `finishStopping` waits for them.
+    /// Goes on with other settings. `upstream` takes the place of the one it delivers to, of the same name and type:
+    /// other credentials, another URL.
+    public func adopt(_ settings: DeliverySettings, upstream: (any Upstream)? = nil) {
+        inbox.put(.adopt(settings, upstream: upstream))
+    }
+
+    // MARK: Stopping
+
+    /// Claims no more; requests under way may end.
     public func beginStopping() { inbox.put(.stop) }
 
-    /// Waits for requests under way until `deadline`. The transport's own stop cancels what is left, so stop it next
-    /// and call `join` then.
+    /// Waits until nothing is under way, at most until `deadline`. The transport's own stop cancels what is left then.
     public func waitUntilIdle(deadline: MonotonicInstant) {
-        while time.instant < deadline, shared.unsettled.load(ordering: .acquiring) > 0 {
-            _ = shared.idle.takeAll(waitingUntil: min(deadline, time.instant + .milliseconds(50)))
-        }
+        guard thread.withLock({ $0 != nil }) else { return }
+        shared.waitUntilIdle(deadline: deadline, time: time)
     }
 
     /// Ends the thread; every transfer has been answered or cancelled by then.
     public func join() {
         inbox.put(.end)
-        thread.withLock { $0 }?.join()
+        thread.withLock { $0.take() }?.join()
     }
 
     // MARK: For tests, which turn the loop by hand instead of starting it
 
-    func turn() -> MonotonicInstant { loop.turn(loop.takeEvents()) }
+    /// Batches whose outcome is not on disk yet.
+    var unsettledBatches: Int { shared.unsettledBatches }
+    func turn() -> MonotonicInstant { loop.turn(inbox.takeAll()) }
     func turn(waitingUntil deadline: MonotonicInstant) -> MonotonicInstant {
-        loop.turn(loop.takeEvents(waitingUntil: deadline))
-    }
-}
-
-/// What a worker is told.
-enum WorkerEvent: Sendable {
-    case answered(Flight, TransferResult)
-    case settled(Flight, Result<Void, StoreError>)
-    case expired
-    case tokenAnswered(TransferResult, startedAt: MonotonicInstant)
-    case pause, resume, flush, stop, end
-    case adopt(DeliverySettings)
-}
-
-/// One request under way.
-struct Flight: Sendable {
-    let batch: Batch
-    let claim: Claim
-    let startedAt: MonotonicInstant
-    let sentAt: Timestamp
-    /// The token it went out under.
-    let generation: Int
-    /// What follows once the settlement is on disk.
-    var after: AfterSettlement = .init()
-    var settlement: Settlement?
-}
-
-/// What a settlement means for the queue in memory.
-struct AfterSettlement: Sendable {
-    var release: [Message] = []
-    /// Each group goes out again as it is.
-    var again: [(messages: [Message], dueAt: Timestamp, history: BatchHistory)] = []
-    var giveBack = false
-}
-
-/// What the loop shows to other threads.
-final class WorkerShared: Sendable {
-    let snapshot = Mutex(UpstreamSnapshot())
-    let limits = Mutex(BatchLimits(maxMessages: 1, maxBytes: 1))
-    let unsettled = Atomic<Int>(0)
-    let idle = Inbox<Void>()
-    private let lastTurn: Atomic<Int64>
-
-    init(at instant: MonotonicInstant) { lastTurn = Atomic(instant.nanoseconds) }
-
-    func turned(at instant: MonotonicInstant) { lastTurn.store(instant.nanoseconds, ordering: .relaxed) }
-    func sinceLastTurn(at instant: MonotonicInstant) -> Duration {
-        instant - MonotonicInstant(nanoseconds: lastTurn.load(ordering: .relaxed))
+        loop.turn(inbox.takeAll(waitingUntil: deadline))
     }
 }

@@ -1,35 +1,40 @@
 import PosternCore
 
-/// The memory of a queue: where the worker stands in it, and whom it has to pass over. A plain value; the queue
+/// The memory of a mixed queue: where the worker stands in it, and whom it has to pass over. A plain value; the queue
 /// guards it.
 ///
-/// Rows up to `cursor` have been looked at: they are gone, being sent (`leased`), due again later (`groups`), or were
-/// passed over because an earlier message of their lane was not done (`deferred`). All three are bounded by what can
-/// be under way at once, never by the length of the queue.
+/// Rows up to `cursor` have been looked at: they are gone, being sent (`leased`), due again later (`groups`), not due
+/// yet (scheduled ones, found through `scheduledCursor`), or were left for another time (`deferred`). What is kept
+/// here is bounded by what can be under way and by `mostLeft`, never by the length of the queue.
 struct ClaimState {
     struct Group: Equatable {
         var dueAt: Timestamp
-        /// Ascending.
+        /// Ascending. Those in `members` no more have left it.
         var ids: [MessageID]
         var history = BatchHistory()
+        /// Others of its lanes come first; cleared when a lane becomes free.
+        var isHeld = false
     }
 
-    var cursor = MessageID(rawValue: 0)
-    var leased: Set<MessageID> = []
-    var removing: Set<MessageID> = []
-    var groups: [Group] = []
-    var deferred: [(id: MessageID, lane: Int64)] = []
-    /// Ids of each lane that later ones have to wait for: being sent, or due again.
-    var holds: [Int64: [MessageID]] = [:]
-    /// Lanes of rows that are due again, by id; mixed lanes are numbers without a row of their own.
-    var laneOf: [MessageID: Int64] = [:]
-    /// Rows behind the cursor may be there that arrived before this run, or were not looked at in full.
-    var isBehind = true
-    /// A lane became free since the deferred ones were last looked at.
-    var mayHaveFreed = false
+    /// Rows left behind beyond which looking further would only collect more of them: about 2 MB.
+    static let mostLeft = 65_536
 
-    /// So many wait for their lanes that looking further would only collect more of them.
-    func isCrowded(_ limits: BatchLimits) -> Bool { deferred.count >= 4 * limits.maxMessages }
+    private(set) var cursor = MessageID(rawValue: 0)
+    private(set) var scheduledCursor = ScheduledPlace.beginning
+    private(set) var leased: Set<MessageID> = []
+    private var removing: Set<MessageID> = []
+    /// Lanes of rows that could not be taken because they were about to be removed.
+    private var metRemoving: [MessageID: Int64] = [:]
+    private(set) var groups: [Group] = []
+    /// Lanes of the rows in groups; mixed lanes are numbers without a row of their own.
+    private var members: [MessageID: Int64] = [:]
+    private(set) var deferred = DeferredRows()
+    /// Ids of each lane that later ones have to wait for: being sent, or due again.
+    private var holds: [Int64: [MessageID]] = [:]
+    /// Rows after the cursor may be there that no arrival told of.
+    private(set) var isBehind = true
+
+    var isCrowded: Bool { deferred.count + members.count >= Self.mostLeft }
 
     func isHeld(_ lane: Int64, before id: MessageID) -> Bool {
         guard lane != 0, let ids = holds[lane] else { return false }
@@ -42,44 +47,73 @@ struct ClaimState {
     }
 
     private mutating func free(_ lane: Int64, of id: MessageID) {
-        guard lane != 0, var ids = holds[lane] else { return }
-        ids.removeAll { $0 == id }
-        holds[lane] = ids.isEmpty ? nil : ids
-        if !deferred.isEmpty { mayHaveFreed = true }
+        guard lane != 0, holds[lane] != nil else { return }
+        holds[lane]?.removeAll { $0 == id }
+        if holds[lane]?.isEmpty == true { holds[lane] = nil }
+        deferred.becameFree(lane)
+        for place in groups.indices { groups[place].isHeld = false }
     }
+
+    /// When the next group is due that nobody holds up.
+    var nextGroupDue: Timestamp? { groups.lazy.filter { !$0.isHeld }.map(\.dueAt).min() }
 
     // MARK: Claiming
 
     mutating func claim(_ scan: inout ClaimScan, from rows: QueueRows) throws {
-        if try claimGroup(&scan, from: rows) { return }
-        try claimScheduled(&scan, from: rows)
-        try claimDeferred(&scan, from: rows)
-        try claimFresh(&scan, from: rows)
-        for message in scan.batch { lease(message) }
+        do {
+            if try !claimGroup(&scan, from: rows) {
+                try findScheduled(&scan, from: rows)
+                try claimDeferred(&scan, from: rows)
+                try claimFresh(&scan, from: rows)
+            }
+        } catch {
+            // What was taken so far must not be lost with the look that failed.
+            for message in scan.batch + scan.expired { leave(message.id, lane: message.lane.number) }
+            isBehind = true
+            throw error
+        }
+        scan.batch.sort { $0.id < $1.id }
+        for message in scan.batch + scan.expired {
+            leased.insert(message.id)
+            hold(message.lane.number, by: message.id)
+        }
     }
 
-    private mutating func lease(_ message: Message) {
-        leased.insert(message.id)
-        hold(message.lane.number, by: message.id)
+    /// Leaves a row for the next look.
+    private mutating func leave(_ id: MessageID, lane: Int64) {
+        deferred.insert(id, lane: lane)
+        deferred.becameFree(lane)
+    }
+
+    /// Is somebody else looking after it?
+    private func isTakenCareOf(_ id: MessageID, lane: Int64) -> Bool {
+        leased.contains(id) || members[id] != nil || deferred.contains(id, lane: lane)
     }
 
     /// The group that has been due longest, as it is, unless others of its lanes come first.
     private mutating func claimGroup(_ scan: inout ClaimScan, from rows: QueueRows) throws -> Bool {
-        let due = groups.filter { $0.dueAt <= scan.now }.sorted { ($0.dueAt, $0.ids[0]) < ($1.dueAt, $1.ids[0]) }
-        for group in due where !isHeldByOthers(group) {
-            groups.removeAll { $0 == group }
-            for id in group.ids {
-                guard !removing.contains(id), let row = try rows.row(id) else {
-                    free(laneOf.removeValue(forKey: id) ?? 0, of: id)
-                    continue
+        while let place = nextDueGroup(at: scan.now) {
+            let group = groups[place]
+            let found = try group.ids.map { try members[$0] == nil ? nil : rows.row($0) }
+            groups.remove(at: place)
+            var rest: [MessageID] = []
+            for (id, row) in zip(group.ids, found) {
+                guard let lane = members[id] else { continue }
+                if removing.contains(id) {
+                    metRemoving[id] = lane
+                    deferred.insert(id, lane: lane)
+                } else if let row {
+                    // Limits may have shrunk since it was put together.
+                    if !rest.isEmpty || !scan.take(row) {
+                        rest.append(id)
+                        continue
+                    }
                 }
-                scan.takeRegardless(row)
+                members[id] = nil
+                free(lane, of: id)
             }
-            for message in scan.batch + scan.expired {
-                laneOf[message.id] = nil
-                lease(message)
-            }
-            if !scan.batch.isEmpty || !scan.expired.isEmpty {
+            if !rest.isEmpty { groups.append(Group(dueAt: group.dueAt, ids: rest, history: group.history)) }
+            if !scan.isEmpty {
                 scan.history = group.history
                 scan.isGroup = true
                 return true
@@ -88,87 +122,98 @@ struct ClaimState {
         return false
     }
 
+    private mutating func nextDueGroup(at now: Timestamp) -> Int? {
+        while true {
+            let due = groups.indices.filter { groups[$0].dueAt <= now && !groups[$0].isHeld }
+            let next = due.min { left, right in
+                (groups[left].dueAt, groups[left].ids[0]) < (groups[right].dueAt, groups[right].ids[0])
+            }
+            guard let next else { return nil }
+            guard isHeldByOthers(groups[next]) else { return next }
+            groups[next].isHeld = true
+        }
+    }
+
     private func isHeldByOthers(_ group: Group) -> Bool {
         let own = Set(group.ids)
         return group.ids.contains { id in
-            guard let lane = laneOf[id], lane != 0, let ids = holds[lane] else { return false }
+            guard let lane = members[id], lane != 0, let ids = holds[lane] else { return false }
             return ids.contains { $0 < id && !own.contains($0) }
         }
     }
 
-    private mutating func claimScheduled(_ scan: inout ClaimScan, from rows: QueueRows) throws {
-        let due = try rows.scheduled(until: scan.now, limit: scan.limits.maxMessages + leased.count)
-        var isPassedOver = false
-        for row in due.rows where !leased.contains(row.message.id) && !removing.contains(row.message.id) {
-            guard !scan.isFull else {
-                scan.nextScheduled = scan.now
-                return
-            }
-            if isHeld(row.message.lane.number, before: row.message.id) || !scan.take(row) { isPassedOver = true }
+    /// Brings scheduled rows whose time has come among the deferred ones.
+    private mutating func findScheduled(_ scan: inout ClaimScan, from rows: QueueRows) throws {
+        guard let due = scan.scheduledSince, due <= scan.now, !isCrowded else { return }
+        // One that was accepted late for its time stands before the place reached.
+        if due.milliseconds <= scheduledCursor.dueAtMs { scheduledCursor = .init(dueAtMs: due.milliseconds, id: 0) }
+        let found = try rows.scheduled(after: scheduledCursor, until: scan.now, limit: scan.limits.maxMessages)
+        for row in found where !isTakenCareOf(row.id, lane: row.lane) { leave(row.id, lane: row.lane) }
+        if found.count == scan.limits.maxMessages, let last = found.last {
+            scheduledCursor = last.place
+            scan.nextDue = scan.now
+        } else {
+            scheduledCursor = .init(dueAtMs: scan.now.milliseconds, id: .max)
+            scan.nextDue = try rows.nextScheduled(after: scan.now) ?? .never
         }
-        // Whoever waits for its lane is looked at again before long; nothing else would bring it back.
-        let again = isPassedOver ? scan.now + .seconds(1) : Timestamp(milliseconds: .max)
-        scan.nextScheduled = min(due.next ?? Timestamp(milliseconds: .max), again)
     }
 
     private mutating func claimDeferred(_ scan: inout ClaimScan, from rows: QueueRows) throws {
-        mayHaveFreed = false
-        guard !deferred.isEmpty else { return }
-        var left: [(id: MessageID, lane: Int64)] = []
-        var taken: Set<Int64> = []
-        for entry in deferred {
-            // Once a lane had to be left behind, all later ones of it are.
-            let isBlocked = scan.isFull || isHeld(entry.lane, before: entry.id) || taken.contains(entry.lane)
-            guard !isBlocked, let row = try rows.row(entry.id) else {
-                if isBlocked {
-                    taken.insert(entry.lane)
-                    left.append(entry)
+        while !scan.isFull, let (lane, ids) = deferred.takeFreeLane() {
+            var left = ids[...]
+            var passedOver: [MessageID] = []
+            var isBlocked = false
+            defer { deferred.putBack(passedOver + left, lane: lane, mayGoOn: !left.isEmpty && !isBlocked) }
+            while let id = left.first, !isBlocked, !scan.isFull {
+                if removing.contains(id) {
+                    metRemoving[id] = lane
+                    isBlocked = lane != 0
+                    if !isBlocked { passedOver.append(id) }
+                } else if isHeld(lane, before: id) {
+                    isBlocked = true
+                } else if let row = try rows.row(id), !scan.take(row) {
+                    return
                 }
-                continue
-            }
-            guard !removing.contains(entry.id) else { continue }
-            if !scan.take(row) {
-                taken.insert(entry.lane)
-                left.append(entry)
+                if !isBlocked { left.removeFirst() }
             }
         }
-        deferred = left
-        if scan.isFull, !left.isEmpty { mayHaveFreed = true }
     }
 
     private mutating func claimFresh(_ scan: inout ClaimScan, from rows: QueueRows) throws {
-        guard !scan.isFull, !isCrowded(scan.limits), cursor.rawValue < scan.newest || isBehind else { return }
-        var passedOver = Set(deferred.map(\.lane))
+        guard !scan.isFull, !isCrowded, cursor.rawValue < scan.newest || isBehind else { return }
         var position = cursor
-        var stopped = false
+        var isCut = false
+        // Also when the look fails: what was taken is left for another one.
+        defer { cursor = position }
         try rows.forEachFresh(after: cursor) { row in
             let id = row.id
-            if leased.contains(id) || removing.contains(id) || laneOf[id] != nil {
+            let lane = row.laneNumber
+            if isTakenCareOf(id, lane: lane) {
                 position = id
                 return true
             }
-            let lane = row.laneNumber
-            if lane != 0, passedOver.contains(lane) || isHeld(lane, before: id) {
-                passedOver.insert(lane)
-                deferred.append((id, lane))
-                position = id
-                scan.looked(row.byteCount)
-                if isCrowded(scan.limits) { stopped = true }
-                return !stopped
+            if removing.contains(id) {
+                metRemoving[id] = lane
+                deferred.insert(id, lane: lane)
+            } else if lane != 0, deferred.holds(lane) || isHeld(lane, before: id) {
+                deferred.insert(id, lane: lane)
+            } else {
+                guard scan.fits(row.byteCount) else {
+                    isCut = true
+                    return false
+                }
+                scan.take(row.queueRow())
             }
-            guard scan.fits(row.byteCount) else {
-                stopped = true
-                return false
-            }
-            scan.take(row.queueRow())
             position = id
-            scan.looked(row.byteCount)
-            if scan.isFull { stopped = true }
-            return !stopped
+            scan.looked(at: row.acceptedAt, bytes: row.byteCount)
+            isCut = scan.isFull || isCrowded
+            return !isCut
         }
-        cursor = position
-        isBehind = stopped && isBehind
-        scan.reachedEnd = !stopped
+        guard !isCut else { return }
+        // All there was is behind; what is gone since needs no second look.
+        position = max(position, MessageID(rawValue: scan.newest))
+        isBehind = false
+        scan.reachedEnd = true
     }
 
     // MARK: Giving back
@@ -184,11 +229,10 @@ struct ClaimState {
         guard !messages.isEmpty else { return }
         for message in messages {
             leased.remove(message.id)
-            laneOf[message.id] = message.lane.number
+            members[message.id] = message.lane.number
             hold(message.lane.number, by: message.id)
         }
         groups.append(Group(dueAt: dueAt, ids: messages.map(\.id).sorted(), history: history))
-        mayHaveFreed = true
     }
 
     /// Groups need not wait any longer.
@@ -196,28 +240,58 @@ struct ClaimState {
         for place in groups.indices { groups[place].dueAt = min(groups[place].dueAt, now) }
     }
 
+    /// They were not sent after all; they are the first to be looked at again.
     mutating func giveBack(_ messages: [Message]) {
+        for message in messages { deferred.insert(message.id, lane: message.lane.number) }
         release(messages)
-        guard let first = messages.map(\.id).min() else { return }
-        rewind(before: first)
+        for message in messages { deferred.becameFree(message.lane.number) }
     }
 
+    /// Rows before the cursor came back.
     mutating func rewind(before id: MessageID) {
         guard id <= cursor else { return }
         cursor = MessageID(rawValue: id.rawValue - 1)
-        deferred.removeAll { $0.id > cursor }
         isBehind = true
     }
 
     mutating func adopt(_ retries: [(id: MessageID, lane: Int64, dueAt: Timestamp)]) {
-        for (dueAt, members) in Dictionary(grouping: retries, by: \.dueAt) {
-            groups.append(Group(dueAt: dueAt, ids: members.map(\.id).sorted()))
-            for member in members {
-                laneOf[member.id] = member.lane
+        for (dueAt, some) in Dictionary(grouping: retries, by: \.dueAt) {
+            groups.append(Group(dueAt: dueAt, ids: some.map(\.id).sorted()))
+            for member in some {
+                members[member.id] = member.lane
                 hold(member.lane, by: member.id)
             }
         }
     }
+
+    // MARK: Removing
+
+    /// Keeps a row from being claimed until `doneRemoving`. False while it is being sent.
+    mutating func tryRemoving(_ id: MessageID) -> Bool {
+        guard !leased.contains(id) else { return false }
+        removing.insert(id)
+        return true
+    }
+
+    /// The removal is committed (`areGone`) or undone.
+    mutating func doneRemoving(_ ids: [MessageID], areGone: Bool) {
+        for id in ids {
+            removing.remove(id)
+            if let lane = metRemoving.removeValue(forKey: id) { deferred.becameFree(lane) }
+            if areGone, let lane = members.removeValue(forKey: id) { free(lane, of: id) }
+        }
+    }
+}
+
+/// A place among the scheduled rows, which stand in the order of their time.
+struct ScheduledPlace: Equatable {
+    var dueAtMs: Int64
+    var id: Int64
+    static let beginning = ScheduledPlace(dueAtMs: .min, id: 0)
+}
+
+extension Timestamp {
+    static let never = Timestamp(milliseconds: .max)
 }
 
 /// What a batch has been through, as far as this run knows.
@@ -236,66 +310,4 @@ public struct BatchHistory: Sendable, Equatable {
 extension Lane {
     /// What the `lane` column of a mixed queue holds.
     var number: Int64 { if case .digest(let digest) = self { digest } else { 0 } }
-}
-
-/// What one look at the queue brings together.
-struct ClaimScan {
-    let limits: BatchLimits
-    let now: Timestamp
-    /// Messages accepted before have expired.
-    let oldest: Timestamp?
-    /// The newest id that was there when the look began.
-    let newest: Int64
-    var batch: [Message] = []
-    var expired: [Message] = []
-    var bytes: Int
-    var lookedMessages = 0
-    var lookedBytes = 0
-    var reachedEnd = false
-    var isGroup = false
-    var history = BatchHistory()
-    var nextScheduled: Timestamp?
-
-    init(limits: BatchLimits, now: Timestamp, oldest: Timestamp?, newest: Int64) {
-        self.limits = limits
-        self.now = now
-        self.oldest = oldest
-        self.newest = newest
-        bytes = limits.overhead
-    }
-
-    var isFull: Bool { batch.count >= limits.maxMessages || (!batch.isEmpty && bytes >= limits.maxBytes) }
-
-    /// A message too large for any batch goes alone.
-    func fits(_ count: Int) -> Bool {
-        batch.isEmpty || (batch.count < limits.maxMessages && bytes + 1 + count <= limits.maxBytes)
-    }
-
-    mutating func looked(_ bytes: Int) {
-        lookedMessages += 1
-        lookedBytes += bytes
-    }
-
-    @discardableResult mutating func take(_ row: QueueRow) -> Bool {
-        if hasExpired(row) {
-            expired.append(row.message)
-            return true
-        }
-        guard fits(row.message.payload.count) else { return false }
-        takeRegardless(row)
-        return true
-    }
-
-    mutating func takeRegardless(_ row: QueueRow) {
-        if hasExpired(row) {
-            expired.append(row.message)
-        } else {
-            bytes += row.message.payload.count + (batch.isEmpty ? 0 : 1)
-            batch.append(row.message)
-        }
-    }
-
-    private func hasExpired(_ row: QueueRow) -> Bool {
-        row.expiresAt.map { $0 <= now } ?? false || oldest.map { row.message.acceptedAt <= $0 } ?? false
-    }
 }

@@ -59,9 +59,9 @@ enum Migrations {
                       name TEXT NOT NULL,
                       laneGroup TEXT,
                       readyAtMs INTEGER,
+                      isHeld INTEGER NOT NULL DEFAULT 0,
                       isParked INTEGER NOT NULL DEFAULT 0,
                       failures INTEGER NOT NULL DEFAULT 0,
-                      lastError TEXT,
                       UNIQUE (upstream, name)
                     ) STRICT;
                     CREATE INDEX lanesReady ON lanes (upstream, readyAtMs) WHERE readyAtMs IS NOT NULL;

@@ -1,6 +1,5 @@
 import GRDB
 public import PosternCore
-import Synchronization
 
 /// What came of a wish to cancel.
 public enum Cancellation: Sendable, Equatable {
@@ -47,7 +46,7 @@ extension Outbox {
             for (number, members) in Dictionary(grouping: outcome.value, by: \.upstream) {
                 guard case .success = result, let first = members.min() else { continue }
                 queue(number)?.rewind(to: first)
-                alarm(number)
+                queue(number)?.alarm()
             }
             completion(result.map { outcome.value })
         }
@@ -58,13 +57,14 @@ extension Outbox {
         _ isPaused: Bool, of number: UpstreamNumber,
         completion: @escaping @Sendable (Result<Void, StoreError>) -> Void
     ) {
-        writer.change({ transaction in
-            try transaction.db.execute(
-                sql: "UPDATE upstreams SET isPaused = ? WHERE number = ?", arguments: [isPaused, number.rawValue])
-        }, completion: completion)
+        writer.change(
+            { transaction in
+                try transaction.db.execute(
+                    sql: "UPDATE upstreams SET isPaused = ? WHERE number = ?", arguments: [isPaused, number.rawValue])
+            }, completion: completion)
     }
 
-    /// Settles messages that grew too old before they could be sent.
+    /// Settles claimed messages that grew too old before they could be sent, and lets go of them.
     public func expire(
         _ messages: [Message], of queue: UpstreamQueue, completion: @escaping @Sendable () -> Void
     ) {
@@ -73,16 +73,14 @@ extension Outbox {
             for message in messages {
                 try transaction.end(message.id, in: queue, as: .expired, error: nil, at: now)
             }
-        } completion: { _ in
+        } completion: { result in
+            switch result {
+            case .success: queue.release(messages)
+            // They are still there, to be looked at again.
+            case .failure:
+                queue.giveBack(Claim(messages: messages, expired: [], isGroup: false, history: .init()), now: now)
+            }
             completion()
         }
     }
-}
-
-/// A value that a transaction leaves for its completion. Both run on the writer's thread, one after the other.
-private final class Outcome<Value: Sendable>: Sendable {
-    private let stored: Mutex<Value>
-    init(_ value: Value) { stored = Mutex(value) }
-    var value: Value { stored.withLock { $0 } }
-    func set(_ value: Value) { stored.withLock { $0 = value } }
 }

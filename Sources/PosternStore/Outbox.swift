@@ -47,12 +47,11 @@ public final class Outbox: Sendable {
     private let shared: Mutex<Shared>
     private let full = Atomic<Bool>(false)
     private let capped = Atomic<Bool>(false)
+    private let waitedFor = Atomic<Int>(0)
 
     private struct Shared {
         var ledgers: [UpstreamNumber: Ledger] = [:]
         var queues: [UpstreamNumber: UpstreamQueue] = [:]
-        var limits: [UpstreamNumber: BatchLimits] = [:]
-        var alarms: [UpstreamNumber: @Sendable () -> Void] = [:]
         var waiters: [MessageID: [@Sendable (SettledNotice) -> Void]] = [:]
         var names: [UpstreamNumber: UpstreamName] = [:]
         var trouble: StoreError?
@@ -75,7 +74,7 @@ public final class Outbox: Sendable {
             lock = try StoreLock(for: options.path)
             if startFresh { try StoreFile.setAsideIfDamaged(options.path, at: time.now, logger: logger) }
             try StoreFile.inspect(options.path)
-            pool = try StoreFile.open(options.path)
+            pool = try StoreFile.open(options.path, at: time.now)
             let found = try pool.read { db in try Found(db) }
             batches = BatchCounter(latest: found.batch)
             shared = Mutex(Shared(ledgers: found.ledgers, names: found.names, sequence: found.sequence))
@@ -90,48 +89,42 @@ public final class Outbox: Sendable {
 
     /// Commits what was handed in, and closes. Claims are void by this.
     public func close() {
-        writer.stop()
+        guard writer.stop() else { return }
         check.stop()
         try? pool.close()
         reserve.giveBack()
+        lock.giveUp()
     }
 
     // MARK: Upstreams
 
-    /// Makes the queue of a configured upstream, or takes up the one a former run left.
+    /// Makes the queue of a configured upstream, or takes up the one a former run left. Waits for the writer.
     public func register(_ upstream: any Upstream, type: String, cap: QueueCap) throws(StoreError) -> UpstreamQueue {
+        let (number, newest) = try writer.changeNow { [kinds] transaction in
+            try Registration.write(upstream, type: type, kinds: kinds, in: transaction)
+        }
+        let queue = UpstreamQueue(
+            upstream: upstream, number: number, cap: cap,
+            reader: QueueReader(pool: pool, kinds: kinds, number: number), writer: writer, time: time, newest: newest)
         do {
-            let number = try pool.writeWithoutTransaction { db in
-                try db.inTransaction(.immediate) {
-                    try Registration.write(upstream, type: type, kinds: kinds, in: db)
-                    return .commit
-                }
-                return try Registration.number(of: upstream.name, in: db)
-            }
-            let reader = QueueReader(pool: pool, kinds: kinds, number: number)
-            let ledger = shared.withLock { $0.ledgers[number] ?? Ledger() }
-            let queue = UpstreamQueue(
-                upstream: upstream, number: number, cap: cap, reader: reader, newest: Int64(ledger.lastID))
-            let leftovers = try reader.read { try $0.leftovers() }
-            queue.adopt(leftovers.retries, nextScheduled: leftovers.scheduled)
-            shared.withLock { shared in
-                shared.queues[number] = queue
-                shared.names[number] = upstream.name
-                if shared.ledgers[number] == nil { shared.ledgers[number] = Ledger() }
-            }
-            if cap != QueueCap() || options.maxBytes > 0 { capped.store(true, ordering: .relaxed) }
-            return queue
+            try queue.adoptLeftovers()
         } catch {
             throw StoreError(error, path: path)
         }
+        shared.withLock { shared in
+            shared.queues[number] = queue
+            shared.names[number] = upstream.name
+        }
+        if cap != QueueCap() || options.maxBytes > 0 { capped.store(true, ordering: .relaxed) }
+        return queue
     }
 
-    /// Calls `alarm`, on the writer's thread, when the queue has something new for a worker with these limits.
-    public func onArrival(in queue: UpstreamQueue, limits: BatchLimits, _ alarm: @escaping @Sendable () -> Void) {
-        shared.withLock { shared in
-            shared.limits[queue.number] = limits
-            shared.alarms[queue.number] = alarm
-        }
+    /// Calls `alarm`, on the writer's thread, when the queue has something new for a worker whose batches hold as much
+    /// as `limits` and collect for `wait`.
+    public func onArrival(
+        in queue: UpstreamQueue, limits: BatchLimits, wait: Duration = .zero, _ alarm: @escaping @Sendable () -> Void
+    ) {
+        queue.listen(limits: limits, wait: wait, alarm)
     }
 
     public func queue(_ number: UpstreamNumber) -> UpstreamQueue? { shared.withLock { $0.queues[number] } }
@@ -143,12 +136,21 @@ public final class Outbox: Sendable {
     /// Calls `body` once, on the writer's thread, when the message is settled. Call it from the completion of the
     /// append: from there on nothing can have been missed.
     public func whenSettled(_ id: MessageID, _ body: @escaping @Sendable (SettledNotice) -> Void) {
-        shared.withLock { $0.waiters[id, default: []].append(body) }
+        shared.withLock { shared in
+            shared.waiters[id, default: []].append(body)
+            waitedFor.store(shared.waiters.count, ordering: .relaxed)
+        }
     }
 
     public func stopWaiting(for ids: [MessageID]) {
-        shared.withLock { shared in ids.forEach { shared.waiters[$0] = nil } }
+        shared.withLock { shared in
+            ids.forEach { shared.waiters[$0] = nil }
+            waitedFor.store(shared.waiters.count, ordering: .relaxed)
+        }
     }
+
+    /// Is there anybody to tell of settled messages?
+    var isWaitedFor: Bool { waitedFor.load(ordering: .relaxed) > 0 }
 
     // MARK: Health
 
@@ -170,32 +172,29 @@ public final class Outbox: Sendable {
 
     // MARK: The writer tells
 
-    func publish(_ ledgers: [UpstreamNumber: Ledger]) {
-        shared.withLock { shared in
-            shared.ledgers = ledgers
+    func publish(_ changed: [Account]) {
+        let settled = shared.withLock { shared in
+            for account in changed { shared.ledgers[account.number] = account.ledger }
             if !isFull { shared.trouble = nil }
+            return changed.map { ($0.settled, shared.names[$0.number]?.description ?? "unknown") }
+        }
+        for (counts, name) in settled {
+            for state in MessageState.allCases where counts[Int(state.rawValue)] > 0 {
+                metrics.settled(name, state.name).add(counts[Int(state.rawValue)])
+            }
         }
     }
-
-    func announce(_ arrival: Transaction.Arrival, at instant: MonotonicInstant) {
-        let (limits, alarm) = shared.withLock { ($0.limits[arrival.queue.number], $0.alarms[arrival.queue.number]) }
-        let limit = limits ?? BatchLimits(maxMessages: 1, maxBytes: 1)
-        if arrival.queue.arrived(arrival, at: instant, limits: limit) { alarm?() }
-    }
-
-    /// Has the worker look at its queue.
-    func alarm(_ number: UpstreamNumber) { shared.withLock { $0.alarms[number] }?() }
 
     func announce(_ notices: [SettledNotice]) {
         guard !notices.isEmpty else { return }
-        for notice in notices {
-            let (waiters, name) = shared.withLock { shared in
-                (shared.waiters.isEmpty ? nil : shared.waiters.removeValue(forKey: notice.id),
-                 shared.names[notice.id.upstream])
+        let told = shared.withLock { shared in
+            let told = notices.compactMap { notice in
+                shared.waiters.removeValue(forKey: notice.id).map { (notice, $0) }
             }
-            metrics.settled("\(name.map(\.description) ?? "unknown")", notice.state.name).add()
-            waiters?.forEach { $0(notice) }
+            waitedFor.store(shared.waiters.count, ordering: .relaxed)
+            return told
         }
+        for (notice, waiters) in told { waiters.forEach { $0(notice) } }
     }
 
     func report(_ error: StoreError) {

@@ -1,4 +1,5 @@
 import GRDB
+import Glibc
 import Logging
 public import PosternCore
 import PosternMetrics
@@ -18,6 +19,8 @@ public final class OutboxWriter: Sendable {
     private let inbox = Inbox<Job>()
     private let thread = Mutex<OwnThread?>(nil)
     private let isClosed = Atomic<Bool>(false)
+    /// Threads that are handing something in right now.
+    private let entering = Atomic<Int>(0)
     /// When the loop last showed signs of life, in monotonic nanoseconds; for the watchdog.
     private let lastTurn = Atomic<Int64>(0)
 
@@ -41,8 +44,7 @@ public final class OutboxWriter: Sendable {
     public func append(
         _ messages: [NewMessage], completion: @escaping @Sendable (Result<AppendReceipt, AppendRefusal>) -> Void
     ) {
-        guard !isClosed.load(ordering: .acquiring) else { return completion(.failure(.closed)) }
-        inbox.put(.append(messages, completion))
+        if !put(.append(messages, completion)) { completion(.failure(.closed)) }
     }
 
     /// Runs `body` in the next transaction; its changes and those of its neighbours are committed together.
@@ -50,15 +52,44 @@ public final class OutboxWriter: Sendable {
         _ body: @escaping @Sendable (Transaction) throws -> Void,
         completion: @escaping @Sendable (Result<Void, StoreError>) -> Void = { _ in }
     ) {
-        guard !isClosed.load(ordering: .acquiring) else { return completion(.failure(.closed)) }
-        inbox.put(.change(body, completion))
+        if !put(.change(body, completion)) { completion(.failure(.closed)) }
     }
 
-    /// Commits what was handed in before, then ends the thread. What comes later is answered `.closed`.
-    func stop() {
-        guard !isClosed.exchange(true, ordering: .acquiringAndReleasing) else { return }
+    private func put(_ job: Job) -> Bool {
+        entering.wrappingAdd(1, ordering: .sequentiallyConsistent)
+        defer { entering.wrappingSubtract(1, ordering: .sequentiallyConsistent) }
+        guard !isClosed.load(ordering: .sequentiallyConsistent) else { return false }
+        inbox.put(job)
+        return true
+    }
+
+    /// Runs `body` in the next transaction and waits until it is committed. Not for the writer's own thread.
+    func changeNow<Value: Sendable>(
+        _ body: @escaping @Sendable (Transaction) throws -> Value
+    ) throws(StoreError) -> Value {
+        let done = Inbox<Result<Value, StoreError>>()
+        let outcome = Outcome<Value?>(nil)
+        change { transaction in
+            outcome.set(try body(transaction))
+        } completion: { result in
+            done.put(
+                result.flatMap {
+                    outcome.value.map(Result.success) ?? .failure(.failed(detail: "a change was committed unmade"))
+                })
+        }
+        guard let result = done.takeAll(waitingUntil: nil).first else { throw .closed }
+        return try result.get()
+    }
+
+    /// Commits what was handed in before, then ends the thread. What comes later is answered `.closed`. False when it
+    /// was stopped already.
+    func stop() -> Bool {
+        guard !isClosed.exchange(true, ordering: .sequentiallyConsistent) else { return false }
+        // Whoever saw it open has put its job before the last one.
+        while entering.load(ordering: .sequentiallyConsistent) > 0 { sched_yield() }
         inbox.put(.stop)
         thread.withLock { $0 }?.join()
+        return true
     }
 
     /// How long ago the loop last turned; more than a few seconds means that it hangs.
@@ -67,13 +98,21 @@ public final class OutboxWriter: Sendable {
     }
 }
 
+/// A value that a transaction leaves for its completion. Both run on the writer's thread, one after the other.
+final class Outcome<Value: Sendable>: Sendable {
+    private let stored: Mutex<Value>
+    init(_ value: Value) { stored = Mutex(value) }
+    var value: Value { stored.withLock { $0 } }
+    func set(_ value: Value) { stored.withLock { $0 = value } }
+}
+
 /// The writer's thread from the inside.
 private final class WriterLoop {
     private let outbox: Outbox
     private let inbox: Inbox<OutboxWriter.Job>
     private let showLife: (Int64) -> Void
     private let statements = WriterStatements()
-    private var ledgers: [UpstreamNumber: Ledger]
+    private let accounts: Accounts
     private var sequence: Int64
     private var upkeep: Upkeep
     private var isStopping = false
@@ -82,20 +121,23 @@ private final class WriterLoop {
         self.outbox = outbox
         self.inbox = inbox
         showLife = lastTurn
-        ledgers = outbox.ledgers
+        accounts = Accounts(outbox.ledgers)
         sequence = outbox.firstSequence
         upkeep = Upkeep(outbox: outbox)
     }
 
+    // Waiting is by the machine's clock, whatever the store takes for the time.
+    private let clock = SystemTime()
+
     func run() {
-        var nextUpkeep = outbox.time.instant + Upkeep.interval
+        var nextUpkeep = clock.instant + Upkeep.interval
         while !isStopping {
             let jobs = inbox.takeAll(waitingUntil: nextUpkeep)
             showLife(outbox.time.instant.nanoseconds)
             commitAll(jobs)
-            if outbox.time.instant >= nextUpkeep {
-                keepUp()
-                nextUpkeep = outbox.time.instant + Upkeep.interval
+            if clock.instant >= nextUpkeep {
+                let hasMore = keepUp()
+                nextUpkeep = clock.instant + (hasMore ? Upkeep.pause : Upkeep.interval)
             }
         }
         commitAll(inbox.takeAll())
@@ -128,22 +170,28 @@ private final class WriterLoop {
         if !portion.isEmpty { commit(portion) }
     }
 
-    private func keepUp() {
-        commit([.change({ [upkeep] transaction in try upkeep.run(in: transaction) }, { _ in })])
-        upkeep.afterCommit()
+    /// True when there is more to do.
+    private func keepUp() -> Bool {
+        let hasMore = Outcome(false)
+        commit([
+            .change({ [upkeep] transaction in hasMore.set(try upkeep.run(in: transaction)) }, { _ in })
+        ])
+        outbox.lookForRoom()
+        return hasMore.value
     }
 
     // MARK: One commit
 
     private func commit(_ jobs: [OutboxWriter.Job]) {
-        let start = outbox.time.instant
+        let start = clock.instant
         var effects: [() -> Void] = []
+        effects.reserveCapacity(jobs.count)
         var transaction: Transaction?
         do {
             try outbox.pool.writeWithoutTransaction { db in
                 try db.inTransaction(.immediate) {
                     let current = Transaction(
-                        db: db, outbox: outbox, statements: statements, ledgers: ledgers, sequence: sequence)
+                        db: db, outbox: outbox, statements: statements, accounts: accounts, sequence: sequence)
                     transaction = current
                     for job in jobs { effects.append(try perform(job, in: current)) }
                     try current.finish()
@@ -151,7 +199,8 @@ private final class WriterLoop {
                 }
             }
         } catch {
-            transaction?.removals.forEach { $0.queue.doneRemoving($0.ids) }
+            accounts.forEach { $0.didRollBack() }
+            transaction?.doneRemoving(isCommitted: false)
             recover(jobs, from: StoreError(error, path: outbox.path))
             return
         }
@@ -164,7 +213,7 @@ private final class WriterLoop {
     private func perform(_ job: OutboxWriter.Job, in transaction: Transaction) throws -> () -> Void {
         switch job {
         case .append(let messages, let completion):
-            let result = try append(messages, in: transaction)
+            let result = try transaction.append(messages)
             return { completion(result) }
         case .change(let body, let completion):
             try body(transaction)
@@ -173,40 +222,22 @@ private final class WriterLoop {
         }
     }
 
-    /// An upstream may refuse a message after others of the same request are in: those go out again.
-    private func append(
-        _ messages: [NewMessage], in transaction: Transaction
-    ) throws -> Result<AppendReceipt, AppendRefusal> {
-        guard messages.contains(where: { $0.queue.upstream.acceptsByState }) else {
-            return try transaction.append(messages)
-        }
-        let mark = transaction.mark
-        var result: Result<AppendReceipt, AppendRefusal> = .failure(.closed)
-        try transaction.db.inSavepoint {
-            result = try transaction.append(messages)
-            if case .failure = result {
-                transaction.restore(mark)
-                return .rollback
-            }
-            return .commit
-        }
-        return result
-    }
-
     private func publish(_ transaction: Transaction, since start: MonotonicInstant) {
-        ledgers = transaction.ledgers
         sequence = transaction.sequence
-        outbox.publish(ledgers)
-        let end = outbox.time.instant
-        outbox.metrics.commitDuration.observe((end - start).inSeconds)
-        transaction.removals.forEach { $0.queue.doneRemoving($0.ids) }
+        let changed = accounts.open.filter(\.isChanged)
+        accounts.forEach { $0.didCommit() }
+        outbox.publish(changed)
+        outbox.metrics.commitDuration.observe((clock.instant - start).inSeconds)
+        transaction.doneRemoving(isCommitted: true)
+        for (queue, moment) in transaction.lanesDue where queue.isDue(at: moment) { queue.alarm() }
         var accepted = 0
-        for arrival in transaction.arrivals.values {
+        for account in changed {
+            guard let arrival = account.arrival else { continue }
             accepted += arrival.messages
-            outbox.announce(arrival, at: end)
+            arrival.queue.arrived(arrival, at: outbox.time.instant)
         }
         if accepted > 0 { outbox.metrics.commitMessages.observe(Double(accepted)) }
-        outbox.announce(transaction.settled)
+        outbox.announce(transaction.notices)
     }
 
     /// The transaction came to nothing. Without room, deliveries and deletions go on and messages are turned away;

@@ -28,12 +28,41 @@ struct QueueRows {
     private static let columns =
         "id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, progress, payload"
 
-    private func statement(_ rest: String) throws -> Statement {
-        try db.cachedStatement(sql: "SELECT \(Self.columns) FROM queue_\(number.rawValue) \(rest)")
+    enum Query: CaseIterable {
+        case row, fresh, scheduled, nextScheduled, retrying, readyLanes, inLane, isBehindOthers
+
+        func sql(for number: UInt8) -> String {
+            let queue = "queue_\(number)"
+            switch self {
+            case .row: return "SELECT \(columns) FROM \(queue) WHERE id = ?"
+            case .fresh: return "SELECT \(columns) FROM \(queue) WHERE id > ? AND waiting = 0 ORDER BY id"
+            case .scheduled:
+                return """
+                    SELECT id, nextAttemptAtMs, lane FROM \(queue)
+                    WHERE waiting = 2 AND (nextAttemptAtMs, id) > (?, ?) AND nextAttemptAtMs <= ?
+                    ORDER BY nextAttemptAtMs, id LIMIT ?
+                    """
+            case .nextScheduled:
+                return "SELECT min(nextAttemptAtMs) FROM \(queue) WHERE waiting = 2 AND nextAttemptAtMs > ?"
+            case .retrying: return "SELECT id, lane, nextAttemptAtMs FROM \(queue) WHERE waiting = 1"
+            case .readyLanes:
+                return """
+                    SELECT number, name, laneGroup, readyAtMs, failures FROM lanes
+                    WHERE upstream = \(number) AND readyAtMs IS NOT NULL ORDER BY readyAtMs
+                    """
+            case .inLane: return "SELECT \(columns) FROM \(queue) WHERE lane = ? ORDER BY id"
+            case .isBehindOthers:
+                return "SELECT 1 FROM \(queue) WHERE lane = ? AND id < ? AND waiting <> 2 LIMIT 1"
+            }
+        }
+    }
+
+    private func statement(_ query: Query) throws -> Statement {
+        try db.cachedStatement(sql: query.sql(for: number.rawValue))
     }
 
     func row(_ id: MessageID) throws -> QueueRow? {
-        let statement = try statement("WHERE id = ?")
+        let statement = try statement(.row)
         statement.bind(id.rawValue, at: 1)
         var found: QueueRow?
         try statement.forEachRow(in: db) { row in
@@ -43,67 +72,117 @@ struct QueueRows {
         return found
     }
 
-    /// Scheduled rows whose time has come, and when the next one's comes.
-    func scheduled(until now: Timestamp, limit: Int) throws -> (rows: [QueueRow], next: Timestamp?) {
-        let due = try statement("WHERE waiting = 2 AND nextAttemptAtMs <= ? ORDER BY id LIMIT ?")
-        due.bind(now.milliseconds, at: 1)
-        due.bind(limit, at: 2)
-        var rows: [QueueRow] = []
-        try due.forEachRow(in: db) { row in
-            rows.append(Self.queueRow(row, kinds: kinds))
+    struct Scheduled {
+        let id: MessageID
+        let lane: Int64
+        let place: ScheduledPlace
+    }
+
+    /// Scheduled rows behind `place` whose time has come, in the order of that time. Reads the index alone.
+    func scheduled(after place: ScheduledPlace, until now: Timestamp, limit: Int) throws -> [Scheduled] {
+        let statement = try statement(.scheduled)
+        statement.bind(place.dueAtMs, at: 1)
+        statement.bind(place.id, at: 2)
+        statement.bind(now.milliseconds, at: 3)
+        statement.bind(limit, at: 4)
+        var found: [Scheduled] = []
+        try statement.forEachRow(in: db) { row in
+            let id = row.integer(0)
+            found.append(
+                Scheduled(
+                    id: MessageID(rawValue: id), lane: row.integer(2),
+                    place: ScheduledPlace(dueAtMs: row.integer(1), id: id)))
             return true
         }
-        let later = try db.cachedStatement(
-            sql: """
-                SELECT min(nextAttemptAtMs) FROM queue_\(number.rawValue)
-                WHERE waiting = 2 AND nextAttemptAtMs > ?
-                """)
-        later.bind(now.milliseconds, at: 1)
+        return found
+    }
+
+    func nextScheduled(after now: Timestamp) throws -> Timestamp? {
+        let statement = try statement(.nextScheduled)
+        statement.bind(now.milliseconds, at: 1)
         var next: Timestamp?
-        try later.forEachRow(in: db) { row in
+        try statement.forEachRow(in: db) { row in
             next = row.integerOrNil(0).map(Timestamp.init(milliseconds:))
             return false
         }
-        return (rows, rows.count == limit ? now : next)
+        return next
     }
 
     /// Rows that wait for nothing, from `cursor` on, until `body` answers false. Payloads are copied on demand.
-    func forEachFresh(after cursor: MessageID, _ body: (borrowing FreshRow) throws -> Bool) throws {
-        let statement = try statement("WHERE id > ? AND waiting = 0 ORDER BY id")
+    func forEachFresh(after cursor: MessageID, _ body: (borrowing FoundRow) throws -> Bool) throws {
+        let statement = try statement(.fresh)
         statement.bind(cursor.rawValue, at: 1)
+        try forEachFound(statement, body)
+    }
+
+    /// The rows of a separate lane, oldest first.
+    func forEach(inLane lane: Int64, _ body: (borrowing FoundRow) throws -> Bool) throws {
+        let statement = try statement(.inLane)
+        statement.bind(lane, at: 1)
+        try forEachFound(statement, body)
+    }
+
+    private func forEachFound(_ statement: Statement, _ body: (borrowing FoundRow) throws -> Bool) throws {
         try statement.forEachRow(in: db) { row in
-            try body(FreshRow(row: SQLiteRow(statement: row.statement), kinds: kinds))
+            try body(FoundRow(row: SQLiteRow(statement: row.statement), kinds: kinds))
         }
+    }
+
+    /// Lanes that are ready or will be, in that order.
+    func forEachReadyLane(_ body: (ReadyLane) throws -> Bool) throws {
+        try statement(.readyLanes).forEachRow(in: db) { row in
+            try body(
+                ReadyLane(
+                    number: row.integer(0), name: row.text(1) ?? "", group: row.text(2),
+                    readyAt: Timestamp(milliseconds: row.integer(3)), failures: Int(row.integer(4))))
+        }
+    }
+
+    /// Is an earlier message of its separate lane still queued?
+    func isBehindOthers(_ id: MessageID, lane: Int64) throws -> Bool {
+        let statement = try statement(.isBehindOthers)
+        statement.bind(lane, at: 1)
+        statement.bind(id.rawValue, at: 2)
+        var isBehind = false
+        try statement.forEachRow(in: db) { _ in
+            isBehind = true
+            return false
+        }
+        return isBehind
     }
 
     /// Retries that a former run left, and when the first scheduled one is due.
     func leftovers() throws -> (retries: [(id: MessageID, lane: Int64, dueAt: Timestamp)], scheduled: Timestamp?) {
-        let waiting = try db.cachedStatement(
-            sql: "SELECT id, lane, nextAttemptAtMs FROM queue_\(number.rawValue) WHERE waiting = 1")
         var retries: [(id: MessageID, lane: Int64, dueAt: Timestamp)] = []
-        try waiting.forEachRow(in: db) { row in
+        try statement(.retrying).forEachRow(in: db) { row in
             retries.append(
                 (MessageID(rawValue: row.integer(0)), row.integer(1), Timestamp(milliseconds: row.integer(2))))
             return true
         }
-        return (retries, try scheduled(until: Timestamp(milliseconds: .min), limit: 0).next)
+        return (retries, try nextScheduled(after: Timestamp(milliseconds: .min)))
     }
 
-    struct FreshRow: ~Copyable {
-        let row: SQLiteRow
-        let kinds: KindTable
+    /// A row during its visit.
+    struct FoundRow: ~Copyable {
+        fileprivate let row: SQLiteRow
+        fileprivate let kinds: KindTable
         var id: MessageID { MessageID(rawValue: row.integer(0)) }
         var laneNumber: Int64 { row.integer(2) }
+        var acceptedAt: Timestamp { Timestamp(milliseconds: row.integer(3)) }
+        var waiting: Int64 { row.integer(4) }
+        /// 0 when it has none.
+        var nextAttemptAtMs: Int64 { row.integer(5) }
         var byteCount: Int { row.byteCount(10) }
-        func queueRow() -> QueueRow { QueueRows.queueRow(row, kinds: kinds) }
+        func queueRow(lane: ReadyLane? = nil) -> QueueRow { QueueRows.queueRow(row, kinds: kinds, lane: lane) }
     }
 
-    private static func queueRow(_ row: borrowing SQLiteRow, kinds: KindTable) -> QueueRow {
-        let lane = row.integer(2)
+    private static func queueRow(_ row: borrowing SQLiteRow, kinds: KindTable, lane: ReadyLane? = nil) -> QueueRow {
+        let number = row.integer(2)
+        let mixed: Lane = number == 0 ? .none : .digest(number)
         return QueueRow(
             message: Message(
                 id: MessageID(rawValue: row.integer(0)), kind: kinds.kind(Int(row.integer(1))),
-                lane: lane == 0 ? .none : .digest(lane), key: row.text(8),
+                lane: lane.map { .named($0.name, group: $0.group) } ?? mixed, key: row.text(8),
                 acceptedAt: Timestamp(milliseconds: row.integer(3)), payload: row.bytes(10) ?? [],
                 attempts: Int(row.integer(7)), progress: row.bytes(9)),
             expiresAt: row.integerOrNil(6).map(Timestamp.init(milliseconds:)))
@@ -116,8 +195,15 @@ struct StoredState: UpstreamState {
     let db: Database
 
     func value(of key: String) -> [UInt8]? {
-        let row = try? Row.fetchOne(
-            db, sql: "SELECT value FROM state WHERE upstream = ? AND key = ?", arguments: [upstream.rawValue, key])
-        return row.map { Array($0["value"] as Data) }
+        guard let statement = try? db.cachedStatement(sql: "SELECT value FROM state WHERE upstream = ? AND key = ?")
+        else { return nil }
+        statement.bind(Int64(upstream.rawValue), at: 1)
+        statement.bind(key, at: 2)
+        var value: [UInt8]?
+        try? statement.forEachRow(in: db) { row in
+            value = row.bytes(0)
+            return false
+        }
+        return value
     }
 }

@@ -3,18 +3,11 @@ import PosternCore
 
 /// Enters an upstream into the store.
 enum Registration {
-    static func number(of name: UpstreamName, in db: Database) throws -> UpstreamNumber {
-        let number = try UInt8.fetchOne(
-            db, sql: "SELECT number FROM upstreams WHERE name = ?", arguments: [name.description])
-        guard let number else { throw StoreError.failed(detail: "upstream \(name) has no number") }
-        return UpstreamNumber(rawValue: number)
-    }
-
     /// Numbers are never given out twice: rows of an upstream that is configured no more stay its own.
-    static func write(_ upstream: any Upstream, type: String, kinds: KindTable, in db: Database) throws {
-        if try Row.fetchOne(db, sql: "SELECT 1 FROM store") == nil {
-            throw StoreError.failed(detail: "the store has no counters")
-        }
+    static func write(
+        _ upstream: any Upstream, type: String, kinds: KindTable, in transaction: Transaction
+    ) throws -> (number: UpstreamNumber, newest: Int64) {
+        let db = transaction.db
         let name = upstream.name.description
         let known = try UInt8.fetchOne(db, sql: "SELECT number FROM upstreams WHERE name = ?", arguments: [name])
         let highest = try Int.fetchOne(db, sql: "SELECT max(number) FROM upstreams") ?? 0
@@ -34,20 +27,7 @@ enum Registration {
             try db.execute(sql: "INSERT INTO kinds (name) VALUES (?)", arguments: [kind.description])
             kinds.learn(kind, number: Int(db.lastInsertedRowID))
         }
-        try closeAttemptsOfDeadRun(number: number, in: db)
-    }
-
-    /// Requests that were under way when a former run ended: nobody knows what became of them, so they count as
-    /// ambiguous, and their messages are still queued.
-    private static func closeAttemptsOfDeadRun(number: UInt8, in db: Database) throws {
-        try db.execute(
-            sql: """
-                UPDATE attempts SET endedAtMs = startedAtMs, outcome = 'unknown',
-                  detail = 'the gateway ended before the answer came'
-                WHERE endedAtMs IS NULL AND upstream = ?
-                """, arguments: [number])
-        try db.execute(
-            sql: "UPDATE upstreams SET ambiguousSends = ambiguousSends + ? WHERE number = ?",
-            arguments: [db.changesCount, number])
+        let account = transaction.accounts[UpstreamNumber(rawValue: number)]
+        return (account.number, Int64(account.ledger.lastID))
     }
 }

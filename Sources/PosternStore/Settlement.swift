@@ -18,6 +18,8 @@ public struct Settlement: Sendable {
     public var waiting: Waiting?
     /// Messages that go on with a sequence, and what they have reached.
     public var progressed: [(id: MessageID, progress: [UInt8])] = []
+    /// Messages whose lane, with its group, has to stop until somebody releases it.
+    public var parked: [Message] = []
     public var changes: [StateChange] = []
     public var circuit: CircuitRecord?
 

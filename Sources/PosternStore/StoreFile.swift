@@ -12,7 +12,8 @@ enum StoreFile {
         do {
             try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
         } catch {
-            throw StoreError.cannotCreate(path: path, detail: "\(folder) cannot be made: \(String(cString: strerror(errno)))")
+            throw StoreError.cannotCreate(
+                path: path, detail: "\(folder) cannot be made: \(String(cString: strerror(errno)))")
         }
         guard access(folder, W_OK) == 0 else {
             throw StoreError.cannotCreate(path: path, detail: "\(folder) may not be written to")
@@ -43,7 +44,7 @@ enum StoreFile {
         return stat(path, &status) == 0 && status.st_size > 0
     }
 
-    static func open(_ path: String) throws -> DatabasePool {
+    static func open(_ path: String, at now: Timestamp) throws -> DatabasePool {
         var configuration = Configuration()
         configuration.label = "postern"
         // Off-path readers are few; each costs a cache.
@@ -70,10 +71,25 @@ enum StoreFile {
         }
         try Migrations.migrator.migrate(pool)
         try pool.write { db in
-            try db.execute(sql: "INSERT INTO store (sequence, batch) SELECT ?, 0 WHERE NOT EXISTS (SELECT 1 FROM store)",
-                arguments: [firstSequence(at: SystemTime().now)])
+            try db.execute(
+                sql: "INSERT INTO store (sequence, batch) SELECT ?, 0 WHERE NOT EXISTS (SELECT 1 FROM store)",
+                arguments: [firstSequence(at: now)])
+            try closeAttemptsOfDeadRun(in: db)
         }
         return pool
+    }
+
+    /// Requests that were under way when a former run ended: nobody knows what became of them, so they count as
+    /// ambiguous, and their messages are still queued.
+    private static func closeAttemptsOfDeadRun(in db: Database) throws {
+        try db.execute(
+            sql: """
+                UPDATE upstreams SET ambiguousSends = ambiguousSends
+                  + (SELECT count(*) FROM attempts WHERE endedAtMs IS NULL AND upstream = number);
+                UPDATE attempts SET endedAtMs = startedAtMs, outcome = 'unknown',
+                  detail = 'the gateway ended before the answer came'
+                WHERE endedAtMs IS NULL
+                """)
     }
 
     /// A fresh store counts on from its birth in units that no older store can have reached, so that the ids of a

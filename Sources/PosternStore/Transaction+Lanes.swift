@@ -1,51 +1,216 @@
 import GRDB
 import PosternCore
 
-/// How the ended ones name their lane: lane rows live only while something is queued.
+// A row of `lanes` lives as long as something of the lane is queued. `readyAtMs` says when it wants to be looked at and
+// orders lanes among each other; nil while it is parked. `isHeld` keeps arrivals from making that sooner.
+
+/// How the ended ones name their lane: they outlive its row.
 struct LaneText {
     let text: String
     let group: String?
 }
 
 extension Transaction {
-    /// The number of a named lane, made if need be; a lane with nothing queued becomes ready at `readyAt`.
-    func laneNumber(
-        named name: String, group: String?, of number: UpstreamNumber, readyAt: Timestamp
-    ) throws -> Int64 {
-        let statement = try statements.lane(in: db)
-        statement.bind(Int64(number.rawValue), at: 1)
-        statement.bind(name, at: 2)
-        statement.bind(group, at: 3)
-        statement.bind(readyAt.milliseconds, at: 4)
-        var lane: Int64 = 0
-        try statement.forEachRow(in: db) { row in
-            lane = row.integer(0)
-            return true
+    /// The number of a named lane, made if need be, and when it is ready: at `readyAt` unless it was sooner anyway, is
+    /// held, or is parked with its group.
+    func openLane(
+        _ name: String, group: String?, of queue: UpstreamQueue, readyAt: Timestamp
+    ) throws -> (number: Int64, readyAt: Timestamp?) {
+        let find = try statements.findLane(in: db)
+        find.bind(Int64(queue.number.rawValue), at: 1)
+        find.bind(name, at: 2)
+        var lane: (number: Int64, readyAt: Timestamp?, isBound: Bool)?
+        try find.forEachRow(in: db) { row in
+            lane = (
+                row.integer(0), row.integerOrNil(1).map(Timestamp.init(milliseconds:)), row.integer(2) != 0
+            )
+            return false
         }
-        return lane
+        if let lane {
+            if lane.isBound || lane.readyAt.map({ $0 <= readyAt }) ?? false { return (lane.number, lane.readyAt) }
+            let advance = try statements.advanceLane(in: db)
+            advance.bind(readyAt.milliseconds, at: 1)
+            advance.bind(lane.number, at: 2)
+            try advance.run(in: db)
+            return (lane.number, readyAt)
+        }
+        let isParked = try group.map { try self.isParked(group: $0, of: queue) } ?? false
+        let insert = try statements.openLane(in: db)
+        insert.bind(Int64(queue.number.rawValue), at: 1)
+        insert.bind(name, at: 2)
+        insert.bind(group, at: 3)
+        insert.bind(isParked ? nil : readyAt.milliseconds, at: 4)
+        insert.bind(isParked ? 1 : 0, at: 5)
+        try insert.run(in: db)
+        return (db.lastInsertedRowID, isParked ? nil : readyAt)
+    }
+
+    private func isParked(group: String, of queue: UpstreamQueue) throws -> Bool {
+        let statement = try statements.parkedOfGroup(in: db)
+        statement.bind(Int64(queue.number.rawValue), at: 1)
+        statement.bind(group, at: 2)
+        var isParked = false
+        try statement.forEachRow(in: db) { _ in
+            isParked = true
+            return false
+        }
+        return isParked
     }
 
     func laneText(of lane: Int64, in queue: UpstreamQueue) throws -> LaneText {
-        switch queue.upstream.laneRule {
-        case .mixed: return LaneText(text: String(lane), group: nil)
-        case .separate:
-            let row = try Row.fetchOne(db, sql: "SELECT name, laneGroup FROM lanes WHERE number = ?", arguments: [lane])
-            return LaneText(text: row.map { "=" + ($0["name"] as String) } ?? "0", group: row?["laneGroup"])
+        guard queue.isSeparate else { return LaneText(text: String(lane), group: nil) }
+        let row = try Row.fetchOne(
+            db.cachedStatement(sql: "SELECT name, laneGroup FROM lanes WHERE number = ?"), arguments: [lane])
+        return LaneText(text: row.map { "=" + ($0["name"] as String) } ?? "0", group: row?["laneGroup"])
+    }
+
+    func laneNumber(_ lane: LaneText, in queue: UpstreamQueue, readyAt: Timestamp) throws -> Int64 {
+        guard queue.isSeparate, lane.text.hasPrefix("=") else { return Int64(lane.text) ?? 0 }
+        return try openLane(String(lane.text.dropFirst()), group: lane.group, of: queue, readyAt: readyAt).number
+    }
+
+    /// Has the lane's row brought up to date before the commit. One that `isServed` goes behind the others.
+    func touch(_ lane: Int64, of queue: UpstreamQueue, isServed: Bool) {
+        guard queue.isSeparate else { return }
+        let account = accounts[queue.number]
+        account.touchedLanes[lane] = isServed || account.touchedLanes[lane] ?? false
+    }
+
+    func settleLanes(of account: Account) throws {
+        guard !account.touchedLanes.isEmpty, let queue = outbox.queue(account.number) else { return }
+        for (lane, isServed) in account.touchedLanes {
+            guard let first = try LaneFront(of: lane, in: queue, isServed: isServed, by: self) else {
+                let statement = try statements.closeLane(in: db)
+                statement.bind(lane, at: 1)
+                try statement.run(in: db)
+                continue
+            }
+            let statement = try statements.updateLane(in: db)
+            statement.bind(first.readyAt.milliseconds, at: 1)
+            statement.bind(first.isHeld ? 1 : 0, at: 2)
+            statement.bind(isServed ? 1 : 0, at: 3)
+            statement.bind(lane, at: 4)
+            try statement.run(in: db)
+            lanesAreDue(of: queue, at: first.readyAt)
         }
     }
 
-    func laneNumber(
-        ofText text: String, group: String?, of number: UpstreamNumber, readyAt: Timestamp
-    ) throws -> Int64 {
-        guard text.hasPrefix("=") else { return Int64(text) ?? 0 }
-        return try laneNumber(named: String(text.dropFirst()), group: group, of: number, readyAt: readyAt)
+    /// The lane failed once more.
+    func failLane(of id: MessageID, in queue: UpstreamQueue) throws {
+        try db.execute(
+            literal: """
+                UPDATE lanes SET failures = failures + 1
+                WHERE number = (SELECT lane FROM \(sql: "queue_\(queue.number.rawValue)") WHERE id = \(id.rawValue))
+                """)
     }
 
-    /// Lets parked lanes of a group go on.
-    func release(group: String, of number: UpstreamNumber) throws {
+    /// A lane that could be sent but is not to be, for now.
+    func holdLane(_ lane: Int64, of queue: UpstreamQueue, until moment: Timestamp) throws {
         try db.execute(
-            sql: """
-                UPDATE lanes SET isParked = 0, readyAtMs = ? WHERE upstream = ? AND laneGroup = ? AND isParked = 1
-                """, arguments: [outbox.time.now.milliseconds, number.rawValue, group])
+            literal: """
+                UPDATE lanes SET readyAtMs = \(moment.milliseconds), isHeld = 1
+                WHERE number = \(lane) AND upstream = \(queue.number.rawValue) AND isParked = 0
+                """)
+    }
+
+    /// What waits is due now.
+    func hurryLanes(of queue: UpstreamQueue, to now: Timestamp) throws {
+        try db.execute(
+            literal: """
+                UPDATE lanes SET readyAtMs = \(now.milliseconds)
+                WHERE upstream = \(queue.number.rawValue) AND readyAtMs > \(now.milliseconds)
+                """)
+        lanesAreDue(of: queue, at: now)
+    }
+
+    /// Nothing more for the lane, or all of its group, until somebody releases it.
+    func park(_ lane: Lane, of queue: UpstreamQueue) throws {
+        guard case .named(let name, let group) = lane else { return }
+        let number = queue.number.rawValue
+        if let group {
+            try db.execute(
+                literal: """
+                    UPDATE lanes SET isParked = 1, readyAtMs = NULL
+                    WHERE upstream = \(number) AND laneGroup = \(group)
+                    """)
+        } else {
+            try db.execute(
+                literal: "UPDATE lanes SET isParked = 1, readyAtMs = NULL WHERE upstream = \(number) AND name = \(name)"
+            )
+        }
+    }
+
+    /// Lets parked lanes of a group go on; a lane without a group is its own.
+    func release(group: String, of queue: UpstreamQueue) throws {
+        let now = outbox.time.now
+        try db.execute(
+            literal: """
+                UPDATE lanes SET isParked = 0, isHeld = 0, readyAtMs = \(now.milliseconds)
+                WHERE upstream = \(queue.number.rawValue) AND isParked = 1 AND
+                  (laneGroup = \(group) OR (laneGroup IS NULL AND name = \(group)))
+                """)
+        lanesAreDue(of: queue, at: now)
+    }
+}
+
+/// What the rows of a lane say about its turn.
+private struct LaneFront {
+    let readyAt: Timestamp
+    /// The front waits to be sent again.
+    let isHeld: Bool
+
+    /// Nil when the lane is empty.
+    init?(of lane: Int64, in queue: UpstreamQueue, isServed: Bool, by transaction: Transaction) throws {
+        let now = transaction.outbox.time.now
+        var nextScheduled: Timestamp?
+        var front: (retryAt: Timestamp?, acceptedAt: Timestamp, hasBegun: Bool)?
+        let statement = try transaction.statements.lane(of: queue.number, in: transaction.db)
+        statement.bind(lane, at: 1)
+        try statement.forEachRow(in: transaction.db) { row in
+            let due = row.integerOrNil(1).map(Timestamp.init(milliseconds:))
+            if row.integer(0) == QueueColumn.scheduled, let due {
+                nextScheduled = min(nextScheduled ?? due, due)
+                return true
+            }
+            front = (
+                row.integer(0) == QueueColumn.retrying ? due : nil, Timestamp(milliseconds: row.integer(2)),
+                row.integer(3) != 0
+            )
+            return false
+        }
+        guard let front else {
+            guard let nextScheduled else { return nil }
+            self.init(readyAt: max(nextScheduled, isServed ? now : nextScheduled), isHeld: false)
+            return
+        }
+        if let retryAt = front.retryAt {
+            self.init(readyAt: retryAt, isHeld: true)
+            return
+        }
+        let (fullBatch, wait) = queue.collecting
+        var readyAt = front.acceptedAt + wait
+        if readyAt > now, try front.hasBegun || Self.isLong(lane, fullBatch, in: queue, by: transaction) {
+            readyAt = now
+        }
+        self.init(readyAt: isServed ? max(now, readyAt) : readyAt, isHeld: false)
+    }
+
+    private init(readyAt: Timestamp, isHeld: Bool) {
+        self.readyAt = readyAt
+        self.isHeld = isHeld
+    }
+
+    private static func isLong(
+        _ lane: Int64, _ count: Int, in queue: UpstreamQueue, by transaction: Transaction
+    ) throws -> Bool {
+        let statement = try transaction.statements.nthOfLane(of: queue.number, in: transaction.db)
+        statement.bind(lane, at: 1)
+        statement.bind(count - 1, at: 2)
+        var isLong = false
+        try statement.forEachRow(in: transaction.db) { _ in
+            isLong = true
+            return false
+        }
+        return isLong
     }
 }

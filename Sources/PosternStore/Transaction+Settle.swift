@@ -17,20 +17,15 @@ extension Transaction {
     /// Applies what an attempt came to.
     public func settle(_ settlement: Settlement, of queue: UpstreamQueue) throws {
         try closeAttempt(settlement)
-        for message in settlement.delivered {
-            try deliver(message, of: queue, result: settlement.result, at: settlement.endedAt)
-        }
+        try deliver(settlement.delivered, of: queue, result: settlement.result, at: settlement.endedAt)
         for ended in settlement.ended {
             try end(ended.message.id, in: queue, as: ended.state, error: ended.error, at: settlement.endedAt)
         }
         if let waiting = settlement.waiting { try wait(waiting, of: queue) }
-        for (id, progress) in settlement.progressed {
-            try db.execute(
-                sql: "UPDATE queue_\(queue.number.rawValue) SET progress = ? WHERE id = ?",
-                arguments: [progress.data, id.rawValue])
-        }
-        try apply(settlement.changes, of: queue.number)
-        if settlement.isAmbiguous { ledger(queue.number) { $0.ambiguousSends += 1 } }
+        for (id, progress) in settlement.progressed { try keep(progress, of: id, in: queue) }
+        if let parked = settlement.parked.first { try park(parked.lane, of: queue) }
+        try apply(settlement.changes, of: queue)
+        if settlement.isAmbiguous { accounts[queue.number].ledger.ambiguousSends += 1 }
         if let circuit = settlement.circuit { try save(circuit, of: queue.number) }
     }
 
@@ -51,12 +46,68 @@ extension Transaction {
         try statement.run(in: db)
     }
 
+    // MARK: Delivered
+
+    private func deliver(
+        _ messages: [Message], of queue: UpstreamQueue, result: [UInt8]?, at moment: Timestamp
+    ) throws {
+        guard !messages.isEmpty else { return }
+        if try deliverRun(messages, of: queue, result: result, at: moment) { return }
+        for message in messages { try deliver(message, of: queue, result: result, at: moment) }
+    }
+
+    /// Most batches are neighbours in the queue, which move in two statements instead of two for each.
+    ///
+    /// Those being sent are removed by nobody else, so as many rows from the first to the last as there are messages
+    /// means: just these. Lanes with rows of their own are looked after message by message.
+    private func deliverRun(
+        _ messages: [Message], of queue: UpstreamQueue, result: [UInt8]?, at moment: Timestamp
+    ) throws -> Bool {
+        guard messages.count > 4, !queue.isSeparate, let first = messages.map(\.id).min(),
+            let last = messages.map(\.id).max(), try count(from: first, to: last, in: queue) == messages.count
+        else { return false }
+        if outbox.keepsDelivered {
+            let statement = try statements.deliverRun(in: queue.number, db: db)
+            statement.bind(moment.milliseconds, at: 1)
+            statement.bind(result, at: 2)
+            statement.bind(first.rawValue, at: 3)
+            statement.bind(last.rawValue, at: 4)
+            try statement.run(in: db)
+        }
+        let statement = try statements.removeRun(in: queue.number, db: db)
+        statement.bind(first.rawValue, at: 1)
+        statement.bind(last.rawValue, at: 2)
+        try statement.run(in: db)
+        guard db.changesCount == messages.count else {
+            throw StoreError.failed(detail: "removed \(db.changesCount) messages instead of \(messages.count)")
+        }
+        let account = accounts[queue.number]
+        account.ledger.queued -= messages.count
+        account.ledger.queuedBytes -= messages.reduce(0) { $0 + $1.payload.count }
+        for message in messages { book(message.id, result: result, in: account) }
+        return true
+    }
+
+    private func count(from first: MessageID, to last: MessageID, in queue: UpstreamQueue) throws -> Int {
+        let statement = try statements.countRun(in: queue.number, db: db)
+        statement.bind(first.rawValue, at: 1)
+        statement.bind(last.rawValue, at: 2)
+        var count = 0
+        try statement.forEachRow(in: db) { row in
+            count = Int(row.integer(0))
+            return false
+        }
+        return count
+    }
+
     private func deliver(_ message: Message, of queue: UpstreamQueue, result: [UInt8]?, at moment: Timestamp) throws {
+        try touchLane(of: message.id, in: queue, isServed: true)
         guard try remove(message.id, bytes: message.payload.count, from: queue) else { return }
+        let account = accounts[queue.number]
         if outbox.keepsDelivered {
             let statement = try statements.deliver(in: queue.number, db: db)
             statement.bind(message.id.rawValue, at: 1)
-            statement.bind(Int64(outbox.kinds.number(of: message.kind)), at: 2)
+            statement.bind(account.kindNumber(of: message.kind, in: outbox.kinds), at: 2)
             statement.bind(message.acceptedAt.milliseconds, at: 3)
             statement.bind(moment.milliseconds, at: 4)
             statement.bind(message.attempts + 1, at: 5)
@@ -64,11 +115,13 @@ extension Transaction {
             statement.bind(result, at: 7)
             try statement.run(in: db)
         }
-        ledger(queue.number) { ledger in
-            ledger.delivered += 1
-            if !outbox.keepsDelivered { ledger.purgedDelivered += 1 }
-        }
-        note(SettledNotice(id: message.id, state: .delivered, error: nil, result: result))
+        book(message.id, result: result, in: account)
+    }
+
+    private func book(_ id: MessageID, result: [UInt8]?, in account: Account) {
+        account.ledger.delivered += 1
+        if !outbox.keepsDelivered { account.ledger.purgedDelivered += 1 }
+        note(.delivered, of: id, in: account, error: nil, result: result)
     }
 
     /// Deletes a queue row; false when it is gone already.
@@ -77,43 +130,57 @@ extension Transaction {
         statement.bind(id.rawValue, at: 1)
         try statement.run(in: db)
         guard db.changesCount == 1 else { return false }
-        ledger(queue.number) { ledger in
-            ledger.queued -= 1
-            ledger.queuedBytes -= bytes
-        }
+        let account = accounts[queue.number]
+        account.ledger.queued -= 1
+        account.ledger.queuedBytes -= bytes
         return true
     }
+
+    private func touchLane(of id: MessageID, in queue: UpstreamQueue, isServed: Bool) throws {
+        guard queue.isSeparate else { return }
+        let statement = try statements.laneOf(queue.number, in: db)
+        statement.bind(id.rawValue, at: 1)
+        try statement.forEachRow(in: db) { row in
+            touch(row.integer(0), of: queue, isServed: isServed)
+            return false
+        }
+    }
+
+    // MARK: Ended
 
     /// Moves a queued message to the ended ones, payload and all. False when it is not queued.
     @discardableResult
     func end(
         _ id: MessageID, in queue: UpstreamQueue, as state: MessageState, error: AttemptError?, at moment: Timestamp
     ) throws -> Bool {
-        let number = queue.number.rawValue
-        guard
-            let row = try Row.fetchOne(
-                db, sql: "SELECT lane, length(payload) AS bytes FROM queue_\(number) WHERE id = ?",
-                arguments: [id.rawValue])
-        else { return false }
-        let lane = try laneText(of: row["lane"], in: queue)
+        var found: (lane: Int64, bytes: Int)?
+        let ending = try statements.ending(in: queue.number, db: db)
+        ending.bind(id.rawValue, at: 1)
+        try ending.forEachRow(in: db) { row in
+            found = (row.integer(0), Int(row.integer(1)))
+            return false
+        }
+        guard let found else { return false }
+        let lane = try laneText(of: found.lane, in: queue)
+        let statement = try statements.end(in: queue.number, db: db)
+        statement.bind(Int64(state.rawValue), at: 1)
+        statement.bind(lane.text, at: 2)
+        statement.bind(lane.group, at: 3)
+        statement.bind(moment.milliseconds, at: 4)
         // A refusal of the message itself is an attempt that counts.
-        let attempt = state == .failed ? 1 : 0
-        try db.execute(
-            sql: """
-                INSERT INTO ended_\(number) (id, state, kind, lane, laneGroup, acceptedAtMs, settledAtMs, expiresAtMs,
-                  attempts, key, lastError, progress, payload)
-                SELECT id, ?, kind, ?, ?, acceptedAtMs, ?, expiresAtMs, attempts + ?, key, coalesce(?, lastError),
-                  progress, payload FROM queue_\(number) WHERE id = ?
-                """,
-            arguments: [
-                state.rawValue, lane.text, lane.group, moment.milliseconds, attempt,
-                error.map { RecordText.encode(ErrorRecord($0)) }, id.rawValue,
-            ])
-        guard try remove(id, bytes: row["bytes"], from: queue) else { return false }
-        ledger(queue.number) { $0.add(1, to: state) }
-        note(SettledNotice(id: id, state: state, error: error, result: nil))
+        statement.bind(state == .failed ? 1 : 0, at: 5)
+        statement.bind(error.map { RecordText.encode(ErrorRecord($0)) }, at: 6)
+        statement.bind(id.rawValue, at: 7)
+        try statement.run(in: db)
+        touch(found.lane, of: queue, isServed: state == .failed)
+        guard try remove(id, bytes: found.bytes, from: queue) else { return false }
+        let account = accounts[queue.number]
+        account.ledger.add(1, to: state)
+        note(state, of: id, in: account, error: error, result: nil)
         return true
     }
+
+    // MARK: Waiting
 
     private func wait(_ waiting: Settlement.Waiting, of queue: UpstreamQueue) throws {
         let statement = try statements.wait(in: queue.number, db: db)
@@ -125,25 +192,45 @@ extension Transaction {
             statement.bind(error, at: 4)
             statement.bind(message.id.rawValue, at: 5)
             try statement.run(in: db)
+            try touchLane(of: message.id, in: queue, isServed: true)
         }
+        if queue.isSeparate, let first = waiting.messages.first { try failLane(of: first.id, in: queue) }
     }
 
+    private func keep(_ progress: [UInt8], of id: MessageID, in queue: UpstreamQueue) throws {
+        let statement = try statements.progress(in: queue.number, db: db)
+        statement.bind(progress, at: 1)
+        statement.bind(id.rawValue, at: 2)
+        try statement.run(in: db)
+        try touchLane(of: id, in: queue, isServed: true)
+    }
+
+    // MARK: State
+
     /// Applies changes of an upstream's state.
-    func apply(_ changes: [StateChange], of number: UpstreamNumber) throws {
+    func apply(_ changes: [StateChange], of queue: UpstreamQueue) throws {
+        let number = Int64(queue.number.rawValue)
         for change in changes {
             switch change {
             case .set(let key, let value):
-                try db.execute(
-                    sql: "INSERT OR REPLACE INTO state (upstream, key, value) VALUES (?, ?, ?)",
-                    arguments: [number.rawValue, key, value.data])
+                let statement = try statements.setState(in: db)
+                statement.bind(number, at: 1)
+                statement.bind(key, at: 2)
+                statement.bind(value, at: 3)
+                try statement.run(in: db)
             case .remove(let key):
-                try db.execute(
-                    sql: "DELETE FROM state WHERE upstream = ? AND key = ?", arguments: [number.rawValue, key])
+                let statement = try statements.removeState(in: db)
+                statement.bind(number, at: 1)
+                statement.bind(key, at: 2)
+                try statement.run(in: db)
             case .release(let group):
-                try release(group: group, of: number)
+                try release(group: group, of: queue)
             }
         }
     }
+
+    /// Changes an upstream's state beside any message, e.g. for a credential that a caller hands in.
+    public func change(_ changes: [StateChange], of queue: UpstreamQueue) throws { try apply(changes, of: queue) }
 }
 
 // MARK: - Steering
@@ -155,33 +242,31 @@ extension Transaction {
         return try end(id, in: queue, as: .cancelled, error: nil, at: moment)
     }
 
-    /// Queues an ended message again, under its old id and so at its old place. Nil when there is no such message, or
-    /// its payload is gone.
+    /// Queues an ended message again, under its old id and so at its old place. False when there is no such message,
+    /// or its payload is gone.
     func requeue(_ id: MessageID, in queue: UpstreamQueue, at moment: Timestamp) throws -> Bool {
-        let number = queue.number.rawValue
-        guard
-            let row = try Row.fetchOne(
-                db,
-                sql: """
-                    SELECT state, lane, laneGroup, length(payload) AS bytes FROM ended_\(number)
-                    WHERE id = ? AND payload IS NOT NULL
-                    """, arguments: [id.rawValue]),
-            let state = MessageState(rawValue: row["state"]), state == .failed || state == .dropped
-        else { return false }
-        let lane = try laneNumber(ofText: row["lane"], group: row["laneGroup"], of: queue.number, readyAt: moment)
-        try db.execute(
-            sql: """
-                INSERT INTO queue_\(number) (id, kind, lane, acceptedAtMs, expiresAtMs, attempts, key, lastError,
-                  progress, payload)
-                SELECT id, kind, ?, acceptedAtMs, NULL, 0, key, lastError, progress, payload
-                FROM ended_\(number) WHERE id = ?
-                """, arguments: [lane, id.rawValue])
-        try db.execute(sql: "DELETE FROM ended_\(number) WHERE id = ?", arguments: [id.rawValue])
-        ledger(queue.number) { ledger in
-            ledger.add(-1, to: state)
-            ledger.queued += 1
-            ledger.queuedBytes += row["bytes"] as Int
+        var found: (state: MessageState, lane: LaneText, bytes: Int)?
+        let ended = try statements.ended(in: queue.number, db: db)
+        ended.bind(id.rawValue, at: 1)
+        try ended.forEachRow(in: db) { row in
+            let lane = LaneText(text: row.text(1) ?? "0", group: row.text(2))
+            found = (row.integer(0) == MessageState.failed.rawValue ? .failed : .dropped, lane, Int(row.integer(3)))
+            return false
         }
+        guard let found else { return false }
+        let lane = try laneNumber(found.lane, in: queue, readyAt: moment)
+        let requeue = try statements.requeue(in: queue.number, db: db)
+        requeue.bind(lane, at: 1)
+        requeue.bind(id.rawValue, at: 2)
+        try requeue.run(in: db)
+        let remove = try statements.removeEnded(in: queue.number, db: db)
+        remove.bind(id.rawValue, at: 1)
+        try remove.run(in: db)
+        touch(lane, of: queue, isServed: false)
+        let account = accounts[queue.number]
+        account.ledger.add(-1, to: found.state)
+        account.ledger.queued += 1
+        account.ledger.queuedBytes += found.bytes
         return true
     }
 }

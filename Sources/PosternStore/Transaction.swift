@@ -9,35 +9,24 @@ public final class Transaction {
     let db: Database
     let outbox: Outbox
     let statements: WriterStatements
-    var ledgers: [UpstreamNumber: Ledger]
+    let accounts: Accounts
     var sequence: Int64
-    private(set) var changedLedgers: Set<UpstreamNumber> = []
-    private(set) var settled: [SettledNotice] = []
-    private(set) var arrivals: [UpstreamNumber: Arrival] = [:]
+    /// Settled messages, when somebody waits for one.
+    private(set) var notices: [SettledNotice] = []
     /// Rows kept from being claimed until the transaction is over.
-    private(set) var removals: [(queue: UpstreamQueue, ids: [MessageID])] = []
+    private var removals: [(queue: UpstreamQueue, ids: [MessageID])] = []
+    /// Queues whose lanes have changed.
+    private(set) var lanesDue: [(queue: UpstreamQueue, at: Timestamp)] = []
+    private let isWaitedFor: Bool
 
-    struct Arrival {
-        var queue: UpstreamQueue
-        var messages = 0
-        var bytes = 0
-        var newest: Int64 = 0
-        var scheduledAt: Timestamp?
-    }
-
-    init(
-        db: Database, outbox: Outbox, statements: WriterStatements, ledgers: [UpstreamNumber: Ledger], sequence: Int64
-    ) {
+    init(db: Database, outbox: Outbox, statements: WriterStatements, accounts: Accounts, sequence: Int64) {
         self.db = db
         self.outbox = outbox
         self.statements = statements
-        self.ledgers = ledgers
+        self.accounts = accounts
         self.sequence = sequence
-    }
-
-    func ledger(_ number: UpstreamNumber, _ change: (inout Ledger) -> Void) {
-        change(&ledgers[number, default: Ledger()])
-        changedLedgers.insert(number)
+        isWaitedFor = outbox.isWaitedFor
+        accounts.forEach { $0.begin() }
     }
 
     /// Keeps `id` from being claimed while this transaction removes it. False while it is being sent.
@@ -47,44 +36,58 @@ public final class Transaction {
         return true
     }
 
-    /// What a part of the transaction can be undone to.
-    struct Mark {
-        fileprivate let ledgers: [UpstreamNumber: Ledger]
-        fileprivate let sequence: Int64
-        fileprivate let arrivals: [UpstreamNumber: Arrival]
-        fileprivate let settled: Int
+    /// Lets go of what was kept from being claimed: the transaction is committed or undone.
+    func doneRemoving(isCommitted: Bool) {
+        for (queue, ids) in removals { queue.doneRemoving(ids, areGone: isCommitted) }
+        removals = []
     }
 
-    var mark: Mark {
-        Mark(ledgers: ledgers, sequence: sequence, arrivals: arrivals, settled: settled.count)
+    func note(_ state: MessageState, of id: MessageID, in account: Account, error: AttemptError?, result: [UInt8]?) {
+        account.settled[Int(state.rawValue)] += 1
+        guard isWaitedFor else { return }
+        notices.append(SettledNotice(id: id, state: state, error: error, result: result))
     }
 
-    /// Undoes what is kept in memory; the rows are the savepoint's to undo.
-    func restore(_ mark: Mark) {
-        ledgers = mark.ledgers
-        sequence = mark.sequence
-        arrivals = mark.arrivals
-        settled.removeSubrange(mark.settled...)
-    }
-
-    func note(_ notice: SettledNotice) { settled.append(notice) }
+    func lanesAreDue(of queue: UpstreamQueue, at moment: Timestamp) { lanesDue.append((queue, moment)) }
 
     /// Writes what is kept in memory during the transaction. Call once, last.
     func finish() throws {
-        for number in changedLedgers {
-            guard let ledger = ledgers[number] else { continue }
+        try accounts.forEach(settleLanes)
+        var isChanged = false
+        for account in accounts.open where account.isChanged {
+            isChanged = true
             let statement = try statements.ledger(in: db)
             for (place, column) in Ledger.columns.enumerated() {
-                statement.bind(ledger[keyPath: column.path], at: Int32(place + 1))
+                statement.bind(account.ledger[keyPath: column.path], at: Int32(place + 1))
             }
-            statement.bind(Int64(number.rawValue), at: Int32(Ledger.columns.count + 1))
+            statement.bind(Int64(account.number.rawValue), at: Int32(Ledger.columns.count + 1))
             try statement.run(in: db)
         }
-        guard !changedLedgers.isEmpty else { return }
+        guard isChanged else { return }
         let statement = try statements.counters(in: db)
         statement.bind(sequence, at: 1)
         statement.bind(outbox.batches.latest, at: 2)
         try statement.run(in: db)
+    }
+}
+
+extension Transaction {
+    /// Runs `body`; when it answers false, what it did is undone, rows and memory alike.
+    func attempt(_ body: () throws -> Bool) throws {
+        let sequence = sequence
+        let noted = notices.count
+        let before = accounts.open.map { (account: $0, ledger: $0.ledger, arrival: $0.arrival, settled: $0.settled) }
+        try db.inSavepoint {
+            if try body() { return .commit }
+            self.sequence = sequence
+            notices.removeSubrange(noted...)
+            for (account, ledger, arrival, settled) in before {
+                account.ledger = ledger
+                account.arrival = arrival
+                account.settled = settled
+            }
+            return .rollback
+        }
     }
 }
 
@@ -101,24 +104,28 @@ public struct SettledNotice: Sendable {
 extension Transaction {
     /// Stores all of `messages` or, on a refusal, none.
     func append(_ messages: [NewMessage]) throws -> Result<AppendReceipt, AppendRefusal> {
+        guard messages.contains(where: { $0.queue.upstream.acceptsByState }) else { return try store(messages) }
+        // An upstream may refuse a message after others of the same request are in: those go out again.
+        var result: Result<AppendReceipt, AppendRefusal> = .failure(.closed)
+        try attempt {
+            result = try store(messages)
+            if case .success = result { return true } else { return false }
+        }
+        return result
+    }
+
+    private func store(_ messages: [NewMessage]) throws -> Result<AppendReceipt, AppendRefusal> {
         var evicted: [MessageID] = []
-        if let refusal = try makeRoom(for: messages, evicted: &evicted) { return .failure(refusal) }
+        if outbox.isCapped, let refusal = try makeRoom(for: messages, evicted: &evicted) { return .failure(refusal) }
         var ids: [MessageID] = []
         ids.reserveCapacity(messages.count)
         var refused: [AppendRefusal.Refused] = []
         for (index, message) in messages.enumerated() {
             sequence += 1
             let id = MessageID(sequence: sequence, upstream: message.queue.number)
-            if message.queue.upstream.acceptsByState {
-                do throws(Refusal) {
-                    let state = StoredState(upstream: message.queue.number, db: db)
-                    let changes = try message.queue.upstream.accept(
-                        Array(message.bytes[message.range]), of: message.kind, id: id, in: state)
-                    try? apply(changes, of: message.queue.number)
-                } catch {
-                    refused.append(.init(index: index, refusal: error))
-                    continue
-                }
+            if message.queue.upstream.acceptsByState, let refusal = try refusal(of: message, as: id) {
+                refused.append(.init(index: index, refusal: refusal))
+                continue
             }
             try insert(message, as: id)
             ids.append(id)
@@ -127,96 +134,131 @@ extension Transaction {
             ? .success(AppendReceipt(ids: ids, evicted: evicted)) : .failure(.refused(refused))
     }
 
+    /// Asks the upstream, and makes the changes of state that go with its consent.
+    private func refusal(of message: NewMessage, as id: MessageID) throws -> Refusal? {
+        let changes: [StateChange]
+        do throws(Refusal) {
+            let state = StoredState(upstream: message.queue.number, db: db)
+            changes = try message.queue.upstream.accept(
+                Array(message.bytes[message.range]), of: message.kind, id: id, in: state)
+        } catch {
+            return error
+        }
+        try apply(changes, of: message.queue)
+        return nil
+    }
+
     private func insert(_ message: NewMessage, as id: MessageID) throws {
         let queue = message.queue
-        let waits = message.notBefore.map { $0 > message.acceptedAt } ?? false
+        let account = accounts[queue.number]
+        var arrival = account.arrival ?? Arrival(queue: queue)
+        account.arrival = nil
+        let scheduledAt = message.notBefore.flatMap { $0 > message.acceptedAt ? $0 : nil }
         let statement = try statements.insert(into: queue.number, in: db)
         statement.bind(id.rawValue, at: 1)
-        statement.bind(Int64(outbox.kinds.number(of: message.kind)), at: 2)
-        statement.bind(try laneNumber(of: message.lane, in: queue, readyAt: message.acceptedAt), at: 3)
+        statement.bind(account.kindNumber(of: message.kind, in: outbox.kinds), at: 2)
+        statement.bind(try laneNumber(of: message, scheduledAt: scheduledAt, arrival: &arrival), at: 3)
         statement.bind(message.acceptedAt.milliseconds, at: 4)
-        statement.bind(waits ? QueueColumn.scheduled : QueueColumn.ready, at: 5)
-        statement.bind(waits ? message.notBefore?.milliseconds : nil, at: 6)
+        statement.bind(scheduledAt == nil ? QueueColumn.ready : QueueColumn.scheduled, at: 5)
+        statement.bind(scheduledAt?.milliseconds, at: 6)
         statement.bind(message.expiresAt?.milliseconds, at: 7)
         statement.bind(message.key, at: 8)
         try message.bytes.withUnsafeBytes { bytes in
             statement.bind(borrowing: UnsafeRawBufferPointer(rebasing: bytes[message.range]), at: 9)
             try statement.run(in: db)
         }
-        ledger(queue.number) { ledger in
-            ledger.lastID = Int(id.rawValue)
-            ledger.accepted += 1
-            ledger.queued += 1
-            ledger.queuedBytes += message.range.count
-        }
-        var arrival = arrivals[queue.number] ?? Arrival(queue: queue)
+        account.ledger.lastID = Int(id.rawValue)
+        account.ledger.accepted += 1
+        account.ledger.queued += 1
+        account.ledger.queuedBytes += message.range.count
         arrival.newest = id.rawValue
-        if waits, let due = message.notBefore {
-            arrival.scheduledAt = min(arrival.scheduledAt ?? due, due)
+        if let scheduledAt {
+            if !queue.isSeparate { arrival.isDue(at: scheduledAt) }
         } else {
             arrival.messages += 1
             arrival.bytes += message.range.count
         }
-        arrivals[queue.number] = arrival
+        account.arrival = arrival
     }
 
-    /// Makes room by the queues' policies; answers why there is none.
-    private func makeRoom(for messages: [NewMessage], evicted: inout [MessageID]) throws -> AppendRefusal? {
-        guard outbox.isCapped else { return nil }
-        var wanted: [UpstreamNumber: (queue: UpstreamQueue, messages: Int, bytes: Int)] = [:]
-        for message in messages {
-            let known = wanted[message.queue.number] ?? (message.queue, 0, 0)
-            wanted[message.queue.number] = (message.queue, known.messages + 1, known.bytes + message.range.count)
+    /// The number under which a queue row names its lane; a named lane becomes ready.
+    private func laneNumber(
+        of message: NewMessage, scheduledAt: Timestamp?, arrival: inout Arrival
+    ) throws -> Int64 {
+        switch message.lane {
+        case .none: return 0
+        case .digest(let digest): return digest
+        case .named(let name, let group):
+            let queue = message.queue
+            let readyAt = scheduledAt ?? message.acceptedAt + queue.collecting.wait
+            let lane = try openLane(name, group: group, of: queue, readyAt: readyAt)
+            if let readyAt = lane.readyAt { arrival.isDue(at: readyAt) }
+            return lane.number
         }
-        let allBytes = wanted.values.reduce(0) { $0 + $1.bytes }
-        if outbox.maxBytes > 0, ledgers.values.reduce(allBytes, { $0 + $1.queuedBytes }) > outbox.maxBytes {
+    }
+}
+
+// MARK: - Making room
+
+extension Transaction {
+    private struct Wish {
+        let queue: UpstreamQueue
+        var messages = 0
+        var bytes = 0
+    }
+
+    /// Makes room by the queues' policies; answers why there is none, and has dropped nothing then.
+    private func makeRoom(for messages: [NewMessage], evicted: inout [MessageID]) throws -> AppendRefusal? {
+        var wishes: [UpstreamNumber: Wish] = [:]
+        for message in messages {
+            var wish = wishes[message.queue.number] ?? Wish(queue: message.queue)
+            wish.messages += 1
+            wish.bytes += message.range.count
+            wishes[message.queue.number] = wish
+        }
+        let allBytes = wishes.values.reduce(0) { $0 + $1.bytes }
+        if outbox.maxBytes > 0, accounts.open.reduce(allBytes, { $0 + $1.ledger.queuedBytes }) > outbox.maxBytes {
             return .queueFull(nil)
         }
-        for (number, wish) in wanted {
-            let cap = wish.queue.cap
-            let ledger = ledgers[number] ?? Ledger()
-            if cap.admits(messages: ledger.queued + wish.messages, bytes: ledger.queuedBytes + wish.bytes) { continue }
-            guard cap.whenFull == .dropOldest,
-                let removed = try evict(for: wish.messages, bytes: wish.bytes, from: wish.queue)
-            else { return .queueFull(wish.queue.name) }
-            evicted += removed
+        var victims: [(queue: UpstreamQueue, ids: [MessageID])] = []
+        for wish in wishes.values {
+            guard let ids = try victimsOf(wish) else {
+                // Nobody is dropped for a request that comes to nothing.
+                for (queue, ids) in victims { queue.doneRemoving(ids, areGone: false) }
+                return .queueFull(wish.queue.name)
+            }
+            if !ids.isEmpty { victims.append((wish.queue, ids)) }
+        }
+        removals += victims
+        for (queue, ids) in victims {
+            for id in ids { try end(id, in: queue, as: .dropped, error: nil, at: outbox.time.now) }
+            evicted += ids
         }
         return nil
     }
 
-    /// Drops the oldest messages that are not being sent until the new ones fit. Nil, and nothing dropped, when even
-    /// that would not do.
-    private func evict(for messages: Int, bytes: Int, from queue: UpstreamQueue) throws -> [MessageID]? {
-        guard queue.cap.admits(messages: messages, bytes: bytes) else { return nil }
-        let books = ledgers[queue.number] ?? Ledger()
-        var remaining = (messages: books.queued, bytes: books.queuedBytes)
+    /// The oldest messages that are not being sent, as many as have to go; nil when even that would not do.
+    private func victimsOf(_ wish: Wish) throws -> [MessageID]? {
+        let queue = wish.queue
+        let cap = queue.cap
+        let books = accounts[queue.number].ledger
+        var messages = books.queued + wish.messages
+        var bytes = books.queuedBytes + wish.bytes
+        if cap.admits(messages: messages, bytes: bytes) { return [] }
+        guard cap.whenFull == .dropOldest, cap.admits(messages: wish.messages, bytes: wish.bytes) else { return nil }
         var victims: [MessageID] = []
-        let statement = try db.cachedStatement(
-            sql: "SELECT id, length(payload) FROM queue_\(queue.number.rawValue) ORDER BY id")
-        try statement.forEachRow(in: db) { row in
+        try statements.oldest(in: queue.number, db: db).forEachRow(in: db) { row in
             let id = MessageID(rawValue: row.integer(0))
             guard queue.tryRemoving(id) else { return true }
             victims.append(id)
-            remaining.messages -= 1
-            remaining.bytes -= Int(row.integer(1))
-            return !queue.cap.admits(messages: remaining.messages + messages, bytes: remaining.bytes + bytes)
+            messages -= 1
+            bytes -= Int(row.integer(1))
+            return !cap.admits(messages: messages, bytes: bytes)
         }
-        guard queue.cap.admits(messages: remaining.messages + messages, bytes: remaining.bytes + bytes) else {
-            queue.doneRemoving(victims)
+        guard cap.admits(messages: messages, bytes: bytes) else {
+            queue.doneRemoving(victims, areGone: false)
             return nil
         }
-        removals.append((queue, victims))
-        for id in victims { try end(id, in: queue, as: .dropped, error: nil, at: outbox.time.now) }
         return victims
-    }
-
-    /// The number under which a queue row names its lane; a named lane becomes ready.
-    private func laneNumber(of lane: Lane, in queue: UpstreamQueue, readyAt: Timestamp) throws -> Int64 {
-        switch lane {
-        case .none: 0
-        case .digest(let digest): digest
-        case .named(let name, let group):
-            try laneNumber(named: name, group: group, of: queue.number, readyAt: readyAt)
-        }
     }
 }

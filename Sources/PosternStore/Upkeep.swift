@@ -5,83 +5,117 @@ import PosternCore
 /// the writer's connection, so that no write waits long for it.
 final class Upkeep: @unchecked Sendable {
     // @unchecked: lives on the writer's thread alone.
+
+    /// Between two turns, when one has done all there was to do.
     static let interval = Duration.seconds(1)
+    /// Between two turns, when there is more to do: 40 000 rows a second.
+    static let pause = Duration.milliseconds(50)
     /// Rows a turn removes at most, per table.
-    private static let rowsPerTurn = 2000
+    static let rowsPerTurn = 2000
+    /// Rows with a payload.
+    static let heavyRowsPerTurn = 200
     /// Pages a turn gives back to the file system at most.
-    private static let pagesPerTurn = 256
+    static let pagesPerTurn = 256
 
     private unowned let outbox: Outbox
+    /// Attempts up to here were looked at; those that are kept longer than the delivered ones lie behind.
+    private var lookedAtBatch: Int64 = 0
+
     init(outbox: Outbox) { self.outbox = outbox }
 
-    func run(in transaction: Transaction) throws {
+    /// One turn. True when it left something to do.
+    func run(in transaction: Transaction) throws -> Bool {
         let now = outbox.time.now
-        for number in transaction.ledgers.keys {
-            try purgeDelivered(of: number, before: now - outbox.options.deliveredRetention, in: transaction)
-            try purgeEnded(of: number, before: now - outbox.options.failedRetention, in: transaction)
-            try expire(in: number, at: now, in: transaction)
+        let isShort = outbox.options.deliveredRetention
+        let isLong = outbox.options.failedRetention
+        var hasMore = false
+        for account in transaction.accounts.open {
+            if try purgeDelivered(of: account, before: now - isShort, in: transaction.db) { hasMore = true }
+            if try purgeEnded(of: account, before: now - isLong, in: transaction.db) { hasMore = true }
+            if try expire(in: account.number, at: now, in: transaction) { hasMore = true }
         }
-        try purgeAttempts(at: now, in: transaction)
-        try shrink(transaction.db)
+        if try purgeAttempts(delivered: now - isShort, others: now - isLong, in: transaction.db) { hasMore = true }
+        if try shrink(transaction.db) { hasMore = true }
+        return hasMore
     }
-
-    func afterCommit() { outbox.lookForRoom() }
 
     /// Receipts are stored in the order of acceptance, which is nearly that of delivery: the oldest few thousand are
     /// looked at, and those past their time go. A second index, by time, would cost more than it saves.
-    private func purgeDelivered(
-        of number: UpstreamNumber, before limit: Timestamp, in transaction: Transaction
-    ) throws {
-        let table = "delivered_\(number.rawValue)"
-        try transaction.db.execute(
+    private func purgeDelivered(of account: Account, before limit: Timestamp, in db: Database) throws -> Bool {
+        let table = "delivered_\(account.number.rawValue)"
+        try db.cachedStatement(
             sql: """
                 DELETE FROM \(table) WHERE id IN (SELECT id FROM
                   (SELECT id, settledAtMs FROM \(table) ORDER BY id LIMIT ?) WHERE settledAtMs < ?)
-                """, arguments: [Self.rowsPerTurn, limit.milliseconds])
-        let gone = transaction.db.changesCount
-        if gone > 0 { transaction.ledger(number) { $0.purge(gone, of: .delivered) } }
+                """
+        ).execute(arguments: [Self.rowsPerTurn, limit.milliseconds])
+        let gone = db.changesCount
+        if gone > 0 { account.ledger.purge(gone, of: .delivered) }
+        return gone == Self.rowsPerTurn
     }
 
-    private func purgeEnded(of number: UpstreamNumber, before limit: Timestamp, in transaction: Transaction) throws {
-        let table = "ended_\(number.rawValue)"
+    private func purgeEnded(of account: Account, before limit: Timestamp, in db: Database) throws -> Bool {
+        let table = "ended_\(account.number.rawValue)"
         let rows = try Row.fetchAll(
-            transaction.db, sql: "SELECT id, state FROM \(table) WHERE settledAtMs < ? ORDER BY settledAtMs LIMIT ?",
-            arguments: [limit.milliseconds, Self.rowsPerTurn / 10])
+            db.cachedStatement(
+                sql: "SELECT id, state FROM \(table) WHERE settledAtMs < ? ORDER BY settledAtMs LIMIT ?"),
+            arguments: [limit.milliseconds, Self.heavyRowsPerTurn])
+        let remove = try db.cachedStatement(sql: "DELETE FROM \(table) WHERE id = ?")
         for row in rows {
-            try transaction.db.execute(sql: "DELETE FROM \(table) WHERE id = ?", arguments: [row["id"] as Int64])
+            try remove.execute(arguments: [row["id"] as Int64])
             guard let state = MessageState(rawValue: row["state"]) else { continue }
-            transaction.ledger(number) { $0.purge(1, of: state) }
+            account.ledger.purge(1, of: state)
         }
+        return rows.count == Self.heavyRowsPerTurn
     }
 
     /// Messages with an end of their own; those of `expireAfterSeconds` are settled when they are claimed.
-    private func expire(in number: UpstreamNumber, at now: Timestamp, in transaction: Transaction) throws {
-        guard let queue = outbox.queue(number) else { return }
+    private func expire(in number: UpstreamNumber, at now: Timestamp, in transaction: Transaction) throws -> Bool {
+        guard let queue = outbox.queue(number) else { return false }
         let ids = try Int64.fetchAll(
-            transaction.db,
-            sql: "SELECT id FROM queue_\(number.rawValue) WHERE expiresAtMs <= ? ORDER BY expiresAtMs LIMIT ?",
-            arguments: [now.milliseconds, Self.rowsPerTurn / 10])
+            transaction.db.cachedStatement(
+                sql: "SELECT id FROM queue_\(number.rawValue) WHERE expiresAtMs <= ? ORDER BY expiresAtMs LIMIT ?"),
+            arguments: [now.milliseconds, Self.heavyRowsPerTurn])
         for id in ids.map(MessageID.init(rawValue:)) where transaction.tryRemoving(id, from: queue) {
             try transaction.end(id, in: queue, as: .expired, error: nil, at: now)
         }
+        return ids.count == Self.heavyRowsPerTurn
     }
 
-    private func purgeAttempts(at now: Timestamp, in transaction: Transaction) throws {
-        let delivered = now - outbox.options.deliveredRetention
-        let others = now - outbox.options.failedRetention
-        try transaction.db.execute(
+    /// Attempts that delivered are kept as long as the receipts, others as long as the dead letters. Batches count up
+    /// with the time, so both kinds are found in front: the others in front of all, the delivered ones behind those
+    /// that were passed over before.
+    private func purgeAttempts(delivered: Timestamp, others: Timestamp, in db: Database) throws -> Bool {
+        try db.cachedStatement(
             sql: """
                 DELETE FROM attempts WHERE batch IN (SELECT batch FROM
-                  (SELECT batch, outcome, endedAtMs FROM attempts ORDER BY batch LIMIT ?)
-                  WHERE endedAtMs < ? AND (outcome = 'delivered' OR endedAtMs < ?))
-                """, arguments: [Self.rowsPerTurn, delivered.milliseconds, others.milliseconds])
+                  (SELECT batch, endedAtMs FROM attempts ORDER BY batch LIMIT ?) WHERE endedAtMs < ?)
+                """
+        ).execute(arguments: [Self.heavyRowsPerTurn, min(others, delivered).milliseconds])
+        let old = db.changesCount
+        var looked = 0
+        let rows = try Row.fetchCursor(
+            db.cachedStatement(
+                sql: "SELECT batch, outcome, endedAtMs FROM attempts WHERE batch > ? ORDER BY batch LIMIT ?"),
+            arguments: [lookedAtBatch, Self.heavyRowsPerTurn])
+        var gone: [Int64] = []
+        while let row = try rows.next() {
+            guard let endedAt = row["endedAtMs"] as Int64?, endedAt < delivered.milliseconds else { break }
+            looked += 1
+            lookedAtBatch = row["batch"]
+            if row["outcome"] as String? == "delivered" { gone.append(row["batch"]) }
+        }
+        let remove = try db.cachedStatement(sql: "DELETE FROM attempts WHERE batch = ?")
+        for batch in gone { try remove.execute(arguments: [batch]) }
+        return old == Self.heavyRowsPerTurn || looked == Self.heavyRowsPerTurn
     }
 
     /// Free pages are used again first; what stays free beyond a quarter of the file is given back.
-    private func shrink(_ db: Database) throws {
-        let free = try Int.fetchOne(db, sql: "PRAGMA freelist_count") ?? 0
-        let all = try Int.fetchOne(db, sql: "PRAGMA page_count") ?? 0
-        guard free > 256, free > all / 4 else { return }
+    private func shrink(_ db: Database) throws -> Bool {
+        let free = try Int.fetchOne(db.cachedStatement(sql: "PRAGMA freelist_count")) ?? 0
+        let all = try Int.fetchOne(db.cachedStatement(sql: "PRAGMA page_count")) ?? 0
+        guard free > Self.pagesPerTurn, free > all / 4 else { return false }
         _ = try Row.fetchAll(db, sql: "PRAGMA incremental_vacuum(\(Self.pagesPerTurn))")
+        return true
     }
 }

@@ -5,9 +5,10 @@ import Synchronization
 public final class ManualTime: TimeSource {
     private let state: Mutex<(now: Timestamp, instant: MonotonicInstant)>
 
-    /// Starts at 2026-01-01T00:00:00Z, one hour after the machine's start.
+    /// Starts at 2026-01-01T00:00:00Z. The monotonic clock is a day ahead of the machine's, so that a thread that
+    /// waits for a deadline of this one really waits.
     public init(now: Timestamp = Timestamp(milliseconds: 1_767_225_600_000)) {
-        state = Mutex((now, MonotonicInstant(nanoseconds: 3_600_000_000_000)))
+        state = Mutex((now, SystemTime().instant + .seconds(86400)))
     }
 
     public var now: Timestamp { state.withLock { $0.now } }

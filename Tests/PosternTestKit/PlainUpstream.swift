@@ -30,7 +30,8 @@ public struct PlainUpstream: Upstream {
     public func plan(for messages: [Message], in context: PlanContext) -> Plan {
         let headers = context.token.map { [(name: "Authorization", value: "Bearer \($0.value)")] } ?? []
         return .send(
-            UpstreamRequest(url: "http://plain.test/", headers: headers, body: messages.spliced(prefix: "", suffix: "")),
+            UpstreamRequest(
+                url: "http://plain.test/", headers: headers, body: messages.spliced(prefix: "", suffix: "")),
             count: messages.count)
     }
 

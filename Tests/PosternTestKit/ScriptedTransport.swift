@@ -1,8 +1,8 @@
 public import PosternCore
 import Synchronization
 
-/// A transport that plays a list of outcomes and records what it was sent. A request beyond the list stays open until
-/// the test answers it.
+/// A transport that plays a list of outcomes and records what it was sent. A request beyond the list is answered by
+/// rule, if there is one that has an answer, and else stays open until the test answers it.
 public final class ScriptedTransport: Transport {
     public struct Sent: Sendable {
         public let request: UpstreamRequest
@@ -12,7 +12,9 @@ public final class ScriptedTransport: Transport {
         var outcomes: [TransferResult] = []
         var sent: [Sent] = []
         var open: [Sent] = []
+        var rule: Rule?
     }
+    public typealias Rule = @Sendable (UpstreamRequest) -> TransferResult?
     private let state = Mutex(State())
 
     public init(_ outcomes: TransferResult...) {
@@ -25,11 +27,10 @@ public final class ScriptedTransport: Transport {
         let outcome: TransferResult? = state.withLock { state in
             let sent = Sent(request: request, completion: completion)
             state.sent.append(sent)
-            guard !state.outcomes.isEmpty else {
-                state.open.append(sent)
-                return nil
-            }
-            return state.outcomes.removeFirst()
+            if !state.outcomes.isEmpty { return state.outcomes.removeFirst() }
+            let answer = state.rule?(request)
+            if answer == nil { state.open.append(sent) }
+            return answer
         }
         if let outcome { completion(outcome) }
     }
@@ -41,11 +42,21 @@ public final class ScriptedTransport: Transport {
     public var openRequests: [UpstreamRequest] { state.withLock { $0.open.map(\.request) } }
 
     /// Answers the oldest open request. False when there is none.
-    @discardableResult public func answer(_ outcome: TransferResult) -> Bool {
-        let next: Sent? = state.withLock { $0.open.isEmpty ? nil : $0.open.removeFirst() }
+    @discardableResult public func answer(_ outcome: TransferResult) -> Bool { answer(outcome) { _ in true } }
+
+    /// Answers the oldest open request of those that fit.
+    @discardableResult public func answer(
+        _ outcome: TransferResult, where fits: (UpstreamRequest) -> Bool
+    ) -> Bool {
+        let next: Sent? = state.withLock { state in
+            state.open.firstIndex { fits($0.request) }.map { state.open.remove(at: $0) }
+        }
         next?.completion(outcome)
         return next != nil
     }
+
+    /// How requests are answered from now on that no list provides for; nil leaves them open.
+    public func answerAll(by rule: Rule?) { state.withLock { $0.rule = rule } }
 
     /// What the next requests will be answered.
     public func expect(_ outcomes: TransferResult...) { state.withLock { $0.outcomes += outcomes } }
@@ -53,7 +64,8 @@ public final class ScriptedTransport: Transport {
 
 extension TransferResult {
     /// An answer with that status.
-    public static func status(_ status: Int, _ body: String = "", headers: [(name: String, value: String)] = []) -> Self {
+    public static func status(_ status: Int, _ body: String = "", headers: [(name: String, value: String)] = []) -> Self
+    {
         .success(UpstreamResponse(status: status, headers: headers, body: Array(body.utf8)))
     }
 

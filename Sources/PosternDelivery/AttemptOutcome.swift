@@ -1,0 +1,60 @@
+import PosternCore
+
+/// What came of a request, judged: by the upstream when it answered, by us when it did not.
+struct AttemptOutcome {
+    let judgement: Judgement
+    /// What there is to say about it if it did not deliver.
+    let error: AttemptError
+    /// May the upstream have taken what it did not answer?
+    var isAmbiguous = false
+    /// Ended by ourselves.
+    var wasCancelled = false
+
+    var at: Timestamp { error.at }
+
+    init(_ judgement: Judgement, on response: UpstreamResponse, at now: Timestamp) {
+        self.judgement = judgement
+        error = AttemptError(
+            Self.errorClass(of: judgement.verdict, status: response.status), status: response.status,
+            detail: Self.detail(of: judgement.verdict) ?? "answered \(response.status)", at: now)
+    }
+
+    init(_ failure: TransferFailure, at now: Timestamp) {
+        judgement = Judgement(.retry(after: nil))
+        error = AttemptError(Self.errorClass(of: failure.reason), detail: failure.detail, at: now)
+        isAmbiguous = failure.mayHaveArrived
+        wasCancelled = failure.reason == .cancelled
+    }
+
+    private static func errorClass(of verdict: Verdict, status: Int) -> AttemptError.Class {
+        switch verdict {
+        case .delivered, .proceed, .each, .split, .reject: .refused
+        case .refreshToken, .park, .holdUpstream(.credentials, _): .unauthorized
+        case .holdUpstream(.configuration, _): .misconfigured
+        case .retry, .suspect:
+            switch status {
+            case 401, 403: .unauthorized
+            case 408, 425, 429: .busy
+            case 500...: .failing
+            default: .misconfigured
+            }
+        }
+    }
+
+    private static func errorClass(of reason: TransferFailure.Reason) -> AttemptError.Class {
+        switch reason {
+        case .unreachable: .unreachable
+        case .timeout: .timeout
+        case .interrupted, .cancelled: .interrupted
+        case .garbled: .garbled
+        }
+    }
+
+    private static func detail(of verdict: Verdict) -> String? {
+        switch verdict {
+        case .holdUpstream(_, let detail): detail
+        case .split(let reason), .reject(let reason): reason
+        case .delivered, .proceed, .each, .retry, .suspect, .refreshToken, .park: nil
+        }
+    }
+}

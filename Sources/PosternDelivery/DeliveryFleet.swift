@@ -1,0 +1,64 @@
+public import PosternCore
+public import PosternStore
+
+/// All workers of a gateway: started together, stopped in order, watched. Any thread may call.
+public final class DeliveryFleet: Sendable {
+    public let workers: [UpstreamWorker]
+    private let outbox: Outbox
+    private let time: any TimeSource
+
+    /// A thread that has not turned for so long hangs.
+    public static let stallsAfter = Duration.seconds(15)
+    /// What is under way after the transport has stopped is on its way to the disk: that does not take long.
+    private static let recordingTime = Duration.seconds(5)
+
+    public init(_ workers: [UpstreamWorker], outbox: Outbox, time: any TimeSource) {
+        self.workers = workers
+        self.outbox = outbox
+        self.time = time
+    }
+
+    public func start() { workers.forEach { $0.start() } }
+
+    public func worker(named name: UpstreamName) -> UpstreamWorker? { workers.first { $0.name == name } }
+
+    public var snapshots: [UpstreamName: UpstreamSnapshot] {
+        Dictionary(workers.map { ($0.name, $0.snapshot) }) { first, _ in first }
+    }
+
+    // MARK: Stopping
+
+    /// No worker claims any more; requests under way may end.
+    public func beginStopping() { workers.forEach { $0.beginStopping() } }
+
+    /// Lets requests under way end until `deadline`, cancels the others by `stopTransport`, which returns when all have
+    /// been answered, gives their messages back, and ends the threads. The store is closed after this.
+    public func stop(deadline: MonotonicInstant, stopTransport: () -> Void) {
+        beginStopping()
+        for worker in workers { worker.waitUntilIdle(deadline: deadline) }
+        stopTransport()
+        let end = time.instant + Self.recordingTime
+        for worker in workers { worker.waitUntilIdle(deadline: end) }
+        for worker in workers { worker.join() }
+    }
+
+    // MARK: Watching
+
+    /// One of the threads that deliveries depend on.
+    public struct ThreadLife: Sendable, Equatable {
+        public let name: String
+        public let sinceLastTurn: Duration
+        public var isStalled: Bool { sinceLastTurn > DeliveryFleet.stallsAfter }
+    }
+
+    /// Each worker's thread, and the outbox writer's.
+    public func threads(at instant: MonotonicInstant) -> [ThreadLife] {
+        workers.map { ThreadLife(name: $0.threadName, sinceLastTurn: $0.sinceLastTurn(at: instant)) }
+            + [ThreadLife(name: "postern-writer", sinceLastTurn: outbox.writer.sinceLastTurn(at: instant))]
+    }
+
+    /// Names of the threads that hang.
+    public func stalledWorkers(at instant: MonotonicInstant) -> [String] {
+        threads(at: instant).filter(\.isStalled).map(\.name)
+    }
+}

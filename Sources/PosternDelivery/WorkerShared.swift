@@ -1,0 +1,47 @@
+import PosternCore
+import Synchronization
+
+/// What a worker's loop shows to other threads.
+final class WorkerShared: Sendable {
+    private let latest = Mutex(UpstreamSnapshot())
+    private let batchLimits = Mutex(BatchLimits(maxMessages: 1, maxBytes: 1))
+    private let unsettled = Atomic<Int>(0)
+    private let hasStopped = Atomic<Bool>(false)
+    private let lastTurn: Atomic<Int64>
+    private let changes = Inbox<Void>()
+
+    init(at instant: MonotonicInstant) { lastTurn = Atomic(instant.nanoseconds) }
+
+    var snapshot: UpstreamSnapshot { latest.withLock { $0 } }
+    func show(_ snapshot: UpstreamSnapshot) { latest.withLock { $0 = snapshot } }
+
+    var limits: BatchLimits { batchLimits.withLock { $0 } }
+    func show(_ limits: BatchLimits) { batchLimits.withLock { $0 = limits } }
+
+    func turned(at instant: MonotonicInstant) { lastTurn.store(instant.nanoseconds, ordering: .relaxed) }
+
+    func sinceLastTurn(at instant: MonotonicInstant) -> Duration {
+        instant - MonotonicInstant(nanoseconds: lastTurn.load(ordering: .relaxed))
+    }
+
+    /// Batches whose outcome is not on disk yet.
+    var unsettledBatches: Int { unsettled.load(ordering: .acquiring) }
+
+    func show(unsettled count: Int) {
+        unsettled.store(count, ordering: .releasing)
+        if count == 0 { changes.nudge() }
+    }
+
+    /// The loop claims no more from here on.
+    func showStop() {
+        hasStopped.store(true, ordering: .releasing)
+        changes.nudge()
+    }
+
+    /// Waits until the loop has stopped claiming and nothing is under way any more. One thread calls.
+    func waitUntilIdle(deadline: MonotonicInstant, time: some TimeSource) {
+        while !hasStopped.load(ordering: .acquiring) || unsettledBatches > 0, time.instant < deadline {
+            _ = changes.takeAll(waitingUntil: deadline)
+        }
+    }
+}

@@ -1,0 +1,164 @@
+import Logging
+import PosternCore
+import PosternMetrics
+import PosternStore
+import PosternTestKit
+import Synchronization
+import Testing
+
+@testable import PosternDelivery
+
+/// A worker on a bench: a real store, a scripted transport, and time that the test moves. The loop is turned by hand;
+/// the store's writer has its own thread, whose completions a turn waits for.
+final class DeliveryBench {
+    static let tokenURL = "http://plain.test/token"
+    struct Stuck: Error {}
+
+    let time = ManualTime()
+    let metrics = Metrics()
+    let transport = ScriptedTransport()
+    private let folder = ScratchFolder()
+    private let dice = Dice()
+    private var run: Run?
+
+    var outbox: Outbox { run!.outbox }
+    var queue: UpstreamQueue { run!.queue }
+    var worker: UpstreamWorker { run!.worker }
+
+    /// What the worker draws for its jitter, 0 ... 1.
+    private final class Dice: Sendable {
+        let value = Mutex(1.0)
+    }
+
+    /// What a restart replaces.
+    private struct Run {
+        let outbox: Outbox
+        let queue: UpstreamQueue
+        let worker: UpstreamWorker
+    }
+
+    init(_ upstream: some Upstream = PlainUpstream(), settings: DeliverySettings = DeliverySettings()) throws {
+        try start(upstream, settings)
+        // The first look at a store is for what a former run left; let it be over.
+        try turn()
+    }
+
+    deinit { run?.outbox.close() }
+
+    private func start(_ upstream: some Upstream, _ settings: DeliverySettings) throws {
+        let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
+        let outbox = try Outbox(
+            OutboxOptions(path: folder.file("store.sqlite")), time: time, metrics: metrics, logger: logger)
+        let queue = try outbox.register(upstream, type: "plain", cap: QueueCap())
+        let worker = try UpstreamWorker(
+            queue: queue, settings: settings,
+            parts: .init(
+                outbox: outbox, transport: transport, time: time, metrics: metrics, logger: logger,
+                random: { [dice] in dice.value.withLock { $0 } }))
+        run = Run(outbox: outbox, queue: queue, worker: worker)
+    }
+
+    /// Ends this run without a word to the worker, and begins the next on the same store.
+    func restart(_ upstream: some Upstream = PlainUpstream(), settings: DeliverySettings) throws {
+        run?.outbox.close()
+        run = nil
+        try start(upstream, settings)
+    }
+
+    /// What the next draws give.
+    func draw(_ random: Double) { dice.value.withLock { $0 = random } }
+
+    // MARK: Messages
+
+    @discardableResult func accept(
+        _ payloads: [String], lane: Lane = .none, notBefore: Timestamp? = nil
+    ) throws -> [MessageID] {
+        let done = Inbox<Result<AppendReceipt, AppendRefusal>>()
+        let messages = payloads.map {
+            NewMessage(
+                queue: queue, kind: "thing", lane: lane, acceptedAt: time.now, notBefore: notBefore,
+                bytes: Array($0.utf8))
+        }
+        outbox.writer.append(messages) { done.put($0) }
+        guard let result = done.takeAll(waitingUntil: Self.deadline).first else { throw Stuck() }
+        return try result.get().ids
+    }
+
+    /// Accepts messages `{"n":1}`, `{"n":2}` …
+    @discardableResult func accept(_ count: Int, lane: Lane = .none) throws -> [MessageID] {
+        try accept((1...count).map { "{\"n\":\($0)}" }, lane: lane)
+    }
+
+    func record(_ id: MessageID) throws -> MessageRecord { try #require(try outbox.message(id)) }
+    func state(_ id: MessageID) throws -> MessageState { try record(id).state }
+    var ledger: Ledger { outbox.ledger(of: queue.number) }
+
+    // MARK: Turning
+
+    private static var deadline: MonotonicInstant { SystemTime().instant + .seconds(10) }
+
+    private var openBatches: Int { transport.openRequests.filter { $0.url != Self.tokenURL }.count }
+
+    /// Turns until nothing changes any more without an answer or time; answers how long the worker wants to sleep.
+    @discardableResult func turn() throws -> Duration {
+        while true {
+            let before = trace
+            var next = worker.turn()
+            while worker.unsettledBatches > openBatches {
+                guard SystemTime().instant < Self.deadline else { throw Stuck() }
+                next = worker.turn(waitingUntil: Self.deadline)
+            }
+            if trace == before { return next - time.instant }
+        }
+    }
+
+    private struct Trace: Equatable {
+        let requests: Int
+        let open: Int
+        let unsettled: Int
+        let snapshot: UpstreamSnapshot
+    }
+    private var trace: Trace {
+        Trace(
+            requests: transport.requests.count, open: transport.openRequests.count,
+            unsettled: worker.unsettledBatches, snapshot: worker.snapshot)
+    }
+
+    /// Lets time pass as the worker's own thread would live it, and answers how often it turned.
+    @discardableResult func run(for span: Duration) throws -> Int {
+        let end = time.instant + span
+        var turns = 0
+        while true {
+            let next = try turn()
+            turns += 1
+            guard turns < 20_000 else { throw Stuck() }
+            guard time.instant + next < end else { break }
+            time.advance(by: max(next, .microseconds(10)))
+        }
+        time.advance(by: end - time.instant)
+        try turn()
+        return turns
+    }
+
+    /// Answers the oldest open batch and lets the worker deal with it.
+    @discardableResult func answer(_ outcome: TransferResult) throws -> Duration {
+        #expect(transport.answer(outcome) { $0.url != Self.tokenURL })
+        return try turn()
+    }
+
+    // MARK: What was sent
+
+    /// Bodies of the batches sent.
+    var sent: [String] {
+        transport.requests.filter { $0.url != Self.tokenURL }.map { String(decoding: $0.body, as: UTF8.self) }
+    }
+    /// How many messages each batch held.
+    var sizes: [Int] { sent.map { $0.split(separator: ",").count } }
+    var open: [String] {
+        transport.openRequests.filter { $0.url != Self.tokenURL }.map { String(decoding: $0.body, as: UTF8.self) }
+    }
+}
+
+extension UpstreamRequest {
+    var text: String { String(decoding: body, as: UTF8.self) }
+}

@@ -1,0 +1,179 @@
+import GRDB
+import PosternCore
+import PosternMetrics
+import PosternTestKit
+import Synchronization
+import Testing
+
+@testable import PosternStore
+
+@Suite struct OutboxWriterTests {
+    @Test func append_isSeenByAnotherConnection_whenItCompletes() throws {
+        let store = try TestStore()
+        let queue = try store.register()
+        let view = try StoreView(path: store.path)
+        let seen = Waiter<MessageRecord?>()
+        store.outbox.writer.append([store.message("{\"a\":1}", to: queue, key: "k")]) { result in
+            guard case .success(let receipt) = result else { return seen.put(nil) }
+            seen.put(try? view.message(receipt.ids[0], payload: true))
+        }
+        let record = try #require(try seen.take())
+        #expect(record.payload == Array("{\"a\":1}".utf8))
+        #expect(record.state == .queued)
+        #expect(record.key == "k")
+        #expect(record.acceptedAt == store.time.now)
+    }
+
+    @Test func commit_syncsTheWALOnce_howeverManyMessages() throws {
+        SyncCounter.install()
+        let store = try TestStore()
+        let queue = try store.register()
+        for count in [1, 1000] {
+            let before = SyncCounter.count(of: store.path + "-wal")
+            try store.append(count, to: queue)
+            #expect(SyncCounter.count(of: store.path + "-wal") - before == 1)
+        }
+    }
+
+    @Test func writer_isSetToFullSynchronous() throws {
+        let store = try TestStore()
+        let level = Outcome<Int?>(nil)
+        try store.change { level.set(try Int.fetchOne($0.db, sql: "PRAGMA synchronous")) }
+        #expect(level.value == 2)
+    }
+
+    @Test func appends_shareACommit_whileOneIsUnderWay() throws {
+        SyncCounter.install()
+        let store = try TestStore()
+        let queue = try store.register()
+        let gate = Gate()
+        store.outbox.writer.change { _ in gate.wait() }
+        let done = Waiter<Bool>()
+        let before = SyncCounter.count(of: store.path + "-wal")
+        for _ in 0..<200 {
+            store.outbox.writer.append([store.message(to: queue)]) { result in
+                done.put((try? result.get()) != nil)
+            }
+        }
+        gate.open()
+        #expect(try done.take(200).allSatisfy { $0 })
+        #expect(SyncCounter.count(of: store.path + "-wal") - before <= 2)
+        #expect(store.outbox.ledger(of: queue.number).accepted == 200)
+    }
+
+    @Test func change_thatFails_leavesItsNeighboursAlone() throws {
+        let store = try TestStore()
+        let queue = try store.register()
+        let gate = Gate()
+        store.outbox.writer.change { _ in gate.wait() }
+        let stored = Waiter<Bool>()
+        let failed = Waiter<Result<Void, StoreError>>()
+        store.outbox.writer.append([store.message(to: queue)]) { stored.put((try? $0.get()) != nil) }
+        store.outbox.writer.change { _ in
+            throw StoreError.failed(detail: "on purpose")
+        } completion: {
+            failed.put($0)
+        }
+        store.outbox.writer.append([store.message(to: queue)]) { stored.put((try? $0.get()) != nil) }
+        gate.open()
+        #expect(try stored.take(2) == [true, true])
+        #expect(throws: StoreError.failed(detail: "on purpose")) { try failed.take().get() }
+        #expect(try store.integer("SELECT count(*) FROM queue_\(queue.number.rawValue)") == 2)
+        #expect(try store.isBalanced())
+    }
+
+    @Test func close_commitsWhatWasHandedIn_andAnswersWhatComesLater() throws {
+        let store = try TestStore()
+        let queue = try store.register()
+        let gate = Gate()
+        store.outbox.writer.change { _ in gate.wait() }
+        let answers = Waiter<Result<AppendReceipt, AppendRefusal>>()
+        for _ in 0..<50 { store.outbox.writer.append([store.message(to: queue)]) { answers.put($0) } }
+        gate.open()
+        store.outbox.close()
+        #expect(try answers.take(50).allSatisfy { (try? $0.get()) != nil })
+        store.outbox.writer.append([store.message(to: queue)]) { answers.put($0) }
+        #expect(throws: AppendRefusal.closed) { try answers.take().get() }
+        store.outbox.close()
+        try store.reopen()
+        #expect(store.outbox.ledger(of: queue.number).accepted == 50)
+    }
+
+    @Test func everyAppend_isAnswered_whenTheStoreClosesMeanwhile() throws {
+        for _ in 0..<20 {
+            let store = try TestStore()
+            let queue = try store.register()
+            let answers = Waiter<Bool>()
+            let message = store.message(to: queue)
+            let writer = store.outbox.writer
+            let isReady = Waiter<Void>()
+            let threads = (0..<2).map { _ in
+                OwnThread(name: "appends") {
+                    isReady.put(())
+                    for _ in 0..<200 { writer.append([message]) { answers.put((try? $0.get()) != nil) } }
+                }
+            }
+            _ = try isReady.take(2)
+            store.outbox.close()
+            threads.forEach { $0.join() }
+            let stored = try answers.take(400).count { $0 }
+            try store.reopen()
+            #expect(store.outbox.ledger(of: queue.number).accepted == stored)
+        }
+    }
+
+    @Test func settledMessage_isToldToWhoeverWaits_afterTheCommit() throws {
+        let store = try TestStore()
+        let queue = try store.register()
+        let id = try store.append(to: queue)
+        let notices = Waiter<SettledNotice>()
+        store.outbox.whenSettled(id) { notices.put($0) }
+        let claim = try store.claim(queue)
+        var settlement = store.settlement("delivered")
+        settlement.delivered = claim.messages
+        settlement.result = Array("{}".utf8)
+        try store.settle(settlement, of: queue)
+        let notice = try notices.take()
+        #expect(notice.id == id)
+        #expect(notice.state == .delivered)
+        #expect(notice.result == Array("{}".utf8))
+        #expect(store.metrics.settled("plain", "delivered").value == 1)
+    }
+}
+
+@Suite struct AcceptByStateTests {
+    @Test func refusal_takesBackTheWholeRequest_withTheStateItChanged() throws {
+        let store = try TestStore()
+        let queue = try store.register(CountingUpstream())
+        try store.append("yes", to: queue)
+        let before = try store.outbox.withState(of: queue.number) { $0.value(of: "taken") }
+        #expect(before == [1])
+        let request = ["yes", "no", "yes", "no"].map { store.message($0, to: queue) }
+        #expect(
+            throws: AppendRefusal.refused([
+                .init(index: 1, refusal: Refusal(.conflict, "no")), .init(index: 3, refusal: Refusal(.conflict, "no")),
+            ])
+        ) { try store.append(request) }
+        #expect(try store.outbox.withState(of: queue.number) { $0.value(of: "taken") } == [1])
+        #expect(store.outbox.ledger(of: queue.number).accepted == 1)
+        let last = try store.append("yes", to: queue)
+        #expect(try store.claim(queue).messages.last?.id == last)
+        #expect(try store.outbox.withState(of: queue.number) { $0.value(of: "taken") } == [1, 1])
+        #expect(try store.isBalanced())
+    }
+
+    @Test func refusal_leavesNeighboursOfTheSameCommitAlone() throws {
+        let store = try TestStore()
+        let queue = try store.register(CountingUpstream())
+        let gate = Gate()
+        store.outbox.writer.change { _ in gate.wait() }
+        let answers = Waiter<Bool>()
+        for text in ["yes", "no", "yes"] {
+            store.outbox.writer.append([store.message(text, to: queue)]) { answers.put((try? $0.get()) != nil) }
+        }
+        gate.open()
+        #expect(try answers.take(3) == [true, false, true])
+        #expect(try store.drain(queue).count == 2)
+        #expect(try store.isBalanced())
+    }
+}

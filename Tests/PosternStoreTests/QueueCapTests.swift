@@ -1,0 +1,90 @@
+import PosternCore
+import PosternTestKit
+import Testing
+
+@testable import PosternStore
+
+@Suite struct QueueCapTests {
+    @Test func fullQueue_rejects_andStoresNothingOfTheRequest() throws {
+        let store = try TestStore()
+        let queue = try store.register(cap: QueueCap(maxMessages: 3))
+        try store.append(2, to: queue)
+        #expect(throws: AppendRefusal.queueFull(queue.name)) { try store.append(2, to: queue) }
+        #expect(store.outbox.ledger(of: queue.number).accepted == 2)
+        try store.append(1, to: queue)
+        try store.drain(queue)
+        try store.append(3, to: queue)
+        #expect(try store.isBalanced())
+    }
+
+    @Test func cap_countsPayloadBytes() throws {
+        let store = try TestStore()
+        let queue = try store.register(cap: QueueCap(maxBytes: 10))
+        try store.append("12345", to: queue)
+        #expect(throws: AppendRefusal.queueFull(queue.name)) { try store.append("123456", to: queue) }
+        try store.append("12345", to: queue)
+    }
+
+    @Test func dropOldest_evictsWhatIsNeeded_butNothingThatIsBeingSent() throws {
+        let store = try TestStore()
+        let queue = try store.register(cap: QueueCap(maxMessages: 4, whenFull: .dropOldest))
+        let ids = try store.append(4, to: queue)
+        let claim = try store.claim(queue, most: 2)
+        let receipt = try store.append([store.message(to: queue), store.message(to: queue)])
+        #expect(receipt.evicted == [ids[2], ids[3]])
+        #expect(try store.state(ids[2]) == .dropped)
+        #expect(try store.state(ids[0]) == .queued)
+        #expect(throws: AppendRefusal.queueFull(queue.name)) { try store.append(3, to: queue) }
+        try store.deliver(claim.messages, of: queue)
+        #expect(try store.drain(queue) == receipt.ids)
+        #expect(try store.isBalanced())
+    }
+
+    @Test func impossibleWish_dropsNothing() throws {
+        let store = try TestStore()
+        let queue = try store.register(cap: QueueCap(maxMessages: 4, maxBytes: 40, whenFull: .dropOldest))
+        try store.append(4, to: queue)
+        #expect(throws: AppendRefusal.queueFull(queue.name)) { try store.append(5, to: queue) }
+        let large = String(repeating: "x", count: 41)
+        #expect(throws: AppendRefusal.queueFull(queue.name)) { try store.append(large, to: queue) }
+        #expect(store.outbox.ledger(of: queue.number).dropped == 0)
+        #expect(try store.drain(queue).count == 4)
+    }
+
+    @Test func requestRefusedByOneQueue_dropsNothingInAnother() throws {
+        let store = try TestStore()
+        let first = try store.register(PlainUpstream("first"), cap: QueueCap(maxMessages: 1, whenFull: .dropOldest))
+        let second = try store.register(PlainUpstream("second"), cap: QueueCap(maxMessages: 1))
+        try store.append(to: first)
+        try store.append(to: second)
+        #expect(throws: AppendRefusal.queueFull(second.name)) {
+            try store.append([store.message(to: first), store.message(to: second)])
+        }
+        #expect(store.outbox.ledger(of: first.number).dropped == 0)
+        #expect(try store.drain(first).count == 1)
+        #expect(try store.isBalanced())
+    }
+
+    @Test func outboxCap_countsAllUpstreams() throws {
+        let store = try TestStore { $0.maxBytes = 10 }
+        let first = try store.register(PlainUpstream("first"))
+        let second = try store.register(PlainUpstream("second"))
+        try store.append("123456", to: first)
+        #expect(throws: AppendRefusal.queueFull(nil)) { try store.append("12345", to: second) }
+        try store.drain(first)
+        try store.append("12345", to: second)
+    }
+
+    @Test func evictedRetry_letsItsLaneGoOn() throws {
+        let store = try TestStore()
+        let queue = try store.register(cap: QueueCap(maxMessages: 2, whenFull: .dropOldest))
+        try store.append(to: queue, lane: .digest(7))
+        try store.sendLater(store.claim(queue).messages, of: queue, at: store.time.now + .seconds(300))
+        let second = try store.append(to: queue, lane: .digest(7))
+        #expect(try store.claim(queue).messages.isEmpty)
+        let receipt = try store.append([store.message(to: queue, lane: .digest(7))])
+        #expect(receipt.evicted.count == 1)
+        #expect(store.ripeness(queue) == .now)
+        #expect(try store.drain(queue) == [second] + receipt.ids)
+    }
+}

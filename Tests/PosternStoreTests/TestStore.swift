@@ -1,0 +1,234 @@
+import Foundation
+import GRDB
+import Logging
+import PosternCore
+import PosternMetrics
+import PosternTestKit
+import Synchronization
+import Testing
+
+@testable import PosternStore
+
+/// A store in a folder of its own, on a clock that the test moves. Can be closed and opened again.
+final class TestStore {
+    let folder = ScratchFolder()
+    let time = ManualTime()
+    let metrics = Metrics()
+    var options: OutboxOptions
+    private(set) var outbox: Outbox
+
+    init(_ change: (inout OutboxOptions) -> Void = { _ in }) throws {
+        options = OutboxOptions(path: folder.file("store.sqlite"))
+        change(&options)
+        outbox = try Self.open(options, time: time, metrics: metrics)
+    }
+
+    deinit { outbox.close() }
+
+    static func open(
+        _ options: OutboxOptions, startFresh: Bool = false, time: any TimeSource = ManualTime(),
+        metrics: Metrics = Metrics()
+    ) throws -> Outbox {
+        try Outbox(
+            options, startFresh: startFresh, time: time, metrics: metrics,
+            logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+    }
+
+    var path: String { options.path }
+
+    func reopen() throws {
+        outbox.close()
+        outbox = try Self.open(options, time: time, metrics: metrics)
+    }
+
+    func register(_ upstream: any Upstream = PlainUpstream(), cap: QueueCap = QueueCap()) throws -> UpstreamQueue {
+        try outbox.register(upstream, type: "plain", cap: cap)
+    }
+
+    // MARK: Writing
+
+    func message(
+        _ text: String = "{}", to queue: UpstreamQueue, lane: Lane = .none, key: String? = nil,
+        notBefore: Timestamp? = nil, expiresAt: Timestamp? = nil
+    ) -> NewMessage {
+        NewMessage(
+            queue: queue, kind: queue.upstream.kinds[0], lane: lane, key: key, acceptedAt: time.now,
+            notBefore: notBefore, expiresAt: expiresAt, bytes: Array(text.utf8))
+    }
+
+    @discardableResult func append(_ messages: [NewMessage]) throws -> AppendReceipt {
+        let waiter = Waiter<Result<AppendReceipt, AppendRefusal>>()
+        outbox.writer.append(messages) { waiter.put($0) }
+        return try waiter.take().get()
+    }
+
+    /// One message of `text`; answers its id.
+    @discardableResult func append(
+        _ text: String = "{}", to queue: UpstreamQueue, lane: Lane = .none, key: String? = nil,
+        notBefore: Timestamp? = nil, expiresAt: Timestamp? = nil
+    ) throws -> MessageID {
+        try append([
+            message(text, to: queue, lane: lane, key: key, notBefore: notBefore, expiresAt: expiresAt)
+        ]).ids[0]
+    }
+
+    @discardableResult func append(_ count: Int, to queue: UpstreamQueue, lane: Lane = .none) throws -> [MessageID] {
+        try append((0..<count).map { message("{\"n\":\($0)}", to: queue, lane: lane) }).ids
+    }
+
+    func change(_ body: @escaping @Sendable (Transaction) throws -> Void) throws {
+        let waiter = Waiter<Result<Void, StoreError>>()
+        outbox.writer.change(body) { waiter.put($0) }
+        try waiter.take().get()
+    }
+
+    func cancel(_ id: MessageID) throws -> Cancellation {
+        let waiter = Waiter<Result<Cancellation, StoreError>>()
+        outbox.cancel(id) { waiter.put($0) }
+        return try waiter.take().get()
+    }
+
+    func requeue(_ ids: [MessageID]) throws -> [MessageID] {
+        let waiter = Waiter<Result<[MessageID], StoreError>>()
+        outbox.requeue(ids) { waiter.put($0) }
+        return try waiter.take().get()
+    }
+
+    func keepUp() throws {
+        let upkeep = Upkeep(outbox: outbox)
+        let hasMore = Outcome(true)
+        while hasMore.value { try change { hasMore.set(try upkeep.run(in: $0)) } }
+    }
+
+    // MARK: Delivering
+
+    func claim(_ queue: UpstreamQueue, most: Int = 500, bytes: Int = 1 << 20, oldest: Timestamp? = nil) throws -> Claim
+    {
+        try queue.claim(BatchLimits(maxMessages: most, maxBytes: bytes), now: time.now, oldest: oldest)
+    }
+
+    func settlement(_ outcome: String = "test") -> Settlement {
+        Settlement(batch: outbox.nextBatch(), outcome: outcome, endedAt: time.now)
+    }
+
+    func settle(_ settlement: Settlement, of queue: UpstreamQueue) throws {
+        try change { try $0.settle(settlement, of: queue) }
+    }
+
+    /// As a worker does: on disk first, then let go of.
+    func deliver(_ messages: [Message], of queue: UpstreamQueue) throws {
+        var settlement = settlement("delivered")
+        settlement.delivered = messages
+        try settle(settlement, of: queue)
+        queue.release(messages)
+    }
+
+    func fail(_ messages: [Message], of queue: UpstreamQueue) throws {
+        var settlement = settlement("rejected")
+        settlement.ended = messages.map { .init($0, as: .failed, error: error(.refused)) }
+        try settle(settlement, of: queue)
+        queue.release(messages)
+    }
+
+    func sendLater(_ messages: [Message], of queue: UpstreamQueue, at moment: Timestamp, counts: Bool = true) throws {
+        var settlement = settlement("retry")
+        settlement.waiting = .init(messages, nextAttemptAt: moment, counts: counts, error: error(.failing))
+        try settle(settlement, of: queue)
+        queue.sendAgain(messages, from: moment)
+    }
+
+    func error(_ errorClass: AttemptError.Class) -> AttemptError {
+        AttemptError(errorClass, status: 500, detail: "as the test wants it", at: time.now)
+    }
+
+    /// Delivers until there is nothing to claim now; answers what was sent, in order.
+    @discardableResult func drain(_ queue: UpstreamQueue, most: Int = 500) throws -> [MessageID] {
+        var sent: [MessageID] = []
+        while true {
+            let claim = try claim(queue, most: most)
+            guard !claim.messages.isEmpty else { return sent }
+            sent += claim.messages.map(\.id)
+            try deliver(claim.messages, of: queue)
+        }
+    }
+
+    // MARK: Looking
+
+    func record(_ id: MessageID) throws -> MessageRecord? { try outbox.message(id, payload: true) }
+
+    func state(_ id: MessageID) throws -> MessageState? { try record(id)?.state }
+
+    func ripeness(_ queue: UpstreamQueue, most: Int = 500, wait: Duration = .zero) -> UpstreamQueue.Ripeness {
+        queue.ripeness(
+            limits: BatchLimits(maxMessages: most, maxBytes: 1 << 20), wait: wait, now: time.now, instant: time.instant)
+    }
+
+    func integer(_ sql: String) throws -> Int { try outbox.pool.read { try Int.fetchOne($0, sql: sql) ?? -1 } }
+
+    func isBalanced(_ location: SourceLocation = #_sourceLocation) throws -> Bool {
+        let audit = try outbox.audit()
+        #expect(audit.accounts.flatMap(\.findings) == [], sourceLocation: location)
+        return audit.isBalanced
+    }
+}
+
+/// What a completion hands over, waited for with a deadline.
+final class Waiter<Value: Sendable>: Sendable {
+    private let inbox = Inbox<Value>()
+    func put(_ value: Value) { inbox.put(value) }
+
+    func take() throws -> Value {
+        let values = inbox.takeAll(waitingUntil: SystemTime().instant + .seconds(20))
+        return try #require(values.first, "nothing came within 20 seconds")
+    }
+
+    /// Waits until so many have come.
+    func take(_ count: Int) throws -> [Value] {
+        let deadline = SystemTime().instant + .seconds(20)
+        var values: [Value] = []
+        while values.count < count {
+            try #require(SystemTime().instant < deadline, "\(values.count) of \(count) came within 20 seconds")
+            values += inbox.takeAll(waitingUntil: deadline)
+        }
+        return values
+    }
+}
+
+/// Keeps the writer busy until the test opens it; stays open.
+final class Gate: Sendable {
+    private let isOpen = Atomic<Bool>(false)
+    private let opened = Inbox<Void>()
+
+    func wait() {
+        guard !isOpen.load(ordering: .acquiring) else { return }
+        _ = opened.takeAll(waitingUntil: SystemTime().instant + .seconds(20))
+    }
+
+    func open() {
+        isOpen.store(true, ordering: .releasing)
+        opened.put(())
+    }
+}
+
+/// An upstream whose consent depends on its state: counts what it took, and refuses payloads that say "no".
+struct CountingUpstream: Upstream {
+    let name = UpstreamName("counting")!
+    let kinds: [Kind] = ["thing"]
+    let laneRule = LaneRule.mixed
+    let acceptsByState = true
+    private let plain = PlainUpstream("counting")
+
+    func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
+        Admission()
+    }
+    func accept(
+        _ payload: [UInt8], of kind: Kind, id: MessageID, in state: any UpstreamState
+    ) throws(Refusal) -> [StateChange] {
+        guard payload != Array("no".utf8) else { throw Refusal(.conflict, "no") }
+        return [.set(key: "taken", value: (state.value(of: "taken") ?? []) + [1])]
+    }
+    func plan(for messages: [Message], in context: PlanContext) -> Plan { plain.plan(for: messages, in: context) }
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
+        plain.judge(response, to: batch, in: context)
+    }
+}
