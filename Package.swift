@@ -99,15 +99,19 @@ let package = Package(
             ["PosternCore", "PosternMetrics", "PosternStore", "PosternTransport", "PosternHTTP", grdb, logging]),
         tests(
             of: "PosternServer",
-            ["PosternCore", "PosternMetrics", "PosternHTTP", "PosternStore", "PosternDelivery", logging]),
+            [
+                "PosternCore", "PosternMetrics", "PosternHTTP", "PosternStore", "PosternDelivery",
+                "PosternCompression", logging,
+            ]),
         tests(of: "PosternSimulators", ["PosternCore", "PosternTransport", logging]),
         tests(
             of: "PosternApp",
-            [
-                "PosternCore", "PosternMetrics", "PosternServer", "PosternStore", "PosternUpstreams", logging,
-            ]),
+            ["PosternCore", "PosternMetrics", "PosternServer", "PosternStore", "PosternUpstreams", logging]),
         .testTarget(
-            name: "EndToEndTests", dependencies: ["PosternTestKit", "PosternCore", "PosternTransport"],
+            name: "EndToEndTests",
+            dependencies: [
+                "PosternTestKit", "PosternCore", "PosternSimulators", "PosternStore", "PosternTransport", grdb, logging,
+            ],
             swiftSettings: strict),
     ],
     cxxLanguageStandard: .cxx17

@@ -16,21 +16,22 @@ enum Route {
 
     enum Steering: String { case flush, pause, resume }
 
-    /// Bounded names for metrics.
-    var template: String {
+    var template: RouteTemplate {
         switch self {
-        case .ingest: "/v1/{upstream}/{kind}"
-        case .envelopes, .messages: "/v1/messages"
-        case .message: "/v1/messages/{id}"
-        case .retry: "/v1/messages/{id}/retry"
-        case .retryMany: "/v1/messages/retry"
-        case .upstreams: "/v1/upstreams"
-        case .upstream: "/v1/upstreams/{name}"
-        case .steer(_, let steering): "/v1/upstreams/{name}/\(steering.rawValue)"
-        case .live: "/livez"
-        case .ready: "/readyz"
-        case .metrics: "/metrics"
-        case .document: "/openapi.yaml"
+        case .ingest: .ingest
+        case .envelopes, .messages: .messages
+        case .message: .message
+        case .retry: .retry
+        case .retryMany: .retryMany
+        case .upstreams: .upstreams
+        case .upstream: .upstream
+        case .steer(_, .flush): .flush
+        case .steer(_, .pause): .pause
+        case .steer(_, .resume): .resume
+        case .live: .live
+        case .ready: .ready
+        case .metrics: .metrics
+        case .document: .document
         }
     }
 
@@ -67,6 +68,34 @@ enum Route {
         switch self {
         case .ingest, .envelopes: true
         default: false
+        }
+    }
+}
+
+/// The routes by their paths: the bounded names that metrics use.
+enum RouteTemplate: Int, CaseIterable {
+    case ingest, messages, message, retry, retryMany, upstreams, upstream, flush, pause, resume
+    case live, ready, metrics, document
+    /// No route.
+    case unknown
+
+    var text: String {
+        switch self {
+        case .ingest: "/v1/{upstream}/{kind}"
+        case .messages: "/v1/messages"
+        case .message: "/v1/messages/{id}"
+        case .retry: "/v1/messages/{id}/retry"
+        case .retryMany: "/v1/messages/retry"
+        case .upstreams: "/v1/upstreams"
+        case .upstream: "/v1/upstreams/{name}"
+        case .flush: "/v1/upstreams/{name}/flush"
+        case .pause: "/v1/upstreams/{name}/pause"
+        case .resume: "/v1/upstreams/{name}/resume"
+        case .live: "/livez"
+        case .ready: "/readyz"
+        case .metrics: "/metrics"
+        case .document: "/openapi.yaml"
+        case .unknown: "unknown"
         }
     }
 }

@@ -57,9 +57,16 @@ final class Binary: Sendable {
     }
 
     /// Starts it with `arguments`, nothing on standard input, and the test's environment without the `POSTERN_`
-    /// variables, plus `environment`.
-    init(_ arguments: [String], environment: [String: String] = [:]) throws {
-        let child = try Child.spawn(Self.path, arguments, environment: environment)
+    /// variables, plus `environment`. `program` is a command that is given all that to run, e.g. a shell with a limit.
+    convenience init(
+        _ arguments: [String], environment: [String: String] = [:], through program: [String] = []
+    ) throws {
+        try self.init(command: program + [Self.path] + arguments, environment: environment)
+    }
+
+    /// Starts any program the same way.
+    init(command: [String], environment: [String: String] = [:]) throws {
+        let child = try Child.spawn(command[0], Array(command.dropFirst()), environment: environment)
         pid = child.pid
         read(child.output, as: .output)
         read(child.errors, as: .errors)
@@ -98,6 +105,10 @@ final class Binary: Sendable {
         _ arguments: [String], environment: [String: String] = [:], within: Duration = patience
     ) async throws -> Ended {
         try await Binary(arguments, environment: environment).end(within: within)
+    }
+
+    static func run(command: [String], within: Duration = patience) async throws -> Ended {
+        try await Binary(command: command).end(within: within)
     }
 
     /// Sends a signal, if it still runs.
@@ -233,6 +244,6 @@ private struct Child {
 /// An array of C strings, ended by nil, for the length of the call.
 private func withTexts<R>(_ texts: [String], _ body: ([UnsafeMutablePointer<CChar>?]) -> R) -> R {
     let copies = texts.map { strdup($0) }
-    defer { copies.forEach { free($0) } }
+    defer { for copy in copies { free(copy) } }
     return body(copies + [nil])
 }

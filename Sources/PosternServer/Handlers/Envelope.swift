@@ -12,7 +12,7 @@ struct EnvelopeOptions {
 extension Order {
     private static let members: Set<String> = ["upstream", "kind", "payload", "key", "notBefore", "expiresAt"]
 
-    mutating func admit(envelope: JSONValue, at index: Int) {
+    func admit(envelope: JSONValue, at index: Int) {
         guard envelope.kind == .object else {
             return reject(index, InvalidPayload([PayloadFault("", "must be an object with upstream, kind, payload")]), nil)
         }

@@ -1,4 +1,3 @@
-import Foundation
 import Logging
 import PosternCore
 import PosternDelivery
@@ -6,20 +5,14 @@ import PosternHTTP
 import PosternJSON
 import PosternStore
 
-/// Reading messages and steering them. Reads block on the store, so they have threads of their own.
+/// Reading messages and steering them.
 struct MessageHandler: Sendable {
     private let gateway: Gateway
-    private let readers: OperationQueue
 
-    init(_ gateway: Gateway) {
-        self.gateway = gateway
-        readers = OperationQueue()
-        readers.name = "postern-reads"
-        readers.maxConcurrentOperationCount = 3
-    }
+    init(_ gateway: Gateway) { self.gateway = gateway }
 
     private func read(_ reply: Reply, _ body: @escaping @Sendable () throws(StoreError) -> HTTPResponse) {
-        readers.addOperation { [gateway] in
+        gateway.readers.run { [gateway] in
             do throws(StoreError) {
                 reply.send(try body())
             } catch {
@@ -137,7 +130,7 @@ struct MessageHandler: Sendable {
         case .success(let read): wish = read
         case .failure(let problem): return reply.send(problem.problem)
         }
-        readers.addOperation { [self] in requeue(wish, after: nil, count: 0, reply) }
+        gateway.readers.run { [self] in requeue(wish, after: nil, count: 0, reply) }
     }
 
     /// Page by page, so that no transaction grows with the number of dead letters.
@@ -148,7 +141,7 @@ struct MessageHandler: Sendable {
                 guard case .success(let done) = result else { return reply.send(Self.storeFailed) }
                 let total = count + done.count
                 guard let next else { return reply.send(Self.retried(total)) }
-                readers.addOperation { [self] in requeue(wish, after: next, count: total, reply) }
+                gateway.readers.run { [self] in requeue(wish, after: next, count: total, reply) }
             }
         } catch {
             reply.send(Self.storeFailed)
@@ -227,6 +220,7 @@ private struct ListQuery {
 /// Which ended messages to send again.
 private struct RetryWish: Sendable {
     var filter = MessageFilter()
+    /// Ascending; nil means all that the filter lets through.
     var ids: [MessageID]?
 
     struct Refused: Error { let problem: Problem }
@@ -270,7 +264,7 @@ private struct RetryWish: Sendable {
                 if member.value.kind != .array || ids.contains(nil) {
                     faults.append(PayloadFault("/ids", "must be an array of message ids"))
                 }
-                wish.ids = ids.compactMap { $0 }
+                wish.ids = Set(ids.compactMap { $0 }).sorted()
             case let other: faults.append(PayloadFault(JSONPointer.member(other), "is unknown"))
             }
         }
@@ -293,9 +287,23 @@ private struct RetryWish: Sendable {
         return .success(wish)
     }
 
+    private static let perPage = 500
+
     func page(of outbox: Outbox, after cursor: MessageID?) throws(StoreError) -> (ids: [MessageID], next: MessageID?) {
-        if let ids { return (ids, nil) }
-        let page = try outbox.messages(filter, after: cursor, limit: 500)
-        return (page.messages.map(\.id), page.next)
+        guard let ids else {
+            let page = try outbox.messages(filter, after: cursor, limit: Self.perPage)
+            return (page.messages.map(\.id), page.next)
+        }
+        let rest = ids.drop { id in cursor.map { id <= $0 } ?? false }
+        var page: [MessageID] = []
+        for id in rest.prefix(Self.perPage) {
+            if let record = try outbox.message(id), matches(record) { page.append(id) }
+        }
+        return (page, rest.count > Self.perPage ? rest.prefix(Self.perPage).last : nil)
+    }
+
+    private func matches(_ record: MessageRecord) -> Bool {
+        record.state == filter.state && (filter.kind == nil || filter.kind == record.kind)
+            && (filter.upstream == nil || filter.upstream?.description == record.upstream)
     }
 }

@@ -33,7 +33,9 @@ struct ProbeHandler: Sendable {
             status: 200, headers: [("Content-Type", "application/yaml")], body: Array(OpenAPIDocument.text.utf8)))
     }
 
-    func metrics(_ reply: Reply) {
+    func metrics(_ reply: Reply) { gateway.readers.runSoon { [self] in answerMetrics(reply) } }
+
+    private func answerMetrics(_ reply: Reply) {
         var exposition = Exposition()
         gateway.metrics.write(to: &exposition)
         writeOutbox(to: &exposition)
