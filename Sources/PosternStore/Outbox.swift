@@ -91,6 +91,8 @@ public final class Outbox: Sendable {
     public func close() {
         guard writer.stop() else { return }
         check.stop()
+        // The last connection to close would do this by itself, but that may be a reader, which cannot.
+        try? pool.writeWithoutTransaction { db in _ = try db.checkpoint(.truncate) }
         try? pool.close()
         reserve.giveBack()
         lock.giveUp()
