@@ -64,7 +64,7 @@ extension Transaction {
             db, sql: "SELECT id FROM \(table) WHERE \(condition) ORDER BY id LIMIT :limit", arguments: arguments)
         let delete = try db.cachedStatement(sql: "DELETE FROM \(table) WHERE id = ?")
         for id in ids { try delete.execute(arguments: [id]) }
-        if !ids.isEmpty { accounts[wish.upstream].ledger.purge(ids.count, of: wish.state) }
+        accounts[wish.upstream].ledger.purge(ids.count, of: wish.state)
         return (ids.count, ids.count == limit ? ids.last : nil)
     }
 }

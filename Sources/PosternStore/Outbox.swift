@@ -244,8 +244,7 @@ private struct Found {
         batch = max(counters?["batch"] ?? 0, lastBatch)
         for row in try Row.fetchAll(db, sql: "SELECT * FROM upstreams") {
             let number = UpstreamNumber(rawValue: row["number"])
-            var ledger = Ledger()
-            for column in Ledger.columns { ledger[keyPath: column.path] = row[column.name] }
+            let ledger = Ledger(row)
             ledgers[number] = ledger
             names[number] = UpstreamName(row["name"])
         }

@@ -11,6 +11,6 @@ struct Healthcheck: AsyncParsableCommand {
     var url = "http://127.0.0.1:8080"
 
     func run() async throws {
-        try await reporting { () async throws(CommandFailure) in try await PosternApp.Healthcheck.run(url: url) }
+        try await reportingAsync { () async throws(CommandFailure) in try await PosternApp.Healthcheck.run(url: url) }
     }
 }

@@ -29,6 +29,6 @@ func reporting<T>(_ work: () throws(CommandFailure) -> T) throws -> T {
     do throws(CommandFailure) { return try work() } catch { throw error.reported() }
 }
 
-func reporting<T>(_ work: () async throws(CommandFailure) -> T) async throws -> T {
+func reportingAsync<T>(_ work: () async throws(CommandFailure) -> T) async throws -> T {
     do throws(CommandFailure) { return try await work() } catch { throw error.reported() }
 }

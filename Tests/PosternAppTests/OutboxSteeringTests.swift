@@ -16,7 +16,9 @@ import Testing
 
     private func open() throws -> PosternStore.Outbox {
         try PosternStore.Outbox(
-            OutboxOptions(path: place.path, failedRetention: .seconds(1 << 32)), time: SystemTime(),
+            // Noon is long ago: nothing may go for its age.
+            OutboxOptions(path: place.path, deliveredRetention: .seconds(1 << 32), failedRetention: .seconds(1 << 32)),
+            time: SystemTime(),
             metrics: Metrics(), logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     }
 

@@ -15,7 +15,7 @@ struct OutboxCancel: AsyncParsableCommand {
     var ids: [MessageID]
 
     func run() async throws {
-        let outcome = try await reporting { () async throws(CommandFailure) in
+        let outcome = try await reportingAsync { () async throws(CommandFailure) in
             try await OutboxSteering(try options.place(gatewayURL: gateway.url)).cancel(ids)
         }
         writeLine(options.json ? outcome.json : outcome.text)

@@ -29,7 +29,7 @@ struct OutboxPurge: AsyncParsableCommand {
 
     func run() async throws {
         let before = olderThan.map { SystemTime().now - .seconds($0) }
-        let count = try await reporting { () async throws(CommandFailure) in
+        let count = try await reportingAsync { () async throws(CommandFailure) in
             try await OutboxSteering(try options.place()).purge(state, of: upstream, settledBefore: before)
         }
         writeLine(

@@ -30,7 +30,7 @@ struct OutboxRetry: AsyncParsableCommand {
     }
 
     func run() async throws {
-        let outcome = try await reporting { () async throws(CommandFailure) in
+        let outcome = try await reportingAsync { () async throws(CommandFailure) in
             let steering = OutboxSteering(try options.place(gatewayURL: gateway.url))
             guard ids.isEmpty else { return try await steering.retry(ids) }
             var filter = filter.filter
