@@ -18,7 +18,7 @@ public final class DeliveryFleet: Sendable {
         self.time = time
     }
 
-    public func start() { workers.forEach { $0.start() } }
+    public func start() { for worker in workers { worker.start() } }
 
     public func worker(named name: UpstreamName) -> UpstreamWorker? { workers.first { $0.name == name } }
 
@@ -29,7 +29,7 @@ public final class DeliveryFleet: Sendable {
     // MARK: Stopping
 
     /// No worker claims any more; requests under way may end.
-    public func beginStopping() { workers.forEach { $0.beginStopping() } }
+    public func beginStopping() { for worker in workers { worker.beginStopping() } }
 
     /// Lets requests under way end until `deadline`, cancels the others by `stopTransport`, which returns when all have
     /// been answered, gives their messages back, and ends the threads. The store is closed after this.
@@ -46,18 +46,19 @@ public final class DeliveryFleet: Sendable {
 
     /// One of the threads that deliveries depend on.
     public struct ThreadLife: Sendable, Equatable {
+        /// The upstream's, or `writer`.
         public let name: String
         public let sinceLastTurn: Duration
         public var isStalled: Bool { sinceLastTurn > DeliveryFleet.stallsAfter }
     }
 
-    /// Each worker's thread, and the outbox writer's.
+    /// Each worker, and the outbox writer.
     public func threads(at instant: MonotonicInstant) -> [ThreadLife] {
-        workers.map { ThreadLife(name: $0.threadName, sinceLastTurn: $0.sinceLastTurn(at: instant)) }
-            + [ThreadLife(name: "postern-writer", sinceLastTurn: outbox.writer.sinceLastTurn(at: instant))]
+        workers.map { ThreadLife(name: $0.name.description, sinceLastTurn: $0.sinceLastTurn(at: instant)) }
+            + [ThreadLife(name: "writer", sinceLastTurn: outbox.writer.sinceLastTurn(at: instant))]
     }
 
-    /// Names of the threads that hang.
+    /// Names of those that hang.
     public func stalledWorkers(at instant: MonotonicInstant) -> [String] {
         threads(at: instant).filter(\.isStalled).map(\.name)
     }

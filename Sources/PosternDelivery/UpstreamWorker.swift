@@ -48,14 +48,11 @@ public final class UpstreamWorker: Sendable {
         loop = try WorkerLoop(queue: queue, settings: settings, parts: parts, inbox: inbox, shared: shared)
     }
 
-    /// What its thread is called.
-    public var threadName: String { "to-\(name)" }
-
     /// Starts the thread. Call once.
     public func start() {
         thread.withLock { thread in
             precondition(thread == nil, "a worker starts once")
-            thread = OwnThread(name: threadName) { [loop] in loop.run() }
+            thread = OwnThread(name: "to-\(name)") { [loop] in loop.run() }
         }
     }
 

@@ -9,5 +9,9 @@ import PosternCore
         subcommands: [
             Serve.self,
             Check.self,
+            Outbox.self,
+            Keys.self,
+            Healthcheck.self,
+            Simulate.self,
         ])
 }

@@ -17,6 +17,7 @@ final class DeliveryBench {
     let time = ManualTime()
     let metrics = Metrics()
     let transport = ScriptedTransport()
+    let log = LogRecorder()
     private let folder = ScratchFolder()
     private let dice = Dice()
     private var run: Run?
@@ -46,7 +47,7 @@ final class DeliveryBench {
     deinit { run?.outbox.close() }
 
     private func start(_ upstream: some Upstream, _ settings: DeliverySettings) throws {
-        let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
+        let logger = Logger(label: "test") { [log] _ in log }
         let outbox = try Outbox(
             OutboxOptions(path: folder.file("store.sqlite")), time: time, metrics: metrics, logger: logger)
         let queue = try outbox.register(upstream, type: "plain", cap: QueueCap())

@@ -1,0 +1,112 @@
+import Glibc
+import Logging
+import PosternCore
+import PosternMetrics
+import PosternStore
+import PosternTestKit
+import Testing
+
+@testable import PosternDelivery
+
+/// Workers on threads of their own, with the machine's clocks.
+@Suite(.timeLimit(.minutes(1))) struct FleetTests {
+    private let folder = ScratchFolder()
+    private let transport = ScriptedTransport()
+    private let time = SystemTime()
+    private let outbox: Outbox
+    private let fleet: DeliveryFleet
+
+    init() throws {
+        let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
+        let outbox = try Outbox(
+            OutboxOptions(path: folder.file("store.sqlite")), time: time, metrics: Metrics(), logger: logger)
+        let parts = UpstreamWorker.Parts(
+            outbox: outbox, transport: transport, time: time, metrics: Metrics(), logger: logger)
+        let workers = try ["a", "b"].map { name in
+            try UpstreamWorker(
+                queue: try outbox.register(PlainUpstream(name), type: "plain", cap: QueueCap()),
+                settings: DeliverySettings(maxInFlight: 1, batchMaxWait: .zero), parts: parts)
+        }
+        self.outbox = outbox
+        fleet = DeliveryFleet(workers, outbox: outbox, time: time)
+    }
+
+    private func accept(_ worker: UpstreamWorker) throws -> MessageID {
+        let done = Inbox<MessageID?>()
+        let message = NewMessage(
+            queue: worker.queue, kind: "thing", acceptedAt: time.now, bytes: Array(#"{"n":1}"#.utf8))
+        outbox.writer.append([message]) { done.put((try? $0.get())?.ids.first) }
+        return try #require(done.takeAll(waitingUntil: time.instant + .seconds(10)).first ?? nil)
+    }
+
+    private func waitUntilSettled(_ id: MessageID) -> Bool {
+        let settled = Inbox<Void>()
+        outbox.whenSettled(id) { _ in settled.put(()) }
+        if (try? outbox.message(id))??.state == .delivered { return true }
+        return !settled.takeAll(waitingUntil: time.instant + .seconds(10)).isEmpty
+    }
+
+    @Test func workers_areFoundByName_andShown() throws {
+        let (b, c) = (try #require(UpstreamName("b")), try #require(UpstreamName("c")))
+        #expect(fleet.worker(named: b)?.name == b)
+        #expect(fleet.worker(named: c) == nil)
+        #expect(fleet.snapshots.keys.map(\.description).sorted() == ["a", "b"])
+        outbox.close()
+    }
+
+    @Test func stop_letsRequestsEnd_andGivesBackWhatTheTransportCancels() throws {
+        transport.answerAll { _ in nil }
+        fleet.start()
+        let first = try accept(fleet.workers[0])
+        let second = try accept(fleet.workers[1])
+        let deadline = time.instant + .seconds(10)
+        while transport.openRequests.count < 2, time.instant < deadline { sched_yield() }
+        transport.answer(.status(200))
+        var wasStopped = false
+        fleet.stop(deadline: time.instant + .milliseconds(50)) {
+            wasStopped = true
+            while transport.answer(.failure(TransferFailure(.cancelled, mayHaveArrived: true, detail: "stopped"))) {}
+        }
+        #expect(wasStopped)
+        #expect(fleet.workers.allSatisfy { $0.unsettledBatches == 0 })
+        outbox.close()
+        let view = try StoreView(path: outbox.path)
+        let states = try [first, second].map { try view.message($0, payload: false)?.state }
+        #expect(states.filter { $0 == .delivered }.count == 1)
+        #expect(states.filter { $0 == .queued }.count == 1)
+        #expect(try view.audit().isBalanced)
+    }
+
+    @Test func stop_doesNotWait_whenNothingIsUnderWay() throws {
+        transport.answerAll { _ in .status(200) }
+        fleet.start()
+        #expect(waitUntilSettled(try accept(fleet.workers[0])))
+        let start = time.instant
+        fleet.stop(deadline: start + .seconds(30)) {}
+        #expect(time.instant - start < .seconds(10))
+        outbox.close()
+    }
+
+    @Test func fleetThatNeverStarted_stops() {
+        fleet.stop(deadline: time.instant + .seconds(30)) {}
+        outbox.close()
+    }
+
+    @Test func threads_areWatchedByName() {
+        let lives = fleet.threads(at: time.instant)
+        #expect(lives.map(\.name) == ["a", "b", "writer"])
+        #expect(fleet.stalledWorkers(at: time.instant).isEmpty)
+        outbox.close()
+    }
+
+    @Test func workerThatTurnsNoMore_isStalled_after15Seconds() throws {
+        let bench = try DeliveryBench()
+        let fleet = DeliveryFleet([bench.worker], outbox: bench.outbox, time: bench.time)
+        let lastTurn = bench.time.instant
+        #expect(!fleet.stalledWorkers(at: lastTurn + .seconds(15)).contains("plain"))
+        #expect(fleet.stalledWorkers(at: lastTurn + .milliseconds(15_001)).contains("plain"))
+        bench.time.advance(by: .seconds(20))
+        try bench.turn()
+        #expect(!fleet.stalledWorkers(at: bench.time.instant).contains("plain"))
+    }
+}

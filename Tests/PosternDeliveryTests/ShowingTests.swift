@@ -1,0 +1,123 @@
+import Logging
+import PosternCore
+import PosternMetrics
+import PosternStore
+import PosternTestKit
+import Testing
+
+@testable import PosternDelivery
+
+/// What others get to see of a worker.
+@Suite(.timeLimit(.minutes(1))) struct ShowingTests {
+    typealias Health = UpstreamSnapshot.Health
+    private static let later = Timestamp(milliseconds: 2_000_000)
+
+    static let states: [(Health, UpstreamSnapshot)] = [
+        (.up, snapshot { _ in }),
+        (.degraded, snapshot { $0.failures = 1 }),
+        (.down, snapshot { $0.circuit = .open(until: later) }),
+        (.down, snapshot { $0.circuit = .halfOpen }),
+        (.down, snapshot { ($0.circuit, $0.hold) = (.open(until: later), .configuration) }),
+        (.unauthorized, snapshot { ($0.circuit, $0.hold) = (.open(until: later), .credentials) }),
+        (.unauthorized, snapshot { ($0.circuit, $0.hold) = (.halfOpen, .credentials) }),
+        (.paused, snapshot { $0.isPaused = true }),
+        (.paused, snapshot { ($0.isPaused, $0.hold) = (true, .credentials) }),
+        (.up, snapshot { $0.token = .init(isValid: false) }),
+        (.up, snapshot { $0.token = .init(isValid: true) }),
+        (.degraded, snapshot { $0.token = .init(isValid: true, failures: 2) }),
+        (.degraded, snapshot { $0.token = .init(isValid: true, failures: 2, credentialsRefused: true) }),
+        (.down, snapshot { $0.token = .init(isValid: false, failures: 1) }),
+        (.unauthorized, snapshot { $0.token = .init(isValid: false, failures: 1, credentialsRefused: true) }),
+    ]
+
+    private static func snapshot(_ change: (inout UpstreamSnapshot) -> Void) -> UpstreamSnapshot {
+        var snapshot = UpstreamSnapshot()
+        change(&snapshot)
+        return snapshot
+    }
+
+    @Test(arguments: states) func health_isTheWorstThatIsKnown(health: Health, snapshot: UpstreamSnapshot) {
+        #expect(snapshot.assessment == health)
+    }
+
+    @Test func snapshot_showsWhatHappened() throws {
+        let bench = try DeliveryBench(settings: RetryTests.single)
+        #expect(bench.worker.snapshot == UpstreamSnapshot())
+        try bench.accept(2)
+        try bench.turn()
+        #expect(bench.worker.snapshot.inFlight == 1)
+        bench.time.advance(by: .seconds(1))
+        let answeredAt = bench.time.now
+        try bench.answer(.status(200))
+        #expect(bench.worker.snapshot.lastSuccessAt == answeredAt)
+        try bench.answer(.status(429, headers: [("Retry-After", "60")]))
+        let snapshot = bench.worker.snapshot
+        #expect(snapshot.health == .down)
+        #expect(snapshot.inFlight == 0)
+        #expect(snapshot.reopensAt == answeredAt + .seconds(60))
+        #expect(snapshot.lastError == AttemptError(.busy, status: 429, detail: "answered 429", at: answeredAt))
+    }
+
+    @Test func failures_haveTheirClass() throws {
+        let bench = try DeliveryBench(settings: RetryTests.single)
+        try bench.accept(1)
+        let outcomes: [(TransferResult, AttemptError.Class)] = [
+            (.refusedConnection, .unreachable), (.reset, .interrupted), (.status(503), .failing),
+            (.failure(TransferFailure(.timeout, mayHaveArrived: true, detail: "too slow")), .timeout),
+            (.failure(TransferFailure(.garbled, mayHaveArrived: true, detail: "no HTTP")), .garbled),
+            (.status(429), .busy), (.status(418), .misconfigured), (.status(302), .misconfigured),
+            (.status(500), .failing), (.status(403), .unauthorized),
+        ]
+        for (outcome, errorClass) in outcomes {
+            while bench.open.isEmpty { bench.time.advance(by: try bench.turn()) }
+            try bench.answer(outcome)
+            #expect(bench.worker.snapshot.lastError?.errorClass == errorClass)
+        }
+    }
+
+    @Test func attempt_isOneLine_withItsNumberAndItsPause() throws {
+        let bench = try DeliveryBench(settings: RetryTests.single)
+        bench.transport.expect(.status(503), .refusedConnection, .status(200))
+        try bench.accept(1)
+        try bench.run(for: .seconds(10))
+        let lines = bench.log.lines("batch attempted").map(\.metadata)
+        #expect(lines.map { $0["attempt"] } == ["1", "2", "3"])
+        #expect(lines.map { $0["verdict"] } == ["retry", "retry", "delivered"])
+        #expect(lines.map { $0["retry.delayMs"] } == ["1000", "2000", nil])
+        #expect(lines.map { $0["http.status"] } == ["503", nil, "200"])
+        #expect(lines[0]["upstream"] == "plain")
+        #expect(lines[0]["batch.messages"] == "1")
+        #expect(bench.metrics.attempts("plain", "retry").value == 2)
+        #expect(bench.metrics.attempts("plain", "delivered").value == 1)
+    }
+
+    @Test func outage_isToldOnce_andItsEnd() throws {
+        let bench = try DeliveryBench(settings: RetryTests.single)
+        bench.transport.answerAll { _ in .status(503) }
+        try bench.accept(20)
+        try bench.run(for: .seconds(3600))
+        bench.transport.answerAll { _ in .status(200) }
+        try bench.run(for: .seconds(301))
+        let notices = bench.log.lines.filter { $0.level >= .notice }.map(\.message)
+        #expect(notices == ["upstream is down", "upstream is back"])
+    }
+
+    @Test func hold_isToldOnce_asAnError() throws {
+        let bench = try DeliveryBench(settings: RetryTests.single)
+        bench.transport.answerAll { _ in .status(403) }
+        try bench.accept(2)
+        try bench.run(for: .seconds(3600))
+        #expect(bench.log.lines.filter { $0.level == .error }.count == 1)
+    }
+
+    @Test func payloads_areNeverLogged() throws {
+        let bench = try DeliveryBench(settings: DeliverySettings(batchMaxMessages: 2))
+        bench.transport.answerAll { $0.text.contains("Geheimnis") ? .status(422) : .status(500) }
+        try bench.accept([#"{"n":"Geheimnis"}"#, #"{"n":"other Geheimnis"}"#, #"{"n":1}"#])
+        try bench.run(for: .seconds(60))
+        for line in bench.log.lines {
+            #expect(!line.metadata.values.contains { $0.contains("Geheimnis") })
+        }
+        #expect(bench.ledger.failed == 2)
+    }
+}
