@@ -130,7 +130,7 @@ final class Parts: Sendable {
                 let upstream = loaded.upstreams.first(where: { $0.name == name })
             else { continue }
             worker.queue.replace(upstream)
-            worker.adopt(PosternDelivery.DeliverySettings(settings.delivery))
+            worker.adopt(PosternDelivery.DeliverySettings(settings.delivery), upstream: upstream)
         }
         return plan
     }

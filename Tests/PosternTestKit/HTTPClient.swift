@@ -173,7 +173,12 @@ public struct JSON: CustomStringConvertible {
     public var keys: Set<String> { Set((value as? [String: Any])?.keys.map { $0 } ?? []) }
     /// Is it there at all? `null` counts as not.
     public var isThere: Bool { value != nil && !(value is NSNull) }
-    public var description: String { value.map { "\($0)" } ?? "nothing" }
+    /// As text, members in the order of their names: equal values have equal texts.
+    public var description: String {
+        let options: JSONSerialization.WritingOptions = [.sortedKeys, .fragmentsAllowed]
+        let text = value.flatMap { try? JSONSerialization.data(withJSONObject: $0, options: options) }
+        return text.map { String(decoding: $0, as: UTF8.self) } ?? "nothing"
+    }
 }
 
 /// Polls until `condition` holds. False when it does not in time; the caller fails the test.
