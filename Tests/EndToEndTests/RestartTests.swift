@@ -190,15 +190,17 @@ extension EndToEnd {
         func fullDisk_deliversWhatItHas_andTakesMessagesAgain() async throws {
             let samsara = try SimulatedSamsara()
             let place = try Place(settings(samsara))
-            let gateway = try await place.start(program: SmallDisk.program(at: place.folder.file("data"), megabytes: 40))
+            let gateway = try await place.start(
+                program: SmallDisk.program(at: place.folder.file("data"), megabytes: 40))
             let accepted = try fill(gateway)
             _ = try gateway.client().post("/v1/upstreams/samsara/resume")
             let client = try gateway.client()
             try gateway.waitUntilDelivered()
             #expect(Set(try samsara.values(of: "seq").compactMap { Int($0.value) }) == Set(0..<accepted))
-            #expect(try eventually(every: .milliseconds(100)) {
-                try client.post(eventPath, event(accepted)).status == 202
-            })
+            #expect(
+                try eventually(every: .milliseconds(100)) {
+                    try client.post(eventPath, event(accepted)).status == 202
+                })
             try gateway.waitUntilDelivered()
             try await gateway.stop()
         }
@@ -207,7 +209,8 @@ extension EndToEnd {
     /// A file system in memory that only the gateway sees.
     private enum SmallDisk {
         static func program(at folder: String, megabytes: Int) -> [String] {
-            let script = "mkdir -p \(folder) && mount -t tmpfs -o size=\(megabytes)m none \(folder) && exec \"$0\" \"$@\""
+            let script =
+                "mkdir -p \(folder) && mount -t tmpfs -o size=\(megabytes)m none \(folder) && exec \"$0\" \"$@\""
             return ["/usr/bin/unshare", "--mount", "/bin/sh", "-c", script]
         }
 

@@ -8,7 +8,9 @@ import Testing
 extension EndToEnd {
     /// What does not start says why, and with which exit code (design, section 6).
     @Suite struct Start {
-        @Test(arguments: [["serve"], ["serve", "--config", "x", "--unheard-of"], ["unheard-of"], ["serve", "--config"]])
+        @Test(arguments: [
+            ["serve"], ["serve", "--config", "x", "--unheard-of"], ["unheard-of"], ["serve", "--config"],
+        ])
         func wrongUsage_isExplained(arguments: [String]) async throws {
             let ended = try await Binary.run(arguments)
             #expect(ended.exitCode == 64)
@@ -24,9 +26,10 @@ extension EndToEnd {
                 """#)
             let ended = try await place.fail()
             #expect(ended.exitCode == 78)
-            for path in ["server.port", "server.hots", "delivery.maxInFlight", "log.level", "upstreams.samsara.url",
-                "upstreams.queue.type"]
-            {
+            for path in [
+                "server.port", "server.hots", "delivery.maxInFlight", "log.level", "upstreams.samsara.url",
+                "upstreams.queue.type",
+            ] {
                 #expect(ended.errors.contains(path), "\(path) is not in: \(ended.errors)")
             }
             #expect(!FileManager.default.fileExists(atPath: place.store))

@@ -156,7 +156,8 @@ import Testing
     @Test func announcedBodyThatIsTooLong_isRefusedUnread() throws {
         try withPausedGateway { gateway in
             gateway.client.send(
-                "POST /v1/picky/event HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nContent-Length: 65537\r\n\r\n")
+                "POST /v1/picky/event HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nContent-Length: 65537\r\n\r\n"
+            )
             try gateway.client.answer().problem(413, "payload-too-large")
         }
     }

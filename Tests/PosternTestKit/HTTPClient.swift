@@ -65,7 +65,8 @@ public final class HTTPClient {
         return try answer(hasBody: method != "HEAD")
     }
 
-    public func sendRequest(_ method: String, _ path: String, _ body: [UInt8]? = nil, headers: [(String, String)] = []) {
+    public func sendRequest(_ method: String, _ path: String, _ body: [UInt8]? = nil, headers: [(String, String)] = [])
+    {
         var lines = ["\(method) \(path) HTTP/1.1", "Host: t"]
         lines += headers.map { "\($0): \($1)" }
         if let body {
@@ -139,7 +140,9 @@ public final class HTTPClient {
 
     private var endOfHead: Int? {
         guard received.count >= 4 else { return nil }
-        return (0...received.count - 4).first { received[$0] == 13 && received[$0..<$0 + 4].elementsEqual([13, 10, 13, 10]) }
+        return (0...received.count - 4).first {
+            received[$0] == 13 && received[$0..<$0 + 4].elementsEqual([13, 10, 13, 10])
+        }
     }
 
     private func receiveMore() throws {
