@@ -79,14 +79,23 @@ final class Target: Sendable {
         let kind: Kind
         let text: String
         let accepted: Counter
+        /// What stands behind the id in the answer to one message.
+        let receipt: [UInt8]
+
+        init(_ kind: Kind, of upstream: UpstreamName, accepted: Counter) {
+            self.kind = kind
+            text = kind.description
+            self.accepted = accepted
+            let names = "\"upstream\":\"\(upstream)\",\"kind\":\(JSONEscapes.quoted(text))"
+            receipt = Array("\",\(names),\"state\":\"queued\"}".utf8)
+        }
     }
 
     init(type: String, worker: UpstreamWorker, metrics: Metrics) {
         self.type = type
         self.worker = worker
         kinds = worker.queue.upstream.kinds.map { kind in
-            Acceptable(
-                kind: kind, text: kind.description, accepted: metrics.accepted("\(worker.name)", "\(kind)"))
+            Acceptable(kind, of: worker.name, accepted: metrics.accepted("\(worker.name)", "\(kind)"))
         }
     }
 

@@ -49,7 +49,7 @@ struct IngestHandler: Sendable {
                 order.isSingle = true
                 order.admit(root, target, kind, at: 0)
             } else {
-                guard order.accepts(count: root.count, exact: root) else { return }
+                guard order.accepts(list: root) else { return }
                 for (index, payload) in root.elements.enumerated() { order.admit(payload, target, kind, at: index) }
             }
         }
@@ -62,7 +62,7 @@ struct IngestHandler: Sendable {
                 order.isSingle = true
                 order.admit(envelope: root, at: 0)
             } else {
-                guard order.accepts(count: root.count, exact: root) else { return }
+                guard order.accepts(list: root) else { return }
                 for (index, envelope) in root.elements.enumerated() { order.admit(envelope: envelope, at: index) }
             }
         }

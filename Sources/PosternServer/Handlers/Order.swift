@@ -49,13 +49,15 @@ final class Order: @unchecked Sendable {
     }
 
     /// Is it a list, and not too long?
-    func accepts(count: Int, exact root: JSONValue) -> Bool {
+    func accepts(list root: JSONValue) -> Bool {
         guard root.kind == .array else {
             isSingle = true
             reject(0, InvalidPayload([PayloadFault("", "must be an object, or an array of objects")]), nil)
             return false
         }
         let most = gateway.limits.maxMessagesPerRequest
+        // The parser's own count ends at 65535.
+        let count = root.count < 65_535 ? root.count : root.elements.reduce(0) { count, _ in count + 1 }
         guard count <= most else {
             problem = Problem(
                 slug: .payloadTooLarge, status: 413,
@@ -111,19 +113,33 @@ final class Order: @unchecked Sendable {
 
     /// The 202.
     func accepted(_ ids: [MessageID], evicted: [MessageID]) -> HTTPResponse {
-        var headers = preferenceApplied
-        if isSingle, let id = ids.first, let (target, kind) = kinds.first {
-            headers.append(("Location", "/v1/messages/\(id)"))
-            var json =
-                "{\"id\":\"\(id)\",\"upstream\":\"\(target.name)\",\"kind\":\"\(kind.text)\",\"state\":\"queued\""
-            if !evicted.isEmpty { json += ",\"evicted\":\(Self.list(evicted))" }
-            return .json(202, json + "}", headers: headers)
+        if isSingle, let id = ids.first, let kind = kinds.first?.kind {
+            return accepted(id.description, as: kind, evicted: evicted)
         }
+        let headers = preferenceApplied
         var json = "{\"accepted\":\(ids.count)"
         if !preferences.isMinimal { json += ",\"ids\":\(Self.list(ids))" }
         if !evicted.isEmpty { json += ",\"evicted\":\(Self.list(evicted))" }
         if preferences.isLenient { json += ",\"rejected\":\(rejections)" }
         return .json(202, json + "}", headers: headers)
+    }
+
+    /// The answer that most requests get, made on the writer's thread: so from ready parts.
+    private func accepted(_ id: String, as kind: Target.Acceptable, evicted: [MessageID]) -> HTTPResponse {
+        var body: [UInt8] = []
+        body.reserveCapacity(24 + kind.receipt.count)
+        body.append(contentsOf: #"{"id":""#.utf8)
+        body.append(contentsOf: id.utf8)
+        body.append(contentsOf: kind.receipt)
+        if !evicted.isEmpty {
+            body.removeLast()
+            body.append(contentsOf: ",\"evicted\":\(Self.list(evicted))}".utf8)
+        }
+        var headers = [
+            (name: "Content-Type", value: "application/json"), (name: "Location", value: "/v1/messages/" + id),
+        ]
+        if preferences.wait != nil { headers += preferenceApplied }
+        return HTTPResponse(status: 202, headers: headers, body: body)
     }
 
     /// What a lenient request is told of its bad payloads.
