@@ -103,10 +103,23 @@ enum RouteTemplate: Int, CaseIterable {
 /// Finds the route of a request, or the problem with it.
 struct Router {
     let gateway: Gateway
+    /// The paths that take messages are known beforehand: most requests go there, and taking each one's path apart
+    /// twice would show.
+    private let ingests: [String: Route]
+
+    init(gateway: Gateway) {
+        self.gateway = gateway
+        var ingests: [String: Route] = ["/v1/messages": .envelopes]
+        for target in gateway.targets {
+            for kind in target.kinds { ingests["/v1/\(target.name)/\(kind.text)"] = .ingest(target, kind) }
+        }
+        self.ingests = ingests
+    }
 
     func route(_ head: RequestHead) -> Result<Route, RoutingProblem> { route(head.method, head.path) }
 
     func route(_ method: String, _ path: String) -> Result<Route, RoutingProblem> {
+        if method == "POST", let known = ingests[path] { return .success(known) }
         let segments = path.split(separator: "/", omittingEmptySubsequences: false).dropFirst()
         guard let first = segments.first else { return .failure(.notFound) }
         let rest = segments.dropFirst()
