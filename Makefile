@@ -70,7 +70,9 @@ coverage: dependencies ## which lines do the tests reach?
 bench: build bench-tools ## how fast, as ratios to bare libmicrohttpd; writes Benchmarks/RESULTS.md
 	Benchmarks/bench.py --binary $(RELEASE_BINARY) $(ARGS)
 
-openapi: debug ## does openapi.yaml still match the routes?
+openapi: ## embeds openapi/openapi.yaml, then: does it still match the routes?
+	scripts/embed-openapi.sh
+	@$(MAKE) --no-print-directory debug
 	$(SWIFT) test --skip-build --disable-xctest --filter OpenAPI
 
 run: build ## the gateway with simulated upstreams, on http://127.0.0.1:8080, until stopped

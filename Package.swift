@@ -16,6 +16,7 @@ let grdbSQLite = Target.Dependency.product(name: "GRDBSQLite", package: "GRDB.sw
 let logging = Target.Dependency.product(name: "Logging", package: "swift-log")
 let deque = Target.Dependency.product(name: "DequeModule", package: "swift-collections")
 let configuration = Target.Dependency.product(name: "Configuration", package: "swift-configuration")
+let crypto = Target.Dependency.product(name: "Crypto", package: "swift-crypto")
 let arguments = Target.Dependency.product(name: "ArgumentParser", package: "swift-argument-parser")
 
 func part(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
@@ -38,6 +39,7 @@ let package = Package(
         .package(url: "https://github.com/apple/swift-log", from: "1.16.2"),
         .package(url: "https://github.com/apple/swift-collections", from: "1.6.0"),
         .package(url: "https://github.com/apple/swift-configuration", from: "1.4.0"),
+        .package(url: "https://github.com/apple/swift-crypto", from: "4.5.2"),
     ],
     targets: [
         // C libraries: shims only.
@@ -71,9 +73,13 @@ let package = Package(
             "PosternApp",
             [
                 "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternHTTP", "PosternTransport",
-                "PosternUpstreams", "PosternDelivery", "PosternServer", "PosternSimulators", configuration, logging,
+                "PosternUpstreams", "PosternDelivery", "PosternServer", "PosternSimulators", configuration, crypto,
+                logging,
             ]),
-        .executableTarget(name: "postern", dependencies: ["PosternApp", "PosternCore", arguments, logging], swiftSettings: strict),
+        .executableTarget(
+            name: "postern",
+            dependencies: ["PosternApp", "PosternCore", "PosternStore", "PosternSimulators", arguments, logging],
+            swiftSettings: strict),
 
         // Tests: one target per module, and one that drives the built binary.
         .target(
@@ -93,10 +99,20 @@ let package = Package(
             ["PosternCore", "PosternMetrics", "PosternStore", "PosternTransport", "PosternHTTP", grdb, logging]),
         tests(
             of: "PosternServer",
-            ["PosternCore", "PosternMetrics", "PosternHTTP", "PosternStore", "PosternDelivery", logging]),
+            [
+                "PosternCore", "PosternMetrics", "PosternHTTP", "PosternStore", "PosternDelivery",
+                "PosternCompression", logging,
+            ]),
         tests(of: "PosternSimulators", ["PosternCore", "PosternTransport", logging]),
-        tests(of: "PosternApp", ["PosternCore", logging]),
-        .testTarget(name: "EndToEndTests", dependencies: ["PosternTestKit"], swiftSettings: strict),
+        tests(
+            of: "PosternApp",
+            ["PosternCore", "PosternMetrics", "PosternServer", "PosternStore", "PosternUpstreams", logging]),
+        .testTarget(
+            name: "EndToEndTests",
+            dependencies: [
+                "PosternTestKit", "PosternCore", "PosternSimulators", "PosternStore", "PosternTransport", grdb, logging,
+            ],
+            swiftSettings: strict),
     ],
     cxxLanguageStandard: .cxx17
 )

@@ -296,7 +296,7 @@ class Bench:
         what = f"durable single ingest ({self.options.payload})"
         with self.simulator() as simulator:
             results = []
-            add(f"{what}, delivery going on", *self.interleaved(self.floor_speed, lambda: run(simulator.samsara)))
+            add(f"{what}, delivery going on", *self.interleaved(self.floor_speed, lambda: run(simulator.url(self.subject.upstream))))
         results = []
         add(f"{what}, upstream dead", *self.interleaved(self.floor_speed, lambda: run(self.dead_url())))
 
@@ -308,7 +308,7 @@ class Bench:
                 return result["perSecond"] * BULK
 
         with self.simulator() as simulator:
-            url = simulator.samsara
+            url = simulator.url()
             floors, speeds, ratios = self.interleaved(self.floor_speed, run)
             what = "bulk ingest, in messages, delivery going on"
             self.add(what, ratios, "× floor", limit=2, at_least=True, note=versus(speeds, floors))
@@ -321,7 +321,7 @@ class Bench:
         """Messages a second that reach the upstream while at most `window` of them are under way."""
         simulator.forget("counts")
         settings = {"upstreams": {"samsara": {"compression": compression}}}
-        with self.gateway(simulator.samsara, settings=settings) as gateway:
+        with self.gateway(simulator.url(), settings=settings) as gateway:
             # Ended by its standard input; the 300 s are only a bound.
             options = {"window": True, "messages": messages, "seconds": 300, "header": "Prefer: return=minimal"}
             command = self.load_command(gateway.port, "/v1/samsara/event", bodies, connections, options)
@@ -370,7 +370,7 @@ class Bench:
         values, p99 = [], []
         with self.simulator() as simulator:
             for _ in range(self.rounds):
-                with self.gateway(simulator.samsara, self.subject) as gateway:
+                with self.gateway(simulator.url(self.subject.upstream), self.subject) as gateway:
                     options = {"rate": 2000, "seconds": 5 if self.options.quick else 30, "warmup": self.warmup}
                     result = self.load(gateway.port, self.subject.path, self.single, **options)
                     values.append(result["p999Ms"])
@@ -379,7 +379,7 @@ class Bench:
         self.add("p99.9 at 2000 requests/s", values, "ms", limit=10, note=note)
 
     def idle(self):
-        with self.simulator() as simulator, self.gateway(simulator.samsara) as gateway:
+        with self.simulator() as simulator, self.gateway(simulator.url()) as gateway:
             self.post_one(gateway)
             time.sleep(5)
             self.add("memory, idle", [gateway.rss_mib()], "MiB", limit=40)
@@ -530,7 +530,7 @@ def arguments():
     parser.add_argument("--quick", action="store_true", help="short runs, a small backlog")
     parser.add_argument("--rounds", type=int, help="default 5, quick 2")
     parser.add_argument("--queued", type=int, help="messages in the full store (default 5 million, quick 200 000)")
-    parser.add_argument("--payload", choices=SUBJECTS, default="tincan", help="what single ingest posts")
+    parser.add_argument("--payload", choices=SUBJECTS, default="event", help="what single ingest posts")
     parser.add_argument("--output", help="write the report there (default RESULTS.md for a full run)")
     return parser.parse_args()
 

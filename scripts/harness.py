@@ -123,10 +123,11 @@ class Process:
 class Simulator(Process):
     """`postern simulate`: strict stand-ins for the upstreams, which say what they received.
 
-    Every simulator has a port of its own, one after the other; Samsara's is the first.
+    Every simulator has a port of its own, one after the other.
     """
 
-    PORTS = 8  # more than there are simulators
+    PLACES = ["samsara"]  # as `SimulatorHost` starts them
+    PORTS = 8  # more than there will be simulators
 
     def __init__(self, binary, directory, faults="", keep="texts", seed=0):
         self.port = free_port(self.PORTS)
@@ -135,9 +136,10 @@ class Simulator(Process):
         self.forget(keep)
         self.play(faults, seed)
 
-    @property
-    def samsara(self):
-        return f"http://127.0.0.1:{self.port}"
+    def url(self, upstream="samsara"):
+        if upstream not in self.PLACES:
+            raise Failure(f"there is no simulator of {upstream}")
+        return f"http://127.0.0.1:{self.port + self.PLACES.index(upstream)}"
 
     def ask(self, method, path, body=None, timeout=120):
         status, _, answer = call(self.port, method, path, body, timeout=timeout)

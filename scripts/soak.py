@@ -79,7 +79,7 @@ def soak(options, directory):
     }
     samples = []
     with Simulator(binary, directory, faults=FAULTS, keep="counts") as simulator:
-        settings["upstreams"] = {"samsara": {"url": simulator.samsara}}
+        settings["upstreams"] = {"samsara": {"url": simulator.url()}}
         with Gateway(binary, directory, settings) as gateway:
             command = [ROOT / ".build/bench/load", "--port", gateway.port, "--path", "/v1/samsara/event"]
             command += ["--bodies", bodies(directory), "--rate", options.rate, "--seconds", options.seconds]

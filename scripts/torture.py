@@ -114,7 +114,7 @@ class Campaign:
         settings = {
             # Short waits: a campaign has no time for the real ones.
             "delivery": {"retryBaseSeconds": 0.05, "retryMaxSeconds": 0.5, "requestTimeoutSeconds": 5},
-            "upstreams": {"samsara": {"url": simulator.samsara}},
+            "upstreams": {"samsara": {"url": simulator.url()}},
         }
         return Gateway(self.binary, self.directory, settings, self.port, wait)
 

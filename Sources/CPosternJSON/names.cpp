@@ -71,16 +71,27 @@ int Names::compare(const Name &left, const Name &right) const {
     return unescaped(raw(left), raw_length(left)).compare(unescaped(raw(right), raw_length(right)));
 }
 
+void Names::grow() {
+    const size_t size = std::max(size_t(64), used * 2);
+    open.resize(size);
+    short_hashes.resize(size);
+}
+
 void Names::look(size_t first) {
     // Objects of messages are small, and comparing a few numbers beats anything clever.
-    used - first <= 24 ? look_pairwise(first) : look_sorted(first);
+    used - first <= 64 ? look_pairwise(first) : look_sorted(first);
 }
 
 void Names::look_pairwise(size_t first) {
-    for (size_t later = first + 1; later < used; ++later)
+    const uint32_t *const hashes = short_hashes.data();
+    for (size_t later = first + 1; later < used; ++later) {
+        bool is_met = false;
+        for (size_t earlier = first; earlier < later; ++earlier) is_met |= hashes[earlier] == hashes[later];
+        if (!is_met) continue;
         for (size_t earlier = first; earlier < later; ++earlier)
             if (open[earlier].hash == open[later].hash && compare(open[earlier], open[later]) == 0)
                 return found(open[later]);
+    }
 }
 
 /// Sorted rather than put into a hash table: names made to collide cost no more than others.

@@ -62,7 +62,8 @@ public enum JSONKind: UInt8, Sendable { case object, array, string, number, `tru
         return number
     }
 
-    @inlinable var hasEscapes: Bool { token.flags & 1 != 0 }
+    /// A string or key whose text is not its value.
+    @inlinable public var hasEscapes: Bool { token.flags & 1 != 0 }
 
     /// The raw text between the quotes of a string or key; not to be asked of anything else.
     @inlinable public var rawString: UnsafeBufferPointer<UInt8> {

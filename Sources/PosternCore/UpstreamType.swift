@@ -2,15 +2,18 @@
 public struct UpstreamType: Sendable {
     public let name: String
     public let settings: [Setting]
+    /// The setting that says where the upstream is, for those who point it elsewhere, e.g. at a simulator.
+    public let addressSetting: String
     /// Makes an upstream from settings that have passed the checks of their descriptions.
     public let make: @Sendable (UpstreamName, SettingValues) throws(SettingProblems) -> any Upstream
 
     public init(
-        name: String, settings: [Setting],
+        name: String, settings: [Setting], addressSetting: String,
         make: @escaping @Sendable (UpstreamName, SettingValues) throws(SettingProblems) -> any Upstream
     ) {
         self.name = name
         self.settings = settings
+        self.addressSetting = addressSetting
         self.make = make
     }
 
@@ -62,12 +65,19 @@ public struct UpstreamType: Sendable {
 
     /// Values of all settings of a type; those not configured have their default.
     public struct SettingValues: Sendable, Equatable {
-        private let values: [String: Value]
+        private var values: [String: Value]
 
         public init(_ configured: [String: Value], of settings: [Setting]) {
             var values = Dictionary(uniqueKeysWithValues: settings.map { ($0.name, $0.byDefault) })
             values.merge(configured) { $1 }
             self.values = values
+        }
+
+        /// The same with another text for one setting.
+        public func replacing(_ name: String, with text: String) -> SettingValues {
+            var copy = self
+            copy.values[name] = .text(text)
+            return copy
         }
 
         private func value(_ name: String) -> Value {

@@ -2,6 +2,7 @@ import Logging
 import PosternCore
 import PosternMetrics
 import PosternStore
+import Synchronization
 
 /// The worker's thread from the inside: a turn takes what has happened, then sends what may be sent, then says when
 /// it wants to turn again.

@@ -130,20 +130,21 @@ final class Connection: @unchecked Sendable {
     var isDripping: Bool { stage.withLock { if case .dripping = $0 { true } else { false } } }
 
     /// Shuts the socket down if its time is over; the worker sees that as a hang-up.
-    ///
-    /// libmicrohttpd says nothing of a request before its first line is complete, so on a waiting connection the
-    /// kernel is asked when data last came: after the wait began means that a request has begun.
-    func cutIfOverdue(_ now: MonotonicInstant, headerTimeout: Duration, idleTimeout: Duration) {
+    func cutIfOverdue(_ now: MonotonicInstant) {
         let mark = deadline.load(ordering: .relaxed)
-        guard mark != 0 else { return }
-        if now.nanoseconds >= mark {
-            shutdown(socket, Int32(SHUT_RDWR))
-        } else if mark & 1 == 1 {
-            let idleSince = MonotonicInstant(nanoseconds: mark) + (.zero - idleTimeout)
-            guard let heardAt = lastHeard(now), heardAt - idleSince > .milliseconds(20) else { return }
-            let headerDeadline = min((heardAt + headerTimeout).nanoseconds, mark) & ~1
-            _ = deadline.compareExchange(expected: mark, desired: headerDeadline, ordering: .relaxed)
-        }
+        if mark != 0, now.nanoseconds >= mark { shutdown(socket, Int32(SHUT_RDWR)) }
+    }
+
+    /// libmicrohttpd says nothing of a request before its first line is complete. So on a connection that waits for
+    /// one the kernel is asked when data last came: after the wait began means that a request has begun.
+    func noticeBeginning(_ now: MonotonicInstant, headerTimeout: Duration, idleTimeout: Duration) {
+        let mark = deadline.load(ordering: .relaxed)
+        guard mark & 1 == 1, let heardAt = lastHeard(now) else { return }
+        let idleSince = MonotonicInstant(nanoseconds: mark) + (.zero - idleTimeout)
+        // The kernel counts in ticks of a few milliseconds.
+        guard heardAt - idleSince > .milliseconds(20) else { return }
+        let headerDeadline = min((heardAt + headerTimeout).nanoseconds, mark) & ~1
+        _ = deadline.compareExchange(expected: mark, desired: headerDeadline, ordering: .relaxed)
     }
 
     private func lastHeard(_ now: MonotonicInstant) -> MonotonicInstant? {

@@ -72,10 +72,7 @@ final class DeadlineKeeper: Sendable {
     // MARK: The thread
 
     func start() {
-        var handle = pthread_t()
-        let context = Unmanaged.passRetained(self).toOpaque()
-        let code = pthread_create(&handle, nil, keeperThread, context)
-        precondition(code == 0, "no thread left")
+        let handle = startThread { [self] in loop() }
         thread.withLock { $0 = handle }
     }
 
@@ -87,13 +84,17 @@ final class DeadlineKeeper: Sendable {
         pthread_join(handle, nil)
     }
 
-    fileprivate func loop() {
+    private func loop() {
         var nextLook = now
+        var nextProbe = now
         while true {
             runJobs()
             drainLingering()
             if now >= nextLook {
-                cutOverdue()
+                // Asking the kernel costs a system call for each waiting connection, so this is done less often.
+                let probing = now >= nextProbe
+                if probing { nextProbe = now + headerTimeout / 2 }
+                cutOverdue(probing: probing)
                 nextLook = now + tick
             }
             let (isStopped, until, sockets) = entries.withLock { entries in
@@ -129,12 +130,13 @@ final class DeadlineKeeper: Sendable {
         for job in due.sorted(by: { $0.due < $1.due }) { job.run() }
     }
 
-    private func cutOverdue() {
+    private func cutOverdue(probing: Bool) {
         // Under the lock no socket can be closed, so none can be cut in another's place.
         entries.withLock { entries in
             let now = now
             for connection in entries.connections.values {
-                connection.cutIfOverdue(now, headerTimeout: headerTimeout, idleTimeout: idleTimeout)
+                connection.cutIfOverdue(now)
+                if probing { connection.noticeBeginning(now, headerTimeout: headerTimeout, idleTimeout: idleTimeout) }
             }
         }
     }
@@ -164,9 +166,4 @@ private func isExhausted(_ socket: Int32) -> Bool {
         }
         return false
     }
-}
-
-private let keeperThread: @convention(c) (UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? = { context in
-    Unmanaged<DeadlineKeeper>.fromOpaque(context!).takeRetainedValue().loop()
-    return nil
 }

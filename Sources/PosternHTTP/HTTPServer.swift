@@ -7,12 +7,11 @@ import Synchronization
 ///
 /// Owns the daemon: after a `start` that succeeded, `stop` must have returned before the last reference goes.
 public final class HTTPServer: Sendable {
-    // @unchecked: the mutex around it is what protects the pointer.
+    // @unchecked: the mutex around it is what protects the pointers.
     private struct Running: @unchecked Sendable {
-        /// Owned here; nil before the start and after the stop.
-        var daemon: OpaquePointer?
-        /// The daemon's, which closes it.
-        var listener: Int32 = -1
+        /// Owned here; empty before the start and after the stop.
+        var daemons: [OpaquePointer] = []
+        var acceptor: Acceptor?
     }
     private let core: ServerCore
     // Mutex: start and stop may come from different threads; the daemon itself is only touched under it.
@@ -22,7 +21,7 @@ public final class HTTPServer: Sendable {
         core = ServerCore(settings, handler: handler, logger: logger)
     }
 
-    deinit { precondition(state.withLock { $0.daemon == nil }, "an HTTP server must be stopped") }
+    deinit { precondition(state.withLock { $0.daemons.isEmpty }, "an HTTP server must be stopped") }
 
     /// Requests whose headers are in and whose answer is not out.
     public var runningRequests: Int { core.running.load(ordering: .acquiring) }
@@ -39,25 +38,37 @@ public final class HTTPServer: Sendable {
     public func start() throws(HTTPServerError) -> UInt16 {
         let pem = try core.settings.tls.map { files throws(HTTPServerError) in try PEMTexts(files) }
         let listener = try Listener(host: core.settings.host, port: core.settings.port)
-        guard let daemon = startDaemon(listener.socket, pem) else {
+        let daemons = (0..<workerCount).map { _ in startDaemon(pem) }
+        let started = daemons.compactMap { $0 }
+        guard started.count == daemons.count else {
+            for daemon in started { MHD_stop_daemon(daemon) }
             close(listener.socket)
             throw HTTPServerError(
                 errorClass: .failed, detail: "libmicrohttpd did not start on \(core.settings.host):\(listener.port)")
         }
         core.keeper.start()
+        let acceptor = Acceptor(listener, core.admissions, core.logger)
+        acceptor.start(for: started)
         state.withLock { state in
-            precondition(state.daemon == nil, "an HTTP server starts once")
-            state = Running(daemon: daemon, listener: listener.socket)
+            precondition(state.daemons.isEmpty, "an HTTP server starts once")
+            state = Running(daemons: started, acceptor: acceptor)
         }
         return listener.port
     }
 
-    private func startDaemon(_ listener: Int32, _ pem: PEMTexts?) -> OpaquePointer? {
+    private var workerCount: Int {
+        core.settings.workerThreads > 0 ? core.settings.workerThreads : max(1, sysconf(Int32(_SC_NPROCESSORS_ONLN)))
+    }
+
+    /// One worker: a daemon with one thread and no listener of its own.
+    ///
+    /// Not libmicrohttpd's thread pool, in which all threads wake for each new connection, the connections are spread
+    /// by chance, and `MHD_quiesce_daemon` aborts the process when a worker drops the listener at the same moment.
+    private func startDaemon(_ pem: PEMTexts?) -> OpaquePointer? {
         let settings = core.settings
-        let threads = settings.workerThreads > 0 ? settings.workerThreads : max(1, sysconf(Int32(_SC_NPROCESSORS_ONLN)))
         var flags =
-            MHD_USE_EPOLL_INTERNAL_THREAD.rawValue | MHD_ALLOW_SUSPEND_RESUME.rawValue
-            | MHD_USE_ERROR_LOG.rawValue
+            MHD_USE_EPOLL_INTERNAL_THREAD.rawValue | MHD_USE_NO_LISTEN_SOCKET.rawValue
+            | MHD_ALLOW_SUSPEND_RESUME.rawValue | MHD_USE_ERROR_LOG.rawValue
         if pem != nil { flags |= MHD_USE_TLS.rawValue }
         // The keeper's deadlines come first; this one is left for clients that do not read their answers.
         let longest = max(settings.idleTimeout, settings.headerTimeout).components.seconds + 2
@@ -66,10 +77,7 @@ public final class HTTPServer: Sendable {
                 withOptionalCString(pem?.clientCA) { clientCA in
                     var start = postern_mhd_settings()
                     start.flags = flags
-                    start.listen_socket = listener
-                    start.threads = threads > 1 ? UInt32(threads) : 0
                     start.max_connections = UInt32(settings.maxConnections)
-                    start.max_connections_per_address = UInt32(settings.maxConnectionsPerAddress)
                     start.timeout_seconds = UInt32(clamping: longest)
                     start.connection_memory = HTTPServerSettings.connectionMemory
                     (start.certificate, start.key, start.client_ca) = (certificate, key, clientCA)
@@ -87,18 +95,9 @@ public final class HTTPServer: Sendable {
     }
 
     /// Refuses new connections; kept-alive ones are closed by their next answer.
-    ///
-    /// `MHD_quiesce_daemon` panics when a worker of a pool drops the socket at the same moment. Instead the socket is
-    /// replaced, in one step, by a descriptor that is never ready: the kernel closes the listener, and the workers
-    /// keep a number that stays valid until the daemon closes it.
     public func stopAccepting() {
         core.isDraining.store(true, ordering: .sequentiallyConsistent)
-        state.withLock { state in
-            guard state.daemon != nil, state.listener >= 0 else { return }
-            let silent = Bell()
-            dup2(silent.descriptor, state.listener)
-            state.listener = -1
-        }
+        state.withLock { $0.acceptor.take() }?.stop()
     }
 
     /// Stops: no new connections, then every running request may be answered until `grace` is over, then what is
@@ -106,7 +105,11 @@ public final class HTTPServer: Sendable {
     public func stopAndWait(grace: Duration) {
         stopAccepting()
         waitUntilDrained(atMost: grace)
-        guard let daemon = state.withLock({ $0.daemon.take() }) else { return }
+        let daemons = state.withLock { state in
+            defer { state.daemons = [] }
+            return Running(daemons: state.daemons)
+        }.daemons
+        guard !daemons.isEmpty else { return }
         core.isAborting.store(true, ordering: .sequentiallyConsistent)
         // Repeated: a handler may be about to put its connection aside without having seen the flag.
         repeat {
@@ -115,21 +118,18 @@ public final class HTTPServer: Sendable {
         } while runningRequests > 0
         // The last of them may be over before the call that resumed it has returned.
         while core.resuming.load(ordering: .acquiring) > 0 { sched_yield() }
-        MHD_stop_daemon(daemon)
+        for daemon in daemons { MHD_stop_daemon(daemon) }
         core.keeper.stop()
     }
 
     /// `stopAndWait` on a thread of its own.
     public func stop(grace: Duration) async {
         await withCheckedContinuation { continuation in
-            let work = StopWork { [self] in
-                stopAndWait(grace: grace)
-                continuation.resume()
-            }
-            var thread = pthread_t()
-            let code = pthread_create(&thread, nil, stopThread, Unmanaged.passRetained(work).toOpaque())
-            precondition(code == 0, "no thread left")
-            pthread_detach(thread)
+            pthread_detach(
+                startThread { [self] in
+                    stopAndWait(grace: grace)
+                    continuation.resume()
+                })
         }
     }
 
@@ -137,14 +137,4 @@ public final class HTTPServer: Sendable {
         let end = ContinuousClock.now + grace
         while runningRequests > 0, ContinuousClock.now < end { core.drained.wait(end - .now) }
     }
-}
-
-private final class StopWork: Sendable {
-    let run: @Sendable () -> Void
-    init(_ run: @escaping @Sendable () -> Void) { self.run = run }
-}
-
-private let stopThread: @convention(c) (UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? = { context in
-    Unmanaged<StopWork>.fromOpaque(context!).takeRetainedValue().run()
-    return nil
 }

@@ -10,6 +10,7 @@ final class ServerCore: Sendable {
     let handler: any HTTPHandler
     let logger: Logger
     let keeper: DeadlineKeeper
+    let admissions: Admissions
     /// Requests whose headers are in and whose answer is not out.
     let running = Atomic<Int>(0)
     /// Calls of `MHD_resume_connection` under way, perhaps.
@@ -27,6 +28,7 @@ final class ServerCore: Sendable {
         self.settings = settings
         self.handler = handler
         self.logger = logger
+        admissions = Admissions(total: settings.maxConnections, perAddress: settings.maxConnectionsPerAddress)
         keeper = DeadlineKeeper(headerTimeout: settings.headerTimeout, idleTimeout: settings.idleTimeout)
     }
 
@@ -85,6 +87,7 @@ let connectionChanged: MHD_NotifyConnectionCallback = { context, handle, slot, c
         slot.pointee = nil
         connection.endTurn(.closed)
         core.keeper.remove(connection, lingering: connection.lingers)
+        core.admissions.release(connection.peer)
     }
 }
 

@@ -30,6 +30,10 @@ public final class Gateway: Sendable {
     /// Workers that have not turned for too long, by name.
     let stalledWorkers: @Sendable () -> [String]
     let isDraining = Atomic<Bool>(false)
+    let waitingRoom: WaitingRoom
+    let readers = Readers()
+    /// One for each route, by its number.
+    private let meters: [Meter]
     let pendingBytes = Atomic<Int>(0)
 
     public init(
@@ -44,11 +48,18 @@ public final class Gateway: Sendable {
         self.stalledWorkers = stalledWorkers
         targets = upstreams.map { Target(type: $0.type, worker: $0.worker, metrics: metrics) }
             .sorted { $0.name < $1.name }
+        waitingRoom = WaitingRoom(outbox)
+        meters = RouteTemplate.allCases.map { Meter($0.text, metrics: metrics) }
         byName = Dictionary(uniqueKeysWithValues: targets.map { ($0.name.description, $0) })
     }
 
-    /// Unready from now on; requests that are running are still answered.
-    public func beginDraining() { isDraining.store(true, ordering: .releasing) }
+    /// Unready from now on; requests that are running are still answered, those that wait for their messages at once.
+    public func beginDraining() {
+        isDraining.store(true, ordering: .releasing)
+        waitingRoom.close()
+    }
+
+    func meter(_ template: RouteTemplate) -> Meter { meters[template.rawValue] }
 
     func target(named name: some StringProtocol) -> Target? { byName[String(name)] }
     func target(_ number: UpstreamNumber) -> Target? { targets.first { $0.worker.queue.number == number } }

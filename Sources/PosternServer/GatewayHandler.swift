@@ -1,7 +1,5 @@
 import PosternCore
 public import PosternHTTP
-import PosternMetrics
-import Synchronization
 
 /// The gateway's side of HTTP: refuses what needs no body to be refused, and hands the rest to a handler.
 public final class GatewayHandler: HTTPHandler {
@@ -23,7 +21,7 @@ public final class GatewayHandler: HTTPHandler {
 
     public func admit(_ head: RequestHead) -> Admittance {
         switch router.route(head) {
-        case .failure(let problem): return refuse(router.problem(problem), head, route: "unknown")
+        case .failure(let problem): return refuse(router.problem(problem), head, route: .unknown)
         case .success(let route):
             if let problem = unknownParameter(of: route, head) { return refuse(problem, head, route: route.template) }
             guard route.isIngest else { return .accept(maxBodyBytes: 1 << 20) }
@@ -32,8 +30,8 @@ public final class GatewayHandler: HTTPHandler {
         }
     }
 
-    private func refuse(_ problem: Problem, _ head: RequestHead, route: String) -> Admittance {
-        gateway.metrics.requests(route, String(problem.status)).add()
+    private func refuse(_ problem: Problem, _ head: RequestHead, route: RouteTemplate) -> Admittance {
+        gateway.meter(route).count(problem.status)
         return .refuse(problem.response(to: head))
     }
 
@@ -52,7 +50,9 @@ public final class GatewayHandler: HTTPHandler {
         // Seen by `admit` already; an upstream cannot vanish in between.
         case .failure(let problem): responder.respond(router.problem(problem).response(to: head))
         case .success(let route):
-            let reply = Reply(head: head, responder: responder, gateway: gateway, route: route, since: request.receivedAt)
+            let reply = Reply(
+                head: head, responder: responder, meter: gateway.meter(route.template), since: request.receivedAt,
+                time: gateway.time)
             dispatch(route, request, reply)
         }
     }
@@ -81,21 +81,20 @@ public final class GatewayHandler: HTTPHandler {
 struct Reply: Sendable {
     let head: RequestHead
     private let responder: Responder
-    private let gateway: Gateway
-    private let template: String
+    private let meter: Meter
     private let since: MonotonicInstant
+    private let time: any TimeSource
 
-    init(head: RequestHead, responder: Responder, gateway: Gateway, route: Route, since: MonotonicInstant) {
+    init(head: RequestHead, responder: Responder, meter: Meter, since: MonotonicInstant, time: any TimeSource) {
         self.head = head
         self.responder = responder
-        self.gateway = gateway
-        template = route.template
+        self.meter = meter
         self.since = since
+        self.time = time
     }
 
     func send(_ response: HTTPResponse) {
-        gateway.metrics.requests(template, String(response.status)).add()
-        gateway.metrics.requestDuration(template).observe((gateway.time.instant - since).inSeconds)
+        meter.count(response.status, took: time.instant - since)
         responder.respond(response)
     }
 

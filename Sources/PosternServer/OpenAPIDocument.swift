@@ -1,4 +1,1238 @@
-/// The interface description served at `/openapi.yaml`; `make openapi` writes it from `openapi/openapi.yaml`.
+// swift-format-ignore-file
+// Written by scripts/embed-openapi.sh from openapi/openapi.yaml; change that.
+
+/// The description of the API that `/openapi.yaml` serves.
 enum OpenAPIDocument {
-    static let text = ""
+    static let text = #"""
+openapi: 3.1.1
+info:
+  title: Postern
+  summary: Takes payloads over HTTP, keeps them on disk, and delivers them to the upstreams.
+  description: |
+    A mobile backend posts a payload once, is answered `202` when it is safely on disk, and Postern delivers it to the
+    right upstream: batched, in order where order matters, with retries and dead letters, however long the upstream is
+    away.
+
+    * A 2xx to a write means that it is on disk: committed and fsynced before the answer leaves.
+    * Nothing accepted is lost: accepted = queued + delivered + failed + cancelled + dropped + expired, at any moment.
+    * Delivery is at least once, and rarely twice.
+    * Payload bytes are forwarded as they came.
+
+    Times are RFC 3339 in UTC with milliseconds. JSON is read strictly: UTF-8, at most 64 levels deep, no repeated
+    member names, no lone surrogates, nothing after the end. A query parameter that a path does not know is refused
+    with `400`, a method with `405` and `Allow`. `GET` paths answer `HEAD` too.
+  version: 1.0.0
+  license:
+    name: MIT
+    identifier: MIT
+servers:
+  - url: http://127.0.0.1:8080
+    description: The address of a gateway with the example configuration.
+tags:
+  - name: Writing
+    description: Handing in messages.
+  - name: Messages
+    description: Reading and steering messages.
+  - name: Upstreams
+    description: Reading and steering upstreams.
+  - name: Operating
+    description: For machines that watch.
+paths:
+  /v1/{upstream}/{kind}:
+    parameters:
+      - $ref: "#/components/parameters/upstream"
+      - $ref: "#/components/parameters/kind"
+    post:
+      operationId: postPayloads
+      tags: [Writing]
+      summary: Hands in payloads of one kind for one upstream.
+      description: |
+        One JSON object, an array of them, or NDJSON; the fields are exactly those of the upstream's own API. All or
+        nothing: one bad payload and nothing is stored, unless `Prefer: handling=lenient`.
+      parameters:
+        - $ref: "#/components/parameters/dryRun"
+        - $ref: "#/components/parameters/prefer"
+        - $ref: "#/components/parameters/contentEncoding"
+        - $ref: "#/components/parameters/requestId"
+      requestBody:
+        required: true
+        content:
+          application/json:
+            schema:
+              oneOf:
+                - $ref: "#/components/schemas/Payload"
+                - type: array
+                  items:
+                    $ref: "#/components/schemas/Payload"
+            examples:
+              one:
+                summary: An event for Samsara.
+                value:
+                  timestamp: 1433004485870
+                  sourceId: 3aw4sedrtcyvgbuhjkn
+                  eventName: session.started
+              many:
+                summary: Two events at once.
+                value:
+                  - timestamp: 1433004485870
+                    sourceId: 3aw4sedrtcyvgbuhjkn
+                    eventName: session.started
+                  - timestamp: 1433004489321
+                    sourceId: 3aw4sedrtcyvgbuhjkn
+                    eventName: item.viewed
+                    item: "4711"
+          application/x-ndjson:
+            schema:
+              type: string
+              description: One JSON object a line. `application/ndjson` and `application/jsonl` are taken too.
+            example: |
+              {"timestamp":1433004485870,"sourceId":"3aw4sedrtcyvgbuhjkn","eventName":"session.started"}
+              {"timestamp":1433004489321,"sourceId":"3aw4sedrtcyvgbuhjkn","eventName":"item.viewed"}
+      responses: &ingestResponses
+        "200":
+          $ref: "#/components/responses/SettledOrDryRun"
+        "202":
+          $ref: "#/components/responses/Accepted"
+        "400":
+          $ref: "#/components/responses/BadRequest"
+        "404":
+          $ref: "#/components/responses/NotFound"
+        "405":
+          $ref: "#/components/responses/MethodNotAllowed"
+        "409":
+          $ref: "#/components/responses/Conflict"
+        "413":
+          $ref: "#/components/responses/PayloadTooLarge"
+        "415":
+          $ref: "#/components/responses/UnsupportedMediaType"
+        "422":
+          $ref: "#/components/responses/InvalidPayload"
+        "431":
+          $ref: "#/components/responses/HeaderTooLarge"
+        "500":
+          $ref: "#/components/responses/Internal"
+        "502":
+          $ref: "#/components/responses/DeliveryFailed"
+        "503":
+          $ref: "#/components/responses/Unavailable"
+        "507":
+          $ref: "#/components/responses/DiskFull"
+  /v1/messages:
+    post:
+      operationId: postMessages
+      tags: [Writing]
+      summary: Hands in messages for any upstreams, in envelopes.
+      description: "Order is kept. All or nothing, unless `Prefer: handling=lenient`."
+      parameters:
+        - $ref: "#/components/parameters/dryRun"
+        - $ref: "#/components/parameters/prefer"
+        - $ref: "#/components/parameters/contentEncoding"
+        - $ref: "#/components/parameters/requestId"
+      requestBody:
+        required: true
+        content:
+          application/json:
+            schema:
+              oneOf:
+                - $ref: "#/components/schemas/Envelope"
+                - type: array
+                  items:
+                    $ref: "#/components/schemas/Envelope"
+            examples:
+              one:
+                summary: An event for Samsara, not to be sent before noon.
+                value:
+                  upstream: samsara
+                  kind: event
+                  payload:
+                    timestamp: 1433004485870
+                    sourceId: 3aw4sedrtcyvgbuhjkn
+                    eventName: session.started
+                  key: order-4711
+                  notBefore: "2026-01-31T12:00:00Z"
+          application/x-ndjson:
+            schema:
+              type: string
+              description: One envelope a line. `application/ndjson` and `application/jsonl` are taken too.
+      responses: *ingestResponses
+    get:
+      operationId: listMessages
+      tags: [Messages]
+      summary: Lists messages, oldest first.
+      parameters:
+        - name: upstream
+          in: query
+          description: Only those of this upstream.
+          schema:
+            $ref: "#/components/schemas/UpstreamName"
+        - name: kind
+          in: query
+          description: Only those of this kind.
+          schema:
+            type: string
+        - name: state
+          in: query
+          description: Only those in this state.
+          schema:
+            $ref: "#/components/schemas/State"
+        - name: key
+          in: query
+          description: Only those with this key of the caller's.
+          schema:
+            type: string
+        - name: limit
+          in: query
+          description: The most messages of a page. A page may be short of it although more follow; go by `next`.
+          schema:
+            type: integer
+            minimum: 1
+            maximum: 1000
+            default: 100
+        - name: cursor
+          in: query
+          description: The `next` of the page before.
+          schema:
+            $ref: "#/components/schemas/MessageID"
+        - $ref: "#/components/parameters/include"
+        - $ref: "#/components/parameters/requestId"
+      responses:
+        "200":
+          description: A page of messages.
+          headers:
+            X-Request-Id:
+              $ref: "#/components/headers/X-Request-Id"
+          content:
+            application/json:
+              schema:
+                type: object
+                required: [messages, next]
+                properties:
+                  messages:
+                    type: array
+                    items:
+                      $ref: "#/components/schemas/Message"
+                  next:
+                    description: The cursor of the next page; null at the end.
+                    oneOf:
+                      - $ref: "#/components/schemas/MessageID"
+                      - type: "null"
+        "400":
+          $ref: "#/components/responses/BadRequest"
+        "404":
+          $ref: "#/components/responses/NotFound"
+        "500":
+          $ref: "#/components/responses/Internal"
+  /v1/messages/retry:
+    post:
+      operationId: retryMessages
+      tags: [Messages]
+      summary: Queues failed or dropped messages again.
+      description: All dead letters of an upstream, or those of a list. Ids that cannot be queued again are passed over.
+      parameters:
+        - $ref: "#/components/parameters/requestId"
+      requestBody:
+        required: true
+        content:
+          application/json:
+            schema:
+              type: object
+              additionalProperties: false
+              description: Names an upstream, or ids; ids win.
+              properties:
+                upstream:
+                  $ref: "#/components/schemas/UpstreamName"
+                state:
+                  type: string
+                  enum: [failed, dropped]
+                  default: failed
+                kind:
+                  type: string
+                ids:
+                  type: array
+                  items:
+                    $ref: "#/components/schemas/MessageID"
+            examples:
+              deadLetters:
+                value:
+                  upstream: samsara
+                  state: failed
+      responses:
+        "202":
+          $ref: "#/components/responses/Retried"
+        "400":
+          $ref: "#/components/responses/BadRequest"
+        "405":
+          $ref: "#/components/responses/MethodNotAllowed"
+        "422":
+          $ref: "#/components/responses/InvalidPayload"
+        "500":
+          $ref: "#/components/responses/Internal"
+  /v1/messages/{id}:
+    parameters:
+      - $ref: "#/components/parameters/id"
+    get:
+      operationId: getMessage
+      tags: [Messages]
+      summary: Shows a message.
+      parameters:
+        - $ref: "#/components/parameters/include"
+        - $ref: "#/components/parameters/requestId"
+      responses:
+        "200":
+          $ref: "#/components/responses/Message"
+        "400":
+          $ref: "#/components/responses/BadRequest"
+        "404":
+          $ref: "#/components/responses/NotFound"
+        "405":
+          $ref: "#/components/responses/MethodNotAllowed"
+        "500":
+          $ref: "#/components/responses/Internal"
+    delete:
+      operationId: cancelMessage
+      tags: [Messages]
+      summary: Takes a queued message back, so that it is never sent.
+      parameters:
+        - $ref: "#/components/parameters/requestId"
+      responses:
+        "200":
+          $ref: "#/components/responses/Message"
+        "400":
+          $ref: "#/components/responses/BadRequest"
+        "404":
+          $ref: "#/components/responses/NotFound"
+        "409":
+          $ref: "#/components/responses/Conflict"
+        "500":
+          $ref: "#/components/responses/Internal"
+  /v1/messages/{id}/retry:
+    parameters:
+      - $ref: "#/components/parameters/id"
+    post:
+      operationId: retryMessage
+      tags: [Messages]
+      summary: Queues one failed or dropped message again, at its old place.
+      parameters:
+        - $ref: "#/components/parameters/requestId"
+      responses:
+        "202":
+          $ref: "#/components/responses/Retried"
+        "400":
+          $ref: "#/components/responses/BadRequest"
+        "404":
+          $ref: "#/components/responses/NotFound"
+        "405":
+          $ref: "#/components/responses/MethodNotAllowed"
+        "409":
+          $ref: "#/components/responses/Conflict"
+        "500":
+          $ref: "#/components/responses/Internal"
+  /v1/upstreams:
+    get:
+      operationId: listUpstreams
+      tags: [Upstreams]
+      summary: How all upstreams are.
+      parameters:
+        - $ref: "#/components/parameters/requestId"
+      responses:
+        "200":
+          description: The configured upstreams, ordered by name.
+          headers:
+            X-Request-Id:
+              $ref: "#/components/headers/X-Request-Id"
+          content:
+            application/json:
+              schema:
+                type: object
+                required: [upstreams]
+                properties:
+                  upstreams:
+                    type: array
+                    items:
+                      $ref: "#/components/schemas/Upstream"
+        "400":
+          $ref: "#/components/responses/BadRequest"
+        "405":
+          $ref: "#/components/responses/MethodNotAllowed"
+  /v1/upstreams/{name}:
+    parameters:
+      - $ref: "#/components/parameters/name"
+    get:
+      operationId: getUpstream
+      tags: [Upstreams]
+      summary: How one upstream is.
+      parameters:
+        - $ref: "#/components/parameters/requestId"
+      responses:
+        "200":
+          description: The upstream.
+          headers:
+            X-Request-Id:
+              $ref: "#/components/headers/X-Request-Id"
+          content:
+            application/json:
+              schema:
+                $ref: "#/components/schemas/Upstream"
+        "400":
+          $ref: "#/components/responses/BadRequest"
+        "404":
+          $ref: "#/components/responses/NotFound"
+        "405":
+          $ref: "#/components/responses/MethodNotAllowed"
+  /v1/upstreams/{name}/flush:
+    parameters:
+      - $ref: "#/components/parameters/name"
+    post:
+      operationId: flushUpstream
+      tags: [Upstreams]
+      summary: Sends now what waits to collect, for a retry or for an open circuit.
+      parameters:
+        - $ref: "#/components/parameters/requestId"
+      responses: &steeringResponses
+        "202":
+          $ref: "#/components/responses/Steered"
+        "400":
+          $ref: "#/components/responses/BadRequest"
+        "404":
+          $ref: "#/components/responses/NotFound"
+        "405":
+          $ref: "#/components/responses/MethodNotAllowed"
+  /v1/upstreams/{name}/pause:
+    parameters:
+      - $ref: "#/components/parameters/name"
+    post:
+      operationId: pauseUpstream
+      tags: [Upstreams]
+      summary: Stops sending and keeps accepting, until it is resumed; a restart does not change that.
+      parameters:
+        - $ref: "#/components/parameters/requestId"
+      responses: *steeringResponses
+  /v1/upstreams/{name}/resume:
+    parameters:
+      - $ref: "#/components/parameters/name"
+    post:
+      operationId: resumeUpstream
+      tags: [Upstreams]
+      summary: Goes on sending after a pause.
+      parameters:
+        - $ref: "#/components/parameters/requestId"
+      responses: *steeringResponses
+  /livez:
+    get:
+      operationId: live
+      tags: [Operating]
+      summary: Does the process answer?
+      responses:
+        "200":
+          description: It does.
+          content:
+            application/json:
+              schema:
+                type: object
+                required: [status]
+                properties:
+                  status:
+                    const: ok
+  /readyz:
+    get:
+      operationId: ready
+      tags: [Operating]
+      summary: Does it take messages?
+      description: Looks at the store and at the workers, never at the upstreams; it is there for their being down.
+      responses:
+        "200":
+          description: It does.
+          content:
+            application/json:
+              schema:
+                type: object
+                required: [status]
+                properties:
+                  status:
+                    const: ready
+        "503":
+          description: It does not, and why.
+          content:
+            application/json:
+              schema:
+                type: object
+                required: [status, reasons]
+                properties:
+                  status:
+                    const: unready
+                  reasons:
+                    type: array
+                    items:
+                      type: string
+              example:
+                status: unready
+                reasons: [draining]
+  /metrics:
+    get:
+      operationId: metrics
+      tags: [Operating]
+      summary: Figures for Prometheus.
+      responses:
+        "200":
+          description: The text format of Prometheus, version 0.0.4.
+          content:
+            text/plain:
+              schema:
+                type: string
+  /openapi.yaml:
+    get:
+      operationId: document
+      tags: [Operating]
+      summary: This document.
+      responses:
+        "200":
+          description: OpenAPI 3.1.
+          content:
+            application/yaml:
+              schema:
+                type: string
+components:
+  parameters:
+    upstream:
+      name: upstream
+      in: path
+      required: true
+      description: The name of a configured upstream.
+      schema:
+        $ref: "#/components/schemas/UpstreamName"
+      example: samsara
+    kind:
+      name: kind
+      in: path
+      required: true
+      description: One of the upstream's kinds, which `GET /v1/upstreams/{name}` lists.
+      schema:
+        type: string
+      example: event
+    name:
+      name: name
+      in: path
+      required: true
+      description: The name of a configured upstream.
+      schema:
+        $ref: "#/components/schemas/UpstreamName"
+      example: samsara
+    id:
+      name: id
+      in: path
+      required: true
+      description: The message.
+      schema:
+        $ref: "#/components/schemas/MessageID"
+    dryRun:
+      name: dryRun
+      in: query
+      description: With `true`, checks the payloads and shows the requests that would be made of them; stores nothing.
+      schema:
+        type: boolean
+        default: false
+    include:
+      name: include
+      in: query
+      description: What to show of messages besides.
+      style: form
+      explode: false
+      schema:
+        type: array
+        items:
+          type: string
+          enum: [payload, attempts]
+    prefer:
+      name: Prefer
+      in: header
+      description: |
+        Preferences (RFC 7240), joined by commas; others are ignored. `Preference-Applied` says which were understood.
+
+        * `handling=lenient`: of many, stores the good ones and lists the others in `rejected`.
+        * `return=minimal`: leaves `ids` out of the answer to many.
+        * `wait=N`: holds the answer until the messages are settled, at most N seconds, at most 60. Then it is `200`,
+          or `502` for a single message that the upstream refused; if the time is over before, `202` as usual.
+      schema:
+        type: string
+      example: handling=lenient, wait=10
+    contentEncoding:
+      name: Content-Encoding
+      in: header
+      description: How the body is compressed, if it is. What it inflates to counts against the limits.
+      schema:
+        type: string
+        enum: [gzip, x-gzip, identity]
+    requestId:
+      name: X-Request-Id
+      in: header
+      description: 1 to 128 visible ASCII characters, which come back with the answer and stand in the log.
+      schema:
+        type: string
+        minLength: 1
+        maxLength: 128
+  headers:
+    X-Request-Id:
+      description: The request's own, or a fresh one.
+      required: true
+      schema:
+        type: string
+    Preference-Applied:
+      description: The preferences that were followed (RFC 7240).
+      schema:
+        type: string
+    Location:
+      description: Where a single message can be seen.
+      schema:
+        type: string
+        format: uri-reference
+    Retry-After:
+      description: Seconds until it is worth trying again.
+      schema:
+        type: integer
+    Allow:
+      description: The methods that the path takes.
+      required: true
+      schema:
+        type: string
+  responses:
+    Accepted:
+      description: On disk. A receipt for the one message, or one for all.
+      headers:
+        X-Request-Id:
+          $ref: "#/components/headers/X-Request-Id"
+        Location:
+          $ref: "#/components/headers/Location"
+        Preference-Applied:
+          $ref: "#/components/headers/Preference-Applied"
+      content:
+        application/json:
+          schema:
+            oneOf:
+              - $ref: "#/components/schemas/Receipt"
+              - $ref: "#/components/schemas/Receipts"
+          examples:
+            one:
+              value:
+                id: 00697znkr0001
+                upstream: samsara
+                kind: event
+                state: queued
+            many:
+              value:
+                accepted: 2
+                ids: [00697znkr0001, 00697znkr0081]
+    SettledOrDryRun:
+      description: |
+        With `Prefer: wait`: settled within that time. With `dryRun=true`: what would be sent.
+      headers:
+        X-Request-Id:
+          $ref: "#/components/headers/X-Request-Id"
+        Preference-Applied:
+          $ref: "#/components/headers/Preference-Applied"
+      content:
+        application/json:
+          schema:
+            anyOf:
+              - $ref: "#/components/schemas/Message"
+              - $ref: "#/components/schemas/Notice"
+              - $ref: "#/components/schemas/Settled"
+              - $ref: "#/components/schemas/DryRun"
+    Message:
+      description: The message as it stands now.
+      headers:
+        X-Request-Id:
+          $ref: "#/components/headers/X-Request-Id"
+      content:
+        application/json:
+          schema:
+            $ref: "#/components/schemas/Message"
+    Retried:
+      description: Queued again.
+      headers:
+        X-Request-Id:
+          $ref: "#/components/headers/X-Request-Id"
+      content:
+        application/json:
+          schema:
+            type: object
+            required: [retried]
+            properties:
+              retried:
+                type: integer
+                minimum: 0
+    Steered:
+      description: The upstream's worker has been told.
+      headers:
+        X-Request-Id:
+          $ref: "#/components/headers/X-Request-Id"
+      content:
+        application/json:
+          schema:
+            type: object
+            required: [upstream, action, queued]
+            properties:
+              upstream:
+                $ref: "#/components/schemas/UpstreamName"
+              action:
+                type: string
+                enum: [flush, pause, resume]
+              queued:
+                description: Messages that are queued for it.
+                type: integer
+    BadRequest:
+      description: |
+        Not understood: `invalid-json` with the byte `offset`, or `bad-request` for an unknown parameter, a value out of
+        range, bad gzip or bad framing.
+      content:
+        application/problem+json:
+          schema:
+            $ref: "#/components/schemas/Problem"
+          example:
+            type: urn:postern:problem:invalid-json
+            title: Invalid JSON
+            status: 400
+            detail: "The body is not acceptable JSON: unexpected end at byte 13."
+            instance: /v1/samsara/event
+            requestId: 4d1f0c6e8f7b42c5
+            offset: 13
+    NotFound:
+      description: "`not-found`, `unknown-upstream` or `unknown-kind`; the last two say what there is."
+      content:
+        application/problem+json:
+          schema:
+            $ref: "#/components/schemas/Problem"
+    MethodNotAllowed:
+      description: "`method-not-allowed`."
+      headers:
+        Allow:
+          $ref: "#/components/headers/Allow"
+      content:
+        application/problem+json:
+          schema:
+            $ref: "#/components/schemas/Problem"
+    Conflict:
+      description: |
+        `conflict` with what is stored, e.g. a message that is settled already or being sent right now; or
+        `unknown-session`: something has to be handed in first.
+      headers:
+        Retry-After:
+          $ref: "#/components/headers/Retry-After"
+      content:
+        application/problem+json:
+          schema:
+            $ref: "#/components/schemas/Problem"
+    PayloadTooLarge:
+      description: "`payload-too-large`: the body, what it inflates to, or the number of messages in it."
+      content:
+        application/problem+json:
+          schema:
+            $ref: "#/components/schemas/Problem"
+    UnsupportedMediaType:
+      description: "`unsupported-media-type`: `Content-Type` or `Content-Encoding`."
+      headers:
+        Accept-Post:
+          description: The types that are taken.
+          schema:
+            type: string
+        Accept-Encoding:
+          description: The codings that are taken.
+          schema:
+            type: string
+      content:
+        application/problem+json:
+          schema:
+            $ref: "#/components/schemas/Problem"
+    InvalidPayload:
+      description: "`invalid-payload`: every fault of every bad payload. Nothing was stored."
+      content:
+        application/problem+json:
+          schema:
+            $ref: "#/components/schemas/Problem"
+          example:
+            type: urn:postern:problem:invalid-payload
+            title: Invalid payload
+            status: 422
+            detail: >-
+              1 of 2 payloads break the rules of their upstream; nothing was stored. See errors, or ask with Prefer:
+              handling=lenient to store the good ones.
+            instance: /v1/samsara/event
+            requestId: 4d1f0c6e8f7b42c5
+            errors:
+              - index: 1
+                pointer: /eventName
+                detail: must be a non-blank string
+    HeaderTooLarge:
+      description: "`header-too-large`: request line and headers together have more than 16 KiB."
+      content:
+        application/problem+json:
+          schema:
+            $ref: "#/components/schemas/Problem"
+    Internal:
+      description: "`internal`: the store failed. The log says more."
+      content:
+        application/problem+json:
+          schema:
+            $ref: "#/components/schemas/Problem"
+    DeliveryFailed:
+      description: |
+        `delivery-failed`, only with `Prefer: wait` and a single message: the upstream refused it. It is kept as failed,
+        under `messageId`.
+      headers:
+        Preference-Applied:
+          $ref: "#/components/headers/Preference-Applied"
+      content:
+        application/problem+json:
+          schema:
+            $ref: "#/components/schemas/Problem"
+    Unavailable:
+      description: "`outbox-full`, `overloaded` or `shutting-down`. Nothing was stored; send it again."
+      headers:
+        Retry-After:
+          $ref: "#/components/headers/Retry-After"
+      content:
+        application/problem+json:
+          schema:
+            $ref: "#/components/schemas/Problem"
+    DiskFull:
+      description: "`disk-full`. Nothing was stored; deliveries go on and may make room."
+      headers:
+        Retry-After:
+          $ref: "#/components/headers/Retry-After"
+      content:
+        application/problem+json:
+          schema:
+            $ref: "#/components/schemas/Problem"
+  schemas:
+    UpstreamName:
+      type: string
+      pattern: "^[a-z][a-z0-9-]{0,30}$"
+    MessageID:
+      description: Opaque; sorts by acceptance.
+      type: string
+      pattern: "^[0-7][0-9a-hjkmnp-tv-z]{12}$"
+    Time:
+      type: string
+      format: date-time
+    State:
+      description: |
+        `queued`, then `delivered`; or `failed` (refused by the upstream: a dead letter), `cancelled` (by a caller),
+        `dropped` (evicted from a full queue), `expired` (too old).
+      type: string
+      enum: [queued, delivered, failed, cancelled, dropped, expired]
+    Payload:
+      description: A payload as the upstream's own API describes it; here an event of Samsara.
+      type: object
+      examples:
+        - timestamp: 1433004485870
+          sourceId: 3aw4sedrtcyvgbuhjkn
+          eventName: session.started
+    Envelope:
+      type: object
+      additionalProperties: false
+      required: [upstream, kind, payload]
+      properties:
+        upstream:
+          $ref: "#/components/schemas/UpstreamName"
+        kind:
+          type: string
+        payload:
+          $ref: "#/components/schemas/Payload"
+        key:
+          description: The caller's own; messages can be listed by it.
+          type: [string, "null"]
+          minLength: 1
+          maxLength: 255
+        notBefore:
+          description: Not to be sent before.
+          type: [string, "null"]
+          format: date-time
+        expiresAt:
+          description: Not to be sent after; later than `notBefore`.
+          type: [string, "null"]
+          format: date-time
+    Receipt:
+      type: object
+      required: [id, upstream, kind, state]
+      properties:
+        id:
+          $ref: "#/components/schemas/MessageID"
+        upstream:
+          $ref: "#/components/schemas/UpstreamName"
+        kind:
+          type: string
+        state:
+          const: queued
+        evicted:
+          $ref: "#/components/schemas/Evicted"
+    Receipts:
+      type: object
+      required: [accepted]
+      properties:
+        accepted:
+          description: How many messages were stored.
+          type: integer
+          minimum: 0
+        ids:
+          description: In the order of the request; left out with `return=minimal`.
+          type: array
+          items:
+            $ref: "#/components/schemas/MessageID"
+        evicted:
+          $ref: "#/components/schemas/Evicted"
+        rejected:
+          description: With `handling=lenient`, what was not stored.
+          type: array
+          items:
+            type: object
+            required: [index, errors]
+            properties:
+              index:
+                description: Its place in the request, from 0.
+                type: integer
+              errors:
+                type: array
+                items:
+                  $ref: "#/components/schemas/Fault"
+    Evicted:
+      description: What had to make room, in queues with `whenFull` set to `dropOldest`.
+      type: array
+      items:
+        $ref: "#/components/schemas/MessageID"
+    Settled:
+      description: The answer to many messages that were waited for.
+      type: object
+      required: [accepted, messages]
+      properties:
+        accepted:
+          type: integer
+        messages:
+          type: array
+          items:
+            type: object
+            required: [id, state]
+            properties:
+              id:
+                $ref: "#/components/schemas/MessageID"
+              state:
+                $ref: "#/components/schemas/State"
+              lastError:
+                $ref: "#/components/schemas/Error"
+              result:
+                description: What the upstream answered, where that is kept.
+    Notice:
+      description: A message that was waited for, where no receipts are kept.
+      type: object
+      required: [id, upstream, kind, state, result]
+      properties:
+        id:
+          $ref: "#/components/schemas/MessageID"
+        upstream:
+          $ref: "#/components/schemas/UpstreamName"
+        kind:
+          type: string
+        state:
+          $ref: "#/components/schemas/State"
+        result:
+          description: What the upstream answered, where that is kept.
+    DryRun:
+      type: object
+      required: [dryRun, accepted, requests]
+      properties:
+        dryRun:
+          const: true
+        accepted:
+          description: How many messages would be stored.
+          type: integer
+        requests:
+          description: What would be sent, with secrets masked.
+          type: array
+          items:
+            type: [object, "null"]
+            properties:
+              upstream:
+                $ref: "#/components/schemas/UpstreamName"
+              messages:
+                description: How many messages the request would carry.
+                type: integer
+              method:
+                type: string
+              url:
+                type: string
+              headers:
+                type: object
+                additionalProperties:
+                  type: string
+              body:
+                description: Before compression.
+                type: string
+              unsent:
+                description: Why nothing would be sent.
+                type: string
+              waitingFor:
+                $ref: "#/components/schemas/WaitingFor"
+    WaitingFor:
+      type: string
+      enum: [retry, order, circuit, token, credentials, pause, schedule]
+    Message:
+      type: object
+      required:
+        - id
+        - upstream
+        - kind
+        - state
+        - key
+        - attempts
+        - createdAt
+        - nextAttemptAt
+        - settledAt
+        - waitingFor
+        - lastError
+        - result
+      properties:
+        id:
+          $ref: "#/components/schemas/MessageID"
+        upstream:
+          $ref: "#/components/schemas/UpstreamName"
+        kind:
+          type: string
+        state:
+          $ref: "#/components/schemas/State"
+        key:
+          type: [string, "null"]
+        attempts:
+          description: Sends that count against the message; those that met an outage do not.
+          type: integer
+        createdAt:
+          $ref: "#/components/schemas/Time"
+        nextAttemptAt:
+          type: [string, "null"]
+          format: date-time
+        settledAt:
+          type: [string, "null"]
+          format: date-time
+        waitingFor:
+          description: What a queued message waits for; null when it is about to be sent, is being sent, or is settled.
+          oneOf:
+            - $ref: "#/components/schemas/WaitingFor"
+            - type: "null"
+        lastError:
+          oneOf:
+            - $ref: "#/components/schemas/Error"
+            - type: "null"
+        result:
+          description: What the upstream answered, where that is kept; as JSON if it is that, else as a string.
+        payload:
+          description: With `include=payload`. Null once it is kept no more, as that of a delivered message.
+        attemptLog:
+          description: With `include=attempts`, the requests that carried the message, oldest first.
+          type: array
+          items:
+            $ref: "#/components/schemas/Attempt"
+      examples:
+        - id: 00697znkr0001
+          upstream: samsara
+          kind: event
+          state: queued
+          key: null
+          attempts: 0
+          createdAt: "2026-01-31T12:00:00.000Z"
+          nextAttemptAt: "2026-01-31T12:00:08.000Z"
+          settledAt: null
+          waitingFor: circuit
+          lastError:
+            class: unreachable
+            status: null
+            detail: Couldn't connect to server
+            at: "2026-01-31T12:00:04.117Z"
+          result: null
+    Attempt:
+      type: object
+      required: [batch, startedAt, endedAt, outcome, status, detail, messages]
+      properties:
+        batch:
+          type: string
+        startedAt:
+          $ref: "#/components/schemas/Time"
+        endedAt:
+          description: Null while it is under way.
+          type: [string, "null"]
+          format: date-time
+        outcome:
+          type: [string, "null"]
+        status:
+          description: The upstream's HTTP status.
+          type: [integer, "null"]
+        detail:
+          type: [string, "null"]
+        messages:
+          description: How many messages the request carried.
+          type: integer
+    Error:
+      type: object
+      required: [class, status, detail, at]
+      properties:
+        class:
+          type: string
+          enum: [unreachable, timeout, interrupted, garbled, busy, failing, unauthorized, misconfigured, refused]
+        status:
+          description: The upstream's HTTP status, if it answered.
+          type: [integer, "null"]
+        detail:
+          type: string
+        at:
+          $ref: "#/components/schemas/Time"
+    Upstream:
+      type: object
+      required:
+        - name
+        - type
+        - health
+        - queued
+        - queuedBytes
+        - oldestQueuedSeconds
+        - inFlight
+        - circuit
+        - token
+        - lastSuccessAt
+        - lastError
+        - kinds
+      properties:
+        name:
+          $ref: "#/components/schemas/UpstreamName"
+        type:
+          type: string
+        health:
+          type: string
+          enum: [up, degraded, down, unauthorized, paused]
+        queued:
+          type: integer
+        queuedBytes:
+          type: integer
+        oldestQueuedSeconds:
+          type: number
+        inFlight:
+          description: Requests under way.
+          type: integer
+        circuit:
+          type: object
+          required: [state, reopensAt]
+          properties:
+            state:
+              type: string
+              enum: [closed, open, half-open]
+            reopensAt:
+              description: When it is tried again.
+              type: [string, "null"]
+              format: date-time
+        token:
+          description: Null for upstreams that want none.
+          type: [object, "null"]
+          required: [valid, expiresAt]
+          properties:
+            valid:
+              type: boolean
+            expiresAt:
+              type: [string, "null"]
+              format: date-time
+        lastSuccessAt:
+          type: [string, "null"]
+          format: date-time
+        lastError:
+          oneOf:
+            - $ref: "#/components/schemas/Error"
+            - type: "null"
+        kinds:
+          type: array
+          items:
+            type: string
+      examples:
+        - name: samsara
+          type: samsara
+          health: up
+          queued: 0
+          queuedBytes: 0
+          oldestQueuedSeconds: 0
+          inFlight: 0
+          circuit: {state: closed, reopensAt: null}
+          token: null
+          lastSuccessAt: "2026-01-31T12:00:00.431Z"
+          lastError: null
+          kinds: [event]
+    Fault:
+      type: object
+      required: [pointer, detail]
+      properties:
+        index:
+          description: The payload's place among many, from 0.
+          type: integer
+        pointer:
+          description: The member, as a JSON Pointer (RFC 6901); empty for the payload itself.
+          type: string
+        detail:
+          description: The rule that it breaks.
+          type: string
+    Problem:
+      description: An error (RFC 9457).
+      type: object
+      required: [type, title, status, detail, instance, requestId]
+      properties:
+        type:
+          type: string
+          enum:
+            - urn:postern:problem:bad-request
+            - urn:postern:problem:conflict
+            - urn:postern:problem:delivery-failed
+            - urn:postern:problem:disk-full
+            - urn:postern:problem:forbidden
+            - urn:postern:problem:header-too-large
+            - urn:postern:problem:idempotency-mismatch
+            - urn:postern:problem:internal
+            - urn:postern:problem:invalid-json
+            - urn:postern:problem:invalid-payload
+            - urn:postern:problem:method-not-allowed
+            - urn:postern:problem:not-acceptable
+            - urn:postern:problem:not-found
+            - urn:postern:problem:outbox-full
+            - urn:postern:problem:overloaded
+            - urn:postern:problem:payload-too-large
+            - urn:postern:problem:rate-limited
+            - urn:postern:problem:shutting-down
+            - urn:postern:problem:unauthorized
+            - urn:postern:problem:unknown-kind
+            - urn:postern:problem:unknown-session
+            - urn:postern:problem:unknown-upstream
+            - urn:postern:problem:unsupported-media-type
+        title:
+          type: string
+        status:
+          type: integer
+        detail:
+          description: What is wrong with this request, and what to do.
+          type: string
+        instance:
+          description: The request's path.
+          type: string
+        requestId:
+          type: string
+        errors:
+          description: Of `invalid-payload` and `conflict`.
+          type: array
+          items:
+            $ref: "#/components/schemas/Fault"
+        offset:
+          description: Of `invalid-json`, the byte where reading ended.
+          type: integer
+        messageId:
+          description: Of `delivery-failed`.
+          $ref: "#/components/schemas/MessageID"
+        upstreamStatus:
+          description: Of `delivery-failed`, what the upstream answered.
+          type: integer
+        lastError:
+          description: Of `delivery-failed`.
+          $ref: "#/components/schemas/Error"
+      additionalProperties:
+        description: Codes of the upstream's own, e.g. `seerCode`.
+
+"""#
 }

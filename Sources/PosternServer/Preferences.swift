@@ -11,7 +11,11 @@ struct Preferences: Equatable {
 
     static let longestWait = 60
 
-    init(_ head: RequestHead) { self.init(head.header("Prefer") ?? "") }
+    init(_ head: RequestHead) {
+        // There may be several such lines; together they are one list.
+        let lines = head.header("Prefer") == nil ? [] : head.headers.filter { $0.name.lowercased() == "prefer" }
+        self.init(lines.map(\.value).joined(separator: ","))
+    }
 
     init(_ value: String) {
         for preference in value.split(whereSeparator: { $0 == "," || $0 == ";" }) {
@@ -30,11 +34,13 @@ struct Preferences: Equatable {
         }
     }
 
-    /// For `Preference-Applied` (RFC 7240, section 3); nil when nothing was asked for.
-    var applied: String? {
-        let words = [
-            isLenient ? "handling=lenient" : nil, isMinimal ? "return=minimal" : nil, wait.map { "wait=\($0)" },
-        ].compactMap { $0 }
+    /// For `Preference-Applied` (RFC 7240, section 3); nil when there was nothing to apply. One message alone is either
+    /// stored or not, and its answer is short anyway.
+    func applied(toMany isMany: Bool) -> String? {
+        var words: [String] = []
+        if isMany, isLenient { words.append("handling=lenient") }
+        if isMany, isMinimal { words.append("return=minimal") }
+        if let wait { words.append("wait=\(wait)") }
         return words.isEmpty ? nil : words.joined(separator: ", ")
     }
 }

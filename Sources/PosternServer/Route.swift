@@ -16,23 +16,42 @@ enum Route {
 
     enum Steering: String { case flush, pause, resume }
 
-    /// Bounded names for metrics.
-    var template: String {
+    var template: RouteTemplate {
         switch self {
-        case .ingest: "/v1/{upstream}/{kind}"
-        case .envelopes, .messages: "/v1/messages"
-        case .message: "/v1/messages/{id}"
-        case .retry: "/v1/messages/{id}/retry"
-        case .retryMany: "/v1/messages/retry"
-        case .upstreams: "/v1/upstreams"
-        case .upstream: "/v1/upstreams/{name}"
-        case .steer(_, let steering): "/v1/upstreams/{name}/\(steering.rawValue)"
-        case .live: "/livez"
-        case .ready: "/readyz"
-        case .metrics: "/metrics"
-        case .document: "/openapi.yaml"
+        case .ingest: .ingest
+        case .envelopes, .messages: .messages
+        case .message: .message
+        case .retry: .retry
+        case .retryMany: .retryMany
+        case .upstreams: .upstreams
+        case .upstream: .upstream
+        case .steer(_, .flush): .flush
+        case .steer(_, .pause): .pause
+        case .steer(_, .resume): .resume
+        case .live: .live
+        case .ready: .ready
+        case .metrics: .metrics
+        case .document: .document
         }
     }
+
+    /// Every template with the methods it takes; `openapi.yaml` describes exactly these.
+    static let operations: [(template: String, methods: [String])] = [
+        ("/v1/{upstream}/{kind}", ["POST"]),
+        ("/v1/messages", ["GET", "HEAD", "POST"]),
+        ("/v1/messages/{id}", ["DELETE", "GET", "HEAD"]),
+        ("/v1/messages/{id}/retry", ["POST"]),
+        ("/v1/messages/retry", ["POST"]),
+        ("/v1/upstreams", ["GET", "HEAD"]),
+        ("/v1/upstreams/{name}", ["GET", "HEAD"]),
+        ("/v1/upstreams/{name}/flush", ["POST"]),
+        ("/v1/upstreams/{name}/pause", ["POST"]),
+        ("/v1/upstreams/{name}/resume", ["POST"]),
+        ("/livez", ["GET", "HEAD"]),
+        ("/readyz", ["GET", "HEAD"]),
+        ("/metrics", ["GET", "HEAD"]),
+        ("/openapi.yaml", ["GET", "HEAD"]),
+    ]
 
     /// Query parameters it understands; any other is refused.
     var parameters: [String] {
@@ -53,73 +72,103 @@ enum Route {
     }
 }
 
+/// The routes by their paths: the bounded names that metrics use.
+enum RouteTemplate: Int, CaseIterable {
+    case ingest, messages, message, retry, retryMany, upstreams, upstream, flush, pause, resume
+    case live, ready, metrics, document
+    /// No route.
+    case unknown
+
+    var text: String {
+        switch self {
+        case .ingest: "/v1/{upstream}/{kind}"
+        case .messages: "/v1/messages"
+        case .message: "/v1/messages/{id}"
+        case .retry: "/v1/messages/{id}/retry"
+        case .retryMany: "/v1/messages/retry"
+        case .upstreams: "/v1/upstreams"
+        case .upstream: "/v1/upstreams/{name}"
+        case .flush: "/v1/upstreams/{name}/flush"
+        case .pause: "/v1/upstreams/{name}/pause"
+        case .resume: "/v1/upstreams/{name}/resume"
+        case .live: "/livez"
+        case .ready: "/readyz"
+        case .metrics: "/metrics"
+        case .document: "/openapi.yaml"
+        case .unknown: "unknown"
+        }
+    }
+}
+
 /// Finds the route of a request, or the problem with it.
 struct Router {
     let gateway: Gateway
 
-    func route(_ head: RequestHead) -> Result<Route, RoutingProblem> {
-        let segments = head.path.split(separator: "/", omittingEmptySubsequences: false).dropFirst()
+    func route(_ head: RequestHead) -> Result<Route, RoutingProblem> { route(head.method, head.path) }
+
+    func route(_ method: String, _ path: String) -> Result<Route, RoutingProblem> {
+        let segments = path.split(separator: "/", omittingEmptySubsequences: false).dropFirst()
         guard let first = segments.first else { return .failure(.notFound) }
         let rest = segments.dropFirst()
         switch (first, rest.count) {
-        case ("v1", 1...): return versioned(Array(rest), head)
-        case ("livez", 0): return reading(.live, head)
-        case ("readyz", 0): return reading(.ready, head)
-        case ("metrics", 0): return reading(.metrics, head)
-        case ("openapi.yaml", 0): return reading(.document, head)
+        case ("v1", 1...): return versioned(Array(rest), method)
+        case ("livez", 0): return reading(.live, method)
+        case ("readyz", 0): return reading(.ready, method)
+        case ("metrics", 0): return reading(.metrics, method)
+        case ("openapi.yaml", 0): return reading(.document, method)
         default: return .failure(.notFound)
         }
     }
 
-    private func versioned(_ segments: [Substring], _ head: RequestHead) -> Result<Route, RoutingProblem> {
+    private func versioned(_ segments: [Substring], _ method: String) -> Result<Route, RoutingProblem> {
         switch segments.count {
         case 1 where segments[0] == "messages":
-            switch head.method {
+            switch method {
             case "POST": .success(.envelopes)
             case "GET", "HEAD": .success(.messages)
             default: .failure(.methodNotAllowed("GET, HEAD, POST"))
             }
-        case 2 where segments[0] == "messages" && segments[1] == "retry": posting(.retryMany, head)
-        case 2 where segments[0] == "messages": message(segments[1], head)
+        case 2 where segments[0] == "messages" && segments[1] == "retry": posting(.retryMany, method)
+        case 2 where segments[0] == "messages": message(segments[1], method)
         case 3 where segments[0] == "messages" && segments[2] == "retry":
-            MessageID(segments[1]).map { posting(.retry($0), head) } ?? .failure(.noSuchMessage)
-        case 1 where segments[0] == "upstreams": reading(.upstreams, head)
+            MessageID(segments[1]).map { posting(.retry($0), method) } ?? .failure(.noSuchMessage)
+        case 1 where segments[0] == "upstreams": reading(.upstreams, method)
         case 2 where segments[0] == "upstreams":
-            gateway.target(named: segments[1]).map { reading(.upstream($0), head) }
+            gateway.target(named: segments[1]).map { reading(.upstream($0), method) }
                 ?? .failure(.unknownUpstream(String(segments[1])))
-        case 3 where segments[0] == "upstreams": steer(segments[1], segments[2], head)
-        case 2 where !UpstreamName.reserved.contains(String(segments[0])): ingest(segments[0], segments[1], head)
+        case 3 where segments[0] == "upstreams": steer(segments[1], segments[2], method)
+        case 2 where !UpstreamName.reserved.contains(String(segments[0])): ingest(segments[0], segments[1], method)
         default: .failure(.notFound)
         }
     }
 
-    private func ingest(_ name: Substring, _ kind: Substring, _ head: RequestHead) -> Result<Route, RoutingProblem> {
+    private func ingest(_ name: Substring, _ kind: Substring, _ method: String) -> Result<Route, RoutingProblem> {
         guard let target = gateway.target(named: name) else { return .failure(.unknownUpstream(String(name))) }
         guard let acceptable = target.acceptable(kind) else {
             return .failure(.unknownKind(String(kind), known: target.kinds.map(\.text)))
         }
-        return posting(.ingest(target, acceptable), head)
+        return posting(.ingest(target, acceptable), method)
     }
 
-    private func message(_ text: Substring, _ head: RequestHead) -> Result<Route, RoutingProblem> {
-        guard ["GET", "HEAD", "DELETE"].contains(head.method) else {
+    private func message(_ text: Substring, _ method: String) -> Result<Route, RoutingProblem> {
+        guard ["GET", "HEAD", "DELETE"].contains(method) else {
             return .failure(.methodNotAllowed("DELETE, GET, HEAD"))
         }
         return MessageID(text).map { .success(.message($0)) } ?? .failure(.noSuchMessage)
     }
 
-    private func steer(_ name: Substring, _ word: Substring, _ head: RequestHead) -> Result<Route, RoutingProblem> {
+    private func steer(_ name: Substring, _ word: Substring, _ method: String) -> Result<Route, RoutingProblem> {
         guard let steering = Route.Steering(rawValue: String(word)) else { return .failure(.notFound) }
         guard let target = gateway.target(named: name) else { return .failure(.unknownUpstream(String(name))) }
-        return posting(.steer(target, steering), head)
+        return posting(.steer(target, steering), method)
     }
 
-    private func reading(_ route: Route, _ head: RequestHead) -> Result<Route, RoutingProblem> {
-        head.method == "GET" || head.method == "HEAD" ? .success(route) : .failure(.methodNotAllowed("GET, HEAD"))
+    private func reading(_ route: Route, _ method: String) -> Result<Route, RoutingProblem> {
+        method == "GET" || method == "HEAD" ? .success(route) : .failure(.methodNotAllowed("GET, HEAD"))
     }
 
-    private func posting(_ route: Route, _ head: RequestHead) -> Result<Route, RoutingProblem> {
-        head.method == "POST" ? .success(route) : .failure(.methodNotAllowed("POST"))
+    private func posting(_ route: Route, _ method: String) -> Result<Route, RoutingProblem> {
+        method == "POST" ? .success(route) : .failure(.methodNotAllowed("POST"))
     }
 
     func problem(_ problem: RoutingProblem) -> Problem {

@@ -22,8 +22,7 @@ public struct Audit: Sendable, Equatable {
 
     private static func account(of row: Row, in db: Database) throws -> Account {
         let number: UInt8 = row["number"]
-        var ledger = Ledger()
-        for column in Ledger.columns { ledger[keyPath: column.path] = row[column.name] }
+        let ledger = Ledger(row)
         var counts: [MessageState: Int] = [:]
         let queue = try Row.fetchOne(
             db, sql: "SELECT count(*) AS rows, coalesce(sum(length(payload)), 0) AS bytes FROM queue_\(number)")

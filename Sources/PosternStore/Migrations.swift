@@ -91,7 +91,7 @@ enum Migrations {
                   payload BLOB NOT NULL
                 ) STRICT;
                 CREATE INDEX IF NOT EXISTS queue_\(number)_waiting ON queue_\(number) (waiting, nextAttemptAtMs)
-                  WHERE waiting <> 0;
+                  WHERE nextAttemptAtMs IS NOT NULL;
                 CREATE INDEX IF NOT EXISTS queue_\(number)_expiring ON queue_\(number) (expiresAtMs)
                   WHERE expiresAtMs IS NOT NULL;
                 CREATE TABLE IF NOT EXISTS delivered_\(number) (

@@ -91,6 +91,8 @@ public final class Outbox: Sendable {
     public func close() {
         guard writer.stop() else { return }
         check.stop()
+        // The last connection to close would do this by itself, but that may be a reader, which cannot.
+        try? pool.writeWithoutTransaction { db in _ = try db.checkpoint(.truncate) }
         try? pool.close()
         reserve.giveBack()
         lock.giveUp()
@@ -242,8 +244,7 @@ private struct Found {
         batch = max(counters?["batch"] ?? 0, lastBatch)
         for row in try Row.fetchAll(db, sql: "SELECT * FROM upstreams") {
             let number = UpstreamNumber(rawValue: row["number"])
-            var ledger = Ledger()
-            for column in Ledger.columns { ledger[keyPath: column.path] = row[column.name] }
+            let ledger = Ledger(row)
             ledgers[number] = ledger
             names[number] = UpstreamName(row["name"])
         }

@@ -44,7 +44,10 @@ struct QueueRows {
                     """
             case .nextScheduled:
                 return "SELECT min(nextAttemptAtMs) FROM \(queue) WHERE waiting = 2 AND nextAttemptAtMs > ?"
-            case .retrying: return "SELECT id, lane, nextAttemptAtMs FROM \(queue) WHERE waiting = 1"
+            case .retrying:
+                return """
+                    SELECT id, lane, nextAttemptAtMs FROM \(queue) WHERE waiting = 1 AND nextAttemptAtMs IS NOT NULL
+                    """
             case .readyLanes:
                 return """
                     SELECT number, name, laneGroup, readyAtMs, failures FROM lanes

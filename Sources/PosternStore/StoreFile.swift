@@ -24,8 +24,12 @@ enum StoreFile {
     /// is fine.
     static func inspect(_ path: String) throws {
         guard isThere(path) else { return }
-        guard access(path, R_OK | W_OK) == 0 else {
+        var status = stat()
+        guard stat(path, &status) == 0, access(path, R_OK | W_OK) == 0 else {
             throw StoreError.cannotCreate(path: path, detail: String(cString: strerror(errno)))
+        }
+        guard status.st_mode & S_IFMT == S_IFREG else {
+            throw StoreError.cannotCreate(path: path, detail: "it is no file")
         }
         var configuration = Configuration()
         configuration.readonly = true
@@ -82,11 +86,22 @@ enum StoreFile {
     /// Requests that were under way when a former run ended: nobody knows what became of them, so they count as
     /// ambiguous, and their messages are still queued.
     private static func closeAttemptsOfDeadRun(in db: Database) throws {
+        // Without the hint SQLite would go through all attempts of an upstream.
+        let open = try Row.fetchAll(
+            db,
+            sql: """
+                SELECT upstream, count(*) AS attempts FROM attempts INDEXED BY attemptsUnderWay
+                WHERE endedAtMs IS NULL GROUP BY upstream
+                """)
+        guard !open.isEmpty else { return }
+        for row in open {
+            try db.execute(
+                sql: "UPDATE upstreams SET ambiguousSends = ambiguousSends + ? WHERE number = ?",
+                arguments: [row["attempts"] as Int, row["upstream"] as Int])
+        }
         try db.execute(
             sql: """
-                UPDATE upstreams SET ambiguousSends = ambiguousSends
-                  + (SELECT count(*) FROM attempts WHERE endedAtMs IS NULL AND upstream = number);
-                UPDATE attempts SET endedAtMs = startedAtMs, outcome = 'unknown',
+                UPDATE attempts INDEXED BY attemptsUnderWay SET endedAtMs = startedAtMs, outcome = 'unknown',
                   detail = 'the gateway ended before the answer came'
                 WHERE endedAtMs IS NULL
                 """)

@@ -19,7 +19,7 @@ public final class StoreView: Sendable {
         }
     }
 
-    private func read<T>(_ body: (StoreReader) throws -> T) throws(StoreError) -> T {
+    func read<T>(_ body: (StoreReader) throws -> T) throws(StoreError) -> T {
         do {
             return try queue.read { db in
                 let kinds = KindTable()

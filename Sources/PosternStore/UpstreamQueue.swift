@@ -7,9 +7,11 @@ import Synchronization
 /// by themselves. The worker's thread claims and gives back; the writer's thread tells of arrivals (without a lock)
 /// and asks before it removes a row.
 public final class UpstreamQueue: Sendable {
-    public let upstream: any Upstream
+    public let name: UpstreamName
     public let number: UpstreamNumber
-    public var name: UpstreamName { upstream.name }
+    /// What translates for it; another one after the configuration was reloaded.
+    public var upstream: any Upstream { current.withLock { $0 } }
+    private let current: Mutex<any Upstream>
     let cap: QueueCap
     /// Batches of one lane each (`LaneRule.separate`)?
     let isSeparate: Bool
@@ -44,7 +46,8 @@ public final class UpstreamQueue: Sendable {
         upstream: any Upstream, number: UpstreamNumber, cap: QueueCap, reader: QueueReader, writer: OutboxWriter,
         time: any TimeSource, newest: Int64
     ) {
-        self.upstream = upstream
+        name = upstream.name
+        current = Mutex(upstream)
         self.number = number
         self.cap = cap
         self.reader = reader
@@ -52,6 +55,12 @@ public final class UpstreamQueue: Sendable {
         self.time = time
         isSeparate = if case .separate = upstream.laneRule { true } else { false }
         self.newest.store(newest, ordering: .relaxed)
+    }
+
+    /// From now on `upstream` translates: the same name and type with other settings.
+    public func replace(_ upstream: any Upstream) {
+        precondition(upstream.name == name, "a queue stays with its upstream")
+        current.withLock { $0 = upstream }
     }
 
     // MARK: The writer's side
@@ -261,6 +270,9 @@ public final class UpstreamQueue: Sendable {
         mixed.withLock { $0.adopt(retries) }
         nextDueMs.store(scheduled?.milliseconds ?? .max, ordering: .releasing)
     }
+
+    /// Separate lanes that take up memory.
+    var lanesInMemory: Int { lanes.withLock { $0.count } }
 
     /// Is it being sent?
     public func isUnderWay(_ id: MessageID) -> Bool {

@@ -6,5 +6,12 @@ import PosternCore
         commandName: "postern",
         abstract: "Takes payloads over HTTP, keeps them on disk, and delivers them to the upstreams.",
         version: PosternVersion.current,
-        subcommands: [Check.self])
+        subcommands: [
+            Serve.self,
+            Check.self,
+            Outbox.self,
+            Keys.self,
+            Healthcheck.self,
+            Simulate.self,
+        ])
 }

@@ -1,5 +1,6 @@
 import Foundation
 import PosternCore
+import PosternUpstreams
 import Testing
 
 @testable import PosternApp
@@ -21,20 +22,21 @@ import Testing
     }
 
     @Test func reference_saysWhatTheCodeSays() throws {
-        try expectFile("docs/configuration.md", toHold: ConfigurationReference.markdown(types: [.samsara]))
+        try expectFile("docs/configuration.md", toHold: ConfigurationReference.markdown(types: UpstreamRegistry.types))
     }
 
     @Test func example_holdsEverySettingWithItsDefault() throws {
-        try expectFile("config.example.json", toHold: ConfigurationReference.example(types: [.samsara]))
+        try expectFile("config.example.json", toHold: ConfigurationReference.example(types: UpstreamRegistry.types))
     }
 
     @Test func example_loads_toTheDefaults() throws {
         let loaded = try ConfigurationLoader(
-            types: [.samsara], environment: [:], file: top.appendingPathComponent("config.example.json").path,
+            types: UpstreamRegistry.types, environment: [:],
+            file: top.appendingPathComponent("config.example.json").path,
             secretsDirectory: nil
         ).load()
         var expected = GatewayConfiguration()
-        expected.upstreams = [.init(name: try #require(UpstreamName("samsara")), type: .samsara)]
+        expected.upstreams = UpstreamRegistry.types.map { .init(name: UpstreamName($0.name)!, type: $0) }
         #expect(loaded.configuration == expected)
     }
 
@@ -48,27 +50,11 @@ import Testing
                 #expect(try setting.check(raw) == setting.byDefault)
             }
         }
-        for setting in UpstreamType.samsara.settings {
-            let raw = try #require(sources.value(at: ["upstreams", "samsara", setting.name]))
-            #expect(try setting.check(raw) == setting.byDefault)
+        for type in UpstreamRegistry.types {
+            for setting in type.settings {
+                let raw = try #require(sources.value(at: ["upstreams", type.name, setting.name]))
+                #expect(try setting.check(raw) == setting.byDefault)
+            }
         }
     }
-}
-
-extension UpstreamType {
-    fileprivate static let samsara = UpstreamType(
-        name: "samsara",
-        settings: [
-            .init(
-                "url", .text, default: .text("http://samsara-ingestion.local:9000"),
-                "Base URL of the ingestion API; `/v1/events` is added."),
-            .init("compression", .choice(["gzip", "none"]), default: .text("gzip"), "Coding of the request body."),
-            .init("sourceId", .text, default: .text(""), "Given to events without one; empty: they need their own."),
-            .init("addId", .flag, default: .flag(false), "Give events without `id` one of their own."),
-            .init(
-                "eventMaxBytes", .integer(1024...1_048_576), default: .integer(262_144),
-                "Size of one event; larger ones are refused."),
-            .init("headers", .texts, default: .texts([:]), "Further headers of every request."),
-        ]
-    ) { (name, _) throws(SettingProblems) in NamedUpstream(name: name) }
 }

@@ -108,7 +108,8 @@ import Testing
 
     @Test func variableForTwoSettings_isRefused() throws {
         let type = UpstreamType(
-            name: "odd", settings: [.init("maxInFlight", .integer(0...1), default: .integer(0), "Meets `delivery`.")]
+            name: "odd", settings: [.init("maxInFlight", .integer(0...1), default: .integer(0), "Meets `delivery`.")],
+            addressSetting: "maxInFlight"
         ) { (_, _) throws(SettingProblems) in throw SettingProblems([]) }
         let scratch = try ScratchConfiguration(
             #"{"upstreams": {"a": {"type": "odd"}, "a-delivery": {"type": "odd"}}}"#)

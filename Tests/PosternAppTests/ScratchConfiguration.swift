@@ -63,7 +63,7 @@ extension UpstreamType {
             .init("share", .number(0...1), default: .number(0.5), "Which part."),
             .init("headers", .texts, default: .texts([:]), "Sent along."),
             .init("actions", .list, default: .list([]), "What it may do."),
-        ]
+        ], addressSetting: "url"
     ) { (name, settings) throws(SettingProblems) in
         var problems: [(setting: String, detail: String)] = []
         if !settings.text("url").hasPrefix("http") { problems.append(("url", "expected an http or https URL")) }
@@ -73,7 +73,8 @@ extension UpstreamType {
     }
 
     /// Fails the test that makes one.
-    static let trap = UpstreamType(name: "trap", settings: []) { (name, _) throws(SettingProblems) in
+    static let trap = UpstreamType(name: "trap", settings: [], addressSetting: "") {
+        (name, _) throws(SettingProblems) in
         Issue.record("makes \(name)")
         return NamedUpstream(name: name)
     }

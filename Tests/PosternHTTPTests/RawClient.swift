@@ -33,11 +33,7 @@ final class RawClient {
         let code = withUnsafeBytes(of: &address) {
             connect(socket, $0.assumingMemoryBound(to: sockaddr.self).baseAddress, socklen_t($0.count))
         }
-        guard code == 0 else {
-            let error = errno
-            close(socket)
-            throw Failure.connect(error)
-        }
+        if code != 0 { throw Failure.connect(errno) }  // Fully made, so `deinit` closes the socket.
     }
 
     deinit { close(socket) }

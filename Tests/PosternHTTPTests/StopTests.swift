@@ -87,6 +87,16 @@ import Testing
         }
     }
 
+    /// libmicrohttpd took the missing listener for a reason to abort the process.
+    @Test func stop_isSafe_whileWorkersReachTheConnectionLimit() throws {
+        for _ in 0..<100 {
+            try withServer(maxConnections: 2) { _, port in
+                let clients = try (0..<2).map { _ in try RawClient(port: port) }
+                for client in clients { client.post("/", "x") }
+            }
+        }
+    }
+
     @Test func stop_mayBeAwaited() async throws {
         let server = HTTPServer(.init(port: 0), handler: TestHandler(), logger: testLogger)
         let client = try RawClient(port: server.start())

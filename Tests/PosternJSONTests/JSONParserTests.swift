@@ -85,7 +85,7 @@ struct Refused: Sendable, CustomTestStringConvertible {
         #expect(fault(of: refused.text) == JSONFault(refused.reason, at: refused.offset))
     }
 
-    @Test(arguments: [3, 24, 25, 60, 1000])
+    @Test(arguments: [3, 24, 61, 62, 200, 1000])
     func duplicate_isFound_inObjectsOfAnySize(count: Int) {
         var members = (0..<count).map { "\"member \($0)\":\($0)" }
         #expect(fault(of: Array("{\(members.joined(separator: ","))}".utf8)) == nil)

@@ -8,10 +8,7 @@
 /// What `postern_mhd_start` passes on; every callback receives `context`, which must outlive the daemon.
 struct postern_mhd_settings {
     unsigned int flags;
-    int listen_socket;
-    unsigned int threads;
     unsigned int max_connections;
-    unsigned int max_connections_per_address;
     unsigned int timeout_seconds;
     size_t connection_memory;
     /// PEM texts, read during the start only; NULL without TLS.
@@ -41,10 +38,7 @@ static inline struct MHD_Daemon *postern_mhd_start(const struct postern_mhd_sett
         MHD_OPTION_URI_LOG_CALLBACK, s->request_line, s->context,
         MHD_OPTION_NOTIFY_COMPLETED, s->completed, s->context,
         MHD_OPTION_NOTIFY_CONNECTION, s->connection, s->context,
-        MHD_OPTION_LISTEN_SOCKET, s->listen_socket,
-        MHD_OPTION_THREAD_POOL_SIZE, s->threads,
         MHD_OPTION_CONNECTION_LIMIT, s->max_connections,
-        MHD_OPTION_PER_IP_CONNECTION_LIMIT, s->max_connections_per_address,
         MHD_OPTION_CONNECTION_TIMEOUT, s->timeout_seconds,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, s->connection_memory,
         MHD_OPTION_ARRAY, s->certificate ? tls : plain,

@@ -4,7 +4,7 @@ import PosternUpstreams
 
 /// Reads the configuration from its sources, checks all of it, and makes the upstreams.
 public struct ConfigurationLoader: Sendable {
-    let types: [UpstreamType]
+    var types: [UpstreamType]
     let environment: [String: String]
     let file: String
     let secretsDirectory: String?

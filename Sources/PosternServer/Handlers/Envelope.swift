@@ -12,9 +12,10 @@ struct EnvelopeOptions {
 extension Order {
     private static let members: Set<String> = ["upstream", "kind", "payload", "key", "notBefore", "expiresAt"]
 
-    mutating func admit(envelope: JSONValue, at index: Int) {
+    func admit(envelope: JSONValue, at index: Int) {
         guard envelope.kind == .object else {
-            return reject(index, InvalidPayload([PayloadFault("", "must be an object with upstream, kind, payload")]), nil)
+            return reject(
+                index, InvalidPayload([PayloadFault("", "must be an object with upstream, kind, payload")]), nil)
         }
         var faults: [PayloadFault] = []
         for member in envelope.members {

@@ -68,17 +68,17 @@ struct IngestHandler: Sendable {
         }
     }
 
-    private func take(_ request: IncomingRequest, _ reply: Reply, _ read: (JSONValue, inout Order) -> Void) {
+    private func take(_ request: IncomingRequest, _ reply: Reply, _ read: (JSONValue, Order) -> Void) {
         let body: [UInt8]
         switch decoded(request) {
         case .success(let bytes): body = bytes
         case .failure(let problem): return reply.send(problem.problem)
         }
         guard let form = BodyForm(request.head) else { return }
-        var order = Order(gateway: gateway, head: request.head, form: form, body: body)
+        let order = Order(gateway: gateway, head: request.head, form: form, body: body)
         let parser = JSONParser.ofThisThread
         let parsed = body.withUnsafeBufferPointer { text in
-            form == .lines ? parser.parseLines(text) { read($0, &order) } : parser.parse(text) { read($0, &order) }
+            form == .lines ? parser.parseLines(text) { read($0, order) } : parser.parse(text) { read($0, order) }
         }
         switch parsed {
         case .success: conclude(order, reply)
@@ -129,15 +129,16 @@ struct IngestHandler: Sendable {
 
     /// Hands the messages to the writer. The 202 leaves from its completion: after the commit, and nowhere else.
     private func store(_ order: Order, _ reply: Reply) {
-        let bytes = order.messages.reduce(0) { $0 + $1.range.count }
+        let messages = order.takeMessages()
+        let bytes = messages.reduce(0) { $0 + $1.range.count }
         gateway.pendingBytes.wrappingAdd(bytes, ordering: .relaxed)
-        gateway.outbox.writer.append(order.messages) { [gateway] result in
+        gateway.outbox.writer.append(messages) { [gateway] result in
             gateway.pendingBytes.wrappingSubtract(bytes, ordering: .relaxed)
             switch result {
             case .success(let receipt):
                 order.countAcceptances()
                 if let seconds = order.preferences.wait {
-                    WaitingAnswer.hold(order, receipt, seconds: seconds, reply, gateway)
+                    gateway.waitingRoom.take(WaitingAnswer(order, receipt, reply, gateway), seconds: seconds)
                 } else {
                     reply.send(order.accepted(receipt.ids, evicted: receipt.evicted))
                 }

@@ -1,4 +1,3 @@
-import Foundation
 import Logging
 import PosternCore
 import PosternDelivery
@@ -6,20 +5,14 @@ import PosternHTTP
 import PosternJSON
 import PosternStore
 
-/// Reading messages and steering them. Reads block on the store, so they have threads of their own.
+/// Reading messages and steering them.
 struct MessageHandler: Sendable {
     private let gateway: Gateway
-    private let readers: OperationQueue
 
-    init(_ gateway: Gateway) {
-        self.gateway = gateway
-        readers = OperationQueue()
-        readers.name = "postern-reads"
-        readers.maxConcurrentOperationCount = 3
-    }
+    init(_ gateway: Gateway) { self.gateway = gateway }
 
     private func read(_ reply: Reply, _ body: @escaping @Sendable () throws(StoreError) -> HTTPResponse) {
-        readers.addOperation { [gateway] in
+        gateway.readers.run { [gateway] in
             do throws(StoreError) {
                 reply.send(try body())
             } catch {
@@ -57,7 +50,8 @@ struct MessageHandler: Sendable {
                         record, gateway: gateway, attempts: attempts, showsPayload: includes.payload))
             }
             return .json(
-                200, JSONText.object { json in
+                200,
+                JSONText.object { json in
                     json.raw("messages", JSONText.array(texts))
                     json.string("next", page.next?.description)
                 })
@@ -88,14 +82,18 @@ struct MessageHandler: Sendable {
 
     private func answer(_ id: MessageID, _ reply: Reply) {
         read(reply) { [gateway] () throws(StoreError) in
-            guard let record = try gateway.outbox.message(id) else { return Self.noSuchMessage.response(to: reply.head) }
+            guard let record = try gateway.outbox.message(id) else {
+                return Self.noSuchMessage.response(to: reply.head)
+            }
             return .json(200, MessageText.message(record, gateway: gateway))
         }
     }
 
     private func refuseToCancel(_ id: MessageID, _ reply: Reply) {
         read(reply) { [gateway] () throws(StoreError) in
-            guard let record = try gateway.outbox.message(id) else { return Self.noSuchMessage.response(to: reply.head) }
+            guard let record = try gateway.outbox.message(id) else {
+                return Self.noSuchMessage.response(to: reply.head)
+            }
             return Problem(
                 slug: .conflict, status: 409,
                 detail: "The message is \(record.state.name) already; only a queued one can be cancelled."
@@ -118,7 +116,9 @@ struct MessageHandler: Sendable {
 
     private func refuseToRetry(_ id: MessageID, _ reply: Reply) {
         read(reply) { [gateway] () throws(StoreError) in
-            guard let record = try gateway.outbox.message(id) else { return Self.noSuchMessage.response(to: reply.head) }
+            guard let record = try gateway.outbox.message(id) else {
+                return Self.noSuchMessage.response(to: reply.head)
+            }
             return Problem(
                 slug: .conflict, status: 409,
                 detail: "The message is \(record.state.name); only failed or dropped ones can be sent again."
@@ -137,7 +137,7 @@ struct MessageHandler: Sendable {
         case .success(let read): wish = read
         case .failure(let problem): return reply.send(problem.problem)
         }
-        readers.addOperation { [self] in requeue(wish, after: nil, count: 0, reply) }
+        gateway.readers.run { [self] in requeue(wish, after: nil, count: 0, reply) }
     }
 
     /// Page by page, so that no transaction grows with the number of dead letters.
@@ -148,7 +148,7 @@ struct MessageHandler: Sendable {
                 guard case .success(let done) = result else { return reply.send(Self.storeFailed) }
                 let total = count + done.count
                 guard let next else { return reply.send(Self.retried(total)) }
-                readers.addOperation { [self] in requeue(wish, after: next, count: total, reply) }
+                gateway.readers.run { [self] in requeue(wish, after: next, count: total, reply) }
             }
         } catch {
             reply.send(Self.storeFailed)
@@ -227,6 +227,7 @@ private struct ListQuery {
 /// Which ended messages to send again.
 private struct RetryWish: Sendable {
     var filter = MessageFilter()
+    /// Ascending; nil means all that the filter lets through.
     var ids: [MessageID]?
 
     struct Refused: Error { let problem: Problem }
@@ -237,9 +238,10 @@ private struct RetryWish: Sendable {
         case .success(let wish): return wish
         case .failure(let fault):
             return .failure(
-                Refused(problem: Problem(
-                    slug: .invalidJSON, status: 400, detail: "The body is not acceptable JSON: \(fault).",
-                    members: [("offset", String(fault.offset))])))
+                Refused(
+                    problem: Problem(
+                        slug: .invalidJSON, status: 400, detail: "The body is not acceptable JSON: \(fault).",
+                        members: [("offset", String(fault.offset))])))
         }
     }
 
@@ -270,7 +272,7 @@ private struct RetryWish: Sendable {
                 if member.value.kind != .array || ids.contains(nil) {
                     faults.append(PayloadFault("/ids", "must be an array of message ids"))
                 }
-                wish.ids = ids.compactMap { $0 }
+                wish.ids = Set(ids.compactMap { $0 }).sorted()
             case let other: faults.append(PayloadFault(JSONPointer.member(other), "is unknown"))
             }
         }
@@ -285,17 +287,32 @@ private struct RetryWish: Sendable {
                 }
             }
             return .failure(
-                Refused(problem: Problem(
-                    slug: .invalidPayload, status: 422, detail: "The wish cannot be read; nothing was changed.",
-                    members: [("errors", JSONText.array(errors))])))
+                Refused(
+                    problem: Problem(
+                        slug: .invalidPayload, status: 422, detail: "The wish cannot be read; nothing was changed.",
+                        members: [("errors", JSONText.array(errors))])))
         }
         if wish.filter.state == nil { wish.filter.state = .failed }
         return .success(wish)
     }
 
+    private static let perPage = 500
+
     func page(of outbox: Outbox, after cursor: MessageID?) throws(StoreError) -> (ids: [MessageID], next: MessageID?) {
-        if let ids { return (ids, nil) }
-        let page = try outbox.messages(filter, after: cursor, limit: 500)
-        return (page.messages.map(\.id), page.next)
+        guard let ids else {
+            let page = try outbox.messages(filter, after: cursor, limit: Self.perPage)
+            return (page.messages.map(\.id), page.next)
+        }
+        let rest = ids.drop { id in cursor.map { id <= $0 } ?? false }
+        var page: [MessageID] = []
+        for id in rest.prefix(Self.perPage) {
+            if let record = try outbox.message(id), matches(record) { page.append(id) }
+        }
+        return (page, rest.count > Self.perPage ? rest.prefix(Self.perPage).last : nil)
+    }
+
+    private func matches(_ record: MessageRecord) -> Bool {
+        record.state == filter.state && (filter.kind == nil || filter.kind == record.kind)
+            && (filter.upstream == nil || filter.upstream?.description == record.upstream)
     }
 }

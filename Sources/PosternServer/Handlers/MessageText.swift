@@ -1,15 +1,22 @@
-import PosternCore
+public import PosternCore
 import PosternDelivery
 import PosternJSON
-import PosternStore
+public import PosternStore
 
-/// Messages as the API shows them.
-enum MessageText {
+/// Messages as the API shows them, and so the command line.
+public enum MessageText {
     static func message(
         _ record: MessageRecord, gateway: Gateway, attempts: [AttemptRow]? = nil, showsPayload: Bool = false
     ) -> String {
-        let outlook = Outlook(of: record, gateway: gateway)
-        return JSONText.object { json in
+        message(
+            record, outlook: Outlook(of: record, gateway: gateway), attempts: attempts, showsPayload: showsPayload)
+    }
+
+    /// `attempts`: nil leaves them out.
+    public static func message(
+        _ record: MessageRecord, outlook: Outlook, attempts: [AttemptRow]? = nil, showsPayload: Bool = false
+    ) -> String {
+        JSONText.object { json in
             json.string("id", record.id.description)
             json.string("upstream", record.upstream)
             json.string("kind", record.kind.description)
@@ -52,7 +59,7 @@ enum MessageText {
     }
 
     /// The upstream's answer: as JSON when it is that, else as text.
-    static func result(_ bytes: [UInt8]) -> String {
+    public static func result(_ bytes: [UInt8]) -> String {
         let isJSON = JSONParser.ofThisThread.parse(bytes) { _ in true }
         if case .success = isJSON { return String(decoding: bytes, as: UTF8.self) }
         return JSONEscapes.quoted(String(decoding: bytes, as: UTF8.self))
@@ -72,9 +79,14 @@ enum MessageText {
 }
 
 /// What a queued message waits for, and until when: promise 8.
-struct Outlook: Equatable {
-    var waitingFor: WaitingFor?
-    var nextAttemptAt: Timestamp?
+public struct Outlook: Sendable, Equatable {
+    public var waitingFor: WaitingFor?
+    public var nextAttemptAt: Timestamp?
+
+    public init(waitingFor: WaitingFor? = nil, nextAttemptAt: Timestamp? = nil) {
+        self.waitingFor = waitingFor
+        self.nextAttemptAt = nextAttemptAt
+    }
 
     init(of record: MessageRecord, gateway: Gateway) {
         guard record.state == .queued else { return }

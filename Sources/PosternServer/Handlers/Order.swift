@@ -4,11 +4,15 @@ import PosternMetrics
 import PosternStore
 
 /// What one request wants stored: the messages that are good, and what is wrong with the others.
-struct Order {
+///
+/// An object, so that it goes to the writer and back as one reference.
+final class Order: @unchecked Sendable {
+    // @unchecked: built by the thread that reads the request; once its messages are taken for the writer
+    // nothing changes any more.
     let gateway: Gateway
     let head: RequestHead
     let form: BodyForm
-    let body: [UInt8]
+    private var body: [UInt8]
     let acceptedAt: Timestamp
     let preferences: Preferences
     let isDryRun: Bool
@@ -45,7 +49,7 @@ struct Order {
     }
 
     /// Is it a list, and not too long?
-    mutating func accepts(count: Int, exact root: JSONValue) -> Bool {
+    func accepts(count: Int, exact root: JSONValue) -> Bool {
         guard root.kind == .array else {
             isSingle = true
             reject(0, InvalidPayload([PayloadFault("", "must be an object, or an array of objects")]), nil)
@@ -64,7 +68,7 @@ struct Order {
     }
 
     /// Has the upstream look at a payload, and takes it in if it is good.
-    mutating func admit(
+    func admit(
         _ payload: JSONValue, _ target: Target, _ kind: Target.Acceptable, at index: Int, pointer: String = "",
         options: EnvelopeOptions = EnvelopeOptions()
     ) {
@@ -79,39 +83,58 @@ struct Order {
             kinds.append((target, kind))
             places.append(index)
         } catch {
-            let faults = pointer.isEmpty ? error.faults : error.faults.map { PayloadFault(pointer + $0.pointer, $0.detail) }
+            let faults =
+                pointer.isEmpty ? error.faults : error.faults.map { PayloadFault(pointer + $0.pointer, $0.detail) }
             reject(index, InvalidPayload(faults, codes: error.codes), target)
         }
     }
 
-    mutating func reject(_ index: Int, _ payload: InvalidPayload, _ target: Target?) {
+    func reject(_ index: Int, _ payload: InvalidPayload, _ target: Target?) {
         rejected.append(Rejected(index: index, payload: payload, target: target))
+    }
+
+    /// The messages on their way to the writer. An order that waits to be answered does not keep their payloads.
+    func takeMessages() -> [NewMessage] {
+        defer {
+            messages = []
+            body = []
+        }
+        return messages
     }
 
     // MARK: Answers
 
+    /// What was applied of the preferences; nothing is sent when nothing was.
+    var preferenceApplied: [(name: String, value: String)] {
+        preferences.applied(toMany: !isSingle).map { [("Preference-Applied", $0)] } ?? []
+    }
+
     /// The 202.
     func accepted(_ ids: [MessageID], evicted: [MessageID]) -> HTTPResponse {
-        var headers: [(name: String, value: String)] = []
-        if let applied = preferences.applied { headers.append(("Preference-Applied", applied)) }
+        var headers = preferenceApplied
         if isSingle, let id = ids.first, let (target, kind) = kinds.first {
             headers.append(("Location", "/v1/messages/\(id)"))
-            var json = "{\"id\":\"\(id)\",\"upstream\":\"\(target.name)\",\"kind\":\"\(kind.text)\",\"state\":\"queued\""
+            var json =
+                "{\"id\":\"\(id)\",\"upstream\":\"\(target.name)\",\"kind\":\"\(kind.text)\",\"state\":\"queued\""
             if !evicted.isEmpty { json += ",\"evicted\":\(Self.list(evicted))" }
             return .json(202, json + "}", headers: headers)
         }
         var json = "{\"accepted\":\(ids.count)"
         if !preferences.isMinimal { json += ",\"ids\":\(Self.list(ids))" }
         if !evicted.isEmpty { json += ",\"evicted\":\(Self.list(evicted))" }
-        if preferences.isLenient {
-            json += ",\"rejected\":" + JSONText.array(rejected.map { rejected in
+        if preferences.isLenient { json += ",\"rejected\":\(rejections)" }
+        return .json(202, json + "}", headers: headers)
+    }
+
+    /// What a lenient request is told of its bad payloads.
+    var rejections: String {
+        JSONText.array(
+            rejected.map { rejected in
                 JSONText.object { json in
                     json.number("index", rejected.index)
                     json.raw("errors", JSONText.array(rejected.payload.faults.map { Self.error($0, index: nil) }))
                 }
             })
-        }
-        return .json(202, json + "}", headers: headers)
     }
 
     static func list(_ ids: [MessageID]) -> String {

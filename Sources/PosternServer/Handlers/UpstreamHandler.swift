@@ -10,11 +10,15 @@ struct UpstreamHandler: Sendable {
     init(_ gateway: Gateway) { self.gateway = gateway }
 
     func list(_ reply: Reply) {
-        let texts = gateway.targets.map { describe($0) }
-        reply.send(.json(200, JSONText.object { $0.raw("upstreams", JSONText.array(texts)) }))
+        gateway.readers.runSoon { [self] in
+            let texts = gateway.targets.map { describe($0) }
+            reply.send(.json(200, JSONText.object { $0.raw("upstreams", JSONText.array(texts)) }))
+        }
     }
 
-    func show(_ target: Target, _ reply: Reply) { reply.send(.json(200, describe(target))) }
+    func show(_ target: Target, _ reply: Reply) {
+        gateway.readers.runSoon { [self] in reply.send(.json(200, describe(target))) }
+    }
 
     func steer(_ target: Target, _ steering: Route.Steering, _ reply: Reply) {
         switch steering {
@@ -24,7 +28,8 @@ struct UpstreamHandler: Sendable {
         }
         reply.send(
             .json(
-                202, JSONText.object { json in
+                202,
+                JSONText.object { json in
                     json.string("upstream", target.name.description)
                     json.string("action", steering.rawValue)
                     json.number("queued", gateway.outbox.ledger(of: target.queue.number).queued)

@@ -1,11 +1,10 @@
-import Dispatch
 import PosternCore
 import PosternHTTP
 import PosternStore
 import Synchronization
 
-/// An answer that is held until its messages are settled (`Prefer: wait=N`), or the time is over.
-final class WaitingAnswer: Sendable {
+/// An answer that is held until its messages are settled (`Prefer: wait=N`).
+final class WaitingAnswer: WaitingRoom.Guest {
     private struct State {
         var open: Set<MessageID>
         var settled: [MessageID: SettledNotice] = [:]
@@ -17,7 +16,9 @@ final class WaitingAnswer: Sendable {
     private let gateway: Gateway
     private let state: Mutex<State>
 
-    private init(_ order: Order, _ receipt: AppendReceipt, _ reply: Reply, _ gateway: Gateway) {
+    var ids: [MessageID] { receipt.ids }
+
+    init(_ order: Order, _ receipt: AppendReceipt, _ reply: Reply, _ gateway: Gateway) {
         self.order = order
         self.receipt = receipt
         self.reply = reply
@@ -25,16 +26,7 @@ final class WaitingAnswer: Sendable {
         state = Mutex(State(open: Set(receipt.ids)))
     }
 
-    /// Call from the completion of the append: nothing can be settled before that returns.
-    static func hold(
-        _ order: Order, _ receipt: AppendReceipt, seconds: Int, _ reply: Reply, _ gateway: Gateway
-    ) {
-        let answer = WaitingAnswer(order, receipt, reply, gateway)
-        for id in receipt.ids { gateway.outbox.whenSettled(id) { answer.settled($0) } }
-        DispatchQueue.global().asyncAfter(deadline: .now() + .seconds(seconds)) { answer.timeIsOver() }
-    }
-
-    private func settled(_ notice: SettledNotice) {
+    func settled(_ notice: SettledNotice) -> Bool {
         let all: [MessageID: SettledNotice]? = state.withLock { state in
             state.open.remove(notice.id)
             state.settled[notice.id] = notice
@@ -42,27 +34,26 @@ final class WaitingAnswer: Sendable {
             state.isAnswered = true
             return state.settled
         }
-        guard let all else { return }
+        guard let all else { return false }
         // Off the writer's thread: the answer reads the store.
-        DispatchQueue.global().async { [self] in reply.send(final(all)) }
+        gateway.readers.run { [self] in reply.send(final(all)) }
+        return true
     }
 
-    private func timeIsOver() {
+    /// Says what is known so far: accepted, and not settled yet.
+    func giveUp() {
         let isLate: Bool = state.withLock { state in
             guard !state.isAnswered else { return false }
             state.isAnswered = true
             return true
         }
-        guard isLate else { return }
-        gateway.outbox.stopWaiting(for: receipt.ids)
-        reply.send(order.accepted(receipt.ids, evicted: receipt.evicted))
+        if isLate { reply.send(order.accepted(receipt.ids, evicted: receipt.evicted)) }
     }
 
+    // MARK: When all are settled
+
     private func final(_ settled: [MessageID: SettledNotice]) -> HTTPResponse {
-        let headers = order.preferences.applied.map { [(name: "Preference-Applied", value: $0)] } ?? []
-        if order.isSingle, let id = receipt.ids.first, let notice = settled[id] {
-            return single(notice, headers: headers)
-        }
+        if order.isSingle, let id = receipt.ids.first, let notice = settled[id] { return single(notice) }
         let results = receipt.ids.compactMap { settled[$0] }.map { notice in
             JSONText.object { json in
                 json.string("id", notice.id.description)
@@ -72,28 +63,40 @@ final class WaitingAnswer: Sendable {
             }
         }
         return .json(
-            200, JSONText.object { json in
+            200,
+            JSONText.object { json in
                 json.number("accepted", receipt.ids.count)
                 json.raw("messages", JSONText.array(results))
-            }, headers: headers)
+                if order.preferences.isLenient { json.raw("rejected", order.rejections) }
+            }, headers: order.preferenceApplied)
     }
 
-    private func single(_ notice: SettledNotice, headers: [(name: String, value: String)]) -> HTTPResponse {
-        guard notice.state == .failed || notice.state == .expired else {
-            var text = MessageText.notice(notice, order)
-            if let record = try? gateway.outbox.message(notice.id) {
-                text = MessageText.message(record, gateway: gateway)
-            }
-            return .json(200, text, headers: headers)
+    /// 200 says that the message was delivered; any other end is a 502.
+    private func single(_ notice: SettledNotice) -> HTTPResponse {
+        guard notice.state == .delivered else { return undelivered(notice).response(to: reply.head) }
+        var text = MessageText.notice(notice, order)
+        if let record = try? gateway.outbox.message(notice.id) {
+            text = MessageText.message(record, gateway: gateway)
         }
-        var members: [(name: String, json: String)] = [("messageId", JSONEscapes.quoted(notice.id.description))]
+        return .json(200, text, headers: order.preferenceApplied)
+    }
+
+    private func undelivered(_ notice: SettledNotice) -> Problem {
+        var members: [(name: String, json: String)] = [
+            ("messageId", JSONEscapes.quoted(notice.id.description)),
+            ("state", JSONEscapes.quoted(notice.state.name)),
+        ]
         if let error = notice.error { members.append(("lastError", MessageText.error(error))) }
         if let status = notice.error?.status { members.append(("upstreamStatus", String(status))) }
-        let problem = Problem(
-            slug: .deliveryFailed, status: 502,
-            detail: notice.error.map { "The upstream refused the message: \($0.detail). It is kept as failed." }
-                ?? "The message could not be delivered in its time.",
-            members: members, headers: headers)
-        return problem.response(to: reply.head)
+        let detail =
+            switch notice.state {
+            case .queued, .delivered, .failed:
+                "The upstream refused the message: \(notice.error?.detail ?? "it gave no reason"). It is kept as failed."
+            case .cancelled: "The message was cancelled before it was sent."
+            case .dropped: "The message was dropped before it was sent: its queue was full."
+            case .expired: "The message could not be delivered in its time."
+            }
+        return Problem(
+            slug: .deliveryFailed, status: 502, detail: detail, members: members, headers: order.preferenceApplied)
     }
 }

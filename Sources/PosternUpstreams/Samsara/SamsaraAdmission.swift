@@ -28,10 +28,8 @@ struct SamsaraAdmission: Sendable {
         }
         let lane = lane(of: event, &defaults, &faults)
         if !(event.eventName?.isFilledIn ?? false) { faults.append(.init("/eventName", "must be a non-blank string")) }
-        for (pointer, time) in [("/receivedAt", event.receivedAt), ("/publishedAt", event.publishedAt)] {
-            guard let time, !time.isIntegerLiteral, time.kind != .null else { continue }
-            faults.append(.init(pointer, "must be an integer or null"))
-        }
+        Self.check(event.receivedAt, "/receivedAt", &faults)
+        Self.check(event.publishedAt, "/publishedAt", &faults)
         if addsID, event.id?.kind ?? .null == .null {
             defaults.set("id", to: Self.uuid(context.random()), at: event.id)
         }
@@ -40,6 +38,12 @@ struct SamsaraAdmission: Sendable {
         if size > maxBytes { faults.append(.init("", "must not have more than \(maxBytes) bytes; it has \(size)")) }
         guard faults.isEmpty else { throw InvalidPayload(faults) }
         return Admission(lane: lane, rewritten: defaults.isEmpty ? nil : defaults.written(into: payload))
+    }
+
+    /// A time of the server's own, which it sets unless it is there.
+    private static func check(_ time: JSONValue?, _ pointer: String, _ faults: inout [PayloadFault]) {
+        guard let time, !time.isIntegerLiteral, time.kind != .null else { return }
+        faults.append(.init(pointer, "must be an integer or null"))
     }
 
     /// Finds the event's `sourceId`, or one that stands in for it.
@@ -90,8 +94,12 @@ private struct Event {
     /// What Samsara's iOS client calls the device.
     var deviceID: JSONValue?
 
+    /// Lengths of their names, a bit for each: most other names are told by that alone.
+    private static let lengths: UInt16 = 1 << 2 | 1 << 4 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 11
+
     init(_ payload: JSONValue) {
         for (key, value) in payload.members {
+            guard key.hasEscapes || Self.lengths >> key.rawString.count & 1 == 1 else { continue }
             if key.equals("timestamp") {
                 timestamp = value
             } else if key.equals("sourceId") {
@@ -115,7 +123,12 @@ private struct Event {
 /// behind the opening brace.
 private struct Defaults {
     private var members: [UInt8] = []
-    private var instead: [(range: Range<Int>, text: [UInt8])] = []
+    private var instead: [Replacement] = []
+
+    private struct Replacement {
+        let range: Range<Int>
+        let text: [UInt8]
+    }
 
     var isEmpty: Bool { members.isEmpty && instead.isEmpty }
 
@@ -123,7 +136,7 @@ private struct Defaults {
     var growth: Int { instead.reduce(members.count) { $0 + $1.text.count - $1.range.count } }
 
     mutating func set(_ name: StaticString, to text: [UInt8], at null: JSONValue?) {
-        if let null { return instead.append((null.range, text)) }
+        if let null { return instead.append(Replacement(range: null.range, text: text)) }
         members.append(UInt8(ascii: "\""))
         name.withUTF8Buffer { members.append(contentsOf: $0) }
         members += [UInt8(ascii: "\""), UInt8(ascii: ":")] + text + [UInt8(ascii: ",")]
@@ -137,10 +150,10 @@ private struct Defaults {
         text.append(bytes[0])
         text += members
         var copied = 1
-        for (range, value) in instead.sorted(by: { $0.range.lowerBound < $1.range.lowerBound }) {
-            text += bytes[copied..<range.lowerBound - start]
-            text += value
-            copied = range.upperBound - start
+        for value in instead.sorted(by: { $0.range.lowerBound < $1.range.lowerBound }) {
+            text += bytes[copied..<value.range.lowerBound - start]
+            text += value.text
+            copied = value.range.upperBound - start
         }
         return text + bytes[copied...]
     }
@@ -163,7 +176,7 @@ extension Lane {
 
     /// The same for a string's value, however it is escaped.
     fileprivate static func digest(of string: JSONValue) -> Lane {
-        string.rawString.contains(UInt8(ascii: "\\"))
+        string.hasEscapes
             ? digest(of: string.stringBytes ?? []) : digest(of: string.rawString)
     }
 }

@@ -21,6 +21,8 @@ struct SamsaraUpstream: Upstream {
             maxMessages: min(configured.maxMessages, Self.mostEvents), maxBytes: configured.maxBytes, overhead: 2)
     }
 
+    var secrets: [String] { fixedHeaders.map(\.value) }
+
     func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
         try admission.admit(payload, in: context)
     }
@@ -66,6 +68,7 @@ extension SamsaraUpstream {
                 "headers", .texts, default: .texts([:]), secret: true,
                 "Further headers of every request, for a proxy in front of the API."),
         ],
+        addressSetting: "url",
         make: { name, settings throws(SettingProblems) in try SamsaraUpstream(name, settings) })
 
     init(_ name: UpstreamName, _ settings: SettingValues) throws(SettingProblems) {

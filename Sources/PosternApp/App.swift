@@ -1,0 +1,171 @@
+public import Logging
+import PosternCore
+import PosternDelivery
+import PosternHTTP
+import PosternMetrics
+import PosternServer
+import PosternSimulators
+public import PosternStore
+import PosternTransport
+import PosternUpstreams
+import Synchronization
+
+/// The running gateway: builds the parts, starts them, and stops them in the reverse order.
+public final class App: Sendable {
+    public struct Options: Sendable {
+        public var configFile: String
+        /// Run the simulators too and point the upstreams at them.
+        public var simulate: Bool
+        /// Keep a damaged store aside and begin an empty one.
+        public var startFresh: Bool
+
+        public init(configFile: String, simulate: Bool = false, startFresh: Bool = false) {
+            self.configFile = configFile
+            self.simulate = simulate
+            self.startFresh = startFresh
+        }
+    }
+
+    private enum Wish: Sendable { case stop, reload }
+
+    private let options: Options
+    private let logger: Logger
+    private let wishes = Inbox<Wish>()
+    private let isHurried = Atomic<Bool>(false)
+    private let isStopping = Atomic<Bool>(false)
+
+    public init(_ options: Options, logger: Logger) {
+        self.options = options
+        self.logger = logger
+    }
+
+    /// Asks it to stop; asked again, it stops without waiting. Any thread.
+    public func stop() {
+        if isStopping.exchange(true, ordering: .relaxed) { isHurried.store(true, ordering: .relaxed) }
+        wishes.put(.stop)
+    }
+
+    /// Reads the configuration anew. Any thread.
+    public func reload() { wishes.put(.reload) }
+
+    /// Runs until `stop`. Blocks.
+    public func run() throws(AppError) {
+        let simulators = try startSimulators()
+        defer { simulators?.stop() }
+        let loaded = try load(simulators)
+        StandardErrorLog.setLevel(loaded.configuration.log.level)
+        let parts = try Parts(loaded, startFresh: options.startFresh, logger: logger)
+        do {
+            let port = try parts.start()
+            announce(parts, port: port, simulators: simulators)
+        } catch {
+            parts.abandon()
+            throw error
+        }
+        obeyUntilStop(parts, simulators)
+        parts.stop(isHurried: { [self] in isHurried.load(ordering: .relaxed) })
+        logger.notice("stopped")
+    }
+
+    private func announce(_ parts: Parts, port: UInt16, simulators: SimulatorHost?) {
+        for (type, url) in (simulators?.urls ?? [:]).sorted(by: { $0.key < $1.key }) {
+            logger.notice("simulator started", metadata: ["type": "\(type)", "url": "\(url)"])
+        }
+        logger.notice(
+            "started",
+            metadata: [
+                "version": "\(PosternVersion.current)", "host": "\(parts.configuration.server.host)",
+                "port": "\(port)", "store": "\(parts.outbox.path)",
+                "upstreams": "\(parts.upstreamNames.map(\.description).joined(separator: ","))",
+            ])
+    }
+
+    private func obeyUntilStop(_ parts: Parts, _ simulators: SimulatorHost?) {
+        while true {
+            for wish in wishes.takeAll(waitingUntil: nil) {
+                switch wish {
+                case .stop: return
+                case .reload: reload(parts, simulators)
+                }
+            }
+        }
+    }
+
+    // MARK: Configuration
+
+    private func startSimulators() throws(AppError) -> SimulatorHost? {
+        guard options.simulate else { return nil }
+        do throws(SimulatorHost.StartFailure) {
+            return try SimulatorHost.start(logger: logger)
+        } catch {
+            logger.warning("the simulators' usual ports are taken; using others", metadata: ["error": "\(error)"])
+        }
+        do throws(SimulatorHost.StartFailure) {
+            return try SimulatorHost.start(port: 0, logger: logger)
+        } catch {
+            throw .cannotListen(error.description)
+        }
+    }
+
+    private func load(_ simulators: SimulatorHost?) throws(AppError) -> ConfigurationLoader.Loaded {
+        var loader = ConfigurationLoader(file: options.configFile)
+        if let urls = simulators?.urls { loader.types = loader.types.map { Self.simulated($0, urls: urls) } }
+        do throws(ConfigurationProblems) {
+            return try loader.load()
+        } catch {
+            throw .configuration(error)
+        }
+    }
+
+    /// The same type, except that its upstreams are where its simulator is.
+    private static func simulated(_ type: UpstreamType, urls: [String: String]) -> UpstreamType {
+        guard let url = urls[type.name] else { return type }
+        return UpstreamType(
+            name: type.name, settings: type.settings, addressSetting: type.addressSetting
+        ) { name, values throws(SettingProblems) in
+            try type.make(name, values.replacing(type.addressSetting, with: url))
+        }
+    }
+
+    /// Takes over what can change while running; a bad file changes nothing.
+    private func reload(_ parts: Parts, _ simulators: SimulatorHost?) {
+        let loaded: ConfigurationLoader.Loaded
+        do throws(AppError) {
+            loaded = try load(simulators)
+        } catch {
+            logger.error("configuration not reloaded; the old one stays", metadata: ["error": "\(error)"])
+            return
+        }
+        let plan = parts.adopt(loaded)
+        logger.notice(
+            "configuration reloaded",
+            metadata: [
+                "changed": "\(plan.live.joined(separator: ","))",
+                "needsRestart": "\(plan.needsRestart.joined(separator: ","))",
+            ])
+    }
+}
+
+/// Why the gateway did not run, with the exit code for it (design, section 6).
+public enum AppError: Error, Sendable, CustomStringConvertible {
+    case configuration(ConfigurationProblems)
+    case store(StoreError)
+    case cannotListen(String)
+
+    public var description: String {
+        switch self {
+        case .configuration(let problems): "\(problems)"
+        case .store(let error): "\(error)."
+        case .cannotListen(let detail): detail
+        }
+    }
+
+    public var exitCode: Int32 {
+        switch self {
+        case .configuration: 78
+        case .store(.alreadyRunning): 75
+        case .store: 73
+        case .cannotListen: 69
+        }
+    }
+}

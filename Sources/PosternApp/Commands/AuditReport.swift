@@ -1,0 +1,54 @@
+import PosternCore
+public import PosternStore
+
+/// What `postern outbox audit` shows.
+public struct AuditReport: Sendable {
+    private let audit: Audit
+
+    public init(_ audit: Audit) { self.audit = audit }
+
+    public var exitCode: Int32 { audit.isBalanced ? 0 : CommandFailure.no }
+
+    /// Every message ever accepted stands in one of the columns from QUEUED to EXPIRED; REMOVED says how many of those
+    /// are kept no more.
+    public var text: String {
+        var table = TextTable(
+            ["UPSTREAM", .number("ACCEPTED")] + MessageState.allCases.map { .number($0.name.uppercased()) }
+                + [.number("REMOVED"), "VERDICT"])
+        for account in audit.accounts {
+            let ledger = account.ledger
+            table.add(
+                [account.upstream, "\(ledger.accepted)"] + MessageState.allCases.map { "\(ledger.count($0))" }
+                    + ["\(MessageState.allCases.reduce(0) { $0 + ledger.purged($1) })"]
+                    + [account.findings.isEmpty ? "balanced" : "NOT BALANCED"])
+        }
+        let findings = audit.accounts.flatMap { account in account.findings.map { "\(account.upstream): \($0)" } }
+        return ([table.text] + findings).joined(separator: "\n")
+    }
+
+    public var json: String {
+        JSONText.object { json in
+            json.flag("balanced", audit.isBalanced)
+            json.raw("upstreams", JSONText.array(audit.accounts.map(Self.json)))
+        }
+    }
+
+    private static func json(of account: Audit.Account) -> String {
+        let ledger = account.ledger
+        return JSONText.object { json in
+            json.string("name", account.upstream)
+            json.flag("balanced", account.findings.isEmpty)
+            json.number("accepted", ledger.accepted)
+            for state in MessageState.allCases { json.number(state.name, ledger.count(state)) }
+            json.number("queuedBytes", ledger.queuedBytes)
+            json.number("ambiguousSends", ledger.ambiguousSends)
+            json.object("rows") { rows in
+                for state in MessageState.allCases { rows.number(state.name, account.rows[state] ?? 0) }
+            }
+            json.object("removed") { removed in
+                for state in MessageState.allCases { removed.number(state.name, ledger.purged(state)) }
+            }
+            json.raw("findings", JSONText.array(account.findings.map(JSONEscapes.quoted)))
+        }
+    }
+}

@@ -1,0 +1,57 @@
+public import PosternCore
+import PosternJSON
+import PosternTransport
+
+/// Asks a running gateway over its API.
+public final class GatewayClient: Sendable {
+    /// Without a slash at the end.
+    public let url: String
+    private let loop: CurlLoop
+
+    /// Close it when done.
+    public init(url: String) throws(CommandFailure) {
+        var url = url
+        while url.hasSuffix("/") { url.removeLast() }
+        self.url = url
+        do throws(CurlLoop.StartFailure) {
+            loop = try CurlLoop(.init(version: PosternVersion.current))
+        } catch {
+            throw CommandFailure(CommandFailure.no, "\(error).")
+        }
+    }
+
+    public func close() { loop.stop() }
+
+    /// `json`: the body; nil for none. `within`: for the whole exchange.
+    public func ask(
+        _ method: UpstreamRequest.Method, _ path: String, json: String? = nil, within: Duration
+    ) async throws(TransferFailure) -> UpstreamResponse {
+        let request = UpstreamRequest(
+            method: method, url: url + path, headers: json == nil ? [] : [("Content-Type", "application/json")],
+            body: Array((json ?? "").utf8))
+        let options = TransferOptions(connectTimeout: min(within, .seconds(5)), requestTimeout: within)
+        let result: TransferResult = await withCheckedContinuation { continuation in
+            loop.submit(request, options: options) { continuation.resume(returning: $0) }
+        }
+        return try result.get()
+    }
+}
+
+extension UpstreamResponse {
+    /// Members of the body's object that are strings or numbers, or arrays of strings joined by "; ".
+    func member(_ name: String) -> String? {
+        let found = JSONParser.ofThisThread.parse(body) { root -> String? in
+            guard root.kind == .object, let value = root[named: name] else { return nil }
+            switch value.kind {
+            case .string: return value.string
+            case .array: return value.elements.compactMap(\.string).joined(separator: "; ")
+            case .number: return value.integer.map(String.init)
+            case .object, .true, .false, .null, .key: return nil
+            }
+        }
+        return try? found.get()
+    }
+
+    /// What a problem document says, or the status when it is none.
+    var problem: String { member("detail") ?? "answered \(status)" }
+}

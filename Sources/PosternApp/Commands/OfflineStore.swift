@@ -1,0 +1,106 @@
+import Glibc
+import Logging
+import PosternCore
+import PosternMetrics
+import PosternStore
+
+/// A store that no gateway runs on, opened to change messages in it.
+struct OfflineStore {
+    private let outbox: Outbox
+    private static let pageSize = 500
+
+    /// Nil when another process works on it. A store that is not there is not made.
+    init?(_ path: String) throws(CommandFailure) {
+        guard access(path, F_OK) == 0 else {
+            throw CommandFailure(
+                CommandFailure.noStore, "There is no store at \(path): \(String(cString: strerror(errno))).")
+        }
+        // Removing what is old is the gateway's to do, by its own settings.
+        let forever = Duration.seconds(100 * 365 * 86_400)
+        do throws(StoreError) {
+            outbox = try Outbox(
+                OutboxOptions(path: path, deliveredRetention: forever, failedRetention: forever), time: SystemTime(),
+                metrics: Metrics(), logger: Logger(label: "postern.outbox"))
+        } catch .alreadyRunning {
+            return nil
+        } catch {
+            throw CommandFailure(error)
+        }
+        do throws(StoreError) {
+            try outbox.registerStored()
+        } catch {
+            outbox.close()
+            throw CommandFailure(error)
+        }
+    }
+
+    func close() { outbox.close() }
+
+    /// Waits for what the writer's thread answers.
+    private func result<Value: Sendable>(
+        _ start: (@escaping @Sendable (Result<Value, StoreError>) -> Void) -> Void
+    ) async throws(CommandFailure) -> Value {
+        let result: Result<Value, StoreError> = await withCheckedContinuation { continuation in
+            start { continuation.resume(returning: $0) }
+        }
+        do throws(StoreError) { return try result.get() } catch { throw CommandFailure(error) }
+    }
+
+    // MARK: Retrying
+
+    func retry(_ ids: [MessageID]) async throws(CommandFailure) -> SteeringOutcome {
+        let done = Set(try await result { outbox.requeue(ids, completion: $0) })
+        var outcome = SteeringOutcome(.retried, count: done.count)
+        for id in ids where !done.contains(id) {
+            outcome.refused.append(.init(id, try reason(id, "only failed or dropped ones can be sent again")))
+        }
+        return outcome
+    }
+
+    /// Page by page, so that no transaction grows with the number of dead letters.
+    func retry(_ filter: MessageFilter) async throws(CommandFailure) -> SteeringOutcome {
+        var outcome = SteeringOutcome(.retried)
+        var cursor: MessageID?
+        repeat {
+            let page: (messages: [MessageRecord], next: MessageID?)
+            do throws(StoreError) {
+                page = try outbox.messages(filter, after: cursor, limit: Self.pageSize)
+            } catch {
+                throw CommandFailure(error)
+            }
+            let ids = page.messages.map(\.id)
+            outcome.count += try await result { outbox.requeue(ids, completion: $0) }.count
+            cursor = page.next
+        } while cursor != nil
+        return outcome
+    }
+
+    // MARK: Cancelling
+
+    func cancel(_ ids: [MessageID]) async throws(CommandFailure) -> SteeringOutcome {
+        var outcome = SteeringOutcome(.cancelled)
+        for id in ids {
+            switch try await result({ outbox.cancel(id, completion: $0) }) {
+            case .cancelled: outcome.count += 1
+            case .underWay, .notQueued:
+                outcome.refused.append(.init(id, try reason(id, "only a queued one can be cancelled")))
+            }
+        }
+        return outcome
+    }
+
+    private func reason(_ id: MessageID, _ rule: String) throws(CommandFailure) -> String {
+        do throws(StoreError) {
+            guard let record = try outbox.message(id) else { return "there is no such message in the store" }
+            return "the message is \(record.state.name); \(rule)"
+        } catch {
+            throw CommandFailure(error)
+        }
+    }
+
+    // MARK: Purging
+
+    func purge(_ wish: PurgeWish) async throws(CommandFailure) -> Int {
+        try await result { outbox.purge(wish, completion: $0) }
+    }
+}

@@ -1,0 +1,78 @@
+public import PosternCore
+public import PosternStore
+
+/// Reads a store, beside a running gateway or without one, and shows what it finds.
+public struct OutboxInspection: Sendable {
+    private let view: StoreView
+    private let books: [UpstreamBooks]
+    private let report: OutboxReport
+
+    private static let pageSize = 500
+
+    /// What `now` is decides whether a message that is due later still waits.
+    public init(_ place: StorePlace, now: Timestamp) throws(CommandFailure) {
+        do throws(StoreError) {
+            view = try StoreView(path: place.path)
+            books = try view.books()
+        } catch {
+            throw CommandFailure(error)
+        }
+        report = OutboxReport(books: books, now: now)
+    }
+
+    private func reading<T>(_ read: () throws(StoreError) -> T) throws(CommandFailure) -> T {
+        do throws(StoreError) { return try read() } catch { throw CommandFailure(error) }
+    }
+
+    public func stats(asJSON: Bool) -> String { asJSON ? report.statsJSON() : report.stats() }
+
+    public func audit() throws(CommandFailure) -> AuditReport {
+        AuditReport(try reading { () throws(StoreError) in try view.audit() })
+    }
+
+    public func show(_ id: MessageID, payload: Bool, asJSON: Bool) throws(CommandFailure) -> String {
+        let record = try reading { () throws(StoreError) in try view.message(id, payload: payload) }
+        guard let record else {
+            throw CommandFailure(
+                CommandFailure.no,
+                "There is no message \(id): never accepted here, or settled longer ago than it is kept.")
+        }
+        let attempts = try reading { () throws(StoreError) in try view.attempts(of: id) }
+        return asJSON
+            ? report.messageJSON(record, attempts: attempts, showsPayload: payload)
+            : report.message(record, attempts: attempts, showsPayload: payload)
+    }
+
+    /// Up to `limit` messages after `cursor`, oldest first; `next` is the cursor of what follows, nil at the end.
+    public func list(
+        _ filter: MessageFilter, after cursor: MessageID?, limit: Int, asJSON: Bool
+    ) throws(CommandFailure) -> (text: String, next: MessageID?) {
+        var messages: [MessageRecord] = []
+        var next = cursor
+        repeat {
+            let page = try self.page(filter, after: next, limit: min(limit - messages.count, Self.pageSize))
+            messages += page.messages
+            next = page.next
+        } while next != nil && messages.count < limit
+        return (asJSON ? report.listJSON(messages, next: next) : report.list(messages), next)
+    }
+
+    /// Hands each message, payload included, to `write` as one line of NDJSON. Holds one page in memory.
+    public func export(_ filter: MessageFilter, _ write: (String) -> Void) throws(CommandFailure) {
+        var next: MessageID?
+        repeat {
+            let page = try self.page(filter, after: next, limit: Self.pageSize, payload: true)
+            for record in page.messages { write(report.exportLine(record)) }
+            next = page.next
+        } while next != nil
+    }
+
+    private func page(
+        _ filter: MessageFilter, after cursor: MessageID?, limit: Int, payload: Bool = false
+    ) throws(CommandFailure) -> (messages: [MessageRecord], next: MessageID?) {
+        if let upstream = filter.upstream { _ = try books.upstream(upstream) }
+        return try reading { () throws(StoreError) in
+            try view.messages(filter, after: cursor, limit: limit, payload: payload)
+        }
+    }
+}

@@ -1,0 +1,176 @@
+public import PosternCore
+import PosternServer
+public import PosternStore
+
+/// What `postern outbox` shows: text for people, or JSON for programs, in the shapes that `docs/cli.md` describes.
+///
+/// Never a payload, unless asked.
+public struct OutboxReport: Sendable {
+    let books: [UpstreamBooks]
+    let now: Timestamp
+
+    /// `books`: of the same store as what is to be shown.
+    public init(books: [UpstreamBooks], now: Timestamp) {
+        self.books = books
+        self.now = now
+    }
+
+    // MARK: stats
+
+    private static let settledStates: [MessageState] = [.delivered, .failed, .cancelled, .dropped, .expired]
+
+    public func stats() -> String {
+        var table = TextTable(
+            ["UPSTREAM", "HEALTH", .number("QUEUED"), .number("BYTES"), "OLDEST"]
+                + Self.settledStates.map { .number($0.name.uppercased()) } + [.number("ACCEPTED")])
+        for upstream in books {
+            let ledger = upstream.ledger
+            table.add(
+                [
+                    "\(upstream.name)", upstream.health, "\(ledger.queued)", "\(ledger.queuedBytes)",
+                    upstream.oldestQueuedAt?.description ?? "-",
+                ] + Self.settledStates.map { "\(ledger.count($0) - ledger.purged($0))" } + ["\(ledger.accepted)"])
+        }
+        return table.text
+    }
+
+    public func statsJSON() -> String {
+        JSONText.object { json in
+            json.raw("upstreams", JSONText.array(books.map(json(of:))))
+        }
+    }
+
+    private func json(of upstream: UpstreamBooks) -> String {
+        let ledger = upstream.ledger
+        return JSONText.object { json in
+            json.string("name", upstream.name.description)
+            json.string("type", upstream.type)
+            json.string("health", upstream.health)
+            json.number("queued", ledger.queued)
+            json.number("queuedBytes", ledger.queuedBytes)
+            json.time("oldestQueuedAt", upstream.oldestQueuedAt)
+            json.object("kept") { kept in
+                for state in Self.settledStates {
+                    kept.number(state.name, ledger.count(state) - ledger.purged(state))
+                }
+            }
+            json.number("accepted", ledger.accepted)
+            json.number("ambiguousSends", ledger.ambiguousSends)
+        }
+    }
+
+    // MARK: list, show, export
+
+    public func list(_ messages: [MessageRecord]) -> String {
+        var table = TextTable([
+            "ID", "UPSTREAM", "KIND", "STATE", .number("ATTEMPTS"), "CREATED", "SINCE OR UNTIL", "WHY",
+        ])
+        for record in messages {
+            let outlook = outlook(of: record)
+            table.add([
+                "\(record.id)", record.upstream, "\(record.kind)", record.state.name, "\(record.attempts)",
+                "\(record.acceptedAt)", (record.settledAt ?? outlook.nextAttemptAt)?.description ?? "-",
+                why(record, outlook),
+            ])
+        }
+        return table.text
+    }
+
+    private func why(_ record: MessageRecord, _ outlook: Outlook) -> String {
+        let waiting = outlook.waitingFor.map { "waits for \($0.rawValue)" }
+        let error = record.lastError.map { error in
+            error.errorClass + (error.status.map { " (\($0))" } ?? "")
+        }
+        let words = [waiting, error].compactMap { $0 }
+        return words.isEmpty ? "-" : words.joined(separator: ": ")
+    }
+
+    public func listJSON(_ messages: [MessageRecord], next: MessageID?) -> String {
+        JSONText.object { json in
+            json.raw("messages", JSONText.array(messages.map { MessageText.message($0, outlook: outlook(of: $0)) }))
+            json.string("next", next?.description)
+        }
+    }
+
+    /// One message with all that was tried for it; the payload only with `showsPayload`.
+    public func message(_ record: MessageRecord, attempts: [AttemptRow], showsPayload: Bool) -> String {
+        let outlook = outlook(of: record)
+        var lines: [(String, String?)] = [
+            ("id", "\(record.id)"), ("upstream", record.upstream), ("kind", "\(record.kind)"),
+            ("state", record.state.name), ("key", record.key), ("attempts", "\(record.attempts)"),
+            ("created", "\(record.acceptedAt)"), ("waits for", outlook.waitingFor?.rawValue),
+            ("next attempt", outlook.nextAttemptAt?.description), ("settled", record.settledAt?.description),
+        ]
+        if let error = record.lastError {
+            let status = error.status.map { ", status \($0)" } ?? ""
+            lines.append(("last error", "\(error.errorClass)\(status): \(error.detail)"))
+            lines.append(("", "at \(Timestamp(milliseconds: error.atMs))"))
+        }
+        lines.append(("result", record.result.map { MessageText.result($0) }))
+        if showsPayload {
+            lines.append(("payload", record.payload.map { String(decoding: $0, as: UTF8.self) } ?? "not kept"))
+        }
+        var text = lines.compactMap { name, value in
+            value.map { name + String(repeating: " ", count: 14 - name.count) + $0 }
+        }.joined(separator: "\n")
+        if !attempts.isEmpty { text += "\n\n" + table(of: attempts) }
+        return text
+    }
+
+    private func table(of attempts: [AttemptRow]) -> String {
+        var table = TextTable([
+            .number("BATCH"), "STARTED", "ENDED", "OUTCOME", .number("STATUS"), .number("MESSAGES"), "DETAIL",
+        ])
+        for attempt in attempts {
+            table.add([
+                "\(attempt.batch)", "\(attempt.startedAt)", attempt.endedAt?.description ?? "-",
+                attempt.outcome ?? "under way", attempt.status.map(String.init) ?? "-", "\(attempt.messages)",
+                attempt.detail ?? "",
+            ])
+        }
+        return table.text
+    }
+
+    /// As the API shows it with `include=attempts`.
+    public func messageJSON(_ record: MessageRecord, attempts: [AttemptRow], showsPayload: Bool) -> String {
+        MessageText.message(record, outlook: outlook(of: record), attempts: attempts, showsPayload: showsPayload)
+    }
+
+    /// One line of NDJSON: as the API shows it with `include=payload`. Line breaks between the tokens of a payload
+    /// become blanks; inside its strings there are none (RFC 8259, section 7).
+    public func exportLine(_ record: MessageRecord) -> String {
+        let text = MessageText.message(record, outlook: outlook(of: record), showsPayload: true)
+        var bytes = Array(text.utf8)
+        for place in bytes.indices where bytes[place] == UInt8(ascii: "\n") || bytes[place] == UInt8(ascii: "\r") {
+            bytes[place] = UInt8(ascii: " ")
+        }
+        return String(decoding: bytes, as: UTF8.self)
+    }
+
+    /// What the store alone tells of why a message waits; a running gateway knows more.
+    func outlook(of record: MessageRecord) -> Outlook {
+        guard record.state == .queued else { return Outlook() }
+        var outlook = Outlook(nextAttemptAt: record.nextAttemptAt)
+        let upstream = books.first { $0.number == record.id.upstream }
+        let reopensAt = upstream?.circuit.reopensAtMs.map(Timestamp.init(milliseconds:))
+        if upstream?.isPaused == true {
+            outlook.waitingFor = .pause
+        } else if let reopensAt {
+            outlook.waitingFor = upstream?.circuit.hold == HoldReason.credentials.rawValue ? .credentials : .circuit
+            outlook.nextAttemptAt = max(record.nextAttemptAt ?? reopensAt, reopensAt)
+        } else if let due = record.nextAttemptAt, due > now {
+            outlook.waitingFor = record.isRetry ? .retry : .schedule
+        }
+        return outlook
+    }
+}
+
+extension UpstreamBooks {
+    /// The API's word for it, as far as the store tells.
+    var health: String {
+        if isPaused { return "paused" }
+        if circuit.hold == HoldReason.credentials.rawValue { return "unauthorized" }
+        if circuit.reopensAtMs != nil { return "down" }
+        return circuit.failures > 0 ? "degraded" : "up"
+    }
+}

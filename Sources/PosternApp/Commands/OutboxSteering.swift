@@ -1,0 +1,127 @@
+public import PosternCore
+public import PosternStore
+
+/// Changes messages: through the gateway that runs on the store, or else in the store itself.
+public struct OutboxSteering: Sendable {
+    private let place: StorePlace
+
+    public init(_ place: StorePlace) { self.place = place }
+
+    public func retry(_ ids: [MessageID]) async throws(CommandFailure) -> SteeringOutcome {
+        guard let store = try OfflineStore(place.path) else {
+            return try await askGateway { client throws(CommandFailure) in try await client.retry(ids) }
+        }
+        defer { store.close() }
+        return try await store.retry(ids)
+    }
+
+    /// All that match; `filter.state` is failed or dropped.
+    public func retry(_ filter: MessageFilter) async throws(CommandFailure) -> SteeringOutcome {
+        if let upstream = filter.upstream { _ = try place.books().upstream(upstream) }
+        guard let store = try OfflineStore(place.path) else {
+            return try await askGateway { client throws(CommandFailure) in try await client.retry(filter) }
+        }
+        defer { store.close() }
+        return try await store.retry(filter)
+    }
+
+    public func cancel(_ ids: [MessageID]) async throws(CommandFailure) -> SteeringOutcome {
+        guard let store = try OfflineStore(place.path) else {
+            return try await askGateway { client throws(CommandFailure) in try await client.cancel(ids) }
+        }
+        defer { store.close() }
+        return try await store.cancel(ids)
+    }
+
+    /// Removes settled messages for good; returns how many. Not beside a running gateway, which has no such request.
+    public func purge(
+        _ state: MessageState, of upstream: UpstreamName, settledBefore: Timestamp?
+    ) async throws(CommandFailure) -> Int {
+        guard let store = try OfflineStore(place.path) else {
+            throw CommandFailure(
+                CommandFailure.running,
+                """
+                Another process is running on the store at \(place.path). Stop the gateway first, or let it purge: \
+                outbox.deliveredRetentionSeconds and outbox.failedRetentionSeconds say how long settled messages stay.
+                """)
+        }
+        defer { store.close() }
+        let number = try place.books().upstream(upstream).number
+        return try await store.purge(PurgeWish(state, of: number, settledBefore: settledBefore))
+    }
+
+    private func askGateway(
+        _ body: (GatewayClient) async throws(CommandFailure) -> SteeringOutcome
+    ) async throws(CommandFailure) -> SteeringOutcome {
+        guard let url = place.gatewayURL else {
+            throw CommandFailure(
+                CommandFailure.running,
+                "Another process is running on the store at \(place.path). Say where the gateway listens with --url.")
+        }
+        let client = try GatewayClient(url: url)
+        defer { client.close() }
+        return try await body(client)
+    }
+}
+
+extension GatewayClient {
+    /// A wish for very many messages takes the gateway a while.
+    private static let patience = Duration.seconds(600)
+
+    func retry(_ ids: [MessageID]) async throws(CommandFailure) -> SteeringOutcome {
+        try await each(ids, .retried) { id in (.post, "/v1/messages/\(id)/retry") }
+    }
+
+    func cancel(_ ids: [MessageID]) async throws(CommandFailure) -> SteeringOutcome {
+        try await each(ids, .cancelled) { id in (.delete, "/v1/messages/\(id)") }
+    }
+
+    private func each(
+        _ ids: [MessageID], _ action: SteeringOutcome.Action,
+        _ request: (MessageID) -> (UpstreamRequest.Method, String)
+    ) async throws(CommandFailure) -> SteeringOutcome {
+        var outcome = SteeringOutcome(action, gatewayURL: url)
+        for id in ids {
+            let (method, path) = request(id)
+            let answer = try await answer(to: method, path)
+            switch answer.status {
+            case 200..<300: outcome.count += 1
+            case 404, 409: outcome.refused.append(.init(id, answer.problem))
+            default: throw refusal(answer)
+            }
+        }
+        return outcome
+    }
+
+    func retry(_ filter: MessageFilter) async throws(CommandFailure) -> SteeringOutcome {
+        let wish = JSONText.object { json in
+            if let upstream = filter.upstream { json.string("upstream", upstream.description) }
+            if let state = filter.state { json.string("state", state.name) }
+            if let kind = filter.kind { json.string("kind", kind.description) }
+        }
+        let answer = try await answer(to: .post, "/v1/messages/retry", json: wish)
+        guard answer.status == 202, let count = answer.member("retried").flatMap({ Int($0) }) else {
+            throw refusal(answer)
+        }
+        return SteeringOutcome(.retried, count: count, gatewayURL: url)
+    }
+
+    private func answer(
+        to method: UpstreamRequest.Method, _ path: String, json: String? = nil
+    ) async throws(CommandFailure) -> UpstreamResponse {
+        do throws(TransferFailure) {
+            return try await ask(method, path, json: json, within: Self.patience)
+        } catch {
+            throw CommandFailure(
+                CommandFailure.running,
+                """
+                Another process is running on the store, and no gateway answers at \(url): \(error.detail). Say where \
+                it listens with --url.
+                """)
+        }
+    }
+
+    private func refusal(_ answer: UpstreamResponse) -> CommandFailure {
+        CommandFailure(CommandFailure.no, "The gateway at \(url) says: \(answer.problem)")
+    }
+}

@@ -1,0 +1,57 @@
+public import PosternCore
+
+/// What came of `postern outbox retry` or `cancel`.
+public struct SteeringOutcome: Sendable, Equatable {
+    public enum Action: String, Sendable { case retried, cancelled }
+
+    /// A message that stayed as it was.
+    public struct Refusal: Sendable, Equatable {
+        public let id: MessageID
+        public let reason: String
+
+        public init(_ id: MessageID, _ reason: String) {
+            self.id = id
+            self.reason = reason
+        }
+    }
+
+    public let action: Action
+    public var count: Int
+    public var refused: [Refusal]
+    /// The gateway's, when one was asked; nil when the store itself was changed.
+    public let gatewayURL: String?
+
+    public init(_ action: Action, count: Int = 0, refused: [Refusal] = [], gatewayURL: String? = nil) {
+        self.action = action
+        self.count = count
+        self.refused = refused
+        self.gatewayURL = gatewayURL
+    }
+
+    public var exitCode: Int32 { refused.isEmpty ? 0 : CommandFailure.no }
+
+    public var text: String {
+        let messages = count == 1 ? "1 message" : "\(count) messages"
+        let done: String
+        switch action {
+        case .retried: done = "\(messages) queued again" + (gatewayURL == nil ? "; sent when the gateway runs." : ".")
+        case .cancelled: done = "\(messages) cancelled."
+        }
+        return ([done] + refused.map { "\($0.id): \($0.reason)" }).joined(separator: "\n")
+    }
+
+    public var json: String {
+        JSONText.object { json in
+            json.number(action.rawValue, count)
+            json.raw(
+                "refused",
+                JSONText.array(
+                    refused.map { refusal in
+                        JSONText.object { json in
+                            json.string("id", refusal.id.description)
+                            json.string("detail", refusal.reason)
+                        }
+                    }))
+        }
+    }
+}

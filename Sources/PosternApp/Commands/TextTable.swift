@@ -1,0 +1,37 @@
+/// Rows with aligned columns for terminals; two blanks between columns and none at the end of a line.
+struct TextTable {
+    struct Column {
+        let title: String
+        /// Numbers stand to the right.
+        var isNumber = false
+    }
+
+    private let columns: [Column]
+    private var rows: [[String]] = []
+
+    init(_ columns: [Column]) { self.columns = columns }
+
+    mutating func add(_ cells: [String]) {
+        precondition(cells.count == columns.count, "a cell for each column")
+        rows.append(cells)
+    }
+
+    var text: String {
+        let all = [columns.map(\.title)] + rows
+        let widths = columns.indices.map { place in all.map { $0[place].count }.max() ?? 0 }
+        return all.map { cells in
+            var line = ""
+            for (place, cell) in cells.enumerated() {
+                let filling = String(repeating: " ", count: widths[place] - cell.count)
+                line += (place == 0 ? "" : "  ") + (columns[place].isNumber ? filling + cell : cell + filling)
+            }
+            while line.last == " " { line.removeLast() }
+            return line
+        }.joined(separator: "\n")
+    }
+}
+
+extension TextTable.Column: ExpressibleByStringLiteral {
+    init(stringLiteral title: String) { self.init(title: title) }
+    static func number(_ title: String) -> Self { Self(title: title, isNumber: true) }
+}

@@ -1,0 +1,185 @@
+import Glibc
+import Logging
+import PosternCore
+import PosternDelivery
+import PosternHTTP
+import PosternMetrics
+import PosternServer
+import PosternStore
+import PosternTransport
+import Synchronization
+
+/// What the gateway is made of, in the order in which it starts.
+final class Parts: Sendable {
+    let outbox: Outbox
+    private let fleet: DeliveryFleet
+    private let transport: CurlLoop
+    private let server: HTTPServer
+    private let gateway: Gateway
+    private let logger: Logger
+    private let time = SystemTime()
+    private let current: Mutex<GatewayConfiguration>
+
+    var configuration: GatewayConfiguration { current.withLock { $0 } }
+
+    init(_ loaded: ConfigurationLoader.Loaded, startFresh: Bool, logger: Logger) throws(AppError) {
+        let configuration = loaded.configuration
+        let metrics = Metrics()
+        self.logger = logger
+        current = Mutex(configuration)
+        do throws(StoreError) {
+            outbox = try Outbox(
+                OutboxOptions(configuration.outbox), startFresh: startFresh, time: time, metrics: metrics,
+                logger: logger)
+        } catch {
+            throw .store(error)
+        }
+        do throws(CurlLoop.StartFailure) {
+            transport = try CurlLoop(.init(version: PosternVersion.current))
+        } catch {
+            outbox.close()
+            throw .cannotListen("\(error)")
+        }
+        do throws(StoreError) {
+            var workers: [UpstreamWorker] = []
+            var described: [(type: String, worker: UpstreamWorker)] = []
+            let parts = UpstreamWorker.Parts(
+                outbox: outbox, transport: transport, time: time, metrics: metrics, logger: logger)
+            for upstream in loaded.upstreams {
+                guard let settings = configuration.upstreams.first(where: { $0.name == upstream.name }) else {
+                    continue
+                }
+                let queue = try outbox.register(upstream, type: settings.type, cap: QueueCap(settings.queue))
+                let worker = try UpstreamWorker(
+                    queue: queue, settings: PosternDelivery.DeliverySettings(settings.delivery), parts: parts)
+                workers.append(worker)
+                described.append((settings.type, worker))
+            }
+            let fleet = DeliveryFleet(workers, outbox: outbox, time: time)
+            self.fleet = fleet
+            gateway = Gateway(
+                outbox: outbox, upstreams: described,
+                limits: .init(
+                    maxBodyBytes: configuration.server.maxBodyBytes,
+                    maxMessagesPerRequest: configuration.server.maxMessagesPerRequest),
+                time: time, metrics: metrics, logger: logger,
+                stalledWorkers: { fleet.stalledWorkers(at: SystemTime().instant) })
+        } catch {
+            transport.stop()
+            outbox.close()
+            throw .store(error)
+        }
+        server = HTTPServer(
+            HTTPServerSettings(configuration.server), handler: GatewayHandler(gateway), logger: logger)
+    }
+
+    /// Starts to deliver, then to listen. Returns the port.
+    func start() throws(AppError) -> UInt16 {
+        raiseDescriptorLimit()
+        fleet.start()
+        do throws(HTTPServerError) {
+            return try server.start()
+        } catch {
+            throw .cannotListen("\(error)")
+        }
+    }
+
+    /// Each connection takes a descriptor; the system's soft limit is often 1024.
+    private func raiseDescriptorLimit() {
+        var limit = rlimit()
+        guard getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else { return }
+        limit.rlim_cur = limit.rlim_max
+        setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+    }
+
+    /// Closes what was opened when the start failed.
+    func abandon() {
+        fleet.stop(deadline: time.instant) { transport.stop() }
+        outbox.close()
+    }
+
+    var upstreamNames: [UpstreamName] { fleet.workers.map(\.name) }
+
+    /// Unready → no new connections → running requests answered → nothing claimed any more → transfers end or are
+    /// cancelled → claims given back → store closed. All within the grace period; hurried, without waiting.
+    func stop(isHurried: @escaping @Sendable () -> Bool) {
+        let deadline = time.instant + configuration.server.shutdownGrace
+        logger.notice("stopping", metadata: ["graceSeconds": "\(configuration.server.shutdownGrace.inSeconds)"])
+        gateway.beginDraining()
+        server.stopAccepting()
+        fleet.beginStopping()
+        wait(until: deadline, or: isHurried) { server.runningRequests == 0 }
+        server.stopAndWait(grace: .zero)
+        wait(until: deadline, or: isHurried) { fleet.workers.allSatisfy { $0.snapshot.inFlight == 0 } }
+        fleet.stop(deadline: time.instant) { transport.stop() }
+        outbox.close()
+    }
+
+    private func wait(until deadline: MonotonicInstant, or isHurried: () -> Bool, _ isDone: () -> Bool) {
+        let pause = Inbox<Void>()
+        while !isDone(), time.instant < deadline, !isHurried() {
+            _ = pause.takeAll(waitingUntil: time.instant + .milliseconds(10))
+        }
+    }
+
+    /// Puts a new configuration in force as far as it can change while running.
+    func adopt(_ loaded: ConfigurationLoader.Loaded) -> ReloadPlan {
+        let plan = configuration.changes(to: loaded.configuration)
+        current.withLock { $0 = plan.configuration }
+        if plan.changesLogLevel { StandardErrorLog.setLevel(plan.configuration.log.level) }
+        for name in plan.upstreams {
+            guard let worker = fleet.worker(named: name),
+                let settings = plan.configuration.upstreams.first(where: { $0.name == name }),
+                let upstream = loaded.upstreams.first(where: { $0.name == name })
+            else { continue }
+            worker.queue.replace(upstream)
+            worker.adopt(PosternDelivery.DeliverySettings(settings.delivery), upstream: upstream)
+        }
+        return plan
+    }
+}
+
+// MARK: From the operator's units to the parts'
+
+extension OutboxOptions {
+    init(_ settings: GatewayConfiguration.OutboxSettings) {
+        self.init(
+            path: settings.path, maxBytes: settings.maxBytes, deliveredRetention: settings.deliveredRetention,
+            failedRetention: settings.failedRetention)
+    }
+}
+
+extension QueueCap {
+    init(_ settings: GatewayConfiguration.QueueSettings) {
+        self.init(
+            maxMessages: settings.maxMessages, maxBytes: settings.maxBytes,
+            whenFull: settings.whenFull == .reject ? .reject : .dropOldest)
+    }
+}
+
+extension PosternDelivery.DeliverySettings {
+    init(_ settings: GatewayConfiguration.DeliverySettings) {
+        self.init(
+            maxInFlight: settings.maxInFlight, batchMaxMessages: settings.batchMaxMessages,
+            batchMaxBytes: settings.batchMaxBytes, batchMaxWait: settings.batchMaxWait,
+            retry: RetryPolicy(base: settings.retryBase, longest: settings.retryMax),
+            expireAfter: settings.expireAfter,
+            transfer: TransferOptions(
+                connectTimeout: settings.connectTimeout, requestTimeout: settings.requestTimeout))
+    }
+}
+
+extension HTTPServerSettings {
+    init(_ settings: GatewayConfiguration.Server) {
+        let tls =
+            settings.tls.isOn
+            ? TLSFiles(
+                certificate: settings.tls.certificateFile, key: settings.tls.keyFile,
+                clientCA: settings.tls.clientCAFile.isEmpty ? nil : settings.tls.clientCAFile) : nil
+        self.init(
+            host: settings.host, port: UInt16(settings.port), workerThreads: settings.workerThreads,
+            maxConnections: settings.maxConnections, maxConnectionsPerAddress: settings.maxConnectionsPerAddress,
+            maxBodyBytes: settings.maxBodyBytes, headerTimeout: settings.headerTimeout,
+            idleTimeout: settings.idleTimeout, tls: tls)
+    }
+}

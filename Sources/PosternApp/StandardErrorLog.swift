@@ -1,0 +1,69 @@
+import Glibc
+public import Logging
+import PosternCore
+import Synchronization
+
+/// Writes log lines to standard error, as text for people or one JSON object a line for programs. The level can change
+/// while running and is one for all loggers.
+public struct StandardErrorLog: LogHandler {
+    public enum Format: Sendable { case text, json }
+
+    private static let level = Atomic<Int>(2)
+    private let label: String
+    private let format: Format
+    public var metadata: Logger.Metadata = [:]
+
+    public init(label: String, format: Format) {
+        self.label = label
+        self.format = format
+    }
+
+    /// For all loggers, from now on.
+    public static func setLevel(_ level: Logger.Level) {
+        Self.level.store(Logger.Level.allCases.firstIndex(of: level) ?? 2, ordering: .relaxed)
+    }
+
+    public var logLevel: Logger.Level {
+        get { Logger.Level.allCases[Self.level.load(ordering: .relaxed)] }
+        // Loggers do not have levels of their own here.
+        set {}
+    }
+
+    public subscript(metadataKey key: String) -> Logger.Metadata.Value? {
+        get { metadata[key] }
+        set { metadata[key] = newValue }
+    }
+
+    public func log(event: LogEvent) {
+        let all = event.metadata.map { metadata.merging($0) { $1 } } ?? metadata
+        let sorted = all.sorted { $0.key < $1.key }
+        let now = SystemTime().now
+        let line =
+            switch format {
+            case .text:
+                "\(now) \(event.level.rawValue) \(event.message)"
+                    + sorted.map { " \($0.key)=\(Self.quoted("\($0.value)"))" }.joined() + "\n"
+            case .json:
+                "{\"time\":\"\(now)\",\"level\":\"\(event.level.rawValue)\",\"logger\":\(JSONEscapes.quoted(label)),"
+                    + "\"message\":\(JSONEscapes.quoted("\(event.message)"))"
+                    + sorted.map { ",\(JSONEscapes.quoted($0.key)):\(JSONEscapes.quoted("\($0.value)"))" }.joined()
+                    + "}\n"
+            }
+        Self.write(line)
+    }
+
+    /// A line for whoever started the program, outside the log.
+    public static func say(_ text: String) { write(text + "\n") }
+
+    /// One write a line, so that lines of several threads do not mix.
+    private static func write(_ line: String) {
+        var line = line
+        line.withUTF8 { _ = Glibc.write(STDERR_FILENO, $0.baseAddress, $0.count) }
+    }
+
+    /// Values with blanks are quoted, so that a line can be taken apart again.
+    private static func quoted(_ value: String) -> String {
+        value.allSatisfy { $0 != " " && $0 != "\"" && $0 != "\n" && $0 != "=" } && !value.isEmpty
+            ? value : JSONEscapes.quoted(value)
+    }
+}

@@ -1,0 +1,80 @@
+internal import CMicrohttpd
+import Glibc
+import Logging
+import Synchronization
+
+/// A thread that accepts connections and deals them out to the workers in turn.
+final class Acceptor: Sendable {
+    private let listener: Listener
+    private let admissions: Admissions
+    private let logger: Logger
+    private let bell = Bell()
+    private let isStopped = Atomic<Bool>(false)
+    private let thread = Mutex<pthread_t?>(nil)
+
+    init(_ listener: Listener, _ admissions: Admissions, _ logger: Logger) {
+        self.listener = listener
+        self.admissions = admissions
+        self.logger = logger
+    }
+
+    // @unchecked: `MHD_add_connection` may be called from any thread; the daemons outlive the acceptor's thread.
+    private struct Workers: @unchecked Sendable { let daemons: [OpaquePointer] }
+
+    func start(for daemons: [OpaquePointer]) {
+        let workers = Workers(daemons: daemons)
+        let handle = startThread { [self] in loop(workers) }
+        thread.withLock { $0 = handle }
+    }
+
+    /// Closes the listener, when its thread has let go of it.
+    func stop() {
+        isStopped.store(true, ordering: .releasing)
+        bell.ring()
+        if let handle = thread.withLock({ $0.take() }) { pthread_join(handle, nil) }
+        close(listener.socket)
+    }
+
+    private func loop(_ workers: Workers) {
+        var turn = 0
+        while !isStopped.load(ordering: .acquiring) {
+            var ready = [listener.socket, bell.descriptor].map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
+            poll(&ready, 2, -1)
+            while !isStopped.load(ordering: .acquiring), accept(for: workers.daemons[turn]) {
+                turn = (turn + 1) % workers.daemons.count
+            }
+        }
+    }
+
+    /// False when nobody waits any more, or nothing can be done for those who do.
+    private func accept(for daemon: OpaquePointer) -> Bool {
+        var address = sockaddr_storage()
+        var size = socklen_t(MemoryLayout<sockaddr_storage>.size)
+        return withUnsafeMutablePointer(to: &address) { pointer in
+            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { address in
+                let socket = Glibc.accept(listener.socket, address, &size)
+                guard socket >= 0 else { return isWorthRetrying(errno) }
+                _ = fcntl(socket, F_SETFD, FD_CLOEXEC)
+                let peer = PeerAddress(address)
+                if !admissions.admit(peer) {
+                    close(socket)
+                } else if MHD_add_connection(daemon, socket, address, size) != .YES {
+                    admissions.release(peer)  // The library has closed the socket.
+                }
+                return true
+            }
+        }
+    }
+
+    private func isWorthRetrying(_ code: Int32) -> Bool {
+        switch code {
+        case EAGAIN: return false
+        case ECONNABORTED, EINTR, EPROTO: return true
+        default:
+            logger.error(
+                "cannot accept connections; trying again", metadata: ["error": "\(String(cString: strerror(code)))"])
+            bell.wait(.milliseconds(100))
+            return false
+        }
+    }
+}

@@ -1,0 +1,39 @@
+import Synchronization
+
+/// Counts connections, in all and from each address, against their limits.
+final class Admissions: Sendable {
+    private struct Counts {
+        var total = 0
+        var perAddress: [String: Int] = [:]
+    }
+    private let limit: Int
+    private let addressLimit: Int
+    private let counts = Mutex(Counts())
+
+    /// `perAddress` 0 is no limit.
+    init(total: Int, perAddress: Int) {
+        limit = total
+        addressLimit = perAddress
+    }
+
+    /// Whether one more may come; if so it has to be released again.
+    func admit(_ peer: PeerAddress) -> Bool {
+        counts.withLock { counts in
+            guard counts.total < limit else { return false }
+            if addressLimit > 0 {
+                guard counts.perAddress[peer.description, default: 0] < addressLimit else { return false }
+                counts.perAddress[peer.description, default: 0] += 1
+            }
+            counts.total += 1
+            return true
+        }
+    }
+
+    func release(_ peer: PeerAddress) {
+        counts.withLock { counts in
+            counts.total -= 1
+            guard addressLimit > 0, let count = counts.perAddress[peer.description] else { return }
+            counts.perAddress[peer.description] = count > 1 ? count - 1 : nil
+        }
+    }
+}

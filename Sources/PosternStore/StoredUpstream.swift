@@ -1,0 +1,46 @@
+import GRDB
+import PosternCore
+
+extension Outbox {
+    /// Takes up the queues of all upstreams the store knows, whatever is configured, so that their messages can be
+    /// cancelled, retried and purged. Nothing can be delivered from them.
+    public func registerStored() throws(StoreError) {
+        let rows = try read { db in
+            try Row.fetchAll(
+                db,
+                sql: """
+                    SELECT name, type, EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'index'
+                      AND name = 'queue_' || number || '_lane') AS hasLanes
+                    FROM upstreams
+                    """
+            ).compactMap { row in
+                UpstreamName(row["name"]).map {
+                    (name: $0, type: row["type"] as String, hasLanes: row["hasLanes"] as Bool)
+                }
+            }
+        }
+        for row in rows {
+            let upstream = StoredUpstream(name: row.name, laneRule: row.hasLanes ? .separate : .mixed)
+            _ = try register(upstream, type: row.type, cap: QueueCap())
+        }
+    }
+}
+
+/// Stands for an upstream of which nothing is known but what the store holds: takes nothing and sends nothing.
+struct StoredUpstream: Upstream {
+    let name: UpstreamName
+    let laneRule: LaneRule
+    var kinds: [Kind] { [] }
+
+    func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
+        throw InvalidPayload([PayloadFault("", "cannot be taken: the upstream is not configured here")])
+    }
+
+    func plan(for messages: [Message], in context: PlanContext) -> Plan {
+        .wait(.pause, until: Timestamp(milliseconds: .max))
+    }
+
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
+        Judgement(.retry(after: nil))
+    }
+}

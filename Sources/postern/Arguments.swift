@@ -1,0 +1,79 @@
+public import ArgumentParser
+import PosternApp
+public import PosternCore
+public import PosternSimulators
+import PosternStore
+
+// How values of ours are written on the command line; the words are those of the API.
+
+extension UpstreamName: ExpressibleByArgument {
+    public init?(argument: String) { self.init(argument) }
+}
+
+extension MessageID: ExpressibleByArgument {
+    public init?(argument: String) { self.init(argument) }
+}
+
+extension Kind: ExpressibleByArgument {
+    public init?(argument: String) { self.init(argument) }
+}
+
+extension MessageState: ExpressibleByArgument {
+    public init?(argument: String) { self.init(name: argument) }
+    public static var allValueStrings: [String] { allCases.map(\.name) }
+    public var defaultValueDescription: String { name }
+}
+
+extension SimulatorHost.Keep: ExpressibleByArgument {}
+
+/// Which store a command is about.
+struct StoreOptions: ParsableArguments {
+    @Option(help: ArgumentHelp("The gateway's configuration, which names the store.", valueName: "file"))
+    var config: String?
+
+    @Option(help: ArgumentHelp("The store itself, e.g. data/postern.sqlite.", valueName: "path"))
+    var store: String?
+
+    @Flag(help: "Write JSON, for programs.")
+    var json = false
+
+    func validate() throws {
+        guard (config == nil) != (store == nil) else {
+            throw ValidationError("Say which store: either --config FILE or --store PATH.")
+        }
+    }
+
+    func place(gatewayURL: String? = nil) throws(CommandFailure) -> StorePlace {
+        if let config {
+            return try StorePlace(ConfigurationLoader(file: config), gatewayURL: gatewayURL)
+        }
+        return StorePlace(path: store ?? "", gatewayURL: gatewayURL)
+    }
+
+    func inspection() throws(CommandFailure) -> OutboxInspection {
+        try OutboxInspection(try place(), now: SystemTime().now)
+    }
+}
+
+/// Where the gateway is, for what has to go through it.
+struct GatewayOptions: ParsableArguments {
+    @Option(
+        help: ArgumentHelp(
+            "The gateway's address while it runs; by default the one that the configuration gives it.",
+            valueName: "url"))
+    var url: String?
+}
+
+/// Which messages a command is about.
+struct FilterOptions: ParsableArguments {
+    @Option(help: ArgumentHelp("Only those of this upstream.", valueName: "name"))
+    var upstream: UpstreamName?
+
+    @Option(help: ArgumentHelp("Only those in this state.", valueName: "state"))
+    var state: MessageState?
+
+    @Option(help: ArgumentHelp("Only those of this kind.", valueName: "kind"))
+    var kind: Kind?
+
+    var filter: MessageFilter { MessageFilter(upstream: upstream, kind: kind, state: state) }
+}

@@ -1,0 +1,42 @@
+import ArgumentParser
+import PosternApp
+
+struct Keys: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Makes keys for callers of the API.", subcommands: [KeysNew.self])
+}
+
+struct KeysNew: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "new",
+        abstract: "Prints a new key, this once, and what the configuration wants to know of it.",
+        discussion: "The key is kept nowhere: the configuration holds its SHA-256 only.")
+
+    @Option(help: ArgumentHelp("What the key is called in the log and in the configuration.", valueName: "name"))
+    var name: String
+
+    @Option(
+        help: ArgumentHelp("What it may do: write, read, admin, joined by commas.", valueName: "scopes"),
+        transform: { text in
+            try text.split(separator: ",", omittingEmptySubsequences: false).map { word in
+                guard let scope = NewKey.Scope(rawValue: String(word)) else {
+                    throw ValidationError("\(word) is no scope; there are write, read and admin.")
+                }
+                return scope
+            }
+        })
+    var scopes: [NewKey.Scope]
+
+    @Flag(help: "Write one JSON object, for programs.")
+    var json = false
+
+    func validate() throws {
+        guard !name.isEmpty else { throw ValidationError("The name of a key cannot be empty.") }
+        guard Set(scopes).count == scopes.count else { throw ValidationError("A scope is named twice.") }
+    }
+
+    func run() {
+        let key = NewKey(name: name, scopes: scopes)
+        writeLine(json ? key.json : key.text)
+    }
+}

@@ -1,0 +1,40 @@
+import ArgumentParser
+import PosternApp
+import PosternCore
+
+struct OutboxPurge: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "purge",
+        abstract: "Removes settled messages for good, payloads and all; the books go on counting them.",
+        discussion: "Only while no gateway runs on the store; a running one removes them by its retention settings.")
+
+    @OptionGroup var options: StoreOptions
+
+    @Option(help: ArgumentHelp("Those of this upstream.", valueName: "name"))
+    var upstream: UpstreamName
+
+    @Option(help: ArgumentHelp("Those in this state; anything but queued.", valueName: "state"))
+    var state: MessageState
+
+    @Option(help: ArgumentHelp("Only those settled longer ago than this.", valueName: "seconds"))
+    var olderThan: Int?
+
+    func validate() throws {
+        guard state != .queued else { throw ValidationError("What is queued is not purged; see cancel.") }
+        // A century, so that no arithmetic overflows.
+        guard (0...3_153_600_000).contains(olderThan ?? 0) else {
+            throw ValidationError("--older-than is a number of seconds from 0 to 3153600000.")
+        }
+    }
+
+    func run() async throws {
+        let before = olderThan.map { SystemTime().now - .seconds($0) }
+        let count = try await reportingAsync { () async throws(CommandFailure) in
+            try await OutboxSteering(try options.place()).purge(state, of: upstream, settledBefore: before)
+        }
+        writeLine(
+            options.json
+                ? JSONText.object { $0.number("purged", count) }
+                : "\(count) \(state.name) \(count == 1 ? "message" : "messages") of \(upstream) removed.")
+    }
+}

@@ -1,0 +1,43 @@
+import ArgumentParser
+import PosternApp
+import PosternCore
+import PosternStore
+
+struct OutboxRetry: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "retry",
+        abstract: "Queues failed or dropped messages again, at their old place.",
+        discussion:
+            "Takes either ids, or --upstream for all of its dead letters. Exits with 1 if one of the ids cannot be.")
+
+    @OptionGroup var options: StoreOptions
+    @OptionGroup var gateway: GatewayOptions
+    @OptionGroup var filter: FilterOptions
+
+    @Argument(help: "The messages.")
+    var ids: [MessageID] = []
+
+    func validate() throws {
+        guard ids.isEmpty != (filter.upstream == nil) else {
+            throw ValidationError("Say which messages: either their ids or --upstream NAME.")
+        }
+        guard ids.isEmpty || filter.state == nil && filter.kind == nil else {
+            throw ValidationError("--state and --kind go with --upstream, not with ids.")
+        }
+        guard [nil, .failed, .dropped].contains(filter.state) else {
+            throw ValidationError("Only failed or dropped messages can be sent again.")
+        }
+    }
+
+    func run() async throws {
+        let outcome = try await reportingAsync { () async throws(CommandFailure) in
+            let steering = OutboxSteering(try options.place(gatewayURL: gateway.url))
+            guard ids.isEmpty else { return try await steering.retry(ids) }
+            var filter = filter.filter
+            filter.state = filter.state ?? .failed
+            return try await steering.retry(filter)
+        }
+        writeLine(options.json ? outcome.json : outcome.text)
+        throw ExitCode(outcome.exitCode)
+    }
+}

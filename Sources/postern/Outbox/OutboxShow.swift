@@ -1,0 +1,22 @@
+import ArgumentParser
+import PosternApp
+import PosternCore
+
+struct OutboxShow: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "show", abstract: "Shows one message, and every attempt to deliver it.")
+
+    @OptionGroup var options: StoreOptions
+
+    @Argument(help: "The message.")
+    var id: MessageID
+
+    @Flag(help: "Show its payload too.")
+    var payload = false
+
+    func run() throws {
+        try reporting { () throws(CommandFailure) in
+            writeLine(try options.inspection().show(id, payload: payload, asJSON: options.json))
+        }
+    }
+}

@@ -1,0 +1,47 @@
+import ArgumentParser
+import Logging
+import PosternApp
+
+struct Serve: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Runs the gateway until SIGTERM or SIGINT.",
+        discussion: """
+            A second signal stops it without waiting for what is under way; nothing that was accepted is lost. SIGHUP \
+            reads the configuration anew. Exits with 73 if the store cannot be opened, 75 if another process runs on \
+            it, 78 if the configuration has a problem.
+            """)
+
+    @Option(help: ArgumentHelp("The JSON file.", valueName: "file"))
+    var config: String
+
+    @Flag(help: "Run simulators of the upstreams too, and deliver to them.")
+    var simulate = false
+
+    @Flag(help: "If the store is damaged, keep it under a new name and begin an empty one.")
+    var startFresh = false
+
+    func run() throws {
+        let format = logFormat()
+        LoggingSystem.bootstrap { StandardErrorLog(label: $0, format: format) }
+        let app = App(
+            .init(configFile: config, simulate: simulate, startFresh: startFresh), logger: Logger(label: "postern"))
+        Signals.listen { signal in
+            switch signal {
+            case .stop: app.stop()
+            case .reload: app.reload()
+            }
+        }
+        do throws(AppError) {
+            try app.run()
+        } catch {
+            StandardErrorLog.say("postern: \(error)")
+            throw ExitCode(error.exitCode)
+        }
+    }
+
+    /// The format has to be known before the first line; a configuration with problems is reported by `App`.
+    private func logFormat() -> StandardErrorLog.Format {
+        let loaded = try? ConfigurationLoader(file: config).load()
+        return loaded?.configuration.log.format == .json ? .json : .text
+    }
+}

@@ -1,0 +1,249 @@
+import Foundation
+import Glibc
+import PosternCore
+import Synchronization
+
+/// The built `postern`, run as a child process. Killed when it goes, if it still runs.
+///
+/// Waiting happens on threads of its own, so that a test that waits keeps no other from running.
+final class Binary: Sendable {
+    /// How the process ended, and all it wrote.
+    struct Ended: Sendable {
+        /// Nil when a signal ended it.
+        var exitCode: Int32?
+        var signal: Int32?
+        var output: String
+        var errors: String
+    }
+
+    struct Failure: Error, CustomStringConvertible { let description: String }
+
+    enum Stream: Sendable { case output, errors }
+
+    /// `POSTERN_BINARY`, or the debug build.
+    static var path: String {
+        if let named = ProcessInfo.processInfo.environment["POSTERN_BINARY"], !named.isEmpty { return named }
+        return URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+            .deletingLastPathComponent().appending(path: ".build/debug/postern").path(percentEncoded: false)
+    }
+
+    static let patience = Duration.seconds(30)
+
+    let pid: pid_t
+    private let watch = Watch()
+
+    /// What is known of the process; the threads that read and wait hold it, not the `Binary`.
+    private final class Watch: Sendable {
+        let state = Mutex(State())
+        /// Rung when the state has changed.
+        let bell = Inbox<Void>()
+
+        func change(_ body: (inout State) -> Void) {
+            state.withLock { body(&$0) }
+            bell.nudge()
+        }
+    }
+
+    private struct State {
+        var texts: [Stream: [UInt8]] = [.output: [], .errors: []]
+        /// How far `line` has read.
+        var places: [Stream: Int] = [.output: 0, .errors: 0]
+        var openStreams = 2
+        /// As `waitpid` gives it.
+        var status: Int32?
+
+        var isOver: Bool { status != nil && openStreams == 0 }
+        func text(_ stream: Stream) -> String { String(decoding: texts[stream] ?? [], as: UTF8.self) }
+    }
+
+    /// Starts it with `arguments`, nothing on standard input, and the test's environment without the `POSTERN_`
+    /// variables, plus `environment`. `program` is a command that is given all that to run, e.g. a shell with a limit.
+    convenience init(
+        _ arguments: [String], environment: [String: String] = [:], through program: [String] = []
+    ) throws {
+        try self.init(command: program + [Self.path] + arguments, environment: environment)
+    }
+
+    /// Starts any program the same way.
+    init(command: [String], environment: [String: String] = [:]) throws {
+        let child = try Child.spawn(command[0], Array(command.dropFirst()), environment: environment)
+        pid = child.pid
+        read(child.output, as: .output)
+        read(child.errors, as: .errors)
+        _ = OwnThread(name: "e2e-wait") { [watch] in
+            // The process stays a zombie, and its number its own, until the state says that it is over.
+            var information = siginfo_t()
+            while waitid(P_PID, id_t(child.pid), &information, WEXITED | WNOWAIT) < 0, errno == EINTR {}
+            watch.change { state in
+                var status: Int32 = 0
+                waitpid(child.pid, &status, 0)
+                state.status = status
+            }
+        }
+    }
+
+    deinit {
+        signal(SIGKILL)
+    }
+
+    private func read(_ descriptor: Int32, as stream: Stream) {
+        _ = OwnThread(name: "e2e-read") { [watch] in
+            var part = [UInt8](repeating: 0, count: 1 << 16)
+            while true {
+                let count = Glibc.read(descriptor, &part, part.count)
+                if count < 0, errno == EINTR { continue }
+                guard count > 0 else { break }
+                watch.change { $0.texts[stream]?.append(contentsOf: part[..<count]) }
+            }
+            close(descriptor)
+            watch.change { $0.openStreams -= 1 }
+        }
+    }
+
+    /// Starts it and waits for its end.
+    static func run(
+        _ arguments: [String], environment: [String: String] = [:], within: Duration = patience
+    ) async throws -> Ended {
+        try await Binary(arguments, environment: environment).end(within: within)
+    }
+
+    static func run(command: [String], within: Duration = patience) async throws -> Ended {
+        try await Binary(command: command).end(within: within)
+    }
+
+    /// Sends a signal, if it still runs.
+    func signal(_ number: Int32) {
+        watch.state.withLock { if $0.status == nil { kill(pid, number) } }
+    }
+
+    /// The next whole line of which `matches` is true; those before it are passed over.
+    func line(
+        of stream: Stream = .output, within: Duration = patience, where matches: @escaping @Sendable (String) -> Bool
+    ) async throws -> String {
+        try await wait(within, for: "line") { state in
+            let text = state.texts[stream] ?? []
+            while let end = text[(state.places[stream] ?? 0)...].firstIndex(of: UInt8(ascii: "\n")) {
+                let line = String(decoding: text[(state.places[stream] ?? 0)..<end], as: UTF8.self)
+                state.places[stream] = end + 1
+                if matches(line) { return line }
+            }
+            return nil
+        }
+    }
+
+    /// Waits until it has ended; when it does not in time, it is killed.
+    func end(within: Duration = patience) async throws -> Ended {
+        do {
+            return try await wait(within, for: "end") { state in
+                guard let status = state.status, state.openStreams == 0 else { return nil }
+                let number = status & 0x7F
+                return Ended(
+                    exitCode: number == 0 ? status >> 8 & 0xFF : nil, signal: number == 0 ? nil : number,
+                    output: state.text(.output), errors: state.text(.errors))
+            }
+        } catch {
+            signal(SIGKILL)
+            throw error
+        }
+    }
+
+    private func wait<Found: Sendable>(
+        _ within: Duration, for what: String, _ find: @escaping @Sendable (inout State) -> Found?
+    ) async throws -> Found {
+        let result: Result<Found, Failure> = await withCheckedContinuation { continuation in
+            _ = OwnThread(name: "e2e-patience") { [self] in
+                let deadline = SystemTime().instant + within
+                var (isOver, found) = watch.state.withLock { ($0.isOver, find(&$0)) }
+                while found == nil, !isOver, SystemTime().instant < deadline {
+                    _ = watch.bell.takeAll(waitingUntil: deadline)
+                    (isOver, found) = watch.state.withLock { ($0.isOver, find(&$0)) }
+                }
+                if let value = found { return continuation.resume(returning: .success(value)) }
+                continuation.resume(returning: .failure(failure(what, within)))
+            }
+        }
+        return try result.get()
+    }
+
+    private func failure(_ what: String, _ within: Duration) -> Failure {
+        watch.state.withLock { state in
+            Failure(
+                description: """
+                    no such \(what) \(state.isOver ? "before its end" : "within \(within)")
+                    standard output: \(state.text(.output))
+                    standard error: \(state.text(.errors))
+                    """)
+        }
+    }
+}
+
+/// A process with pipes for what it writes.
+private struct Child {
+    let pid: pid_t
+    let output: Int32
+    let errors: Int32
+
+    /// One at a time: a child started while another's pipes are made would inherit them and keep them open.
+    private static let spawning = Mutex(())
+
+    static func spawn(_ path: String, _ arguments: [String], environment: [String: String]) throws -> Child {
+        try spawning.withLock { _ in
+            let output = try Pipe()
+            let errors = try Pipe()
+            defer {
+                close(output.writing)
+                close(errors.writing)
+            }
+            var actions = posix_spawn_file_actions_t()
+            posix_spawn_file_actions_init(&actions)
+            defer { posix_spawn_file_actions_destroy(&actions) }
+            posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0)
+            posix_spawn_file_actions_adddup2(&actions, output.writing, STDOUT_FILENO)
+            posix_spawn_file_actions_adddup2(&actions, errors.writing, STDERR_FILENO)
+            // The signals that this thread blocks or this process ignores are none of the child's business.
+            var attributes = posix_spawnattr_t()
+            posix_spawnattr_init(&attributes)
+            defer { posix_spawnattr_destroy(&attributes) }
+            var signals = sigset_t()
+            sigemptyset(&signals)
+            posix_spawnattr_setsigmask(&attributes, &signals)
+            sigaddset(&signals, SIGPIPE)
+            posix_spawnattr_setsigdefault(&attributes, &signals)
+            posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF))
+
+            let inherited = ProcessInfo.processInfo.environment.filter { !$0.key.hasPrefix("POSTERN_") }
+            let variables = inherited.merging(environment) { $1 }.map { "\($0.key)=\($0.value)" }
+            var pid: pid_t = 0
+            let code = withTexts([path] + arguments) { arguments in
+                withTexts(variables) { posix_spawn(&pid, path, &actions, &attributes, arguments, $0) }
+            }
+            guard code == 0 else {
+                close(output.reading)
+                close(errors.reading)
+                throw Binary.Failure(description: "\(path) cannot be started: \(String(cString: strerror(code)))")
+            }
+            return Child(pid: pid, output: output.reading, errors: errors.reading)
+        }
+    }
+
+    private struct Pipe {
+        let reading: Int32
+        let writing: Int32
+
+        init() throws {
+            var ends: [Int32] = [0, 0]
+            guard pipe(&ends) == 0 else {
+                throw Binary.Failure(description: "no pipe: \(String(cString: strerror(errno)))")
+            }
+            for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
+            (reading, writing) = (ends[0], ends[1])
+        }
+    }
+}
+
+/// An array of C strings, ended by nil, for the length of the call.
+private func withTexts<R>(_ texts: [String], _ body: ([UnsafeMutablePointer<CChar>?]) -> R) -> R {
+    let copies = texts.map { strdup($0) }
+    defer { for copy in copies { free(copy) } }
+    return body(copies + [nil])
+}

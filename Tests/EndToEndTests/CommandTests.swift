@@ -1,0 +1,184 @@
+import Foundation
+import Glibc
+import PosternCore
+import PosternTestKit
+import PosternTransport
+import Testing
+
+@Suite struct CommandTests {
+    private let folder = ScratchFolder()
+
+    // MARK: simulate, healthcheck, keys
+
+    @Test func simulate_printsEachAddress_andEndsOnSIGTERM() async throws {
+        let simulators = try Binary(["simulate", "--port", "0", "--faults", "status=503:x1"])
+        let line = try await simulators.line { $0.hasPrefix("samsara http://127.0.0.1:") }
+        let received = try await ask(.get, line.dropFirst("samsara ".count) + "/received")
+        #expect(received.status == 200)
+        simulators.signal(SIGTERM)
+        let ended = try await simulators.end()
+        #expect(ended.exitCode == 0)
+        #expect(ended.output == line + "\n")
+    }
+
+    @Test func simulate_refusesFaultsThatCannotBeRead() async throws {
+        let ended = try await Binary.run(["simulate", "--port", "0", "--faults", "status=9"])
+        #expect(ended.exitCode == 64)
+        #expect(ended.errors.contains("fault \"status=9\": a status is a number from 200 to 599"))
+    }
+
+    @Test func healthcheck_saysWhyInOneLine_whenNobodyAnswers() async throws {
+        let ended = try await Binary.run(["healthcheck", "--url", "http://127.0.0.1:1"])
+        #expect(ended.exitCode == 1)
+        #expect(ended.errors.hasPrefix("postern: http://127.0.0.1:1 does not answer: "))
+        #expect(ended.errors.split(separator: "\n").count == 1)
+    }
+
+    @Test func newKey_comesWithItsDigest() async throws {
+        let ended = try await Binary.run(["keys", "new", "--name", "app", "--scopes", "write,read", "--json"])
+        #expect(ended.exitCode == 0)
+        let answer = try JSONDecoder().decode(KeyAnswer.self, from: Data(ended.output.utf8))
+        #expect(answer.key.hasPrefix("pstn_"))
+        #expect(answer.key.count == 5 + 43)
+        #expect(answer.sha256 == SHA256.hex(of: Array(answer.key.utf8)))
+        #expect(answer.entry == .init(name: "app", sha256: answer.sha256, scopes: ["write", "read"]))
+    }
+
+    private struct KeyAnswer: Decodable {
+        struct Entry: Decodable, Equatable {
+            let name, sha256: String
+            let scopes: [String]
+        }
+        let key, sha256: String
+        let entry: Entry
+    }
+
+    @Test(arguments: [
+        (["outbox", "stats"], Int32(64), "either --config FILE or --store PATH"),
+        (["outbox", "stats", "--store", "DIR/none.sqlite"], 73, "cannot open the store at DIR/none.sqlite"),
+        (["outbox", "purge", "--store", "DIR/none.sqlite", "--upstream", "a", "--state", "failed"], 73, "no store at"),
+        (["outbox", "purge", "--store", "DIR/none.sqlite", "--upstream", "a", "--state", "queued"], 64, "not purged"),
+        (["outbox", "retry", "--store", "DIR/none.sqlite"], 64, "either their ids or --upstream NAME"),
+        (["outbox", "show", "nonsense", "--store", "DIR/none.sqlite"], 64, "'nonsense'"),
+        (["outbox", "audit", "--config", "DIR/none.json"], 78, "DIR/none.json"),
+        (["keys", "new", "--name", "a", "--scopes", "write,all"], 64, "all is no scope"),
+    ])
+    func mistake_hasAnExitCode_andASentence(arguments: [String], exitCode: Int32, sentence: String) async throws {
+        let folder = folder.path
+        let ended = try await Binary.run(arguments.map { $0.replacing("DIR", with: folder) })
+        #expect(ended.exitCode == exitCode)
+        #expect(ended.errors.contains(sentence.replacing("DIR", with: folder)), "\(ended.errors)")
+    }
+
+    // MARK: outbox
+
+    /// A gateway whose upstream nobody answers for; the store's path and the gateway's address.
+    private func startGateway() async throws -> (gateway: Binary, config: String, url: String) {
+        let config = folder.file("postern.json")
+        try """
+        {"server": {"port": 0}, "outbox": {"path": "\(folder.file("store.sqlite"))"},
+         "upstreams": {"samsara": {"url": "http://127.0.0.1:1"}}}
+        """.write(toFile: config, atomically: true, encoding: .utf8)
+        let gateway = try Binary(["serve", "--config", config])
+        let line = try await gateway.line(of: .errors) { $0.contains(" started ") }
+        let port = try #require(line.split(separator: " ").first { $0.hasPrefix("port=") })
+        return (gateway, config, "http://127.0.0.1:\(port.dropFirst("port=".count))")
+    }
+
+    private func ask(
+        _ method: UpstreamRequest.Method, _ url: some StringProtocol, body: String? = nil
+    ) async throws -> UpstreamResponse {
+        let loop = try CurlLoop(.init(version: "test"))
+        defer { loop.stop() }
+        let headers = body == nil ? [] : [(name: "Content-Type", value: "application/json")]
+        let request = UpstreamRequest(
+            method: method, url: String(url), headers: headers, body: Array((body ?? "").utf8))
+        return try await withCheckedContinuation { continuation in
+            loop.submit(request, options: TransferOptions(requestTimeout: .seconds(10))) {
+                continuation.resume(returning: $0)
+            }
+        }.get()
+    }
+
+    private struct Receipts: Decodable { let ids: [String] }
+    private struct Stats: Decodable {
+        struct Upstream: Decodable {
+            let name: String
+            let queued, accepted: Int
+            let kept: [String: Int]
+        }
+        let upstreams: [Upstream]
+    }
+
+    private func stats(_ config: String) async throws -> Stats.Upstream {
+        let ended = try await Binary.run(["outbox", "stats", "--config", config, "--json"])
+        #expect(ended.exitCode == 0, "\(ended.errors)")
+        return try #require(try JSONDecoder().decode(Stats.self, from: Data(ended.output.utf8)).upstreams.first)
+    }
+
+    @Test func outbox_isReadAndSteered_besideAGateway_andWithoutOne() async throws {
+        let (gateway, config, url) = try await startGateway()
+        let healthy = try await Binary.run(["healthcheck", "--url", url])
+        #expect(healthy.exitCode == 0, "\(healthy.errors)")
+        let events = (1...3).map { #"{"timestamp":\#($0), "sourceId":"s","eventName":"e"}"# }
+        let answer = try await ask(.post, url + "/v1/samsara/event", body: "[\(events.joined(separator: ","))]")
+        #expect(answer.status == 202)
+        let ids = try JSONDecoder().decode(Receipts.self, from: Data(answer.body)).ids
+        try #require(ids.count == 3)
+
+        // Beside the gateway: reads from the store, changes through the API. What is being sent at the moment cannot
+        // be cancelled, so the upstream is paused first and its answer, a refusal to connect, waited for.
+        let seen = try await stats(config)
+        #expect(seen.queued == 3)
+        #expect(try await ask(.post, url + "/v1/upstreams/samsara/pause").status == 202)
+        try await untilNothingIsUnderWay(url)
+        let first = try await Binary.run(["outbox", "cancel", ids[0], "--config", config, "--url", url])
+        #expect(first.exitCode == 0, "\(first.errors)\(first.output)")
+        #expect(first.output == "1 message cancelled.\n")
+        let again = try await Binary.run(["outbox", "retry", ids[0], "--config", config, "--url", url])
+        #expect(again.exitCode == 1)
+        #expect(again.output.contains("\(ids[0]): The message is cancelled; only failed or dropped ones"))
+        let purge = ["outbox", "purge", "--config", config, "--upstream", "samsara", "--state", "cancelled"]
+        let early = try await Binary.run(purge)
+        #expect(early.exitCode == 75)
+        #expect(early.errors.contains("Stop the gateway first"))
+
+        gateway.signal(SIGTERM)
+        #expect(try await gateway.end().exitCode == 0)
+
+        // Without one: the store itself.
+        let second = try await Binary.run(["outbox", "cancel", ids[1], ids[0], "--config", config, "--json"])
+        #expect(second.exitCode == 1)
+        #expect(
+            second.output.hasPrefix(#"{"cancelled":1,"refused":[{"id":"\#(ids[0])","detail":"the message is cancelled"#)
+        )
+        let export = try await Binary.run(["outbox", "export", "--config", config, "--state", "queued"])
+        let lines = export.output.split(separator: "\n")
+        #expect(lines.count == 1)
+        #expect(lines.first?.contains(#""payload":\#(events[2])"#) == true)
+        let removed = try await Binary.run(purge + ["--json"])
+        #expect(removed.exitCode == 0, "\(removed.errors)")
+        #expect(removed.output == "{\"purged\":2}\n")
+        let left = try await stats(config)
+        #expect(left.queued == 1)
+        #expect(left.accepted == 3)
+        #expect(left.kept["cancelled"] == 0)
+        let audit = try await Binary.run(["outbox", "audit", "--config", config])
+        #expect(audit.exitCode == 0, "\(audit.output)")
+        #expect(audit.output.contains("balanced"))
+        let shown = try await Binary.run(["outbox", "show", ids[2], "--store", folder.file("store.sqlite")])
+        #expect(shown.exitCode == 0)
+        #expect(!shown.output.contains("sourceId"))
+    }
+
+    private struct Upstream: Decodable { let inFlight: Int }
+
+    private func untilNothingIsUnderWay(_ url: String) async throws {
+        let deadline = ContinuousClock.now + .seconds(20)
+        while true {
+            let answer = try await ask(.get, url + "/v1/upstreams/samsara")
+            if try JSONDecoder().decode(Upstream.self, from: Data(answer.body)).inFlight == 0 { return }
+            try #require(ContinuousClock.now < deadline, "a request stays under way")
+        }
+    }
+}

@@ -1,0 +1,182 @@
+import Foundation
+import Glibc
+import Logging
+import PosternCore
+import PosternSimulators
+import PosternStore
+import PosternTestKit
+import Testing
+
+/// All tests of the built binary, one after the other: each wants the machine for itself.
+@Suite(.serialized) enum EndToEnd {}
+
+/// What a gateway is configured with; everything else is the default.
+struct Settings {
+    var upstreamURL = "http://127.0.0.1:9"
+    var server: [String: Any] = ["port": 0]
+    var outbox: [String: Any] = [:]
+    /// Retries are quick, so that a test need not wait for an outage to be noticed as over.
+    var delivery: [String: Any] = ["retryBaseSeconds": 0.05, "retryMaxSeconds": 0.2]
+    var logLevel = "info"
+
+    func json(store: String) -> String {
+        var outbox = outbox
+        outbox["path"] = store
+        let root: [String: Any] = [
+            "server": server, "outbox": outbox, "delivery": delivery, "log": ["level": logLevel],
+            "upstreams": ["samsara": ["url": upstreamURL]],
+        ]
+        let data = try? JSONSerialization.data(withJSONObject: root, options: .sortedKeys)
+        return data.map { String(decoding: $0, as: UTF8.self) } ?? ""
+    }
+}
+
+/// A folder with a configuration and a store, which outlives the gateways that run on it.
+final class Place: Sendable {
+    let folder = ScratchFolder()
+    var store: String { folder.file("data/postern.sqlite") }
+    var config: String { folder.file("postern.json") }
+
+    init(_ settings: Settings) throws { try configure(settings) }
+
+    func configure(_ settings: Settings) throws { try write(settings.json(store: store)) }
+
+    func write(_ text: String) throws { try text.write(toFile: config, atomically: true, encoding: .utf8) }
+
+    /// Starts a gateway here and waits until it serves.
+    func start(_ arguments: [String] = [], program: [String] = []) async throws -> GatewayProcess {
+        let process = try Binary(["serve", "--config", config] + arguments, through: program)
+        return try await GatewayProcess(process)
+    }
+
+    /// Runs a gateway that is expected to refuse to.
+    func fail(_ arguments: [String] = []) async throws -> Binary.Ended {
+        try await Binary.run(["serve", "--config", config] + arguments)
+    }
+
+    /// Is everything accounted for? Only without a gateway, whose books run ahead of a reader's snapshot.
+    func audit() throws -> Audit { try StoreView(path: store).audit() }
+}
+
+/// A gateway that serves.
+final class GatewayProcess: Sendable {
+    let process: Binary
+    let port: UInt16
+
+    init(_ process: Binary) async throws {
+        self.process = process
+        let line = try await process.line(of: .errors) { $0.contains(" started ") && $0.contains(" port=") }
+        let port = line.split(separator: " ").first { $0.hasPrefix("port=") }.flatMap { UInt16($0.dropFirst(5)) }
+        self.port = try #require(port, "no port in: \(line)")
+    }
+
+    func client(patience: Duration = .seconds(20)) throws -> HTTPClient {
+        try HTTPClient(port: port, patience: patience)
+    }
+
+    /// Stops it in good order.
+    @discardableResult func stop(within: Duration = .seconds(30)) async throws -> Binary.Ended {
+        process.signal(SIGTERM)
+        let ended = try await process.end(within: within)
+        #expect(ended.exitCode == 0, "\(ended.errors)")
+        return ended
+    }
+
+    func kill() async throws {
+        process.signal(SIGKILL)
+        _ = try await process.end()
+    }
+
+    func upstream() throws -> JSON { try client().get("/v1/upstreams/samsara").json }
+
+    func message(_ id: String, include: String = "") throws -> JSON {
+        try client().get("/v1/messages/\(id)" + (include.isEmpty ? "" : "?include=\(include)")).json
+    }
+
+    /// Waits until nothing is queued any more.
+    func waitUntilDelivered(within: Duration = .seconds(60)) throws {
+        let client = try client()
+        var last = JSON([])
+        let isDone = try eventually(within: within, every: .milliseconds(20)) {
+            last = try client.get("/v1/upstreams/samsara").json
+            return last["queued"].int == 0 && last["inFlight"].int == 0
+        }
+        try #require(isDone, "still queued: \(last)")
+    }
+
+    func waitForState(_ state: String, of id: String, within: Duration = .seconds(30)) throws {
+        let client = try client()
+        var last = JSON([])
+        let isThere = try eventually(within: within, every: .milliseconds(10)) {
+            last = try client.get("/v1/messages/\(id)").json
+            return last["state"].string == state
+        }
+        try #require(isThere, "\(id) did not become \(state): \(last)")
+    }
+
+    func sample(_ series: String) throws -> Double? {
+        try client().get("/metrics").text.split(separator: "\n").first { $0.hasPrefix(series + " ") }
+            .flatMap { Double($0.dropFirst(series.count + 1)) }
+    }
+}
+
+/// The strict simulator of Samsara, in the test's own process: it stays when gateways are killed.
+final class SimulatedSamsara: Sendable {
+    private let host: SimulatorHost
+    let url: String
+    let port: UInt16
+
+    init(faults: String = "", seed: UInt64 = 1) throws {
+        let logger = Logger(label: "simulator") { _ in SwiftLogNoOpLogHandler() }
+        host = try SimulatorHost.start(
+            port: 0, faults: Faults(parsing: faults), seed: seed, workerThreads: 2, logger: logger)
+        url = try #require(host.urls["samsara"])
+        port = try #require(url.split(separator: ":").last.flatMap { UInt16($0) })
+    }
+
+    deinit { host.stop() }
+
+    func play(_ faults: String) throws {
+        #expect(try HTTPClient(port: port).post("/faults", faults).status == 200)
+    }
+
+    var received: JSON { get throws { try HTTPClient(port: port).get("/received").json } }
+
+    /// The values of a member of every event, in the order of their arrival, with the event's source.
+    func values(of field: String) throws -> [(source: String, value: String)] {
+        try HTTPClient(port: port).get("/received?field=\(field)").text.split(separator: "\n").map { line in
+            let parts = line.split(separator: "\t", omittingEmptySubsequences: false)
+            return (String(parts[0]), parts.count > 1 ? String(parts[1]) : "")
+        }
+    }
+
+    func startOver() throws { _ = try HTTPClient(port: port).ask("DELETE", "/received") }
+}
+
+/// An event of Samsara's.
+func event(_ sequence: Int, source: String = "device-1", name: String = "test.event") -> String {
+    #"{"timestamp":1479988864057,"sourceId":"\#(source)","eventName":"\#(name)","seq":\#(sequence)}"#
+}
+
+func events(_ sequences: Range<Int>, source: String = "device-1") -> String {
+    "[" + sequences.map { event($0, source: source) }.joined(separator: ",") + "]"
+}
+
+/// The path that messages are posted to.
+let eventPath = "/v1/samsara/event"
+
+/// A port of this machine's that nobody listens on.
+func freePort() throws -> UInt16 {
+    let socket = Glibc.socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+    defer { close(socket) }
+    var address = sockaddr_in()
+    address.sin_family = sa_family_t(AF_INET)
+    address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
+    var length = socklen_t(MemoryLayout<sockaddr_in>.size)
+    let port = withUnsafeMutableBytes(of: &address) { raw -> UInt16? in
+        let pointer = raw.assumingMemoryBound(to: sockaddr.self).baseAddress
+        guard bind(socket, pointer, length) == 0, getsockname(socket, pointer, &length) == 0 else { return nil }
+        return UInt16(bigEndian: raw.load(fromByteOffset: 2, as: UInt16.self))
+    }
+    return try #require(port)
+}

@@ -1,0 +1,229 @@
+import Foundation
+import Glibc
+import PosternCore
+import PosternStore
+import PosternTestKit
+import Testing
+
+extension EndToEnd {
+    /// A restart changes nothing.
+    @Suite struct Restart {
+        @Test(.timeLimit(.minutes(2)))
+        func attemptsTimesAndDeadLetters_surviveARestart() async throws {
+            // An answer of 500 counts an attempt, a 400 that names the event refuses it.
+            let samsara = try SimulatedSamsara(faults: "poison=eventName:bad:array,poison=eventName:odd:500")
+            var settings = Settings(upstreamURL: samsara.url)
+            settings.delivery = ["retryBaseSeconds": 3600, "retryMaxSeconds": 3600, "batchMaxWaitSeconds": 0]
+            let place = try Place(settings)
+            var gateway = try await place.start()
+            func accept(_ text: String) throws -> String {
+                try #require(try gateway.client().post(eventPath, text).json["id"].string)
+            }
+            let dead = try accept(event(1, source: "a", name: "bad"))
+            try gateway.waitForState("failed", of: dead)
+            let waiting = try accept(event(2, source: "b", name: "odd"))
+            try #require(try eventually { try gateway.message(waiting)["waitingFor"].string == "retry" })
+            let scheduled = try #require(
+                try gateway.client().post(
+                    "/v1/messages",
+                    #"{"upstream":"samsara","kind":"event","key":"k","notBefore":"2099-01-01T00:00:00Z","payload":"#
+                        + event(3, source: "c") + "}"
+                ).json["id"].string)
+            #expect(try gateway.client().post("/v1/upstreams/samsara/pause").status == 202)
+            try #require(try eventually { try gateway.upstream()["health"].string == "paused" })
+            let ids = [dead, waiting, scheduled]
+            let before = try ids.map { try gateway.message($0, include: "payload,attempts").description }
+            try await gateway.stop()
+
+            gateway = try await place.start()
+            #expect(try gateway.upstream()["health"].string == "paused")
+            let after = try ids.map { try gateway.message($0, include: "payload,attempts").description }
+            #expect(after == before)
+            #expect(try gateway.message(waiting)["attempts"].int == 1)
+
+            // And a dead letter that is sent again after it is delivered.
+            try samsara.play("")
+            #expect(try gateway.client().post("/v1/messages/\(dead)/retry").json["retried"].int == 1)
+            #expect(try gateway.client().post("/v1/upstreams/samsara/resume").status == 202)
+            try gateway.waitForState("delivered", of: dead)
+            #expect(try gateway.client().post("/v1/upstreams/samsara/flush").status == 202)
+            try gateway.waitForState("delivered", of: waiting)
+            #expect(try gateway.message(scheduled)["waitingFor"].string == "schedule")
+            try await gateway.stop()
+            #expect(try place.audit().isBalanced)
+        }
+
+        @Test(.timeLimit(.minutes(2)))
+        func sendThatTheEndCutShort_isCountedAndRepeated() async throws {
+            let samsara = try SimulatedSamsara(faults: "hang-after")
+            let place = try Place(Settings(upstreamURL: samsara.url))
+            var gateway = try await place.start()
+            let id = try #require(try gateway.client().post(eventPath, event(1)).json["id"].string)
+            try #require(try eventually { try samsara.received["events"].int == 1 })
+            try await gateway.kill()
+            try samsara.play("")
+            gateway = try await place.start()
+            try gateway.waitForState("delivered", of: id)
+            #expect(try samsara.received["events"].int == 2)
+            let attempts = try gateway.message(id, include: "attempts")["attemptLog"].array
+            #expect(attempts.last?["outcome"].string == "delivered")
+            try await gateway.stop()
+        }
+    }
+
+    /// SIGHUP.
+    @Suite struct Reload {
+        @Test(.timeLimit(.minutes(2)))
+        func newAddressDeliveryAndLogLevel_takeEffect() async throws {
+            let (old, new) = (try SimulatedSamsara(), try SimulatedSamsara())
+            var settings = Settings(upstreamURL: old.url)
+            let place = try Place(settings)
+            let gateway = try await place.start()
+            let client = try gateway.client()
+            let first = try client.post(eventPath, event(1), headers: [("Prefer", "wait=20")])
+            #expect(first.status == 200, "\(first.text)")
+            _ = try await gateway.process.line(of: .errors) { $0.contains("batch attempted") }
+
+            settings.upstreamURL = new.url
+            settings.logLevel = "notice"
+            settings.delivery["batchMaxMessages"] = 1
+            settings.server["maxBodyBytes"] = 5000
+            try place.configure(settings)
+            gateway.process.signal(SIGHUP)
+            let line = try await gateway.process.line(of: .errors) { $0.contains("configuration reloaded") }
+            for path in ["upstreams.samsara.url", "log.level", "delivery.batchMaxMessages"] {
+                #expect(line.contains(path), "\(line)")
+            }
+            #expect(line.contains("needsRestart=server.maxBodyBytes"), "\(line)")
+
+            let more = try client.post(eventPath, events(2..<7), headers: [("Prefer", "wait=20")])
+            #expect(more.status == 200, "\(more.text)")
+            #expect(try old.received["events"].int == 1)
+            #expect(try new.received["events"].int == 5)
+            #expect(try new.received["requests"].int == 5)
+            let ended = try await gateway.stop()
+            let attempts = ended.errors.split(separator: "\n").filter { $0.contains("batch attempted") }
+            #expect(attempts.count == 1)
+        }
+
+        @Test(.timeLimit(.minutes(2)), arguments: ["{", #"{"delivery": {"maxInFlight": 0}}"#])
+        func badFile_changesNothing(text: String) async throws {
+            let samsara = try SimulatedSamsara()
+            let place = try Place(Settings(upstreamURL: samsara.url))
+            let gateway = try await place.start()
+            try place.write(text)
+            gateway.process.signal(SIGHUP)
+            let line = try await gateway.process.line(of: .errors) { $0.contains("not reloaded") }
+            #expect(line.contains(" error "))
+            #expect(try gateway.client().post(eventPath, event(1), headers: [("Prefer", "wait=20")]).status == 200)
+            try await gateway.stop()
+        }
+    }
+
+    /// A disk that is full.
+    @Suite struct FullDisk {
+        private func settings(_ samsara: SimulatedSamsara) -> Settings {
+            var settings = Settings(upstreamURL: samsara.url)
+            settings.outbox["deliveredRetentionSeconds"] = 0
+            return settings
+        }
+
+        /// Accepts until there is no room; answers how many events were accepted.
+        private func fill(_ gateway: GatewayProcess) throws -> Int {
+            let client = try gateway.client()
+            _ = try client.post("/v1/upstreams/samsara/pause")
+            try #require(try eventually { try gateway.upstream()["health"].string == "paused" })
+            let filler = String(repeating: "x", count: 20_000)
+            for round in 0..<500 {
+                let body = (round * 10..<round * 10 + 10).map { number in
+                    #"{"timestamp":1,"sourceId":"d","eventName":"e","seq":\#(number),"x":"\#(filler)"}"#
+                }
+                let answer = try client.post(eventPath, "[\(body.joined(separator: ","))]")
+                guard answer.status != 202 else { continue }
+                #expect(answer.status == 507, "\(answer.text)")
+                #expect(answer.json["type"].string == "urn:postern:problem:disk-full")
+                #expect(answer.header("Retry-After") != nil)
+                let ready = try client.get("/readyz")
+                #expect(ready.status == 503)
+                return round * 10
+            }
+            throw Binary.Failure(description: "100 MB were accepted")
+        }
+
+        /// Everything accepted arrives, new messages are taken again, and the books say so.
+        private func recover(
+            _ gateway: GatewayProcess, _ samsara: SimulatedSamsara, _ place: Place, accepted: Int
+        ) async throws {
+            let client = try gateway.client()
+            try gateway.waitUntilDelivered()
+            #expect(Set(try samsara.values(of: "seq").compactMap { Int($0.value) }) == Set(0..<accepted))
+            let isTaken = try eventually(every: .milliseconds(100)) {
+                try client.post(eventPath, event(accepted)).status == 202
+            }
+            #expect(isTaken)
+            #expect(try client.get("/readyz").status == 200)
+            try gateway.waitUntilDelivered()
+            try await gateway.stop()
+            let audit = try place.audit()
+            #expect(audit.isBalanced, "\(audit)")
+            #expect(audit.accounts[0].ledger.accepted == audit.accounts[0].ledger.delivered)
+        }
+
+        /// A limit on the size of files fails the same calls as a disk without room, and can be lifted from outside.
+        @Test(.timeLimit(.minutes(2)))
+        func limitOnFiles_refusesMessages_untilItIsLifted() async throws {
+            let samsara = try SimulatedSamsara()
+            let place = try Place(settings(samsara))
+            // In KiB; the reserve takes 8 MiB.
+            let limited = ["/bin/bash", "-c", #"ulimit -S -f 12288; exec "$0" "$@""#]
+            let gateway = try await place.start(program: limited)
+            let accepted = try fill(gateway)
+            let lifted = try await Binary.run(
+                command: ["/usr/bin/prlimit", "--pid", "\(gateway.process.pid)", "--fsize=unlimited"])
+            #expect(lifted.exitCode == 0, "\(lifted.errors)")
+            _ = try gateway.client().post("/v1/upstreams/samsara/resume")
+            try await recover(gateway, samsara, place, accepted: accepted)
+        }
+
+        /// A real one, where this machine lets us have one: deliveries make the room by themselves.
+        @Test(.timeLimit(.minutes(2)), .enabled(if: SmallDisk.isToBeHad))
+        func fullDisk_deliversWhatItHas_andTakesMessagesAgain() async throws {
+            let samsara = try SimulatedSamsara()
+            let place = try Place(settings(samsara))
+            let gateway = try await place.start(
+                program: SmallDisk.program(at: place.folder.file("data"), megabytes: 40))
+            let accepted = try fill(gateway)
+            _ = try gateway.client().post("/v1/upstreams/samsara/resume")
+            let client = try gateway.client()
+            try gateway.waitUntilDelivered()
+            #expect(Set(try samsara.values(of: "seq").compactMap { Int($0.value) }) == Set(0..<accepted))
+            #expect(
+                try eventually(every: .milliseconds(100)) {
+                    try client.post(eventPath, event(accepted)).status == 202
+                })
+            try gateway.waitUntilDelivered()
+            try await gateway.stop()
+        }
+    }
+
+    /// A file system in memory that only the gateway sees.
+    private enum SmallDisk {
+        static func program(at folder: String, megabytes: Int) -> [String] {
+            let script =
+                "mkdir -p \(folder) && mount -t tmpfs -o size=\(megabytes)m none \(folder) && exec \"$0\" \"$@\""
+            return ["/usr/bin/unshare", "--mount", "/bin/sh", "-c", script]
+        }
+
+        static let isToBeHad: Bool = {
+            let folder = ScratchFolder()
+            let process = Process()
+            let words = program(at: folder.path, megabytes: 1) + ["/bin/true"]
+            process.executableURL = URL(filePath: words[0])
+            process.arguments = Array(words.dropFirst())
+            process.standardError = nil
+            guard (try? process.run()) != nil else { return false }
+            process.waitUntilExit()
+            return process.terminationStatus == 0
+        }()
+    }
+}

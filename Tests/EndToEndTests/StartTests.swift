@@ -1,0 +1,167 @@
+import Foundation
+import GRDB
+import PosternCore
+import PosternStore
+import PosternTestKit
+import Testing
+
+extension EndToEnd {
+    /// What does not start says why, and with which exit code (design, section 6).
+    @Suite struct Start {
+        @Test(arguments: [
+            ["serve"], ["serve", "--config", "x", "--unheard-of"], ["unheard-of"], ["serve", "--config"],
+        ])
+        func wrongUsage_isExplained(arguments: [String]) async throws {
+            let ended = try await Binary.run(arguments)
+            #expect(ended.exitCode == 64)
+            #expect(ended.errors.contains("Usage: postern"))
+        }
+
+        @Test func badConfiguration_isReportedAllAtOnce() async throws {
+            let place = try Place(Settings())
+            try place.write(
+                #"""
+                {"server": {"port": 70000, "hots": "127.0.0.1"}, "delivery": {"maxInFlight": 0},
+                 "log": {"level": "loud"}, "upstreams": {"samsara": {"url": "nowhere"}, "queue": {"type": "kafka"}}}
+                """#)
+            let ended = try await place.fail()
+            #expect(ended.exitCode == 78)
+            for path in [
+                "server.port", "server.hots", "delivery.maxInFlight", "log.level", "upstreams.samsara.url",
+                "upstreams.queue.type",
+            ] {
+                #expect(ended.errors.contains(path), "\(path) is not in: \(ended.errors)")
+            }
+            #expect(!FileManager.default.fileExists(atPath: place.store))
+        }
+
+        @Test func missingConfiguration_isAConfigurationProblem() async throws {
+            let ended = try await Binary.run(["serve", "--config", "/nowhere/postern.json"])
+            #expect(ended.exitCode == 78)
+            #expect(ended.errors.contains("/nowhere/postern.json"))
+        }
+
+        @Test func configurationThatIsNoJSON_isAConfigurationProblem() async throws {
+            let place = try Place(Settings())
+            try place.write("{\"server\": ")
+            let ended = try await place.fail()
+            #expect(ended.exitCode == 78, "\(ended.errors)")
+            #expect(ended.errors.contains(place.config))
+        }
+
+        @Test func folderThatCannotBeMade_isExplained() async throws {
+            let place = try Place(Settings())
+            try place.write(Settings().json(store: "/proc/self/postern/postern.sqlite"))
+            let ended = try await place.fail()
+            #expect(ended.exitCode == 73, "\(ended.errors)")
+            #expect(ended.errors.contains("/proc/self/postern"))
+        }
+
+        @Test func secondProcessOnOneStore_isRefused() async throws {
+            let place = try Place(Settings())
+            let gateway = try await place.start()
+            let ended = try await place.fail()
+            #expect(ended.exitCode == 75)
+            #expect(ended.errors.contains("another process is running on the store at \(place.store)"))
+            #expect(try gateway.client().post(eventPath, event(1)).status == 202)
+            try await gateway.stop()
+        }
+
+        @Test func portInUse_isExplained() async throws {
+            let gateway = try await Place(Settings()).start()
+            let other = try Place(Settings(server: ["port": Int(gateway.port)]))
+            let ended = try await other.fail()
+            #expect(ended.exitCode == 69, "\(ended.errors)")
+            #expect(ended.errors.contains("\(gateway.port)"))
+            #expect(ended.errors.contains("server.port"))
+            // What had been opened was closed again: the store is free, and sound.
+            try other.configure(Settings())
+            try await other.start().stop()
+            try await gateway.stop()
+        }
+    }
+
+    /// Stores that are not as they should be.
+    @Suite struct Store {
+        /// A place with ten messages that cannot be delivered.
+        private func filled() async throws -> Place {
+            let place = try Place(Settings(server: ["port": 0, "shutdownGraceSeconds": 0]))
+            let gateway = try await place.start()
+            #expect(try gateway.client().post(eventPath, events(0..<10)).status == 202)
+            try await gateway.stop()
+            return place
+        }
+
+        private func bytes(_ path: String) throws -> Data { try Data(contentsOf: URL(filePath: path)) }
+
+        private func kept(_ place: Place) throws -> [String] {
+            try FileManager.default.contentsOfDirectory(atPath: place.folder.file("data"))
+                .filter { $0.contains(".damaged-") }
+        }
+
+        @Test func foreignDatabase_isLeftAlone() async throws {
+            let place = try Place(Settings())
+            try FileManager.default.createDirectory(
+                atPath: place.folder.file("data"), withIntermediateDirectories: true)
+            let queue = try DatabaseQueue(path: place.store)
+            try await queue.write { try $0.execute(sql: "CREATE TABLE theirs (a)") }
+            try queue.close()
+            let before = try bytes(place.store)
+            for arguments in [[], ["--start-fresh"]] {
+                let ended = try await place.fail(arguments)
+                #expect(ended.exitCode == 73)
+                #expect(ended.errors.contains("another program"), "\(ended.errors)")
+                #expect(try bytes(place.store) == before)
+            }
+        }
+
+        @Test func storeOfALaterVersion_isLeftAlone() async throws {
+            let place = try await filled()
+            let queue = try DatabaseQueue(path: place.store)
+            try await queue.write { db in
+                try db.execute(sql: "INSERT INTO grdb_migrations (identifier) VALUES ('99 from the future')")
+            }
+            try queue.close()
+            for arguments in [[], ["--start-fresh"]] {
+                let ended = try await place.fail(arguments)
+                #expect(ended.exitCode == 73)
+                #expect(ended.errors.contains("later version"), "\(ended.errors)")
+            }
+            #expect(try kept(place).isEmpty)
+        }
+
+        @Test(arguments: ["header", "schema"])
+        func damagedStore_isRefused_andKeptAsideOnRequest(what: String) async throws {
+            let place = try await filled()
+            // What stands in the WAL would hide the damage.
+            let queue = try DatabaseQueue(path: place.store)
+            try await queue.writeWithoutTransaction { try $0.execute(sql: "PRAGMA wal_checkpoint(TRUNCATE)") }
+            try queue.close()
+            let handle = try #require(FileHandle(forUpdatingAtPath: place.store))
+            // The first page holds the header, then the list of tables.
+            try handle.seek(toOffset: what == "header" ? 0 : 100)
+            try handle.write(contentsOf: Data(repeating: 0x5A, count: what == "header" ? 100 : 3000))
+            try handle.close()
+
+            let ended = try await place.fail()
+            #expect(ended.exitCode == 73)
+            #expect(ended.errors.contains("is damaged") && ended.errors.contains("--start-fresh"), "\(ended.errors)")
+            #expect(try kept(place).isEmpty)
+
+            let gateway = try await place.start(["--start-fresh"])
+            #expect(try !kept(place).isEmpty)
+            #expect(try gateway.upstream()["queued"].int == 0)
+            #expect(try gateway.client().post(eventPath, event(1)).status == 202)
+            try await gateway.stop()
+            #expect(try place.audit().accounts[0].ledger.accepted == 1)
+        }
+
+        @Test func soundStore_staysWithStartFresh() async throws {
+            let place = try await filled()
+            let gateway = try await place.start(["--start-fresh"])
+            #expect(try gateway.upstream()["queued"].int == 10)
+            #expect(try kept(place).isEmpty)
+            try await gateway.stop()
+        }
+    }
+}

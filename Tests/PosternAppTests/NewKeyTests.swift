@@ -1,0 +1,45 @@
+import PosternTestKit
+import Testing
+
+@testable import PosternApp
+
+@Suite struct NewKeyTests {
+    /// Counts up, so that the bytes are 0, 1, 2 …
+    private struct Counting: RandomNumberGenerator {
+        var state: UInt64 = 0
+        mutating func next() -> UInt64 {
+            defer { state += 1 }
+            return state
+        }
+    }
+
+    @Test(
+        arguments: [
+            ([], ""), ([0x66], "Zg"), ([0x66, 0x6F], "Zm8"), ([0x66, 0x6F, 0x6F], "Zm9v"), ([0xFB, 0xFF], "-_8"),
+            ([0x66, 0x6F, 0x6F, 0x62], "Zm9vYg"),
+        ] as [([UInt8], String)])
+    func base64URL_isThatOfRFC4648(bytes: [UInt8], text: String) {
+        #expect(NewKey.base64URL(bytes) == text)
+    }
+
+    @Test func key_isMadeOf32RandomBytes_andKnownByItsDigest() {
+        var random = Counting()
+        let key = NewKey(name: "back\"end", scopes: [.write, .read], random: &random)
+        #expect(key.key == "pstn_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8")
+        #expect(key.sha256 == SHA256.hex(of: Array(key.key.utf8)))
+        #expect(key.entry == #"{"name":"back\"end","sha256":"\#(key.sha256)","scopes":["write","read"]}"#)
+        #expect(key.json == #"{"key":"\#(key.key)","sha256":"\#(key.sha256)","entry":\#(key.entry)}"#)
+        #expect(key.text.hasPrefix("key     \(key.key)\nsha256  \(key.sha256)\n"))
+    }
+
+    @Test func entry_isTakenByTheConfiguration() throws {
+        let key = NewKey(name: "app", scopes: [.write, .admin])
+        let loaded = try configuration(#"{"auth": {"keys": [\#(key.entry)]}}"#).auth.keys
+        #expect(loaded.map(\.name) == ["app"])
+        #expect(loaded.first?.scopes == [.write, .admin])
+    }
+
+    @Test func twoKeys_differ() {
+        #expect(NewKey(name: "a", scopes: []).key != NewKey(name: "a", scopes: []).key)
+    }
+}

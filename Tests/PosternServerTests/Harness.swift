@@ -1,0 +1,211 @@
+import Logging
+import PosternCore
+import PosternDelivery
+import PosternHTTP
+import PosternMetrics
+import PosternStore
+import PosternTestKit
+import Synchronization
+import Testing
+
+@testable import PosternServer
+
+/// An upstream with rules, so that there is something to break: an object, `n` an integer, `name` a string if it is
+/// there. Messages of one `lane` keep their order. Everything else is `PlainUpstream`'s.
+struct PickyUpstream: Upstream {
+    let name: UpstreamName
+    let kinds: [Kind] = ["event", "note"]
+    let laneRule = LaneRule.mixed
+    var tokenSource: (any TokenSource)?
+    static let secret = "hush-hush"
+    private let plain: PlainUpstream
+
+    init(_ name: String, tokenSource: (any TokenSource)? = nil) {
+        plain = PlainUpstream(name)
+        self.name = plain.name
+        self.tokenSource = tokenSource
+    }
+
+    var secrets: [String] { [Self.secret] }
+
+    func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
+        guard payload.kind == .object else { throw InvalidPayload([PayloadFault("", "must be an object")]) }
+        var faults: [PayloadFault] = []
+        if payload["n"]?.integer == nil { faults.append(PayloadFault("/n", "must be an integer")) }
+        if let name = payload["name"], name.kind != .string { faults.append(PayloadFault("/name", "must be a string")) }
+        guard faults.isEmpty else { throw InvalidPayload(faults) }
+        let lane = payload["lane"]?.integer.map { Lane.digest($0) } ?? .none
+        return Admission(lane: lane)
+    }
+
+    func plan(for messages: [Message], in context: PlanContext) -> Plan {
+        let headers = [("Content-Type", "application/json"), ("X-Key", Self.secret)]
+        return .send(
+            UpstreamRequest(
+                url: "http://picky.test/events", headers: headers, body: messages.spliced(prefix: "[", suffix: "]")),
+            count: messages.count)
+    }
+
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
+        plain.judge(response, to: batch, in: context)
+    }
+}
+
+/// Answers with a token, or with a refusal, whatever came back.
+struct TestTokens: TokenSource {
+    var tokenRequest: UpstreamRequest { UpstreamRequest(url: "http://tokens.test/", headers: [], body: []) }
+    func token(from response: UpstreamResponse, now: Timestamp) throws(TokenRefusal) -> Token {
+        guard response.status == 200 else {
+            throw TokenRefusal(credentialsRefused: response.status == 401, detail: "answered \(response.status)")
+        }
+        return Token(value: "t", renewAt: now + .seconds(3600), expiresAt: now + .seconds(7200))
+    }
+}
+
+/// How a gateway under test is made.
+struct Setup {
+    var upstreams: [any Upstream] = [PickyUpstream("picky"), PlainUpstream("plain")]
+    var caps: [String: QueueCap] = [:]
+    var limits = Gateway.Limits(maxBodyBytes: 64 << 10, maxMessagesPerRequest: 1000)
+    var delivery = DeliverySettings(
+        maxInFlight: 1, batchMaxWait: .zero, retry: RetryPolicy(base: .seconds(3600), longest: .seconds(3600)))
+    var outcomes: [TransferResult] = []
+    /// Upstreams that are paused before anything is accepted.
+    var paused: Set<String> = []
+    var stalled: [String] = []
+    var maxBytes = 0
+}
+
+/// A gateway with a real store and a real server; its upstreams answer what the test says.
+final class TestGateway {
+    let folder = ScratchFolder()
+    let transport = ScriptedTransport()
+    let outbox: Outbox
+    let gateway: Gateway
+    let server: HTTPServer
+    let workers: [UpstreamWorker]
+    let port: UInt16
+    let client: HTTPClient
+
+    init(_ setup: Setup) throws {
+        let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
+        let metrics = Metrics()
+        let time = SystemTime()
+        outbox = try Outbox(
+            OutboxOptions(path: folder.file("postern.sqlite"), maxBytes: setup.maxBytes), time: time, metrics: metrics,
+            logger: logger)
+        for outcome in setup.outcomes { transport.expect(outcome) }
+        let parts = UpstreamWorker.Parts(
+            outbox: outbox, transport: transport, time: time, metrics: metrics, logger: logger, random: { 1 })
+        var workers: [UpstreamWorker] = []
+        for upstream in setup.upstreams {
+            let queue = try outbox.register(
+                upstream, type: "plain", cap: setup.caps[upstream.name.description] ?? QueueCap())
+            let worker = try UpstreamWorker(queue: queue, settings: setup.delivery, parts: parts)
+            if setup.paused.contains(upstream.name.description) { worker.pause() }
+            workers.append(worker)
+        }
+        self.workers = workers
+        let stalled = setup.stalled
+        gateway = Gateway(
+            outbox: outbox, upstreams: workers.map { ("plain", $0) }, limits: setup.limits, time: time,
+            metrics: metrics, logger: logger, stalledWorkers: { stalled })
+        workers.forEach { $0.start() }
+        server = HTTPServer(
+            HTTPServerSettings(port: 0, workerThreads: 2), handler: GatewayHandler(gateway), logger: logger)
+        port = try server.start()
+        client = try HTTPClient(port: port)
+    }
+
+    func stop() {
+        gateway.beginDraining()
+        server.stopAndWait(grace: .seconds(5))
+        workers.forEach { $0.beginStopping() }
+        // What the test left open is cancelled, as the real transport does when it stops.
+        let cancelled = TransferResult.failure(TransferFailure(.cancelled, mayHaveArrived: false, detail: "stopped"))
+        while transport.answer(cancelled) {}
+        workers.forEach { $0.join() }
+        outbox.close()
+    }
+
+    // MARK: What tests ask for again and again
+
+    /// Accepts one message and answers its id.
+    func accept(_ path: String = "/v1/picky/event", _ body: String = #"{"n":1}"#) throws -> String {
+        let answer = try client.post(path, body)
+        return try #require(answer.json["id"].string, "\(answer.text)")
+    }
+
+    func message(_ id: String, include: String? = nil) throws -> JSON {
+        try client.get("/v1/messages/\(id)" + (include.map { "?include=\($0)" } ?? "")).json
+    }
+
+    func upstream(_ name: String = "picky") throws -> JSON { try client.get("/v1/upstreams/\(name)").json }
+
+    func waitForState(_ state: String, of id: String) throws {
+        var last = JSON([])
+        let isThere = try eventually {
+            last = try message(id)
+            return last["state"].string == state
+        }
+        try #require(isThere, "\(id) did not become \(state): \(last)")
+    }
+
+    func waitFor(_ reason: String?, of id: String) throws {
+        var last = JSON([])
+        let isThere = try eventually {
+            last = try message(id)
+            return last["waitingFor"].string == reason
+        }
+        try #require(isThere, "\(id) does not wait for \(reason ?? "nothing"): \(last)")
+    }
+
+    func waitForOpenRequest() throws {
+        try #require(eventually { !transport.openRequests.isEmpty }, "nothing was sent")
+    }
+
+    /// Accepted minus settled is queued, in the store's own words.
+    func isBalanced() throws -> Bool { try outbox.audit().isBalanced }
+
+    var queued: Int { workers.reduce(0) { $0 + outbox.ledger(of: $1.queue.number).queued } }
+
+    /// The value of one sample of /metrics.
+    func sample(_ series: String) throws -> Double? {
+        let text = try client.get("/metrics").text
+        return text.split(separator: "\n").first { $0.hasPrefix(series + " ") }
+            .flatMap { Double($0.dropFirst(series.count + 1)) }
+    }
+}
+
+/// Runs `body` against a gateway of its own, stops it and has its books checked.
+func withGateway(_ setup: Setup = Setup(), _ body: (TestGateway) throws -> Void) throws {
+    let gateway = try TestGateway(setup)
+    let result = Result { try body(gateway) }
+    let audit = Result { try gateway.isBalanced() }
+    gateway.stop()
+    try result.get()
+    #expect(try audit.get(), "the books do not balance")
+}
+
+/// All the upstreams paused: what is accepted stays queued.
+func withPausedGateway(_ setup: Setup = Setup(), _ body: (TestGateway) throws -> Void) throws {
+    var setup = setup
+    setup.paused = Set(setup.upstreams.map(\.name.description))
+    try withGateway(setup, body)
+}
+
+extension HTTPClient.Answer {
+    /// Checks that this is a problem of RFC 9457 with all of its members, and answers the last part of its type.
+    func problem(
+        _ status: Int, _ slug: String, sourceLocation: SourceLocation = #_sourceLocation
+    ) {
+        #expect(self.status == status, "\(text)", sourceLocation: sourceLocation)
+        #expect(header("Content-Type") == "application/problem+json", sourceLocation: sourceLocation)
+        #expect(json["type"].string == "urn:postern:problem:\(slug)", "\(text)", sourceLocation: sourceLocation)
+        #expect(json["status"].int == status, sourceLocation: sourceLocation)
+        #expect(json["title"].string?.isEmpty == false, sourceLocation: sourceLocation)
+        #expect(json["detail"].string?.isEmpty == false, sourceLocation: sourceLocation)
+        #expect(json["instance"].string?.hasPrefix("/") == true, sourceLocation: sourceLocation)
+        #expect(json["requestId"].string == header("X-Request-Id"), sourceLocation: sourceLocation)
+    }
+}

@@ -1,0 +1,349 @@
+import PosternCompression
+import PosternStore
+import PosternTestKit
+import Testing
+
+@testable import PosternServer
+
+/// Design, section 3.1: taking messages.
+@Suite struct IngestTests {
+    @Test func oneObject_isAcceptedWithItsPlace() throws {
+        try withPausedGateway { gateway in
+            let answer = try gateway.client.post("/v1/picky/event", #"{"n":1}"#)
+            #expect(answer.status == 202)
+            let id = try #require(answer.json["id"].string)
+            #expect(answer.header("Location") == "/v1/messages/\(id)")
+            #expect(answer.json["upstream"].string == "picky")
+            #expect(answer.json["kind"].string == "event")
+            #expect(answer.json["state"].string == "queued")
+            #expect(answer.header("Preference-Applied") == nil)
+            #expect(gateway.queued == 1)
+        }
+    }
+
+    @Test func payload_isKeptByteForByte() throws {
+        let text = #"{ "z":1.50, "n" : 1,"é":"\u00e9\/",  "a":[1e3,-0] }"#
+        try withPausedGateway { gateway in
+            let id = try gateway.accept("/v1/picky/event", text)
+            let shown = try gateway.client.get("/v1/messages/\(id)?include=payload").text
+            #expect(shown.contains(#""payload":"# + text))
+        }
+    }
+
+    @Test(arguments: [
+        ("application/json", #"[{"n":1},{"n":2},{"n":3}]"#),
+        ("application/json; charset=UTF-8", #"[{"n":1},{"n":2},{"n":3}]"#),
+        ("application/x-ndjson", "{\"n\":1}\n{\"n\":2}\r\n\n{\"n\":3}"),
+        ("application/x-ndjson", "{\"n\":1}\n{\"n\":2}\n{\"n\":3}\n"),
+    ])
+    func manyObjects_areAcceptedInTheirOrder(type: String, body: String) throws {
+        try withPausedGateway { gateway in
+            let answer = try gateway.client.post("/v1/picky/event", body, headers: [("Content-Type", type)])
+            #expect(answer.status == 202, "\(answer.text)")
+            #expect(answer.json["accepted"].int == 3)
+            let ids = answer.json["ids"].strings
+            #expect(ids.count == 3 && ids == ids.sorted())
+            let numbers = try ids.map { try gateway.message($0, include: "payload")["payload"]["n"].int }
+            #expect(numbers == [1, 2, 3])
+        }
+    }
+
+    @Test(arguments: [("application/json", "[]"), ("application/json", " [ ] ")])
+    func emptyArray_isAcceptedAsNothing(type: String, body: String) throws {
+        try withPausedGateway { gateway in
+            let answer = try gateway.client.post("/v1/picky/event", body, headers: [("Content-Type", type)])
+            #expect(answer.status == 202)
+            #expect(answer.text == #"{"accepted":0,"ids":[]}"#)
+            #expect(gateway.queued == 0)
+        }
+    }
+
+    @Test func oneLineOfNDJSON_isAnsweredAsAList() throws {
+        try withPausedGateway { gateway in
+            let answer = try gateway.client.post(
+                "/v1/picky/event", #"{"n":1}"#, headers: [("Content-Type", "application/x-ndjson")])
+            #expect(answer.status == 202)
+            #expect(answer.json["ids"].array.count == 1)
+        }
+    }
+
+    @Test func arrayInALineOfNDJSON_isABadPayload() throws {
+        try withPausedGateway { gateway in
+            let answer = try gateway.client.post(
+                "/v1/picky/event", "[]\n", headers: [("Content-Type", "application/x-ndjson")])
+            answer.problem(422, "invalid-payload")
+        }
+    }
+
+    // MARK: Bad payloads
+
+    @Test func badPayload_isRefusedWithEveryFault() throws {
+        try withPausedGateway { gateway in
+            let answer = try gateway.client.post("/v1/picky/event", #"{"n":"x","name":7}"#)
+            answer.problem(422, "invalid-payload")
+            let errors = answer.json["errors"].array
+            #expect(errors.map { $0["pointer"].string } == ["/n", "/name"])
+            #expect(errors.map { $0["detail"].string } == ["must be an integer", "must be a string"])
+            #expect(errors.allSatisfy { !$0["index"].isThere })
+            #expect(gateway.queued == 0)
+        }
+    }
+
+    @Test(arguments: ["7", #""text""#, "null", "true"])
+    func scalar_isABadPayload(body: String) throws {
+        try withPausedGateway { gateway in
+            let answer = try gateway.client.post("/v1/picky/event", body)
+            answer.problem(422, "invalid-payload")
+            #expect(answer.json["errors"][0]["pointer"].string == "")
+        }
+    }
+
+    @Test func oneBadPayloadOfMany_refusesAllAndListsEveryBadOne() throws {
+        try withPausedGateway { gateway in
+            let answer = try gateway.client.post(
+                "/v1/picky/event", #"[{"n":1},{"n":"x"},{"n":2},{"name":[]}]"#)
+            answer.problem(422, "invalid-payload")
+            let errors = answer.json["errors"].array
+            #expect(errors.map { $0["index"].int } == [1, 3, 3])
+            #expect(errors.map { $0["pointer"].string } == ["/n", "/n", "/name"])
+            #expect(gateway.queued == 0)
+        }
+    }
+
+    @Test func lenient_storesTheGoodOnesAndNamesTheBad() throws {
+        try withPausedGateway { gateway in
+            let answer = try gateway.client.post(
+                "/v1/picky/event", #"[{"n":1},{"n":"x"},{"n":2}]"#, headers: [("Prefer", "handling=lenient")])
+            #expect(answer.status == 202)
+            #expect(answer.json["accepted"].int == 2)
+            #expect(answer.json["ids"].array.count == 2)
+            #expect(answer.json["rejected"].array.map { $0["index"].int } == [1])
+            #expect(answer.json["rejected"][0]["errors"][0]["pointer"].string == "/n")
+            #expect(answer.header("Preference-Applied") == "handling=lenient")
+            #expect(gateway.queued == 2)
+        }
+    }
+
+    @Test func lenient_acceptsNothing_whenAllAreBad() throws {
+        try withPausedGateway { gateway in
+            let answer = try gateway.client.post(
+                "/v1/picky/event", #"[{"n":"x"},5]"#, headers: [("Prefer", "handling=lenient")])
+            #expect(answer.status == 202)
+            #expect(answer.json["accepted"].int == 0)
+            #expect(answer.json["rejected"].array.map { $0["index"].int } == [0, 1])
+        }
+    }
+
+    @Test func lenient_doesNotExcuseOneMessageAlone() throws {
+        try withPausedGateway { gateway in
+            let answer = try gateway.client.post(
+                "/v1/picky/event", #"{"n":"x"}"#, headers: [("Prefer", "handling=lenient")])
+            answer.problem(422, "invalid-payload")
+        }
+    }
+
+    // MARK: Preferences
+
+    @Test func minimal_leavesTheIdsOut() throws {
+        try withPausedGateway { gateway in
+            let answer = try gateway.client.post(
+                "/v1/picky/event", #"[{"n":1},{"n":2}]"#, headers: [("Prefer", "return=minimal")])
+            #expect(answer.text == #"{"accepted":2}"#)
+            #expect(answer.header("Preference-Applied") == "return=minimal")
+        }
+    }
+
+    @Test func preferencesOfSeveralLines_areOneList() throws {
+        try withPausedGateway { gateway in
+            let answer = try gateway.client.post(
+                "/v1/picky/event", #"[{"n":1},{"n":"x"}]"#,
+                headers: [("Prefer", "return=minimal; a=b, respond-async"), ("prefer", "handling=\"lenient\"")])
+            #expect(answer.status == 202)
+            #expect(answer.header("Preference-Applied") == "handling=lenient, return=minimal")
+            #expect(!answer.json["ids"].isThere)
+        }
+    }
+
+    @Test(arguments: [
+        ("wait=5", Preferences.Expected(wait: 5)), ("wait=500", .init(wait: 60)), ("wait=0", .init()),
+        ("wait=-1", .init()), ("wait=soon", .init()), ("WAIT = 7", .init(wait: 7)), ("wait=\"8\"", .init(wait: 8)),
+        ("handling=strict", .init()), ("handling=lenient,return=minimal", .init(isLenient: true, isMinimal: true)),
+        ("return=representation", .init()), ("unheard-of=3", .init()),
+    ])
+    func preference_isReadAsRFC7240HasIt(text: String, expected: Preferences.Expected) {
+        let preferences = Preferences(text)
+        #expect(preferences.wait == expected.wait)
+        #expect(preferences.isLenient == expected.isLenient)
+        #expect(preferences.isMinimal == expected.isMinimal)
+    }
+
+    // MARK: Envelopes
+
+    @Test func envelopes_goToTheirUpstreamsInOrder() throws {
+        try withPausedGateway { gateway in
+            let answer = try gateway.client.post(
+                "/v1/messages",
+                """
+                [{"upstream":"plain","kind":"thing","payload":{"a":1}},
+                 {"upstream":"picky","kind":"note","payload":{"n":2},"key":"k"},
+                 {"payload":{"a":3},"kind":"thing","upstream":"plain"}]
+                """)
+            #expect(answer.status == 202, "\(answer.text)")
+            let ids = answer.json["ids"].strings
+            #expect(ids == ids.sorted())
+            let messages = try ids.map { try gateway.message($0, include: "payload") }
+            #expect(messages.map { $0["upstream"].string } == ["plain", "picky", "plain"])
+            #expect(messages.map { $0["kind"].string } == ["thing", "note", "thing"])
+            #expect(messages.map { $0["key"].string } == [nil, "k", nil])
+            #expect(messages[2]["payload"]["a"].int == 3)
+        }
+    }
+
+    @Test func oneEnvelope_isAnsweredAsOneMessage() throws {
+        try withPausedGateway { gateway in
+            let answer = try gateway.client.post(
+                "/v1/messages", #"{"upstream":"picky","kind":"event","payload":{"n":1},"key":null}"#)
+            #expect(answer.status == 202)
+            #expect(answer.header("Location") == "/v1/messages/\(answer.json["id"].string ?? "")")
+        }
+    }
+
+    @Test(arguments: [
+        (#"{"kind":"event","payload":{"n":1}}"#, ["/upstream"]),
+        (#"{"upstream":"nobody","kind":"event","payload":{"n":1}}"#, ["/upstream"]),
+        (#"{"upstream":7,"payload":{"n":1}}"#, ["/upstream"]),
+        (#"{"upstream":"picky","kind":"nothing","payload":{"n":1}}"#, ["/kind"]),
+        (#"{"upstream":"picky","payload":{"n":1}}"#, ["/kind"]),
+        (#"{"upstream":"picky","kind":"event"}"#, ["/payload"]),
+        (#"{"upstream":"picky","kind":"event","payload":{"n":"x","name":1}}"#, ["/payload/n", "/payload/name"]),
+        (#"{"upstream":"picky","kind":"event","payload":7}"#, ["/payload"]),
+        (#"{"upstream":"picky","kind":"event","payload":{"n":1},"key":""}"#, ["/key"]),
+        (#"{"upstream":"picky","kind":"event","payload":{"n":1},"key":9}"#, ["/key"]),
+        (#"{"upstream":"picky","kind":"event","payload":{"n":1},"notBefore":"tomorrow"}"#, ["/notBefore"]),
+        (
+            #"{"upstream":"picky","kind":"event","payload":{"n":1},"notBefore":"2030-01-02T00:00:00Z","expiresAt":"2030-01-01T00:00:00Z"}"#,
+            ["/expiresAt"]
+        ),
+        (#"{"upstream":"picky","kind":"event","payload":{"n":1},"a/b~c":1}"#, ["/a~1b~0c"]),
+        (#"{"x":1}"#, ["/x", "/upstream", "/payload"]),
+        ("[7]", [""]),
+    ])
+    func badEnvelope_isRefusedWithEveryFault(body: String, pointers: [String]) throws {
+        try withPausedGateway { gateway in
+            let answer = try gateway.client.post("/v1/messages", body)
+            answer.problem(422, "invalid-payload")
+            #expect(answer.json["errors"].array.map { $0["pointer"].string ?? "none" } == pointers, "\(answer.text)")
+            #expect(gateway.queued == 0)
+        }
+    }
+
+    @Test func envelopeWithNotBefore_waitsForItsSchedule() throws {
+        try withGateway { gateway in
+            let answer = try gateway.client.post(
+                "/v1/messages",
+                #"{"upstream":"picky","kind":"event","payload":{"n":1},"notBefore":"2099-01-01T00:00:00+01:00"}"#)
+            let message = try gateway.message(try #require(answer.json["id"].string))
+            #expect(message["waitingFor"].string == "schedule")
+            #expect(message["nextAttemptAt"].string == "2098-12-31T23:00:00.000Z")
+        }
+    }
+
+    @Test func envelopeThatIsTooOld_expires() throws {
+        try withGateway { gateway in
+            let answer = try gateway.client.post(
+                "/v1/messages",
+                #"{"upstream":"picky","kind":"event","payload":{"n":1},"expiresAt":"2020-01-01T00:00:00Z"}"#)
+            try gateway.waitForState("expired", of: try #require(answer.json["id"].string))
+            #expect(gateway.transport.requests.isEmpty)
+        }
+    }
+
+    // MARK: gzip
+
+    @Test func gzip_isTakenLikeThePlainBody() throws {
+        try withPausedGateway { gateway in
+            let answer = try gateway.client.ask(
+                "POST", "/v1/picky/event", Gzip.compress(Array(#"[{"n":1},{"n":2}]"#.utf8)),
+                headers: [("Content-Encoding", "gzip")])
+            #expect(answer.json["accepted"].int == 2, "\(answer.text)")
+        }
+    }
+
+    @Test func gzipBomb_isRefused() throws {
+        let bomb = Gzip.compress([UInt8](repeating: 32, count: 8 << 20))
+        #expect(bomb.count < 64 << 10)
+        try withPausedGateway { gateway in
+            try gateway.client.ask("POST", "/v1/picky/event", bomb, headers: [("Content-Encoding", "gzip")])
+                .problem(413, "payload-too-large")
+        }
+    }
+
+    @Test(arguments: ["damaged", "truncated", "followed"])
+    func spoiledGzip_isRefused(how: String) throws {
+        var bytes = Gzip.compress(Array(#"{"n":1}"#.utf8))
+        switch how {
+        case "damaged": bytes[bytes.count - 6] ^= 0xFF
+        case "truncated": bytes.removeLast(3)
+        default: bytes += [1, 2, 3]
+        }
+        try withPausedGateway { gateway in
+            try gateway.client.ask("POST", "/v1/picky/event", bytes, headers: [("Content-Encoding", "gzip")])
+                .problem(400, "bad-request")
+            #expect(gateway.queued == 0)
+        }
+    }
+
+    // MARK: dryRun
+
+    @Test func dryRun_showsTheRequestAndStoresNothing() throws {
+        try withGateway { gateway in
+            let answer = try gateway.client.post("/v1/picky/event?dryRun=true", #"[{"n":1},{"n":2}]"#)
+            #expect(answer.status == 200)
+            #expect(answer.json["dryRun"].bool == true)
+            let request = answer.json["requests"][0]
+            #expect(request["upstream"].string == "picky")
+            #expect(request["messages"].int == 2)
+            #expect(request["method"].string == "POST")
+            #expect(request["url"].string == "http://picky.test/events")
+            #expect(request["headers"]["X-Key"].string == "***")
+            #expect(request["body"].string == #"[{"n":1},{"n":2}]"#)
+            #expect(!answer.text.contains(PickyUpstream.secret))
+            #expect(gateway.queued == 0)
+            #expect(gateway.transport.requests.isEmpty)
+        }
+    }
+
+    @Test func dryRun_namesBadPayloads() throws {
+        try withPausedGateway { gateway in
+            try gateway.client.post("/v1/picky/event?dryRun=true", #"{"n":"x"}"#).problem(422, "invalid-payload")
+        }
+    }
+
+    @Test func dryRunOfEnvelopes_showsOneRequestPerUpstream() throws {
+        try withPausedGateway { gateway in
+            let answer = try gateway.client.post(
+                "/v1/messages?dryRun=true",
+                """
+                [{"upstream":"plain","kind":"thing","payload":{}},{"upstream":"picky","kind":"event","payload":{"n":1}}]
+                """)
+            #expect(answer.json["requests"].array.map { $0["upstream"].string } == ["picky", "plain"])
+        }
+    }
+
+    @Test func dryRun_isTrueOrFalse() throws {
+        try withPausedGateway { gateway in
+            try gateway.client.post("/v1/picky/event?dryRun=perhaps", #"{"n":1}"#).problem(400, "bad-request")
+            #expect(try gateway.client.post("/v1/picky/event?dryRun=false", #"{"n":1}"#).status == 202)
+            #expect(gateway.queued == 1)
+        }
+    }
+}
+
+extension Preferences {
+    /// What a test expects to have been read.
+    struct Expected: Sendable {
+        var wait: Int?
+        var isLenient = false
+        var isMinimal = false
+    }
+}

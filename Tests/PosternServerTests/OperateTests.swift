@@ -1,0 +1,190 @@
+import PosternCore
+import PosternDelivery
+import PosternTestKit
+import Testing
+
+@testable import PosternServer
+
+/// Steering upstreams (design, section 3.2).
+@Suite struct UpstreamTests {
+    @Test func upstreams_areListedByName() throws {
+        try withPausedGateway { gateway in
+            let list = try gateway.client.get("/v1/upstreams").json["upstreams"].array
+            #expect(list.map { $0["name"].string } == ["picky", "plain"])
+            #expect(
+                list[0].keys == [
+                    "name", "type", "health", "queued", "queuedBytes", "oldestQueuedSeconds", "inFlight", "circuit",
+                    "token", "lastSuccessAt", "lastError", "kinds",
+                ])
+            #expect(list[0]["kinds"].strings == ["event", "note"])
+        }
+    }
+
+    @Test func upstream_countsWhatIsQueued() throws {
+        try withPausedGateway { gateway in
+            let before = try gateway.upstream()
+            #expect(before["queued"].int == 0 && before["oldestQueuedSeconds"].double == 0)
+            _ = try gateway.accept()
+            let after = try gateway.upstream()
+            #expect(after["queued"].int == 1)
+            #expect(after["queuedBytes"].int == 7)
+            #expect(after["oldestQueuedSeconds"].double.map { $0 >= 0 && $0 < 20 } == true)
+        }
+    }
+
+    @Test func delivery_isSeenOnTheUpstream() throws {
+        try withGateway { gateway in
+            _ = try gateway.accept()
+            try gateway.waitForOpenRequest()
+            #expect(try eventually { try gateway.upstream()["inFlight"].int == 1 })
+            gateway.transport.answer(.status(200))
+            #expect(try eventually { try gateway.upstream()["lastSuccessAt"].isThere })
+            #expect(try gateway.upstream()["health"].string == "up")
+        }
+    }
+
+    @Test func pausedUpstream_acceptsAndSendsNothing_untilItIsResumed() throws {
+        var setup = Setup()
+        setup.outcomes = [.status(200)]
+        try withGateway(setup) { gateway in
+            let paused = try gateway.client.post("/v1/upstreams/picky/pause")
+            #expect(paused.status == 202)
+            #expect(paused.json["action"].string == "pause")
+            try #require(try eventually { try gateway.upstream()["health"].string == "paused" })
+            let id = try gateway.accept()
+            #expect(gateway.transport.requests.isEmpty)
+            let resumed = try gateway.client.post("/v1/upstreams/picky/resume")
+            #expect(resumed.json["queued"].int == 1)
+            try gateway.waitForState("delivered", of: id)
+            #expect(try gateway.upstream()["health"].string == "up")
+        }
+    }
+
+    @Test func flush_sendsWhatCollects() throws {
+        var setup = Setup()
+        setup.delivery.batchMaxWait = .seconds(3600)
+        setup.outcomes = [.status(200)]
+        try withGateway(setup) { gateway in
+            let id = try gateway.accept()
+            #expect(try gateway.message(id)["state"].string == "queued")
+            #expect(try gateway.client.post("/v1/upstreams/picky/flush").status == 202)
+            try gateway.waitForState("delivered", of: id)
+        }
+    }
+
+    @Test func flush_sendsWhatWaitsForARetry() throws {
+        var setup = Setup()
+        setup.outcomes = [.status(503), .status(200)]
+        try withGateway(setup) { gateway in
+            let id = try gateway.accept()
+            try gateway.waitFor("retry", of: id)
+            _ = try gateway.client.post("/v1/upstreams/picky/flush")
+            try gateway.waitForState("delivered", of: id)
+        }
+    }
+}
+
+/// Design, sections 3.4 and 7: what machines ask.
+@Suite struct ProbeTests {
+    @Test func liveAndReady_answerWell() throws {
+        try withPausedGateway { gateway in
+            #expect(try gateway.client.get("/livez").json["status"].string == "ok")
+            let ready = try gateway.client.get("/readyz")
+            #expect(ready.status == 200 && ready.json["status"].string == "ready")
+        }
+    }
+
+    @Test func readiness_doesNotDependOnUpstreams() throws {
+        var setup = Setup()
+        setup.outcomes = [.status(403)]
+        try withGateway(setup) { gateway in
+            let id = try gateway.accept()
+            try gateway.waitFor("credentials", of: id)
+            #expect(try gateway.client.get("/readyz").status == 200)
+        }
+    }
+
+    @Test func stalledWorker_makesItUnready() throws {
+        var setup = Setup()
+        setup.stalled = ["picky"]
+        try withPausedGateway(setup) { gateway in
+            let answer = try gateway.client.get("/readyz")
+            #expect(answer.status == 503)
+            #expect(answer.json["reasons"].strings == ["worker picky makes no progress"])
+            #expect(try gateway.sample("postern_worker_stalled{worker=\"picky\"}") == 1)
+            #expect(try gateway.sample("postern_worker_stalled{worker=\"plain\"}") == 0)
+            #expect(try gateway.sample("postern_worker_stalled{worker=\"writer\"}") == 0)
+        }
+    }
+
+    @Test func openapi_isServedAsYAML() throws {
+        try withPausedGateway { gateway in
+            let answer = try gateway.client.get("/openapi.yaml")
+            #expect(answer.status == 200)
+            #expect(answer.header("Content-Type") == "application/yaml")
+        }
+    }
+
+    /// Section 7, name by name.
+    @Test(arguments: [
+        ("postern_messages_accepted_total", "counter"), ("postern_messages_refused_total", "counter"),
+        ("postern_messages_settled_total", "counter"), ("postern_outbox_messages", "gauge"),
+        ("postern_outbox_bytes", "gauge"), ("postern_outbox_oldest_queued_seconds", "gauge"),
+        ("postern_commit_duration_seconds", "histogram"), ("postern_commit_messages", "histogram"),
+        ("postern_attempts_total", "counter"), ("postern_attempt_duration_seconds", "histogram"),
+        ("postern_batch_messages", "histogram"), ("postern_ambiguous_sends_total", "counter"),
+        ("postern_upstream_up", "gauge"), ("postern_circuit_state", "gauge"),
+        ("postern_token_refreshes_total", "counter"), ("postern_http_requests_total", "counter"),
+        ("postern_http_request_duration_seconds", "histogram"), ("postern_worker_stalled", "gauge"),
+        ("process_cpu_seconds_total", "counter"), ("process_resident_memory_bytes", "gauge"),
+        ("process_open_fds", "gauge"), ("process_start_time_seconds", "gauge"),
+    ])
+    func metric_isThere(name: String, type: String) throws {
+        try withPausedGateway { gateway in
+            let answer = try gateway.client.get("/metrics")
+            #expect(answer.header("Content-Type")?.hasPrefix("text/plain; version=0.0.4") == true)
+            #expect(answer.text.contains("# TYPE \(name) \(type)\n"))
+        }
+    }
+
+    @Test func metrics_countWhatHappened() throws {
+        var setup = Setup()
+        setup.outcomes = [.status(200), .status(422)]
+        try withGateway(setup) { gateway in
+            let first = try gateway.accept()
+            try gateway.waitForState("delivered", of: first)
+            let second = try gateway.accept()
+            try gateway.waitForState("failed", of: second)
+            _ = try gateway.client.post("/v1/picky/event", #"[{"n":"x"},{"n":1}]"#)
+            #expect(try gateway.sample(#"postern_messages_accepted_total{upstream="picky",kind="event"}"#) == 2)
+            #expect(
+                try gateway.sample(#"postern_messages_refused_total{upstream="picky",reason="invalid-payload"}"#) == 1)
+            #expect(try gateway.sample(#"postern_messages_settled_total{upstream="picky",state="delivered"}"#) == 1)
+            #expect(try gateway.sample(#"postern_messages_settled_total{upstream="picky",state="failed"}"#) == 1)
+            #expect(try gateway.sample(#"postern_outbox_messages{upstream="picky",state="failed"}"#) == 1)
+            #expect(try gateway.sample(#"postern_attempts_total{upstream="picky",outcome="delivered"}"#) == 1)
+            #expect(try gateway.sample(#"postern_attempt_duration_seconds_count{upstream="picky"}"#) == 2)
+            #expect(try gateway.sample(#"postern_batch_messages_sum{upstream="picky"}"#) == 2)
+            #expect(try gateway.sample("postern_commit_messages_sum") == 2)
+            #expect(try gateway.sample(#"postern_upstream_up{upstream="picky"}"#) == 1)
+            #expect(
+                try gateway.sample(#"postern_http_requests_total{route="/v1/{upstream}/{kind}",status="202"}"#) == 2)
+            #expect(
+                try gateway.sample(#"postern_http_requests_total{route="/v1/{upstream}/{kind}",status="422"}"#) == 1)
+        }
+    }
+
+    @Test func labels_areBounded_whateverIsAskedFor() throws {
+        try withPausedGateway { gateway in
+            for number in 0..<20 {
+                let client = try HTTPClient(port: gateway.port)
+                #expect(try client.get("/v1/messages/000000000\(1000 + number)").status == 404)
+                #expect(try client.get("/path-\(number)").status == 404)
+                #expect(try client.post("/v1/nobody-\(number)/event", "{}").status == 404)
+            }
+            #expect(try gateway.sample(#"postern_http_requests_total{route="/v1/messages/{id}",status="404"}"#) == 20)
+            #expect(try gateway.sample(#"postern_http_requests_total{route="unknown",status="404"}"#) == 40)
+            #expect(try !(gateway.client.get("/metrics").text.contains("nobody")))
+        }
+    }
+}

@@ -1,0 +1,263 @@
+import PosternCore
+import PosternStore
+import PosternTestKit
+import Testing
+
+@testable import PosternServer
+
+/// Design, section 3.5: what is refused, and how.
+@Suite struct RefusalTests {
+    @Test(arguments: [
+        ("GET", "/", 404, "not-found"), ("GET", "/v1", 404, "not-found"), ("GET", "/v2/upstreams", 404, "not-found"),
+        ("GET", "/nothing", 404, "not-found"), ("GET", "/livez/", 404, "not-found"),
+        ("POST", "/v1/picky/event/more", 404, "not-found"), ("POST", "/v1/events", 404, "not-found"),
+        ("POST", "/v1/stream/event", 404, "not-found"), ("POST", "/v1//event", 404, "unknown-upstream"),
+        ("POST", "/v1/nobody/event", 404, "unknown-upstream"), ("POST", "/v1/picky/nothing", 404, "unknown-kind"),
+        ("GET", "/v1/upstreams/nobody", 404, "unknown-upstream"),
+        ("POST", "/v1/upstreams/nobody/flush", 404, "unknown-upstream"),
+        ("POST", "/v1/upstreams/picky/jump", 404, "not-found"),
+        ("GET", "/v1/messages/xyz", 404, "not-found"), ("GET", "/v1/messages/0000000000101", 404, "not-found"),
+        ("DELETE", "/v1/messages/z000000000101", 404, "not-found"),
+        ("POST", "/v1/messages/0000000000101/retry", 404, "not-found"),
+        ("GET", "/v1/messages?upstream=nobody", 404, "unknown-upstream"),
+    ])
+    func unknownPlace_isNotFound(method: String, path: String, status: Int, slug: String) throws {
+        try withPausedGateway { gateway in
+            let body: [UInt8]? = method == "POST" ? Array("{}".utf8) : nil
+            try gateway.client.ask(method, path, body).problem(status, slug)
+        }
+    }
+
+    @Test func unknownUpstreamAndKind_nameTheKnownOnes() throws {
+        try withPausedGateway { gateway in
+            let upstream = try HTTPClient(port: gateway.port).post("/v1/nobody/event", "{}")
+            #expect(upstream.json["detail"].string?.contains("picky, plain") == true)
+            let kind = try HTTPClient(port: gateway.port).post("/v1/picky/nothing", "{}")
+            #expect(kind.json["detail"].string?.contains("event, note") == true)
+        }
+    }
+
+    @Test(arguments: [
+        ("GET", "/v1/picky/event", "POST"), ("HEAD", "/v1/picky/event", "POST"), ("PUT", "/v1/picky/event", "POST"),
+        ("DELETE", "/v1/messages", "GET, HEAD, POST"), ("GET", "/v1/messages/retry", "POST"),
+        ("POST", "/v1/messages/0000000000101", "DELETE, GET, HEAD"),
+        ("GET", "/v1/messages/0000000000101/retry", "POST"), ("POST", "/v1/upstreams", "GET, HEAD"),
+        ("POST", "/v1/upstreams/picky", "GET, HEAD"), ("GET", "/v1/upstreams/picky/pause", "POST"),
+        ("POST", "/livez", "GET, HEAD"), ("DELETE", "/readyz", "GET, HEAD"), ("PUT", "/metrics", "GET, HEAD"),
+        ("POST", "/openapi.yaml", "GET, HEAD"), ("OPTIONS", "/v1/messages", "GET, HEAD, POST"),
+    ])
+    func wrongMethod_isRefusedWithTheRightOnes(method: String, path: String, allowed: String) throws {
+        try withPausedGateway { gateway in
+            let answer = try gateway.client.ask(method, path)
+            #expect(answer.status == 405)
+            #expect(answer.header("Allow") == allowed)
+            if method != "HEAD" { answer.problem(405, "method-not-allowed") }
+        }
+    }
+
+    @Test(arguments: [
+        "/v1/picky/event?dryrun=true", "/v1/messages?dryRun=true&x=1", "/livez?x", "/readyz?a=b", "/metrics?name=x",
+        "/v1/upstreams?limit=1", "/v1/messages/0000000000101?payload=true", "/openapi.yaml?v=1",
+    ])
+    func unknownQueryParameter_isRefusedByName(path: String) throws {
+        try withPausedGateway { gateway in
+            let isPost = path.hasPrefix("/v1/picky") || path.contains("dryRun")
+            let answer = try gateway.client.ask(
+                isPost ? "POST" : "GET", path, isPost ? Array(#"{"n":1}"#.utf8) : nil)
+            answer.problem(400, "bad-request")
+            #expect(answer.json["detail"].string?.contains("query parameter") == true)
+            #expect(gateway.queued == 0)
+        }
+    }
+
+    @Test(arguments: [
+        "include=everything", "limit=0", "limit=1001", "limit=x", "limit=-1", "cursor=x", "state=lost", "state=",
+    ])
+    func senselessListQuery_isRefused(query: String) throws {
+        try withPausedGateway { gateway in
+            try gateway.client.get("/v1/messages?\(query)").problem(400, "bad-request")
+        }
+    }
+
+    // MARK: Bodies
+
+    @Test(arguments: [
+        "text/plain", "application/xml", "application/json; charset=latin1", "application/cloudevents+json",
+        "multipart/form-data; boundary=x",
+    ])
+    func unknownMediaType_isRefused(type: String) throws {
+        try withPausedGateway { gateway in
+            let answer = try gateway.client.post("/v1/picky/event", #"{"n":1}"#, headers: [("Content-Type", type)])
+            answer.problem(415, "unsupported-media-type")
+            #expect(answer.header("Accept-Post")?.contains("application/json") == true)
+        }
+    }
+
+    @Test func missingMediaType_isRefused() throws {
+        try withPausedGateway { gateway in
+            gateway.client.send("POST /v1/picky/event HTTP/1.1\r\nHost: t\r\nContent-Length: 7\r\n\r\n{\"n\":1}")
+            try gateway.client.answer().problem(415, "unsupported-media-type")
+        }
+    }
+
+    @Test(arguments: ["br", "deflate", "gzip, gzip"])
+    func unknownContentEncoding_isRefused(coding: String) throws {
+        try withPausedGateway { gateway in
+            let answer = try gateway.client.post("/v1/picky/event", "x", headers: [("Content-Encoding", coding)])
+            answer.problem(415, "unsupported-media-type")
+            #expect(answer.header("Accept-Encoding") == "gzip")
+        }
+    }
+
+    @Test(arguments: [
+        ("", 0), ("  ", 2), ("{", 1), (#"{"n":1"#, 6), (#"{"n":1} x"#, 8), (#"{"n":1}{"n":2}"#, 7), (#"{"n":01}"#, 5),
+        (#"{"n":1,"n":2}"#, 7), (#"{"n":1,"\u006e":2}"#, 7), (#"{"n":"\ud800"}"#, 6), (#"{"n":"\x"}"#, 6),
+        (#"[{"n":1},]"#, 9), ("{'n':1}", 1), ("\u{feff}{}", 0), (#"{"a":{"b":1,"b":2}}"#, 12), ("nul", 0),
+    ])
+    func badJSON_isRefusedWithItsOffset(body: String, offset: Int) throws {
+        try withPausedGateway { gateway in
+            let answer = try gateway.client.post("/v1/picky/event", body)
+            answer.problem(400, "invalid-json")
+            #expect(answer.json["offset"].int == offset, "\(answer.text)")
+            #expect(gateway.queued == 0)
+        }
+    }
+
+    @Test func badUTF8_isRefusedWithItsOffset() throws {
+        try withPausedGateway { gateway in
+            let body = Array(#"{"n":""#.utf8) + [0xC0, 0xAF] + Array(#""}"#.utf8)
+            let answer = try gateway.client.ask("POST", "/v1/picky/event", body)
+            answer.problem(400, "invalid-json")
+            #expect(answer.json["offset"].int == 6)
+        }
+    }
+
+    @Test func nesting_isTakenUpTo64Levels() throws {
+        func nested(_ depth: Int) -> String {
+            #"{"n":1,"x":"# + String(repeating: "[", count: depth - 1) + String(repeating: "]", count: depth - 1) + "}"
+        }
+        try withPausedGateway { gateway in
+            #expect(try gateway.client.post("/v1/picky/event", nested(64)).status == 202)
+            try gateway.client.post("/v1/picky/event", nested(65)).problem(400, "invalid-json")
+            try gateway.client.post("/v1/picky/event", nested(30_000)).problem(400, "invalid-json")
+        }
+    }
+
+    @Test func badLineOfNDJSON_isRefusedWithItsOffset() throws {
+        try withPausedGateway { gateway in
+            let answer = try gateway.client.post(
+                "/v1/picky/event", "{\"n\":1}\n{\"n\":}\n", headers: [("Content-Type", "application/x-ndjson")])
+            answer.problem(400, "invalid-json")
+            #expect(answer.json["offset"].int == 13, "\(answer.text)")
+            #expect(gateway.queued == 0)
+        }
+    }
+
+    @Test func announcedBodyThatIsTooLong_isRefusedUnread() throws {
+        try withPausedGateway { gateway in
+            gateway.client.send(
+                "POST /v1/picky/event HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nContent-Length: 65537\r\n\r\n"
+            )
+            try gateway.client.answer().problem(413, "payload-too-large")
+        }
+    }
+
+    @Test func tooManyMessages_areRefused() throws {
+        try withPausedGateway { gateway in
+            let body = "[" + [String](repeating: #"{"n":1}"#, count: 1001).joined(separator: ",") + "]"
+            try gateway.client.post("/v1/picky/event", body).problem(413, "payload-too-large")
+            let lines = [String](repeating: #"{"n":1}"#, count: 1001).joined(separator: "\n")
+            try gateway.client.post("/v1/picky/event", lines, headers: [("Content-Type", "application/x-ndjson")])
+                .problem(413, "payload-too-large")
+            #expect(gateway.queued == 0)
+        }
+    }
+
+    @Test func limitOfMessages_isKeptExactly() throws {
+        try withPausedGateway { gateway in
+            let body = "[" + [String](repeating: #"{"n":1}"#, count: 1000).joined(separator: ",") + "]"
+            let answer = try gateway.client.post("/v1/picky/event", body)
+            #expect(answer.json["accepted"].int == 1000)
+        }
+    }
+
+    // MARK: Room
+
+    @Test func fullQueue_isRefusedUntilThereIsRoom() throws {
+        var setup = Setup()
+        setup.caps = ["picky": QueueCap(maxMessages: 2)]
+        try withPausedGateway(setup) { gateway in
+            #expect(try gateway.client.post("/v1/picky/event", #"[{"n":1},{"n":2}]"#).status == 202)
+            let refused = try gateway.client.post("/v1/picky/event", #"{"n":3}"#)
+            refused.problem(503, "outbox-full")
+            #expect(refused.header("Retry-After").flatMap { Int($0) } ?? 0 > 0)
+            #expect(gateway.queued == 2)
+            // Nobody else's queue is full.
+            #expect(try gateway.client.post("/v1/plain/thing", "{}").status == 202)
+        }
+    }
+
+    @Test func fullOutbox_isRefused() throws {
+        var setup = Setup()
+        setup.maxBytes = 20
+        try withPausedGateway(setup) { gateway in
+            #expect(try gateway.client.post("/v1/picky/event", #"{"n":1}"#).status == 202)
+            #expect(try gateway.client.post("/v1/plain/thing", #"{"n":1}"#).status == 202)
+            try gateway.client.post("/v1/plain/thing", #"{"n":1}"#).problem(503, "outbox-full")
+        }
+    }
+
+    @Test func droppedOldest_isNamed() throws {
+        var setup = Setup()
+        setup.caps = ["picky": QueueCap(maxMessages: 1, whenFull: .dropOldest)]
+        try withPausedGateway(setup) { gateway in
+            let first = try gateway.accept()
+            let second = try gateway.client.post("/v1/picky/event", #"{"n":2}"#)
+            #expect(second.status == 202)
+            #expect(second.json["evicted"].strings == [first])
+            #expect(try gateway.message(first)["state"].string == "dropped")
+            let third = try gateway.client.post("/v1/picky/event", #"[{"n":3}]"#)
+            #expect(third.json["evicted"].strings == [second.json["id"].string])
+        }
+    }
+
+    @Test func drainingGateway_takesNoMoreMessages() throws {
+        try withPausedGateway { gateway in
+            let id = try gateway.accept()
+            gateway.gateway.beginDraining()
+            let answer = try gateway.client.post("/v1/picky/event", #"{"n":1}"#)
+            answer.problem(503, "shutting-down")
+            #expect(answer.header("Retry-After") != nil)
+            let other = try HTTPClient(port: gateway.port)
+            #expect(try other.get("/v1/messages/\(id)").status == 200)
+            let ready = try other.get("/readyz")
+            #expect(ready.status == 503)
+            #expect(ready.json["reasons"].strings == ["draining"])
+            #expect(try other.get("/livez").status == 200)
+        }
+    }
+
+    // MARK: Form
+
+    @Test func requestID_isEchoedOrMade() throws {
+        try withPausedGateway { gateway in
+            let echoed = try gateway.client.ask("GET", "/livez", headers: [("X-Request-Id", "abc-1")])
+            #expect(echoed.header("X-Request-Id") == "abc-1")
+            let refused = try gateway.client.ask("GET", "/nowhere", headers: [("X-Request-Id", "abc-2")])
+            #expect(refused.json["requestId"].string == "abc-2")
+            let made = try (0..<2).map { _ in try gateway.client.get("/livez").header("X-Request-Id") ?? "" }
+            #expect(made.allSatisfy { !$0.isEmpty } && made[0] != made[1])
+        }
+    }
+
+    @Test(arguments: ["/livez", "/readyz", "/metrics", "/openapi.yaml", "/v1/upstreams", "/v1/messages"])
+    func head_isAnsweredLikeGetWithoutTheBody(path: String) throws {
+        try withPausedGateway { gateway in
+            let head = try gateway.client.ask("HEAD", path)
+            #expect(head.status == 200)
+            #expect(head.body.isEmpty)
+            // The connection is in step: what follows is an answer, not a body.
+            #expect(try gateway.client.get("/livez").status == 200)
+        }
+    }
+}

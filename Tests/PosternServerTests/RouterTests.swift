@@ -1,0 +1,92 @@
+import Logging
+import PosternCore
+import PosternDelivery
+import PosternMetrics
+import PosternStore
+import PosternTestKit
+import Testing
+
+@testable import PosternServer
+
+@Suite struct RouterTests {
+    private static let samples = ["upstream": "plain", "kind": "thing", "name": "plain", "id": "00697znkr0001"]
+    private static let methods = ["DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"]
+
+    /// The path of a template, its variables filled in.
+    private func path(of template: String) -> String {
+        Self.samples.reduce(template) { $0.replacing("{\($1.key)}", with: $1.value) }
+    }
+
+    private func withRouter(_ body: (Router) throws -> Void) throws {
+        let folder = ScratchFolder()
+        let metrics = Metrics()
+        let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
+        let outbox = try Outbox(
+            OutboxOptions(path: folder.file("store.sqlite")), time: SystemTime(), metrics: metrics, logger: logger)
+        defer { outbox.close() }
+        let queue = try outbox.register(PlainUpstream(), type: "plain", cap: QueueCap())
+        let worker = try UpstreamWorker(
+            queue: queue, settings: DeliverySettings(),
+            parts: .init(
+                outbox: outbox, transport: ScriptedTransport(), time: SystemTime(), metrics: metrics, logger: logger))
+        let gateway = Gateway(
+            outbox: outbox, upstreams: [("plain", worker)], limits: .init(), time: SystemTime(), metrics: metrics,
+            logger: logger, stalledWorkers: { [] })
+        try body(Router(gateway: gateway))
+    }
+
+    @Test func listedOperation_isRoutedToItsTemplate() throws {
+        try withRouter { router in
+            for operation in Route.operations {
+                for method in operation.methods {
+                    let route = try router.route(method, path(of: operation.template)).get()
+                    #expect(route.template.text == operation.template, "\(method) \(operation.template)")
+                }
+            }
+        }
+    }
+
+    @Test func otherMethod_isRefused_withWhatIsAllowed() throws {
+        try withRouter { router in
+            for operation in Route.operations {
+                for method in Self.methods where !operation.methods.contains(method) {
+                    guard
+                        case .failure(.methodNotAllowed(let allowed)) = router.route(
+                            method, path(of: operation.template))
+                    else {
+                        Issue.record("\(method) \(operation.template) is not refused")
+                        continue
+                    }
+                    #expect(allowed == operation.methods.joined(separator: ", "), "\(operation.template)")
+                }
+            }
+        }
+    }
+
+    @Test(arguments: [
+        "/", "/v1", "/v1/", "/v2/plain/thing", "/livez/", "/v1/stream/thing", "/v1/messages/no-id", "/v1/messages/",
+        "/v1/upstreams/plain/burn", "/v1/plain/thing/more",
+    ])
+    func otherPath_isNotFound(path: String) throws {
+        try withRouter { router in
+            switch router.route("GET", path) {
+            case .failure(.notFound), .failure(.noSuchMessage): break
+            default: Issue.record("\(path) is found")
+            }
+        }
+    }
+
+    @Test func unknownUpstreamAndKind_haveProblemsOfTheirOwn() throws {
+        try withRouter { router in
+            guard case .failure(.unknownUpstream("nobody")) = router.route("POST", "/v1/nobody/thing") else {
+                Issue.record("nobody is known")
+                return
+            }
+            guard case .failure(.unknownKind("riddle", known: ["thing"])) = router.route("POST", "/v1/plain/riddle")
+            else {
+                Issue.record("riddle is a kind")
+                return
+            }
+        }
+    }
+}

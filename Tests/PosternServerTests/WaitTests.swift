@@ -1,0 +1,205 @@
+import PosternCore
+import PosternDelivery
+import PosternHTTP
+import PosternStore
+import PosternTestKit
+import Synchronization
+import Testing
+
+@testable import PosternServer
+
+/// `Prefer: wait=N`: the answer is held until the messages are settled.
+@Suite struct WaitTests {
+    private static func wait(_ seconds: Int, _ more: String = "") -> [(String, String)] {
+        [("Prefer", "wait=\(seconds)\(more)")]
+    }
+
+    @Test func delivered_isAnsweredWithTheMessageAndItsResult() throws {
+        var setup = Setup()
+        setup.outcomes = [.status(200, #"{"taken":true}"#)]
+        try withGateway(setup) { gateway in
+            let answer = try gateway.client.post("/v1/picky/event", #"{"n":1}"#, headers: Self.wait(20))
+            #expect(answer.status == 200, "\(answer.text)")
+            #expect(answer.json["state"].string == "delivered")
+            #expect(answer.json["attempts"].isThere)
+            #expect(answer.json["settledAt"].isThere)
+            #expect(answer.json["result"]["taken"].bool == true)
+            #expect(answer.header("Preference-Applied") == "wait=20")
+        }
+    }
+
+    @Test func resultThatIsNoJSON_isShownAsText() throws {
+        var setup = Setup()
+        setup.outcomes = [.status(200, "thanks \"a lot\"")]
+        try withGateway(setup) { gateway in
+            let answer = try gateway.client.post("/v1/picky/event", #"{"n":1}"#, headers: Self.wait(20))
+            #expect(answer.json["result"].string == "thanks \"a lot\"", "\(answer.text)")
+        }
+    }
+
+    @Test func failed_isAProblemWithTheUpstreamsStatus() throws {
+        var setup = Setup()
+        setup.outcomes = [.status(422, "no")]
+        try withGateway(setup) { gateway in
+            let answer = try gateway.client.post("/v1/picky/event", #"{"n":1}"#, headers: Self.wait(20))
+            answer.problem(502, "delivery-failed")
+            #expect(answer.json["upstreamStatus"].int == 422)
+            #expect(answer.json["state"].string == "failed")
+            #expect(answer.json["lastError"]["class"].string == "refused")
+            #expect(answer.header("Preference-Applied") == "wait=20")
+            let id = try #require(answer.json["messageId"].string)
+            #expect(try gateway.message(id)["state"].string == "failed")
+        }
+    }
+
+    @Test func open_isAcceptedAsUsual_whenTheTimeIsOver() throws {
+        try withPausedGateway { gateway in
+            let start = ContinuousClock.now
+            let answer = try gateway.client.post("/v1/picky/event", #"{"n":1}"#, headers: Self.wait(1))
+            #expect(ContinuousClock.now - start >= .milliseconds(950))
+            #expect(answer.status == 202)
+            #expect(answer.json["state"].string == "queued")
+            #expect(answer.header("Location") != nil)
+            #expect(answer.header("Preference-Applied") == "wait=1")
+        }
+    }
+
+    @Test func many_areAnsweredEachWithItsState_whenAllAreSettled() throws {
+        var setup = Setup()
+        setup.delivery.batchMaxMessages = 1
+        setup.outcomes = [.status(200), .status(422), .status(200)]
+        try withGateway(setup) { gateway in
+            let answer = try gateway.client.post(
+                "/v1/picky/event", #"[{"n":1},{"n":2},{"n":3}]"#, headers: Self.wait(20))
+            #expect(answer.status == 200, "\(answer.text)")
+            #expect(answer.json["accepted"].int == 3)
+            let states = answer.json["messages"].array.map { $0["state"].string }
+            #expect(states == ["delivered", "failed", "delivered"])
+            #expect(answer.json["messages"][1]["lastError"]["status"].int == 422)
+        }
+    }
+
+    @Test func lenientMany_nameTheRejectedOnesToo() throws {
+        var setup = Setup()
+        setup.outcomes = [.status(200)]
+        try withGateway(setup) { gateway in
+            let answer = try gateway.client.post(
+                "/v1/picky/event", #"[{"n":1},{"n":"x"}]"#, headers: Self.wait(20, ", handling=lenient"))
+            #expect(answer.status == 200, "\(answer.text)")
+            #expect(answer.json["messages"].array.count == 1)
+            #expect(answer.json["rejected"].array.map { $0["index"].int } == [1])
+            #expect(answer.header("Preference-Applied") == "handling=lenient, wait=20")
+        }
+    }
+
+    @Test func nothingAccepted_isAnsweredAtOnce() throws {
+        try withPausedGateway { gateway in
+            let answer = try gateway.client.post("/v1/picky/event", "[]", headers: Self.wait(60))
+            #expect(answer.status == 202)
+        }
+    }
+
+    @Test func cancelled_isNotDelivered() throws {
+        try withPausedGateway { gateway in
+            gateway.client.sendRequest("POST", "/v1/picky/event", Array(#"{"n":1}"#.utf8), headers: Self.wait(20))
+            let other = try HTTPClient(port: gateway.port)
+            var id: String?
+            try #require(
+                try eventually {
+                    id = try other.get("/v1/messages").json["messages"][0]["id"].string
+                    return id != nil
+                })
+            #expect(try other.ask("DELETE", "/v1/messages/\(id ?? "")").status == 200)
+            let answer = try gateway.client.answer()
+            answer.problem(502, "delivery-failed")
+            #expect(answer.json["state"].string == "cancelled")
+        }
+    }
+
+    @Test func draining_answersWhatWaitsAtOnce() throws {
+        try withPausedGateway { gateway in
+            let clients = try (0..<3).map { _ in try HTTPClient(port: gateway.port) }
+            for client in clients {
+                client.sendRequest("POST", "/v1/picky/event", Array(#"{"n":1}"#.utf8), headers: Self.wait(60))
+            }
+            try #require(eventually { gateway.queued == 3 })
+            let start = ContinuousClock.now
+            gateway.gateway.beginDraining()
+            for client in clients {
+                let answer = try client.answer()
+                #expect(answer.status == 202)
+                #expect(answer.json["state"].string == "queued")
+            }
+            #expect(ContinuousClock.now - start < .seconds(5))
+            #expect(gateway.server.runningRequests == 0)
+        }
+    }
+
+    @Test func settledJustWhenTheGatewayDrains_isAnsweredOnce() throws {
+        var setup = Setup()
+        setup.delivery.maxInFlight = 4
+        for _ in 0..<20 {
+            try withGateway(setup) { gateway in
+                gateway.client.sendRequest("POST", "/v1/picky/event", Array(#"{"n":1}"#.utf8), headers: Self.wait(60))
+                try gateway.waitForOpenRequest()
+                gateway.transport.answer(.status(200))
+                gateway.gateway.beginDraining()
+                let answer = try gateway.client.answer()
+                #expect([200, 202].contains(answer.status))
+                #expect(!gateway.client.hasMore)
+            }
+        }
+    }
+}
+
+/// The room by itself: several may wait for one message.
+@Suite struct WaitingRoomTests {
+    private final class Listener: WaitingRoom.Guest {
+        let ids: [MessageID]
+        private let heard = Mutex<[String]>([])
+        init(_ ids: [MessageID]) { self.ids = ids }
+        var words: [String] { heard.withLock { $0 } }
+        func settled(_ notice: SettledNotice) -> Bool {
+            heard.withLock { $0.append(notice.state.name) }
+            return true
+        }
+        func giveUp() { heard.withLock { $0.append("gave up") } }
+    }
+
+    @Test func oneThatLeaves_doesNotTakeTheOthersAlong() throws {
+        try withPausedGateway { gateway in
+            let room = gateway.gateway.waitingRoom
+            let id = try #require(MessageID(try gateway.accept()))
+            let (patient, hasty) = (Listener([id]), Listener([id]))
+            room.take(patient, seconds: 60)
+            room.take(hasty, seconds: 60)
+            room.dismiss(hasty)
+            #expect(try gateway.client.ask("DELETE", "/v1/messages/\(id)").status == 200)
+            #expect(eventually { patient.words == ["cancelled"] })
+            #expect(hasty.words == ["gave up"])
+        }
+    }
+
+    @Test func closedRoom_sendsEverybodyAway() throws {
+        try withPausedGateway { gateway in
+            let room = gateway.gateway.waitingRoom
+            let id = try #require(MessageID(try gateway.accept()))
+            let (early, late) = (Listener([id]), Listener([id]))
+            room.take(early, seconds: 60)
+            room.close()
+            room.take(late, seconds: 60)
+            #expect(early.words == ["gave up"])
+            #expect(late.words == ["gave up"])
+        }
+    }
+
+    @Test func timeThatIsOver_isSaidOnce() throws {
+        try withPausedGateway { gateway in
+            let guest = Listener([try #require(MessageID(try gateway.accept()))])
+            gateway.gateway.waitingRoom.take(guest, seconds: 0)
+            #expect(eventually { !guest.words.isEmpty })
+            gateway.gateway.waitingRoom.close()
+            #expect(guest.words == ["gave up"])
+        }
+    }
+}

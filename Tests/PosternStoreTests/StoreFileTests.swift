@@ -1,0 +1,176 @@
+import Foundation
+import GRDB
+import PosternCore
+import PosternMetrics
+import PosternTestKit
+import Testing
+
+@testable import PosternStore
+
+@Suite struct StoreFileTests {
+    private func options(_ folder: ScratchFolder, _ name: String = "store.sqlite") -> OutboxOptions {
+        OutboxOptions(path: folder.file(name))
+    }
+
+    @Test func newStore_makesItsFolder() throws {
+        let folder = ScratchFolder()
+        let store = try TestStore.open(options(folder, "a/b/store.sqlite"))
+        store.close()
+        #expect(FileManager.default.fileExists(atPath: folder.file("a/b/store.sqlite")))
+    }
+
+    @Test func secondOne_isRefused_untilTheFirstCloses() throws {
+        let store = try TestStore()
+        #expect(throws: StoreError.alreadyRunning(path: store.path)) { try TestStore.open(store.options) }
+        store.outbox.close()
+        try TestStore.open(store.options).close()
+    }
+
+    @Test func foreignDatabase_isLeftAlone() throws {
+        let folder = ScratchFolder()
+        let path = folder.file("store.sqlite")
+        let other = try DatabaseQueue(path: path)
+        try other.write { try $0.execute(sql: "CREATE TABLE theirs (x)") }
+        try other.close()
+        let before = try Data(contentsOf: URL(fileURLWithPath: path))
+        for startFresh in [false, true] {
+            #expect(throws: StoreError.foreign(path: path)) {
+                try TestStore.open(options(folder), startFresh: startFresh)
+            }
+        }
+        #expect(try Data(contentsOf: URL(fileURLWithPath: path)) == before)
+    }
+
+    @Test func storeOfALaterVersion_isLeftAlone() throws {
+        let store = try TestStore()
+        try store.change { try $0.db.execute(sql: "INSERT INTO grdb_migrations VALUES ('99 the future')") }
+        store.outbox.close()
+        #expect(throws: StoreError.newer(path: store.path)) { try TestStore.open(store.options) }
+        #expect(throws: StoreError.newer(path: store.path)) { try StoreView(path: store.path) }
+    }
+
+    @Test func garbage_isReported_andLeftAsItIs() throws {
+        let folder = ScratchFolder()
+        let garbage = Data((0..<8192).map { UInt8(truncatingIfNeeded: $0 * 31 + 7) })
+        try garbage.write(to: URL(fileURLWithPath: folder.file("store.sqlite")))
+        let error = #expect(throws: StoreError.self) { try TestStore.open(options(folder)) }
+        guard case .corrupt = error else { return #expect(Bool(false), "\(String(describing: error))") }
+        #expect(try Data(contentsOf: URL(fileURLWithPath: folder.file("store.sqlite"))) == garbage)
+    }
+
+    @Test func damagedPage_isFound_beforeAnythingStarts() throws {
+        let store = try damaged()
+        let error = #expect(throws: StoreError.self) { try TestStore.open(store.options) }
+        guard case .corrupt(let path, _) = error else { return #expect(Bool(false), "\(String(describing: error))") }
+        #expect(path == store.path)
+    }
+
+    @Test func startFresh_keepsTheDamagedFile_underANewName() throws {
+        let store = try damaged()
+        let damage = try Data(contentsOf: URL(fileURLWithPath: store.path))
+        let fresh = try TestStore.open(store.options, startFresh: true, time: store.time)
+        defer { fresh.close() }
+        #expect(fresh.ledgers.isEmpty)
+        let kept = store.path + ".damaged-\(store.time.now.milliseconds)"
+        #expect(try Data(contentsOf: URL(fileURLWithPath: kept)) == damage)
+    }
+
+    @Test func startFresh_leavesASoundStoreAlone() throws {
+        let store = try TestStore()
+        try store.append(3, to: store.register())
+        store.outbox.close()
+        let again = try TestStore.open(store.options, startFresh: true, time: store.time)
+        defer { again.close() }
+        #expect(again.ledgers.values.map(\.queued) == [3])
+    }
+
+    /// A closed store with some hundred pages, one of which in the middle is overwritten.
+    private func damaged() throws -> TestStore {
+        let store = try TestStore()
+        let queue = try store.register()
+        let text = String(repeating: "x", count: 1000)
+        try store.append((0..<500).map { _ in store.message(text, to: queue) })
+        store.outbox.close()
+        let file = try FileHandle(forUpdating: URL(fileURLWithPath: store.path))
+        let size = try file.seekToEnd()
+        try file.seek(toOffset: size / 8192 * 4096)
+        try file.write(contentsOf: Data(repeating: 0xA5, count: 4096))
+        try file.close()
+        return store
+    }
+
+    @Test func placeThatCannotBeWritten_isNamed() throws {
+        let folder = ScratchFolder()
+        try Data("no folder".utf8).write(to: URL(fileURLWithPath: folder.file("file")))
+        try FileManager.default.createDirectory(atPath: folder.file("store"), withIntermediateDirectories: true)
+        for name in ["file/store.sqlite", "store"] {
+            let error = #expect(throws: StoreError.self) { try TestStore.open(options(folder, name)) }
+            guard case .cannotCreate(folder.file(name), _) = error else {
+                #expect(Bool(false), "\(String(describing: error))")
+                continue
+            }
+        }
+    }
+
+    @Test func view_ofNoStore_saysSo() throws {
+        let folder = ScratchFolder()
+        let error = #expect(throws: StoreError.self) { try StoreView(path: folder.file("none.sqlite")) }
+        guard case .cannotCreate = error else { return #expect(Bool(false), "\(String(describing: error))") }
+        #expect(!FileManager.default.fileExists(atPath: folder.file("none.sqlite")))
+    }
+
+    @Test func upstream_keepsItsNumber_andItsName_isNeverReused() throws {
+        let store = try TestStore()
+        let first = try store.register(PlainUpstream("first")).number
+        let second = try store.register(PlainUpstream("second")).number
+        #expect(first != second)
+        try store.reopen()
+        #expect(try store.register(PlainUpstream("third")).number.rawValue == 3)
+        #expect(try store.register(PlainUpstream("second")).number == second)
+        #expect(store.outbox.names[first] == UpstreamName("first"))
+    }
+}
+
+@Suite struct DiskFullTests {
+    @Test func fullDisk_turnsMessagesAway_whileDeliveriesGoOn() throws {
+        let store = try TestStore()
+        let queue = try store.register()
+        let text = String(repeating: "x", count: 2000)
+        func fill(_ count: Int) throws { try store.append((0..<count).map { _ in store.message(text, to: queue) }) }
+        try fill(500)
+        try store.change { db in
+            let pages = try Int.fetchOne(db.db, sql: "PRAGMA page_count") ?? 0
+            try db.db.execute(sql: "PRAGMA max_page_count = \(pages + 4)")
+        }
+        let refusal = #expect(throws: AppendRefusal.self) { try fill(500) }
+        guard case .diskFull = refusal else { return #expect(Bool(false), "\(String(describing: refusal))") }
+        #expect(store.outbox.trouble?.isFull == true)
+        #expect(store.outbox.ledger(of: queue.number).accepted == 500)
+        let claim = try store.claim(queue, most: 100)
+        try store.deliver(claim.messages, of: queue)
+        #expect(store.outbox.ledger(of: queue.number).delivered == 100)
+        try store.change { try $0.db.execute(sql: "PRAGMA max_page_count = 1000000") }
+        store.outbox.lookForRoom()
+        #expect(store.outbox.trouble == nil)
+        try fill(500)
+        #expect(try store.isBalanced())
+    }
+
+    @Test func reserve_isGivenBack_whenTheDiskIsFull_andTakenAgain() throws {
+        let store = try TestStore()
+        let queue = try store.register()
+        let reserve = store.path + ".reserve"
+        func size() -> Int? {
+            (try? FileManager.default.attributesOfItem(atPath: reserve))?[.size] as? Int
+        }
+        #expect(size() == DiskReserve.bytes)
+        store.outbox.becameFull(.full(detail: "test"))
+        #expect(size() == nil)
+        #expect(throws: AppendRefusal.self) { try store.append(to: queue) }
+        store.outbox.lookForRoom()
+        #expect(size() == DiskReserve.bytes)
+        try store.append(to: queue)
+        store.outbox.close()
+        #expect(size() == nil)
+    }
+}
