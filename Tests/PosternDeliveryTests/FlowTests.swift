@@ -12,7 +12,7 @@ import Testing
 
 /// The whole of delivery over real sockets, against a server that fails at random.
 @Suite(.timeLimit(.minutes(1)), .serialized) struct FlowTests {
-    private static let patience = Duration.seconds(20)
+    private static let patience = Duration.seconds(30)
 
     @Test func tenThousandMessages_allArrive_throughFailuresOfEveryKind() throws {
         let flow = try Flow(seed: 1)
