@@ -46,7 +46,9 @@ final class Parts: Sendable {
             let parts = UpstreamWorker.Parts(
                 outbox: outbox, transport: transport, time: time, metrics: metrics, logger: logger)
             for upstream in loaded.upstreams {
-                guard let settings = configuration.upstreams.first(where: { $0.name == upstream.name }) else { continue }
+                guard let settings = configuration.upstreams.first(where: { $0.name == upstream.name }) else {
+                    continue
+                }
                 let queue = try outbox.register(upstream, type: settings.type, cap: QueueCap(settings.queue))
                 let worker = try UpstreamWorker(
                     queue: queue, settings: PosternDelivery.DeliverySettings(settings.delivery), parts: parts)
@@ -60,7 +62,8 @@ final class Parts: Sendable {
                 limits: .init(
                     maxBodyBytes: configuration.server.maxBodyBytes,
                     maxMessagesPerRequest: configuration.server.maxMessagesPerRequest),
-                time: time, metrics: metrics, logger: logger, stalledWorkers: { fleet.stalledWorkers(at: SystemTime().instant) })
+                time: time, metrics: metrics, logger: logger,
+                stalledWorkers: { fleet.stalledWorkers(at: SystemTime().instant) })
         } catch {
             transport.stop()
             outbox.close()
@@ -130,7 +133,7 @@ final class Parts: Sendable {
                 let upstream = loaded.upstreams.first(where: { $0.name == name })
             else { continue }
             worker.queue.replace(upstream)
-            worker.adopt(PosternDelivery.DeliverySettings(settings.delivery))
+            worker.adopt(PosternDelivery.DeliverySettings(settings.delivery), upstream: upstream)
         }
         return plan
     }
@@ -168,7 +171,8 @@ extension PosternDelivery.DeliverySettings {
 
 extension HTTPServerSettings {
     init(_ settings: GatewayConfiguration.Server) {
-        let tls = settings.tls.isOn
+        let tls =
+            settings.tls.isOn
             ? TLSFiles(
                 certificate: settings.tls.certificateFile, key: settings.tls.keyFile,
                 clientCA: settings.tls.clientCAFile.isEmpty ? nil : settings.tls.clientCAFile) : nil

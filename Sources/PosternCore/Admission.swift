@@ -18,7 +18,9 @@ public struct AdmissionContext: Sendable {
 
     public init(
         acceptedAt: Timestamp,
-        random: @escaping @Sendable () -> (UInt64, UInt64) = { (.random(in: .min ... .max), .random(in: .min ... .max)) }
+        random: @escaping @Sendable () -> (UInt64, UInt64) = {
+            (.random(in: .min ... .max), .random(in: .min ... .max))
+        }
     ) {
         self.acceptedAt = acceptedAt
         self.random = random

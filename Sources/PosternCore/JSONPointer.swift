@@ -2,7 +2,8 @@
 public enum JSONPointer {
     /// `/` + the name with `~` and `/` escaped.
     public static func member(_ name: String) -> String {
-        "/" + name.split(separator: "~", omittingEmptySubsequences: false).joined(separator: "~0")
+        "/"
+            + name.split(separator: "~", omittingEmptySubsequences: false).joined(separator: "~0")
             .split(separator: "/", omittingEmptySubsequences: false).joined(separator: "~1")
     }
 }

@@ -1,6 +1,11 @@
 /// An HTTP request to an upstream, as it goes over the wire.
 public struct UpstreamRequest: Sendable, Equatable {
-    public enum Method: String, Sendable { case get = "GET", post = "POST", put = "PUT", delete = "DELETE" }
+    public enum Method: String, Sendable {
+        case get = "GET"
+        case post = "POST"
+        case put = "PUT"
+        case delete = "DELETE"
+    }
 
     public var method: Method
     public var url: String

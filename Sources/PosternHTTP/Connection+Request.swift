@@ -30,7 +30,7 @@ extension Connection {
     private func receiveHead(_ method: UnsafePointer<CChar>, _ version: UnsafePointer<CChar>) -> MHD_Result {
         isCounted = true
         core.running.wrappingAdd(1, ordering: .relaxed)
-        let version: HTTPVersion = strcmp(version, "HTTP/1.0") == 0 ? .http1_0 : .http1_1
+        let version: HTTPVersion = strcmp(version, "HTTP/1.0") == 0 ? .http10 : .http11
         var framing = Framing()
         withUnsafeMutablePointer(to: &framing) {
             _ = MHD_get_connection_values_n(handle, .HEADER_KIND, noteHeader, $0)

@@ -39,9 +39,9 @@ struct Framing {
     /// Checks what can only be said when all headers are in (RFC 9112, sections 3.2 and 6).
     mutating func conclude(version: HTTPVersion) {
         if hosts > 1 { blame("there is more than one `Host`") }
-        if hosts == 0, version == .http1_1 { blame("HTTP/1.1 wants a `Host`") }
+        if hosts == 0, version == .http11 { blame("HTTP/1.1 wants a `Host`") }
         if isChunked, contentLength != nil { blame("`Transfer-Encoding` and `Content-Length` exclude each other") }
-        if isChunked, version == .http1_0 { blame("HTTP/1.0 knows no `Transfer-Encoding`") }
+        if isChunked, version == .http10 { blame("HTTP/1.0 knows no `Transfer-Encoding`") }
     }
 
     mutating func blame(_ reason: String) { fault = fault ?? reason }

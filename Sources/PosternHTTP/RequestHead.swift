@@ -2,8 +2,8 @@ internal import CMicrohttpd
 import Synchronization
 
 public enum HTTPVersion: String, Sendable {
-    case http1_0 = "HTTP/1.0"
-    case http1_1 = "HTTP/1.1"
+    case http10 = "HTTP/1.0"
+    case http11 = "HTTP/1.1"
 }
 
 /// Request line and headers.

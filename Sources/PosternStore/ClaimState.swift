@@ -31,6 +31,8 @@ struct ClaimState {
     private(set) var deferred = DeferredRows()
     /// Ids of each lane that later ones have to wait for: being sent, or due again.
     private var holds: [Int64: [MessageID]] = [:]
+    /// How many of each lane are being sent; earlier ones, should some come back, wait for those too.
+    private var busy: [Int64: Int] = [:]
     /// Rows after the cursor may be there that no arrival told of.
     private(set) var isBehind = true
 
@@ -38,7 +40,7 @@ struct ClaimState {
 
     func isHeld(_ lane: Int64, before id: MessageID) -> Bool {
         guard lane != 0, let ids = holds[lane] else { return false }
-        return ids.contains { $0 < id }
+        return busy[lane] != nil || ids.contains { $0 < id }
     }
 
     private mutating func hold(_ lane: Int64, by id: MessageID) {
@@ -50,8 +52,26 @@ struct ClaimState {
         guard lane != 0, holds[lane] != nil else { return }
         holds[lane]?.removeAll { $0 == id }
         if holds[lane]?.isEmpty == true { holds[lane] = nil }
+        becameFree(lane)
+    }
+
+    private mutating func becameFree(_ lane: Int64) {
         deferred.becameFree(lane)
         for place in groups.indices { groups[place].isHeld = false }
+    }
+
+    private mutating func lease(_ message: Message) {
+        let lane = message.lane.number
+        guard leased.insert(message.id).inserted, lane != 0 else { return }
+        busy[lane, default: 0] += 1
+        hold(lane, by: message.id)
+    }
+
+    private mutating func endLease(_ message: Message) {
+        let lane = message.lane.number
+        guard leased.remove(message.id) != nil, lane != 0, let count = busy[lane] else { return }
+        busy[lane] = count > 1 ? count - 1 : nil
+        if count == 1 { becameFree(lane) }
     }
 
     /// When the next group is due that nobody holds up.
@@ -73,10 +93,7 @@ struct ClaimState {
             throw error
         }
         scan.batch.sort { $0.id < $1.id }
-        for message in scan.batch + scan.expired {
-            leased.insert(message.id)
-            hold(message.lane.number, by: message.id)
-        }
+        for message in scan.batch + scan.expired { lease(message) }
     }
 
     /// Leaves a row for the next look.
@@ -138,7 +155,7 @@ struct ClaimState {
         let own = Set(group.ids)
         return group.ids.contains { id in
             guard let lane = members[id], lane != 0, let ids = holds[lane] else { return false }
-            return ids.contains { $0 < id && !own.contains($0) }
+            return busy[lane] != nil || ids.contains { $0 < id && !own.contains($0) }
         }
     }
 
@@ -220,7 +237,7 @@ struct ClaimState {
 
     mutating func release(_ messages: [Message]) {
         for message in messages {
-            leased.remove(message.id)
+            endLease(message)
             free(message.lane.number, of: message.id)
         }
     }
@@ -228,7 +245,7 @@ struct ClaimState {
     mutating func sendAgain(_ messages: [Message], from dueAt: Timestamp, history: BatchHistory) {
         guard !messages.isEmpty else { return }
         for message in messages {
-            leased.remove(message.id)
+            endLease(message)
             members[message.id] = message.lane.number
             hold(message.lane.number, by: message.id)
         }

@@ -25,6 +25,9 @@ struct LaneClaims {
     /// Ascending for each lane; kept for batches that were taken apart or are under suspicion.
     private var pieces: [Int64: [Piece]] = [:]
 
+    /// How many lanes are known here at all.
+    var count: Int { Set(underWay.keys).union(pieces.keys).count }
+
     func isLeased(_ id: MessageID) -> Bool { laneOf[id] != nil }
 
     // MARK: Claiming

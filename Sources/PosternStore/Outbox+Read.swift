@@ -23,6 +23,8 @@ public struct MessageRecord: Sendable, Equatable {
     public var payload: [UInt8]?
     /// The lane as the queue knows it, for the question who is in front.
     public var lane: Int64 = 0
+    /// Does its lane, with its group, wait for a token that a caller has to hand in?
+    public var isParked = false
 }
 
 /// One request that carried a message.
@@ -117,17 +119,18 @@ struct StoreReader {
     private enum Table: String, CaseIterable {
         case queue, delivered, ended
 
-        var columns: String {
+        func columns(of number: UInt8) -> String {
             switch self {
             case .queue:
                 "id, kind, 0 AS state, key, attempts, acceptedAtMs, nextAttemptAtMs, waiting, NULL AS settledAtMs, "
-                    + "lastError, NULL AS result, lane"
+                    + "lastError, NULL AS result, lane, "
+                    + "coalesce((SELECT isParked FROM lanes WHERE upstream = \(number) AND number = lane), 0) AS isParked"
             case .delivered:
                 "id, kind, 1 AS state, key, attempts, acceptedAtMs, NULL AS nextAttemptAtMs, 0 AS waiting, "
-                    + "settledAtMs, NULL AS lastError, result, 0 AS lane"
+                    + "settledAtMs, NULL AS lastError, result, 0 AS lane, 0 AS isParked"
             case .ended:
                 "id, kind, state, key, attempts, acceptedAtMs, NULL AS nextAttemptAtMs, 0 AS waiting, settledAtMs, "
-                    + "lastError, NULL AS result, 0 AS lane"
+                    + "lastError, NULL AS result, 0 AS lane, 0 AS isParked"
             }
         }
 
@@ -151,6 +154,7 @@ struct StoreReader {
         record.lastError = (row["lastError"] as String?).flatMap { RecordText.decode($0, as: ErrorRecord.self) }
         record.result = (row["result"] as Data?).map { Array($0) }
         record.lane = row["lane"]
+        record.isParked = row["isParked"]
         if payload, row.hasColumn("payload") { record.payload = (row["payload"] as Data?).map { Array($0) } }
         return record
     }
@@ -160,7 +164,9 @@ struct StoreReader {
         for table in Table.allCases {
             let extra = payload && table != .delivered ? ", payload" : ""
             let row = try Row.fetchOne(
-                db, sql: "SELECT \(table.columns)\(extra) FROM \(table.rawValue)_\(id.upstream.rawValue) WHERE id = ?",
+                db,
+                sql:
+                    "SELECT \(table.columns(of: id.upstream.rawValue))\(extra) FROM \(table.rawValue)_\(id.upstream.rawValue) WHERE id = ?",
                 arguments: [id.rawValue])
             if let row { return record(row, payload: payload, of: id.upstream) }
         }
@@ -196,7 +202,7 @@ struct StoreReader {
         let rows = try Row.fetchCursor(
             db,
             sql: """
-                SELECT \(table.columns)\(extra) FROM \(table.rawValue)_\(number.rawValue) WHERE id > ? ORDER BY id
+                SELECT \(table.columns(of: number.rawValue))\(extra) FROM \(table.rawValue)_\(number.rawValue) WHERE id > ? ORDER BY id
                 """, arguments: [cursor?.rawValue ?? 0])
         var messages: [MessageRecord] = []
         var looked = 0

@@ -271,6 +271,9 @@ public final class UpstreamQueue: Sendable {
         nextDueMs.store(scheduled?.milliseconds ?? .max, ordering: .releasing)
     }
 
+    /// Separate lanes that take up memory.
+    var lanesInMemory: Int { lanes.withLock { $0.count } }
+
     /// Is it being sent?
     public func isUnderWay(_ id: MessageID) -> Bool {
         isSeparate ? lanes.withLock { $0.isLeased(id) } : mixed.withLock { $0.leased.contains(id) }

@@ -22,12 +22,15 @@ extension EndToEnd {
             #expect(try place.audit().accounts[0].ledger.accepted == 2)
         }
 
-        private var quick: Settings { Settings(server: ["port": 0, "headerTimeoutSeconds": 1, "shutdownGraceSeconds": 0]) }
+        private var quick: Settings {
+            Settings(server: ["port": 0, "headerTimeoutSeconds": 1, "shutdownGraceSeconds": 0])
+        }
 
         @Test(.timeLimit(.minutes(1))) func drippedHeaders_areCutOff() async throws {
             try await beside(quick) { gateway in
                 let slow = try gateway.client(patience: .milliseconds(50))
-                let text = Array("POST \(eventPath) HTTP/1.1\r\nHost: t\r\nX-Filler: \(String(repeating: "x", count: 9000))".utf8)
+                let text = Array(
+                    "POST \(eventPath) HTTP/1.1\r\nHost: t\r\nX-Filler: \(String(repeating: "x", count: 9000))".utf8)
                 let start = ContinuousClock.now
                 var isOpen = true
                 for byte in text where isOpen {
@@ -45,7 +48,8 @@ extension EndToEnd {
             try await beside(quick) { gateway in
                 let slow = try gateway.client()
                 slow.send(
-                    "POST \(eventPath) HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+                    "POST \(eventPath) HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+                )
                 try slow.waitForEnd()
             }
         }
@@ -89,7 +93,9 @@ extension EndToEnd {
         private func start() async throws -> (place: Place, gateway: GatewayProcess, samsara: String) {
             let place = try Place(Settings())
             let process = try Binary(["serve", "--config", place.config, "--simulate"])
-            let line = try await process.line(of: .errors) { $0.contains("simulator started") && $0.contains("samsara") }
+            let line = try await process.line(of: .errors) {
+                $0.contains("simulator started") && $0.contains("samsara")
+            }
             let url = try #require(line.split(separator: " ").first { $0.hasPrefix("url=") }).dropFirst(4)
             return (place, try await GatewayProcess(process), String(url))
         }

@@ -16,7 +16,9 @@ extension EndToEnd {
             let urls = [live.url, "http://127.0.0.1:\(try freePort())", hanging.url]
             var gateways: [GatewayProcess] = []
             var clients: [HTTPClient] = []
-            let places = try urls.map { try Place(Settings(upstreamURL: $0, server: ["port": 0, "shutdownGraceSeconds": 0])) }
+            let places = try urls.map {
+                try Place(Settings(upstreamURL: $0, server: ["port": 0, "shutdownGraceSeconds": 0]))
+            }
             for place in places {
                 gateways.append(try await place.start())
                 clients.append(try #require(try gateways.last?.client()))

@@ -120,48 +120,110 @@ extension EndToEnd {
         }
     }
 
-    /// A disk that is full: here a limit on the size of files, which fails the same calls.
+    /// A disk that is full.
     @Suite struct FullDisk {
-        @Test(.timeLimit(.minutes(2)))
-        func fullDisk_refusesMessages_deliversOthers_andRecovers() async throws {
-            let samsara = try SimulatedSamsara()
+        private func settings(_ samsara: SimulatedSamsara) -> Settings {
             var settings = Settings(upstreamURL: samsara.url)
             settings.outbox["deliveredRetentionSeconds"] = 0
-            let place = try Place(settings)
-            // In KiB. The reserve takes 8 MiB, so nothing can be less.
-            let gateway = try await place.start(program: ["/bin/bash", "-c", #"ulimit -f 16384; exec "$0" "$@""#])
+            return settings
+        }
+
+        /// Accepts until there is no room; answers how many events were accepted.
+        private func fill(_ gateway: GatewayProcess) throws -> Int {
             let client = try gateway.client()
             _ = try client.post("/v1/upstreams/samsara/pause")
             try #require(try eventually { try gateway.upstream()["health"].string == "paused" })
-
             let filler = String(repeating: "x", count: 20_000)
-            var accepted = 0
-            var refusal: HTTPClient.Answer?
-            while refusal == nil, accepted < 5000 {
-                let body = (0..<10).map { number in
-                    #"{"timestamp":1,"sourceId":"d","eventName":"e","seq":\#(accepted + number),"x":"\#(filler)"}"#
+            for round in 0..<500 {
+                let body = (round * 10..<round * 10 + 10).map { number in
+                    #"{"timestamp":1,"sourceId":"d","eventName":"e","seq":\#(number),"x":"\#(filler)"}"#
                 }
                 let answer = try client.post(eventPath, "[\(body.joined(separator: ","))]")
-                if answer.status == 202 { accepted += 10 } else { refusal = answer }
+                guard answer.status != 202 else { continue }
+                #expect(answer.status == 507, "\(answer.text)")
+                #expect(answer.json["type"].string == "urn:postern:problem:disk-full")
+                #expect(answer.header("Retry-After") != nil)
+                let ready = try client.get("/readyz")
+                #expect(ready.status == 503)
+                return round * 10
             }
-            let full = try #require(refusal, "\(accepted) were accepted")
-            #expect(full.status == 507, "\(full.text)")
-            #expect(full.json["type"].string == "urn:postern:problem:disk-full")
-            #expect(full.header("Retry-After") != nil)
+            throw Binary.Failure(description: "100 MB were accepted")
+        }
 
-            _ = try client.post("/v1/upstreams/samsara/resume")
+        /// Everything accepted arrives, new messages are taken again, and the books say so.
+        private func recover(
+            _ gateway: GatewayProcess, _ samsara: SimulatedSamsara, _ place: Place, accepted: Int
+        ) async throws {
+            let client = try gateway.client()
             try gateway.waitUntilDelivered()
             #expect(Set(try samsara.values(of: "seq").compactMap { Int($0.value) }) == Set(0..<accepted))
-            // There is room again.
-            let isTaken = try eventually(within: .seconds(30), every: .milliseconds(100)) {
+            let isTaken = try eventually(every: .milliseconds(100)) {
                 try client.post(eventPath, event(accepted)).status == 202
             }
             #expect(isTaken)
+            #expect(try client.get("/readyz").status == 200)
             try gateway.waitUntilDelivered()
             try await gateway.stop()
             let audit = try place.audit()
             #expect(audit.isBalanced, "\(audit)")
             #expect(audit.accounts[0].ledger.accepted == audit.accounts[0].ledger.delivered)
         }
+
+        /// A limit on the size of files fails the same calls as a disk without room, and can be lifted from outside.
+        @Test(.timeLimit(.minutes(2)))
+        func limitOnFiles_refusesMessages_untilItIsLifted() async throws {
+            let samsara = try SimulatedSamsara()
+            let place = try Place(settings(samsara))
+            // In KiB; the reserve takes 8 MiB.
+            let limited = ["/bin/bash", "-c", #"ulimit -S -f 12288; exec "$0" "$@""#]
+            let gateway = try await place.start(program: limited)
+            let accepted = try fill(gateway)
+            let lifted = try await Binary.run(
+                command: ["/usr/bin/prlimit", "--pid", "\(gateway.process.pid)", "--fsize=unlimited"])
+            #expect(lifted.exitCode == 0, "\(lifted.errors)")
+            _ = try gateway.client().post("/v1/upstreams/samsara/resume")
+            try await recover(gateway, samsara, place, accepted: accepted)
+        }
+
+        /// A real one, where this machine lets us have one: deliveries make the room by themselves.
+        @Test(.timeLimit(.minutes(2)), .enabled(if: SmallDisk.isToBeHad))
+        func fullDisk_deliversWhatItHas_andTakesMessagesAgain() async throws {
+            let samsara = try SimulatedSamsara()
+            let place = try Place(settings(samsara))
+            let gateway = try await place.start(
+                program: SmallDisk.program(at: place.folder.file("data"), megabytes: 40))
+            let accepted = try fill(gateway)
+            _ = try gateway.client().post("/v1/upstreams/samsara/resume")
+            let client = try gateway.client()
+            try gateway.waitUntilDelivered()
+            #expect(Set(try samsara.values(of: "seq").compactMap { Int($0.value) }) == Set(0..<accepted))
+            #expect(
+                try eventually(every: .milliseconds(100)) {
+                    try client.post(eventPath, event(accepted)).status == 202
+                })
+            try gateway.waitUntilDelivered()
+            try await gateway.stop()
+        }
+    }
+
+    /// A file system in memory that only the gateway sees.
+    private enum SmallDisk {
+        static func program(at folder: String, megabytes: Int) -> [String] {
+            let script =
+                "mkdir -p \(folder) && mount -t tmpfs -o size=\(megabytes)m none \(folder) && exec \"$0\" \"$@\""
+            return ["/usr/bin/unshare", "--mount", "/bin/sh", "-c", script]
+        }
+
+        static let isToBeHad: Bool = {
+            let folder = ScratchFolder()
+            let process = Process()
+            let words = program(at: folder.path, megabytes: 1) + ["/bin/true"]
+            process.executableURL = URL(filePath: words[0])
+            process.arguments = Array(words.dropFirst())
+            process.standardError = nil
+            guard (try? process.run()) != nil else { return false }
+            process.waitUntilExit()
+            return process.terminationStatus == 0
+        }()
     }
 }

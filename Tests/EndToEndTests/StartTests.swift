@@ -8,7 +8,9 @@ import Testing
 extension EndToEnd {
     /// What does not start says why, and with which exit code (design, section 6).
     @Suite struct Start {
-        @Test(arguments: [["serve"], ["serve", "--config", "x", "--unheard-of"], ["unheard-of"], ["serve", "--config"]])
+        @Test(arguments: [
+            ["serve"], ["serve", "--config", "x", "--unheard-of"], ["unheard-of"], ["serve", "--config"],
+        ])
         func wrongUsage_isExplained(arguments: [String]) async throws {
             let ended = try await Binary.run(arguments)
             #expect(ended.exitCode == 64)
@@ -24,9 +26,10 @@ extension EndToEnd {
                 """#)
             let ended = try await place.fail()
             #expect(ended.exitCode == 78)
-            for path in ["server.port", "server.hots", "delivery.maxInFlight", "log.level", "upstreams.samsara.url",
-                "upstreams.queue.type"]
-            {
+            for path in [
+                "server.port", "server.hots", "delivery.maxInFlight", "log.level", "upstreams.samsara.url",
+                "upstreams.queue.type",
+            ] {
                 #expect(ended.errors.contains(path), "\(path) is not in: \(ended.errors)")
             }
             #expect(!FileManager.default.fileExists(atPath: place.store))
@@ -130,6 +133,10 @@ extension EndToEnd {
         @Test(arguments: ["header", "schema"])
         func damagedStore_isRefused_andKeptAsideOnRequest(what: String) async throws {
             let place = try await filled()
+            // What stands in the WAL would hide the damage.
+            let queue = try DatabaseQueue(path: place.store)
+            try await queue.writeWithoutTransaction { try $0.execute(sql: "PRAGMA wal_checkpoint(TRUNCATE)") }
+            try queue.close()
             let handle = try #require(FileHandle(forUpdatingAtPath: place.store))
             // The first page holds the header, then the list of tables.
             try handle.seek(toOffset: what == "header" ? 0 : 100)

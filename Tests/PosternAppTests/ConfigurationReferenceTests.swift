@@ -31,7 +31,8 @@ import Testing
 
     @Test func example_loads_toTheDefaults() throws {
         let loaded = try ConfigurationLoader(
-            types: UpstreamRegistry.types, environment: [:], file: top.appendingPathComponent("config.example.json").path,
+            types: UpstreamRegistry.types, environment: [:],
+            file: top.appendingPathComponent("config.example.json").path,
             secretsDirectory: nil
         ).load()
         var expected = GatewayConfiguration()

@@ -73,7 +73,8 @@ extension UpstreamType {
     }
 
     /// Fails the test that makes one.
-    static let trap = UpstreamType(name: "trap", settings: [], addressSetting: "") { (name, _) throws(SettingProblems) in
+    static let trap = UpstreamType(name: "trap", settings: [], addressSetting: "") {
+        (name, _) throws(SettingProblems) in
         Issue.record("makes \(name)")
         return NamedUpstream(name: name)
     }

@@ -102,7 +102,7 @@ final class DeliveryBench {
 
     /// Turns until nothing changes any more without an answer or time; answers how long the worker wants to sleep.
     @discardableResult func turn() throws -> Duration {
-        while true {
+        for _ in 0..<10_000 {
             let before = trace
             var next = worker.turn()
             while worker.unsettledBatches > openBatches {
@@ -111,6 +111,7 @@ final class DeliveryBench {
             }
             if trace == before { return next - time.instant }
         }
+        throw Stuck()
     }
 
     private struct Trace: Equatable {

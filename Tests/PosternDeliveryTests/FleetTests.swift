@@ -39,13 +39,6 @@ import Testing
         return try #require(done.takeAll(waitingUntil: time.instant + .seconds(10)).first ?? nil)
     }
 
-    private func waitUntilSettled(_ id: MessageID) -> Bool {
-        let settled = Inbox<Void>()
-        outbox.whenSettled(id) { _ in settled.put(()) }
-        if (try? outbox.message(id))??.state == .delivered { return true }
-        return !settled.takeAll(waitingUntil: time.instant + .seconds(10)).isEmpty
-    }
-
     @Test func workers_areFoundByName_andShown() throws {
         let (b, c) = (try #require(UpstreamName("b")), try #require(UpstreamName("c")))
         #expect(fleet.worker(named: b)?.name == b)
@@ -80,7 +73,8 @@ import Testing
     @Test func stop_doesNotWait_whenNothingIsUnderWay() throws {
         transport.answerAll { _ in .status(200) }
         fleet.start()
-        #expect(waitUntilSettled(try accept(fleet.workers[0])))
+        let id = try accept(fleet.workers[0])
+        #expect(outbox.waitUntilSettled([id], deadline: time.instant + .seconds(10)))
         let start = time.instant
         fleet.stop(deadline: start + .seconds(30)) {}
         #expect(time.instant - start < .seconds(10))

@@ -123,14 +123,7 @@ private final class Flow {
 
     func waitUntilSettled(_ ids: [MessageID], atMost patience: Duration) -> Bool {
         guard let run else { return false }
-        let settled = Inbox<MessageID>()
-        for id in ids { run.outbox.whenSettled(id) { settled.put($0.id) } }
-        var open = Set(ids)
-        // Those that were settled before anybody waited.
-        for id in ids where (try? run.outbox.message(id))??.state != .queued { open.remove(id) }
-        let deadline = time.instant + patience
-        while !open.isEmpty, time.instant < deadline { open.subtract(settled.takeAll(waitingUntil: deadline)) }
-        return open.isEmpty
+        return run.outbox.waitUntilSettled(ids, deadline: time.instant + patience)
     }
 
     func audit() throws -> Audit { try StoreView(path: folder.file("store.sqlite")).audit() }

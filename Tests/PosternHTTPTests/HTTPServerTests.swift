@@ -119,7 +119,7 @@ import Testing
         }
     }
 
-    @Test func http1_0_closes_unlessAskedToKeep() throws {
+    @Test func http10_closes_unlessAskedToKeep() throws {
         try withServer { _, port in
             let kept = try RawClient(port: port)
             kept.send("GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n")

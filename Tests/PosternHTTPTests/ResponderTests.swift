@@ -147,7 +147,7 @@ import Testing
             #expect(head.headers.map(\.value) == ["t", "1", "2", "3", "1"])
             #expect(head.peer.description == "127.0.0.1")
             #expect(head.peer.isLoopback)
-            #expect(head.version == .http1_1)
+            #expect(head.version == .http11)
             next.respond(.init(status: 200))
         }
     }

@@ -27,8 +27,10 @@ import Testing
         family("/a\"\\", "404").add()
         var exposition = Exposition()
         exposition.counters("requests_total", "Help.", family)
-        #expect(exposition.text.hasSuffix(#"requests_total{route="/a\"\\",status="404"} 1"# + "\n"
-            + #"requests_total{route="/b",status="202"} 2"# + "\n"))
+        #expect(
+            exposition.text.hasSuffix(
+                #"requests_total{route="/a\"\\",status="404"} 1"# + "\n"
+                    + #"requests_total{route="/b",status="202"} 2"# + "\n"))
     }
 
     @Test func metrics_nameEveryFamilyOfTheDesign() {

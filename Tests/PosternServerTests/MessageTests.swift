@@ -209,7 +209,8 @@ import Testing
             try #require(try eventually { try gateway.upstream("refusing")["health"].string == "paused" })
             let list = ids.prefix(700).map { "\"\($0)\"" }.joined(separator: ",")
             #expect(try gateway.client.post("/v1/messages/retry", #"{"ids":[\#(list)]}"#).json["retried"].int == 700)
-            #expect(try gateway.client.post("/v1/messages/retry", #"{"upstream":"refusing"}"#).json["retried"].int == 300)
+            #expect(
+                try gateway.client.post("/v1/messages/retry", #"{"upstream":"refusing"}"#).json["retried"].int == 300)
         }
     }
 
@@ -224,7 +225,8 @@ import Testing
             let answer = try gateway.client.post("/v1/messages/retry", body)
             answer.problem(422, "invalid-payload")
             #expect(
-                Set(answer.json["errors"].array.map { $0["pointer"].string ?? "none" }) == Set(pointers), "\(answer.text)")
+                Set(answer.json["errors"].array.map { $0["pointer"].string ?? "none" }) == Set(pointers),
+                "\(answer.text)")
         }
     }
 

@@ -157,7 +157,8 @@ import Testing
             try gateway.waitForState("failed", of: second)
             _ = try gateway.client.post("/v1/picky/event", #"[{"n":"x"},{"n":1}]"#)
             #expect(try gateway.sample(#"postern_messages_accepted_total{upstream="picky",kind="event"}"#) == 2)
-            #expect(try gateway.sample(#"postern_messages_refused_total{upstream="picky",reason="invalid-payload"}"#) == 1)
+            #expect(
+                try gateway.sample(#"postern_messages_refused_total{upstream="picky",reason="invalid-payload"}"#) == 1)
             #expect(try gateway.sample(#"postern_messages_settled_total{upstream="picky",state="delivered"}"#) == 1)
             #expect(try gateway.sample(#"postern_messages_settled_total{upstream="picky",state="failed"}"#) == 1)
             #expect(try gateway.sample(#"postern_outbox_messages{upstream="picky",state="failed"}"#) == 1)
@@ -166,8 +167,10 @@ import Testing
             #expect(try gateway.sample(#"postern_batch_messages_sum{upstream="picky"}"#) == 2)
             #expect(try gateway.sample("postern_commit_messages_sum") == 2)
             #expect(try gateway.sample(#"postern_upstream_up{upstream="picky"}"#) == 1)
-            #expect(try gateway.sample(#"postern_http_requests_total{route="/v1/{upstream}/{kind}",status="202"}"#) == 2)
-            #expect(try gateway.sample(#"postern_http_requests_total{route="/v1/{upstream}/{kind}",status="422"}"#) == 1)
+            #expect(
+                try gateway.sample(#"postern_http_requests_total{route="/v1/{upstream}/{kind}",status="202"}"#) == 2)
+            #expect(
+                try gateway.sample(#"postern_http_requests_total{route="/v1/{upstream}/{kind}",status="422"}"#) == 1)
         }
     }
 

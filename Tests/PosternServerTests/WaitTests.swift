@@ -104,10 +104,11 @@ import Testing
             gateway.client.sendRequest("POST", "/v1/picky/event", Array(#"{"n":1}"#.utf8), headers: Self.wait(20))
             let other = try HTTPClient(port: gateway.port)
             var id: String?
-            try #require(try eventually {
-                id = try other.get("/v1/messages").json["messages"][0]["id"].string
-                return id != nil
-            })
+            try #require(
+                try eventually {
+                    id = try other.get("/v1/messages").json["messages"][0]["id"].string
+                    return id != nil
+                })
             #expect(try other.ask("DELETE", "/v1/messages/\(id ?? "")").status == 200)
             let answer = try gateway.client.answer()
             answer.problem(502, "delivery-failed")

@@ -65,7 +65,8 @@ public final class HTTPClient {
         return try answer(hasBody: method != "HEAD")
     }
 
-    public func sendRequest(_ method: String, _ path: String, _ body: [UInt8]? = nil, headers: [(String, String)] = []) {
+    public func sendRequest(_ method: String, _ path: String, _ body: [UInt8]? = nil, headers: [(String, String)] = [])
+    {
         var lines = ["\(method) \(path) HTTP/1.1", "Host: t"]
         lines += headers.map { "\($0): \($1)" }
         if let body {
@@ -139,7 +140,9 @@ public final class HTTPClient {
 
     private var endOfHead: Int? {
         guard received.count >= 4 else { return nil }
-        return (0...received.count - 4).first { received[$0] == 13 && received[$0..<$0 + 4].elementsEqual([13, 10, 13, 10]) }
+        return (0...received.count - 4).first {
+            received[$0] == 13 && received[$0..<$0 + 4].elementsEqual([13, 10, 13, 10])
+        }
     }
 
     private func receiveMore() throws {
@@ -173,7 +176,12 @@ public struct JSON: CustomStringConvertible {
     public var keys: Set<String> { Set((value as? [String: Any])?.keys.map { $0 } ?? []) }
     /// Is it there at all? `null` counts as not.
     public var isThere: Bool { value != nil && !(value is NSNull) }
-    public var description: String { value.map { "\($0)" } ?? "nothing" }
+    /// As text, members in the order of their names: equal values have equal texts.
+    public var description: String {
+        let options: JSONSerialization.WritingOptions = [.sortedKeys, .fragmentsAllowed]
+        let text = value.flatMap { try? JSONSerialization.data(withJSONObject: $0, options: options) }
+        return text.map { String(decoding: $0, as: UTF8.self) } ?? "nothing"
+    }
 }
 
 /// Polls until `condition` holds. False when it does not in time; the caller fails the test.

@@ -260,7 +260,7 @@ extension TransferResult {
         ).failure
         #expect(failure?.reason == .timeout)
         #expect(failure?.mayHaveArrived == true)
-        #expect((.milliseconds(150)..<(.seconds(5))).contains(clock.now - start))
+        #expect((.milliseconds(150)..<(.seconds(25))).contains(clock.now - start))
     }
 
     @Test func silentHandshake_isATimeout_andNothingArrived() async {

@@ -26,7 +26,8 @@ struct DryRun {
             }
         }
         return .json(
-            200, JSONText.object { json in
+            200,
+            JSONText.object { json in
                 json.flag("dryRun", true)
                 json.number("accepted", order.messages.count)
                 json.raw("requests", JSONText.array(requests))
@@ -63,15 +64,19 @@ struct DryRun {
         case .send(let request, let count):
             return (show(request, of: target, carrying: count), count)
         case .settle(let count, _, let reason, _):
-            return (JSONText.object { json in
-                json.string("upstream", target.name.description)
-                json.string("unsent", reason)
-            }, count)
+            return (
+                JSONText.object { json in
+                    json.string("upstream", target.name.description)
+                    json.string("unsent", reason)
+                }, count
+            )
         case .wait(let reason, _):
-            return (JSONText.object { json in
-                json.string("upstream", target.name.description)
-                json.string("waitingFor", reason.rawValue)
-            }, messages.count)
+            return (
+                JSONText.object { json in
+                    json.string("upstream", target.name.description)
+                    json.string("waitingFor", reason.rawValue)
+                }, messages.count
+            )
         case nil: return ("null", messages.count)
         }
     }
@@ -79,7 +84,9 @@ struct DryRun {
     private func show(_ request: UpstreamRequest, of target: Target, carrying count: Int) -> String {
         let secrets = target.upstream.secrets.filter { !$0.isEmpty }
         func masked(_ text: String) -> String {
-            secrets.reduce(text) { $0.split(separator: $1, omittingEmptySubsequences: false).joined(separator: Self.mask) }
+            secrets.reduce(text) {
+                $0.split(separator: $1, omittingEmptySubsequences: false).joined(separator: Self.mask)
+            }
         }
         return JSONText.object { json in
             json.string("upstream", target.name.description)

@@ -14,7 +14,8 @@ extension Order {
 
     func admit(envelope: JSONValue, at index: Int) {
         guard envelope.kind == .object else {
-            return reject(index, InvalidPayload([PayloadFault("", "must be an object with upstream, kind, payload")]), nil)
+            return reject(
+                index, InvalidPayload([PayloadFault("", "must be an object with upstream, kind, payload")]), nil)
         }
         var faults: [PayloadFault] = []
         for member in envelope.members {

@@ -50,7 +50,8 @@ struct MessageHandler: Sendable {
                         record, gateway: gateway, attempts: attempts, showsPayload: includes.payload))
             }
             return .json(
-                200, JSONText.object { json in
+                200,
+                JSONText.object { json in
                     json.raw("messages", JSONText.array(texts))
                     json.string("next", page.next?.description)
                 })
@@ -81,14 +82,18 @@ struct MessageHandler: Sendable {
 
     private func answer(_ id: MessageID, _ reply: Reply) {
         read(reply) { [gateway] () throws(StoreError) in
-            guard let record = try gateway.outbox.message(id) else { return Self.noSuchMessage.response(to: reply.head) }
+            guard let record = try gateway.outbox.message(id) else {
+                return Self.noSuchMessage.response(to: reply.head)
+            }
             return .json(200, MessageText.message(record, gateway: gateway))
         }
     }
 
     private func refuseToCancel(_ id: MessageID, _ reply: Reply) {
         read(reply) { [gateway] () throws(StoreError) in
-            guard let record = try gateway.outbox.message(id) else { return Self.noSuchMessage.response(to: reply.head) }
+            guard let record = try gateway.outbox.message(id) else {
+                return Self.noSuchMessage.response(to: reply.head)
+            }
             return Problem(
                 slug: .conflict, status: 409,
                 detail: "The message is \(record.state.name) already; only a queued one can be cancelled."
@@ -111,7 +116,9 @@ struct MessageHandler: Sendable {
 
     private func refuseToRetry(_ id: MessageID, _ reply: Reply) {
         read(reply) { [gateway] () throws(StoreError) in
-            guard let record = try gateway.outbox.message(id) else { return Self.noSuchMessage.response(to: reply.head) }
+            guard let record = try gateway.outbox.message(id) else {
+                return Self.noSuchMessage.response(to: reply.head)
+            }
             return Problem(
                 slug: .conflict, status: 409,
                 detail: "The message is \(record.state.name); only failed or dropped ones can be sent again."
@@ -231,9 +238,10 @@ private struct RetryWish: Sendable {
         case .success(let wish): return wish
         case .failure(let fault):
             return .failure(
-                Refused(problem: Problem(
-                    slug: .invalidJSON, status: 400, detail: "The body is not acceptable JSON: \(fault).",
-                    members: [("offset", String(fault.offset))])))
+                Refused(
+                    problem: Problem(
+                        slug: .invalidJSON, status: 400, detail: "The body is not acceptable JSON: \(fault).",
+                        members: [("offset", String(fault.offset))])))
         }
     }
 
@@ -279,9 +287,10 @@ private struct RetryWish: Sendable {
                 }
             }
             return .failure(
-                Refused(problem: Problem(
-                    slug: .invalidPayload, status: 422, detail: "The wish cannot be read; nothing was changed.",
-                    members: [("errors", JSONText.array(errors))])))
+                Refused(
+                    problem: Problem(
+                        slug: .invalidPayload, status: 422, detail: "The wish cannot be read; nothing was changed.",
+                        members: [("errors", JSONText.array(errors))])))
         }
         if wish.filter.state == nil { wish.filter.state = .failed }
         return .success(wish)

@@ -83,7 +83,8 @@ final class Order: @unchecked Sendable {
             kinds.append((target, kind))
             places.append(index)
         } catch {
-            let faults = pointer.isEmpty ? error.faults : error.faults.map { PayloadFault(pointer + $0.pointer, $0.detail) }
+            let faults =
+                pointer.isEmpty ? error.faults : error.faults.map { PayloadFault(pointer + $0.pointer, $0.detail) }
             reject(index, InvalidPayload(faults, codes: error.codes), target)
         }
     }
@@ -113,7 +114,8 @@ final class Order: @unchecked Sendable {
         var headers = preferenceApplied
         if isSingle, let id = ids.first, let (target, kind) = kinds.first {
             headers.append(("Location", "/v1/messages/\(id)"))
-            var json = "{\"id\":\"\(id)\",\"upstream\":\"\(target.name)\",\"kind\":\"\(kind.text)\",\"state\":\"queued\""
+            var json =
+                "{\"id\":\"\(id)\",\"upstream\":\"\(target.name)\",\"kind\":\"\(kind.text)\",\"state\":\"queued\""
             if !evicted.isEmpty { json += ",\"evicted\":\(Self.list(evicted))" }
             return .json(202, json + "}", headers: headers)
         }
@@ -126,12 +128,13 @@ final class Order: @unchecked Sendable {
 
     /// What a lenient request is told of its bad payloads.
     var rejections: String {
-        JSONText.array(rejected.map { rejected in
-            JSONText.object { json in
-                json.number("index", rejected.index)
-                json.raw("errors", JSONText.array(rejected.payload.faults.map { Self.error($0, index: nil) }))
-            }
-        })
+        JSONText.array(
+            rejected.map { rejected in
+                JSONText.object { json in
+                    json.number("index", rejected.index)
+                    json.raw("errors", JSONText.array(rejected.payload.faults.map { Self.error($0, index: nil) }))
+                }
+            })
     }
 
     static func list(_ ids: [MessageID]) -> String {

@@ -22,15 +22,17 @@ struct ProbeHandler: Sendable {
         guard !reasons.isEmpty else { return reply.send(.json(200, #"{"status":"ready"}"#)) }
         reply.send(
             .json(
-                503, JSONText.object { json in
+                503,
+                JSONText.object { json in
                     json.string("status", "unready")
                     json.raw("reasons", JSONText.array(reasons.map(JSONEscapes.quoted)))
                 }))
     }
 
     func document(_ reply: Reply) {
-        reply.send(HTTPResponse(
-            status: 200, headers: [("Content-Type", "application/yaml")], body: Array(OpenAPIDocument.text.utf8)))
+        reply.send(
+            HTTPResponse(
+                status: 200, headers: [("Content-Type", "application/yaml")], body: Array(OpenAPIDocument.text.utf8)))
     }
 
     func metrics(_ reply: Reply) { gateway.readers.runSoon { [self] in answerMetrics(reply) } }
@@ -41,8 +43,9 @@ struct ProbeHandler: Sendable {
         writeOutbox(to: &exposition)
         writeUpstreams(to: &exposition)
         ProcessFigures.write(to: &exposition)
-        reply.send(HTTPResponse(
-            status: 200, headers: [("Content-Type", Exposition.mediaType)], body: Array(exposition.text.utf8)))
+        reply.send(
+            HTTPResponse(
+                status: 200, headers: [("Content-Type", Exposition.mediaType)], body: Array(exposition.text.utf8)))
     }
 
     private func writeOutbox(to exposition: inout Exposition) {

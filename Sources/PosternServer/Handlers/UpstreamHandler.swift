@@ -28,7 +28,8 @@ struct UpstreamHandler: Sendable {
         }
         reply.send(
             .json(
-                202, JSONText.object { json in
+                202,
+                JSONText.object { json in
                     json.string("upstream", target.name.description)
                     json.string("action", steering.rawValue)
                     json.number("queued", gateway.outbox.ledger(of: target.queue.number).queued)

@@ -63,7 +63,8 @@ final class WaitingAnswer: WaitingRoom.Guest {
             }
         }
         return .json(
-            200, JSONText.object { json in
+            200,
+            JSONText.object { json in
                 json.number("accepted", receipt.ids.count)
                 json.raw("messages", JSONText.array(results))
                 if order.preferences.isLenient { json.raw("rejected", order.rejections) }

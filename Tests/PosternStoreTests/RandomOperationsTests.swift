@@ -1,0 +1,251 @@
+import PosternCore
+import PosternTestKit
+import Synchronization
+import Testing
+
+@testable import PosternStore
+
+/// Random operations with restarts in between, against what has to hold whatever happens: nothing is lost or sent
+/// twice, lanes keep their order, the books are balanced.
+@Suite struct RandomOperationsTests {
+    @Test(arguments: 0..<12)
+    func mixedQueue_keepsItsPromises(seed: UInt64) throws {
+        try Trial(seed: seed, laneRule: .mixed).run()
+    }
+
+    @Test(arguments: 0..<12)
+    func separateLanes_keepTheirPromises(seed: UInt64) throws {
+        try Trial(seed: seed, laneRule: .separate).run()
+    }
+
+    @Test func cancelledMessage_isNeverClaimed_andAClaimedOneNeverCancelled() throws {
+        let store = try TestStore()
+        for laneRule in [LaneRule.mixed, .separate] {
+            let queue = try store.register(PlainUpstream("lanes-\(laneRule)", laneRule: laneRule))
+            let lane: (Int) -> Lane = { laneRule == .mixed ? .none : .named("lane-\($0 % 7)") }
+            let ids = try store.append((0..<2000).map { store.message(to: queue, lane: lane($0)) }).ids
+            let answers = Waiter<(MessageID, Cancellation)>()
+            let outbox = store.outbox
+            let thread = OwnThread(name: "cancels") {
+                var random = Seeded(7)
+                for id in ids.shuffled(using: &random) {
+                    outbox.cancel(id) { answers.put((id, (try? $0.get()) ?? .notQueued)) }
+                }
+            }
+            var delivered: Set<MessageID> = []
+            while store.outbox.ledger(of: queue.number).queued > 0 {
+                let claim = try store.claim(queue, most: 5)
+                delivered.formUnion(claim.messages.map(\.id))
+                try store.deliver(claim.messages, of: queue)
+            }
+            thread.join()
+            let cancelled = Set(try answers.take(ids.count).filter { $0.1 == .cancelled }.map(\.0))
+            #expect(delivered.isDisjoint(with: cancelled))
+            #expect(delivered.count + cancelled.count == ids.count)
+        }
+        #expect(try store.isBalanced())
+    }
+}
+
+extension LaneRule {
+    static func == (left: Self, right: Self) -> Bool {
+        switch (left, right) {
+        case (.mixed, .mixed), (.separate, .separate): true
+        case (.mixed, .separate), (.separate, .mixed): false
+        }
+    }
+}
+
+/// SplitMix64 (https://prng.di.unimi.it/splitmix64.c): the same numbers for the same seed.
+struct Seeded: RandomNumberGenerator {
+    private var state: UInt64
+    init(_ seed: UInt64) { state = seed &* 0x9E37_79B9_7F4A_7C15 }
+
+    mutating func next() -> UInt64 {
+        state &+= 0x9E37_79B9_7F4A_7C15
+        var z = state
+        z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
+        z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
+        return z ^ (z >> 31)
+    }
+}
+
+private final class Trial {
+    let laneRule: LaneRule
+    let store: TestStore
+    var queue: UpstreamQueue
+    var random: Seeded
+    var lanes: [MessageID: Lane] = [:]
+    var open: [Claim] = []
+    var settled: Set<MessageID> = []
+    /// Delivered ids of each lane, in order; those that came back from the ended ones are not counted.
+    var order: [Lane: [MessageID]] = [:]
+    var cameBack: Set<MessageID> = []
+    var scheduled: Set<MessageID> = []
+
+    init(seed: UInt64, laneRule: LaneRule) throws {
+        self.laneRule = laneRule
+        random = Seeded(seed &+ 1)
+        store = try TestStore()
+        queue = try store.register(PlainUpstream(laneRule: laneRule))
+    }
+
+    func run() throws {
+        for _ in 0..<400 { try step() }
+        try finish()
+        for (lane, ids) in order where lane != .none { #expect(ids == ids.sorted(), "\(lane)") }
+        #expect(try store.isBalanced())
+        let ledger = store.outbox.ledger(of: queue.number)
+        #expect(ledger.accepted == lanes.count)
+        #expect(ledger.queued == 0)
+        #expect(try store.integer("SELECT count(*) FROM lanes") == 0)
+    }
+
+    private func chance(_ percent: Int) -> Bool { Int.random(in: 0..<100, using: &random) < percent }
+
+    private func step() throws {
+        switch Int.random(in: 0..<100, using: &random) {
+        case 0..<30: try append()
+        case 30..<55: try claim()
+        case 55..<80: try settleOne()
+        case 80..<85: try cancel()
+        case 85..<88: try requeue()
+        case 88..<95: store.time.advance(by: .milliseconds(Int.random(in: 1...3000, using: &random)))
+        case 95..<97: try store.keepUp()
+        case 97: queue.hurry(to: store.time.now)
+        default: try restart()
+        }
+    }
+
+    private func lane() -> Lane {
+        let number = Int.random(in: 0..<6, using: &random)
+        switch laneRule {
+        case .mixed: return number == 0 ? .none : .digest(Int64(number))
+        case .separate: return .named("lane-\(number)", group: number < 3 ? "group" : nil)
+        }
+    }
+
+    private func append() throws {
+        let later = chance(10) ? store.time.now + .milliseconds(Int.random(in: 1...2000, using: &random)) : nil
+        let end = chance(5) ? store.time.now + .seconds(5) : nil
+        let new = (0..<Int.random(in: 1...8, using: &random)).map { _ in
+            store.message(to: queue, lane: lane(), notBefore: later, expiresAt: end)
+        }
+        let ids = try store.append(new).ids
+        for (id, message) in zip(ids, new) {
+            lanes[id] = message.lane
+            if later != nil { scheduled.insert(id) }
+        }
+    }
+
+    private func claim() throws {
+        let claim = try store.claim(queue, most: Int.random(in: 1...6, using: &random))
+        if !claim.expired.isEmpty {
+            let done = Waiter<Void>()
+            store.outbox.expire(claim.expired, of: queue) { done.put(()) }
+            _ = try done.take()
+        }
+        guard !claim.messages.isEmpty else { return }
+        try check(claim)
+        open.append(claim.narrowed(to: claim.messages))
+    }
+
+    private func check(_ claim: Claim) throws {
+        let ids = claim.messages.map(\.id)
+        let underWay = open.flatMap { $0.messages }
+        #expect(Set(ids).isDisjoint(with: underWay.map(\.id)))
+        #expect(settled.isDisjoint(with: ids))
+        #expect(ids == ids.sorted())
+        for message in claim.messages {
+            #expect(message.lane == lanes[message.id])
+            #expect(message.lane == .none || !underWay.contains { $0.lane == message.lane })
+        }
+        guard case .separate = laneRule else { return }
+        #expect(Set(claim.messages.map(\.lane)).count == 1)
+        if case .named(_, let group?) = claim.messages[0].lane {
+            #expect(
+                !underWay.contains { message in
+                    if case .named(_, group) = message.lane { true } else { false }
+                })
+        }
+    }
+
+    private func settleOne() throws {
+        guard let place = open.indices.randomElement(using: &random) else { return }
+        let claim = open.remove(at: place)
+        let messages = claim.messages
+        let middle = (messages.count + 1) / 2
+        switch Int.random(in: 0..<100, using: &random) {
+        case 0..<50: try deliver(messages)
+        case 50..<60:
+            try store.sendLater(
+                messages, of: queue,
+                at: store.time.now + .milliseconds(Int.random(in: 0...2000, using: &random)), counts: chance(50))
+        case 60..<70: queue.giveBack(claim, now: store.time.now)
+        case 70..<80 where messages.count > 1:
+            try store.settle(store.settlement("split"), of: queue)
+            queue.sendAgain(Array(messages[..<middle]), from: store.time.now)
+            queue.sendAgain(Array(messages[middle...]), from: store.time.now)
+        case 80..<85 where messages.count > 1:
+            // Only the first ones were carried.
+            queue.sendAgain(Array(messages[middle...]), from: store.time.now)
+            try deliver(Array(messages[..<middle]))
+        case 85..<90:
+            queue.postpone(claim, until: store.time.now + .milliseconds(Int.random(in: 0...500, using: &random)))
+            try store.change { _ in }
+        default:
+            try store.fail(messages, of: queue)
+            settled.formUnion(messages.map(\.id))
+        }
+    }
+
+    private func deliver(_ messages: [Message]) throws {
+        try store.deliver(messages, of: queue)
+        for message in messages {
+            #expect(settled.insert(message.id).inserted)
+            let isOrdered = !cameBack.contains(message.id) && !scheduled.contains(message.id)
+            if isOrdered { order[message.lane, default: []].append(message.id) }
+        }
+    }
+
+    private func cancel() throws {
+        guard let id = lanes.keys.sorted().randomElement(using: &random) else { return }
+        let isOpen = open.contains { $0.messages.contains { $0.id == id } }
+        let cancellation = try store.cancel(id)
+        if isOpen { #expect(cancellation == .underWay) }
+        if cancellation == .cancelled { #expect(settled.insert(id).inserted) }
+    }
+
+    private func requeue() throws {
+        let some = settled.sorted().shuffled(using: &random).prefix(3)
+        let done = try store.requeue(Array(some))
+        settled.subtract(done)
+        cameBack.formUnion(done)
+    }
+
+    private func restart() throws {
+        open = []
+        try store.reopen()
+        queue = try store.register(PlainUpstream(laneRule: laneRule))
+    }
+
+    /// Delivers all that is left; nothing may stay behind.
+    private func finish() throws {
+        while !open.isEmpty { try settleOne() }
+        for _ in 0..<5000 where store.outbox.ledger(of: queue.number).queued > 0 {
+            try claim()
+            while let claim = open.popLast() { try deliver(claim.messages) }
+            switch store.ripeness(queue) {
+            case .now, .collecting: break
+            case .due(let at): store.time.advance(by: max(.zero, at - store.time.now))
+            case .nothing:
+                guard store.outbox.ledger(of: queue.number).queued > 0 else { return }
+                store.time.advance(by: .seconds(5))
+                try store.keepUp()
+                guard case .nothing = store.ripeness(queue) else { break }
+                #expect(store.outbox.ledger(of: queue.number).queued == 0, "messages stay behind")
+                return
+            }
+        }
+    }
+}
