@@ -35,24 +35,6 @@ enum Route {
         }
     }
 
-    /// Every template with the methods it takes; `openapi.yaml` describes exactly these.
-    static let operations: [(template: String, methods: [String])] = [
-        ("/v1/{upstream}/{kind}", ["POST"]),
-        ("/v1/messages", ["GET", "HEAD", "POST"]),
-        ("/v1/messages/{id}", ["DELETE", "GET", "HEAD"]),
-        ("/v1/messages/{id}/retry", ["POST"]),
-        ("/v1/messages/retry", ["POST"]),
-        ("/v1/upstreams", ["GET", "HEAD"]),
-        ("/v1/upstreams/{name}", ["GET", "HEAD"]),
-        ("/v1/upstreams/{name}/flush", ["POST"]),
-        ("/v1/upstreams/{name}/pause", ["POST"]),
-        ("/v1/upstreams/{name}/resume", ["POST"]),
-        ("/livez", ["GET", "HEAD"]),
-        ("/readyz", ["GET", "HEAD"]),
-        ("/metrics", ["GET", "HEAD"]),
-        ("/openapi.yaml", ["GET", "HEAD"]),
-    ]
-
     /// Query parameters it understands; any other is refused.
     var parameters: [String] {
         switch self {
@@ -96,6 +78,17 @@ enum RouteTemplate: Int, CaseIterable {
         case .metrics: "/metrics"
         case .document: "/openapi.yaml"
         case .unknown: "unknown"
+        }
+    }
+
+    /// The methods it takes, in order; `openapi.yaml` describes exactly these.
+    var methods: [String] {
+        switch self {
+        case .messages: ["GET", "HEAD", "POST"]
+        case .message: ["DELETE", "GET", "HEAD"]
+        case .ingest, .retry, .retryMany, .flush, .pause, .resume: ["POST"]
+        case .upstreams, .upstream, .live, .ready, .metrics, .document: ["GET", "HEAD"]
+        case .unknown: []
         }
     }
 }

@@ -21,8 +21,8 @@ import Testing
     @Test func documentedOperations_areThoseTheRouterTakes() throws {
         // Every path that takes GET takes HEAD, which the description says once for all.
         let routed = Set(
-            Route.operations.flatMap { operation in
-                operation.methods.filter { $0 != "HEAD" }.map { "\($0) \(operation.template)" }
+            RouteTemplate.allCases.flatMap { template in
+                template.methods.filter { $0 != "HEAD" }.map { "\($0) \(template.text)" }
             })
         #expect(Self.operations(in: try Self.file) == routed)
     }

@@ -13,8 +13,8 @@ import Testing
     private static let methods = ["DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"]
 
     /// The path of a template, its variables filled in.
-    private func path(of template: String) -> String {
-        Self.samples.reduce(template) { $0.replacing("{\($1.key)}", with: $1.value) }
+    private func path(of template: RouteTemplate) -> String {
+        Self.samples.reduce(template.text) { $0.replacing("{\($1.key)}", with: $1.value) }
     }
 
     private func withRouter(_ body: (Router) throws -> Void) throws {
@@ -35,12 +35,12 @@ import Testing
         try body(Router(gateway: gateway))
     }
 
-    @Test func listedOperation_isRoutedToItsTemplate() throws {
+    @Test func method_isRoutedToItsTemplate() throws {
         try withRouter { router in
-            for operation in Route.operations {
-                for method in operation.methods {
-                    let route = try router.route(method, path(of: operation.template)).get()
-                    #expect(route.template.text == operation.template, "\(method) \(operation.template)")
+            for template in RouteTemplate.allCases {
+                for method in template.methods {
+                    let route = try router.route(method, path(of: template)).get()
+                    #expect(route.template == template, "\(method) \(template.text)")
                 }
             }
         }
@@ -48,16 +48,16 @@ import Testing
 
     @Test func otherMethod_isRefused_withWhatIsAllowed() throws {
         try withRouter { router in
-            for operation in Route.operations {
-                for method in Self.methods where !operation.methods.contains(method) {
+            for template in RouteTemplate.allCases where template != .unknown {
+                for method in Self.methods where !template.methods.contains(method) {
                     guard
                         case .failure(.methodNotAllowed(let allowed)) = router.route(
-                            method, path(of: operation.template))
+                            method, path(of: template))
                     else {
-                        Issue.record("\(method) \(operation.template) is not refused")
+                        Issue.record("\(method) \(template.text) is not refused")
                         continue
                     }
-                    #expect(allowed == operation.methods.joined(separator: ", "), "\(operation.template)")
+                    #expect(allowed == template.methods.joined(separator: ", "), "\(template.text)")
                 }
             }
         }
