@@ -186,7 +186,9 @@ import Testing
         setup.limits.maxMessagesPerRequest = 70_000
         setup.limits.maxBodyBytes = 1 << 20
         try withPausedGateway(setup) { gateway in
-            func body(_ count: Int) -> String { "[" + [String](repeating: "0", count: count).joined(separator: ",") + "]" }
+            func body(_ count: Int) -> String {
+                "[" + [String](repeating: "0", count: count).joined(separator: ",") + "]"
+            }
             let lenient = [("Prefer", "handling=lenient")]
             let most = try gateway.client.post("/v1/picky/event?dryRun=true", body(70_000), headers: lenient)
             #expect(most.status == 422)
