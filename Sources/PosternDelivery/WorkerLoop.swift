@@ -23,7 +23,12 @@ final class WorkerLoop: @unchecked Sendable {
     /// What could not be read or written is tried again after this.
     static let storeRetry = Duration.milliseconds(500)
 
+    /// Clocks are adjusted by milliseconds all the time.
+    static let clockTolerance = Duration.seconds(1)
+
     // MARK: State
+    /// Both clocks at the last turn.
+    private var lastLook: (now: Timestamp, instant: MonotonicInstant)?
     var upstream: any Upstream
     var settings: DeliverySettings
     var circuit: Circuit
@@ -93,6 +98,7 @@ final class WorkerLoop: @unchecked Sendable {
     /// One turn; answers when the next one is due, events aside.
     func turn(_ events: [WorkerEvent]) -> MonotonicInstant {
         shared.turned(at: time.instant)
+        watchTheClock()
         takeUnfinished()
         for event in events { take(event) }
         lookedInVain = false
@@ -167,6 +173,19 @@ final class WorkerLoop: @unchecked Sendable {
     private func probe() {
         tokens.hurry()
         circuit.probeNow(now: time.now)
+    }
+
+    /// Waits are measured on the monotonic clock, but what they wait for is stored in wall-clock time, since it has to
+    /// outlive this run. Should somebody set that clock back, waits would grow by as much: then all are over at once.
+    private func watchTheClock() {
+        let (now, instant) = (time.now, time.instant)
+        defer { lastLook = (now, instant) }
+        guard let last = lastLook, (last.now + (instant - last.instant)) - now > Self.clockTolerance else { return }
+        logger.warning(
+            "the clock was set back; waits end now",
+            metadata: ["upstream": "\(queue.name)", "now": "\(now)", "before": "\(last.now)"])
+        queue.hurry(to: now)
+        probe()
     }
 
     private func stop() {

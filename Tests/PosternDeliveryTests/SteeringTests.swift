@@ -69,6 +69,18 @@ import Testing
         #expect(bench.ledger.delivered == 1)
     }
 
+    @Test func retry_isNotPutOff_whenTheClockIsSetBack() throws {
+        let bench = try DeliveryBench(settings: Self.single)
+        bench.transport.expect(.status(503))
+        bench.transport.answerAll { _ in .status(200) }
+        try bench.accept(1)
+        try bench.turn()
+        #expect(bench.ledger.queued == 1)
+        bench.time.setWallClock(back: .seconds(3600))
+        try bench.turn()
+        #expect(bench.ledger.delivered == 1)
+    }
+
     @Test func settings_areAdoptedLive() throws {
         let bench = try DeliveryBench(settings: DeliverySettings(maxInFlight: 1, batchMaxMessages: 1))
         try bench.accept(40)

@@ -17,4 +17,9 @@ public final class ManualTime: TimeSource {
     public func advance(by span: Duration) {
         state.withLock { $0 = ($0.now + span, $0.instant + span) }
     }
+
+    /// Somebody sets the clock on the wall; the monotonic one does not notice.
+    public func setWallClock(back span: Duration) {
+        state.withLock { $0.now = $0.now - span }
+    }
 }
