@@ -8,6 +8,7 @@ internal import Synchronization
 ///   order key, tab, value instead. `DELETE /received` starts over, `?keep=texts|digests|counts` says with what.
 /// - `GET /faults`: the text of the faults; `POST /faults` sets them from such a text, an empty one clears them, and
 ///   `?seed=7` chooses the randomness.
+/// - `/control` and what is below it: the simulator's own.
 ///
 /// Everything else is the upstream's own.
 final class SimulatedUpstream: HTTPHandler {
@@ -36,6 +37,9 @@ final class SimulatedUpstream: HTTPHandler {
         switch request.head.path {
         case "/received": responder.respond(answerAboutReceived(request.head))
         case "/faults": responder.respond(answerAboutFaults(request))
+        case let path where path == "/control" || path.hasPrefix("/control/"):
+            responder.respond(
+                simulator.control(SimulatedRequest(request)).map { HTTPResponse($0) } ?? text(404, "no such control\n"))
         default: play(request, responder)
         }
     }

@@ -12,9 +12,13 @@ protocol Simulator: Sendable {
     func judge(_ request: SimulatedRequest, poisons: [Faults.Poison]) -> Judged
     /// What the upstream, or what stands in front of it, sends with a status made up by a fault.
     func answer(status: Int) -> SimulatedAnswer
+    /// Answers about what the upstream holds, and changes how it behaves: everything below `/control`. Nil for what
+    /// there is not.
+    func control(_ request: SimulatedRequest) -> SimulatedAnswer?
 }
 
 extension Simulator {
+    func control(_ request: SimulatedRequest) -> SimulatedAnswer? { nil }
     func answer(status: Int) -> SimulatedAnswer {
         SimulatedAnswer(
             status: status, headers: [("Content-Type", "text/plain")], body: Array("\(status) simulated".utf8))
