@@ -3,28 +3,59 @@ public struct Admission: Sendable, Equatable {
     public var lane: Lane
     /// The text to store instead of the one received; nil when that is stored as it came.
     public var rewritten: [UInt8]?
+    /// What the lane waits for from the start if the message is its first: a plan would say so anyway.
+    public var waitsFor: WaitingFor?
 
-    public init(lane: Lane = .none, rewritten: [UInt8]? = nil) {
+    public init(lane: Lane = .none, rewritten: [UInt8]? = nil, waitsFor: WaitingFor? = nil) {
         self.lane = lane
         self.rewritten = rewritten
+        self.waitsFor = waitsFor
     }
 }
 
 /// What is known of a payload besides its text when an upstream admits it.
 public struct AdmissionContext: Sendable {
     public let acceptedAt: Timestamp
+    /// Does the caller wait for the message to be delivered (`Prefer: wait`)?
+    public let isAwaited: Bool
     /// For values that must be unique, e.g. a version-4 UUID: 128 fresh random bits.
     public let random: @Sendable () -> (UInt64, UInt64)
 
     public init(
-        acceptedAt: Timestamp,
+        acceptedAt: Timestamp, isAwaited: Bool = false,
         random: @escaping @Sendable () -> (UInt64, UInt64) = {
             (.random(in: .min ... .max), .random(in: .min ... .max))
         }
     ) {
         self.acceptedAt = acceptedAt
+        self.isAwaited = isAwaited
         self.random = random
     }
+}
+
+/// A message about to be stored, as an upstream sees it inside that transaction.
+public struct Candidate: Sendable {
+    public let id: MessageID
+    public let kind: Kind
+    public let lane: Lane
+    public let acceptedAt: Timestamp
+    /// As it will be stored.
+    public let payload: [UInt8]
+
+    public init(id: MessageID, kind: Kind, lane: Lane, acceptedAt: Timestamp, payload: [UInt8]) {
+        self.id = id
+        self.kind = kind
+        self.lane = lane
+        self.acceptedAt = acceptedAt
+        self.payload = payload
+    }
+}
+
+/// Why the store takes nothing more for an upstream.
+public enum StoreRefusal: Sendable {
+    /// The queue is at its cap.
+    case queueFull
+    case diskFull
 }
 
 /// Why an otherwise valid payload cannot be taken given what was accepted before it.

@@ -12,10 +12,12 @@ public struct Message: Sendable, Equatable {
     public var attempts: Int
     /// What earlier steps of a sequence left for the later ones; written by the upstream, nil before the first step.
     public var progress: [UInt8]?
+    /// Did it go out before without success? Also when the answer was lost, or a former run was cut short.
+    public var wasTried: Bool
 
     public init(
         id: MessageID, kind: Kind, lane: Lane = .none, key: String? = nil, acceptedAt: Timestamp, payload: [UInt8],
-        attempts: Int = 0, progress: [UInt8]? = nil
+        attempts: Int = 0, progress: [UInt8]? = nil, wasTried: Bool = false
     ) {
         self.id = id
         self.kind = kind
@@ -25,6 +27,7 @@ public struct Message: Sendable, Equatable {
         self.payload = payload
         self.attempts = attempts
         self.progress = progress
+        self.wasTried = wasTried
     }
 }
 

@@ -6,6 +6,9 @@ public struct Timestamp: Hashable, Comparable, Sendable, CustomStringConvertible
 
     @inlinable public init(milliseconds: Int64) { self.milliseconds = milliseconds }
 
+    /// Later than anything; what waits until then waits for an event.
+    public static let never = Timestamp(milliseconds: .max)
+
     @inlinable public static func < (left: Timestamp, right: Timestamp) -> Bool {
         left.milliseconds < right.milliseconds
     }

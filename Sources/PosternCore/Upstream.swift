@@ -17,12 +17,12 @@ public protocol Upstream: Sendable, CustomStringConvertible {
     var acceptsByState: Bool { get }
     /// A second look inside the transaction that stores the message, with the upstream's state before it; may refuse
     /// the message or change the state. Runs on the writer's thread: quick, and no I/O but `state`.
-    func accept(
-        _ payload: [UInt8], of kind: Kind, id: MessageID, in state: any UpstreamState
-    ) throws(Refusal) -> [StateChange]
+    func accept(_ candidate: Candidate, in state: any UpstreamState) throws(Refusal) -> [StateChange]
 
     /// What one request may carry, given what the configuration allows.
     func limits(_ configured: BatchLimits) -> BatchLimits
+    /// The same for requests of one named lane; never more than the above.
+    func limits(_ configured: BatchLimits, ofLane name: String) -> BatchLimits
 
     /// What to do next with the oldest messages of a lane (or, with mixed lanes, of the queue). Pure: the same
     /// messages and context always give the same plan.
@@ -33,6 +33,15 @@ public protocol Upstream: Sendable, CustomStringConvertible {
 
     /// How to get a token, for upstreams that want one.
     var tokenSource: (any TokenSource)? { get }
+
+    /// What can be asked of it besides messages: paths of its own below `/v1/{upstream}/`.
+    var resources: [Resource] { get }
+
+    /// Further members for the problem document when the store takes nothing more, e.g. `seerCode`.
+    func codes(for refusal: StoreRefusal) -> [String: Int]
+
+    /// What its own clients call an event, where they know it; it is counted and logged under that name then.
+    func name(of event: UpstreamEvent) -> String?
 
     /// Texts that must not be shown where a request is: keys, passwords, credentials in headers.
     var secrets: [String] { get }
@@ -45,12 +54,30 @@ public struct PlanContext {
     /// The current token of an upstream with a `tokenSource`; never nil there.
     public let token: Token?
     public let state: any UpstreamState
+    /// What an operator's latest flush covers: messages up to that one are not to wait for a schedule.
+    public let flushedThrough: MessageID?
 
-    public init(now: Timestamp, token: Token?, state: any UpstreamState) {
+    public init(now: Timestamp, token: Token?, state: any UpstreamState, flushedThrough: MessageID? = nil) {
         self.now = now
         self.token = token
         self.state = state
+        self.flushedThrough = flushedThrough
     }
+
+    /// Does a flush cover the message?
+    public func isFlushed(_ message: Message) -> Bool { flushedThrough.map { message.id <= $0 } ?? false }
+}
+
+/// What happens around an upstream, for those whose clients know it by name.
+public enum UpstreamEvent: Sendable, Equatable {
+    case tokenFetched
+    /// There is a token again, for the first time since the start or since there was none.
+    case ready
+    /// A request that carried messages came to an end.
+    case batchEnded
+    /// A message of that kind was delivered or refused.
+    case settled(Kind)
+    case flushFinished
 }
 
 /// What to do with messages whose turn it is.
@@ -66,10 +93,12 @@ public enum Plan: Sendable, Equatable {
 extension Upstream {
     public var description: String { name.description }
     public var acceptsByState: Bool { false }
-    public func accept(
-        _ payload: [UInt8], of kind: Kind, id: MessageID, in state: any UpstreamState
-    ) throws(Refusal) -> [StateChange] { [] }
+    public func accept(_ candidate: Candidate, in state: any UpstreamState) throws(Refusal) -> [StateChange] { [] }
     public func limits(_ configured: BatchLimits) -> BatchLimits { configured }
+    public func limits(_ configured: BatchLimits, ofLane name: String) -> BatchLimits { limits(configured) }
+    public var resources: [Resource] { [] }
+    public func codes(for refusal: StoreRefusal) -> [String: Int] { [:] }
+    public func name(of event: UpstreamEvent) -> String? { nil }
     public var tokenSource: (any TokenSource)? { nil }
     public var secrets: [String] { [] }
 }

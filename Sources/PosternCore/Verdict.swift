@@ -8,6 +8,9 @@ public enum Verdict: Sendable, Equatable {
     case each([ItemVerdict])
     /// An outage or a rate limit: the same messages again later. `after` is the upstream's own `Retry-After`.
     case retry(after: Duration?)
+    /// The upstream works, but not yet for this lane: the same messages again, later each time. Nobody else waits and
+    /// nothing counts against them.
+    case backOff
     /// As `retry`, but it may be the messages' fault: counts an attempt. After `limit` of them the batch is taken
     /// apart to find a culprit; one that stands alone is convicted only if the upstream took something else meanwhile.
     case suspect(limit: Int, after: Duration?)

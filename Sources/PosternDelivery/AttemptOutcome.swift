@@ -31,7 +31,7 @@ struct AttemptOutcome {
         case .delivered, .proceed, .each, .split, .reject: .refused
         case .refreshToken, .park, .holdUpstream(.credentials, _): .unauthorized
         case .holdUpstream(.configuration, _): .misconfigured
-        case .retry, .suspect:
+        case .retry, .backOff, .suspect:
             switch status {
             case 401, 403: .unauthorized
             case 408, 425, 429: .busy
@@ -54,7 +54,7 @@ struct AttemptOutcome {
         switch verdict {
         case .holdUpstream(_, let detail): detail
         case .split(let reason), .reject(let reason): reason
-        case .delivered, .proceed, .each, .retry, .suspect, .refreshToken, .park: nil
+        case .delivered, .proceed, .each, .retry, .backOff, .suspect, .refreshToken, .park: nil
         }
     }
 }

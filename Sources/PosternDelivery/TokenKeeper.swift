@@ -41,6 +41,8 @@ struct TokenKeeper {
         return retryAt.map { max($0, renewAt) } ?? renewAt
     }
 
+    var isFetching: Bool { fetch != nil }
+
     /// Answers the number of the fetch.
     mutating func fetchBegan() -> Int {
         fetches += 1

@@ -67,8 +67,11 @@ public final class UpstreamWorker: Sendable {
     /// Keeps accepting, stops sending. What is under way ends.
     public func pause() { inbox.put(.pause) }
     public func resume() { inbox.put(.resume) }
-    /// Sends now what waits to collect, for a retry or for the circuit.
-    public func flush() { inbox.put(.flush) }
+    /// Sends now what waits to collect, for a schedule, for a retry or for the circuit. `completion` is called on the
+    /// worker's thread when all that could be sent has been, and not at all when the worker ends before.
+    public func flush(completion: @escaping @Sendable (FlushReport) -> Void = { _ in }) {
+        inbox.put(.flush(completion))
+    }
 
     /// Goes on with other settings. `upstream` takes the place of the one it delivers to, of the same name and type:
     /// other credentials, another URL.

@@ -6,7 +6,10 @@ enum WorkerEvent: Sendable {
     case answered(Flight, TransferResult)
     case recorded(Flight, Ruling, Result<Void, StoreError>)
     case tokenAnswered(TransferResult, fetch: Int)
-    case pause, resume, flush, stop, end
+    case pause, resume, stop, end
+    case flush(@Sendable (FlushReport) -> Void)
+    /// What was to wait longer is due now.
+    case flushBegan(MessageID)
     case adopt(DeliverySettings, upstream: (any Upstream)?)
 }
 

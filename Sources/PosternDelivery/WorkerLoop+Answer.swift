@@ -32,7 +32,7 @@ extension WorkerLoop {
         case .success(let response):
             let judgement = try outbox.withState(of: queue.number) { state in
                 upstream.judge(
-                    response, to: flight.batch, in: PlanContext(now: now, token: flight.token, state: state))
+                    response, to: flight.batch, in: context(now: now, token: flight.token, state))
             }
             return AttemptOutcome(judgement, on: response, at: now)
         }
@@ -70,6 +70,7 @@ extension WorkerLoop {
             return postpone(.recorded(flight, ruling, result))
         }
         unsettled -= 1
+        tellOfEnd(ruling, of: flight)
         queue.release(ruling.released)
         for group in ruling.again { queue.sendAgain(group.messages, from: group.dueAt, history: group.history) }
         if ruling.isGivenBack { queue.giveBack(flight.claim, now: time.now) }
@@ -88,7 +89,7 @@ extension WorkerLoop {
             // Meanwhile newer than what it would write.
             if ruling.settlement.circuit != nil { ruling.settlement.circuit = saved }
             record(ruling, of: flight)
-        case .tokenAnswered, .pause, .resume, .flush, .stop, .end, .adopt:
+        case .tokenAnswered, .pause, .resume, .flush, .flushBegan, .stop, .end, .adopt:
             preconditionFailure("only answers and outcomes are postponed")
         }
     }

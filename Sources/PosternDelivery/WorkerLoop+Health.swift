@@ -69,6 +69,9 @@ extension WorkerLoop {
                 tokens.fetched(try source.token(from: response, now: time.now), now: time.now)
                 metrics.tokenRefreshes(queue.name.description, "fetched").add()
                 logger.info("token fetched", metadata: ["upstream": "\(queue.name)"])
+                tell(.tokenFetched, ["outcome": "fetched"])
+                if !isReady { tell(.ready) }
+                isReady = true
             } catch {
                 let errorClass: AttemptError.Class = error.credentialsRefused ? .unauthorized : .failing
                 tokenFetchFailed(
@@ -88,6 +91,7 @@ extension WorkerLoop {
         lastError = AttemptError(
             error.errorClass, status: error.status, detail: "no token: \(error.detail)", at: error.at)
         metrics.tokenRefreshes(queue.name.description, credentialsRefused ? "refused" : "failed").add()
+        tell(.tokenFetched, ["outcome": credentialsRefused ? "refused" : "failed"])
         logger.log(
             level: !isNew ? .info : credentialsRefused ? .error : .warning, "token fetch failed; messages wait for one",
             metadata: [
@@ -100,7 +104,9 @@ extension WorkerLoop {
         circuit.abandoned(now: error.at)
         switch tokens.refused(under: flight.generation) {
         case .sendAgain: break
-        case .credentialsAreBad: holdUpstream(.credentials, error)
+        case .credentialsAreBad:
+            isReady = false
+            holdUpstream(.credentials, error)
         }
     }
 }

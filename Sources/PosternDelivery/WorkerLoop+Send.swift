@@ -22,7 +22,9 @@ extension WorkerLoop {
 
     private func nextClaim(now: Timestamp) throws -> Claim {
         let oldest = settings.expireAfter > .zero ? now - settings.expireAfter : nil
-        return try queue.claim(limits, now: now, oldest: oldest)
+        return try queue.claim(limits, now: now, oldest: oldest) { [upstream, settings] in
+            upstream.limits(settings.limits, ofLane: $0)
+        }
     }
 
     /// A probe is made with messages that have not failed yet, if there are any: one that fails by its own fault would
@@ -56,7 +58,7 @@ extension WorkerLoop {
         do {
             let token = tokens.token(at: now)
             plan = try outbox.withState(of: queue.number) { state in
-                upstream.plan(for: claim.messages, in: PlanContext(now: now, token: token, state: state))
+                upstream.plan(for: claim.messages, in: context(now: now, token: token, state))
             }
         } catch {
             logger.error("cannot read the state", metadata: ["upstream": "\(queue.name)", "error": "\(error)"])
@@ -66,10 +68,14 @@ extension WorkerLoop {
         case .send(let request, let count): send(request, carrying: count, of: claim, now: now)
         case .settle(let count, let state, let reason, let changes):
             settleUnsent(count, of: claim, as: state, reason: reason, changes: changes, now: now)
-        case .wait(_, let until):
+        case .wait(let reason, let until):
             // Asked again at once it would say the same.
-            queue.postpone(claim, until: until > now ? until : now + .seconds(1))
+            queue.postpone(claim, until: until > now ? until : now + .seconds(1), for: reason)
         }
+    }
+
+    func context(now: Timestamp, token: Token?, _ state: any UpstreamState) -> PlanContext {
+        PlanContext(now: now, token: token, state: state, flushedThrough: flushedThrough)
     }
 
     private func send(_ request: UpstreamRequest, carrying count: Int, of claim: Claim, now: Timestamp) {

@@ -29,6 +29,7 @@ extension WorkerLoop {
             ruling.again = [.init(messages: batch.messages, dueAt: outcome.at)]
         case .each(let items): sort(items, of: flight, outcome, &ruling)
         case .retry(let after): sendLater(flight, outcome, &ruling, after: after, outcomeIs: "retry")
+        case .backOff: backOff(flight, outcome, &ruling)
         case .suspect(let limit, let after): suspect(flight, outcome, &ruling, limit: limit, after: after)
         case .refreshToken:
             ruling.settlement.outcome = "unauthorized"
@@ -65,6 +66,19 @@ extension WorkerLoop {
             flight.batch.messages, nextAttemptAt: retryAt, counts: counts, error: outcome.error)
         var history = history ?? flight.claim.history
         history.failures += 1
+        ruling.again = [.init(messages: flight.batch.messages, dueAt: retryAt, history: history)]
+    }
+
+    /// The upstream works: only these messages, and so their lane, wait.
+    private func backOff(_ flight: Flight, _ outcome: AttemptOutcome, _ ruling: inout Ruling) {
+        worked(flight, at: outcome.at, hasTaken: false)
+        var history = flight.claim.history
+        history.failures += 1
+        let retryAt =
+            outcome.at + settings.retry.delay(afterAttempt: history.failures, retryAfter: nil, random: random())
+        ruling.settlement.outcome = "backed-off"
+        ruling.settlement.waiting = .init(
+            flight.batch.messages, nextAttemptAt: retryAt, counts: false, error: outcome.error)
         ruling.again = [.init(messages: flight.batch.messages, dueAt: retryAt, history: history)]
     }
 
@@ -137,7 +151,7 @@ extension Ruling {
             batch: batch.id, outcome: "delivered", status: outcome.error.status, endedAt: outcome.at)
         switch outcome.judgement.verdict {
         case .delivered, .proceed: break
-        case .each, .retry, .suspect, .refreshToken, .holdUpstream, .park, .split, .reject:
+        case .each, .retry, .backOff, .suspect, .refreshToken, .holdUpstream, .park, .split, .reject:
             settlement.detail = outcome.error.detail
         }
         settlement.changes = outcome.judgement.changes

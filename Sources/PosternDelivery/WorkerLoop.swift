@@ -45,16 +45,23 @@ final class WorkerLoop: @unchecked Sendable {
     var inFlight = 0
     /// Those, and batches whose outcome is on its way to the disk.
     var unsettled = 0 { didSet { shared.show(unsettled: unsettled) } }
-    var isFlushing = false
+    /// What flushes have covered so far.
+    var flushedThrough: MessageID
+    /// Those that are not over yet.
+    var flushes: [Flush] = []
+    /// Does what is there go out without collecting?
+    var isHurried = false
+    /// Was there a token since the start, or since the last time it was refused?
+    var isReady = false
     var saved: CircuitRecord
     /// Answers and outcomes that the store did not take in; given to it again at `storeRetryAt`.
     var unfinished: [WorkerEvent] = []
     var storeRetryAt: MonotonicInstant?
     private(set) var isPaused: Bool
-    private var isStopping = false
+    private(set) var isStopping = false
     private var isEnding = false
     /// Did the last look find nothing, although something seemed to be there?
-    private var lookedInVain = false
+    private(set) var lookedInVain = false
 
     init(
         queue: UpstreamQueue, settings: DeliverySettings, parts: UpstreamWorker.Parts, inbox: Inbox<WorkerEvent>,
@@ -71,7 +78,8 @@ final class WorkerLoop: @unchecked Sendable {
         metrics = parts.metrics
         logger = parts.logger
         random = parts.random
-        (saved, isPaused) = try outbox.circuit(of: queue.number)
+        let standing = try outbox.circuit(of: queue.number)
+        (saved, isPaused, flushedThrough) = (standing.record, standing.isPaused, standing.flushedThrough)
         hold = saved.hold.flatMap(HoldReason.init(rawValue:))
         lastSuccessAt = saved.lastSuccessAtMs.map(Timestamp.init(milliseconds:))
         lastError = saved.lastError.flatMap(AttemptError.init)
@@ -106,6 +114,7 @@ final class WorkerLoop: @unchecked Sendable {
             fetchToken()
             sendWhatMayBeSent()
         }
+        endFlushes()
         show()
         return nextTurn()
     }
@@ -119,10 +128,8 @@ final class WorkerLoop: @unchecked Sendable {
         case .resume:
             setPaused(false)
             probe()
-        case .flush:
-            isFlushing = true
-            queue.hurry(to: time.now)
-            probe()
+        case .flush(let completion): flush(completion)
+        case .flushBegan(let through): flushBegan(through)
         case .adopt(let settings, let upstream): adopt(settings, upstream)
         case .stop: stop()
         case .end:
@@ -170,7 +177,7 @@ final class WorkerLoop: @unchecked Sendable {
     }
 
     /// Sees at once whether it works, instead of waiting.
-    private func probe() {
+    func probe() {
         tokens.hurry()
         circuit.probeNow(now: time.now)
     }
@@ -209,14 +216,14 @@ final class WorkerLoop: @unchecked Sendable {
                 break
             }
         }
-        if isFlushing, ripeness() != .now { isFlushing = false }
+        if isHurried, ripeness() != .now { isHurried = false }
     }
 
     var hasToken: Bool { upstream.tokenSource == nil || tokens.token(at: time.now) != nil }
 
     /// When there is something to send; `collecting` says whether to let messages collect, as the settings wish.
     func ripeness(collecting: Bool = true) -> UpstreamQueue.Ripeness {
-        let wait = isFlushing || !collecting ? .zero : settings.batchMaxWait
+        let wait = isHurried || !collecting ? .zero : settings.batchMaxWait
         return queue.ripeness(limits: limits, wait: wait, now: time.now, instant: time.instant)
     }
 

@@ -31,7 +31,8 @@ func queryPairs(of query: String) -> [(name: String, value: String)] {
     }
 }
 
-private func percentDecoded(_ text: Substring.UTF8View) -> String {
+/// Each `%XX` as the byte it stands for; an escape that is none stays as it is, and what is no UTF-8 is replaced.
+public func percentDecoded(_ text: Substring.UTF8View) -> String {
     let bytes = Array(text)
     var decoded: [UInt8] = []
     decoded.reserveCapacity(bytes.count)

@@ -11,6 +11,7 @@ public final class Metrics: Sendable {
     public let batchMessages = Metrics.histograms("upstream", bounds: Histogram.countBounds)
     public let ambiguousSends = Metrics.counters("upstream")
     public let tokenRefreshes = Metrics.counters("upstream", "outcome")
+    public let upstreamEvents = Metrics.counters("upstream", "event")
     public let requests = Metrics.counters("route", "status")
     public let requestDuration = Metrics.histograms("route", bounds: Histogram.durationBounds)
 
@@ -40,6 +41,9 @@ public final class Metrics: Sendable {
         exposition.counters(
             "postern_ambiguous_sends_total", "Requests that may or may not have arrived.", ambiguousSends)
         exposition.counters("postern_token_refreshes_total", "Token requests by what came of them.", tokenRefreshes)
+        exposition.counters(
+            "postern_upstream_events_total", "Events by the name that the upstream's own clients give them.",
+            upstreamEvents)
         exposition.counters("postern_http_requests_total", "Requests answered.", requests)
         exposition.histograms(
             "postern_http_request_duration_seconds", "Time from the request's last byte to its answer.",

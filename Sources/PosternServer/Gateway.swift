@@ -34,6 +34,7 @@ public final class Gateway: Sendable {
     let readers = Readers()
     /// One for each route, by its number.
     private let meters: [Meter]
+    private let resourceMeters: [String: Meter]
     let pendingBytes = Atomic<Int>(0)
 
     public init(
@@ -50,6 +51,9 @@ public final class Gateway: Sendable {
             .sorted { $0.name < $1.name }
         waitingRoom = WaitingRoom(outbox)
         meters = RouteTemplate.allCases.map { Meter($0.text, metrics: metrics) }
+        let templates = Set(targets.flatMap { $0.upstream.resources.map(\.template) })
+        resourceMeters = Dictionary(
+            uniqueKeysWithValues: templates.map { ($0, Meter("/v1/{upstream}/\($0)", metrics: metrics)) })
         byName = Dictionary(uniqueKeysWithValues: targets.map { ($0.name.description, $0) })
     }
 
@@ -60,6 +64,15 @@ public final class Gateway: Sendable {
     }
 
     func meter(_ template: RouteTemplate) -> Meter { meters[template.rawValue] }
+
+    func meter(_ route: Route) -> Meter {
+        if case .resource(let target, let place, _) = route, target.upstream.resources.indices.contains(place),
+            let meter = resourceMeters[target.upstream.resources[place].template]
+        {
+            return meter
+        }
+        return meter(route.template)
+    }
 
     func target(named name: some StringProtocol) -> Target? { byName[String(name)] }
     func target(_ number: UpstreamNumber) -> Target? { targets.first { $0.worker.queue.number == number } }

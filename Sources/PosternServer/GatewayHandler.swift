@@ -8,6 +8,7 @@ public final class GatewayHandler: HTTPHandler {
     private let ingest: IngestHandler
     private let messages: MessageHandler
     private let upstreams: UpstreamHandler
+    private let resources: ResourceHandler
     private let probes: ProbeHandler
 
     public init(_ gateway: Gateway) {
@@ -16,6 +17,7 @@ public final class GatewayHandler: HTTPHandler {
         ingest = IngestHandler(gateway)
         messages = MessageHandler(gateway)
         upstreams = UpstreamHandler(gateway)
+        resources = ResourceHandler(gateway)
         probes = ProbeHandler(gateway)
     }
 
@@ -51,7 +53,7 @@ public final class GatewayHandler: HTTPHandler {
         case .failure(let problem): responder.respond(router.problem(problem).response(to: head))
         case .success(let route):
             let reply = Reply(
-                head: head, responder: responder, meter: gateway.meter(route.template), since: request.receivedAt,
+                head: head, responder: responder, meter: gateway.meter(route), since: request.receivedAt,
                 time: gateway.time)
             dispatch(route, request, reply)
         }
@@ -69,6 +71,8 @@ public final class GatewayHandler: HTTPHandler {
         case .upstreams: upstreams.list(reply)
         case .upstream(let target): upstreams.show(target, reply)
         case .steer(let target, let steering): upstreams.steer(target, steering, reply)
+        case .resource(let target, let place, let parameters):
+            resources.show(target, place: place, parameters, reply)
         case .live: probes.live(reply)
         case .ready: probes.ready(reply)
         case .metrics: probes.metrics(reply)

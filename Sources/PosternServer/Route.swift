@@ -12,6 +12,8 @@ enum Route {
     case upstreams
     case upstream(Target)
     case steer(Target, Steering)
+    /// Something of the upstream type's own, by the place of its `Resource`.
+    case resource(Target, place: Int, parameters: [String: String])
     case live, ready, metrics, document
 
     enum Steering: String { case flush, pause, resume }
@@ -28,6 +30,7 @@ enum Route {
         case .steer(_, .flush): .flush
         case .steer(_, .pause): .pause
         case .steer(_, .resume): .resume
+        case .resource: .resource
         case .live: .live
         case .ready: .ready
         case .metrics: .metrics
@@ -41,7 +44,7 @@ enum Route {
         case .ingest, .envelopes: ["dryRun"]
         case .messages: ["upstream", "kind", "state", "key", "limit", "cursor", "include"]
         case .message: ["include"]
-        case .retry, .retryMany, .upstreams, .upstream, .steer, .live, .ready, .metrics, .document: []
+        case .retry, .retryMany, .upstreams, .upstream, .steer, .resource, .live, .ready, .metrics, .document: []
         }
     }
 
@@ -57,6 +60,8 @@ enum Route {
 /// The routes by their paths: the bounded names that metrics use.
 enum RouteTemplate: Int, CaseIterable {
     case ingest, messages, message, retry, retryMany, upstreams, upstream, flush, pause, resume
+    /// What only some types have; counted under the resource's own template.
+    case resource
     case live, ready, metrics, document
     /// No route.
     case unknown
@@ -73,6 +78,7 @@ enum RouteTemplate: Int, CaseIterable {
         case .flush: "/v1/upstreams/{name}/flush"
         case .pause: "/v1/upstreams/{name}/pause"
         case .resume: "/v1/upstreams/{name}/resume"
+        case .resource: "/v1/{upstream}/{resource}"
         case .live: "/livez"
         case .ready: "/readyz"
         case .metrics: "/metrics"
@@ -87,7 +93,7 @@ enum RouteTemplate: Int, CaseIterable {
         case .messages: ["GET", "HEAD", "POST"]
         case .message: ["DELETE", "GET", "HEAD"]
         case .ingest, .retry, .retryMany, .flush, .pause, .resume: ["POST"]
-        case .upstreams, .upstream, .live, .ready, .metrics, .document: ["GET", "HEAD"]
+        case .upstreams, .upstream, .resource, .live, .ready, .metrics, .document: ["GET", "HEAD"]
         case .unknown: []
         }
     }
@@ -143,9 +149,27 @@ struct Router {
             gateway.target(named: segments[1]).map { reading(.upstream($0), method) }
                 ?? .failure(.unknownUpstream(String(segments[1])))
         case 3 where segments[0] == "upstreams": steer(segments[1], segments[2], method)
-        case 2 where !UpstreamName.reserved.contains(String(segments[0])): ingest(segments[0], segments[1], method)
+        case 2... where !UpstreamName.reserved.contains(String(segments[0])):
+            below(segments[0], segments.dropFirst(), method)
         default: .failure(.notFound)
         }
+    }
+
+    /// An upstream's kinds take messages; beside them some have resources to read.
+    private func below(
+        _ name: Substring, _ path: ArraySlice<Substring>, _ method: String
+    ) -> Result<Route, RoutingProblem> {
+        guard let target = gateway.target(named: name) else { return .failure(.unknownUpstream(String(name))) }
+        let isKind = path.count == 1 && target.acceptable(path[path.startIndex]) != nil
+        if !isKind || method == "GET" || method == "HEAD" {
+            let decoded = path.map { Substring(percentDecoded($0.utf8)) }
+            for (place, resource) in target.upstream.resources.enumerated() {
+                if let parameters = resource.parameters(matching: decoded) {
+                    return reading(.resource(target, place: place, parameters: parameters), method)
+                }
+            }
+        }
+        return path.count == 1 ? ingest(name, path[path.startIndex], method) : .failure(.notFound)
     }
 
     private func ingest(_ name: Substring, _ kind: Substring, _ method: String) -> Result<Route, RoutingProblem> {

@@ -2,7 +2,9 @@ import PosternCore
 
 /// What one look at the queue brings together.
 struct ClaimScan {
-    let limits: BatchLimits
+    private(set) var limits: BatchLimits
+    /// What one request of a named lane may carry.
+    private let limitsOfLane: (String) -> BatchLimits
     let now: Timestamp
     /// Messages accepted before have expired.
     let oldest: Timestamp?
@@ -18,6 +20,8 @@ struct ClaimScan {
     var nextDue: Timestamp?
     /// The lane claimed from a queue with separate ones, and lanes that had nothing to give although they were ready.
     var lane: Int64?
+    /// How often that lane had been woken then.
+    private(set) var wakes = 0
     var staleLanes: [Int64] = []
     private var bytes: Int
 
@@ -29,14 +33,22 @@ struct ClaimScan {
 
     init(
         limits: BatchLimits, now: Timestamp, oldest: Timestamp? = nil, newest: Int64 = .max,
-        scheduledSince: Timestamp? = nil
+        scheduledSince: Timestamp? = nil, limitsOfLane: ((String) -> BatchLimits)? = nil
     ) {
         self.limits = limits
+        self.limitsOfLane = limitsOfLane ?? { _ in limits }
         self.now = now
         self.oldest = oldest
         self.newest = newest
         self.scheduledSince = scheduledSince
         bytes = limits.overhead
+    }
+
+    /// From here on the batch is one of `lane`.
+    mutating func narrow(toLane lane: ReadyLane) {
+        limits = limitsOfLane(lane.name)
+        bytes = limits.overhead
+        wakes = lane.wakes
     }
 
     var count: Int { batch.count + expired.count }

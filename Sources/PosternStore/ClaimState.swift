@@ -308,7 +308,6 @@ struct ScheduledPlace: Equatable {
 }
 
 extension Timestamp {
-    static let never = Timestamp(milliseconds: .max)
 }
 
 /// What a batch has been through, as far as this run knows.

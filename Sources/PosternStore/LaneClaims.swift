@@ -48,6 +48,7 @@ struct LaneClaims {
     }
 
     private mutating func take(_ lane: ReadyLane, into scan: inout ClaimScan, from rows: QueueRows) throws {
+        scan.narrow(toLane: lane)
         var piece: Piece?
         var compositionDueAt: Int64?
         var meetsRemoval = false
@@ -151,4 +152,5 @@ struct ReadyLane {
     let group: String?
     let readyAt: Timestamp
     let failures: Int
+    let wakes: Int
 }

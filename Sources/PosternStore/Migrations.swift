@@ -68,6 +68,17 @@ enum Migrations {
                     CREATE INDEX lanesOfGroup ON lanes (upstream, laneGroup) WHERE laneGroup IS NOT NULL;
                     """)
         }
+        migrator.registerMigration("2 waits") { db in
+            try db.execute(
+                sql: """
+                    ALTER TABLE upstreams ADD COLUMN flushedThrough INTEGER NOT NULL DEFAULT 0;
+                    ALTER TABLE lanes ADD COLUMN waitingFor TEXT;
+                    ALTER TABLE lanes ADD COLUMN wakes INTEGER NOT NULL DEFAULT 0;
+                    ALTER TABLE state ADD COLUMN expiresAtMs INTEGER;
+                    ALTER TABLE state ADD COLUMN lane TEXT;
+                    CREATE INDEX stateExpiring ON state (expiresAtMs) WHERE expiresAtMs IS NOT NULL;
+                    """)
+        }
         return migrator
     }
 

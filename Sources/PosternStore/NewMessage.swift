@@ -14,10 +14,13 @@ public struct NewMessage: Sendable {
     /// The payload is `bytes[range]`: usually a part of the request's body, which is not copied again.
     public let bytes: [UInt8]
     public let range: Range<Int>
+    /// What its lane waits for if the message is the first of it; see `Admission.waitsFor`.
+    public let waitsFor: WaitingFor?
 
     public init(
         queue: UpstreamQueue, kind: Kind, lane: Lane = .none, key: String? = nil, acceptedAt: Timestamp,
-        notBefore: Timestamp? = nil, expiresAt: Timestamp? = nil, bytes: [UInt8], range: Range<Int>? = nil
+        notBefore: Timestamp? = nil, expiresAt: Timestamp? = nil, bytes: [UInt8], range: Range<Int>? = nil,
+        waitsFor: WaitingFor? = nil
     ) {
         self.queue = queue
         self.kind = kind
@@ -28,6 +31,7 @@ public struct NewMessage: Sendable {
         self.expiresAt = expiresAt
         self.bytes = bytes
         self.range = range ?? 0..<bytes.count
+        self.waitsFor = waitsFor
     }
 }
 

@@ -25,6 +25,9 @@ public struct MessageRecord: Sendable, Equatable {
     public var lane: Int64 = 0
     /// Does its lane, with its group, wait for a token that a caller has to hand in?
     public var isParked = false
+    /// What its lane waits for, and until when, because a plan said so.
+    public var laneWaitsFor: WaitingFor?
+    public var laneWaitsUntil: Timestamp?
 }
 
 /// One request that carried a message.
@@ -96,14 +99,32 @@ extension Outbox {
         try read { db in body(StoredState(upstream: number, db: db)) }
     }
 
-    /// The health a former run left.
-    public func circuit(of number: UpstreamNumber) throws(StoreError) -> (record: CircuitRecord, isPaused: Bool) {
+    /// Messages of an upstream up to `id` that are still queued.
+    public func queued(of number: UpstreamNumber, through id: MessageID) throws(StoreError) -> Int {
+        try read { db in
+            try Int.fetchOne(
+                db, sql: "SELECT count(*) FROM queue_\(number.rawValue) WHERE id <= ?", arguments: [id.rawValue]) ?? 0
+        }
+    }
+
+    /// What a former run left of an upstream's health, and what it was told.
+    public func circuit(of number: UpstreamNumber) throws(StoreError) -> Standing {
         try read { db in
             let row = try Row.fetchOne(
-                db, sql: "SELECT circuit, isPaused FROM upstreams WHERE number = ?", arguments: [number.rawValue])
+                db, sql: "SELECT circuit, isPaused, flushedThrough FROM upstreams WHERE number = ?",
+                arguments: [number.rawValue])
             let record = row.flatMap { RecordText.decode($0["circuit"], as: CircuitRecord.self) }
-            return (record ?? CircuitRecord(), row?["isPaused"] ?? false)
+            return Standing(
+                record: record ?? CircuitRecord(), isPaused: row?["isPaused"] ?? false,
+                flushedThrough: MessageID(rawValue: row?["flushedThrough"] ?? 0))
         }
+    }
+
+    public struct Standing: Sendable {
+        public let record: CircuitRecord
+        public let isPaused: Bool
+        /// What flushes have covered so far.
+        public let flushedThrough: MessageID
     }
 }
 
@@ -124,13 +145,15 @@ struct StoreReader {
             case .queue:
                 "id, kind, 0 AS state, key, attempts, acceptedAtMs, nextAttemptAtMs, waiting, NULL AS settledAtMs, "
                     + "lastError, NULL AS result, lane, "
-                    + "coalesce((SELECT isParked FROM lanes WHERE upstream = \(number) AND number = lane), 0) AS isParked"
+                    + ["isParked", "waitingFor", "readyAtMs"].map { column in
+                        "(SELECT \(column) FROM lanes WHERE upstream = \(number) AND number = lane) AS \(column)"
+                    }.joined(separator: ", ")
             case .delivered:
                 "id, kind, 1 AS state, key, attempts, acceptedAtMs, NULL AS nextAttemptAtMs, 0 AS waiting, "
-                    + "settledAtMs, NULL AS lastError, result, 0 AS lane, 0 AS isParked"
+                    + "settledAtMs, NULL AS lastError, result, 0 AS lane"
             case .ended:
                 "id, kind, state, key, attempts, acceptedAtMs, NULL AS nextAttemptAtMs, 0 AS waiting, settledAtMs, "
-                    + "lastError, NULL AS result, 0 AS lane, 0 AS isParked"
+                    + "lastError, NULL AS result, 0 AS lane"
             }
         }
 
@@ -154,7 +177,11 @@ struct StoreReader {
         record.lastError = (row["lastError"] as String?).flatMap { RecordText.decode($0, as: ErrorRecord.self) }
         record.result = (row["result"] as Data?).map { Array($0) }
         record.lane = row["lane"]
-        record.isParked = row["isParked"]
+        if row.hasColumn("isParked") {
+            record.isParked = row["isParked"] ?? false
+            record.laneWaitsFor = (row["waitingFor"] as String?).flatMap(WaitingFor.init(rawValue:))
+            record.laneWaitsUntil = (row["readyAtMs"] as Int64?).map(Timestamp.init(milliseconds:))
+        }
         if payload, row.hasColumn("payload") { record.payload = (row["payload"] as Data?).map { Array($0) } }
         return record
     }

@@ -64,6 +64,15 @@ extension Outbox {
             }, completion: completion)
     }
 
+    /// Remembers, past the end of this run, what a flush covers.
+    public func setFlushed(through id: MessageID, of number: UpstreamNumber) {
+        writer.change { transaction in
+            try transaction.db.execute(
+                sql: "UPDATE upstreams SET flushedThrough = ? WHERE number = ?",
+                arguments: [id.rawValue, number.rawValue])
+        }
+    }
+
     /// Settles claimed messages that grew too old before they could be sent, and lets go of them.
     public func expire(
         _ messages: [Message], of queue: UpstreamQueue, completion: @escaping @Sendable () -> Void

@@ -26,7 +26,8 @@ struct QueueRows {
     let number: UpstreamNumber
 
     private static let columns =
-        "id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, progress, payload"
+        "id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, progress, payload, "
+        + "lastError IS NOT NULL"
 
     enum Query: CaseIterable {
         case row, fresh, scheduled, nextScheduled, retrying, readyLanes, inLane, isBehindOthers
@@ -50,7 +51,7 @@ struct QueueRows {
                     """
             case .readyLanes:
                 return """
-                    SELECT number, name, laneGroup, readyAtMs, failures FROM lanes
+                    SELECT number, name, laneGroup, readyAtMs, failures, wakes FROM lanes
                     WHERE upstream = \(number) AND readyAtMs IS NOT NULL ORDER BY readyAtMs
                     """
             case .inLane: return "SELECT \(columns) FROM \(queue) WHERE lane = ? ORDER BY id"
@@ -137,7 +138,8 @@ struct QueueRows {
             try body(
                 ReadyLane(
                     number: row.integer(0), name: row.text(1) ?? "", group: row.text(2),
-                    readyAt: Timestamp(milliseconds: row.integer(3)), failures: Int(row.integer(4))))
+                    readyAt: Timestamp(milliseconds: row.integer(3)), failures: Int(row.integer(4)),
+                    wakes: Int(row.integer(5))))
         }
     }
 
@@ -187,7 +189,8 @@ struct QueueRows {
                 id: MessageID(rawValue: row.integer(0)), kind: kinds.kind(Int(row.integer(1))),
                 lane: lane.map { .named($0.name, group: $0.group) } ?? mixed, key: row.text(8),
                 acceptedAt: Timestamp(milliseconds: row.integer(3)), payload: row.bytes(10) ?? [],
-                attempts: Int(row.integer(7)), progress: row.bytes(9)),
+                attempts: Int(row.integer(7)), progress: row.bytes(9),
+                wasTried: row.integer(11) != 0 || row.integer(4) == QueueColumn.retrying),
             expiresAt: row.integerOrNil(6).map(Timestamp.init(milliseconds:)))
     }
 }
@@ -208,5 +211,22 @@ struct StoredState: UpstreamState {
             return false
         }
         return value
+    }
+
+    func queued(inLane name: String, atMost most: Int) -> Int {
+        let sql = """
+            SELECT count(*) FROM (SELECT 1 FROM queue_\(upstream.rawValue)
+              WHERE lane = (SELECT number FROM lanes WHERE upstream = ? AND name = ?) LIMIT ?)
+            """
+        guard let statement = try? db.cachedStatement(sql: sql) else { return 0 }
+        statement.bind(Int64(upstream.rawValue), at: 1)
+        statement.bind(name, at: 2)
+        statement.bind(most, at: 3)
+        var count = 0
+        try? statement.forEachRow(in: db) { row in
+            count = Int(row.integer(0))
+            return false
+        }
+        return count
     }
 }

@@ -94,6 +94,7 @@ enum StoreFile {
                 WHERE endedAtMs IS NULL GROUP BY upstream
                 """)
         guard !open.isEmpty else { return }
+        try rememberTries(in: db)
         for row in open {
             try db.execute(
                 sql: "UPDATE upstreams SET ambiguousSends = ambiguousSends + ? WHERE number = ?",
@@ -105,6 +106,27 @@ enum StoreFile {
                   detail = 'the gateway ended before the answer came'
                 WHERE endedAtMs IS NULL
                 """)
+    }
+
+    /// Their messages went out already, which some upstreams want to be told of in another way.
+    private static func rememberTries(in db: Database) throws {
+        let rows = try Row.fetchCursor(
+            db,
+            sql: """
+                SELECT upstream, startedAtMs, ids FROM attempts INDEXED BY attemptsUnderWay WHERE endedAtMs IS NULL
+                """)
+        while let row = try rows.next() {
+            let number: UInt8 = row["upstream"]
+            guard try db.tableExists("queue_\(number)") else { continue }
+            let error = AttemptError(
+                .interrupted, detail: "the gateway ended before the answer came",
+                at: Timestamp(milliseconds: row["startedAtMs"]))
+            let mark = try db.cachedStatement(
+                sql: "UPDATE queue_\(number) SET lastError = coalesce(lastError, ?) WHERE id = ?")
+            for id in MessageIDList.decode(Array(row["ids"] as Data)) {
+                try mark.execute(arguments: [RecordText.encode(ErrorRecord(error)), id.rawValue])
+            }
+        }
     }
 
     /// A fresh store counts on from its birth in units that no older store can have reached, so that the ids of a

@@ -2,7 +2,9 @@ import GRDB
 import PosternCore
 
 // A row of `lanes` lives as long as something of the lane is queued. `readyAtMs` says when it wants to be looked at and
-// orders lanes among each other; nil while it is parked. `isHeld` keeps arrivals from making that sooner.
+// orders lanes among each other; nil while it is parked. `isHeld` keeps arrivals from making that sooner: the front is
+// to be sent again, or a plan said that it waits (`waitingFor`). `wakes` counts who ended such a wait: a wait that was
+// planned before does not begin any more.
 
 /// How the ended ones name their lane: they outlive its row.
 struct LaneText {
@@ -12,9 +14,9 @@ struct LaneText {
 
 extension Transaction {
     /// The number of a named lane, made if need be, and when it is ready: at `readyAt` unless it was sooner anyway, is
-    /// held, or is parked with its group.
+    /// held, or is parked with its group. One that is made waits for `waitingFor`, if that is given.
     func openLane(
-        _ name: String, group: String?, of queue: UpstreamQueue, readyAt: Timestamp
+        _ name: String, group: String?, of queue: UpstreamQueue, readyAt: Timestamp, waitingFor: WaitingFor? = nil
     ) throws -> (number: Int64, readyAt: Timestamp?) {
         let find = try statements.findLane(in: db)
         find.bind(Int64(queue.number.rawValue), at: 1)
@@ -34,6 +36,7 @@ extension Transaction {
             try advance.run(in: db)
             return (lane.number, readyAt)
         }
+        let readyAt = waitingFor == nil ? readyAt : .never
         let isParked = try group.map { try self.isParked(group: $0, of: queue) } ?? false
         let insert = try statements.openLane(in: db)
         insert.bind(Int64(queue.number.rawValue), at: 1)
@@ -41,6 +44,7 @@ extension Transaction {
         insert.bind(group, at: 3)
         insert.bind(isParked ? nil : readyAt.milliseconds, at: 4)
         insert.bind(isParked ? 1 : 0, at: 5)
+        insert.bind(waitingFor?.rawValue, at: 6)
         try insert.run(in: db)
         return (db.lastInsertedRowID, isParked ? nil : readyAt)
     }
@@ -104,20 +108,36 @@ extension Transaction {
                 """)
     }
 
-    /// A lane that could be sent but is not to be, for now.
-    func holdLane(_ lane: Int64, of queue: UpstreamQueue, until moment: Timestamp) throws {
+    /// A lane that could be sent but is not to be, for now; unless it was woken since its `wakes` were read.
+    func holdLane(
+        _ lane: Int64, of queue: UpstreamQueue, until moment: Timestamp, for reason: WaitingFor?, wakes: Int
+    ) throws {
         try db.execute(
             literal: """
-                UPDATE lanes SET readyAtMs = \(moment.milliseconds), isHeld = 1
-                WHERE number = \(lane) AND upstream = \(queue.number.rawValue) AND isParked = 0
+                UPDATE lanes SET readyAtMs = \(moment.milliseconds), isHeld = 1, waitingFor = \(reason?.rawValue)
+                WHERE number = \(lane) AND upstream = \(queue.number.rawValue) AND isParked = 0 AND wakes = \(wakes)
                 """)
+    }
+
+    /// Ends a wait that a plan has asked for. What is to be sent again keeps its time.
+    func wake(_ name: String, of queue: UpstreamQueue) throws {
+        let now = outbox.time.now
+        try db.execute(
+            literal: """
+                UPDATE lanes SET wakes = wakes + 1,
+                  readyAtMs = CASE WHEN waitingFor IS NULL THEN readyAtMs ELSE \(now.milliseconds) END,
+                  isHeld = CASE WHEN waitingFor IS NULL THEN isHeld ELSE 0 END, waitingFor = NULL
+                WHERE upstream = \(queue.number.rawValue) AND name = \(name) AND isParked = 0
+                """)
+        lanesAreDue(of: queue, at: now)
     }
 
     /// What waits is due now.
     func hurryLanes(of queue: UpstreamQueue, to now: Timestamp) throws {
         try db.execute(
             literal: """
-                UPDATE lanes SET readyAtMs = \(now.milliseconds)
+                UPDATE lanes SET readyAtMs = \(now.milliseconds), wakes = wakes + 1, waitingFor = NULL,
+                  isHeld = CASE WHEN waitingFor IS NULL THEN isHeld ELSE 0 END
                 WHERE upstream = \(queue.number.rawValue) AND readyAtMs > \(now.milliseconds)
                 """)
         lanesAreDue(of: queue, at: now)

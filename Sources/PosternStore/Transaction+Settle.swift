@@ -212,11 +212,13 @@ extension Transaction {
         let number = Int64(queue.number.rawValue)
         for change in changes {
             switch change {
-            case .set(let key, let value):
+            case .set(let key, let value, let expiry):
                 let statement = try statements.setState(in: db)
                 statement.bind(number, at: 1)
                 statement.bind(key, at: 2)
                 statement.bind(value, at: 3)
+                statement.bind(expiry?.at.milliseconds, at: 4)
+                statement.bind(expiry?.lane, at: 5)
                 try statement.run(in: db)
             case .remove(let key):
                 let statement = try statements.removeState(in: db)
@@ -225,6 +227,7 @@ extension Transaction {
                 try statement.run(in: db)
             case .release(let group):
                 try release(group: group, of: queue)
+            case .wake(let lane): try wake(lane, of: queue)
             }
         }
     }

@@ -139,8 +139,10 @@ extension Transaction {
         let changes: [StateChange]
         do throws(Refusal) {
             let state = StoredState(upstream: message.queue.number, db: db)
-            changes = try message.queue.upstream.accept(
-                Array(message.bytes[message.range]), of: message.kind, id: id, in: state)
+            let candidate = Candidate(
+                id: id, kind: message.kind, lane: message.lane, acceptedAt: message.acceptedAt,
+                payload: Array(message.bytes[message.range]))
+            changes = try message.queue.upstream.accept(candidate, in: state)
         } catch {
             return error
         }
@@ -191,7 +193,7 @@ extension Transaction {
         case .named(let name, let group):
             let queue = message.queue
             let readyAt = scheduledAt ?? message.acceptedAt + queue.collecting.wait
-            let lane = try openLane(name, group: group, of: queue, readyAt: readyAt)
+            let lane = try openLane(name, group: group, of: queue, readyAt: readyAt, waitingFor: message.waitsFor)
             if let readyAt = lane.readyAt { arrival.isDue(at: readyAt) }
             return lane.number
         }

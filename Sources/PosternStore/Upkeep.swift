@@ -14,6 +14,8 @@ final class Upkeep: @unchecked Sendable {
     static let rowsPerTurn = 2000
     /// Rows with a payload.
     static let heavyRowsPerTurn = 200
+    /// When to look again at a value that had expired but was still needed.
+    static let stateRecheck = Duration.seconds(60)
     /// Pages a turn gives back to the file system at most.
     static let pagesPerTurn = 256
 
@@ -34,6 +36,7 @@ final class Upkeep: @unchecked Sendable {
             if try purgeEnded(of: account, before: now - isLong, in: transaction.db) { hasMore = true }
             if try expire(in: account.number, at: now, in: transaction) { hasMore = true }
         }
+        if try expireState(at: now, in: transaction.db) { hasMore = true }
         if try purgeAttempts(delivered: now - isShort, others: now - isLong, in: transaction.db) { hasMore = true }
         if try shrink(transaction.db) { hasMore = true }
         return hasMore
@@ -80,6 +83,29 @@ final class Upkeep: @unchecked Sendable {
             try transaction.end(id, in: queue, as: .expired, error: nil, at: now)
         }
         return ids.count == Self.heavyRowsPerTurn
+    }
+
+    /// Values that are of no use any more, unless their lane still has something queued: those are looked at again
+    /// later.
+    private func expireState(at now: Timestamp, in db: Database) throws -> Bool {
+        let rows = try Row.fetchAll(
+            db.cachedStatement(
+                sql: """
+                    SELECT upstream, key, EXISTS (SELECT 1 FROM lanes
+                      WHERE lanes.upstream = state.upstream AND lanes.name = state.lane) AS isNeeded
+                    FROM state WHERE expiresAtMs <= ? ORDER BY expiresAtMs LIMIT ?
+                    """), arguments: [now.milliseconds, Self.heavyRowsPerTurn])
+        for row in rows {
+            let place: StatementArguments = [row["upstream"] as Int, row["key"] as String]
+            if row["isNeeded"] {
+                try db.cachedStatement(sql: "UPDATE state SET expiresAtMs = ? WHERE upstream = ? AND key = ?")
+                    .execute(arguments: [(now + Self.stateRecheck).milliseconds] + place)
+            } else {
+                try db.cachedStatement(sql: "DELETE FROM state WHERE upstream = ? AND key = ?")
+                    .execute(arguments: place)
+            }
+        }
+        return rows.count == Self.heavyRowsPerTurn
     }
 
     /// Attempts that delivered are kept as long as the receipts, others as long as the dead letters. Batches count up

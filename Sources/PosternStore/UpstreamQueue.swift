@@ -174,12 +174,15 @@ public final class UpstreamQueue: Sendable {
 
     /// Takes what is to be sent next and marks it as being sent; empty when there is nothing. Messages that came too
     /// old are taken along in `expired`.
-    public func claim(_ limits: BatchLimits, now: Timestamp, oldest: Timestamp?) throws -> Claim {
+    /// `limitsOfLane` says what one request of a separate lane may carry, if that is less than `limits`.
+    public func claim(
+        _ limits: BatchLimits, now: Timestamp, oldest: Timestamp?, limitsOfLane: ((String) -> BatchLimits)? = nil
+    ) throws -> Claim {
         // From here on the writer tells of what this look may not see.
         let due = nextDueMs.exchange(.max, ordering: .acquiringAndReleasing)
         var scan = ClaimScan(
             limits: limits, now: now, oldest: oldest, newest: newest.load(ordering: .acquiring),
-            scheduledSince: due == .max ? nil : Timestamp(milliseconds: due))
+            scheduledSince: due == .max ? nil : Timestamp(milliseconds: due), limitsOfLane: limitsOfLane)
         defer { _ = isDue(at: scan.nextDue ?? Timestamp(milliseconds: due)) }
         if isSeparate {
             try lanes.withLock { state in
@@ -189,7 +192,9 @@ public final class UpstreamQueue: Sendable {
         } else {
             try claimMixed(&scan)
         }
-        return Claim(messages: scan.batch, expired: scan.expired, isGroup: scan.isGroup, history: scan.history)
+        return Claim(
+            messages: scan.batch, expired: scan.expired, isGroup: scan.isGroup, history: scan.history, wakes: scan.wakes
+        )
     }
 
     private func claimMixed(_ scan: inout ClaimScan) throws {
@@ -228,12 +233,12 @@ public final class UpstreamQueue: Sendable {
         lookAgain()
     }
 
-    /// The claim cannot be sent yet, though nothing was tried.
-    public func postpone(_ claim: Claim, until dueAt: Timestamp) {
+    /// The claim cannot be sent yet, though nothing was tried; `reason` is shown to those who ask.
+    public func postpone(_ claim: Claim, until dueAt: Timestamp, for reason: WaitingFor? = nil) {
         guard isSeparate else { return sendAgain(claim.messages, from: dueAt, history: claim.history) }
         guard let lane = lanes.withLock({ $0.lane(of: claim.messages) }) else { return }
         writer.change { [self] transaction in
-            try transaction.holdLane(lane, of: self, until: dueAt)
+            try transaction.holdLane(lane, of: self, until: dueAt, for: reason, wakes: claim.wakes)
         } completion: { [self] _ in
             lanes.withLock { $0.sendAgain(claim.messages, isDueNow: false, history: claim.history) }
             lookAgain()
@@ -241,10 +246,17 @@ public final class UpstreamQueue: Sendable {
         }
     }
 
-    /// An operator's wish: what is due later is due now.
-    public func hurry(to now: Timestamp) {
-        guard isSeparate else { return mixed.withLock { $0.hurry(to: now) } }
-        writer.change { [self] transaction in try transaction.hurryLanes(of: self, to: now) }
+    /// An operator's wish: what is due later is due now, once `completion` has been called.
+    public func hurry(to now: Timestamp, completion: @escaping @Sendable () -> Void = {}) {
+        guard isSeparate else {
+            mixed.withLock { $0.hurry(to: now) }
+            return completion()
+        }
+        writer.change { [self] transaction in
+            try transaction.hurryLanes(of: self, to: now)
+        } completion: { _ in
+            completion()
+        }
     }
 
     /// The claim was not sent after all: its messages stand where they stood.
@@ -304,9 +316,11 @@ public struct Claim: Sendable {
     /// Was it sent before, in exactly this composition?
     public let isGroup: Bool
     public let history: BatchHistory
+    /// How often its separate lane had been woken when it was claimed.
+    var wakes = 0
 
     /// The claim on some of its messages.
     public func narrowed(to messages: [Message]) -> Claim {
-        Claim(messages: messages, expired: [], isGroup: isGroup, history: history)
+        Claim(messages: messages, expired: [], isGroup: isGroup, history: history, wakes: wakes)
     }
 }

@@ -171,7 +171,10 @@ final class WriterStatements {
     func openLane(in db: Database) throws -> Statement {
         try statement(
             .openLane, in: db,
-            "INSERT INTO lanes (upstream, name, laneGroup, readyAtMs, isParked) VALUES (?, ?, ?, ?, ?)")
+            """
+            INSERT INTO lanes (upstream, name, laneGroup, readyAtMs, isParked, isHeld, waitingFor)
+            VALUES (?, ?, ?, ?, ?, ?6 IS NOT NULL, ?6)
+            """)
     }
 
     func advanceLane(in db: Database) throws -> Statement {
@@ -186,7 +189,7 @@ final class WriterStatements {
             UPDATE lanes SET
               readyAtMs = CASE WHEN isParked THEN NULL
                 WHEN ?2 OR ?3 OR isHeld OR readyAtMs IS NULL THEN ?1 ELSE min(readyAtMs, ?1) END,
-              isHeld = ?2, failures = CASE WHEN ?2 THEN failures ELSE 0 END
+              isHeld = ?2, waitingFor = NULL, failures = CASE WHEN ?2 THEN failures ELSE 0 END
             WHERE number = ?4
             """)
     }
@@ -230,7 +233,9 @@ final class WriterStatements {
     }
 
     func setState(in db: Database) throws -> Statement {
-        try statement(.setState, in: db, "INSERT OR REPLACE INTO state (upstream, key, value) VALUES (?, ?, ?)")
+        try statement(
+            .setState, in: db,
+            "INSERT OR REPLACE INTO state (upstream, key, value, expiresAtMs, lane) VALUES (?, ?, ?, ?, ?)")
     }
 
     func removeState(in db: Database) throws -> Statement {

@@ -21,10 +21,14 @@ import Testing
     @Test func documentedOperations_areThoseTheRouterTakes() throws {
         // Every path that takes GET takes HEAD, which the description says once for all.
         let routed = Set(
-            RouteTemplate.allCases.flatMap { template in
+            RouteTemplate.allCases.filter { $0 != .resource }.flatMap { template in
                 template.methods.filter { $0 != "HEAD" }.map { "\($0) \(template.text)" }
             })
-        #expect(Self.operations(in: try Self.file) == routed)
+        // What only some types have is compared with those types, where they are tested.
+        let documented = try Self.operations(in: Self.file).filter {
+            !$0.contains(" /v1/{upstream}/") || $0.hasSuffix("{kind}")
+        }
+        #expect(documented == routed)
     }
 
     @Test(arguments: Problem.Slug.allCases)

@@ -24,7 +24,8 @@ import Testing
         let outbox = try Outbox(
             OutboxOptions(path: folder.file("store.sqlite")), time: SystemTime(), metrics: metrics, logger: logger)
         defer { outbox.close() }
-        let queue = try outbox.register(PlainUpstream(), type: "plain", cap: QueueCap())
+        let resource = Resource("shelves/{shelf}/books") { parameters, _ in .json(parameters["shelf"] ?? "") }
+        let queue = try outbox.register(PlainUpstream(resources: [resource]), type: "plain", cap: QueueCap())
         let worker = try UpstreamWorker(
             queue: queue, settings: DeliverySettings(),
             parts: .init(
@@ -37,7 +38,7 @@ import Testing
 
     @Test func method_isRoutedToItsTemplate() throws {
         try withRouter { router in
-            for template in RouteTemplate.allCases {
+            for template in RouteTemplate.allCases where template != .resource {
                 for method in template.methods {
                     let route = try router.route(method, path(of: template)).get()
                     #expect(route.template == template, "\(method) \(template.text)")
@@ -48,7 +49,7 @@ import Testing
 
     @Test func otherMethod_isRefused_withWhatIsAllowed() throws {
         try withRouter { router in
-            for template in RouteTemplate.allCases where template != .unknown {
+            for template in RouteTemplate.allCases where template != .unknown && template != .resource {
                 for method in Self.methods where !template.methods.contains(method) {
                     guard
                         case .failure(.methodNotAllowed(let allowed)) = router.route(
@@ -63,8 +64,27 @@ import Testing
         }
     }
 
+    @Test func resource_isFound_byItsTemplate() throws {
+        try withRouter { router in
+            guard
+                case .success(.resource(_, place: 0, let parameters)) = router.route(
+                    "GET", "/v1/plain/shelves/a%2Fb/books")
+            else {
+                Issue.record("not found")
+                return
+            }
+            #expect(parameters == ["shelf": "a/b"])
+            guard case .failure(.methodNotAllowed("GET, HEAD")) = router.route("POST", "/v1/plain/shelves/a/books")
+            else {
+                Issue.record("POST is not refused")
+                return
+            }
+        }
+    }
+
     @Test(arguments: [
-        "/", "/v1", "/v1/", "/v2/plain/thing", "/livez/", "/v1/stream/thing", "/v1/messages/no-id", "/v1/messages/",
+        "/v1/plain/shelves//books", "/v1/plain/shelves/a/books/b", "/", "/v1", "/v1/",
+        "/v2/plain/thing", "/livez/", "/v1/stream/thing", "/v1/messages/no-id", "/v1/messages/",
         "/v1/upstreams/plain/burn", "/v1/plain/thing/more",
     ])
     func otherPath_isNotFound(path: String) throws {

@@ -221,10 +221,8 @@ struct CountingUpstream: Upstream {
     func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
         Admission()
     }
-    func accept(
-        _ payload: [UInt8], of kind: Kind, id: MessageID, in state: any UpstreamState
-    ) throws(Refusal) -> [StateChange] {
-        guard payload != Array("no".utf8) else { throw Refusal(.conflict, "no") }
+    func accept(_ candidate: Candidate, in state: any UpstreamState) throws(Refusal) -> [StateChange] {
+        guard candidate.payload != Array("no".utf8) else { throw Refusal(.conflict, "no") }
         return [.set(key: "taken", value: (state.value(of: "taken") ?? []) + [1])]
     }
     func plan(for messages: [Message], in context: PlanContext) -> Plan { plain.plan(for: messages, in: context) }

@@ -8,16 +8,18 @@ public struct PlainUpstream: Upstream {
     public let kinds: [Kind]
     public let laneRule: LaneRule
     public var tokenSource: (any TokenSource)?
+    public let resources: [Resource]
 
     public init(
         _ name: String = "plain", kinds: [Kind] = ["thing"], laneRule: LaneRule = .mixed,
-        tokenSource: (any TokenSource)? = nil
+        tokenSource: (any TokenSource)? = nil, resources: [Resource] = []
     ) {
         guard let name = UpstreamName(name) else { preconditionFailure("\(name) is no name") }
         self.name = name
         self.kinds = kinds
         self.laneRule = laneRule
         self.tokenSource = tokenSource
+        self.resources = resources
     }
 
     public func admit(

@@ -112,7 +112,7 @@ import Testing
                 switch verdict {
                 case .delivered, .proceed: #expect((200..<300).contains(status), "\(status)")
                 case .each(let items): #expect(items.count == 1)
-                case .retry, .suspect, .refreshToken, .holdUpstream, .park, .split, .reject: break
+                case .retry, .backOff, .suspect, .refreshToken, .holdUpstream, .park, .split, .reject: break
                 }
             }
         }

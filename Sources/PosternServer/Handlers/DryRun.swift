@@ -58,7 +58,10 @@ struct DryRun {
         let now = gateway.time.now
         let token = Token(value: Self.mask, renewAt: now, expiresAt: nil)
         let plan = try? gateway.outbox.withState(of: target.queue.number) { state in
-            target.upstream.plan(for: messages, in: PlanContext(now: now, token: token, state: state))
+            // As if flushed: what is asked is what goes out, not when.
+            target.upstream.plan(
+                for: messages,
+                in: PlanContext(now: now, token: token, state: state, flushedThrough: messages.last?.id))
         }
         switch plan {
         case .send(let request, let count):

@@ -156,12 +156,12 @@ struct IngestHandler: Sendable {
                 slug: .outboxFull, status: 503,
                 detail: name.map { "The queue of \($0) is at its cap; nothing was stored. Send it again later." }
                     ?? "The outbox is at its cap; nothing was stored. Send it again later.",
-                headers: [("Retry-After", "10")])
+                members: order.codes(for: .queueFull), headers: [("Retry-After", "10")])
         case .diskFull:
             return Problem(
                 slug: .diskFull, status: 507,
                 detail: "There is no room on the disk; nothing was stored. Deliveries go on and may make some.",
-                headers: [("Retry-After", "30")])
+                members: order.codes(for: .diskFull), headers: [("Retry-After", "30")])
         case .closed:
             return Problem(
                 slug: .shuttingDown, status: 503, detail: "The gateway is stopping; nothing was stored.",

@@ -100,6 +100,11 @@ public struct Outlook: Sendable, Equatable {
         } else if snapshot.circuit != .closed {
             waitingFor = snapshot.hold == .credentials ? .credentials : .circuit
             nextAttemptAt = [record.nextAttemptAt, snapshot.reopensAt].compactMap { $0 }.max()
+        } else if record.isParked {
+            waitingFor = .token
+        } else if let reason = record.laneWaitsFor {
+            waitingFor = reason
+            nextAttemptAt = record.laneWaitsUntil.flatMap { $0 == .never ? nil : $0 }
         } else if isDueLater {
             waitingFor = record.isRetry ? .retry : .schedule
         } else if let token = snapshot.token, !token.isValid {

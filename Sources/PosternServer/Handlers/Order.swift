@@ -76,12 +76,14 @@ final class Order: @unchecked Sendable {
     ) {
         do throws(InvalidPayload) {
             let admission = try target.upstream.admit(
-                payload, of: kind.kind, in: AdmissionContext(acceptedAt: acceptedAt))
+                payload, of: kind.kind, in: AdmissionContext(acceptedAt: acceptedAt, isAwaited: preferences.wait != nil)
+            )
             messages.append(
                 NewMessage(
                     queue: target.queue, kind: kind.kind, lane: admission.lane, key: options.key,
                     acceptedAt: acceptedAt, notBefore: options.notBefore, expiresAt: options.expiresAt,
-                    bytes: admission.rewritten ?? body, range: admission.rewritten == nil ? payload.range : nil))
+                    bytes: admission.rewritten ?? body, range: admission.rewritten == nil ? payload.range : nil,
+                    waitsFor: admission.waitsFor))
             kinds.append((target, kind))
             places.append(index)
         } catch {
@@ -205,6 +207,16 @@ final class Order: @unchecked Sendable {
             slug: slug, status: status, detail: "\(refused.first?.refusal.detail ?? "refused"); nothing was stored.",
             members: [("errors", JSONText.array(errors))],
             headers: status == 503 ? [("Retry-After", "10")] : [])
+    }
+
+    /// What the upstreams of the request add when the store takes nothing more.
+    func codes(for refusal: StoreRefusal) -> [(name: String, json: String)] {
+        var codes: [String: Int] = [:]
+        var seen: Set<UpstreamName> = []
+        for kind in kinds where seen.insert(kind.target.name).inserted {
+            codes.merge(kind.target.upstream.codes(for: refusal)) { $1 }
+        }
+        return codes.sorted { $0.key < $1.key }.map { ($0.key, String($0.value)) }
     }
 
     // MARK: Counting

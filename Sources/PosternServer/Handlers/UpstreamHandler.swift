@@ -22,7 +22,9 @@ struct UpstreamHandler: Sendable {
 
     func steer(_ target: Target, _ steering: Route.Steering, _ reply: Reply) {
         switch steering {
-        case .flush: target.worker.flush()
+        case .flush:
+            if let seconds = Preferences(reply.head).wait { return flush(target, seconds: seconds, reply) }
+            target.worker.flush()
         case .pause: target.worker.pause()
         case .resume: target.worker.resume()
         }
@@ -34,6 +36,16 @@ struct UpstreamHandler: Sendable {
                     json.string("action", steering.rawValue)
                     json.number("queued", gateway.outbox.ledger(of: target.queue.number).queued)
                 }))
+    }
+
+    /// Holds the answer until the flush is over.
+    private func flush(_ target: Target, seconds: Int, _ reply: Reply) {
+        let answer = FlushAnswer(target, seconds: seconds, reply, gateway)
+        gateway.waitingRoom.take(answer, seconds: seconds)
+        target.worker.flush { [gateway] report in
+            answer.ended(report)
+            gateway.waitingRoom.dismiss(answer)
+        }
     }
 
     private func describe(_ target: Target) -> String {

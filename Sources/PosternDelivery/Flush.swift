@@ -1,0 +1,18 @@
+public import PosternCore
+
+/// What came of a flush.
+public struct FlushReport: Sendable, Equatable {
+    /// It covers the messages up to this one.
+    public let through: MessageID
+    /// Of those, what reached a final state since it began.
+    public internal(set) var delivered = 0
+    public internal(set) var failed = 0
+}
+
+/// A flush that is not over yet.
+struct Flush {
+    var report: FlushReport
+    /// Is what was to wait longer due by now?
+    var hasBegun = false
+    let completion: @Sendable (FlushReport) -> Void
+}

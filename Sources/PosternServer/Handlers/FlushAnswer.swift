@@ -1,0 +1,64 @@
+import PosternCore
+import PosternDelivery
+import PosternHTTP
+import PosternStore
+import Synchronization
+
+/// The answer to a flush that is waited for (`Prefer: wait=N`): `200` with counts when it is over, `202` when it goes
+/// on after that time.
+final class FlushAnswer: WaitingRoom.Guest {
+    private let target: Target
+    private let seconds: Int
+    private let reply: Reply
+    private let gateway: Gateway
+    private let queued: Int
+    private let isAnswered = Mutex(false)
+
+    /// It waits for no message of its own.
+    var ids: [MessageID] { [] }
+
+    init(_ target: Target, seconds: Int, _ reply: Reply, _ gateway: Gateway) {
+        self.target = target
+        self.seconds = seconds
+        self.reply = reply
+        self.gateway = gateway
+        queued = gateway.outbox.ledger(of: target.queue.number).queued
+    }
+
+    func settled(_ notice: SettledNotice) -> Bool { false }
+
+    func ended(_ report: FlushReport) {
+        guard isFirst else { return }
+        gateway.readers.run { [self] in
+            let remaining = try? gateway.outbox.queued(of: target.queue.number, through: report.through)
+            send(200) { json in
+                json.number("delivered", report.delivered)
+                json.number("failed", report.failed)
+                json.number("remaining", remaining)
+            }
+        }
+    }
+
+    func giveUp() {
+        if isFirst { send(202) { _ in } }
+    }
+
+    private var isFirst: Bool {
+        isAnswered.withLock { isAnswered in
+            defer { isAnswered = true }
+            return !isAnswered
+        }
+    }
+
+    private func send(_ status: Int, _ counts: (inout JSONText) -> Void) {
+        reply.send(
+            .json(
+                status,
+                JSONText.object { json in
+                    json.string("upstream", target.name.description)
+                    json.string("action", "flush")
+                    json.number("queued", queued)
+                    counts(&json)
+                }, headers: [("Preference-Applied", "wait=\(seconds)")]))
+    }
+}
