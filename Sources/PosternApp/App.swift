@@ -71,6 +71,13 @@ public final class App: Sendable {
         for (type, url) in (simulators?.urls ?? [:]).sorted(by: { $0.key < $1.key }) {
             logger.notice("simulator started", metadata: ["type": "\(type)", "url": "\(url)"])
         }
+        for upstream in parts.upstreams where !upstream.missingSettings.isEmpty {
+            logger.warning(
+                "upstream lacks settings; its messages wait for them",
+                metadata: [
+                    "upstream": "\(upstream.name)", "settings": "\(upstream.missingSettings.joined(separator: ","))",
+                ])
+        }
         logger.notice(
             "started",
             metadata: [
@@ -117,13 +124,17 @@ public final class App: Sendable {
         }
     }
 
-    /// The same type, except that its upstreams are where its simulator is.
+    /// The same type, except that its upstreams are where its simulator is, with credentials that it takes.
     private static func simulated(_ type: UpstreamType, urls: [String: String]) -> UpstreamType {
         guard let url = urls[type.name] else { return type }
         return UpstreamType(
             name: type.name, settings: type.settings, addressSetting: type.addressSetting
         ) { name, values throws(SettingProblems) in
-            try type.make(name, values.replacing(type.addressSetting, with: url))
+            var values = values.replacing(type.addressSetting, with: url)
+            for (setting, text) in type.simulated where values.text(setting).isEmpty {
+                values = values.replacing(setting, with: text)
+            }
+            return try type.make(name, values)
         }
     }
 

@@ -2,11 +2,14 @@
 public struct Batch: Sendable {
     public let id: BatchID
     public let messages: [Message]
+    /// What carried them, as it was planned; nil when nothing did.
+    public let request: UpstreamRequest?
 
-    public init(id: BatchID, messages: [Message]) {
+    public init(id: BatchID, messages: [Message], request: UpstreamRequest? = nil) {
         precondition(!messages.isEmpty, "a batch holds at least one message")
         self.id = id
         self.messages = messages
+        self.request = request
     }
 }
 

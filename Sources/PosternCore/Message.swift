@@ -12,7 +12,8 @@ public struct Message: Sendable, Equatable {
     public var attempts: Int
     /// What earlier steps of a sequence left for the later ones; written by the upstream, nil before the first step.
     public var progress: [UInt8]?
-    /// Did it go out before without success? Also when the answer was lost, or a former run was cut short.
+    /// May the upstream have seen it already? So after an outage, a lost answer, or a former run that was cut short, but
+    /// not after an answer that clearly took nothing.
     public var wasTried: Bool
 
     public init(

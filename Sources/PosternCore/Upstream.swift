@@ -43,6 +43,9 @@ public protocol Upstream: Sendable, CustomStringConvertible {
     /// What its own clients call an event, where they know it; it is counted and logged under that name then.
     func name(of event: UpstreamEvent) -> String?
 
+    /// Settings without which nothing can be sent, and which are empty: its messages wait for `credentials`.
+    var missingSettings: [String] { get }
+
     /// Texts that must not be shown where a request is: keys, passwords, credentials in headers.
     var secrets: [String] { get }
 }
@@ -100,6 +103,7 @@ extension Upstream {
     public func codes(for refusal: StoreRefusal) -> [String: Int] { [:] }
     public func name(of event: UpstreamEvent) -> String? { nil }
     public var tokenSource: (any TokenSource)? { nil }
+    public var missingSettings: [String] { [] }
     public var secrets: [String] { [] }
 }
 
@@ -107,4 +111,5 @@ extension Upstream {
 public struct NoState: UpstreamState {
     public init() {}
     public func value(of key: String) -> [UInt8]? { nil }
+    public func values(below key: String, atMost most: Int) -> [(key: String, value: [UInt8])] { [] }
 }

@@ -4,16 +4,19 @@ public struct UpstreamType: Sendable {
     public let settings: [Setting]
     /// The setting that says where the upstream is, for those who point it elsewhere, e.g. at a simulator.
     public let addressSetting: String
+    /// What its simulator takes for settings that have to be filled in.
+    public let simulated: [String: String]
     /// Makes an upstream from settings that have passed the checks of their descriptions.
     public let make: @Sendable (UpstreamName, SettingValues) throws(SettingProblems) -> any Upstream
 
     public init(
-        name: String, settings: [Setting], addressSetting: String,
+        name: String, settings: [Setting], addressSetting: String, simulated: [String: String] = [:],
         make: @escaping @Sendable (UpstreamName, SettingValues) throws(SettingProblems) -> any Upstream
     ) {
         self.name = name
         self.settings = settings
         self.addressSetting = addressSetting
+        self.simulated = simulated
         self.make = make
     }
 

@@ -39,7 +39,9 @@ extension WorkerLoop {
 
     private var isAtRest: Bool {
         guard unsettled == 0 else { return false }
-        if isPaused || isStopping || !circuit.permits(inFlight: 0, now: time.now) { return true }
+        if isPaused || isStopping || !upstream.missingSettings.isEmpty || !circuit.permits(inFlight: 0, now: time.now) {
+            return true
+        }
         if !hasToken { return !somethingWaits || !tokens.isFetching && tokens.failures > 0 }
         return lookedInVain || ripeness() != .now
     }

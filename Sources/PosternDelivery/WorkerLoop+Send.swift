@@ -82,7 +82,7 @@ extension WorkerLoop {
         let carried = Array(claim.messages.prefix(count))
         let rest = Array(claim.messages.dropFirst(count))
         if !rest.isEmpty { queue.sendAgain(rest, from: now, history: claim.history) }
-        let batch = Batch(id: outbox.nextBatch(), messages: carried)
+        let batch = Batch(id: outbox.nextBatch(), messages: carried, request: request)
         let flight = Flight(
             batch: batch, claim: claim.narrowed(to: carried), startedAt: time.instant, token: tokens.token(at: now),
             generation: tokens.generation)

@@ -10,7 +10,7 @@ extension WorkerLoop {
         snapshot.inFlight = inFlight
         snapshot.circuit = circuit.state
         snapshot.failures = circuit.failures
-        snapshot.hold = hold
+        snapshot.hold = upstream.missingSettings.isEmpty ? hold : .credentials
         snapshot.lastSuccessAt = lastSuccessAt
         snapshot.lastError = lastError
         if upstream.tokenSource != nil {

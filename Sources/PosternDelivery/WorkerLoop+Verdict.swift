@@ -78,7 +78,7 @@ extension WorkerLoop {
             outcome.at + settings.retry.delay(afterAttempt: history.failures, retryAfter: nil, random: random())
         ruling.settlement.outcome = "backed-off"
         ruling.settlement.waiting = .init(
-            flight.batch.messages, nextAttemptAt: retryAt, counts: false, error: outcome.error)
+            flight.batch.messages, nextAttemptAt: retryAt, counts: false, error: outcome.error, wasTried: false)
         ruling.again = [.init(messages: flight.batch.messages, dueAt: retryAt, history: history)]
     }
 

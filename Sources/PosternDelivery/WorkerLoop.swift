@@ -110,7 +110,7 @@ final class WorkerLoop: @unchecked Sendable {
         takeUnfinished()
         for event in events { take(event) }
         lookedInVain = false
-        if !isPaused, !isStopping {
+        if !isPaused, !isStopping, upstream.missingSettings.isEmpty {
             fetchToken()
             sendWhatMayBeSent()
         }
@@ -237,7 +237,7 @@ final class WorkerLoop: @unchecked Sendable {
     private func nextTurn() -> MonotonicInstant {
         var alarm = Alarm(time, atMost: Self.heartbeat)
         if let storeRetryAt { alarm.consider(storeRetryAt) }
-        guard !isPaused, !isStopping else { return alarm.instant }
+        guard !isPaused, !isStopping, upstream.missingSettings.isEmpty else { return alarm.instant }
         guard circuit.permits(inFlight: unsettled, now: time.now) else {
             // With something under way its end is an event; a moment that has passed is nothing to wait for.
             if unsettled == 0, let reopensAt = circuit.reopensAt { alarm.consider(reopensAt) }

@@ -78,6 +78,9 @@ enum Migrations {
                     ALTER TABLE state ADD COLUMN lane TEXT;
                     CREATE INDEX stateExpiring ON state (expiresAtMs) WHERE expiresAtMs IS NOT NULL;
                     """)
+            for number in try Int.fetchAll(db, sql: "SELECT number FROM upstreams") {
+                try db.execute(sql: "ALTER TABLE queue_\(number) ADD COLUMN tried INTEGER NOT NULL DEFAULT 0")
+            }
         }
         return migrator
     }
@@ -99,7 +102,8 @@ enum Migrations {
                   key TEXT,
                   lastError TEXT,
                   progress BLOB,
-                  payload BLOB NOT NULL
+                  payload BLOB NOT NULL,
+                  tried INTEGER NOT NULL DEFAULT 0
                 ) STRICT;
                 CREATE INDEX IF NOT EXISTS queue_\(number)_waiting ON queue_\(number) (waiting, nextAttemptAtMs)
                   WHERE nextAttemptAtMs IS NOT NULL;

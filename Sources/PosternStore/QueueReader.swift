@@ -26,8 +26,7 @@ struct QueueRows {
     let number: UpstreamNumber
 
     private static let columns =
-        "id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, progress, payload, "
-        + "lastError IS NOT NULL"
+        "id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, progress, payload, tried"
 
     enum Query: CaseIterable {
         case row, fresh, scheduled, nextScheduled, retrying, readyLanes, inLane, isBehindOthers
@@ -190,7 +189,7 @@ struct QueueRows {
                 lane: lane.map { .named($0.name, group: $0.group) } ?? mixed, key: row.text(8),
                 acceptedAt: Timestamp(milliseconds: row.integer(3)), payload: row.bytes(10) ?? [],
                 attempts: Int(row.integer(7)), progress: row.bytes(9),
-                wasTried: row.integer(11) != 0 || row.integer(4) == QueueColumn.retrying),
+                wasTried: row.integer(11) != 0),
             expiresAt: row.integerOrNil(6).map(Timestamp.init(milliseconds:)))
     }
 }
@@ -211,6 +210,22 @@ struct StoredState: UpstreamState {
             return false
         }
         return value
+    }
+
+    /// `0` follows `/` in ASCII, which is how SQLite compares texts: byte by byte.
+    func values(below key: String, atMost most: Int) -> [(key: String, value: [UInt8])] {
+        let sql = "SELECT key, value FROM state WHERE upstream = ? AND key >= ? AND key < ? ORDER BY key LIMIT ?"
+        guard let statement = try? db.cachedStatement(sql: sql) else { return [] }
+        statement.bind(Int64(upstream.rawValue), at: 1)
+        statement.bind(key + "/", at: 2)
+        statement.bind(key + "0", at: 3)
+        statement.bind(most, at: 4)
+        var found: [(key: String, value: [UInt8])] = []
+        try? statement.forEachRow(in: db) { row in
+            found.append((row.text(0) ?? "", row.bytes(1) ?? []))
+            return true
+        }
+        return found
     }
 
     func queued(inLane name: String, atMost most: Int) -> Int {

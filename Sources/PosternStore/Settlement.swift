@@ -44,8 +44,13 @@ public struct Settlement: Sendable {
         /// Does the attempt count against them?
         public let counts: Bool
         public let error: AttemptError?
+        /// May the upstream have seen them? Not after an answer that clearly took nothing.
+        public let wasTried: Bool
 
-        public init(_ messages: [Message], nextAttemptAt: Timestamp?, counts: Bool, error: AttemptError?) {
+        public init(
+            _ messages: [Message], nextAttemptAt: Timestamp?, counts: Bool, error: AttemptError?, wasTried: Bool = true
+        ) {
+            self.wasTried = wasTried
             self.messages = messages
             self.nextAttemptAt = nextAttemptAt
             self.counts = counts

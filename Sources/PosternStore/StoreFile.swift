@@ -122,7 +122,7 @@ enum StoreFile {
                 .interrupted, detail: "the gateway ended before the answer came",
                 at: Timestamp(milliseconds: row["startedAtMs"]))
             let mark = try db.cachedStatement(
-                sql: "UPDATE queue_\(number) SET lastError = coalesce(lastError, ?) WHERE id = ?")
+                sql: "UPDATE queue_\(number) SET tried = 1, lastError = coalesce(lastError, ?) WHERE id = ?")
             for id in MessageIDList.decode(Array(row["ids"] as Data)) {
                 try mark.execute(arguments: [RecordText.encode(ErrorRecord(error)), id.rawValue])
             }

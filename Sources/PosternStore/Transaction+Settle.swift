@@ -190,7 +190,8 @@ extension Transaction {
             statement.bind(waiting.nextAttemptAt?.milliseconds, at: 2)
             statement.bind(waiting.counts ? 1 : 0, at: 3)
             statement.bind(error, at: 4)
-            statement.bind(message.id.rawValue, at: 5)
+            statement.bind(waiting.wasTried ? 1 : 0, at: 5)
+            statement.bind(message.id.rawValue, at: 6)
             try statement.run(in: db)
             try touchLane(of: message.id, in: queue, isServed: true)
         }

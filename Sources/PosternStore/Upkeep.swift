@@ -96,13 +96,15 @@ final class Upkeep: @unchecked Sendable {
                     FROM state WHERE expiresAtMs <= ? ORDER BY expiresAtMs LIMIT ?
                     """), arguments: [now.milliseconds, Self.heavyRowsPerTurn])
         for row in rows {
-            let place: StatementArguments = [row["upstream"] as Int, row["key"] as String]
+            let key: String = row["key"]
+            let place: StatementArguments = [row["upstream"] as Int, key]
             if row["isNeeded"] {
                 try db.cachedStatement(sql: "UPDATE state SET expiresAtMs = ? WHERE upstream = ? AND key = ?")
                     .execute(arguments: [(now + Self.stateRecheck).milliseconds] + place)
             } else {
-                try db.cachedStatement(sql: "DELETE FROM state WHERE upstream = ? AND key = ?")
-                    .execute(arguments: place)
+                try db.cachedStatement(
+                    sql: "DELETE FROM state WHERE upstream = ? AND (key = ? OR key > ? AND key < ?)"
+                ).execute(arguments: place + [key + "/", key + "0"])
             }
         }
         return rows.count == Self.heavyRowsPerTurn

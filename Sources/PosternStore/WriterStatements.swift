@@ -88,7 +88,7 @@ final class WriterStatements {
         try statement(.wait, of: number, in: db) { number in
             """
             UPDATE queue_\(number) SET waiting = ?, nextAttemptAtMs = ?, attempts = attempts + ?,
-              lastError = coalesce(?, lastError) WHERE id = ?
+              lastError = coalesce(?, lastError), tried = tried OR ? WHERE id = ?
             """
         }
     }
@@ -129,8 +129,8 @@ final class WriterStatements {
         try statement(.requeue, of: number, in: db) { number in
             """
             INSERT INTO queue_\(number) (id, kind, lane, acceptedAtMs, expiresAtMs, attempts, key, lastError,
-              progress, payload)
-            SELECT id, kind, ?, acceptedAtMs, NULL, 0, key, lastError, progress, payload
+              progress, payload, tried)
+            SELECT id, kind, ?, acceptedAtMs, NULL, 0, key, lastError, progress, payload, lastError IS NOT NULL
             FROM ended_\(number) WHERE id = ?
             """
         }

@@ -100,6 +100,8 @@ public struct Outlook: Sendable, Equatable {
         } else if snapshot.circuit != .closed {
             waitingFor = snapshot.hold == .credentials ? .credentials : .circuit
             nextAttemptAt = [record.nextAttemptAt, snapshot.reopensAt].compactMap { $0 }.max()
+        } else if snapshot.hold == .credentials {
+            waitingFor = .credentials
         } else if record.isParked {
             waitingFor = .token
         } else if let reason = record.laneWaitsFor {
