@@ -96,7 +96,10 @@ let package = Package(
         tests(of: "PosternUpstreams", ["PosternCore", "PosternJSON"]),
         tests(
             of: "PosternDelivery",
-            ["PosternCore", "PosternMetrics", "PosternStore", "PosternTransport", "PosternHTTP", grdb, logging]),
+            [
+                "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternTransport", "PosternHTTP",
+                "PosternUpstreams", grdb, logging,
+            ]),
         tests(
             of: "PosternServer",
             [

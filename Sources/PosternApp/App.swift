@@ -128,7 +128,8 @@ public final class App: Sendable {
     private static func simulated(_ type: UpstreamType, urls: [String: String]) -> UpstreamType {
         guard let url = urls[type.name] else { return type }
         return UpstreamType(
-            name: type.name, settings: type.settings, addressSetting: type.addressSetting
+            name: type.name, settings: type.settings, addressSetting: type.addressSetting,
+            batchMaxMessages: type.batchMaxMessages
         ) { name, values throws(SettingProblems) in
             var values = values.replacing(type.addressSetting, with: url)
             for (setting, text) in type.simulated where values.text(setting).isEmpty {

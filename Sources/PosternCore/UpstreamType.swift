@@ -6,17 +6,21 @@ public struct UpstreamType: Sendable {
     public let addressSetting: String
     /// What its simulator takes for settings that have to be filled in.
     public let simulated: [String: String]
+    /// Messages in one request where the upstream's own configuration says nothing; nil: as for all upstreams.
+    public let batchMaxMessages: Int?
     /// Makes an upstream from settings that have passed the checks of their descriptions.
     public let make: @Sendable (UpstreamName, SettingValues) throws(SettingProblems) -> any Upstream
 
     public init(
         name: String, settings: [Setting], addressSetting: String, simulated: [String: String] = [:],
+        batchMaxMessages: Int? = nil,
         make: @escaping @Sendable (UpstreamName, SettingValues) throws(SettingProblems) -> any Upstream
     ) {
         self.name = name
         self.settings = settings
         self.addressSetting = addressSetting
         self.simulated = simulated
+        self.batchMaxMessages = batchMaxMessages
         self.make = make
     }
 

@@ -379,16 +379,58 @@ paths:
           $ref: "#/components/responses/NotFound"
         "405":
           $ref: "#/components/responses/MethodNotAllowed"
+  /v1/{upstream}/endpoints:
+    parameters:
+      - $ref: "#/components/parameters/upstream"
+    get:
+      operationId: getEndpoints
+      tags: [Upstreams]
+      summary: The endpoint table of an upstream of type `seer`.
+      description: |
+        The SDK's six names first, then custom ones, which are kinds of their own.
+      parameters:
+        - $ref: "#/components/parameters/requestId"
+      responses:
+        "200":
+          description: The table.
+          headers:
+            X-Request-Id:
+              $ref: "#/components/headers/X-Request-Id"
+          content:
+            application/json:
+              schema:
+                $ref: "#/components/schemas/Endpoints"
+        "404":
+          $ref: "#/components/responses/NotFound"
+        "405":
+          $ref: "#/components/responses/MethodNotAllowed"
   /v1/upstreams/{name}/flush:
     parameters:
       - $ref: "#/components/parameters/name"
     post:
       operationId: flushUpstream
       tags: [Upstreams]
-      summary: Sends now what waits to collect, for a retry or for an open circuit.
+      summary: Sends now what waits to collect, for a schedule, for a retry or for an open circuit.
+      description: |
+        With `Prefer: wait=N` the answer is `200` with counts when everything that could be sent has been.
       parameters:
+        - name: Prefer
+          in: header
+          description: "`wait=N`: holds the answer until the flush is over, at most N seconds, at most 60."
+          schema:
+            type: string
+          example: wait=10
         - $ref: "#/components/parameters/requestId"
-      responses: &steeringResponses
+      responses:
+        "200":
+          description: The flush that was waited for is over.
+          headers:
+            X-Request-Id:
+              $ref: "#/components/headers/X-Request-Id"
+          content:
+            application/json:
+              schema:
+                $ref: "#/components/schemas/Flushed"
         "202":
           $ref: "#/components/responses/Steered"
         "400":
@@ -406,7 +448,15 @@ paths:
       summary: Stops sending and keeps accepting, until it is resumed; a restart does not change that.
       parameters:
         - $ref: "#/components/parameters/requestId"
-      responses: *steeringResponses
+      responses: &steeringResponses
+        "202":
+          $ref: "#/components/responses/Steered"
+        "400":
+          $ref: "#/components/responses/BadRequest"
+        "404":
+          $ref: "#/components/responses/NotFound"
+        "405":
+          $ref: "#/components/responses/MethodNotAllowed"
   /v1/upstreams/{name}/resume:
     parameters:
       - $ref: "#/components/parameters/name"
@@ -1081,6 +1131,49 @@ components:
           type: string
         at:
           $ref: "#/components/schemas/Time"
+    Endpoints:
+      type: object
+      required: [endpoints]
+      properties:
+        endpoints:
+          type: array
+          items:
+            type: object
+            required: [name, path, url, kind, isBatch, isPreset]
+            properties:
+              name:
+                type: string
+                description: As the SDK or the configuration calls it.
+              path:
+                type: string
+              url:
+                type: string
+                description: Without the api key.
+              kind:
+                type: [string, "null"]
+                description: What goes there; null for the token.
+              isBatch:
+                type: boolean
+              isPreset:
+                type: boolean
+    Flushed:
+      type: object
+      required: [upstream, action, queued, delivered, failed, remaining]
+      properties:
+        upstream:
+          $ref: "#/components/schemas/UpstreamName"
+        action:
+          const: flush
+        queued:
+          type: integer
+          description: Messages that were queued when it began.
+        delivered:
+          type: integer
+        failed:
+          type: integer
+        remaining:
+          type: integer
+          description: Messages it covers that are still queued, e.g. because the upstream is down.
     Upstream:
       type: object
       required:

@@ -1,5 +1,6 @@
 import Logging
 import PosternCore
+import PosternJSON
 import PosternMetrics
 import PosternStore
 import PosternTestKit
@@ -12,6 +13,9 @@ import Testing
 /// the store's writer has its own thread, whose completions a turn waits for.
 final class DeliveryBench {
     static let tokenURL = "http://plain.test/token"
+    private static func isTokenRequest(_ request: UpstreamRequest) -> Bool {
+        request.url == tokenURL || request.url.contains("/oauth/access_token")
+    }
     struct Stuck: Error {}
 
     let time = ManualTime()
@@ -71,15 +75,35 @@ final class DeliveryBench {
 
     // MARK: Messages
 
+    /// Has the upstream look at payloads and accepts them as it says.
+    @discardableResult func post(
+        _ payloads: [String], as kind: Kind, isAwaited: Bool = false
+    ) throws -> [MessageID] {
+        let context = AdmissionContext(acceptedAt: time.now, isAwaited: isAwaited)
+        let messages = try payloads.map { text in
+            let admission = try JSONParser().parse(Array(text.utf8)) { payload throws(InvalidPayload) in
+                try queue.upstream.admit(payload, of: kind, in: context)
+            }.get()
+            return NewMessage(
+                queue: queue, kind: kind, lane: admission.lane, acceptedAt: time.now,
+                bytes: admission.rewritten ?? Array(text.utf8), waitsFor: admission.waitsFor)
+        }
+        return try append(messages)
+    }
+
     @discardableResult func accept(
         _ payloads: [String], lane: Lane = .none, notBefore: Timestamp? = nil
     ) throws -> [MessageID] {
-        let done = Inbox<Result<AppendReceipt, AppendRefusal>>()
         let messages = payloads.map {
             NewMessage(
                 queue: queue, kind: "thing", lane: lane, acceptedAt: time.now, notBefore: notBefore,
                 bytes: Array($0.utf8))
         }
+        return try append(messages)
+    }
+
+    private func append(_ messages: [NewMessage]) throws -> [MessageID] {
+        let done = Inbox<Result<AppendReceipt, AppendRefusal>>()
         outbox.writer.append(messages) { done.put($0) }
         guard let result = done.takeAll(waitingUntil: Self.deadline).first else { throw Stuck() }
         return try result.get().ids
@@ -98,7 +122,7 @@ final class DeliveryBench {
 
     private static var deadline: MonotonicInstant { SystemTime().instant + .seconds(10) }
 
-    private var openBatches: Int { transport.openRequests.filter { $0.url != Self.tokenURL }.count }
+    private var openBatches: Int { transport.openRequests.filter { !Self.isTokenRequest($0) }.count }
 
     /// Turns until nothing changes any more without an answer or time; answers how long the worker wants to sleep.
     @discardableResult func turn() throws -> Duration {
@@ -144,20 +168,36 @@ final class DeliveryBench {
 
     /// Answers the oldest open batch and lets the worker deal with it.
     @discardableResult func answer(_ outcome: TransferResult) throws -> Duration {
-        #expect(transport.answer(outcome) { $0.url != Self.tokenURL })
+        #expect(transport.answer(outcome) { !Self.isTokenRequest($0) })
         return try turn()
+    }
+
+    /// Flushes, and answers what came of it once time has passed; nil when the flush is not over by then.
+    func flush(for span: Duration = .seconds(1)) throws -> FlushReport? {
+        let reports = Inbox<FlushReport>()
+        worker.flush { reports.put($0) }
+        try turn()
+        // The flush begins with a commit; what is handed in later is committed no sooner.
+        let committed = Inbox<Void>()
+        outbox.writer.change { _ in } completion: { _ in committed.put(()) }
+        guard !committed.takeAll(waitingUntil: Self.deadline).isEmpty else { throw Stuck() }
+        try run(for: span)
+        return reports.takeAll().first
     }
 
     // MARK: What was sent
 
+    /// What was sent besides token requests.
+    var reports: [UpstreamRequest] { transport.requests.filter { !Self.isTokenRequest($0) } }
+    var tokenRequests: [UpstreamRequest] { transport.requests.filter(Self.isTokenRequest) }
     /// Bodies of the batches sent.
     var sent: [String] {
-        transport.requests.filter { $0.url != Self.tokenURL }.map { String(decoding: $0.body, as: UTF8.self) }
+        reports.map { String(decoding: $0.body, as: UTF8.self) }
     }
     /// How many messages each batch held.
     var sizes: [Int] { sent.map { $0.split(separator: ",").count } }
     var open: [String] {
-        transport.openRequests.filter { $0.url != Self.tokenURL }.map { String(decoding: $0.body, as: UTF8.self) }
+        transport.openRequests.filter { !Self.isTokenRequest($0) }.map { String(decoding: $0.body, as: UTF8.self) }
     }
 }
 

@@ -10,6 +10,15 @@ import Testing
         #expect(UpstreamRegistry.types.map(\.name) == UpstreamFixture.all.map(\.type.name))
     }
 
+    /// What the gateway's own tests leave to those who know the types.
+    @Test func resources_areThoseThatTheAPIDescribes() throws {
+        let document = String(decoding: try Fixture.bytes("../../openapi/openapi.yaml"), as: UTF8.self)
+        let documented = document.split(separator: "\n").filter { $0.hasPrefix("  /v1/{upstream}/") }
+            .map { String($0.dropFirst("  /v1/{upstream}/".count).dropLast()) }.filter { $0 != "{kind}" }
+        let known = try UpstreamFixture.all.flatMap { try $0.make().resources.map(\.template) }
+        #expect(documented.sorted() == known.sorted())
+    }
+
     @Test(arguments: UpstreamFixture.all)
     func settings_haveDefaultsOfTheirForm(fixture: UpstreamFixture) {
         #expect(Set(fixture.type.settings.map(\.name)).count == fixture.type.settings.count)

@@ -119,7 +119,7 @@ struct ConfigurationCheck {
         _ entry: Entry, inheriting delivery: GatewayConfiguration.DeliverySettings
     ) -> GatewayConfiguration.UpstreamConfiguration? {
         let path = ["upstreams", entry.name]
-        var delivery = delivery
+        var delivery = entry.type.map(delivery.inherited(by:)) ?? delivery
         var queue = GatewayConfiguration.QueueSettings()
         read(&delivery, at: path + ["delivery"])
         checkRetries(delivery, at: path)

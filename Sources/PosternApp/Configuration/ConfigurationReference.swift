@@ -61,6 +61,10 @@ enum ConfigurationReference {
         text += "`upstreams.<name>.delivery` takes every setting of `delivery`, for this upstream alone.\n"
         for type in types {
             text += "\n### `upstreams.<name>`, type `\(type.name)`\n\n\(table(type.settings))"
+            if type.batchMaxMessages != nil {
+                text +=
+                    "\nThe global `delivery.batchMaxMessages` does not bound its batches; its own does, if there is one.\n"
+            }
         }
         return text
     }

@@ -106,6 +106,13 @@ public struct GatewayConfiguration: Sendable, Equatable {
         public var requestTimeout = Duration.seconds(30)
 
         public init() {}
+
+        /// The same for an upstream of that type whose own `delivery` says nothing.
+        func inherited(by type: UpstreamType) -> Self {
+            var settings = self
+            settings.batchMaxMessages = type.batchMaxMessages ?? batchMaxMessages
+            return settings
+        }
     }
 
     public struct QueueSettings: Sendable, Equatable {
@@ -132,15 +139,15 @@ public struct GatewayConfiguration: Sendable, Equatable {
         /// What `settings` is made of: a value for each setting of the type, so that two of them can be compared.
         let values: [String: UpstreamType.Value]
 
-        /// Settings left out of `values` have their default.
+        /// Settings left out of `values` have their default, and so has `delivery` for that type.
         public init(
-            name: UpstreamName, type: UpstreamType, isEnabled: Bool = true, delivery: DeliverySettings = .init(),
+            name: UpstreamName, type: UpstreamType, isEnabled: Bool = true, delivery: DeliverySettings? = nil,
             queue: QueueSettings = .init(), values: [String: UpstreamType.Value] = [:]
         ) {
             self.name = name
             self.type = type.name
             self.isEnabled = isEnabled
-            self.delivery = delivery
+            self.delivery = delivery ?? DeliverySettings().inherited(by: type)
             self.queue = queue
             self.values = Dictionary(uniqueKeysWithValues: type.settings.map { ($0.name, $0.byDefault) })
                 .merging(values) { $1 }

@@ -45,7 +45,8 @@ struct IngestHandler: Sendable {
     /// `POST /v1/{upstream}/{kind}`
     func payloads(of target: Target, _ kind: Target.Acceptable, _ request: IncomingRequest, _ reply: Reply) {
         take(request, reply) { root, order in
-            if root.kind == .object, order.form == .json {
+            // What is neither a payload nor a list of them the upstream refuses in its own words.
+            if root.kind != .array, order.form == .json {
                 order.isSingle = true
                 order.admit(root, target, kind, at: 0)
             } else {

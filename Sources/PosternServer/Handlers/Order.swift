@@ -151,6 +151,7 @@ final class Order: @unchecked Sendable {
                 JSONText.object { json in
                     json.number("index", rejected.index)
                     json.raw("errors", JSONText.array(rejected.payload.faults.map { Self.error($0, index: nil) }))
+                    for (name, code) in Self.sorted(rejected.payload.codes) { json.number(name, code) }
                 }
             })
     }
@@ -166,18 +167,26 @@ final class Order: @unchecked Sendable {
         return json + "]"
     }
 
-    private static func error(_ fault: PayloadFault, index: Int?) -> String {
+    private static func sorted(_ codes: [String: Int]) -> [(String, Int)] { codes.sorted { $0.key < $1.key } }
+
+    private static func error(_ fault: PayloadFault, index: Int?, codes: [String: Int] = [:]) -> String {
         JSONText.object { json in
             if let index { json.number("index", index) }
             json.string("pointer", fault.pointer)
             json.string("detail", fault.detail)
+            for (name, code) in sorted(codes) { json.number(name, code) }
         }
     }
 
     /// Every fault of every bad payload; nothing was stored.
     var invalidPayload: Problem {
         let errors = rejected.flatMap { rejected in
-            rejected.payload.faults.map { Self.error($0, index: isSingle ? nil : rejected.index) }
+            // Those of many payloads may differ.
+            rejected.payload.faults.map {
+                isSingle
+                    ? Self.error($0, index: nil)
+                    : Self.error($0, index: rejected.index, codes: rejected.payload.codes)
+            }
         }
         let codes = rejected.first?.payload.codes ?? [:]
         let detail =
@@ -188,7 +197,7 @@ final class Order: @unchecked Sendable {
         return Problem(
             slug: .invalidPayload, status: 422, detail: detail,
             members: [("errors", JSONText.array(errors))]
-                + codes.sorted { $0.key < $1.key }.map { ($0.key, String($0.value)) })
+                + Self.sorted(codes).map { ($0, String($1)) })
     }
 
     /// Refusals that depend on what was accepted before.
@@ -216,7 +225,7 @@ final class Order: @unchecked Sendable {
         for kind in kinds where seen.insert(kind.target.name).inserted {
             codes.merge(kind.target.upstream.codes(for: refusal)) { $1 }
         }
-        return codes.sorted { $0.key < $1.key }.map { ($0.key, String($0.value)) }
+        return Self.sorted(codes).map { ($0, String($1)) }
     }
 
     // MARK: Counting

@@ -1,0 +1,234 @@
+import Foundation
+import PosternCore
+import PosternMetrics
+import PosternStore
+import PosternTestKit
+import PosternUpstreams
+import Testing
+
+@testable import PosternDelivery
+
+/// Seer's adapter with a real store and a real worker: how batches come together, and who is held up by what.
+@Suite(.timeLimit(.minutes(1))) struct SeerDeliveryTests {
+    private static let kinds = ["activity", "instrumentation", "tincan"]
+
+    private func bench(_ settings: [String: UpstreamType.Value] = [:]) throws -> DeliveryBench {
+        let type = try #require(UpstreamRegistry.types.first { $0.name == "seer" })
+        let all: [String: UpstreamType.Value] = [
+            "clientId": .text("id"), "clientSecret": .text("secret"), "baseURL": .text("http://seer"),
+        ]
+        let seer = try type.make(
+            UpstreamName("seer")!, SettingValues(all.merging(settings) { $1 }, of: type.settings))
+        return try DeliveryBench(seer, settings: DeliverySettings(maxInFlight: 8, batchMaxMessages: 1 << 20))
+    }
+
+    /// A good payload of exactly `size` bytes.
+    private static func payload(_ kind: String, _ number: Int = 0, size: Int? = nil) -> String {
+        let text =
+            kind == "tincan"
+            ? #"{"id":"\#(number)","actor":{"mbox":"m"},"verb":{"id":"v"},"object":{"id":"o","definition":{"type":"t"}},"context":{"extensions":{"appId":"a"}},"x":""}"#
+            : #"{"id":"\#(number)","actor":{"id":"a"},"verb":"v","object":{"id":"o","objectType":"t"},"generator":{"appId":"g"},"x":""}"#
+        guard let size else { return text }
+        return text.dropLast(2) + String(repeating: "x", count: size - text.utf8.count) + "\"}"
+    }
+
+    /// Tokens `t1`, `t2` … that live for `life`, and `answer` for reports.
+    private func serve(
+        _ bench: DeliveryBench, life: Duration = .seconds(3600), _ answer: @escaping ScriptedTransport.Rule
+    ) {
+        let time = bench.time
+        bench.transport.answerAll { request in
+            guard request.url.contains("/oauth/access_token") else { return answer(request) }
+            let number = time.now.milliseconds
+            return .status(200, #"{"access_token":"t\#(number)","expiration_date":\#((time.now + life).milliseconds)}"#)
+        }
+    }
+
+    /// Paths of the reports with how many items and bytes each carried.
+    private func shapes(_ bench: DeliveryBench) -> [String] {
+        bench.reports.map { request in
+            let path = request.url.replacingOccurrences(of: "http://seer", with: "")
+            let items = request.text.components(separatedBy: "\"verb\":").count - 1
+            return "\(path) \(items):\(request.body.count)"
+        }
+    }
+
+    private static let splittings: [(Int64, [Int], [String])] = [
+        (1024, Array(repeating: 300, count: 5), ["/tincan/batch 3:919", "/tincan/batch 2:618"]),
+        (1024, [335, 335, 335], ["/tincan/batch 3:1024"]),
+        (1024, [335, 335, 336], ["/tincan/batch 2:688", "/tincan/batch 1:353"]),
+        (1024, [150, 1008, 150], ["/tincan/batch 1:167", "/tincan 1:1008", "/tincan/batch 1:167"]),
+        (102_400, [51_191, 51_191], ["/tincan/batch 2:102400"]),
+        (102_400, [51_191, 51_192], ["/tincan/batch 1:51208", "/tincan/batch 1:51209"]),
+        (102_400, [102_383, 150], ["/tincan/batch 1:102400", "/tincan/batch 1:167"]),
+        (102_400, [102_384], ["/tincan 1:102384"]),
+        (
+            102_400, Array(repeating: 1000, count: 205),
+            ["/tincan/batch 102:102118", "/tincan/batch 102:102118", "/tincan/batch 1:1017"]
+        ), (102_400, Array(repeating: 160, count: 700), ["/tincan/batch 635:102251", "/tincan/batch 65:10481"]),
+    ]
+
+    /// The specification's "Splitting".
+    @Test(arguments: Self.splittings)
+    func batches_areFilledGreedily_toTheBundleSize(limit: Int64, sizes: [Int], requests: [String]) throws {
+        let bench = try bench(["bundleSizeBytes": .integer(limit)])
+        serve(bench) { _ in .status(200) }
+        try bench.post(sizes.enumerated().map { Self.payload("tincan", $0, size: $1) }, as: "tincan")
+        try bench.run(for: .seconds(1))
+        #expect(shapes(bench) == requests)
+        #expect(bench.ledger.delivered == sizes.count)
+    }
+
+    @Test func kind_hasOneRequestUnderWay_andKeepsItsOrder() throws {
+        let bench = try bench()
+        serve(bench) { _ in nil }
+        for kind in Self.kinds { try bench.post((0..<3).map { Self.payload(kind, $0) }, as: Kind(kind)) }
+        try bench.run(for: .seconds(1))
+        #expect(shapes(bench).sorted() == ["/sactivity/batch 3:349", "/sinstrumentation 1:110", "/tincan/batch 3:442"])
+        // The third kind goes one by one, and nothing of the others follows before their answer.
+        try bench.post([Self.payload("tincan", 3)], as: "tincan")
+        try bench.run(for: .seconds(1))
+        #expect(bench.reports.count == 3)
+        for _ in 0..<6 { try bench.answer(.status(200)) }
+        #expect(bench.ledger.delivered == 10)
+        let instrumentations = bench.reports.filter { $0.url.hasSuffix("/sinstrumentation") }.map(\.text)
+        #expect(instrumentations == (0..<3).map { Self.payload("instrumentation", $0) })
+    }
+
+    @Test(arguments: [0, 51, 101])
+    func poison_failsAlone_whereverItStandsInAFullBundle(place: Int) throws {
+        let bench = try bench()
+        serve(bench) { $0.text.contains(#""id":"7777""#) ? .status(400, "poison") : .status(200) }
+        let ids = try bench.post(
+            (0..<102).map { Self.payload("tincan", $0 == place ? 7777 : $0, size: 1000) }, as: "tincan")
+        try bench.run(for: .seconds(1))
+        #expect(shapes(bench).first == "/tincan/batch 102:102118")
+        #expect(bench.ledger.delivered == 101)
+        let culprit = try bench.record(ids[place])
+        #expect(culprit.state == .failed)
+        #expect(culprit.lastError?.detail == "answered 400: poison")
+        #expect(bench.ledger.failed == 1)
+    }
+
+    // MARK: Tokens
+
+    @Test func expiredToken_isFetchedOnce_forAllKindsAndSenders() throws {
+        let bench = try bench(["maxInFlightPerKind": .integer(3)])
+        serve(bench, life: .seconds(10)) { _ in .status(200) }
+        try bench.post([Self.payload("tincan")], as: "tincan")
+        try bench.run(for: .seconds(60))
+        #expect(bench.tokenRequests.count == 1)
+        for kind in Self.kinds { try bench.post((0..<200).map { Self.payload(kind, $0) }, as: Kind(kind)) }
+        try bench.run(for: .seconds(1))
+        #expect(bench.tokenRequests.count == 2)
+        #expect(bench.ledger.delivered == 601)
+        #expect(bench.reports.allSatisfy { $0.headers[0].value.hasPrefix("Bearer t") })
+    }
+
+    @Test func refusedToken_isReplacedOnce_andTheReportRepeated() throws {
+        let bench = try bench()
+        let refuse = Inbox<Void>()
+        refuse.put(())
+        serve(bench) { _ in refuse.takeAll().isEmpty ? .status(200) : .status(401) }
+        let ids = try bench.post((0..<3).map { Self.payload("tincan", $0) }, as: "tincan")
+        try bench.run(for: .seconds(1))
+        #expect(bench.tokenRequests.count == 2)
+        #expect(bench.reports.count == 2)
+        #expect(bench.reports[0].body == bench.reports[1].body)
+        #expect(try bench.record(ids[0]).attempts == 1)
+    }
+
+    @Test(arguments: [401, 403])
+    func badCredentials_holdEverything_blameNobody_andAreProbedSlowly(status: Int) throws {
+        let bench = try bench()
+        serve(bench) { _ in .status(status) }
+        let ids = try bench.post((0..<3).map { Self.payload("tincan", $0) }, as: "tincan")
+        try bench.run(for: .seconds(3600))
+        #expect(bench.worker.snapshot.health == .unauthorized)
+        #expect((2...120).contains(bench.reports.count))
+        #expect(try bench.record(ids[0]).attempts == 0)
+        #expect(bench.ledger.queued == 3)
+    }
+
+    @Test(arguments: [
+        TransferResult.refusedConnection, .reset, .status(500), .status(200, "<html>"), .status(200, "{}"),
+    ])
+    func withoutAToken_messagesWait_andNothingIsSent(outcome: TransferResult) throws {
+        let bench = try bench()
+        bench.transport.answerAll { _ in outcome }
+        let ids = try bench.post([Self.payload("tincan")], as: "tincan")
+        try bench.run(for: .seconds(600))
+        #expect(bench.reports.isEmpty)
+        #expect((3...60).contains(bench.tokenRequests.count))
+        #expect(try bench.record(ids[0]).attempts == 0)
+        serve(bench) { _ in .status(200) }
+        try bench.run(for: .seconds(600))
+        #expect(bench.ledger.delivered == 1)
+    }
+
+    // MARK: Flush
+
+    @Test func queueThatWaits_goesOutByAFlush_andWaitsAgain() throws {
+        let bench = try bench(["autoReportQueue": .flag(false)])
+        serve(bench) { _ in .status(200) }
+        let ids = try bench.post((0..<3).map { Self.payload("tincan", $0) }, as: "tincan")
+        try bench.post([Self.payload("instrumentation", 0), Self.payload("instrumentation", 1)], as: "instrumentation")
+        try bench.run(for: .seconds(7200))
+        #expect(bench.reports.isEmpty)
+        #expect(try bench.record(ids[0]).laneWaitsFor == .schedule)
+        let report = try #require(try bench.flush())
+        #expect(report.delivered == 5)
+        #expect(report.failed == 0)
+        #expect(bench.ledger.queued == 0)
+        let later = try bench.post([Self.payload("tincan", 9)], as: "tincan")
+        try bench.run(for: .seconds(7200))
+        #expect(try bench.state(later[0]) == .queued)
+        #expect(try bench.record(later[0]).laneWaitsFor == .schedule)
+    }
+
+    @Test func awaitedReport_goesAtOnce_whileTheQueueWaits() throws {
+        let bench = try bench(["autoReportQueue": .flag(false)])
+        serve(bench) { _ in .status(200) }
+        let waiting = try bench.post([Self.payload("tincan", 1)], as: "tincan")
+        let direct = try bench.post([Self.payload("tincan", 2)], as: "tincan", isAwaited: true)
+        try bench.run(for: .seconds(1))
+        #expect(try bench.state(direct[0]) == .delivered)
+        #expect(try bench.state(waiting[0]) == .queued)
+        #expect(shapes(bench) == ["/tincan 1:141"])
+    }
+
+    @Test func flushOfADeadUpstream_isOver_whenItWasTried() throws {
+        let bench = try bench(["autoReportQueue": .flag(false)])
+        serve(bench) { _ in .status(503) }
+        try bench.post((0..<3).map { Self.payload("tincan", $0) }, as: "tincan")
+        let report = try #require(try bench.flush(for: .milliseconds(500)))
+        #expect(report.delivered == 0)
+        #expect(try bench.outbox.queued(of: bench.queue.number, through: report.through) == 3)
+        serve(bench) { _ in .status(200) }
+        try bench.run(for: .seconds(600))
+        #expect(bench.ledger.delivered == 3)
+    }
+
+    @Test func flushOfNothing_isOverAtOnce() throws {
+        let bench = try bench()
+        #expect(try bench.flush(for: .milliseconds(10)) != nil)
+    }
+
+    // MARK: Events
+
+    @Test func events_areCountedByTheSDKsNames() throws {
+        let bench = try bench()
+        serve(bench) { _ in .status(200) }
+        for kind in Self.kinds { try bench.post([Self.payload(kind), Self.payload(kind)], as: Kind(kind)) }
+        try bench.run(for: .seconds(1))
+        _ = try bench.flush()
+        let counts: [(String, Int)] = [
+            ("SeerTokenFetch", 1), ("SeerRequestStartSession", 1), ("SeerRequestReportQueue", 1),
+            ("SeerRequestResultForQueuedBatch", 4), ("SeerActivityStreamReport", 2), ("SeerInstrumentationReport", 2),
+            ("SeerTincanReport", 2),
+        ]
+        for (name, count) in counts {
+            #expect(bench.metrics.upstreamEvents("seer", name).value == count, "\(name)")
+        }
+    }
+}
