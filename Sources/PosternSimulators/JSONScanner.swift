@@ -47,7 +47,7 @@ struct JSONScanner {
         let kind: Kind?
         switch first {
         case UInt8(ascii: "{"): kind = members { _, _ in } ? .object : nil
-        case UInt8(ascii: "["): kind = elements() ? .array : nil
+        case UInt8(ascii: "["): kind = elements { _ in } ? .array : nil
         case UInt8(ascii: "\""): kind = string() ? .string : nil
         case UInt8(ascii: "-"), 0x30...0x39: kind = number()
         case UInt8(ascii: "t"): kind = literal("true") ? .true : nil
@@ -73,10 +73,14 @@ struct JSONScanner {
         return take(UInt8(ascii: "}")) && leave()
     }
 
-    private mutating func elements() -> Bool {
+    /// Passes an array, from its bracket on, and shows each element. False when it breaks.
+    @inline(__always) mutating func elements(_ body: (Value) -> Void) -> Bool {
         guard enter() else { return false }
         if take(UInt8(ascii: "]")) { return leave() }
-        repeat { guard value() != nil else { return false } } while take(UInt8(ascii: ","))
+        repeat {
+            guard let value = value() else { return false }
+            body(value)
+        } while take(UInt8(ascii: ","))
         return take(UInt8(ascii: "]")) && leave()
     }
 
@@ -235,12 +239,49 @@ func quoted(_ text: some StringProtocol) -> String {
 
 /// The value of a top-level member of an object, the last one where it is repeated; nil when there is none.
 func member(_ name: String, of object: UnsafeBufferPointer<UInt8>) -> (kind: JSONScanner.Kind, text: String)? {
-    var scanner = JSONScanner(object)
-    guard scanner.peek() == UInt8(ascii: "{") else { return nil }
+    child(name, of: object).map { plain($0, in: object) }
+}
+
+/// The value that `field` names: a top-level member, or what a JSON Pointer (RFC 6901) that is not empty leads to.
+func found(
+    _ field: String, in item: UnsafeBufferPointer<UInt8>
+) -> (kind: JSONScanner.Kind, text: String)? {
+    guard field.hasPrefix("/") else { return member(field, of: item) }
+    var place = item
     var found: JSONScanner.Value?
-    guard scanner.members({ key, value in if key.name == name { found = value } }), let found else { return nil }
-    let raw = object[found.range]
-    return (
-        found.kind, found.kind == .string ? unescaped(raw.dropFirst().dropLast()) : String(decoding: raw, as: UTF8.self)
-    )
+    for step in field.dropFirst().split(separator: "/", omittingEmptySubsequences: false) {
+        if let found { place = .init(rebasing: place[found.range]) }
+        found = child(String(step).replacing("~1", with: "/").replacing("~0", with: "~"), of: place)
+        if found == nil { return nil }
+    }
+    return found.map { plain($0, in: place) }
+}
+
+/// A member of an object or an element of an array.
+private func child(_ name: String, of container: UnsafeBufferPointer<UInt8>) -> JSONScanner.Value? {
+    var scanner = JSONScanner(container)
+    var found: JSONScanner.Value?
+    switch scanner.peek() {
+    case UInt8(ascii: "{"):
+        guard scanner.members({ key, value in if key.name == name { found = value } }) else { return nil }
+    case UInt8(ascii: "["):
+        var left = Int(name) ?? -1
+        guard String(left) == name else { return nil }
+        let isWhole = scanner.elements { value in
+            if left == 0 { found = value }
+            left -= 1
+        }
+        guard isWhole else { return nil }
+    default: break
+    }
+    return found
+}
+
+/// A string without quotes and escapes, anything else as it stands.
+private func plain(
+    _ value: JSONScanner.Value, in text: UnsafeBufferPointer<UInt8>
+) -> (kind: JSONScanner.Kind, text: String) {
+    let raw = text[value.range]
+    let isString = value.kind == .string
+    return (value.kind, isString ? unescaped(raw.dropFirst().dropLast()) : String(decoding: raw, as: UTF8.self))
 }

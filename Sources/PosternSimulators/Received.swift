@@ -45,7 +45,7 @@ struct Received: Sendable {
         if let page {
             text += Array(",\"texts\":[".utf8)
             var isFirst = true
-            forEachText(from: page.offset, limit: page.limit) { item in
+            forEachText(from: page.offset, limit: page.limit) { item, _ in
                 if !isFirst { text.append(UInt8(ascii: ",")) }
                 isFirst = false
                 text.append(contentsOf: item)
@@ -56,27 +56,29 @@ struct Received: Sendable {
         return text
     }
 
-    /// A line for each item in the order of arrival: its value of `orderField`, a tab, its value of `field`. A missing
-    /// member is empty.
+    /// A line for each item in the order of arrival: its order key or its value of `orderField`, a tab, its value of
+    /// `field`. A missing member is empty.
     func lines(orderField: String, field: String) -> [UInt8] {
         var lines: [UInt8] = []
-        forEachText(from: 0, limit: .max) { item in
-            lines.append(contentsOf: (member(orderField, of: item)?.text ?? "").utf8)
+        forEachText(from: 0, limit: .max) { item, orderKey in
+            lines.append(contentsOf: (orderKey ?? member(orderField, of: item)?.text ?? "").utf8)
             lines.append(UInt8(ascii: "\t"))
-            lines.append(contentsOf: (member(field, of: item)?.text ?? "").utf8)
+            lines.append(contentsOf: (found(field, in: item)?.text ?? "").utf8)
             lines.append(UInt8(ascii: "\n"))
         }
         return lines
     }
 
-    private func forEachText(from offset: Int, limit: Int, _ body: (UnsafeBufferPointer<UInt8>) -> Void) {
+    private func forEachText(
+        from offset: Int, limit: Int, _ body: (_ item: UnsafeBufferPointer<UInt8>, _ orderKey: String?) -> Void
+    ) {
         var (skip, left) = (offset, limit)
         for batch in batches where left > 0 {
             let ranges = batch.ranges.dropFirst(skip).prefix(left)
             skip = max(0, skip - batch.ranges.count)
             left -= ranges.count
             batch.text.withUnsafeBufferPointer { text in
-                for range in ranges { body(.init(rebasing: text[range])) }
+                for range in ranges { body(.init(rebasing: text[range]), batch.orderKey) }
             }
         }
     }

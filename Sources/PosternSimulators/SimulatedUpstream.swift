@@ -5,7 +5,7 @@ internal import Synchronization
 /// One simulator behind a server: plays the faults, keeps what was taken, and answers questions about both.
 ///
 /// - `GET /received`: counts as JSON; `?events=true&offset=0&limit=100` adds the texts; `?field=seq` gives lines of
-///   order key, tab, value instead. `DELETE /received` starts over, `?keep=texts|digests|counts` says with what.
+///   order key, tab, value instead, `?field=/object/id` those of a JSON Pointer (RFC 6901). `DELETE /received` starts over, `?keep=texts|digests|counts` says with what.
 /// - `GET /faults`: the text of the faults; `POST /faults` sets them from such a text, an empty one clears them, and
 ///   `?seed=7` chooses the randomness.
 /// - `/control` and what is below it: the simulator's own.
@@ -87,7 +87,7 @@ final class SimulatedUpstream: HTTPHandler {
             responder.respond(HTTPResponse(answer), dripping: 1, every: pause)
         case .proceed, .status, .resetBefore, .hang:
             record(judged, "\(answer.status)")
-            responder.respond(answer, delay: decision.delay)
+            responder.respond(answer, delay: decision.delay + judged.delay)
         }
     }
 

@@ -5,7 +5,7 @@
 protocol Simulator: Sendable {
     /// The name of the upstream's type.
     var name: String { get }
-    /// The member of an item that tells whose order it is in.
+    /// The member of an item that tells whose order it is in, unless the items come with an `orderKey`.
     var orderField: String { get }
     /// Answers as the real upstream would, and says what the request did that a gateway must never do.
     /// Items that match `poisons` are refused, and with them the request.
@@ -63,6 +63,8 @@ struct Judged: Sendable {
     var items: Items = Items()
     /// One sentence each, for people and for tests that want none.
     var violations: [String] = []
+    /// How long the upstream takes to answer.
+    var delay: Duration = .zero
 
     /// Items as they stand in a body.
     struct Items: Sendable {
@@ -70,9 +72,11 @@ struct Judged: Sendable {
         var ranges: [Range<Int>] = []
         /// Equal for items that are the same to the upstream; in the order of `ranges`.
         var identities: [UInt64] = []
+        /// Whose order all of them are in, where no member of theirs tells.
+        var orderKey: String?
     }
 }
 
 extension Faults.Poison {
-    func matches(_ item: UnsafeBufferPointer<UInt8>) -> Bool { member(field, of: item)?.text == value }
+    func matches(_ item: UnsafeBufferPointer<UInt8>) -> Bool { found(field, in: item)?.text == value }
 }

@@ -19,6 +19,7 @@ import Testing
         ("status=401@/oauth/token:x2", "status=401@/oauth/token:x2"),
         ("hang@/a%2Cb%3A", "hang@/a%2Cb%3A"),
         ("poison=eventName:bad", "poison=eventName:bad:500"),
+        ("poison=/object/id:bad", "poison=%2Fobject%2Fid:bad:500"),
         (
             "poison=a%3Ab:c%2Cd:array,status=500:x1,poison=seq:7:413",
             "status=500:x1,poison=a%3Ab:c%2Cd:array,poison=seq:7:413"

@@ -47,6 +47,27 @@ import Testing
         #expect(text(filled(.texts).lines(orderField: "s", field: "n")) == "a\t1\nb\t2\na\t1\n\t3\n")
     }
 
+    @Test func lines_giveTheRequestsOrderKey_whereItHasOne() {
+        var received = Received(keep: .texts)
+        var keyed = judged([#"{"s":"a","n":1}"#])
+        keyed.items.orderKey = "/tincan"
+        received.record(keyed, answeredWith: "200")
+        received.record(judged([#"{"s":"a","n":2}"#]), answeredWith: "200")
+        #expect(text(received.lines(orderField: "s", field: "n")) == "/tincan\t1\na\t2\n")
+    }
+
+    static let pointers: [(pointer: String, found: String?)] = [
+        ("a", "1"), ("/a", "1"), ("/b/c/1", "x\n"), ("/b/c/0", #"{"":null}"#), ("/b/c/0/", "null"),
+        ("/d~1e/~0", "true"),
+        ("/b/c/2", nil), ("/b/c/-1", nil), ("/b/c/01", nil), ("/b/c/+1", nil), ("/a/b", nil), ("/", nil), ("", nil),
+        ("/x", nil), ("b/c", "7"),
+    ]
+
+    @Test(arguments: pointers) func field_isAMember_orWhatAPointerLeadsTo(pointer: String, expected: String?) {
+        let item = #" {"a":1,"b":{"c":[{"":null},"x\n"]},"d\/e":{"~":true},"b/c":7}"#
+        #expect(Array(item.utf8).withUnsafeBufferPointer { found(pointer, in: $0)?.text } == expected)
+    }
+
     @Test func texts_areNotKept_whenNotAskedFor() {
         #expect(filled(.digests).distinctItems == 3)
         #expect(filled(.counts).distinctItems == nil)

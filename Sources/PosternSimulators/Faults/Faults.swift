@@ -8,7 +8,8 @@
 /// - `delay=20ms` before an answer that is whole, `drip=50ms` between the bytes of the answer (units `ms`, `s`);
 /// - `garbage` and `truncate` spoil the answer to a request that was taken;
 /// - `pass` is no fault: it ends the list for this request, e.g. inside a script;
-/// - `poison=eventName:bad[:500|413|400|array]` refuses every request with an item that has this member.
+/// - `poison=eventName:bad[:500|413|400|array]` refuses every request with an item that has this member;
+///   `poison=/object/id:bad` names it by a JSON Pointer.
 ///
 /// `@path` is the beginning of the paths meant. `when` is a probability (`:0.1`) or a number of requests (`:x3`);
 /// without it, every request. Numbered rules make scripts: `status=503:x2,pass:x1,reset-before:x1`. Of the rules that
@@ -65,7 +66,8 @@ public struct Faults: Sendable, Equatable {
         }
     }
 
-    /// Refuses requests with an item whose top-level member `field` has `value`, as a string or as a literal.
+    /// Refuses requests with an item whose member `field`, top-level or a JSON Pointer, has `value`, as a string or as a
+    /// literal.
     public struct Poison: Sendable, Equatable {
         public enum Answer: String, Sendable, CaseIterable {
             case failure = "500"
