@@ -21,6 +21,10 @@ public final class SimulatorHost: Sendable {
 
     /// The first simulator's port when none is given; Samsara's own.
     public static let defaultPort: UInt16 = 9000
+    /// How far from the first port each has its own; the same whichever of them there are.
+    private static let places: [String: UInt16] = [
+        "samsara": 0, "seer": 1, "curio": 2, "appservices": 3, "streamone": 4,
+    ]
 
     public struct StartFailure: Error, CustomStringConvertible {
         public let description: String
@@ -36,15 +40,21 @@ public final class SimulatorHost: Sendable {
         host: String = "127.0.0.1", port: UInt16 = defaultPort, faults: Faults = Faults(), seed: UInt64 = 0,
         keep: Keep = .texts, workerThreads: Int = 1, logger: Logger
     ) throws(StartFailure) -> SimulatorHost {
-        let simulators: [any Simulator] = [SamsaraSimulator()]
+        guard port <= .max - (places.values.max() ?? 0) else {
+            throw StartFailure(description: "port \(port) leaves no room for the simulators after the first")
+        }
+        let simulators: [any Simulator] = [
+            SamsaraSimulator(),
+            SeerSimulator(seed: seed),
+        ]
         var urls: [String: String] = [:]
         var servers: [HTTPServer] = []
-        for (place, simulator) in simulators.enumerated() {
+        for simulator in simulators {
+            let place = port == 0 ? 0 : places[simulator.name, default: 0]
             let upstream = SimulatedUpstream(
                 simulator, faults: faults, seed: seed, keep: keep)
             let server = HTTPServer(
-                HTTPServerSettings(
-                    host: host, port: port == 0 ? 0 : port + UInt16(place), workerThreads: workerThreads),
+                HTTPServerSettings(host: host, port: port + place, workerThreads: workerThreads),
                 handler: upstream, logger: logger)
             do {
                 urls[simulator.name] = "http://\(host):\(try server.start())"

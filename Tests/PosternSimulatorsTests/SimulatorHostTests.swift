@@ -1,17 +1,20 @@
 import Logging
 import PosternCore
+import PosternTestKit
 import PosternTransport
 import Testing
 
 @testable import PosternSimulators
 
-/// A host with Samsara alone and the gateway's own transport in front of it.
+/// A host, and the gateway's own transport in front of one of its simulators.
 private final class Fixture: Sendable {
     let host: SimulatorHost
     let loop: CurlLoop
-    var url: String { host.urls["samsara"]! }
+    let type: String
+    var url: String { host.urls[type]! }
 
-    init(faults: String = "", keep: SimulatorHost.Keep = .texts) throws {
+    init(type: String = "samsara", faults: String = "", keep: SimulatorHost.Keep = .texts) throws {
+        self.type = type
         host = try SimulatorHost.start(
             port: 0, faults: Faults(parsing: faults), seed: 1, keep: keep, logger: Logger(label: "test"))
         loop = try CurlLoop(.init(version: "0"))
@@ -163,6 +166,49 @@ extension TransferResult {
         while try await !fixture.text("/received").contains(#""hang":1"#) {}
         fixture.host.stop()
         #expect(await pending.reason == .interrupted)
+    }
+
+    @Test func seer_takesReports_andShowsThemByKind() async throws {
+        let fixture = try Fixture(type: "seer")
+        #expect(try await fixture.text("/control", .post, #"{"tokenAnswer":"slow:50"}"#).hasPrefix("{"))
+        let start = ContinuousClock.now
+        let answer = try await fixture.send(
+            .post, "/oauth/access_token", headers: SeerClient.tokenHeaders, "grant_type=client_credentials"
+        ).get()
+        #expect(ContinuousClock.now - start >= .milliseconds(50))
+        let token = try #require(JSON(answer.body)["access_token"].string)
+        let headers = [
+            ("Authorization", "Bearer \(token)"), ("Accept", "application/json"), ("Content-Type", "application/json"),
+        ]
+        let batch = SeerVectors.batch([SeerVectors.a1, SeerVectors.a2])
+        #expect(await fixture.send(.post, "/sactivity/batch", headers: headers, batch).status == 200)
+        #expect(await fixture.send(.post, "/tincan", headers: headers, SeerVectors.t1).status == 200)
+        #expect(try await fixture.text("/faults", .post, "poison=/object/objectType:photo:413").hasPrefix("poison="))
+        #expect(await fixture.send(.post, "/sactivity/batch", headers: headers, batch).status == 413)
+        #expect(
+            try await fixture.text("/received?field=/object/id")
+                == "/sactivity\tobjectId\n/sactivity\to-1\n/tincan\thttp://pearson.com/ccsoc/interactive/\n")
+        #expect(
+            try await fixture.text("/received").contains(
+                #""events":3,"distinctEvents":3,"duplicates":0,"answers":{"200":3,"413":1},"violationCount":0"#))
+        #expect(JSON(Array(try await fixture.text("/control").utf8))["validTokens"].int == 1)
+    }
+
+    @Test func simulators_haveFixedPorts_behindTheFirst() throws {
+        for first in stride(from: 21_000 as UInt16, to: 23_000, by: 50) {
+            guard let host = try? SimulatorHost.start(port: first, logger: Logger(label: "test")) else { continue }
+            host.stop()
+            #expect(host.urls["samsara"] == "http://127.0.0.1:\(first)")
+            #expect(host.urls["seer"] == "http://127.0.0.1:\(first + 1)")
+            return
+        }
+        Issue.record("no free ports")
+    }
+
+    @Test func port_thatLeavesNoRoom_isAnError() {
+        #expect(throws: SimulatorHost.StartFailure.self) {
+            try SimulatorHost.start(port: .max, logger: Logger(label: "test"))
+        }
     }
 
     @Test func port_thatIsTaken_isAnErrorThatNamesTheSimulator() throws {

@@ -1,0 +1,117 @@
+/// Where a kind of report goes.
+struct SeerEndpoint: Sendable, Equatable {
+    let kind: SeerKind
+    /// With the slash in front; matched as sent.
+    let path: String
+    /// What a custom path has behind a question mark of its own.
+    var query: String?
+    var isBatch = false
+    /// The path of the kind's single endpoint: one for a kind, so what is in order by it is in order by kind.
+    let kindPath: String
+
+    static let tokenPath = "/oauth/access_token"
+
+    static let presets = [
+        SeerEndpoint(kind: .activity, path: "/sactivity"),
+        SeerEndpoint(kind: .instrumentation, path: "/sinstrumentation"),
+        SeerEndpoint(kind: .tincan, path: "/tincan"),
+        SeerEndpoint(kind: .activity, path: "/sactivity/batch", isBatch: true, kindPath: "/sactivity"),
+        SeerEndpoint(kind: .tincan, path: "/tincan/batch", isBatch: true, kindPath: "/tincan"),
+    ]
+
+    private init(kind: SeerKind, path: String, query: String? = nil, isBatch: Bool = false, kindPath: String? = nil) {
+        self.kind = kind
+        self.path = path
+        self.query = query
+        self.isBatch = isBatch
+        self.kindPath = kindPath ?? path
+    }
+
+    /// From an entry of an endpoint table: slashes at both ends do not count. Nil for what can be no path or is a
+    /// preset's.
+    init?(custom entry: String) {
+        let sides = entry.split(separator: "?", maxSplits: 1, omittingEmptySubsequences: false)
+        let path = "/" + trimmingSlashes(sides[0])
+        guard path.utf8.count > 1, entry.utf8.allSatisfy({ (0x21...0x7e).contains($0) && !"#\"\\".utf8.contains($0) }),
+            path != Self.tokenPath,
+            !Self.presets.contains(where: { $0.path == path })
+        else { return nil }
+        self.init(kind: .custom, path: path, query: sides.count > 1 ? String(sides[1]) : nil)
+    }
+}
+
+private func trimmingSlashes(_ text: Substring) -> Substring {
+    let slash = UInt8(ascii: "/")
+    let start = text.drop { $0 == "/" }
+    return start[..<(start.utf8.lastIndex { $0 != slash }.map { start.utf8.index(after: $0) } ?? start.startIndex)]
+}
+
+/// The query of a request, which is `apikey` or nothing, behind what the endpoint has of its own.
+struct SeerQuery {
+    /// Decoded as servers do, the plus sign being a blank; nil when there is none.
+    private(set) var apiKey: String?
+    private(set) var violations: [String] = []
+
+    /// - Parameter own: the endpoint's.
+    init(_ query: String?, own: String? = nil) {
+        var rest = query
+        if let own {
+            if query == own { return }
+            guard let query, query.hasPrefix(own + "&") else {
+                violations = ["a query that does not begin with the custom path's own"]
+                return
+            }
+            rest = String(query.dropFirst(own.count + 1))
+        }
+        guard let rest else { return }
+        let value = rest.hasPrefix("apikey=") ? rest.dropFirst("apikey=".count) : nil
+        guard let value, !value.contains("&") else {
+            apiKey = rest.split(separator: "&").first { $0.hasPrefix("apikey=") }
+                .map { Self.decoded($0.dropFirst("apikey=".count)) }
+            violations = ["a query other than one apikey"]
+            return
+        }
+        apiKey = Self.decoded(value)
+        if value.isEmpty { violations = ["an empty apikey"] }
+        if !Self.isEncoded(value) { violations = ["an apikey that is not percent-encoded"] }
+    }
+
+    /// Only characters that mean themselves anywhere (RFC 3986, section 2.3) and whole escapes of UTF-8.
+    private static func isEncoded(_ value: Substring) -> Bool {
+        var bytes: [UInt8] = []
+        var rest = value.utf8[...]
+        while let byte = rest.popFirst() {
+            switch byte {
+            case UInt8(ascii: "%"):
+                guard let escape = hexByte(rest.prefix(2)) else { return false }
+                bytes.append(escape)
+                rest = rest.dropFirst(2)
+            case 0x30...0x39, 0x41...0x5a, 0x61...0x7a, UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: "_"),
+                UInt8(ascii: "~"):
+                bytes.append(byte)
+            default: return false
+            }
+        }
+        return String(validating: bytes, as: UTF8.self) != nil
+    }
+
+    private static func decoded(_ value: Substring) -> String {
+        var bytes: [UInt8] = []
+        var rest = value.utf8[...]
+        while let byte = rest.popFirst() {
+            if byte == UInt8(ascii: "%"), let escape = hexByte(rest.prefix(2)) {
+                bytes.append(escape)
+                rest = rest.dropFirst(2)
+            } else {
+                bytes.append(byte == UInt8(ascii: "+") ? 0x20 : byte)
+            }
+        }
+        return String(decoding: bytes, as: UTF8.self)
+    }
+}
+
+/// Two hexadecimal digits.
+private func hexByte(_ digits: Substring.UTF8View.SubSequence) -> UInt8? {
+    guard digits.count == 2, digits.allSatisfy({ Character(Unicode.Scalar($0)).isHexDigit }) else { return nil }
+    return UInt8(String(decoding: digits, as: UTF8.self), radix: 16)
+}

@@ -1,0 +1,202 @@
+internal import PosternCore
+internal import Synchronization
+
+/// Pearson Seer as its clients know it: tokens for client credentials, and reports under them.
+///
+/// The server itself was never observed: where the specification settles no status the simulator takes the usual one.
+/// Whatever a gateway must never send is noted as a violation. Credentials that an operator may have got wrong, and
+/// tokens that have just died, are answered 401 or 403 and are no violation.
+///
+/// **`/received`.** An item is a payload byte for byte as it stood in the body; its order key is the path of its
+/// kind's single endpoint, `/sactivity` also when it came by `/sactivity/batch`. Items are the same when their texts
+/// and their kinds are.
+///
+/// **`/control`.** `GET` shows the members below and counts; `POST` with a JSON object changes members, all or none.
+///
+/// - `clientId`, `clientSecret`, `apiKey`: empty for any, which then must be the same in every request; else exactly
+///   these, answered 401 (credentials) or 403 (key). Setting one forgets what came before.
+/// - `tokenLifeSeconds`, 3600: of tokens issued from then on.
+/// - `expirationForm`, `number`: how `expiration_date` is written: `number` and `text` are right, `none` leaves it out,
+///   `fraction` and `exponent` are odd numbers; `seconds`, `null`, `short`, `negative`, `huge`, `word`, `empty`, `flag`,
+///   `object`, `array` are junk. The token's life is the true one.
+/// - `tokenAnswer`, `normal`: `junk` (200 without a usable token, another form each time), `slow:<ms>`, `status:<n>`
+///   (with a token, which is good only when the status is).
+/// - `refuse401Rate`, 0: how often a report under a good token is answered 401; with `revoke` the token dies of it.
+///   `seed` starts these choices over.
+/// - `revokeNow`: `true` ends all tokens issued so far.
+/// - `bundleLimit`, 1048576: longer bodies are answered 413.
+/// - `customPaths`, `[]`: paths that take any JSON object, as in an endpoint table.
+///
+/// Counts: `tokenRequests`, `overlappingTokenRequests` (while the answer `slow` to another was due), `tokensIssued`,
+/// `validTokens`, `reportsWithoutAuthorization`, `expiredTokenReports`, `randomRefusals`, and `reports` by path.
+final class SeerSimulator: Simulator {
+    let name = "seer"
+    let orderField = ""
+    private let time: any TimeSource
+    private let desk: Mutex<SeerDesk>
+
+    /// No bundle may be larger, whatever the settings of a gateway (specification, section "Settings").
+    private static let largestBundle = 1 << 20
+
+    /// - Parameter seed: of the tokens, and of the choice which reports are refused.
+    init(seed: UInt64 = 0, time: any TimeSource = SystemTime()) {
+        self.time = time
+        desk = Mutex(SeerDesk(seed: seed))
+    }
+
+    private var moment: SeerDesk.Moment { .init(now: time.now, instant: time.instant) }
+
+    func judge(_ request: SimulatedRequest, poisons: [Faults.Poison]) -> Judged {
+        if request.path == SeerEndpoint.tokenPath { return judgeTokenRequest(request) }
+        let settings = desk.withLock { $0.settings }
+        guard let endpoint = settings.endpoint(request.path) else {
+            let line = "\(request.method) \(request.path)".prefix(100)
+            return Judged(answer: SeerAnswer.notFound, violations: ["\(line): there is no such endpoint"])
+        }
+        return judgeReport(request, to: endpoint, bundleLimit: settings.bundleLimit, poisons)
+    }
+
+    func answer(status: Int) -> SimulatedAnswer {
+        var answer = SeerAnswer.refusal(status, "simulated")
+        if (300..<400).contains(status) { answer.headers.append(("Location", "/elsewhere")) }
+        return answer
+    }
+
+    // MARK: POST /oauth/access_token
+
+    private func judgeTokenRequest(_ request: SimulatedRequest) -> Judged {
+        let moment = moment
+        desk.withLock { $0.noteTokenRequest(moment) }
+        guard request.method == "POST" else { return Self.wrongMethod(request) }
+        var violations = Self.framingViolations(of: request)
+        // `*/*` is what HTTP libraries say for none.
+        if let accept = request.header("Accept"), accept != "*/*" { violations.append("an Accept on a token request") }
+        let login = request.header("Authorization").flatMap { SeerLogin(authorization: $0) }
+        if login == nil { violations.append("a token request without Basic credentials") }
+        let hasForm = request.header("Content-Type") == "application/x-www-form-urlencoded"
+        if !hasForm {
+            violations.append("a token request whose Content-Type is not application/x-www-form-urlencoded")
+        }
+        let hasGrant = request.body == Array("grant_type=client_credentials".utf8)
+        if !hasGrant { violations.append("a token request whose body is not grant_type=client_credentials") }
+        let query = SeerQuery(request.query)
+        guard hasForm, hasGrant else {
+            return Judged(answer: SeerAnswer.refusal(400, "invalid_request"), violations: violations + query.violations)
+        }
+        var judged = desk.withLock { $0.token(login, query, moment) }
+        judged.violations = violations + judged.violations
+        return judged
+    }
+
+    // MARK: Reports
+
+    private func judgeReport(
+        _ request: SimulatedRequest, to endpoint: SeerEndpoint, bundleLimit: Int, _ poisons: [Faults.Poison]
+    ) -> Judged {
+        guard request.method == "POST" else { return Self.wrongMethod(request) }
+        let (moment, path) = (moment, endpoint.path)
+        let query = SeerQuery(request.query, own: endpoint.query)
+        var (refusal, violations) = desk.withLock {
+            $0.admit(request.header("Authorization"), query, to: path, moment)
+        }
+        violations += Self.framingViolations(of: request) + Self.headerViolations(of: request)
+        if request.body.count > Self.largestBundle { violations.append("a body of more than 1048576 bytes") }
+        if refusal == nil { refusal = Self.refusal(of: request, bundleLimit: bundleLimit) }
+        if let refusal { return Judged(answer: refusal, violations: violations) }
+
+        var judged = request.body.withUnsafeBufferPointer { Self.judge($0, to: endpoint, poisons) }
+        judged.violations = violations + judged.violations
+        guard judged.answer == SeerAnswer.accepted else { return judged }
+        judged.items.text = request.body
+        let count = judged.items.ranges.count
+        desk.withLock { $0.noteAccepted(items: count, bytes: request.body.count, on: path) }
+        return judged
+    }
+
+    /// What the head alone makes impossible.
+    private static func refusal(of request: SimulatedRequest, bundleLimit: Int) -> SimulatedAnswer? {
+        if request.body.count > bundleLimit { return SeerAnswer.refusal(413, "too large") }
+        let coding = request.header("Content-Encoding")?.lowercased()
+        let type = request.header("Content-Type")?.lowercased()
+        let isJSON = type == "application/json" || type?.hasPrefix("application/json;") ?? false
+        return (coding ?? "identity") == "identity" && isJSON ? nil : SeerAnswer.refusal(415, "unsupported media type")
+    }
+
+    private static func judge(
+        _ text: UnsafeBufferPointer<UInt8>, to endpoint: SeerEndpoint, _ poisons: [Faults.Poison]
+    ) -> Judged {
+        let body = SeerBody(text, isBatch: endpoint.isBatch)
+        if let refusal = body.refusal {
+            return Judged(answer: SeerAnswer.refusal(400, refusal), violations: body.violations + [refusal])
+        }
+        let complaints = body.items.enumerated()
+            .map { (index: $0, pointers: endpoint.kind.complaints(about: $1, in: text)) }
+            .filter { !$0.pointers.isEmpty }
+        guard complaints.isEmpty else {
+            return Judged(
+                answer: SeerAnswer.refusal(of: complaints), violations: body.violations + ["an item the rules refuse"])
+        }
+        let texts = body.items.map { UnsafeBufferPointer(rebasing: text[$0.range]) }
+        if let poison = poisons.first(where: { poison in texts.contains { poison.matches($0) } }) {
+            return Judged(answer: SeerAnswer.refusal(poison.status, "bad item"), violations: body.violations)
+        }
+        let salt = Array(endpoint.kindPath.utf8).withUnsafeBufferPointer { digest($0) }
+        let items = Judged.Items(
+            ranges: body.items.map(\.range), identities: texts.map { digest($0) ^ salt }, orderKey: endpoint.kindPath)
+        return Judged(answer: SeerAnswer.accepted, items: items, violations: body.violations)
+    }
+
+    // MARK: What a gateway does not do
+
+    private static func wrongMethod(_ request: SimulatedRequest) -> Judged {
+        Judged(
+            answer: SeerAnswer.notAllowed,
+            violations: ["\(request.method.prefix(20)) \(request.path.prefix(100)): only POST is used"])
+    }
+
+    private static func framingViolations(of request: SimulatedRequest) -> [String] {
+        var violations = ["Content-Encoding", "Transfer-Encoding", "Expect"].compactMap { name in
+            request.header(name).map { _ in "a request with \(name)" }
+        }
+        if request.header("Content-Length") == nil { violations.append("a request without Content-Length") }
+        return violations
+    }
+
+    private static func headerViolations(of request: SimulatedRequest) -> [String] {
+        ["Accept", "Content-Type"].compactMap { name in
+            request.header(name) == "application/json" ? nil : "a report whose \(name) is not application/json"
+        }
+    }
+
+    // MARK: /control
+
+    func control(_ request: SimulatedRequest) -> SimulatedAnswer? {
+        guard request.path == "/control" else { return nil }
+        let now = time.now
+        switch request.method {
+        case "GET": return SeerAnswer.json(200, desk.withLock { $0.shown(at: now) })
+        case "POST":
+            return desk.withLock { desk in
+                let problems = desk.obey(SeerOrder(request.body, changing: desk.settings))
+                guard problems.isEmpty else {
+                    return SimulatedAnswer(
+                        status: 400, headers: [("Content-Type", "text/plain; charset=utf-8")],
+                        body: Array(problems.map { $0 + "\n" }.joined().utf8))
+                }
+                return SeerAnswer.json(200, desk.shown(at: now))
+            }
+        default: return SimulatedAnswer(status: 405, headers: [("Allow", "GET, POST")])
+        }
+    }
+}
+
+extension Faults.Poison {
+    /// Seer names no items.
+    fileprivate var status: Int {
+        switch answer {
+        case .failure: 500
+        case .tooLarge: 413
+        case .refusal, .naming: 400
+        }
+    }
+}

@@ -1,0 +1,83 @@
+import PosternTestKit
+
+@testable import PosternSimulators
+
+/// Asks a simulator of Seer as a gateway would, but for what a test wants otherwise.
+struct SeerClient {
+    typealias Headers = [(name: String, value: String)]
+
+    let time = ManualTime()
+    let simulator: SeerSimulator
+
+    init(seed: UInt64 = 0) { simulator = SeerSimulator(seed: seed, time: time) }
+
+    func judge(
+        _ method: String = "POST", _ path: String, query: String? = nil, _ headers: Headers, _ body: [UInt8],
+        poisons: [Faults.Poison] = []
+    ) -> Judged {
+        let length = headers.contains { $0.name == "Content-Length" } ? [] : [("Content-Length", "\(body.count)")]
+        return simulator.judge(
+            SimulatedRequest(
+                method: method, path: path, query: query,
+                headers: (headers + length).filter { !$0.value.isEmpty }, body: body),
+            poisons: poisons)
+    }
+
+    // MARK: Tokens
+
+    static let tokenHeaders: Headers = [
+        ("Authorization", SeerVectors.basic), ("Content-Type", "application/x-www-form-urlencoded"),
+    ]
+
+    /// A header with an empty value is not sent.
+    func askForToken(
+        _ changed: Headers = [], query: String? = nil, body: String = "grant_type=client_credentials",
+        method: String = "POST"
+    ) -> Judged {
+        judge(
+            method, "/oauth/access_token", query: query, Self.changing(Self.tokenHeaders, changed), Array(body.utf8))
+    }
+
+    func token(query: String? = nil) -> String {
+        JSON(askForToken(query: query).answer?.body ?? [])["access_token"].string ?? "none"
+    }
+
+    // MARK: Reports
+
+    func report(
+        _ path: String, _ body: String, token: String, _ changed: Headers = [], query: String? = nil,
+        method: String = "POST", poisons: [Faults.Poison] = []
+    ) -> Judged {
+        report(path, Array(body.utf8), token: token, changed, query: query, method: method, poisons: poisons)
+    }
+
+    func report(
+        _ path: String, _ body: [UInt8], token: String, _ changed: Headers = [], query: String? = nil,
+        method: String = "POST", poisons: [Faults.Poison] = []
+    ) -> Judged {
+        let headers: Headers = [
+            ("Authorization", "Bearer \(token)"), ("Accept", "application/json"), ("Content-Type", "application/json"),
+        ]
+        return judge(method, path, query: query, Self.changing(headers, changed), body, poisons: poisons)
+    }
+
+    private static func changing(_ headers: Headers, _ changed: Headers) -> Headers {
+        headers.filter { header in !changed.contains { $0.name == header.name } } + changed
+    }
+
+    // MARK: Control
+
+    @discardableResult func set(_ json: String) -> SimulatedAnswer? {
+        simulator.control(SimulatedRequest(method: "POST", path: "/control", headers: [], body: Array(json.utf8)))
+    }
+
+    var shown: JSON {
+        JSON(
+            simulator.control(SimulatedRequest(method: "GET", path: "/control", headers: [], body: []))?.body ?? [])
+    }
+}
+
+extension Judged {
+    var texts: [String] { items.ranges.map { String(decoding: items.text[$0], as: UTF8.self) } }
+    var json: JSON { JSON(answer?.body ?? []) }
+}
