@@ -73,6 +73,15 @@ public final class UpstreamWorker: Sendable {
         inbox.put(.flush(completion))
     }
 
+    /// Sends a request that carries no message, beside the queue and whatever the queue waits for. `completion` is
+    /// called once, on a thread of the transport's.
+    public func send(
+        _ request: UpstreamRequest, timeout: Duration, completion: @escaping @Sendable (TransferResult) -> Void
+    ) {
+        loop.transport.submit(
+            request, options: TransferOptions(requestTimeout: timeout), completion: completion)
+    }
+
     /// Goes on with other settings. `upstream` takes the place of the one it delivers to, of the same name and type:
     /// other credentials, another URL.
     public func adopt(_ settings: DeliverySettings, upstream: (any Upstream)? = nil) {

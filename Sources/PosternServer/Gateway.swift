@@ -66,11 +66,7 @@ public final class Gateway: Sendable {
     func meter(_ template: RouteTemplate) -> Meter { meters[template.rawValue] }
 
     func meter(_ route: Route) -> Meter {
-        if case .resource(let target, let place, _) = route, target.upstream.resources.indices.contains(place),
-            let meter = resourceMeters[target.upstream.resources[place].template]
-        {
-            return meter
-        }
+        if case .resource(let found) = route, let meter = resourceMeters[found.resource.template] { return meter }
         return meter(route.template)
     }
 

@@ -71,8 +71,7 @@ public final class GatewayHandler: HTTPHandler {
         case .upstreams: upstreams.list(reply)
         case .upstream(let target): upstreams.show(target, reply)
         case .steer(let target, let steering): upstreams.steer(target, steering, reply)
-        case .resource(let target, let place, let parameters):
-            resources.show(target, place: place, parameters, reply)
+        case .resource(let found): resources.answer(found, request, reply)
         case .live: probes.live(reply)
         case .ready: probes.ready(reply)
         case .metrics: probes.metrics(reply)

@@ -12,8 +12,8 @@ enum Route {
     case upstreams
     case upstream(Target)
     case steer(Target, Steering)
-    /// Something of the upstream type's own, by the place of its `Resource`.
-    case resource(Target, place: Int, parameters: [String: String])
+    /// Something of the upstream type's own.
+    case resource(FoundResource)
     case live, ready, metrics, document
 
     enum Steering: String { case flush, pause, resume }
@@ -44,7 +44,8 @@ enum Route {
         case .ingest, .envelopes: ["dryRun"]
         case .messages: ["upstream", "kind", "state", "key", "limit", "cursor", "include"]
         case .message: ["include"]
-        case .retry, .retryMany, .upstreams, .upstream, .steer, .resource, .live, .ready, .metrics, .document: []
+        case .resource(let found): found.resource.query
+        case .retry, .retryMany, .upstreams, .upstream, .steer, .live, .ready, .metrics, .document: []
         }
     }
 
@@ -155,19 +156,28 @@ struct Router {
         }
     }
 
-    /// An upstream's kinds take messages; beside them some have resources to read.
+    /// An upstream's kinds take messages; beside them some have resources of their own.
     private func below(
         _ name: Substring, _ path: ArraySlice<Substring>, _ method: String
     ) -> Result<Route, RoutingProblem> {
         guard let target = gateway.target(named: name) else { return .failure(.unknownUpstream(String(name))) }
         let isKind = path.count == 1 && target.acceptable(path[path.startIndex]) != nil
-        if !isKind || method == "GET" || method == "HEAD" {
-            let decoded = path.map { Substring(percentDecoded($0.utf8)) }
-            for (place, resource) in target.upstream.resources.enumerated() {
-                if let parameters = resource.parameters(matching: decoded) {
-                    return reading(.resource(target, place: place, parameters: parameters), method)
-                }
+        if isKind, method == "POST" { return ingest(name, path[path.startIndex], method) }
+        let decoded = path.map { Substring(percentDecoded($0.utf8)) }
+        let found = target.upstream.resources.compactMap { resource in
+            resource.parameters(matching: decoded).map {
+                FoundResource(target: target, resource: resource, parameters: $0)
             }
+        }
+        let asked = method == "HEAD" ? "GET" : method
+        if let fitting = found.first(where: { $0.resource.method.rawValue == asked }) {
+            return .success(.resource(fitting))
+        }
+        guard found.isEmpty else {
+            var allowed = Set(found.map(\.resource.method.rawValue))
+            if allowed.contains("GET") { allowed.insert("HEAD") }
+            if isKind { allowed.insert("POST") }
+            return .failure(.methodNotAllowed(allowed.sorted().joined(separator: ", ")))
         }
         return path.count == 1 ? ingest(name, path[path.startIndex], method) : .failure(.notFound)
     }

@@ -73,6 +73,17 @@ extension Outbox {
         }
     }
 
+    /// Changes an upstream's state by what it is; `body` runs on the writer's thread.
+    public func change(
+        of queue: UpstreamQueue, _ body: @escaping @Sendable (any UpstreamState) -> [StateChange],
+        completion: @escaping @Sendable (Result<Void, StoreError>) -> Void
+    ) {
+        writer.change(
+            { transaction in
+                try transaction.change(body(StoredState(upstream: queue.number, db: transaction.db)), of: queue)
+            }, completion: completion)
+    }
+
     /// Settles claimed messages that grew too old before they could be sent, and lets go of them.
     public func expire(
         _ messages: [Message], of queue: UpstreamQueue, completion: @escaping @Sendable () -> Void

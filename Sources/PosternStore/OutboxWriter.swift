@@ -98,14 +98,6 @@ public final class OutboxWriter: Sendable {
     }
 }
 
-/// A value that a transaction leaves for its completion. Both run on the writer's thread, one after the other.
-final class Outcome<Value: Sendable>: Sendable {
-    private let stored: Mutex<Value>
-    init(_ value: Value) { stored = Mutex(value) }
-    var value: Value { stored.withLock { $0 } }
-    func set(_ value: Value) { stored.withLock { $0 = value } }
-}
-
 /// The writer's thread from the inside.
 private final class WriterLoop {
     private let outbox: Outbox

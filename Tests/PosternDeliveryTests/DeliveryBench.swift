@@ -179,7 +179,10 @@ final class DeliveryBench {
         try turn()
         // The flush begins with a commit; what is handed in later is committed no sooner.
         let committed = Inbox<Void>()
-        outbox.writer.change { _ in } completion: { _ in committed.put(()) }
+        outbox.writer.change { _ in
+        } completion: { _ in
+            committed.put(())
+        }
         guard !committed.takeAll(waitingUntil: Self.deadline).isEmpty else { throw Stuck() }
         try run(for: span)
         return reports.takeAll().first

@@ -24,7 +24,7 @@ import Testing
         let outbox = try Outbox(
             OutboxOptions(path: folder.file("store.sqlite")), time: SystemTime(), metrics: metrics, logger: logger)
         defer { outbox.close() }
-        let resource = Resource("shelves/{shelf}/books") { parameters, _ in .json(parameters["shelf"] ?? "") }
+        let resource = Resource(.get, "shelves/{shelf}/books", .read { _, _ in .empty() })
         let queue = try outbox.register(PlainUpstream(resources: [resource]), type: "plain", cap: QueueCap())
         let worker = try UpstreamWorker(
             queue: queue, settings: DeliverySettings(),
@@ -67,13 +67,13 @@ import Testing
     @Test func resource_isFound_byItsTemplate() throws {
         try withRouter { router in
             guard
-                case .success(.resource(_, place: 0, let parameters)) = router.route(
+                case .success(.resource(let found)) = router.route(
                     "GET", "/v1/plain/shelves/a%2Fb/books")
             else {
                 Issue.record("not found")
                 return
             }
-            #expect(parameters == ["shelf": "a/b"])
+            #expect(found.parameters == ["shelf": "a/b"])
             guard case .failure(.methodNotAllowed("GET, HEAD")) = router.route("POST", "/v1/plain/shelves/a/books")
             else {
                 Issue.record("POST is not refused")

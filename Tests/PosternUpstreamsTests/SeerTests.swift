@@ -263,7 +263,9 @@ import Testing
         let upstream = try seer(["endpoints": .texts(["SeerTincanReport": "/xapi/", "mine": "m"])])
         let resource = try #require(upstream.resources.first)
         #expect(resource.template == "endpoints")
-        guard case .json(let text) = resource.answer([:], NoState()) else {
+        guard case .read(let respond) = resource.response,
+            case .json(let text, 200, [:]) = respond(ResourceRequest(receivedAt: UpstreamFixture.now), NoState())
+        else {
             Issue.record("no table")
             return
         }

@@ -1,27 +1,104 @@
 import Logging
 import PosternCore
+import PosternDelivery
 import PosternHTTP
 import PosternStore
 
-/// What can be asked of an upstream besides messages: `Upstream.resources`.
+/// What can be asked of an upstream besides taking messages: `Upstream.resources`.
 struct ResourceHandler: Sendable {
     private let gateway: Gateway
 
     init(_ gateway: Gateway) { self.gateway = gateway }
 
-    func show(_ target: Target, place: Int, _ parameters: [String: String], _ reply: Reply) {
-        let resource = target.upstream.resources[place]
-        gateway.readers.run { [gateway] in
-            do throws(StoreError) {
-                let answer = try gateway.outbox.withState(of: target.queue.number) { resource.answer(parameters, $0) }
-                switch answer {
-                case .json(let text): reply.send(.json(200, text))
-                case .notFound(let detail): reply.send(Problem(slug: .notFound, status: 404, detail: detail))
+    func answer(_ found: FoundResource, _ request: IncomingRequest, _ reply: Reply) {
+        let head = request.head
+        let question = ResourceRequest(
+            parameters: found.parameters,
+            query: Dictionary(head.queryPairs.map { ($0.name, $0.value) }, uniquingKeysWith: { $1 }),
+            headers: head.headers.map { ($0.name, $0.value) }, body: request.body, receivedAt: gateway.time.now)
+        let target = found.target
+        switch found.resource.response {
+        case .read(let respond):
+            gateway.readers.run { [self] in
+                do throws(StoreError) {
+                    let answer = try gateway.outbox.withState(of: target.queue.number) { respond(question, $0) }
+                    send(answer, reply)
+                } catch {
+                    gateway.logger.error("cannot read the store", metadata: ["error": "\(error)"])
+                    reply.send(Self.unreadable)
                 }
-            } catch {
-                gateway.logger.error("cannot read the store", metadata: ["error": "\(error)"])
-                reply.send(Problem(slug: .internal, status: 500, detail: "The store cannot be read; the log says why."))
             }
+        case .change(let respond): change(respond, question, of: target, reply)
+        case .perform(let respond):
+            let tools = Tools(target: target, gateway: gateway)
+            gateway.readers.run { [self] in respond(question, tools) { send($0, reply) } }
+        }
+    }
+
+    private func change(
+        _ respond: @escaping @Sendable (ResourceRequest, any UpstreamState) -> ResourceChange,
+        _ question: ResourceRequest, of target: Target, _ reply: Reply
+    ) {
+        let outcome = Outcome<ResourceAnswer?>(nil)
+        gateway.outbox.change(of: target.queue) { state in
+            let change = respond(question, state)
+            outcome.set(change.answer)
+            return change.changes
+        } completion: { [self] result in
+            if case .success = result, let answer = outcome.value { return send(answer, reply) }
+            reply.send(
+                Problem(slug: .internal, status: 500, detail: "The store cannot be written; nothing was changed."))
+        }
+    }
+
+    private func send(_ answer: ResourceAnswer, _ reply: Reply) {
+        switch answer {
+        case .json(let text, let status, let headers):
+            reply.send(.json(status, text, headers: headers.sorted { $0.key < $1.key }.map { ($0.key, $0.value) }))
+        case .empty(let status): reply.send(HTTPResponse(status: status))
+        case .problem(let slug, let status, let detail, let faults):
+            let errors = faults.map { fault in
+                JSONText.object { json in
+                    json.string("pointer", fault.pointer)
+                    json.string("detail", fault.detail)
+                }
+            }
+            reply.send(
+                Problem(
+                    slug: Problem.Slug(rawValue: slug) ?? .internal, status: status, detail: detail,
+                    members: faults.isEmpty ? [] : [("errors", JSONText.array(errors))]))
+        }
+    }
+
+    private static let unreadable = Problem(
+        slug: .internal, status: 500, detail: "The store cannot be read; the log says why.")
+}
+
+/// A resource that fits a request.
+struct FoundResource {
+    let target: Target
+    let resource: Resource
+    let parameters: [String: String]
+}
+
+private struct Tools: ResourceTools {
+    let target: Target
+    let gateway: Gateway
+    var time: any TimeSource { gateway.time }
+
+    func send(_ request: UpstreamRequest, timeout: Duration, completion: @escaping @Sendable (TransferResult) -> Void) {
+        target.worker.send(request, timeout: timeout, completion: completion)
+    }
+
+    func read<T: Sendable>(_ body: (any UpstreamState) -> T) -> T? {
+        try? gateway.outbox.withState(of: target.queue.number, body)
+    }
+
+    func change(_ changes: [StateChange], completion: @escaping @Sendable (Bool) -> Void) {
+        gateway.outbox.change(of: target.queue) { _ in
+            changes
+        } completion: { result in
+            if case .success = result { completion(true) } else { completion(false) }
         }
     }
 }

@@ -17,6 +17,6 @@ enum SeerEndpointTable {
             }
         }
         let text = JSONText.object { $0.raw("endpoints", JSONText.array(rows)) }
-        return Resource("endpoints") { _, _ in .json(text) }
+        return Resource(.get, "endpoints", .read { _, _ in .json(text) })
     }
 }
