@@ -71,6 +71,7 @@ public final class GatewayHandler: HTTPHandler {
         case .upstreams: upstreams.list(reply)
         case .upstream(let target): upstreams.show(target, reply)
         case .steer(let target, let steering): upstreams.steer(target, steering, reply)
+        case .batch(let target, let batch): upstreams.show(batch, of: target, reply)
         case .resource(let found): resources.answer(found, request, reply)
         case .live: probes.live(reply)
         case .ready: probes.ready(reply)

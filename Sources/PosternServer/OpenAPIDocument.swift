@@ -439,6 +439,46 @@ paths:
           $ref: "#/components/responses/NotFound"
         "405":
           $ref: "#/components/responses/MethodNotAllowed"
+  /v1/upstreams/{name}/batches/{batch}:
+    parameters:
+      - $ref: "#/components/parameters/name"
+      - name: batch
+        in: path
+        required: true
+        description: A request to the upstream, as `attemptLog` names it.
+        schema:
+          type: string
+        example: "7"
+    get:
+      operationId: getBatch
+      tags: [Upstreams]
+      summary: The receipt of one request to the upstream.
+      parameters:
+        - $ref: "#/components/parameters/requestId"
+      responses:
+        "200":
+          description: What came of it, and the messages it carried.
+          headers:
+            X-Request-Id:
+              $ref: "#/components/headers/X-Request-Id"
+          content:
+            application/json:
+              schema:
+                allOf:
+                  - $ref: "#/components/schemas/Attempt"
+                  - type: object
+                    required: [upstream, ids]
+                    properties:
+                      upstream:
+                        $ref: "#/components/schemas/UpstreamName"
+                      ids:
+                        type: array
+                        items:
+                          $ref: "#/components/schemas/MessageID"
+        "404":
+          $ref: "#/components/responses/NotFound"
+        "405":
+          $ref: "#/components/responses/MethodNotAllowed"
   /v1/upstreams/{name}/pause:
     parameters:
       - $ref: "#/components/parameters/name"

@@ -12,6 +12,7 @@ enum Route {
     case upstreams
     case upstream(Target)
     case steer(Target, Steering)
+    case batch(Target, BatchID)
     /// Something of the upstream type's own.
     case resource(FoundResource)
     case live, ready, metrics, document
@@ -30,6 +31,7 @@ enum Route {
         case .steer(_, .flush): .flush
         case .steer(_, .pause): .pause
         case .steer(_, .resume): .resume
+        case .batch: .batch
         case .resource: .resource
         case .live: .live
         case .ready: .ready
@@ -45,7 +47,7 @@ enum Route {
         case .messages: ["upstream", "kind", "state", "key", "limit", "cursor", "include"]
         case .message: ["include"]
         case .resource(let found): found.resource.query
-        case .retry, .retryMany, .upstreams, .upstream, .steer, .live, .ready, .metrics, .document: []
+        case .retry, .retryMany, .upstreams, .upstream, .steer, .batch, .live, .ready, .metrics, .document: []
         }
     }
 
@@ -61,6 +63,7 @@ enum Route {
 /// The routes by their paths: the bounded names that metrics use.
 enum RouteTemplate: Int, CaseIterable {
     case ingest, messages, message, retry, retryMany, upstreams, upstream, flush, pause, resume
+    case batch
     /// What only some types have; counted under the resource's own template.
     case resource
     case live, ready, metrics, document
@@ -79,6 +82,7 @@ enum RouteTemplate: Int, CaseIterable {
         case .flush: "/v1/upstreams/{name}/flush"
         case .pause: "/v1/upstreams/{name}/pause"
         case .resume: "/v1/upstreams/{name}/resume"
+        case .batch: "/v1/upstreams/{name}/batches/{batch}"
         case .resource: "/v1/{upstream}/{resource}"
         case .live: "/livez"
         case .ready: "/readyz"
@@ -94,7 +98,7 @@ enum RouteTemplate: Int, CaseIterable {
         case .messages: ["GET", "HEAD", "POST"]
         case .message: ["DELETE", "GET", "HEAD"]
         case .ingest, .retry, .retryMany, .flush, .pause, .resume: ["POST"]
-        case .upstreams, .upstream, .resource, .live, .ready, .metrics, .document: ["GET", "HEAD"]
+        case .upstreams, .upstream, .batch, .resource, .live, .ready, .metrics, .document: ["GET", "HEAD"]
         case .unknown: []
         }
     }
@@ -149,6 +153,8 @@ struct Router {
         case 2 where segments[0] == "upstreams":
             gateway.target(named: segments[1]).map { reading(.upstream($0), method) }
                 ?? .failure(.unknownUpstream(String(segments[1])))
+        case 4 where segments[0] == "upstreams" && segments[2] == "batches":
+            batch(segments[3], of: segments[1], method)
         case 3 where segments[0] == "upstreams": steer(segments[1], segments[2], method)
         case 2... where !UpstreamName.reserved.contains(String(segments[0])):
             below(segments[0], segments.dropFirst(), method)
@@ -201,6 +207,14 @@ struct Router {
         guard let steering = Route.Steering(rawValue: String(word)) else { return .failure(.notFound) }
         guard let target = gateway.target(named: name) else { return .failure(.unknownUpstream(String(name))) }
         return posting(.steer(target, steering), method)
+    }
+
+    private func batch(
+        _ text: Substring, of name: Substring, _ method: String
+    ) -> Result<Route, RoutingProblem> {
+        guard let target = gateway.target(named: name) else { return .failure(.unknownUpstream(String(name))) }
+        guard let number = Int64(text), number > 0 else { return .failure(.notFound) }
+        return reading(.batch(target, BatchID(rawValue: number)), method)
     }
 
     private func reading(_ route: Route, _ method: String) -> Result<Route, RoutingProblem> {

@@ -43,6 +43,15 @@ public struct AttemptRow: Sendable, Equatable {
     public var messages: Int
 }
 
+extension AttemptRow {
+    init(_ row: Row, carrying messages: Int) {
+        self.init(
+            batch: BatchID(rawValue: row["batch"]), startedAt: Timestamp(milliseconds: row["startedAtMs"]),
+            endedAt: (row["endedAtMs"] as Int64?).map(Timestamp.init(milliseconds:)), outcome: row["outcome"],
+            status: row["status"], detail: row["detail"], messages: messages)
+    }
+}
+
 /// Which messages to list.
 public struct MessageFilter: Sendable, Equatable {
     public var upstream: UpstreamName?
@@ -72,6 +81,23 @@ extension Outbox {
 
     public func attempts(of id: MessageID) throws(StoreError) -> [AttemptRow] {
         try read { db in try StoreReader(db: db, kinds: kinds, names: names).attempts(of: id) }
+    }
+
+    /// One request to an upstream, with the messages it carried; nil when it is kept no more, or was another's.
+    public func batch(
+        _ id: BatchID, of number: UpstreamNumber
+    ) throws(StoreError) -> (attempt: AttemptRow, ids: [MessageID])? {
+        try read { db in
+            let row = try Row.fetchOne(
+                db,
+                sql: """
+                    SELECT batch, startedAtMs, endedAtMs, outcome, status, detail, ids FROM attempts
+                    WHERE batch = ? AND upstream = ?
+                    """, arguments: [id.rawValue, number.rawValue])
+            guard let row else { return nil }
+            let ids = MessageIDList.decode(Array(row["ids"] as Data))
+            return (AttemptRow(row, carrying: ids.count), ids)
+        }
     }
 
     /// Messages after `cursor`, oldest first, and the cursor of the next page if there is one. A page may be short of
@@ -264,12 +290,7 @@ struct StoreReader {
         while let row = try rows.next() {
             let ids = MessageIDList.decode(Array(row["ids"] as Data))
             guard ids.contains(id) else { continue }
-            found.append(
-                AttemptRow(
-                    batch: BatchID(rawValue: row["batch"]),
-                    startedAt: Timestamp(milliseconds: row["startedAtMs"]),
-                    endedAt: (row["endedAtMs"] as Int64?).map(Timestamp.init(milliseconds:)),
-                    outcome: row["outcome"], status: row["status"], detail: row["detail"], messages: ids.count))
+            found.append(AttemptRow(row, carrying: ids.count))
         }
         return found.sorted { $0.batch.rawValue < $1.batch.rawValue }
     }

@@ -97,10 +97,11 @@ public final class UpstreamQueue: Sendable {
             || isSooner
     }
 
-    /// A scheduled message or a lane is due at `moment`. Answers whether that is sooner than anything known.
+    /// A scheduled message or a lane is due at `moment`. Answers whether that is news: sooner than anything known, or
+    /// the worker has not looked since it had to.
     func isDue(at moment: Timestamp) -> Bool {
         let (known, _) = nextDueMs.min(moment.milliseconds, ordering: .acquiringAndReleasing)
-        return moment.milliseconds < known
+        return moment.milliseconds < known || known == Self.unknown
     }
 
     /// Keeps `id` from being claimed until `doneRemoving`. False while it is being sent.
@@ -298,7 +299,9 @@ public final class UpstreamQueue: Sendable {
     }
 
     /// What is known of the lanes may be out of date.
-    private func lookAgain() { nextDueMs.store(0, ordering: .releasing) }
+    private func lookAgain() { nextDueMs.store(Self.unknown, ordering: .releasing) }
+    /// When the next lane is due, while nobody has looked.
+    private static let unknown: Int64 = 0
 
     /// Ready lanes that had nothing due: their rows say when they are.
     private func mend(_ stale: [Int64]) {

@@ -11,8 +11,8 @@ extension EndToEnd {
 
         @Test(.timeLimit(.minutes(2)))
         func latencyOfTheAPI_doesNotDependOnTheUpstream() async throws {
-            let live = try SimulatedSamsara()
-            let hanging = try SimulatedSamsara(faults: "hang")
+            let live = try SimulatedService()
+            let hanging = try SimulatedService(faults: "hang")
             let urls = [live.url, "http://127.0.0.1:\(try freePort())", hanging.url]
             var gateways: [GatewayProcess] = []
             var clients: [HTTPClient] = []
@@ -40,7 +40,7 @@ extension EndToEnd {
 
         @Test(.timeLimit(.minutes(2)))
         func stop_endsWithinTheGracePeriod_whenTheUpstreamHangs_andNothingIsLost() async throws {
-            let samsara = try SimulatedSamsara(faults: "hang")
+            let samsara = try SimulatedService(faults: "hang")
             var settings = Settings(upstreamURL: samsara.url)
             settings.server["shutdownGraceSeconds"] = 1
             let place = try Place(settings)
@@ -63,7 +63,7 @@ extension EndToEnd {
 
         @Test(.timeLimit(.minutes(2)))
         func secondSignal_endsTheWaiting() async throws {
-            let samsara = try SimulatedSamsara(faults: "hang")
+            let samsara = try SimulatedService(faults: "hang")
             var settings = Settings(upstreamURL: samsara.url)
             settings.server["shutdownGraceSeconds"] = 600
             let place = try Place(settings)
@@ -79,7 +79,7 @@ extension EndToEnd {
 
         @Test(.timeLimit(.minutes(2)))
         func requestsUnderWay_areAnsweredDuringTheStop() async throws {
-            let samsara = try SimulatedSamsara(faults: "hang")
+            let samsara = try SimulatedService(faults: "hang")
             var settings = Settings(upstreamURL: samsara.url)
             settings.server["shutdownGraceSeconds"] = 10
             let place = try Place(settings)
@@ -110,7 +110,7 @@ extension EndToEnd {
             #expect(try gateway.client().post(eventPath, events(0..<100)).status == 202)
             #expect(try eventually { try gateway.upstream()["health"].string == "down" })
             #expect(try gateway.client().get("/readyz").status == 200)
-            let samsara = try SimulatedSamsara()
+            let samsara = try SimulatedService()
             var settings = Settings(upstreamURL: samsara.url)
             settings.logLevel = "debug"
             try place.configure(settings)
@@ -128,7 +128,7 @@ extension EndToEnd {
         private func requests(
             faults: String, delivery: [String: Any] = [:]
         ) async throws -> (total: Int, answers: JSON, log: String) {
-            let samsara = try SimulatedSamsara(faults: faults)
+            let samsara = try SimulatedService(faults: faults)
             var settings = Settings(upstreamURL: samsara.url)
             settings.delivery = ["retryBaseSeconds": 0.01, "retryMaxSeconds": 0.02, "maxInFlight": 1]
                 .merging(delivery) { $1 }

@@ -18,13 +18,15 @@ struct Settings {
     /// Retries are quick, so that a test need not wait for an outage to be noticed as over.
     var delivery: [String: Any] = ["retryBaseSeconds": 0.05, "retryMaxSeconds": 0.2]
     var logLevel = "info"
+    /// By name; nil: Samsara at `upstreamURL`.
+    var upstreams: [String: [String: Any]]?
 
     func json(store: String) -> String {
         var outbox = outbox
         outbox["path"] = store
         let root: [String: Any] = [
             "server": server, "outbox": outbox, "delivery": delivery, "log": ["level": logLevel],
-            "upstreams": ["samsara": ["url": upstreamURL]],
+            "upstreams": upstreams ?? ["samsara": ["url": upstreamURL]],
         ]
         let data = try? JSONSerialization.data(withJSONObject: root, options: .sortedKeys)
         return data.map { String(decoding: $0, as: UTF8.self) } ?? ""
@@ -87,18 +89,18 @@ final class GatewayProcess: Sendable {
         _ = try await process.end()
     }
 
-    func upstream() throws -> JSON { try client().get("/v1/upstreams/samsara").json }
+    func upstream(_ name: String = "samsara") throws -> JSON { try client().get("/v1/upstreams/\(name)").json }
 
     func message(_ id: String, include: String = "") throws -> JSON {
         try client().get("/v1/messages/\(id)" + (include.isEmpty ? "" : "?include=\(include)")).json
     }
 
     /// Waits until nothing is queued any more.
-    func waitUntilDelivered(within: Duration = .seconds(60)) throws {
+    func waitUntilDelivered(to name: String = "samsara", within: Duration = .seconds(60)) throws {
         let client = try client()
         var last = JSON([])
         let isDone = try eventually(within: within, every: .milliseconds(20)) {
-            last = try client.get("/v1/upstreams/samsara").json
+            last = try client.get("/v1/upstreams/\(name)").json
             return last["queued"].int == 0 && last["inFlight"].int == 0
         }
         try #require(isDone, "still queued: \(last)")
@@ -120,17 +122,17 @@ final class GatewayProcess: Sendable {
     }
 }
 
-/// The strict simulator of Samsara, in the test's own process: it stays when gateways are killed.
-final class SimulatedSamsara: Sendable {
+/// A strict simulator in the test's own process: it stays when gateways are killed.
+final class SimulatedService: Sendable {
     private let host: SimulatorHost
     let url: String
     let port: UInt16
 
-    init(faults: String = "", seed: UInt64 = 1) throws {
+    init(_ type: String = "samsara", faults: String = "", seed: UInt64 = 1) throws {
         let logger = Logger(label: "simulator") { _ in SwiftLogNoOpLogHandler() }
         host = try SimulatorHost.start(
             port: 0, faults: Faults(parsing: faults), seed: seed, workerThreads: 2, logger: logger)
-        url = try #require(host.urls["samsara"])
+        url = try #require(host.urls[type])
         port = try #require(url.split(separator: ":").last.flatMap { UInt16($0) })
     }
 
@@ -140,9 +142,16 @@ final class SimulatedSamsara: Sendable {
         #expect(try HTTPClient(port: port).post("/faults", faults).status == 200)
     }
 
+    /// Sets members of its `/control`, and answers what that shows then.
+    @discardableResult func control(_ change: String? = nil) throws -> JSON {
+        let client = try HTTPClient(port: port)
+        if let change { #expect(try client.post("/control", change).status == 200, "\(change)") }
+        return try client.get("/control").json
+    }
+
     var received: JSON { get throws { try HTTPClient(port: port).get("/received").json } }
 
-    /// The values of a member of every event, in the order of their arrival, with the event's source.
+    /// The values of a member of every item, in the order of their arrival, with whose order each is in.
     func values(of field: String) throws -> [(source: String, value: String)] {
         try HTTPClient(port: port).get("/received?field=\(field)").text.split(separator: "\n").map { line in
             let parts = line.split(separator: "\t", omittingEmptySubsequences: false)

@@ -41,7 +41,7 @@ extension EndToEnd {
         func everythingAccepted_arrives_whenTheGatewayIsKilledTwentyTimesUnderLoad() async throws {
             let batch = 10
             let kills = 20
-            let samsara = try SimulatedSamsara(
+            let samsara = try SimulatedService(
                 faults: "delay=10ms:0.2,status=503:0.08,reset-before:0.05,reset-after:0.05,truncate:0.03")
             var settings = Settings(upstreamURL: samsara.url)
             settings.delivery["batchMaxMessages"] = batch

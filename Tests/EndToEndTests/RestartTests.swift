@@ -11,7 +11,7 @@ extension EndToEnd {
         @Test(.timeLimit(.minutes(2)))
         func attemptsTimesAndDeadLetters_surviveARestart() async throws {
             // An answer of 500 counts an attempt, a 400 that names the event refuses it.
-            let samsara = try SimulatedSamsara(faults: "poison=eventName:bad:array,poison=eventName:odd:500")
+            let samsara = try SimulatedService(faults: "poison=eventName:bad:array,poison=eventName:odd:500")
             var settings = Settings(upstreamURL: samsara.url)
             settings.delivery = ["retryBaseSeconds": 3600, "retryMaxSeconds": 3600, "batchMaxWaitSeconds": 0]
             let place = try Place(settings)
@@ -55,7 +55,7 @@ extension EndToEnd {
 
         @Test(.timeLimit(.minutes(2)))
         func sendThatTheEndCutShort_isCountedAndRepeated() async throws {
-            let samsara = try SimulatedSamsara(faults: "hang-after")
+            let samsara = try SimulatedService(faults: "hang-after")
             let place = try Place(Settings(upstreamURL: samsara.url))
             var gateway = try await place.start()
             let id = try #require(try gateway.client().post(eventPath, event(1)).json["id"].string)
@@ -75,7 +75,7 @@ extension EndToEnd {
     @Suite struct Reload {
         @Test(.timeLimit(.minutes(2)))
         func newAddressDeliveryAndLogLevel_takeEffect() async throws {
-            let (old, new) = (try SimulatedSamsara(), try SimulatedSamsara())
+            let (old, new) = (try SimulatedService(), try SimulatedService())
             var settings = Settings(upstreamURL: old.url)
             let place = try Place(settings)
             let gateway = try await place.start()
@@ -108,7 +108,7 @@ extension EndToEnd {
 
         @Test(.timeLimit(.minutes(2)), arguments: ["{", #"{"delivery": {"maxInFlight": 0}}"#])
         func badFile_changesNothing(text: String) async throws {
-            let samsara = try SimulatedSamsara()
+            let samsara = try SimulatedService()
             let place = try Place(Settings(upstreamURL: samsara.url))
             let gateway = try await place.start()
             try place.write(text)
@@ -122,7 +122,7 @@ extension EndToEnd {
 
     /// A disk that is full.
     @Suite struct FullDisk {
-        private func settings(_ samsara: SimulatedSamsara) -> Settings {
+        private func settings(_ samsara: SimulatedService) -> Settings {
             var settings = Settings(upstreamURL: samsara.url)
             settings.outbox["deliveredRetentionSeconds"] = 0
             return settings
@@ -152,7 +152,7 @@ extension EndToEnd {
 
         /// Everything accepted arrives, new messages are taken again, and the books say so.
         private func recover(
-            _ gateway: GatewayProcess, _ samsara: SimulatedSamsara, _ place: Place, accepted: Int
+            _ gateway: GatewayProcess, _ samsara: SimulatedService, _ place: Place, accepted: Int
         ) async throws {
             let client = try gateway.client()
             try gateway.waitUntilDelivered()
@@ -172,7 +172,7 @@ extension EndToEnd {
         /// A limit on the size of files fails the same calls as a disk without room, and can be lifted from outside.
         @Test(.timeLimit(.minutes(2)))
         func limitOnFiles_refusesMessages_untilItIsLifted() async throws {
-            let samsara = try SimulatedSamsara()
+            let samsara = try SimulatedService()
             let place = try Place(settings(samsara))
             // In KiB; the reserve takes 8 MiB.
             let limited = ["/bin/bash", "-c", #"ulimit -S -f 12288; exec "$0" "$@""#]
@@ -188,7 +188,7 @@ extension EndToEnd {
         /// A real one, where this machine lets us have one: deliveries make the room by themselves.
         @Test(.timeLimit(.minutes(2)), .enabled(if: SmallDisk.isToBeHad))
         func fullDisk_deliversWhatItHas_andTakesMessagesAgain() async throws {
-            let samsara = try SimulatedSamsara()
+            let samsara = try SimulatedService()
             let place = try Place(settings(samsara))
             let gateway = try await place.start(
                 program: SmallDisk.program(at: place.folder.file("data"), megabytes: 40))

@@ -44,6 +44,21 @@ import Testing
         }
     }
 
+    @Test func batch_hasAReceipt_withTheIdsItCarried() throws {
+        var setup = Setup()
+        setup.outcomes = [.status(200)]
+        try withGateway(setup) { gateway in
+            let id = try gateway.accept()
+            try gateway.waitForState("delivered", of: id)
+            let batch = try #require(try gateway.message(id, include: "attempts")["attemptLog"][0]["batch"].string)
+            let receipt = try gateway.client.get("/v1/upstreams/picky/batches/\(batch)").json
+            #expect(receipt["ids"].array.map(\.string) == [id])
+            #expect(receipt["outcome"].string == "delivered")
+            #expect(receipt["status"].int == 200)
+            #expect(try gateway.client.get("/v1/upstreams/picky/batches/999").status == 404)
+        }
+    }
+
     // MARK: Lists
 
     @Test func list_isInOrderOfAcceptance_pageByPage() throws {

@@ -9,7 +9,9 @@ import Testing
 @testable import PosternServer
 
 @Suite struct RouterTests {
-    private static let samples = ["upstream": "plain", "kind": "thing", "name": "plain", "id": "00697znkr0001"]
+    private static let samples = [
+        "upstream": "plain", "kind": "thing", "name": "plain", "id": "00697znkr0001", "batch": "7",
+    ]
     private static let methods = ["DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"]
 
     /// The path of a template, its variables filled in.

@@ -23,6 +23,18 @@ import Testing
         #expect(store.ripeness(queue) == .nothing)
     }
 
+    /// A worker that has no token yet does not look, and still has to learn that somebody needs one.
+    @Test func arrival_wakesTheWorker_beforeItsFirstLook() throws {
+        let store = try TestStore()
+        let queue = try store.register(plain())
+        let woken = Inbox<Void>()
+        store.outbox.onArrival(in: queue, limits: BatchLimits(maxMessages: 10, maxBytes: 1000)) { woken.put(()) }
+        try store.append(to: queue, lane: .named("a"))
+        #expect(!woken.takeAll(waitingUntil: SystemTime().instant + .seconds(10)).isEmpty)
+        try store.append(to: queue, lane: .named("b"))
+        #expect(!woken.takeAll(waitingUntil: SystemTime().instant + .seconds(10)).isEmpty)
+    }
+
     @Test func servedLane_goesBehindTheOthers() throws {
         let store = try TestStore()
         let queue = try store.register(plain())

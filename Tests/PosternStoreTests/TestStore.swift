@@ -82,6 +82,13 @@ final class TestStore {
         try waiter.take().get()
     }
 
+    func change(_ changes: [StateChange], of queue: UpstreamQueue) throws {
+        try change { try $0.change(changes, of: queue) }
+    }
+
+    /// Waits until what was handed to the writer is committed, completions included.
+    func settleDown() throws { try change { _ in } }
+
     func cancel(_ id: MessageID) throws -> Cancellation {
         let waiter = Waiter<Result<Cancellation, StoreError>>()
         outbox.cancel(id) { waiter.put($0) }
@@ -121,6 +128,11 @@ final class TestStore {
         settlement.delivered = messages
         try settle(settlement, of: queue)
         queue.release(messages)
+    }
+
+    func depart(_ messages: [Message], of queue: UpstreamQueue) throws {
+        let departure = Departure(batch: outbox.nextBatch(), startedAt: time.now, ids: messages.map(\.id))
+        try change { try $0.depart(departure, of: queue) }
     }
 
     func fail(_ messages: [Message], of queue: UpstreamQueue) throws {

@@ -66,14 +66,25 @@ public enum MessageText {
     }
 
     private static func attempt(_ row: AttemptRow) -> String {
+        JSONText.object { write(row, into: &$0) }
+    }
+
+    private static func write(_ row: AttemptRow, into json: inout JSONText) {
+        json.string("batch", row.batch.description)
+        json.time("startedAt", row.startedAt)
+        json.time("endedAt", row.endedAt)
+        json.string("outcome", row.outcome)
+        json.number("status", row.status)
+        json.string("detail", row.detail)
+        json.number("messages", row.messages)
+    }
+
+    /// The receipt of one upstream request.
+    static func receipt(_ row: AttemptRow, of upstream: UpstreamName, carrying ids: [MessageID]) -> String {
         JSONText.object { json in
-            json.string("batch", row.batch.description)
-            json.time("startedAt", row.startedAt)
-            json.time("endedAt", row.endedAt)
-            json.string("outcome", row.outcome)
-            json.number("status", row.status)
-            json.string("detail", row.detail)
-            json.number("messages", row.messages)
+            json.string("upstream", upstream.description)
+            write(row, into: &json)
+            json.raw("ids", Order.list(ids))
         }
     }
 }

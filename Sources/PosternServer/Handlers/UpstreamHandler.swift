@@ -1,3 +1,4 @@
+import Logging
 import PosternCore
 import PosternDelivery
 import PosternHTTP
@@ -18,6 +19,24 @@ struct UpstreamHandler: Sendable {
 
     func show(_ target: Target, _ reply: Reply) {
         gateway.readers.runSoon { [self] in reply.send(.json(200, describe(target))) }
+    }
+
+    /// What became of one request to the upstream, and which messages it carried.
+    func show(_ batch: BatchID, of target: Target, _ reply: Reply) {
+        gateway.readers.run { [gateway] in
+            do throws(StoreError) {
+                guard let found = try gateway.outbox.batch(batch, of: target.queue.number) else {
+                    return reply.send(
+                        Problem(
+                            slug: .notFound, status: 404,
+                            detail: "No such request went to \(target.name), or it is kept no longer."))
+                }
+                reply.send(.json(200, MessageText.receipt(found.attempt, of: target.name, carrying: found.ids)))
+            } catch {
+                gateway.logger.error("cannot read the store", metadata: ["error": "\(error)"])
+                reply.send(Problem(slug: .internal, status: 500, detail: "The store cannot be read; the log says why."))
+            }
+        }
     }
 
     func steer(_ target: Target, _ steering: Route.Steering, _ reply: Reply) {

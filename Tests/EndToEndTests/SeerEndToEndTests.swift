@@ -1,0 +1,121 @@
+import Foundation
+import PosternTestKit
+import Testing
+
+extension EndToEnd {
+    /// Seer over real sockets: tokens that expire all the time, an upstream that fails, answers that are lost.
+    @Suite struct Seer {
+        private func settings(_ seer: SimulatedService, _ more: [String: Any] = [:]) -> Settings {
+            var settings = Settings()
+            settings.delivery = ["retryBaseSeconds": 0.01, "retryMaxSeconds": 0.05, "maxInFlight": 8]
+            var upstream: [String: Any] = [
+                "baseURL": seer.url, "clientId": "gw-client", "clientSecret": "gw:secret/1", "apiKey": "KEY123",
+            ]
+            upstream.merge(more) { $1 }
+            settings.upstreams = ["seer": upstream]
+            return settings
+        }
+
+        private func payload(_ kind: String, _ number: Int) -> String {
+            kind == "tincan"
+                ? #"{"actor":{"mbox":"m"},"verb":{"id":"v"},"object":{"id":"o","definition":{"type":"t"}},"context":{"extensions":{"appId":"a"}},"seq":\#(number)}"#
+                : #"{"actor":{"id":"a"},"verb":"v","object":{"id":"o","objectType":"t"},"generator":{"appId":"g"},"seq":\#(number)}"#
+        }
+
+        @Test(.timeLimit(.minutes(3)))
+        func everythingArrives_inOrder_whileTokensExpireAndTheUpstreamFails() async throws {
+            let bundle = 4096
+            let seer = try SimulatedService("seer", faults: "status=503:0.1,reset-after:0.05")
+            try seer.control(
+                #"{"clientId":"gw-client","clientSecret":"gw:secret/1","apiKey":"KEY123","tokenLifeSeconds":3}"#)
+            let gateway = try await Place(settings(seer, ["bundleSizeBytes": bundle])).start()
+            let counts = ["tincan": 4500, "activity": 4500, "instrumentation": 1000]
+            let client = try gateway.client()
+            // Mixed: a request holds some of each kind, and they come over a time in which tokens expire.
+            for part in 0..<20 {
+                let start = ContinuousClock.now
+                var lines: [String] = []
+                for place in 0..<225 {
+                    for (kind, count) in counts where place < count / 20 {
+                        let number = part * (count / 20) + place
+                        lines.append(#"{"upstream":"seer","kind":"\#(kind)","payload":\#(payload(kind, number))}"#)
+                    }
+                }
+                let answer = try client.post(
+                    "/v1/messages", lines.joined(separator: "\n"),
+                    headers: [("Content-Type", "application/x-ndjson")])
+                #expect(answer.status == 202)
+                _ = eventually(within: .milliseconds(400), every: .milliseconds(20)) {
+                    ContinuousClock.now - start > .milliseconds(380)
+                }
+            }
+            try gateway.waitUntilDelivered(to: "seer", within: .seconds(120))
+
+            let arrived = try seer.values(of: "/seq")
+            for (kind, path) in [
+                ("tincan", "/tincan"), ("activity", "/sactivity"), ("instrumentation", "/sinstrumentation"),
+            ] {
+                let numbers = arrived.filter { $0.source == path }.compactMap { Int($0.value) }
+                var seen: Set<Int> = []
+                let first = numbers.filter { seen.insert($0).inserted }
+                #expect(first == Array(0..<counts[kind]!), "\(kind): \(first.count) arrived, or not in order")
+            }
+            let received = try seer.received
+            #expect(received["violationCount"].int == 0, "\(received["violations"])")
+            let lost = try #require(received["answers"]["reset-after"].int)
+            #expect(try #require(received["duplicates"].int) <= lost * (bundle / payload("activity", 0).utf8.count))
+            let control = try seer.control()
+            #expect(control["reportsWithoutAuthorization"].int == 0)
+            #expect(control["overlappingTokenRequests"].int == 0)
+            #expect(try #require(control["tokenRequests"].int) >= 3)
+            let upstream = try gateway.upstream("seer")
+            #expect(upstream["health"].string == "up")
+            try await gateway.stop()
+        }
+
+        @Test(.timeLimit(.minutes(2)))
+        func queueThatWaits_saysSo_andAFlushAnswersWithCounts() async throws {
+            let seer = try SimulatedService("seer")
+            let gateway = try await Place(settings(seer, ["autoReportQueue": false])).start()
+            let client = try gateway.client()
+            let accepted = try client.post("/v1/seer/tincan", payload("tincan", 1)).json
+            let id = try #require(accepted["id"].string)
+            let waiting = try gateway.message(id)
+            #expect(waiting["state"].string == "queued")
+            #expect(waiting["waitingFor"].string == "schedule")
+            let direct = try client.post("/v1/seer/tincan", payload("tincan", 2), headers: [("Prefer", "wait=20")])
+            #expect(direct.status == 200)
+            let flush = try client.post("/v1/upstreams/seer/flush", "", headers: [("Prefer", "wait=20")])
+            #expect(flush.status == 200)
+            #expect(flush.json["delivered"].int == 1)
+            #expect(flush.json["remaining"].int == 0)
+            #expect(try gateway.message(id)["state"].string == "delivered")
+            #expect(try seer.values(of: "/seq").map(\.value) == ["2", "1"])
+            try await gateway.stop()
+        }
+
+        @Test(.timeLimit(.minutes(2)))
+        func fullQueue_dropsTheOldest_andNamesThem_orRefusesWithTheSDKsCode() async throws {
+            let seer = try SimulatedService("seer")
+            let size = payload("tincan", 1).utf8.count
+            for (policy, status) in [("dropOldest", 202), ("reject", 503)] {
+                let gateway = try await Place(
+                    settings(
+                        seer, ["autoReportQueue": false, "queue": ["maxBytes": 2 * size, "whenFull": policy]])
+                ).start()
+                let client = try gateway.client()
+                let first = try client.post("/v1/seer/tincan", payload("tincan", 1)).json
+                // Exactly at the cap still fits.
+                #expect(try client.post("/v1/seer/tincan", payload("tincan", 2)).status == 202)
+                let third = try client.post("/v1/seer/tincan", payload("tincan", 3))
+                #expect(third.status == status)
+                if status == 202 {
+                    #expect(third.text.contains(#""evicted":["\#(try #require(first["id"].string))"]"#))
+                } else {
+                    #expect(third.json["seerCode"].int == 9)
+                }
+                try await gateway.stop()
+            }
+        }
+    }
+}

@@ -1,0 +1,144 @@
+import GRDB
+import PosternCore
+import PosternTestKit
+import Testing
+
+@testable import PosternStore
+
+/// Lanes that wait because a plan said so, and what else upstreams are told of their lanes and keep in their state.
+@Suite struct LaneWaitTests {
+    private func plain() -> PlainUpstream { PlainUpstream(laneRule: .separate) }
+
+    // MARK: Waits that a plan asks for
+
+    @Test func postponedLane_saysWhatItWaitsFor_andIsWokenEarly() throws {
+        let store = try TestStore()
+        let queue = try store.register(plain())
+        let ids = try store.append(2, to: queue, lane: .named("a"))
+        let until = store.time.now + .seconds(300)
+        queue.postpone(try store.claim(queue), until: until, for: .schedule)
+        try store.settleDown()
+        #expect(try store.claim(queue).messages.isEmpty)
+        #expect(store.ripeness(queue) == .due(at: until))
+        let record = try #require(try store.record(ids[1]))
+        #expect(record.laneWaitsFor == .schedule)
+        #expect(record.laneWaitsUntil == until)
+        // Arrivals do not end it.
+        try store.append(to: queue, lane: .named("a"))
+        #expect(try store.claim(queue).messages.isEmpty)
+        #expect(store.ripeness(queue) == .due(at: until))
+        try store.change([.wake(lane: "a")], of: queue)
+        #expect(try store.claim(queue).messages.count == 3)
+        #expect(try #require(try store.record(ids[1])).laneWaitsFor == nil)
+    }
+
+    @Test func wake_endsAWait_thatWasPlannedBeforeIt() throws {
+        let store = try TestStore()
+        let queue = try store.register(plain())
+        try store.append(to: queue, lane: .named("a"))
+        let claim = try store.claim(queue)
+        try store.change([.wake(lane: "a")], of: queue)
+        queue.postpone(claim, until: store.time.now + .seconds(300), for: .schedule)
+        try store.settleDown()
+        #expect(try store.claim(queue).messages.count == 1)
+    }
+
+    @Test func wake_doesNotHurryWhatIsToBeSentAgain() throws {
+        let store = try TestStore()
+        let queue = try store.register(plain())
+        try store.append(to: queue, lane: .named("a"))
+        let due = store.time.now + .seconds(10)
+        try store.sendLater(store.claim(queue).messages, of: queue, at: due)
+        try store.change([.wake(lane: "a")], of: queue)
+        #expect(try store.claim(queue).messages.isEmpty)
+        #expect(store.ripeness(queue) == .due(at: due))
+    }
+
+    @Test func hurry_endsWaits() throws {
+        let store = try TestStore()
+        let queue = try store.register(plain())
+        try store.append(to: queue, lane: .named("a"))
+        queue.postpone(try store.claim(queue), until: .never, for: .schedule)
+        queue.hurry(to: store.time.now)
+        try store.settleDown()
+        #expect(try store.claim(queue).messages.count == 1)
+    }
+
+    @Test func firstMessage_canOpenItsLaneWaiting() throws {
+        let store = try TestStore()
+        let queue = try store.register(plain())
+        let ids = try store.append(
+            [
+                NewMessage(
+                    queue: queue, kind: "thing", lane: .named("a"), acceptedAt: store.time.now, bytes: Array("{}".utf8),
+                    waitsFor: .schedule)
+            ]).ids
+        #expect(try store.claim(queue).messages.isEmpty)
+        #expect(store.ripeness(queue) == .nothing)
+        let record = try #require(try store.record(ids[0]))
+        #expect(record.laneWaitsFor == .schedule)
+        #expect(record.laneWaitsUntil == .never)
+    }
+
+    @Test func lane_isLimitedByItself() throws {
+        let store = try TestStore()
+        let queue = try store.register(plain())
+        try store.append(3, to: queue, lane: .named("one"))
+        let claim = try queue.claim(
+            BatchLimits(maxMessages: 10, maxBytes: 1000), now: store.time.now, oldest: nil,
+            limitsOfLane: {
+                $0 == "one" ? BatchLimits(maxMessages: 1, maxBytes: 1000) : BatchLimits(maxMessages: 9, maxBytes: 9)
+            })
+        #expect(claim.messages.count == 1)
+    }
+
+    // MARK: What is known of a message, and of a state
+
+    @Test func message_remembersThatItWasTried_alsoByARunThatDied() throws {
+        let store = try TestStore()
+        var queue = try store.register(plain())
+        try store.append(to: queue, lane: .named("a"))
+        let claim = try store.claim(queue)
+        #expect(!claim.messages[0].wasTried)
+        try store.depart(claim.messages, of: queue)
+        try store.reopen()
+        queue = try store.register(plain())
+        #expect(try store.claim(queue).messages[0].wasTried)
+    }
+
+    @Test func state_countsTheQueuedOfALane_andFindsWhatIsBelowAKey() throws {
+        let store = try TestStore()
+        let queue = try store.register(plain())
+        try store.append(3, to: queue, lane: .named("a"))
+        try store.append(1, to: queue, lane: .named("b"))
+        try store.change(
+            ["s", "s/1", "s/2/x", "s0", "s-1", "t/1"].map { .set(key: $0, value: [1]) }, of: queue)
+        try store.outbox.withState(of: queue.number) { state in
+            #expect(state.queued(inLane: "a", atMost: 10) == 3)
+            #expect(state.queued(inLane: "a", atMost: 2) == 2)
+            #expect(state.queued(inLane: "none", atMost: 2) == 0)
+            #expect(state.values(below: "s", atMost: 10).map(\.key) == ["s/1", "s/2/x"])
+            #expect(state.values(below: "s", atMost: 1).count == 1)
+        }
+    }
+
+    @Test func expiredState_goesWithWhatIsBelowIt_onceItsLaneIsEmpty() throws {
+        let store = try TestStore()
+        let queue = try store.register(plain())
+        let id = try store.append(to: queue, lane: .named("a"))
+        let expiry = StateExpiry(at: store.time.now + .seconds(10), lane: "a")
+        try store.change(
+            [.set(key: "s", value: [1], expiry: expiry), .set(key: "s/1", value: [2]), .set(key: "t", value: [3])],
+            of: queue)
+        try store.keepUp()
+        #expect(try store.integer("SELECT count(*) FROM state") == 3)
+        store.time.advance(by: .seconds(11))
+        try store.keepUp()
+        #expect(try store.integer("SELECT count(*) FROM state") == 3)
+        try store.deliver(store.claim(queue).messages, of: queue)
+        #expect(try store.state(id) == .delivered)
+        store.time.advance(by: .seconds(61))
+        try store.keepUp()
+        #expect(try store.integer("SELECT count(*) FROM state") == 1)
+    }
+}
