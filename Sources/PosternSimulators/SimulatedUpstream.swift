@@ -64,7 +64,9 @@ final class SimulatedUpstream: HTTPHandler {
             return responder.hold()
         case .proceed, .resetAfter, .hangAfter, .garbage, .truncate, .drip: break
         }
-        let judged = simulator.judge(SimulatedRequest(request), poisons: poisons)
+        var asked = SimulatedRequest(request)
+        asked.answerIsLost = decision.outcome.losesAnswer
+        let judged = simulator.judge(asked, poisons: poisons)
         guard let answer = judged.answer else {
             record(judged, "silence")
             return responder.hold()
@@ -170,6 +172,16 @@ extension SimulatedRequest {
         self.init(
             method: request.head.method, path: request.head.path, query: request.head.query,
             headers: request.head.headers, body: request.body)
+    }
+}
+
+extension FaultDecision.Outcome {
+    /// The request is judged, but nobody hears of it.
+    fileprivate var losesAnswer: Bool {
+        switch self {
+        case .resetAfter, .hangAfter, .garbage, .truncate: true
+        case .proceed, .status, .resetBefore, .hang, .drip: false
+        }
     }
 }
 

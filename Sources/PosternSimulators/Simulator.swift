@@ -33,6 +33,8 @@ struct SimulatedRequest: Sendable {
     /// In the order sent, repeated ones included.
     var headers: [(name: String, value: String)]
     var body: [UInt8]
+    /// A fault will keep the answer from whoever sent this.
+    var answerIsLost = false
 
     /// The values of a header, joined by a comma as an HTTP library hands them over; nil when there is none.
     func header(_ name: String) -> String? {
