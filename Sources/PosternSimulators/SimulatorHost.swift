@@ -46,6 +46,7 @@ public final class SimulatorHost: Sendable {
         let simulators: [any Simulator] = [
             SamsaraSimulator(),
             SeerSimulator(seed: seed),
+            CurioSimulator(seed: seed),
         ]
         var urls: [String: String] = [:]
         var servers: [HTTPServer] = []

@@ -194,12 +194,27 @@ extension TransferResult {
         #expect(JSON(Array(try await fixture.text("/control").utf8))["validTokens"].int == 1)
     }
 
+    @Test func answersThatWereLost_areNotHeldAgainstTheGateway() async throws {
+        let fixture = try Fixture(type: "curio", faults: "reset-after@/hit:x9")
+        func post(_ suffix: String, _ body: String) async -> TransferResult {
+            await fixture.send(.post, suffix, headers: CurioClient.requestHeaders, body)
+        }
+        #expect(await post("/visit/create", CurioVectors.e1.body).status == 200)
+        #expect(await fixture.send(.post, "/control", #"{"killSessions":"all"}"#).status == 200)
+        for _ in 0..<9 { #expect(await post("/hit/create", CurioVectors.e2.body).reason == .interrupted) }
+        #expect(await post("/hit/create", CurioVectors.e2.body).status == 401)
+        #expect(
+            try await fixture.text("/received").contains(
+                #""answers":{"200":1,"401":1,"reset-after":9},"violationCount":0,"violations":[]"#))
+    }
+
     @Test func simulators_haveFixedPorts_behindTheFirst() throws {
         for first in stride(from: 21_000 as UInt16, to: 23_000, by: 50) {
             guard let host = try? SimulatorHost.start(port: first, logger: Logger(label: "test")) else { continue }
             host.stop()
             #expect(host.urls["samsara"] == "http://127.0.0.1:\(first)")
             #expect(host.urls["seer"] == "http://127.0.0.1:\(first + 1)")
+            #expect(host.urls["curio"] == "http://127.0.0.1:\(first + 2)")
             return
         }
         Issue.record("no free ports")

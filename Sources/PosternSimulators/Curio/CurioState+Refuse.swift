@@ -1,0 +1,82 @@
+/// Who is turned away, with 412, 400 or 401.
+extension CurioState {
+    struct Refusal {
+        let status: Int
+        var violation: String?
+    }
+
+    /// So many requests of one item may be refused before somebody gives up (section 6).
+    private static let maxRefusals = 5
+
+    /// Nil for a request that the server takes. `isLost`: the answer will not reach the gateway.
+    mutating func refusal(of request: CurioRequest, at moment: Moment, isLost: Bool) -> Refusal? {
+        for (name, right) in [("apiKey", settings.apiKey), ("trackingCode", settings.trackingCode)]
+        where !right.isEmpty {
+            if let given = request.form.values[name], given != right { return wrongCredentials() }
+        }
+        if request.findings.isRefused { return Refusal(status: 400) }
+        let refusal = request.mode == .ocr ? nil : sessionRefusal(of: request, at: moment, isLost: isLost)
+        if refusal != nil { counts.refusedSessions += 1 }
+        return refusal
+    }
+
+    private mutating func wrongCredentials() -> Refusal {
+        counts.wrongCredentials += 1
+        return Refusal(status: 412)
+    }
+
+    private mutating func sessionRefusal(of request: CurioRequest, at moment: Moment, isLost: Bool) -> Refusal? {
+        let code = request.session
+        guard let session = sessions[code] else {
+            return request.endpoint == .visitCreate
+                ? nil : Refusal(status: 401, violation: "a request of a session that was never started")
+        }
+        guard session.visitor == request.visitor else {
+            return Refusal(status: 401, violation: "a session code of another visitor")
+        }
+        let isLive = isLive(code, at: moment)
+        if request.endpoint == .visitCreate {
+            let isRepeat = isRepeat(request)
+            return isLive
+                ? nil
+                : Refusal(
+                    status: 401, violation: isRepeat ? nil : "a session code used again after the session was over")
+        }
+        guard isLive, !diesNow() else { return refusal(ofDead: code, request, isLost: isLost) }
+        return nil
+    }
+
+    private mutating func diesNow() -> Bool {
+        settings.killSessionRate > 0 && random.fraction() < settings.killSessionRate
+    }
+
+    private mutating func refusal(ofDead code: String, _ request: CurioRequest, isLost: Bool) -> Refusal? {
+        guard var session = sessions[code] else { return nil }
+        if session.life == .ended {
+            return Refusal(
+                status: 401, violation: isRepeat(request) ? nil : "a request of a session that has ended")
+        }
+        if session.life == .live { session.life = .killed }
+        if !isLost { session.refusals += 1 }
+        sessions[code] = session
+        if request.endpoint == .visitEnd {
+            // It is over for the client too; a record that says so again is a repeat.
+            end(code)
+            for action in request.actions { visitors[request.visitor]?.window.insert(action.identity) }
+        } else if !isLost, !session.isReplaced {
+            visitors[request.visitor]?.refused.insert(code)
+        }
+        if session.isReplaced {
+            return Refusal(status: 401, violation: "a refused session code quoted after another one took its place")
+        }
+        return Refusal(
+            status: 401,
+            violation: session.refusals > Self.maxRefusals ? "a refused session code quoted again and again" : nil)
+    }
+
+    /// Is everything in it something that the visitor's last requests brought already?
+    private func isRepeat(_ request: CurioRequest) -> Bool {
+        guard let window = visitors[request.visitor]?.window, !request.actions.isEmpty else { return false }
+        return request.actions.allSatisfy { window.contains($0.identity) }
+    }
+}

@@ -1,0 +1,58 @@
+/// A text after `enc` (section 4.2) was undone: UTF-8, `A-Z a-z 0-9 . - _ ~` as they are, a space as `+`, every other
+/// byte as `%XX` in upper case.
+struct CurioText {
+    /// What `enc` never writes, though it can be undone.
+    enum Oddity: String {
+        case lowerCase = "a percent escape in lower case"
+        case needless = "a percent escape of a character that needs none"
+        case raw = "a character that is not escaped"
+    }
+
+    let text: String
+    /// The first; nil when these are the bytes that `enc` writes.
+    let oddity: Oddity?
+
+    /// Nil when an escape is broken or the bytes are no UTF-8.
+    init?(decoding raw: some Collection<UInt8>) {
+        var bytes: [UInt8] = []
+        bytes.reserveCapacity(raw.count)
+        var oddity: Oddity?
+        var rest = raw[...]
+        while let byte = rest.popFirst() {
+            switch byte {
+            case UInt8(ascii: "+"): bytes.append(0x20)
+            case UInt8(ascii: "%"):
+                guard let first = rest.popFirst(), let second = rest.popFirst(), let high = hexDigit(first),
+                    let low = hexDigit(second)
+                else { return nil }
+                let decoded = high << 4 | low
+                if first >= 0x60 || second >= 0x60 { oddity = oddity ?? .lowerCase }
+                if isUnreserved(decoded) || decoded == 0x20 { oddity = oddity ?? .needless }
+                bytes.append(decoded)
+            default:
+                if !isUnreserved(byte) { oddity = oddity ?? .raw }
+                bytes.append(byte)
+            }
+        }
+        guard let text = String(validating: bytes, as: UTF8.self) else { return nil }
+        self.text = text
+        self.oddity = oddity
+    }
+}
+
+private func isUnreserved(_ byte: UInt8) -> Bool {
+    switch byte {
+    case 0x30...0x39, 0x41...0x5A, 0x61...0x7A: true
+    case UInt8(ascii: "."), UInt8(ascii: "-"), UInt8(ascii: "_"), UInt8(ascii: "~"): true
+    default: false
+    }
+}
+
+private func hexDigit(_ digit: UInt8) -> UInt8? {
+    switch digit {
+    case 0x30...0x39: digit - 0x30
+    case 0x41...0x46: digit - 0x37
+    case 0x61...0x66: digit - 0x57
+    default: nil
+    }
+}

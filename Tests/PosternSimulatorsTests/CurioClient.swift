@@ -1,0 +1,187 @@
+import PosternCore
+import PosternTestKit
+
+@testable import PosternSimulators
+
+/// Sends requests to a simulator of its own, well-formed ones unless told otherwise.
+struct CurioClient {
+    typealias V = CurioVectors
+    typealias Parameters = [(name: String, value: String)]
+
+    static let other = "7d551000-a21d-11e4-8123-03ab5c7d9e1f"
+    static let codes = ["6f9619ff-8b86-4d01-b42d-00cf4fc964ff", "7d444840-9dc0-41d1-b245-5ffdce74fad2"]
+    static let stranger = "8B3A9001-51C3-4F0B-9A77-3E0D6C5B4A01"
+
+    /// A moment after those in the vectors.
+    let time = ManualTime()
+    let simulator: CurioSimulator
+
+    init(seed: UInt64 = 1) {
+        simulator = CurioSimulator(seed: seed, time: time)
+        _ = control(#"{"apiKey":"\#(V.apiKey)","trackingCode":"\#(V.trackingCode)"}"#)
+    }
+
+    static let requestHeaders: [(name: String, value: String)] = [
+        ("User-Agent", "IOS CurioSDK v1.2.4"), ("Content-Type", "application/x-www-form-urlencoded"),
+    ]
+    /// With those that the transport adds.
+    static let headers = requestHeaders + [("Host", "127.0.0.1"), ("Content-Length", "1")]
+
+    func post(
+        _ path: String, _ body: String, method: String = "POST", query: String? = nil,
+        headers: [(name: String, value: String)] = headers, isLost: Bool = false, poisons: [Faults.Poison] = []
+    ) -> Judged {
+        simulator.judge(
+            SimulatedRequest(
+                method: method, path: path, query: query, headers: headers, body: Array(body.utf8),
+                answerIsLost: isLost),
+            poisons: poisons)
+    }
+
+    func post(_ example: V.Example) -> Judged { post("/api/v2" + example.suffix, example.body) }
+
+    func send(_ suffix: String, _ parameters: Parameters, isLost: Bool = false) -> Judged {
+        post("/api/v2" + suffix, Self.form(parameters), isLost: isLost)
+    }
+
+    func control(_ body: String) -> SimulatedAnswer? {
+        simulator.control(
+            SimulatedRequest(method: "POST", path: "/control", query: nil, headers: [], body: Array(body.utf8)))
+    }
+
+    /// A number that `GET /control` shows.
+    func count(_ name: String) -> Int? {
+        let answer = simulator.control(
+            SimulatedRequest(method: "GET", path: "/control", query: nil, headers: [], body: []))
+        let text = String(decoding: answer?.body ?? [], as: UTF8.self)
+        guard let mark = text.firstRange(of: "\"\(name)\":") else { return nil }
+        return Int(text[mark.upperBound...].prefix { $0.isNumber })
+    }
+
+    // MARK: Requests
+
+    static func form(_ parameters: Parameters) -> String {
+        parameters.map { "\(enc($0.name))=\(enc($0.value))" }.joined(separator: "&")
+    }
+
+    static func enc(_ text: String) -> String {
+        text.utf8.map { byte in
+            switch byte {
+            case 0x30...0x39, 0x41...0x5A, 0x61...0x7A, 0x2E, 0x2D, 0x5F, 0x7E: String(UnicodeScalar(byte))
+            case 0x20: "+"
+            default: "%" + (byte < 16 ? "0" : "") + String(byte, radix: 16, uppercase: true)
+            }
+        }.joined()
+    }
+
+    static func common(_ session: String = V.session, visitor: String = V.visitor, timeout: String = "30")
+        -> Parameters
+    {
+        [
+            ("sessionCode", session), ("sessionTimeout", timeout), ("visitorCode", visitor),
+            ("trackingCode", V.trackingCode),
+        ]
+    }
+
+    static func three(_ session: String = V.session) -> Parameters {
+        common(session).filter { $0.0 != "sessionTimeout" }
+    }
+
+    static func device(model: String = "iPhone") -> Parameters {
+        [
+            ("screenWidth", "750"), ("screenHeight", "1334"), ("lang", "tr-TR"), ("simOperator", ""),
+            ("simOpCountry", "286"), ("networkOpName", "TURKCELL"), ("connType", "wifi"), ("brand", "Apple"),
+            ("model", model), ("osType", "iOS"), ("osVer", "9.2.1"), ("curioSdkVer", "1.2.4"), ("appVer", "2.4.0"),
+        ]
+    }
+
+    static func screen(_ title: String = "Ana sayfa", _ path: String = "/home") -> Parameters {
+        [("pageTitle", enc(title)), ("path", enc(path))]
+    }
+
+    static func event(_ key: String = "Buton", _ value: String = "1") -> Parameters {
+        [("eventKey", enc(key)), ("eventValue", enc(value))]
+    }
+
+    func start(
+        _ session: String = V.session, visitor: String = V.visitor, model: String = "iPhone", timeout: String = "30",
+        isLost: Bool = false
+    ) -> Judged {
+        send(
+            "/visit/create",
+            [("apiKey", V.apiKey)] + Self.common(session, visitor: visitor, timeout: timeout)
+                + Self.device(model: model), isLost: isLost)
+    }
+
+    func end(_ session: String = V.session, visitor: String = V.visitor) -> Judged {
+        send("/visit/end", Self.common(session, visitor: visitor))
+    }
+
+    func screenStart(_ session: String = V.session, visitor: String = V.visitor, isLost: Bool = false) -> Judged {
+        send("/hit/create", Self.common(session, visitor: visitor) + Self.screen(), isLost: isLost)
+    }
+
+    func screenEnd(
+        _ code: String, _ session: String = V.session, visitor: String = V.visitor, title: String = "Ana sayfa"
+    ) -> Judged {
+        send("/hit/end", Self.common(session, visitor: visitor) + Self.screen(title) + [("hitCode", code)])
+    }
+
+    func pdr(_ records: [String], _ session: String = V.session, visitor: String = V.visitor) -> Judged {
+        send("/batch/create", Self.common(session, visitor: visitor) + [("data", Self.data(records))])
+    }
+
+    func ocr(
+        _ records: [String], visitor: String = V.visitor, model: String = "iPhone", timeout: String = "30",
+        isLost: Bool = false
+    ) -> Judged {
+        send(
+            "/offline/create",
+            [
+                ("apiKey", V.apiKey), ("sessionTimeout", timeout), ("visitorCode", visitor),
+                ("trackingCode", V.trackingCode),
+            ] + Self.device(model: model) + [("data", Self.data(records))], isLost: isLost)
+    }
+
+    // MARK: Records
+
+    static func data(_ records: [String]) -> String { "[\(records.joined(separator: ","))]" }
+
+    static func record(_ type: Int, _ session: String = V.session, at second: Int = 0, fields: Parameters = [])
+        -> String
+    {
+        let more = fields.map { ",\"\($0.name)\":\"\($0.value)\"" }.joined()
+        return
+            #"{"type":\#(type),"timestamp":"\#(1_421_920_800_000 + second * 1000)","sessionCode":"\#(session)"\#(more)}"#
+    }
+
+    static func open(_ code: String, _ session: String = V.session, at second: Int = 1, title: String = "Ana sayfa")
+        -> String
+    {
+        record(2, session, at: second, fields: screen(title) + [("hitCode", code)])
+    }
+
+    static func close(_ code: String, _ session: String = V.session, at second: Int = 2, title: String = "Ana sayfa")
+        -> String
+    {
+        record(3, session, at: second, fields: screen(title) + [("hitCode", code)])
+    }
+}
+
+extension Judged {
+    var status: Int? { answer?.status }
+    var text: String { String(decoding: answer?.body ?? [], as: UTF8.self) }
+
+    /// What an answer like `{"hitCode":"e3b0"}` brings.
+    var code: String? {
+        guard let body = answer?.body else { return nil }
+        return body.withUnsafeBufferPointer { body in
+            (member("hitCode", of: body) ?? member("eventCode", of: body) ?? member("sessionCode", of: body))?.text
+        }
+    }
+
+    /// Status, and violations if there are any: `200`, `401 a session code of another visitor`.
+    var outcome: String {
+        ([status.map { "\($0)" } ?? "silence"] + violations).joined(separator: " | ")
+    }
+}

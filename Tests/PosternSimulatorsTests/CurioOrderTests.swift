@@ -1,0 +1,322 @@
+import PosternCore
+import PosternTestKit
+import Testing
+
+@testable import PosternSimulators
+
+private typealias V = CurioVectors
+private typealias C = CurioClient
+
+private let once = C.codes[0]
+private let twice = C.codes[1]
+
+/// What one request means after others.
+@Suite struct CurioOrderTests {
+    private let client = CurioClient()
+
+    // MARK: Life of a session
+
+    @Test func session_isRefused_untilItIsStarted_andAfterItsEnd() {
+        #expect(client.screenStart().outcome == "401 | a request of a session that was never started")
+        #expect(client.start().outcome == "200")
+        #expect(client.screenStart().outcome == "200")
+        #expect(client.end().outcome == "200")
+        #expect(client.screenStart().outcome == "401 | a request of a session that has ended")
+        #expect(client.pdr([C.open(once)]).outcome == "401 | a request of a session that has ended")
+    }
+
+    @Test func session_dies_whenIdleForItsTimeout() {
+        _ = client.start(timeout: "30")
+        client.time.advance(by: .seconds(1799))
+        #expect(client.screenStart().outcome == "200")
+        client.time.advance(by: .seconds(1799))
+        #expect(client.send("/location/set", C.three() + [("lat", "1"), ("long", "2")]).outcome == "200")
+        client.time.advance(by: .seconds(1800))
+        #expect(client.screenStart().outcome == "401")
+        #expect(client.count("timedOut") == 1)
+    }
+
+    @Test func session_isRenewed_byBatches_withTheTimeoutTheyName() {
+        _ = client.start(timeout: "30")
+        client.time.advance(by: .seconds(1000))
+        #expect(client.ocr([C.open(once)], timeout: "60").outcome == "200")
+        client.time.advance(by: .seconds(3599))
+        #expect(client.pdr([C.close(once)]).outcome == "200")
+        client.time.advance(by: .seconds(1800))
+        #expect(client.pdr([C.open(twice)]).outcome == "401")
+    }
+
+    @Test func session_isRenewed_byABatchUnderIt_thatHoldsRecordsOfAnother() {
+        _ = client.start()
+        _ = client.start(C.other)
+        client.time.advance(by: .seconds(1799))
+        #expect(client.pdr([C.open(once)], C.other).outcome == "200")
+        client.time.advance(by: .seconds(1799))
+        #expect(client.screenStart(C.other).outcome == "200")
+    }
+
+    @Test func session_isLive_afterABatchThatStartsIt() {
+        #expect(client.ocr([C.record(0)]).outcome == "200")
+        #expect(client.screenStart().outcome == "200")
+    }
+
+    @Test func start_mayBeRepeated_whileTheSessionLives() {
+        #expect(client.start().outcome == "200")
+        #expect(client.start().outcome == "200")
+        #expect(client.screenStart().outcome == "200")
+        #expect(client.start().outcome == "200")
+        #expect(client.count("repeats") == 2)
+        #expect(client.count("session_start") == 1)
+    }
+
+    @Test func start_isNoted_withAnotherDeviceBlock() {
+        let violation = "a session started again with another device block"
+        _ = client.start()
+        #expect(client.start(model: "iPad").outcome == "200 | \(violation)")
+        #expect(client.ocr([C.record(0)], model: "iPad").outcome == "200 | \(violation)")
+        _ = client.screenStart()
+        #expect(client.start(model: "iPad").outcome == "200 | \(violation)")
+    }
+
+    @Test func start_isRefused_forACodeThatIsDead() {
+        _ = client.start()
+        _ = client.screenStart()
+        _ = client.control(#"{"killSessions":"all"}"#)
+        #expect(client.start().outcome == "401 | a session code used again after the session was over")
+    }
+
+    @Test func start_isRefusedWithoutAComment_whenOnlyItsAnswerWasLost() {
+        _ = client.start()
+        _ = client.control(#"{"killSessions":"all"}"#)
+        #expect(client.start().outcome == "401")
+    }
+
+    @Test func session_belongsToOneVisitor() {
+        _ = client.start()
+        let violation = "a session code of another visitor"
+        #expect(client.start(visitor: C.stranger).outcome == "401 | \(violation)")
+        #expect(client.screenStart(visitor: C.stranger).outcome == "401 | \(violation)")
+        #expect(client.ocr([C.record(0)], visitor: C.stranger).outcome == "200 | \(violation)")
+        #expect(
+            client.ocr([C.open(once)], visitor: C.stranger).outcome == "200 | a record of another visitor's session")
+        #expect(client.ocr([C.record(1)], visitor: C.stranger).outcome == "200 | a record of another visitor's session")
+        #expect(client.screenStart().outcome == "200")
+    }
+
+    // MARK: Traces of section 11.4
+
+    @Test func expiredSession_isReplaced_andItsScreenClosed() {
+        _ = client.start()
+        let code = client.screenStart().code ?? ""
+        client.time.advance(by: .seconds(1800))
+        #expect(client.screenEnd(code).outcome == "401")
+        #expect(client.start(C.other).outcome == "200")
+        #expect(client.screenEnd(code, C.other).outcome == "200")
+        #expect(client.count("recreations") == 1)
+        #expect(
+            client.screenStart().outcome == "401 | a refused session code quoted after another one took its place")
+    }
+
+    @Test func expiredBatch_isTaken_underTheNewCode_withTheOldInItsRecords() {
+        _ = client.start()
+        client.time.advance(by: .seconds(1800))
+        #expect(client.pdr([C.open(once), C.close(once)]).outcome == "401")
+        _ = client.start(C.other)
+        #expect(client.pdr([C.open(once), C.close(once)], C.other).outcome == "200")
+    }
+
+    @Test func batch_whoseAnswerWasLost_mayComeAgainUnderANewCode() {
+        _ = client.start()
+        #expect(client.pdr([C.open(once), C.close(once)]).outcome == "200")
+        _ = client.control(#"{"killSessions":"\#(V.visitor)"}"#)
+        #expect(client.pdr([C.open(once), C.close(once)]).outcome == "401")
+        _ = client.start(C.other)
+        #expect(client.pdr([C.open(once), C.close(once)], C.other).outcome == "200")
+        #expect(client.count("repeats") == 2)
+    }
+
+    @Test func end_ofAnExpiredSession_isItsEnd() {
+        _ = client.start()
+        client.time.advance(by: .seconds(1800))
+        #expect(client.screenStart().outcome == "401")
+        #expect(client.end().outcome == "401")
+        #expect(client.end().outcome == "401")
+        #expect(client.ocr([C.record(1)]).outcome == "200")
+        #expect(client.ocr([C.open(once)]).outcome == "200 | a record after the end of its session")
+        #expect(client.count("recreations") == 0)
+        #expect(client.start(C.other).outcome == "200")
+        #expect(client.count("recreations") == 0)
+    }
+
+    @Test func answerWithoutCode_isMadeGood_byOpenAndCloseInOneBatch() {
+        _ = client.control(#"{"codeForm":"html"}"#)
+        _ = client.start()
+        let opened = client.screenStart()
+        #expect(opened.text == "<html>")
+        #expect(opened.code == nil)
+        #expect(client.ocr([C.open(once), C.close(once)]).outcome == "200")
+        _ = client.end()
+        #expect(client.count("orphanScreens") == 1)
+    }
+
+    @Test func refusedCode_isNoted_whenQuotedAgainAndAgain() {
+        _ = client.start()
+        _ = client.control(#"{"killSessions":"all"}"#)
+        for _ in 0..<20 { #expect(client.screenStart(isLost: true).outcome == "401") }
+        for _ in 0..<5 { #expect(client.screenStart().outcome == "401") }
+        #expect(client.screenStart().outcome == "401 | a refused session code quoted again and again")
+        #expect(client.count("refusedSessions") == 26)
+    }
+
+    // MARK: Codes
+
+    @Test func end_isNoted_withoutItsStart() {
+        _ = client.start()
+        #expect(
+            client.screenEnd("e3b0c44298fc4c149afbf4c8996fb924").outcome == "200 | an end that quotes an unknown code")
+        #expect(client.pdr([C.close(once), C.open(once)]).outcome == "200 | an end that quotes an unknown code")
+        let code = client.screenStart().code ?? ""
+        #expect(client.screenEnd(code + "0").outcome == "200 | an end that quotes an unknown code")
+        let event = C.event() + [("eventDuration", "1"), ("eventCode", code)]
+        #expect(
+            client.send("/event/end", C.common() + event).outcome == "200 | an end that quotes a code of another kind")
+        #expect(
+            client.screenEnd(code, title: "Other").outcome == "200 | an end with other texts than its start")
+    }
+
+    @Test func end_mayLeaveItsTextsEmpty() {
+        _ = client.start()
+        let code = client.screenStart().code ?? ""
+        let empty = [("pageTitle", ""), ("path", ""), ("hitCode", code)]
+        #expect(client.send("/hit/end", C.common() + empty).outcome == "200")
+    }
+
+    @Test func end_isNoted_forAnotherVisitorsCode() {
+        _ = client.start()
+        _ = client.start(C.other, visitor: C.stranger)
+        let code = client.screenStart().code ?? ""
+        #expect(
+            client.screenEnd(code, C.other, visitor: C.stranger).outcome
+                == "200 | an end that quotes another visitor's code")
+    }
+
+    @Test func secondEnd_isNoted_unlessItIsARepeat() {
+        _ = client.start()
+        let code = client.screenStart().code ?? ""
+        #expect(client.screenEnd(code).outcome == "200")
+        #expect(client.ocr([C.close(code)]).outcome == "200")
+        #expect(client.count("repeats") == 1)
+        _ = client.screenStart()
+        #expect(client.screenEnd(code).outcome == "200 | a second end for one start")
+    }
+
+    @Test func end_isNoted_inAnEarlierSessionThanItsStart() {
+        _ = client.start()
+        _ = client.start(C.other)
+        let code = client.screenStart(C.other).code ?? ""
+        #expect(client.screenEnd(code).outcome == "200 | an end in an earlier session than its start")
+    }
+
+    @Test func code_isNoted_forTwoStarts() {
+        _ = client.start()
+        #expect(client.pdr([C.open(once), C.open(once, at: 5)]).outcome == "200 | a code used for two starts")
+        #expect(client.pdr([C.open(twice)]).outcome == "200")
+        #expect(client.pdr([C.open(once)]).outcome == "200 | a code used for two starts")
+        #expect(client.pdr([C.open(twice)]).outcome == "200 | a code used for two starts")
+    }
+
+    // MARK: Records
+
+    @Test func record_isNoted_beforeItsSessionsStart() {
+        #expect(client.ocr([C.open(once), C.record(0)]).outcome == "200 | a record of a session before its start")
+        _ = client.end()
+        #expect(client.ocr([C.record(1, C.other)]).outcome == "200 | a record of a session before its start")
+    }
+
+    @Test func record_isNoted_afterItsSessionsEnd() {
+        #expect(
+            client.ocr([C.record(0), C.record(1), C.open(once)]).outcome
+                == "200 | a record after the end of its session")
+    }
+
+    @Test func record_mayHaveAnyTimestamp() {
+        #expect(client.ocr([C.record(0, at: 9), C.open(once, at: 3), C.close(once, at: 1)]).outcome == "200")
+    }
+
+    @Test func record_mayNameAnEarlierSessionOfTheVisitor() {
+        _ = client.start()
+        _ = client.start(C.other)
+        #expect(client.pdr([C.open(once)], C.other).outcome == "200")
+    }
+
+    @Test func pdr_isNoted_withStartOrEndOfASession() {
+        _ = client.start()
+        #expect(client.pdr([C.record(1)]).outcome == "200 | a session's start or end in /batch/create")
+    }
+
+    @Test func ocr_isNoted_forSessionsWithDifferentDeviceBlocks() {
+        _ = client.start()
+        #expect(client.ocr([C.open(once)]).outcome == "200")
+        #expect(
+            client.ocr([C.open(twice)], model: "iPad").outcome
+                == "200 | a record of a session with another device block")
+    }
+
+    @Test func session_isNoted_startedTwiceByBatches() {
+        _ = client.ocr([C.record(0), C.open(once)])
+        _ = client.pdr([C.close(once)])
+        #expect(client.ocr([C.record(0)]).outcome == "200 | a session started twice")
+    }
+
+    // MARK: Repeats
+
+    @Test func batch_mayComeAgain_wholeOrInHalves() {
+        let records = [C.record(0), C.open(once), C.close(once), C.record(1)]
+        for part in [records, records, Array(records[..<2]), Array(records[2...])] {
+            #expect(client.ocr(part).outcome == "200")
+        }
+        #expect(client.ocr(records + [C.record(0, C.other, at: 9)]).outcome == "200")
+        #expect(client.count("repeats") == 12)
+        #expect(client.count("ended") == 1)
+    }
+
+    @Test func repeat_isNoted_afterSomethingNew() {
+        _ = client.ocr([C.record(0), C.open(once)])
+        #expect(client.ocr([C.open(twice), C.open(once)]).outcome == "200 | a repeat after something new")
+        _ = client.screenStart()
+        #expect(client.ocr([C.open(twice)]).outcome == "200 | a code used for two starts")
+    }
+
+    @Test func online_mayBeRepeatedByABatch() {
+        _ = client.start()
+        #expect(client.ocr([C.record(0), C.open(once)]).outcome == "200")
+        _ = client.pdr([C.close(once)])
+        _ = client.end()
+        #expect(client.ocr([C.record(1), C.record(0, C.other)]).outcome == "200")
+        #expect(client.count("repeats") == 2)
+    }
+
+    @Test func duplicates_areTold_byWhatTheServerCanTell() {
+        func identities(_ judged: Judged) -> [UInt64] { judged.items.identities }
+        #expect(identities(client.start()) == identities(client.ocr([C.record(0)])))
+        #expect(identities(client.screenStart()) != identities(client.screenStart()))
+        let open = identities(client.pdr([C.open(once)]))
+        #expect(open == identities(client.ocr([C.open(once)])))
+        #expect(identities(client.pdr([C.close(once)])) == identities(client.screenEnd(once)))
+        #expect(identities(client.post(V.e9)) == identities(client.post(V.e9)))
+        #expect(identities(client.post(V.e9)) != identities(client.post(V.e11)))
+    }
+
+    // MARK: Poison
+
+    @Test func poison_refuses_andLeavesNothing() throws {
+        let faults = try Faults(parsing: "poison=pageTitle:Ana sayfa:400")
+        _ = client.start()
+        let body = C.form(C.common() + [("data", C.data([C.open(once)]))])
+        let refused = client.post("/batch/create", body, poisons: faults.poisons)
+        #expect(refused.outcome == "400")
+        #expect(refused.items.ranges.isEmpty)
+        #expect(client.post("/batch/create", body).outcome == "200")
+        #expect(client.count("repeats") == 0)
+    }
+}
