@@ -53,7 +53,7 @@ final class SimulatedUpstream: HTTPHandler {
         switch decision.outcome {
         case .status(let status, let retryAfter):
             record(nil, "\(status)")
-            var answer = simulator.answer(status: status)
+            var answer = simulator.answer(status: status, to: SimulatedRequest(request))
             if let retryAfter { answer.headers.append(("Retry-After", retryAfter.value(at: time.now))) }
             return responder.respond(answer, delay: decision.delay)
         case .resetBefore:
@@ -65,7 +65,7 @@ final class SimulatedUpstream: HTTPHandler {
         case .proceed, .resetAfter, .hangAfter, .garbage, .truncate, .drip: break
         }
         var asked = SimulatedRequest(request)
-        asked.answerIsLost = decision.outcome.losesAnswer
+        asked.isAnswerLost = decision.outcome.losesAnswer
         let judged = simulator.judge(asked, poisons: poisons)
         guard let answer = judged.answer else {
             record(judged, "silence")
@@ -176,11 +176,10 @@ extension SimulatedRequest {
 }
 
 extension FaultDecision.Outcome {
-    /// The request is judged, but nobody hears of it.
     fileprivate var losesAnswer: Bool {
         switch self {
-        case .resetAfter, .hangAfter, .garbage, .truncate: true
-        case .proceed, .status, .resetBefore, .hang, .drip: false
+        case .resetBefore, .resetAfter, .hang, .hangAfter, .garbage, .truncate: true
+        case .proceed, .status, .drip: false
         }
     }
 }

@@ -12,6 +12,8 @@ protocol Simulator: Sendable {
     func judge(_ request: SimulatedRequest, poisons: [Faults.Poison]) -> Judged
     /// What the upstream, or what stands in front of it, sends with a status made up by a fault.
     func answer(status: Int) -> SimulatedAnswer
+    /// The same for a request that the simulator does not get to judge, for those that follow from what was answered.
+    func answer(status: Int, to request: SimulatedRequest) -> SimulatedAnswer
     /// Answers about what the upstream holds, and changes how it behaves: everything below `/control`. Nil for what
     /// there is not.
     func control(_ request: SimulatedRequest) -> SimulatedAnswer?
@@ -19,6 +21,7 @@ protocol Simulator: Sendable {
 
 extension Simulator {
     func control(_ request: SimulatedRequest) -> SimulatedAnswer? { nil }
+    func answer(status: Int, to request: SimulatedRequest) -> SimulatedAnswer { answer(status: status) }
     func answer(status: Int) -> SimulatedAnswer {
         SimulatedAnswer(
             status: status, headers: [("Content-Type", "text/plain")], body: Array("\(status) simulated".utf8))
@@ -33,8 +36,8 @@ struct SimulatedRequest: Sendable {
     /// In the order sent, repeated ones included.
     var headers: [(name: String, value: String)]
     var body: [UInt8]
-    /// A fault will keep the answer from whoever sent this.
-    var answerIsLost = false
+    /// A fault keeps the answer from the gateway, whole or in part.
+    var isAnswerLost = false
 
     /// The values of a header, joined by a comma as an HTTP library hands them over; nil when there is none.
     func header(_ name: String) -> String? {

@@ -34,7 +34,7 @@ struct CurioClient {
         simulator.judge(
             SimulatedRequest(
                 method: method, path: path, query: query, headers: headers, body: Array(body.utf8),
-                answerIsLost: isLost),
+                isAnswerLost: isLost),
             poisons: poisons)
     }
 

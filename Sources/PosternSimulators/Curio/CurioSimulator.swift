@@ -53,7 +53,7 @@ final class CurioSimulator: Simulator {
         let parsed = CurioRequest(endpoint, request, nowMs: moment.now.milliseconds)
         let poison = poisons.first { poison in parsed.actions.contains { poison.matches($0) } }
         return state.withLock { state in
-            if let refusal = state.refusal(of: parsed, at: moment, isLost: request.answerIsLost) {
+            if let refusal = state.refusal(of: parsed, at: moment, isLost: request.isAnswerLost) {
                 var findings = parsed.findings
                 if let violation = refusal.violation { findings.note(violation) }
                 return Judged(answer: answer(status: refusal.status), violations: findings.violations)
