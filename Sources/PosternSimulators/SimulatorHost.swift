@@ -47,6 +47,7 @@ public final class SimulatorHost: Sendable {
             SamsaraSimulator(),
             SeerSimulator(seed: seed),
             CurioSimulator(seed: seed),
+            AppServicesSimulator(seed: seed),
         ]
         var urls: [String: String] = [:]
         var servers: [HTTPServer] = []

@@ -1,0 +1,40 @@
+/// What ids, names and tokens look like (specification, section 9).
+enum AppServicesForm {
+    static func isUUID(_ text: String) -> Bool {
+        let bytes = Array(text.utf8)
+        guard bytes.count == 36 else { return false }
+        return bytes.enumerated().allSatisfy { place, byte in
+            [8, 13, 18, 23].contains(place) ? byte == UInt8(ascii: "-") : isHexDigit(byte)
+        }
+    }
+
+    /// Also the form of a mail address, with more freedom than the specification's own readers have.
+    static func isUserID(_ text: String) -> Bool {
+        guard (1...128).contains(text.utf8.count), !isUUID(text), !["me", ".", ".."].contains(text) else {
+            return false
+        }
+        if text.utf8.allSatisfy({ isAlphanumeric($0) || "_.'+-".utf8.contains($0) }) { return true }
+        let sides = text.split(separator: "@", omittingEmptySubsequences: false)
+        guard sides.count == 2, !sides[0].isEmpty, text.utf8.allSatisfy({ (0x21...0x7e).contains($0) }) else {
+            return false
+        }
+        let labels = sides[1].split(separator: ".", omittingEmptySubsequences: false)
+        return labels.count > 1
+            && labels.allSatisfy { !$0.isEmpty && $0.utf8.allSatisfy { isAlphanumeric($0) || $0 == UInt8(ascii: "-") } }
+            && !sides[0].contains("/")
+    }
+
+    static func isGroupName(_ text: String) -> Bool {
+        (1...128).contains(text.utf8.count)
+            && text.utf8.allSatisfy { isAlphanumeric($0) || $0 == UInt8(ascii: "-") }
+    }
+
+    static func isToken(_ text: String) -> Bool {
+        (1...8192).contains(text.utf8.count) && text.utf8.allSatisfy { (0x21...0x7e).contains($0) }
+            && !["(null)", "null", "nil"].contains(text)
+    }
+
+    static func isHexDigit(_ byte: UInt8) -> Bool { byte &- 0x30 < 10 || (byte | 0x20) &- UInt8(ascii: "a") < 6 }
+
+    static func isAlphanumeric(_ byte: UInt8) -> Bool { byte &- 0x30 < 10 || (byte | 0x20) &- UInt8(ascii: "a") < 26 }
+}

@@ -1,0 +1,151 @@
+/// A JSON value taken apart. Members stand in the order of their names; names are compared byte by byte, for nothing is
+/// normalised upstream.
+enum AppServicesJSON: Sendable {
+    case object([Member])
+    case array([Self])
+    case string(String)
+    /// As it was spelled.
+    case number(String)
+    case bool(Bool)
+    case null
+
+    struct Member: Sendable {
+        let name: String
+        let value: AppServicesJSON
+    }
+
+    /// What stands in a text, and what the server puts up with in it.
+    struct Document {
+        let value: AppServicesJSON
+        /// Without the white space around it.
+        let range: Range<Int>
+        let hasRepeatedNames: Bool
+        let hasTrailingBytes: Bool
+    }
+
+    /// Nil when the text is no JSON, no UTF-8, has a raw control character in a string, or is nested deeper than 128.
+    static func read(_ text: [UInt8]) -> Document? {
+        guard String(validating: text, as: UTF8.self) != nil else { return nil }
+        return text.withUnsafeBufferPointer { text in
+            var reader = Reader(scanner: JSONScanner(text))
+            guard reader.scanner.peek() != nil else { return nil }
+            let start = reader.scanner.place
+            guard let value = reader.value(depth: 0), !reader.scanner.sawControlCharacter else { return nil }
+            let end = reader.scanner.place
+            return Document(
+                value: value, range: start..<end, hasRepeatedNames: reader.sawRepeatedName,
+                hasTrailingBytes: reader.scanner.peek() != nil)
+        }
+    }
+
+    /// Of members with the same name the last one stays.
+    static func object(of members: [Member]) -> Self {
+        let sorted = members.enumerated().sorted { left, right in
+            if left.element.name.utf8.elementsEqual(right.element.name.utf8) { return left.offset < right.offset }
+            return left.element.name.utf8.lexicographicallyPrecedes(right.element.name.utf8)
+        }
+        var unique: [Member] = []
+        for (_, member) in sorted {
+            if let last = unique.last, last.name.utf8.elementsEqual(member.name.utf8) { unique.removeLast() }
+            unique.append(member)
+        }
+        return .object(unique)
+    }
+
+    // MARK: Looking in
+
+    subscript(_ name: String) -> Self? { members?.first { $0.name.utf8.elementsEqual(name.utf8) }?.value }
+
+    var members: [Member]? { if case .object(let members) = self { members } else { nil } }
+    var elements: [Self]? { if case .array(let elements) = self { elements } else { nil } }
+    var string: String? { if case .string(let text) = self { text } else { nil } }
+    var bool: Bool? { if case .bool(let value) = self { value } else { nil } }
+    var int: Int? { if case .number(let text) = self { Int(text) } else { nil } }
+    var double: Double? { if case .number(let text) = self { Double(text) } else { nil } }
+    var isNull: Bool { if case .null = self { true } else { false } }
+
+    /// Members by name, no white space, nothing escaped that need not be.
+    var canonical: String {
+        var text = ""
+        write(into: &text)
+        return text
+    }
+
+    private func write(into text: inout String) {
+        switch self {
+        case .object(let members):
+            text += "{"
+            for (place, member) in members.enumerated() {
+                text += (place == 0 ? "" : ",") + quoted(member.name) + ":"
+                member.value.write(into: &text)
+            }
+            text += "}"
+        case .array(let elements):
+            text += "["
+            for (place, element) in elements.enumerated() {
+                if place > 0 { text += "," }
+                element.write(into: &text)
+            }
+            text += "]"
+        case .string(let string): text += quoted(string)
+        case .number(let number): text += number
+        case .bool(let value): text += value ? "true" : "false"
+        case .null: text += "null"
+        }
+    }
+
+    private struct Reader {
+        var scanner: JSONScanner
+        var sawRepeatedName = false
+
+        private static let maxDepth = 128
+
+        mutating func value(depth: Int) -> AppServicesJSON? {
+            guard depth <= Self.maxDepth else { return nil }
+            switch scanner.peek() {
+            case UInt8(ascii: "{"): return object(depth: depth)
+            case UInt8(ascii: "["): return array(depth: depth)
+            default: return scanner.value().flatMap(scalar)
+            }
+        }
+
+        private mutating func object(depth: Int) -> AppServicesJSON? {
+            scanner.place += 1
+            if scanner.take(UInt8(ascii: "}")) { return .object([]) }
+            var members: [Member] = []
+            repeat {
+                guard scanner.peek() == UInt8(ascii: "\""), let name = scanner.value().flatMap(scalar)?.string,
+                    scanner.take(UInt8(ascii: ":")), let value = value(depth: depth + 1)
+                else { return nil }
+                members.append(Member(name: name, value: value))
+            } while scanner.take(UInt8(ascii: ","))
+            guard scanner.take(UInt8(ascii: "}")) else { return nil }
+            let object = AppServicesJSON.object(of: members)
+            if object.members?.count != members.count { sawRepeatedName = true }
+            return object
+        }
+
+        private mutating func array(depth: Int) -> AppServicesJSON? {
+            scanner.place += 1
+            if scanner.take(UInt8(ascii: "]")) { return .array([]) }
+            var elements: [AppServicesJSON] = []
+            repeat {
+                guard let element = value(depth: depth + 1) else { return nil }
+                elements.append(element)
+            } while scanner.take(UInt8(ascii: ","))
+            return scanner.take(UInt8(ascii: "]")) ? .array(elements) : nil
+        }
+
+        private func scalar(_ value: JSONScanner.Value) -> AppServicesJSON? {
+            let raw = scanner.text[value.range]
+            switch value.kind {
+            case .string: return .string(unescaped(raw.dropFirst().dropLast()))
+            case .integer, .decimal: return .number(String(decoding: raw, as: UTF8.self))
+            case .true: return .bool(true)
+            case .false: return .bool(false)
+            case .null: return .null
+            case .object, .array: return nil
+            }
+        }
+    }
+}

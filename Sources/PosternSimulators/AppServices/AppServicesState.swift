@@ -1,0 +1,181 @@
+internal import PosternCore
+
+/// All that the simulator remembers. A value; `AppServicesSimulator` guards it.
+struct AppServicesState: Sendable {
+    var settings = AppServicesSettings()
+    var platform: AppServicesPlatform
+    var tokens = AppServicesTokens()
+    var history = AppServicesHistory()
+    private var random: SeededRandom
+
+    init(seed: UInt64) {
+        settings.seed = seed
+        platform = AppServicesPlatform(seed: seed)
+        random = SeededRandom(seed: seed)
+    }
+
+    mutating func reseed() {
+        platform.seed(settings.seed)
+        random = SeededRandom(seed: settings.seed)
+    }
+
+    /// Forgets everything but the settings.
+    mutating func reset() {
+        var fresh = AppServicesState(seed: settings.seed)
+        fresh.settings = settings
+        self = fresh
+    }
+
+    // MARK: One request
+
+    /// - Parameter isAnswerLost: the gateway will not see the answer.
+    mutating func judge(
+        _ call: AppServicesCall, poisons: [Faults.Poison], isAnswerLost: Bool, now: Timestamp, instant: MonotonicInstant
+    ) -> Judged {
+        let answers = AppServicesAnswer(
+            settings: settings, organization: call.organization, application: call.application,
+            apiKey: call.apiKey ?? "", now: now)
+        var judged = Judged(answer: nil, violations: call.violations)
+        guard let step = call.step else {
+            judged.answer = strange(call, answers)
+            return judged
+        }
+        tokens.see(call, settings, now: instant)
+        judged.violations += history.objections(to: call, step, tokens, settings, now: instant)
+        let answer = answer(call, step, answers, poisons, instant, &judged)
+        judged.answer = answer
+        let told = AppServicesTold(answer, to: step)
+        if !isAnswerLost { history.learn(told, call, step, &tokens, now: instant) }
+        if step == .metrics, isAnswerLost || !(200...299).contains(answer.status) { history.learnUnclear(call) }
+        return judged
+    }
+
+    /// Something in front of the platform answered with a bare status.
+    mutating func pass(_ call: AppServicesCall, _ answer: SimulatedAnswer, instant: MonotonicInstant) {
+        guard let step = call.step else { return }
+        tokens.see(call, settings, now: instant)
+        history.learn(AppServicesTold(answer, to: step), call, step, &tokens, now: instant)
+        if step == .metrics { history.learnUnclear(call) }
+    }
+
+    private func strange(_ call: AppServicesCall, _ answers: AppServicesAnswer) -> SimulatedAnswer {
+        switch call.target {
+        case .noApplication:
+            AppServicesAnswer.fault(
+                404, "messaging.adaptors.http.flow.ApplicationNotFound", "Unable to identify proxy for host")
+        case .wrongMethod: answers.error("unsupported_service_operation", 405, "Service operation not supported")
+        case .nowhere, .step: answers.notFound
+        }
+    }
+
+    /// In the order of the layers: proxy, application, operation.
+    private mutating func answer(
+        _ call: AppServicesCall, _ step: AppServicesCall.Step, _ answers: AppServicesAnswer,
+        _ poisons: [Faults.Poison], _ instant: MonotonicInstant, _ judged: inout Judged
+    ) -> SimulatedAnswer {
+        if !step.isMonitoring, let refusal = refusal(of: call, step, answers, instant, &judged) { return refusal }
+        let isOther =
+            settings.organization.map { $0 != call.organization } == true
+            || settings.application.map { $0 != call.application } == true
+        if isOther {
+            judged.violations.append("\(step.rawValue): another organization or application than the configured ones")
+            return answers.error("organization_application_not_found", 404, "Could not find application")
+        }
+        let scripted = settings.script(for: call, step)
+        if let scripted, !scripted.isTaken { return self.scripted(scripted.answer, answers) }
+        let item = AppServicesItem(call, step, tokenNumber: call.auth.flatMap { tokens[$0.token]?.number }, tokens)
+        if let refusal = item.refusal(by: poisons, answers) { return refusal }
+        switch call.body {
+        case .tooLarge: return AppServicesAnswer.html(413, "Request Entity Too Large")
+        case .unreadable where !step.isMonitoring: return answers.error("json_parse", 400, "Cannot parse JSON")
+        default: break
+        }
+        let own = step.isMonitoring ? monitor(call, step, answers, &judged) : perform(call, step, answers)
+        // A 200 with an error inside has taken nothing.
+        if AppServicesTold.isTaken(own, step) { judged.items = item.items }
+        return scripted.map { self.scripted($0.answer, answers) } ?? own
+    }
+
+    private mutating func refusal(
+        of call: AppServicesCall, _ step: AppServicesCall.Step, _ answers: AppServicesAnswer,
+        _ instant: MonotonicInstant, _ judged: inout Judged
+    ) -> SimulatedAnswer? {
+        guard let key = call.apiKey else {
+            return AppServicesAnswer.fault(
+                401, "steps.oauth.v2.FailedToResolveAPIKey",
+                "Failed to resolve API Key variable request.queryparam.api_key")
+        }
+        guard !key.isEmpty, settings.apiKey.map({ $0 == key }) ?? true else {
+            judged.violations.append("\(step.rawValue): another api key than the configured one")
+            return AppServicesAnswer.fault(401, "oauth.v2.InvalidApiKey", "Invalid ApiKey")
+        }
+        if settings.invalidateRate > 0, random.fraction() < settings.invalidateRate, let token = call.auth?.token {
+            tokens.invalidate(token)
+        }
+        return tokens.refusal(of: call, now: instant).map { answers.refused($0) }
+    }
+
+    private func scripted(
+        _ wanted: AppServicesSettings.Scripted.Answer, _ answers: AppServicesAnswer
+    ) -> SimulatedAnswer {
+        var answer: SimulatedAnswer
+        if let error = wanted.error {
+            answer = answers.error(error, wanted.status, "Scripted")
+            answer.status = wanted.status
+        } else if let fault = wanted.fault {
+            answer = AppServicesAnswer.fault(wanted.status, fault, "Scripted")
+        } else {
+            answer = SimulatedAnswer(status: wanted.status, body: Array(wanted.body.utf8))
+        }
+        answer.headers += wanted.headers.map { ($0.name, $0.value.string ?? "") }
+        return answer
+    }
+
+    private mutating func perform(
+        _ call: AppServicesCall, _ step: AppServicesCall.Step, _ answers: AppServicesAnswer
+    ) -> SimulatedAnswer {
+        let action =
+            switch step {
+            case .getGroup: "get"
+            case .disconnect, .disconnectAll, .removeUser: "delete"
+            case .registerUser, .connect, .createGroup, .addUser: "post"
+            default: "put"
+            }
+        let result = platform.perform(
+            step, call, exclusiveDevices: settings.exclusiveDevices, now: answers.now)
+        return answers.answer(result, action: action)
+    }
+
+    // MARK: Monitoring
+
+    private mutating func monitor(
+        _ call: AppServicesCall, _ step: AppServicesCall.Step, _ answers: AppServicesAnswer, _ judged: inout Judged
+    ) -> SimulatedAnswer {
+        guard let configuration = settings.monitoring else {
+            return answers.error("entity_not_found", 404, "Monitoring is not provided for this application")
+        }
+        if step == .monitoringConfiguration { return .json(200, configuration.canonical) }
+        if step == .crashLog {
+            platform.takeCrashLog(call.file ?? "")
+            return SimulatedAnswer(status: 200)
+        }
+        guard let metrics = call.json else { return answers.error("json_parse", 400, "Cannot parse JSON") }
+        for name in ["instaOpsApplicationId", "orgName", "appName"]
+        where metrics[name]?.canonical != configuration[name]?.canonical {
+            judged.violations.append("\(step.rawValue): \(name) is not that of the monitoring configuration")
+            return .json(400, #"{"message":"Unknown application"}"#)
+        }
+        if let name = metrics["fullAppName"]?.canonical, name != configuration["fullAppName"]?.canonical {
+            judged.violations.append("\(step.rawValue): fullAppName is not that of the monitoring configuration")
+        }
+        platform.takeMetrics()
+        return .json(200, #"{"message":"Successfully sent metrics"}"#)
+    }
+}
+
+extension AppServicesTold {
+    /// Did the platform do what it was asked?
+    fileprivate static func isTaken(_ answer: SimulatedAnswer, _ step: AppServicesCall.Step) -> Bool {
+        step.isMonitoring ? (200...299).contains(answer.status) : Self(answer, to: step) == .ok
+    }
+}

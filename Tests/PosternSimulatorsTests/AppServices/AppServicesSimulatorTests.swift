@@ -1,0 +1,480 @@
+import PosternTestKit
+import Testing
+
+@testable import PosternSimulators
+
+private typealias V = AppServicesVectors
+private let u1 = "ffffffff54d00d1e0b07c0de5eed0011"
+private let d1 = "c0ffee11-2233-4455-8677-8899aabbccdd"
+private let d2 = "5d3a1f77-0b1c-4e8e-9f10-62a4c1d7e902"
+private let d3 = "19f0c2a4-6b7d-4f31-8a55-d0e1f2a3b403"
+private let pushToken = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed"
+
+/// Vectors, answers and what is wrong on the wire.
+@Suite struct AppServicesSimulatorTests {
+    // MARK: Vectors and sequences (section 13)
+
+    @Test func register_firstTime_isTakenStepByStep() {
+        let fixture = AppServicesFixture(
+            #"{"organization":"acme","application":"campus-dev","apiKey":"SAMPLEKEY7Q2W9E4R6T1Y8U3I5O0PAS1"}"#)
+        #expect(fixture.statuses(V.v1, V.v2, V.v3, V.v4) == [200, 200, 200, 200])
+        #expect(fixture.violations.isEmpty)
+        #expect(
+            fixture.state == """
+                {"connections":{"\(d1)":["\(u1)"]},"crashLogs":[],"devices":{"\(d1)":{"apple.notifier.id":"\(pushToken)",\
+                "deviceModel":"iPhone 5s","deviceOSVersion":"8.1.3","devicePlatform":"iPhone OS",\
+                "mobileplatform":{"preferences":{"blacklist":{},"whitelist":{"assignments":[],"forum":["chat","polls"]}}}\
+                }},"groups":{},"metrics":0,"users":["\(u1)"]}
+                """)
+    }
+
+    @Test func register_nextLaunch_findsTheUserThere() {
+        let fixture = AppServicesFixture()
+        fixture.register()
+        let answers = [V.v1, V.v5, V.v3].map { fixture.send($0) }
+        #expect(answers.map(\.status) == [200, 400, 200])
+        #expect(answers[1].usergridError == "duplicate_unique_property_exists")
+        #expect(
+            answers[1].bodyJSON["error_description"].string
+                == "Entity user requires that property named username be unique, value of \(u1) exists")
+        #expect(fixture.violations.isEmpty)
+    }
+
+    @Test func register_withMI_keepsWhatIsOutsideASCII() {
+        let fixture = AppServicesFixture()
+        let user = V.v2.with(
+            body: #"{"username":"20981743"}"#,
+            ["Authorization": nil, "X-Authorization": "MITOK:00042|a9b8c7d6", "X-Auth-Provider": "mi"])
+        let connect = V.v14.with(
+            path: "/appservices/acme/campus-dev/users/20981743/devices/\(d2)",
+            ["X-Authorization": "MITOK:00042|a9b8c7d6"])
+        #expect(fixture.statuses(V.v6, user, connect, V.v7) == [200, 200, 200, 200])
+        #expect(fixture.violations.isEmpty)
+        #expect(fixture.state.contains(#"{"Übungen 1/2":["Prüfung „A“","試験"]}"#))
+        #expect(fixture.state.contains(#""apple-distribution.notifier.id":"3fc4"#))
+    }
+
+    @Test func connect_takesAnEncodedUser() {
+        let fixture = AppServicesFixture(#"{"users":["pat.lee@example.edu"],"devices":{"\#(d3)":{}}}"#)
+        #expect(fixture.send(V.v14).status == 200)
+        #expect(fixture.violations.isEmpty)
+        #expect(fixture.state.contains(#""connections":{"\#(d3)":["pat.lee@example.edu"]}"#))
+    }
+
+    @Test func group_isLookedUpCreatedAndFilled() {
+        let fixture = AppServicesFixture(#"{"users":["\#(u1)"]}"#)
+        let answers = [V.v8, V.v9, V.v10, V.v8].map { fixture.send($0) }
+        #expect(answers.map(\.status) == [404, 200, 200, 200])
+        #expect(answers[0].usergridError == "service_resource_not_found")
+        #expect(answers[0].bodyJSON["error_description"].string == "Service resource not found")
+        #expect(answers[2].bodyJSON["entities"][0]["type"].string == "user")
+        #expect(answers[3].bodyJSON["entities"][0]["title"].string == "Fall-2014-Biology")
+        #expect(fixture.state.contains(#""groups":{"Fall-2014-Biology":["\#(u1)"]}"#))
+        #expect(fixture.statuses(V.v8, V.v11, V.v11) == [200, 200, 200])
+        #expect(fixture.state.contains(#""groups":{"Fall-2014-Biology":[]}"#))
+        #expect(fixture.violations.isEmpty)
+    }
+
+    @Test func group_thatAnotherCreated_isADuplicate() {
+        let fixture = AppServicesFixture(#"{"users":["\#(u1)"]}"#)
+        fixture.send(V.v8)
+        fixture.control(#"{"groups":{"FALL-2014-biology":[]}}"#)
+        let answer = fixture.send(V.v9)
+        #expect(answer.status == 400)
+        #expect(answer.usergridError == "duplicate_unique_property_exists")
+        #expect(fixture.send(V.v10).status == 200)
+        #expect(fixture.violations.isEmpty)
+    }
+
+    @Test func unregister_blanksThePushToken_andKeepsTheRest() {
+        let fixture = AppServicesFixture()
+        fixture.register()
+        #expect(fixture.statuses(V.v12, V.v13, V.v12) == [200, 200, 200])
+        #expect(fixture.violations.isEmpty)
+        #expect(fixture.state.contains(#""connections":{}"#))
+        #expect(fixture.state.contains(#""apple.notifier.id":"","deviceModel":"iPhone 5s""#))
+    }
+
+    @Test func metrics_areCounted() {
+        let fixture = AppServicesFixture()
+        let configuration = V.v15.with(
+            method: "GET", path: "/appservices/acme/campus-dev/apm/apigeeMobileConfig", body: "",
+            ["Content-Type": nil, "Content-Length": nil])
+        #expect(fixture.send(configuration).bodyJSON["instaOpsApplicationId"].int == 21493)
+        #expect(fixture.send(V.v15).bodyJSON["message"].string == "Successfully sent metrics")
+        fixture.send(
+            V.v15.with(body: String(decoding: V.v15.body, as: UTF8.self).replacing("80000123", with: "80000124")))
+        let crash = V.v15.with(
+            method: "PUT", path: "/appservices/acme/campus-dev/apm/crashLogs/\(d1).crash", body: "it broke",
+            ["Content-Type": "text/plain"])
+        #expect(fixture.send(crash).status == 200)
+        #expect(fixture.violations.isEmpty)
+        #expect(fixture.identities[1] == fixture.identities[2])
+        #expect(fixture.state.contains(#""crashLogs":["\#(d1).crash"]"#))
+        #expect(fixture.state.contains(#""metrics":2"#))
+        fixture.control(#"{"monitoring":false}"#)
+        #expect(fixture.send(configuration).usergridError == "entity_not_found")
+    }
+
+    @Test func base_mayBeLeftOut() {
+        let fixture = AppServicesFixture()
+        #expect(fixture.send(V.v1.with(path: "/acme/campus-dev/device/\(d1)")).status == 200)
+        #expect(fixture.violations.isEmpty)
+    }
+
+    // MARK: Answers
+
+    @Test func success_hasTheWholeEnvelope() {
+        let fixture = AppServicesFixture()
+        let json = fixture.send(V.v1).bodyJSON
+        #expect(
+            json.keys == [
+                "action", "application", "params", "path", "uri", "entities", "timestamp", "duration", "organization",
+                "applicationName",
+            ])
+        #expect(json["params"]["api_key"].strings == ["SAMPLEKEY7Q2W9E4R6T1Y8U3I5O0PAS1"])
+        #expect(json["path"].string == "/devices")
+        let entity = json["entities"][0]
+        #expect(entity["uuid"].string == d1)
+        #expect(entity["type"].string == "device")
+        #expect(entity["created"].int == 1_767_225_600_000)
+        #expect(entity["apple.notifier.id"].string == pushToken)
+        #expect(entity["metadata"]["path"].string == "/devices/\(d1)")
+        fixture.send(V.v2)
+        #expect(fixture.send(V.v3).bodyJSON["entities"][0]["type"].string == "device")
+    }
+
+    @Test func put_mergesTopLevelMembers() {
+        let fixture = AppServicesFixture()
+        fixture.register()
+        fixture.send(
+            V.v4.with(body: #"{"mobileplatform":{"preferences":{"whitelist":{"a":[]},"blacklist":{}}}}"#))
+        #expect(fixture.state.contains(#""mobileplatform":{"preferences":{"blacklist":{},"whitelist":{"a":[]}}}"#))
+        #expect(fixture.state.contains(pushToken))
+    }
+
+    @Test func names_areComparedWithoutCase() {
+        let fixture = AppServicesFixture(#"{"users":["Ann"],"groups":{"Bio":[]},"devices":{"\#(d1)":{}}}"#)
+        #expect(fixture.send(V.v2.with(body: #"{"username":"aNN"}"#)).status == 400)
+        #expect(fixture.send(V.v8.with(path: "/appservices/acme/campus-dev/groups/BIO")).status == 200)
+        #expect(fixture.send(V.v3.with(path: "/appservices/acme/campus-dev/users/ANN/devices/\(d1)")).status == 200)
+        #expect(fixture.state.contains(#""connections":{"\#(d1)":["Ann"]}"#))
+    }
+
+    @Test func connect_takesTheDeviceFromEverybodyElse_unlessToldOtherwise() {
+        let fixture = AppServicesFixture(
+            #"{"users":["a","b"],"devices":{"\#(d1)":{}},"connections":{"\#(d1)":["a"]}}"#)
+        let connect = V.v3.with(path: "/appservices/acme/campus-dev/users/b/devices/\(d1)")
+        fixture.send(connect)
+        #expect(fixture.state.contains(#""connections":{"\#(d1)":["b"]}"#))
+        fixture.control(#"{"exclusiveDevices":false,"connections":{"\#(d1)":["a"]}}"#)
+        fixture.send(connect)
+        #expect(fixture.state.contains(#""connections":{"\#(d1)":["a","b"]}"#))
+    }
+
+    @Test func groupsNamedLikeCollections_areNeverFound() {
+        let fixture = AppServicesFixture(#"{"users":["\#(u1)"]}"#)
+        let base = "/appservices/acme/campus-dev/groups"
+        #expect(
+            fixture.statuses(
+                V.v8.with(path: base + "/roles"), V.v9.with(body: #"{"path":"roles","title":"roles"}"#),
+                V.v9.with(body: #"{"path":"roles","title":"roles"}"#), V.v10.with(path: base + "/roles/users/\(u1)"))
+                == [404, 200, 400, 404])
+    }
+
+    @Test func missingEntities_areNotFound() {
+        let fixture = AppServicesFixture()
+        #expect(fixture.statuses(V.v3, V.v12, V.v10, V.v11) == [404, 404, 404, 404])
+    }
+
+    @Test func groupPath_withOtherCharacters_isAnIllegalArgument() {
+        let fixture = AppServicesFixture()
+        #expect(fixture.send(V.v9.with(body: #"{"path":"a b","title":"a b"}"#)).usergridError == "illegal_argument")
+        #expect(fixture.send(V.v9.with(body: #"{"path":"a.b/c","title":"a.b/c"}"#)).status == 200)
+    }
+
+    static let refused: [(SimulatedRequest, Int, String)] = [
+        (V.v1.with(body: "{"), 400, "json_parse"), (V.v1.with(body: "[]"), 400, "json_parse"),
+        (V.v1.with(body: ""), 400, "json_parse"), (V.v1.with(body: "{\"a\":\"\u{1}\"}"), 400, "json_parse"),
+        (V.v1.with(body: #"{"a":"# + String(repeating: "[", count: 5000)), 400, "json_parse"),
+        (V.v2.with(body: "{}"), 400, "required_property_not_found"),
+        (V.v2.with(body: #"{"username":7}"#), 400, "required_property_not_found"),
+        (V.v9.with(body: "{}"), 400, "required_property_not_found"),
+        (V.v1.with(path: "/appservices/acme/campus-dev/device/abc"), 400, "illegal_argument"),
+        (V.v1.with(method: "GET"), 405, "unsupported_service_operation"),
+        (V.v1.with(method: "DELETE"), 405, "unsupported_service_operation"),
+        (V.v2.with(path: "/appservices/acme/campus-dev/notifications"), 404, "service_resource_not_found"),
+        (V.v2.with(path: "/appservices/acme/other/users"), 404, "organization_application_not_found"),
+        (V.v2.with(path: "/appservices/other/campus-dev/users"), 404, "organization_application_not_found"),
+    ]
+
+    @Test func mistakes_areRefused_andNoted() {
+        for (place, (request, status, error)) in Self.refused.enumerated() {
+            let fixture = AppServicesFixture(#"{"organization":"acme","application":"campus-dev"}"#)
+            let answer = fixture.send(request)
+            #expect(answer.status == status, "\(place)")
+            #expect(answer.usergridError == error, "\(place)")
+            #expect(!fixture.violations.isEmpty, "\(place)")
+            #expect(fixture.received.isEmpty, "\(place)")
+        }
+    }
+
+    @Test func apiKey_isCheckedByTheProxy() {
+        let fixture = AppServicesFixture(#"{"apiKey":"right"}"#)
+        let wrong = fixture.send(V.v2)
+        #expect(wrong.status == 401)
+        #expect(wrong.bodyJSON["fault"]["detail"]["errorcode"].string == "oauth.v2.InvalidApiKey")
+        let none = fixture.send(V.v2.with(query: .some(nil)))
+        #expect(none.bodyJSON["fault"]["detail"]["errorcode"].string == "steps.oauth.v2.FailedToResolveAPIKey")
+        #expect(fixture.send(V.v2.with(query: "api_key=right")).status == 200)
+        #expect(
+            fixture.violations == [
+                "register_user: another api key than the configured one", "register_user: no api_key in the query",
+            ])
+    }
+
+    @Test func body_thatIsHuge_isNotLookedInto() {
+        let fixture = AppServicesFixture()
+        let big = #"{"username":"\#(String(repeating: "x", count: 1 << 20))"}"#
+        #expect(fixture.send(V.v2.with(body: big)).status == 413)
+        #expect(fixture.violations == ["register_user: a body of more than 65536 bytes"])
+    }
+
+    // MARK: The wire
+
+    private static let base = "/appservices/acme/campus-dev"
+    private static let registration = String(decoding: V.v1.body, as: UTF8.self)
+    private static func preferences(_ lists: String) -> SimulatedRequest {
+        V.v4.with(body: #"{"mobileplatform":{"preferences":\#(lists)}}"#)
+    }
+    private static func registration(_ old: String, _ new: String) -> SimulatedRequest {
+        V.v1.with(body: registration.replacing(old, with: new))
+    }
+
+    static let odd: [(SimulatedRequest, String)] = [
+        (V.v1.with(["Content-Type": nil]), "register_device: no Content-Type"),
+        (
+            V.v8.with(["Content-Type": "application/json; charset=utf-8"]),
+            "get_group: a Content-Type other than application/json"
+        ),
+        (V.v3.with(["Content-Length": nil]), "connect: no Content-Length"),
+        (V.v3.with(["Content-Length": "5"]), "connect: a Content-Length that is not the body's"),
+        (V.v3.with(body: "{}"), "connect: a body where there is none"),
+        (V.v8.with(body: "{}"), "get_group: a body where there is none"),
+        (V.v1.with(["Transfer-Encoding": "chunked"]), "register_device: a header Transfer-Encoding"),
+        (V.v1.with(["Content-Encoding": "gzip"]), "register_device: a header Content-Encoding"),
+        (V.v1.with(["Expect": "100-continue"]), "register_device: a header Expect"),
+        (V.v1.with(["Cookie": "a=b"]), "register_device: a header Cookie"),
+        (V.v1.with(["X-Auth-Provider": nil]), "register_device: no X-Auth-Provider"),
+        (V.v1.with(["X-Auth-Provider": "PI"]), "register_device: an X-Auth-Provider other than pi and mi"),
+        (V.v1.with(["Authorization": nil]), "register_device: no Authorization with provider pi"),
+        (V.v1.with(["Authorization": "tok"]), "register_device: an Authorization without Bearer"),
+        (V.v1.with(["Authorization": "bearer tok"]), "register_device: an Authorization without Bearer"),
+        (
+            V.v1.with(["Authorization": "Bearer Bearer tok"]),
+            "register_device: a token that the gateway must refuse"
+        ),
+        (V.v1.with(["Authorization": "Bearer (null)"]), "register_device: a token that the gateway must refuse"),
+        (V.v1.with(["X-Authorization": "tok"]), "register_device: X-Authorization with provider pi"),
+        (V.v6.with(["X-Authorization": nil]), "register_device: no X-Authorization with provider mi"),
+        (V.v6.with(["Authorization": "Bearer x"]), "register_device: Authorization with provider mi"),
+        (V.v6.with(["X-Authorization": "Bearer x"]), "register_device: a token that the gateway must refuse"),
+        (V.v1.with(query: .some(nil)), "register_device: no api_key in the query"),
+        (V.v1.with(query: "api_key=k&access_token=t"), "register_device: a query with more than api_key"),
+        (V.v1.with(query: "api_key=k&api_key=k"), "register_device: a query with more than api_key"),
+        (
+            V.v8.with(path: base + "/groups", query: "api_key=k/Fall-2014-Biology"),
+            "GET \(base)/groups: there is no such call"
+        ),
+        (
+            V.v1.with(query: "api_key=k/x"),
+            "register_device: an api_key that is not encoded as everything but letters, digits, - . _ ~"
+        ),
+        (V.v1.with(path: base + "/devices/\(d1)"), "register_device: devices in the path instead of device"),
+        (V.v2.with(path: base + "/user"), "register_user: user in the path instead of users"),
+        (V.v3.with(path: base + "/users/\(u1)/device/\(d1)"), "connect: device in the path instead of devices"),
+        (V.v1.with(path: base + "/device/\(d1.uppercased())"), "register_device: capital letters in a device id"),
+        (
+            V.v14.with(path: base + "/users/pat.lee@example.edu/devices/\(d3)"),
+            "connect: a path segment that is not encoded as everything but letters, digits, - . _ ~"
+        ),
+        (
+            V.v14.with(path: base + "/users/%70at/devices/\(d3)"),
+            "connect: a path segment that is not encoded as everything but letters, digits, - . _ ~"
+        ),
+        (
+            V.v14.with(path: base + "/users/%ff/devices/\(d3)"),
+            "a path segment that is no percent-encoded UTF-8"
+        ),
+        (V.v3.with(path: base + "/users/\(d1)/devices/\(d1)"), "connect: a user id that the gateway must refuse"),
+        (V.v3.with(path: base + "/users/me/devices/\(d1)"), "connect: a user id that the gateway must refuse"),
+        (V.v8.with(path: base + "/groups/a%0A"), "get_group: a group name that the gateway must refuse"),
+        (V.v8.with(path: base + "/groups/a_b"), "get_group: a group name that the gateway must refuse"),
+        (
+            V.v12.with(path: base + "/users/\(u1)/devices/"),
+            "disconnect_all: no device id: this parts the user from all devices"
+        ),
+        (V.v2.with(method: "PUT", path: base + "/users/\(u1)"), "update_user: users are registered with POST"),
+        (V.v1.with(path: base + "/device/"), "PUT \(base)/device/: there is no such call"),
+        (V.v1.with(path: "/appservices//acme/campus-dev/device/\(d1)"), "there is no such call"),
+        (V.v1.with(body: registration + "x"), "register_device: bytes after the JSON object"),
+        (registration("{\"a", "{\"type\":\"device\",\"a"), "register_device: a member that is there twice"),
+        (registration(pushToken, pushToken.uppercased()), "register_device: a push token that is not 64 to 200 small"),
+        (registration(pushToken, "<740f>"), "register_device: a push token that is not 64 to 200 small"),
+        (registration("apple.", "app le."), "register_device: a notifier that the gateway must refuse"),
+        (registration("\"type\":\"device\"", "\"type\":\"devices\""), "register_device: a type other than device"),
+        (registration("\"uuid\":\"c0", "\"uuid\":\"c1"), "register_device: a uuid that is not the path's"),
+        (registration("8.1.3", ""), "register_device: deviceOSVersion that is no text"),
+        (registration("deviceModel", "model"), "register_device: a member that no device is registered with"),
+        (
+            registration("{\"apple", "{\"orange.notifier.id\":\"00\",\"apple"),
+            "register_device: more than one notifier"
+        ),
+        (V.v1.with(body: #"{"type":"device"}"#), "update_device: a body that is neither registration, preferences nor"),
+        (V.v2.with(body: #"{"username":"a","password":"b"}"#), "register_user: more than username in the body"),
+        (V.v2.with(body: #"{"username":"a b"}"#), "register_user: a user id that the gateway must refuse"),
+        (V.v2.with(body: "{}"), "register_user: no username in the body"),
+        (V.v9.with(body: #"{"path":"a","title":"b"}"#), "create_group: a title that is not the path"),
+        (V.v9.with(body: #"{"path":"a","title":"a","x":1}"#), "create_group: more than path and title in the body"),
+        (V.v9.with(body: #"{"path":"a_b","title":"a_b"}"#), "create_group: a group name that the gateway must refuse"),
+        (
+            V.v4.with(body: registration.replacing("{\"a", with: "{\"mobileplatform\":{},\"a")),
+            "preferences: preferences beside other members of the device"
+        ),
+        (V.v4.with(body: #"{"mobileplatform":{}}"#), "preferences: a mobileplatform that is not preferences alone"),
+        (preferences("{}"), "preferences: preferences that are not the objects whitelist and blacklist"),
+        (preferences(#"{"whitelist":{}}"#), "preferences: preferences that are not the objects whitelist and"),
+        (preferences(#"{"whitelist":{"":[]},"blacklist":{}}"#), "preferences: an empty type of notification"),
+        (preferences(#"{"whitelist":{"a":[""]},"blacklist":{}}"#), "preferences: exceptions that are no array of"),
+        (preferences(#"{"whitelist":{"a":[1]},"blacklist":{}}"#), "preferences: exceptions that are no array of"),
+        (preferences(#"{"whitelist":{},"blacklist":{"a":"b"}}"#), "preferences: exceptions that are no array of"),
+        (V.v15.with(query: "api_key=k"), "metrics: a query on a monitoring path"),
+        (V.v15.with(["Authorization": "Bearer x"]), "metrics: Authorization on a monitoring path"),
+        (V.v15.with(["Content-Type": "application/json"]), "metrics: a Content-Type other than application/json;"),
+        (V.v15.with(body: "{}"), "metrics: sessionMetrics that are no object with members"),
+        (V.v15.with(body: "{}"), "metrics: logs that are no array of objects"),
+        (V.v15.with(body: "{}"), "metrics: a timeStamp that is no text of milliseconds"),
+        (V.v15.with(body: #"{"x":1}"#), "metrics: a member that no metrics have"),
+        (
+            V.v15.with(body: String(decoding: V.v15.body, as: UTF8.self).replacing(":21493", with: ":1")),
+            "metrics: instaOpsApplicationId is not that of the monitoring configuration"
+        ),
+        (
+            V.v15.with(
+                body: String(decoding: V.v15.body, as: UTF8.self).replacing(
+                    "timeout", with: String(repeating: "x", count: 201))),
+            "metrics: a log message of more than 200 characters"
+        ),
+        (
+            V.v15.with(method: "PUT", path: base + "/apm/crashLogs/x", body: "x", ["Content-Type": "text/plain"]),
+            "crash_log: a crash file that is not named <UUID>.crash"
+        ),
+    ]
+
+    @Test func oddities_areNoted() {
+        for (request, violation) in Self.odd {
+            let violations = AppServicesFixture().violations(of: request)
+            #expect(violations.contains { $0.hasPrefix(violation) || $0.hasSuffix(violation) }, "\(violation)")
+        }
+    }
+
+    @Test func header_thatIsThereTwice_isNoted() {
+        var request = V.v1
+        request.headers.append(("x-auth-provider", "pi"))
+        #expect(
+            AppServicesFixture().violations(of: request) == [
+                "register_device: X-Auth-Provider more than once",
+                "register_device: an X-Auth-Provider other than pi and mi",
+            ])
+    }
+
+    @Test func violations_tellNoSecrets() {
+        let fixture = AppServicesFixture(#"{"apiKey":"right"}"#)
+        for (request, _) in Self.odd { fixture.send(request) }
+        #expect(fixture.violations.count > 60)
+        for secret in ["PiTok", "MITOK", "SAMPLEKEY", "7692c3", "7692C3", "right"] {
+            #expect(!fixture.violations.contains { $0.contains(secret) }, "\(secret)")
+        }
+    }
+
+    @Test func furtherHeaders_andOtherLayout_areNoOddities() {
+        let fixture = AppServicesFixture()
+        fixture.send(V.v1.with(["Accept": "*/*", "User-Agent": "x"]))
+        fixture.send(V.v2.with(body: "\n{ \"username\" : \"\(u1)\" }\n"))
+        fixture.send(V.v14.with(path: Self.base + "/users/o%27neil%2bx/devices/\(d1)"))
+        #expect(fixture.violations.isEmpty)
+    }
+
+    // MARK: What is kept
+
+    @Test func received_showsEachRequestThatWasDone() {
+        let fixture = AppServicesFixture()
+        fixture.register()
+        fixture.statuses(V.v5, V.v8, V.v9, V.v10)
+        #expect(
+            fixture.received == [
+                #"{"device":"\#(d1)","step":"register_device","notifier":"apple","deviceToken":"\#(pushToken)","#
+                    + #""provider":"pi","token":1,"body":\#(Self.registration)}"#,
+                #"{"user":"\#(u1)","step":"register_user","provider":"pi","token":1,"body":{"username":"\#(u1)"}}"#,
+                #"{"user":"\#(u1)","device":"\#(d1)","step":"connect","provider":"pi","token":1}"#,
+                #"{"user":"\#(u1)","device":"\#(d1)","step":"preferences","provider":"pi","token":1,"body":"#
+                    + String(decoding: V.v4.body, as: UTF8.self) + "}",
+                #"{"user":"\#(u1)","group":"Fall-2014-Biology","step":"create_group","provider":"pi","token":1,"body":"#
+                    + String(decoding: V.v9.body, as: UTF8.self) + "}",
+                #"{"user":"\#(u1)","group":"Fall-2014-Biology","step":"add_user","provider":"pi","token":1}"#,
+            ])
+        #expect(Set(fixture.identities).count == 6)
+    }
+
+    @Test func identity_forgetsTheToken() {
+        let fixture = AppServicesFixture()
+        fixture.statuses(V.v1, V.v1.with(token: "other"), V.v2, V.v3, V.v3.with(token: "other"))
+        #expect(fixture.identities[0] == fixture.identities[1])
+        #expect(fixture.identities[3] == fixture.identities[4])
+        #expect(Set(fixture.identities).count == 3)
+    }
+
+    @Test(arguments: [
+        (Faults.Poison.Answer.failure, 500), (.tooLarge, 413), (.refusal, 400), (.naming, 403),
+    ]) func poison_refusesItsStep(answer: Faults.Poison.Answer, status: Int) {
+        let fixture = AppServicesFixture()
+        let poison = Faults.Poison(field: "step", value: "connect", answer: answer)
+        #expect([V.v1, V.v2, V.v3].map { fixture.send($0, poisons: [poison]).status } == [200, 200, status])
+        #expect(fixture.state.contains(#""connections":{}"#))
+        #expect(fixture.violations.isEmpty)
+    }
+
+    // MARK: Anything
+
+    @Test func anyBytes_areAnswered() {
+        var random = SeededRandom(seed: 3)
+        let vectors = [V.v1, V.v2, V.v3, V.v4, V.v6, V.v8, V.v9, V.v10, V.v12, V.v13, V.v14, V.v15]
+        let fixture = AppServicesFixture()
+        let pieces = [
+            "", "/", "%", "%zz", "\u{0}", "é", "\"", "{", "[", "-", "null", "\\ud800", "?", "&", "=", "1e999",
+        ]
+        func spoiled(_ text: String) -> String {
+            var bytes = Array(text.utf8)
+            let place = Int(random.next() % UInt64(bytes.count + 1))
+            if let piece = pieces.randomElement(using: &random) { bytes.insert(contentsOf: piece.utf8, at: place) }
+            if !bytes.isEmpty, random.next() % 2 == 0 { bytes.remove(at: Int(random.next() % UInt64(bytes.count))) }
+            return String(decoding: bytes, as: UTF8.self)
+        }
+        for _ in 0..<4000 {
+            guard var request = vectors.randomElement(using: &random) else { continue }
+            switch random.next() % 5 {
+            case 0: request.path = spoiled(request.path)
+            case 1: request.query = spoiled(request.query ?? "")
+            case 2: request.body = Array(spoiled(String(decoding: request.body, as: UTF8.self)).utf8)
+            case 3: request.method = spoiled(request.method)
+            default:
+                let place = Int(random.next() % UInt64(request.headers.count))
+                request.headers[place].value = spoiled(request.headers[place].value)
+            }
+            #expect((200..<600).contains(fixture.send(request).status))
+            let control = SimulatedRequest(method: "POST", path: "/control", headers: [], body: request.body)
+            #expect(fixture.simulator.control(control)?.status == 400)
+        }
+        #expect(AppServicesJSON.read(Array(fixture.state.utf8)) != nil)
+    }
+}
