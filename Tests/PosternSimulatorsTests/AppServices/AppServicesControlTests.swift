@@ -1,0 +1,244 @@
+import PosternTestKit
+import Testing
+
+@testable import PosternSimulators
+
+private typealias V = AppServicesVectors
+private let u1 = "ffffffff54d00d1e0b07c0de5eed0011"
+private let d1 = "c0ffee11-2233-4455-8677-8899aabbccdd"
+
+@Suite struct AppServicesControlTests {
+    // MARK: Asking
+
+    @Test func control_showsTheSettings() {
+        let fixture = AppServicesFixture(#"{"tokens":[{"token":"t","user":"Ann","valid":false}],"style":401}"#)
+        let answer = fixture.ask("/control")
+        #expect(answer.status == 200)
+        #expect(
+            answer.text.hasPrefix(
+                #"{"answers":[],"apiKey":null,"application":null,"basePath":null,"bindTokens":false,"#
+                    + #""errorStatus":null,"errorStyle":"usergrid","exclusiveDevices":true,"graceMilliseconds":100,"#
+                    + #""invalidateRate":0.0,"monitoring":{"appName":"campus-dev","#))
+        #expect(
+            answer.text.hasSuffix(
+                #""notFoundError":"service_resource_not_found","onlyDeclaredTokens":false,"onlyExistingGroups":false,"#
+                    + #""organization":null,"seed":7,"style":"401","tokenLifeSeconds":0,"#
+                    + #""tokens":[{"provider":null,"token":"t","user":"ann","valid":false}]}"#))
+        #expect(fixture.control("{}").text == answer.text)
+        #expect(fixture.ask("/control", "PUT").status == 405)
+        #expect(fixture.ask("/control/state", "POST").status == 405)
+        #expect(fixture.ask("/control/x").status == 0)
+    }
+
+    static let problems: [(String, String)] = [
+        ("", "the body is no JSON object"), ("[]", "the body is no JSON object"),
+        ("{} x", "the body is no JSON object"),
+        (#"{"colour":1}"#, #"unknown member "colour"; known are answers, apiKey, application, basePath,"#),
+        (#"{"style":500}"#, "style is 401 or 404"), (#"{"style":"x"}"#, "style is 401 or 404"),
+        (#"{"notFoundError":"x"}"#, "notFoundError is service_resource_not_found or entity_not_found"),
+        (#"{"errorStyle":"x"}"#, "errorStyle is one of usergrid, fault, empty, html, errorIn200, noEntities,"),
+        (#"{"errorStatus":99}"#, "errorStatus is a number from 100 to 599"),
+        (#"{"organization":5}"#, "organization is a text or null"), (#"{"basePath":"x/"}"#, "basePath begins with a"),
+        (#"{"invalidateRate":1.5}"#, "invalidateRate is a number from 0 to 1"),
+        (#"{"tokenLifeSeconds":-1}"#, "tokenLifeSeconds is a number from 0"),
+        (#"{"bindTokens":1}"#, "bindTokens is true or false"),
+        (#"{"monitoring":1}"#, "monitoring is true, false or an object"),
+        (#"{"seed":"x"}"#, "seed is a number from 0"),
+        (#"{"tokens":"t"}"#, "tokens has objects"), (#"{"tokens":[{"user":"a"}]}"#, "tokens: token is missing"),
+        (#"{"tokens":[{"token":"Bearer x"}]}"#, "tokens: token is missing, or no token"),
+        (#"{"tokens":[{"token":"t","x":1}]}"#, #"tokens: unknown member "x"; known are expiresInSeconds"#),
+        (#"{"tokens":[{"token":"t","provider":"x"}]}"#, "tokens: provider is pi or mi"),
+        (#"{"invalidateToken":1}"#, "invalidateToken is a text or several"),
+        (#"{"users":[""]}"#, "users is an array of texts, none of them empty"), (#"{"users":"a"}"#, "users is an"),
+        (#"{"devices":{"x":{}}}"#, "devices is an object of objects, by UUID"),
+        (#"{"groups":{"a":["b"]}}"#, "groups and connections name users that there are"),
+        (#"{"groups":{"a":"b"}}"#, "groups is an object of arrays of texts"),
+        (#"{"connections":{"x":[]}}"#, "connections: there is no such device"),
+        (#"{"remove":{"x":[]}}"#, #"remove: unknown member "x"; known are devices, groups, users"#),
+        (#"{"answers":[{}]}"#, "answers: status is missing"), (#"{"answers":{}}"#, "answers is an array"),
+        (#"{"answers":[{"status":200,"step":"x"}]}"#, "answers: step is one of register_device, register_user,"),
+        (#"{"answers":[{"status":200,"headers":{"a":1}}]}"#, "answers: headers is an object of texts"),
+    ]
+
+    @Test func problems_areToldInASentence_andChangeNothing() {
+        for (body, sentence) in Self.problems {
+            let fixture = AppServicesFixture()
+            let before = fixture.ask("/control").text + fixture.state
+            // What is right beside it is not applied either.
+            let rest = body.hasPrefix("{\"") ? #"{"users":["z"],"apiKey":"z","# + body.dropFirst() : body
+            for body in [body, body.contains("users") ? body : rest] {
+                let answer = fixture.control(body)
+                #expect(answer.status == 400, "\(body)")
+                #expect(JSON(Array(answer.text.utf8))["error"].string?.hasPrefix(sentence) == true, "\(answer.text)")
+            }
+            #expect(fixture.ask("/control").text + fixture.state == before)
+        }
+    }
+
+    @Test func state_canBePostedBack() {
+        let fixture = AppServicesFixture(
+            """
+            {"users":["Ann","bob"],"devices":{"\(d1)":{"b":[1.50,null,true],"apple.notifier.id":"00"}},
+             "groups":{"Bio":["ann"],"art":[]},"connections":{"\(d1)":["BOB","ann"]}}
+            """)
+        #expect(
+            fixture.state == """
+                {"connections":{"\(d1)":["Ann","bob"]},"crashLogs":[],\
+                "devices":{"\(d1)":{"apple.notifier.id":"00","b":[1.50,null,true]}},\
+                "groups":{"Bio":["Ann"],"art":[]},"metrics":0,"users":["Ann","bob"]}
+                """)
+        let other = AppServicesFixture(
+            fixture.state.replacing(#""crashLogs":[],"#, with: "").replacing(#""metrics":0,"#, with: ""))
+        #expect(other.state == fixture.state)
+        other.control(#"{"remove":{"users":["ANN"],"groups":["bio"]}}"#)
+        #expect(other.state.contains(#""connections":{"\#(d1)":["bob"]}"#))
+        #expect(other.state.contains(#""groups":{"art":[]}"#))
+        other.control(#"{"remove":{"devices":["\#(d1)"]}}"#)
+        #expect(other.state.contains(#""devices":{}"#))
+        other.control(#"{"reset":true}"#)
+        #expect(other.state == AppServicesFixture().state)
+    }
+
+    // MARK: Styles of errors
+
+    @Test func notFound_hasItsStatusAndItsCode() {
+        let fixture = AppServicesFixture()
+        for (status, code) in [
+            (404, "service_resource_not_found"), (401, "service_resource_not_found"), (404, "entity_not_found"),
+        ] {
+            fixture.control(#"{"style":"\#(status)","notFoundError":"\#(code)"}"#)
+            let answer = fixture.send(V.v8)
+            #expect(answer.status == status)
+            #expect(answer.usergridError == code)
+        }
+    }
+
+    @Test func errorStatus_replacesTheStatusOfUsergridErrors() {
+        let fixture = AppServicesFixture(#"{"errorStatus":200}"#)
+        fixture.register()
+        let answer = fixture.send(V.v5)
+        #expect(answer.status == 200)
+        #expect(answer.usergridError == "duplicate_unique_property_exists")
+        #expect(fixture.received.count == 4)
+        fixture.control(#"{"errorStatus":null}"#)
+        #expect(fixture.send(V.v5).status == 400)
+    }
+
+    static let styles: [(style: String, status: Int, body: String)] = [
+        ("usergrid", 401, #"{"error":"auth_bad_access_token","#), ("errorIn200", 200, #"{"error":"auth_bad_access_"#),
+        ("fault", 401, #"{"fault":{"faultstring":"Invalid Access Token","detail":{"errorcode":"keymanagement."#),
+        ("empty", 401, ""), ("html", 401, "<html>"), ("emptyEntities", 200, #"{"entities":[]}"#),
+        ("noEntities", 200, #"{"application":"b616dfc1-bd09-5707-82b6-1e6b7b661c4e","timestamp":1767225600000,"#),
+    ]
+
+    @Test(arguments: styles) func refusedToken_isToldInEachStyle(style: String, status: Int, body: String) {
+        let fixture = AppServicesFixture(
+            #"{"errorStyle":"\#(style)","tokens":[{"token":"PiTok-7f.abc_DEF~123","valid":false}]}"#)
+        let answer = fixture.send(V.v1)
+        #expect(answer.status == status)
+        #expect(answer.bodyText.hasPrefix(body))
+        #expect(body.isEmpty == answer.body.isEmpty)
+        #expect(AppServicesTold(answer, to: .registerDevice) == .refusedToken)
+        #expect(fixture.state.contains(#""devices":{}"#))
+        #expect(fixture.received.isEmpty)
+        #expect(fixture.violations(of: V.v1) == ["register_device: a refused token is sent again"])
+    }
+
+    @Test func scriptedAnswers_comeInPlaceOfTheRealOnes() {
+        let fixture = AppServicesFixture(
+            """
+            {"answers":[
+             {"step":"connect","user":"\(u1)","status":403,"error":"forbidden_service_operation","times":2},
+             {"step":"register_user","status":200,"body":"<html>","taken":true,"headers":{"X-A":"b"}},
+             {"device":"\(d1.uppercased())","status":500,"fault":"policies.ratelimit.QuotaViolation"}]}
+            """)
+        let first = fixture.send(V.v1)
+        #expect(first.status == 500)
+        #expect(first.bodyJSON["fault"]["detail"]["errorcode"].string == "policies.ratelimit.QuotaViolation")
+        fixture.send(V.v1)
+        let user = fixture.send(V.v2)
+        #expect(user.bodyText == "<html>")
+        #expect(user.headers.contains { $0 == ("X-A", "b") })
+        #expect(fixture.state.contains(#""users":["\#(u1)"]"#))
+        #expect(fixture.statuses(V.v3, V.v3, V.v3) == [403, 403, 200])
+        #expect(fixture.violations.isEmpty)
+        #expect(fixture.received.count == 3)
+        #expect(fixture.ask("/control").text.contains(#""answers":[]"#))
+    }
+
+    @Test func scriptedRefusal_makesATokenRefused() {
+        let fixture = AppServicesFixture(#"{"answers":[{"status":401,"error":"expired_token"}]}"#)
+        fixture.statuses(V.v1, V.v1)
+        #expect(fixture.violations == ["register_device: a refused token is sent again"])
+    }
+
+    // MARK: Tokens
+
+    @Test func declaredTokens_areValidOrNot_forTheirUserAndProvider() {
+        let fixture = AppServicesFixture(
+            #"{"tokens":[{"token":"a","user":"\#(u1)"},{"token":"b","valid":false},{"token":"c","provider":"mi"}]}"#)
+        #expect(fixture.send(V.v2.with(token: "a")).status == 200)
+        #expect(fixture.send(V.v2.with(token: "b")).status == 401)
+        #expect(fixture.send(V.v2.with(token: "c")).status == 401)
+        #expect(fixture.send(V.v2.with(token: "undeclared")).status == 400)
+        fixture.control(#"{"tokens":{"token":"b"},"onlyDeclaredTokens":true}"#)
+        #expect(fixture.send(V.v2.with(token: "b")).status == 400)
+        #expect(fixture.send(V.v2.with(token: "other")).status == 401)
+        #expect(fixture.violations.isEmpty)
+    }
+
+    @Test func tokens_expire() {
+        let fixture = AppServicesFixture(
+            #"{"tokenLifeSeconds":1799,"tokens":[{"token":"short","expiresInSeconds":5}]}"#)
+        #expect(fixture.statuses(V.v1, V.v1.with(token: "short"), V.v6) == [200, 200, 200])
+        fixture.time.advance(by: .seconds(5))
+        #expect(fixture.send(V.v1.with(token: "short")).usergridError == "expired_token")
+        fixture.time.advance(by: .seconds(1793.9))
+        #expect(fixture.send(V.v1).status == 200)
+        fixture.time.advance(by: .seconds(0.1))
+        fixture.control(#"{"errorStyle":"fault"}"#)
+        #expect(
+            fixture.send(V.v1).bodyJSON["fault"]["detail"]["errorcode"].string
+                == "keymanagement.service.access_token_expired")
+        #expect(fixture.send(V.v6).status == 200)
+        #expect(fixture.violations.isEmpty)
+    }
+
+    @Test func invalidateRate_refusesTokens_repeatablyWithASeed() {
+        func statuses(seed: UInt64) -> [Int] {
+            let fixture = AppServicesFixture(#"{"invalidateRate":0.3}"#, seed: seed)
+            return (0..<40).map { fixture.send(V.v1.with(token: "t\($0)")).status }
+        }
+        #expect(statuses(seed: 1) == statuses(seed: 1))
+        #expect(statuses(seed: 1) != statuses(seed: 2))
+        #expect(Set(statuses(seed: 1)) == [200, 401])
+        let fixture = AppServicesFixture(#"{"seed":1,"invalidateRate":0.3}"#, seed: 9)
+        #expect((0..<40).map { fixture.send(V.v1.with(token: "t\($0)")).status } == statuses(seed: 1))
+    }
+
+    // MARK: Others
+
+    @Test func basePath_isWantedExactly_whenSet() {
+        let fixture = AppServicesFixture(#"{"basePath":"/a/b"}"#)
+        let path = "/acme/campus-dev/device/\(d1)"
+        #expect(fixture.send(V.v1.with(path: "/a/b" + path)).status == 200)
+        #expect(fixture.violations.isEmpty)
+        let answer = fixture.send(V.v1)
+        #expect(answer.status == 404)
+        #expect(answer.bodyJSON["fault"]["detail"]["errorcode"].string?.hasSuffix("ApplicationNotFound") == true)
+        #expect(fixture.violations.count == 1)
+        fixture.control(#"{"basePath":""}"#)
+        #expect(fixture.send(V.v1.with(path: path)).status == 200)
+    }
+
+    @Test func monitoring_isOfferedAsWanted() {
+        let fixture = AppServicesFixture(#"{"monitoring":{"instaOpsApplicationId":5,"customUploadUrl":"http://x"}}"#)
+        let configuration = V.v15.with(method: "GET", path: "/acme/campus-dev/apm/apigeeMobileConfig", body: "")
+        #expect(fixture.send(configuration).bodyJSON["customUploadUrl"].string == "http://x")
+        #expect(fixture.send(V.v15).status == 400)
+        fixture.control(#"{"monitoring":true}"#)
+        #expect(fixture.send(V.v15).status == 200)
+        fixture.control(#"{"monitoring":false}"#)
+        #expect(fixture.send(V.v15).status == 404)
+    }
+}

@@ -1,0 +1,266 @@
+import PosternTestKit
+import Testing
+
+@testable import PosternSimulators
+
+private typealias V = AppServicesVectors
+private let u1 = "ffffffff54d00d1e0b07c0de5eed0011"
+private let d1 = "c0ffee11-2233-4455-8677-8899aabbccdd"
+private let base = "/appservices/acme/campus-dev"
+private let addition = V.v10.with(path: base + "/groups/bio/users/\(u1)")
+private let lookUp = V.v8.with(path: base + "/groups/bio")
+private let creation = V.v9.with(body: #"{"path":"bio","title":"bio"}"#)
+private let removal = V.v11.with(path: base + "/groups/bio/users/\(u1)")
+
+/// What may follow what (specification, sections 3.4, 4.11, 5 and 6).
+@Suite struct AppServicesSequenceTests {
+    private func sending(_ requests: SimulatedRequest..., control: String = "") -> [String] {
+        let fixture = AppServicesFixture(control)
+        for request in requests { fixture.send(request) }
+        return fixture.violations
+    }
+
+    private func connect(_ user: String, token: String) -> SimulatedRequest {
+        V.v3.with(path: base + "/users/\(user)/devices/\(d1)").with(token: token)
+    }
+    private func disconnect(_ user: String, token: String) -> SimulatedRequest {
+        V.v12.with(path: base + "/users/\(user)/devices/\(d1)").with(token: token)
+    }
+    private func registerUser(_ user: String, token: String) -> SimulatedRequest {
+        V.v2.with(body: #"{"username":"\#(user)"}"#).with(token: token)
+    }
+
+    // MARK: Registration
+
+    @Test func connect_needsARegisteredDevice() {
+        let violation = ["connect: the device is not registered"]
+        #expect(sending(V.v2, V.v3) == violation)
+        #expect(sending(V.v2, V.v1, V.v3).isEmpty)
+        #expect(sending(V.v1.lost, V.v2, V.v3) == violation)
+        #expect(sending(V.v1.lost, V.v1, V.v2, V.v3.lost, V.v3).isEmpty)
+        #expect(sending(V.v1, V.v2, V.v3, V.v12, V.v13, V.v3) == violation)
+        #expect(sending(V.v2, V.v3, control: #"{"devices":{"\#(d1)":{}}}"#).isEmpty)
+    }
+
+    @Test func connect_afterNotFound_needsANewRegistration() {
+        let fixture = AppServicesFixture()
+        #expect(fixture.statuses(V.v1, V.v3, V.v1, V.v2, V.v3) == [200, 404, 200, 200, 200])
+        #expect(fixture.violations.isEmpty)
+        fixture.control(#"{"remove":{"users":["\#(u1)"]}}"#)
+        fixture.statuses(V.v3, V.v1, V.v3, V.v1, V.v3)
+        #expect(fixture.violations.isEmpty)
+        fixture.send(V.v3)
+        #expect(fixture.violations == ["connect: not found before, and the device was not registered again"])
+    }
+
+    @Test func preferences_needARegisteredDevice_andItsConnect() {
+        #expect(sending(V.v4) == ["preferences: the device was never registered"])
+        #expect(sending(V.v1, V.v2, V.v4) == ["preferences: the registration is not connected yet"])
+        #expect(sending(V.v1, V.v2, V.v3.lost, V.v4) == ["preferences: the registration is not connected yet"])
+        #expect(sending(V.v1, V.v2, V.v3, V.v4, V.v1, V.v5, V.v3, V.v4).isEmpty)
+        // Ended as permanent: the next item of the device may come.
+        #expect(sending(V.v1, V.v3, V.v4).isEmpty)
+    }
+
+    @Test func preferences_doNotWait_forAnotherUsersRegistration() {
+        #expect(
+            sending(
+                V.v1, V.v2, V.v3, V.v1.with(token: "b"), registerUser("b", token: "b"), V.v4, connect("b", token: "b")
+            )
+            .isEmpty)
+        #expect(
+            sending(
+                V.v1.with(token: "b"), registerUser("b", token: "b"), V.v4.with(token: "c"),
+                control: """
+                    {"tokens":[{"token":"b","user":"b"},{"token":"c","user":"B"}]}
+                    """) == ["preferences: the registration is not connected yet"])
+    }
+
+    @Test func refusedConnect_isResumed_withANewToken() {
+        let fixture = AppServicesFixture()
+        fixture.statuses(V.v1, V.v2)
+        fixture.control(#"{"invalidateToken":"PiTok-7f.abc_DEF~123"}"#)
+        #expect(fixture.send(V.v3).usergridError == "auth_bad_access_token")
+        #expect(fixture.statuses(V.v3.with(token: "new"), V.v4.with(token: "new")) == [200, 200])
+        #expect(fixture.violations.isEmpty)
+    }
+
+    // MARK: Unregistration
+
+    @Test func blanking_needsADisconnectBefore() {
+        let violation = ["unregister_device: the user was not disconnected before"]
+        #expect(sending(V.v1, V.v2, V.v3, V.v13) == violation)
+        #expect(sending(V.v1, V.v2, V.v3, V.v12, V.v1, V.v13) == violation)
+        #expect(sending(V.v1, V.v2, V.v3, V.v12.lost, V.v13) == violation)
+        #expect(sending(V.v1, V.v2, V.v3, V.v12, V.v13.lost, V.v13).isEmpty)
+        // Nobody knows the two: not found is done.
+        #expect(sending(V.v12, V.v13).isEmpty)
+        #expect(sending(V.v13) == violation)
+    }
+
+    @Test func blanking_usesTheNotifierOfTheRegistration() {
+        let other = V.v13.with(body: #"{"mi-dist.notifier.id":"","type":"device","uuid":"\#(d1)"}"#)
+        #expect(
+            sending(V.v1, V.v2, V.v3, V.v12, other) == [
+                "unregister_device: another notifier than the device is registered with"
+            ])
+    }
+
+    @Test func blanking_isLeftOut_whenAnotherUserHasTheDevice() {
+        let fixture = AppServicesFixture()
+        fixture.register()
+        fixture.statuses(V.v1.with(token: "b"), registerUser("b", token: "b"), connect("b", token: "b"))
+        fixture.send(V.v12)
+        #expect(fixture.violations.isEmpty)
+        fixture.send(V.v13)
+        #expect(fixture.violations == ["unregister_device: another user has registered the device since"])
+    }
+
+    @Test func blanking_isExcused_whileTheOtherRegistrationHasJustBegun() {
+        for (pause, isNoted) in [(50, false), (150, true)] {
+            let fixture = AppServicesFixture(
+                #"{"tokens":[{"token":"b","user":"b"},{"token":"PiTok-7f.abc_DEF~123","user":"\#(u1)"}]}"#)
+            fixture.register()
+            fixture.statuses(V.v12, V.v1.with(token: "b"))
+            fixture.time.advance(by: .milliseconds(pause))
+            fixture.send(V.v13)
+            #expect(fixture.violations.isEmpty != isNoted)
+        }
+    }
+
+    // MARK: Tokens
+
+    @Test func refusedToken_isNotSentAgain() {
+        let fixture = AppServicesFixture(#"{"invalidateToken":"PiTok-7f.abc_DEF~123"}"#)
+        fixture.send(V.v1)
+        #expect(fixture.violations.isEmpty)
+        fixture.send(V.v1)
+        #expect(fixture.violations == ["register_device: a refused token is sent again"])
+        fixture.send(V.v2)
+        #expect(fixture.violations.count == 2)
+    }
+
+    @Test func refusedToken_isExcused_whenTheAnswerWasLost_orWhileUnderWayInAnotherLane() {
+        let fixture = AppServicesFixture(#"{"invalidateToken":"PiTok-7f.abc_DEF~123"}"#)
+        fixture.statuses(V.v1.lost, V.v1, V.v8)
+        #expect(fixture.violations.isEmpty)
+        fixture.time.advance(by: .milliseconds(101))
+        fixture.send(V.v8)
+        #expect(fixture.violations == ["get_group: a refused token is sent again"])
+    }
+
+    @Test func tokenOfAnotherUser_isRefused_andNoted() {
+        let fixture = AppServicesFixture(#"{"tokens":{"token":"b","user":"b"}}"#)
+        fixture.send(V.v1.with(token: "b"))
+        let answer = fixture.send(V.v2.with(token: "b"))
+        #expect(answer.usergridError == "unauthorized")
+        #expect(fixture.violations == ["register_user: one user's token for another user"])
+        fixture.control(#"{"reset":true,"bindTokens":true}"#)
+        fixture.statuses(V.v2, registerUser("b", token: "PiTok-7f.abc_DEF~123"))
+        #expect(fixture.violations.count == 2)
+    }
+
+    @Test func statusMadeUp_isAnAnswer_likeTheOthers() {
+        let fixture = AppServicesFixture()
+        #expect(fixture.simulator.answer(status: 401, to: V.v1).status == 401)
+        fixture.send(V.v1)
+        #expect(fixture.violations == ["register_device: a refused token is sent again"])
+        let other = AppServicesFixture(#"{"users":["\#(u1)"]}"#)
+        _ = other.simulator.answer(status: 503, to: lookUp)
+        #expect(other.violations(of: creation) == ["create_group: no look-up said that the group is missing"])
+        _ = other.simulator.answer(status: 404, to: lookUp)
+        #expect(other.violations(of: creation).isEmpty)
+        _ = other.simulator.answer(status: 403, to: V.v12)
+        #expect(other.violations(of: V.v13).isEmpty)
+    }
+
+    // MARK: Groups
+
+    @Test func creation_needsALookUpThatFoundNothing() {
+        let violation = ["create_group: no look-up said that the group is missing"]
+        let users = #"{"users":["\#(u1)"]}"#
+        #expect(sending(creation, addition, control: users) == violation)
+        #expect(sending(lookUp.lost, creation, control: users) == violation)
+        #expect(sending(lookUp, creation.lost, creation, addition, control: users).isEmpty)
+        #expect(
+            sending(lookUp, creation, control: #"{"invalidateToken":"PiTok-7f.abc_DEF~123","graceMilliseconds":0}"#)
+                == ["create_group: a refused token is sent again"] + violation)
+        #expect(
+            sending(lookUp, creation, control: #"{"onlyExistingGroups":true}"#) == [
+                "create_group: only existing groups are to be used"
+            ])
+    }
+
+    @Test func creation_isRight_inBothStylesOfNotFound() {
+        for style in ["401", "404"] {
+            let fixture = AppServicesFixture(#"{"style":"\#(style)","users":["\#(u1)"]}"#)
+            #expect(fixture.statuses(lookUp, creation, addition) == [Int(style), 200, 200])
+            #expect(fixture.violations.isEmpty)
+        }
+    }
+
+    @Test func group_thatIsMissing_getsNothingMore() {
+        let users = #"{"users":["\#(u1)"]}"#
+        #expect(sending(lookUp, addition, control: users) == ["add_user: the group is missing"])
+        #expect(sending(lookUp, removal, control: users) == ["remove_user: the group is missing"])
+        #expect(sending(lookUp, creation, removal, control: users).isEmpty)
+        // Remembered.
+        #expect(sending(addition, control: #"{"users":["\#(u1)"],"groups":{"bio":[]}}"#).isEmpty)
+    }
+
+    @Test func addition_afterNotFound_needsALookUp_once() {
+        let group = #"{"groups":{"bio":[]}}"#
+        let violation = ["add_user: not found before, and the group was not looked up again"]
+        #expect(sending(addition, addition, control: group) == violation)
+        #expect(sending(addition, lookUp, addition, addition, control: group).isEmpty)
+        #expect(sending(addition, lookUp, addition, addition, addition, control: group) == violation)
+    }
+
+    // MARK: Metrics
+
+    @Test func metrics_areNotRepeated_whenTheAnswerIsUnclear() {
+        let violation = ["metrics: metrics are sent again"]
+        #expect(sending(V.v15, V.v15).isEmpty)
+        #expect(sending(V.v15.lost, V.v15) == violation)
+        #expect(sending(V.v15, V.v15, control: #"{"answers":[{"step":"metrics","status":500}]}"#) == violation)
+        let fixture = AppServicesFixture()
+        _ = fixture.simulator.answer(status: 503, to: V.v15)
+        #expect(fixture.violations(of: V.v15) == violation)
+    }
+
+    // MARK: What an answer tells (V17 and section 10)
+
+    static let answers: [(Int, String, AppServicesCall.Step, AppServicesTold)] = [
+        (200, #"{"entities":[{"uuid":"x","type":"device"}]}"#, .connect, .ok),
+        (200, #"{"application":"x","timestamp":1,"duration":1}"#, .connect, .refusedToken),
+        (200, #"{"entities":[]}"#, .connect, .refusedToken),
+        (400, #"{"error":"duplicate_unique_property_exists"}"#, .registerUser, .done),
+        (400, #"{"error":"duplicate_unique_property_exists"}"#, .createGroup, .done),
+        (400, #"{"error":"duplicate_unique_property_exists"}"#, .connect, .permanent),
+        (401, #"{"error":"service_resource_not_found"}"#, .getGroup, .notFound),
+        (404, #"{"error":"entity_not_found"}"#, .getGroup, .notFound),
+        (401, #"{"error":"expired_token"}"#, .getGroup, .refusedToken),
+        (200, #"{"error":"expired_token","entities":[{}]}"#, .getGroup, .refusedToken),
+        (404, #"{"error":"organization_application_not_found"}"#, .getGroup, .configuration),
+        (401, #"{"fault":{"detail":{"errorcode":"oauth.v2.InvalidApiKey"}}}"#, .getGroup, .configuration),
+        (
+            401, #"{"fault":{"detail":{"errorcode":"keymanagement.service.access_token_expired"}}}"#, .getGroup,
+            .refusedToken
+        ),
+        (500, #"{"fault":{"detail":{"errorcode":"policies.ratelimit.QuotaViolation"}}}"#, .getGroup, .retry),
+        (404, #"{"fault":{"detail":{"errorcode":"CLASSIFICATION_FAILURE"}}}"#, .getGroup, .configuration),
+        (403, #"{"fault":{"detail":{"errorcode":"other"}}}"#, .getGroup, .permanent),
+        (401, "", .getGroup, .refusedToken), (403, #"{"error":"forbidden_service_operation"}"#, .connect, .permanent),
+        (503, "<html>", .connect, .retry), (500, #"{"error":"other"}"#, .connect, .retry),
+        (429, "", .connect, .retry), (404, "", .getGroup, .notFound), (302, "", .connect, .configuration),
+        (422, "", .connect, .permanent), (200, "<html>", .connect, .retry),
+    ]
+
+    @Test func answers_tellTheBodyBeforeTheStatus() {
+        for (status, body, step, told) in Self.answers {
+            #expect(
+                AppServicesTold(SimulatedAnswer(status: status, body: Array(body.utf8)), to: step) == told,
+                "\(status) \(body)")
+        }
+    }
+}
