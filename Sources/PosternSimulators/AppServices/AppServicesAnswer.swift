@@ -117,6 +117,8 @@ struct AppServicesAnswer: Sendable {
 /// What an answer tells the gateway (specification, section 10.1): the body before the status.
 enum AppServicesTold: Sendable, Equatable {
     case ok, done, notFound, refusedToken, configuration, retry, permanent
+    /// 2xx with something that is not JSON: tried again a few times, then permanent.
+    case unreadable
 
     init(_ answer: SimulatedAnswer, to step: AppServicesCall.Step) {
         let body = AppServicesJSON.read(answer.body)?.value
@@ -153,7 +155,8 @@ enum AppServicesTold: Sendable, Equatable {
     }
 
     private static func plain(_ status: Int, _ body: AppServicesJSON?) -> Self {
-        guard (200...299).contains(status), body?.members != nil else { return byStatus(status) }
+        guard (200...299).contains(status) else { return byStatus(status) }
+        guard body?.members != nil else { return .unreadable }
         return body?["entities"]?.elements?.contains { $0.members != nil } == true ? .ok : .refusedToken
     }
 

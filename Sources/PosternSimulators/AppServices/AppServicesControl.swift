@@ -18,8 +18,8 @@ struct AppServicesControl {
     ]
 
     init(_ body: [UInt8], now: Timestamp, instant: MonotonicInstant) throws(Problem) {
-        guard let document = AppServicesJSON.read(body), !document.hasTrailingBytes else {
-            throw Problem(description: "the body is no JSON object")
+        guard body.count <= 16 << 20, let document = AppServicesJSON.read(body), !document.hasTrailingBytes else {
+            throw Problem(description: "the body is no JSON object of at most 16 MiB")
         }
         (json, self.now, self.instant) = (document.value, now, instant)
     }

@@ -18,6 +18,8 @@ struct AppServicesHistory: Sendable {
         /// Users whose connect was answered with not found, until the device is registered again.
         var missed: Set<String> = []
         var notifier: String?
+        /// Steps and users with a refused token; refused again with a fresh one they are given up.
+        var refused: Set<String> = []
     }
     private enum AfterMiss: Sendable { case mustLookUp, lookedUp }
 
@@ -129,8 +131,8 @@ struct AppServicesHistory: Sendable {
         if told == .refusedToken, !step.isMonitoring, let text = call.auth?.token, let token = tokens[text] {
             tokens.noteRefusal(of: text, at: now, lane: Self.lane(of: call, step, token))
         }
-        let isFinal = told != .refusedToken && told != .retry && told != .configuration
         let user = call.user?.lowercased() ?? ""
+        let isFinal = isFinal(told, call, "\(step.rawValue) \(user)")
         let group = call.group?.lowercased() ?? ""
         switch step {
         case .registerDevice:
@@ -149,6 +151,21 @@ struct AppServicesHistory: Sendable {
             let isFirstMiss = told == .notFound && additionsMissed[group]?[user] == nil
             additionsMissed[group, default: [:]][user] = isFirstMiss ? .mustLookUp : nil
         default: break
+        }
+    }
+
+    /// Does the gateway go on, whatever became of the step?
+    private mutating func isFinal(_ told: AppServicesTold, _ call: AppServicesCall, _ key: String) -> Bool {
+        switch told {
+        case .retry, .configuration: return false
+        case .ok, .done, .notFound, .permanent, .unreadable:
+            if let id = call.device { devices[id]?.refused.remove(key) }
+            return true
+        case .refusedToken:
+            guard let id = call.device else { return false }
+            if devices[id, default: Device()].refused.insert(key).inserted { return false }
+            devices[id]?.refused.remove(key)
+            return true
         }
     }
 

@@ -7,9 +7,17 @@ internal import Synchronization
 /// of its order, a refused token. What a gateway may send depends on what it was told, so answers that a fault loses
 /// are not held against it, and those that a fault makes up count.
 ///
-/// **Control.** `GET /control` shows the settings and the declared tokens, `POST /control` with a JSON object changes what
-/// it names, all or nothing. `docs/simulators.md` describes each member.
-/// `GET /control/state` gives what the platform holds as canonical JSON.
+/// **Control.** `GET /control` shows the settings and the declared tokens; `POST /control` with a JSON object changes what
+/// it names, all or nothing; `GET /control/state` gives what the platform holds as canonical JSON. `docs/simulators.md`
+/// describes each member:
+///
+/// - what is right: `organization`, `application`, `apiKey`, `basePath`;
+/// - how errors look: `style` (401 or 404 for not found), `notFoundError`, `errorStyle` (of refused tokens),
+///   `errorStatus` (of all Usergrid errors), `answers` (scripted ones);
+/// - tokens: `tokens` (declared ones), `onlyDeclaredTokens`, `bindTokens`, `tokenLifeSeconds`, `invalidateToken`,
+///   `invalidateRate`, `graceMilliseconds`;
+/// - what the platform holds: `users`, `devices`, `groups`, `connections`, `remove`, `reset`, `exclusiveDevices`,
+///   `onlyExistingGroups`, `monitoring`, `seed`.
 ///
 /// **Received.** One object for each request that was done, in this order of members, those left out that there are not:
 /// `{"user","device","group","step","file","notifier","deviceToken","provider","token","body"}`. `user` is the one named

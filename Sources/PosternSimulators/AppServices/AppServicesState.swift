@@ -73,12 +73,11 @@ struct AppServicesState: Sendable {
         _ call: AppServicesCall, _ step: AppServicesCall.Step, _ answers: AppServicesAnswer,
         _ poisons: [Faults.Poison], _ instant: MonotonicInstant, _ judged: inout Judged
     ) -> SimulatedAnswer {
-        if !step.isMonitoring, let refusal = refusal(of: call, step, answers, instant, &judged) { return refusal }
+        if !step.isMonitoring, let refusal = refusal(of: call, answers, instant) { return refusal }
         let isOther =
             settings.organization.map { $0 != call.organization } == true
             || settings.application.map { $0 != call.application } == true
         if isOther {
-            judged.violations.append("\(step.rawValue): another organization or application than the configured ones")
             return answers.error("organization_application_not_found", 404, "Could not find application")
         }
         let scripted = settings.script(for: call, step)
@@ -97,8 +96,7 @@ struct AppServicesState: Sendable {
     }
 
     private mutating func refusal(
-        of call: AppServicesCall, _ step: AppServicesCall.Step, _ answers: AppServicesAnswer,
-        _ instant: MonotonicInstant, _ judged: inout Judged
+        of call: AppServicesCall, _ answers: AppServicesAnswer, _ instant: MonotonicInstant
     ) -> SimulatedAnswer? {
         guard let key = call.apiKey else {
             return AppServicesAnswer.fault(
@@ -106,7 +104,6 @@ struct AppServicesState: Sendable {
                 "Failed to resolve API Key variable request.queryparam.api_key")
         }
         guard !key.isEmpty, settings.apiKey.map({ $0 == key }) ?? true else {
-            judged.violations.append("\(step.rawValue): another api key than the configured one")
             return AppServicesAnswer.fault(401, "oauth.v2.InvalidApiKey", "Invalid ApiKey")
         }
         if settings.invalidateRate > 0, random.fraction() < settings.invalidateRate, let token = call.auth?.token {

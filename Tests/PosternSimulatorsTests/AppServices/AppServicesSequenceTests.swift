@@ -85,6 +85,21 @@ private let removal = V.v11.with(path: base + "/groups/bio/users/\(u1)")
         #expect(fixture.violations.isEmpty)
     }
 
+    @Test func step_thatIsRefusedTwice_orUnreadable_isGivenUp() {
+        func violations(_ answers: String, tokens: [String]) -> [String] {
+            let fixture = AppServicesFixture(
+                #"{"answers":[\#(answers)],"tokens":{"token":"last","user":"\#(u1)"}}"#)
+            fixture.statuses(V.v1, V.v2)
+            for token in tokens { fixture.send(V.v3.with(token: token)) }
+            fixture.send(V.v4.with(token: "last"))
+            return fixture.violations
+        }
+        let refusal = #"{"step":"connect","status":401,"times":2}"#
+        #expect(violations(refusal, tokens: ["a"]) == ["preferences: the registration is not connected yet"])
+        #expect(violations(refusal, tokens: ["a", "b"]).isEmpty)
+        #expect(violations(#"{"step":"connect","status":200,"body":"<html>"}"#, tokens: ["a"]).isEmpty)
+    }
+
     // MARK: Unregistration
 
     @Test func blanking_needsADisconnectBefore() {
@@ -253,7 +268,7 @@ private let removal = V.v11.with(path: base + "/groups/bio/users/\(u1)")
         (401, "", .getGroup, .refusedToken), (403, #"{"error":"forbidden_service_operation"}"#, .connect, .permanent),
         (503, "<html>", .connect, .retry), (500, #"{"error":"other"}"#, .connect, .retry),
         (429, "", .connect, .retry), (404, "", .getGroup, .notFound), (302, "", .connect, .configuration),
-        (422, "", .connect, .permanent), (200, "<html>", .connect, .retry),
+        (422, "", .connect, .permanent), (200, "<html>", .connect, .unreadable),
     ]
 
     @Test func answers_tellTheBodyBeforeTheStatus() {
