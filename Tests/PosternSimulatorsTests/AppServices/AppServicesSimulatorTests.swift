@@ -256,6 +256,10 @@ private let pushToken = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add
         V.v1.with(body: registration.replacing(old, with: new))
     }
 
+    private static func metrics(_ old: String, _ new: String) -> SimulatedRequest {
+        V.v15.with(body: String(decoding: V.v15.body, as: UTF8.self).replacing(old, with: new))
+    }
+
     static let odd: [(SimulatedRequest, String)] = [
         (V.v1.with(["Content-Type": nil]), "register_device: no Content-Type"),
         (
@@ -369,6 +373,20 @@ private let pushToken = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add
                 body: String(decoding: V.v15.body, as: UTF8.self).replacing(
                     "timeout", with: String(repeating: "x", count: 201))),
             "metrics: a log message of more than 200 characters"
+        ),
+        (metrics("acme_campusdev", "other"), "metrics: fullAppName is not that of the monitoring configuration"),
+        (
+            metrics("\"metrics\":[]", "\"metrics\":[{\"url\":\"\(String(repeating: "x", count: 201))\"}]"),
+            "metrics: a url of more than 200 characters"
+        ),
+        (
+            metrics("\"logs\":[", "\"logs\":[" + String(repeating: "{},", count: 100)),
+            "metrics: more than 100 log entries"
+        ),
+        (
+            V.v15.with(
+                method: "PUT", path: base + "/apm/crashLogs/\(d1).crash", body: "", ["Content-Type": "text/plain"]),
+            "crash_log: an empty crash text"
         ),
         (
             V.v15.with(method: "PUT", path: base + "/apm/crashLogs/x", body: "x", ["Content-Type": "text/plain"]),
