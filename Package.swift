@@ -46,6 +46,7 @@ let package = Package(
         .target(name: "CMicrohttpd", linkerSettings: [.linkedLibrary("microhttpd"), .linkedLibrary("gnutls")]),
         .target(name: "CCurl", linkerSettings: [.linkedLibrary("curl")]),
         .target(name: "CZlib", linkerSettings: [.linkedLibrary("z")]),
+        .target(name: "CCrypt", linkerSettings: [.linkedLibrary("crypt")]),
         .target(name: "CPosternJSON", linkerSettings: [.linkedLibrary("simdjson")]),
 
         // Values and decisions.
@@ -68,7 +69,7 @@ let package = Package(
                 "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternHTTP", "PosternDelivery",
                 "PosternCompression", logging,
             ]),
-        part("PosternSimulators", ["PosternCore", "PosternHTTP", "CZlib", logging]),
+        part("PosternSimulators", ["PosternCore", "PosternHTTP", "CZlib", "CCrypt", crypto, logging]),
         part(
             "PosternApp",
             [
@@ -106,7 +107,7 @@ let package = Package(
                 "PosternCore", "PosternMetrics", "PosternHTTP", "PosternStore", "PosternDelivery",
                 "PosternCompression", logging,
             ]),
-        tests(of: "PosternSimulators", ["PosternCore", "PosternTransport", logging]),
+        tests(of: "PosternSimulators", ["PosternCore", "PosternTransport", crypto, logging]),
         tests(
             of: "PosternApp",
             ["PosternCore", "PosternMetrics", "PosternServer", "PosternStore", "PosternUpstreams", logging]),

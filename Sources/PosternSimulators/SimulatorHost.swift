@@ -48,6 +48,7 @@ public final class SimulatorHost: Sendable {
             SeerSimulator(seed: seed),
             CurioSimulator(seed: seed),
             AppServicesSimulator(seed: seed),
+            StreamOneSimulator(seed: seed),
         ]
         var urls: [String: String] = [:]
         var servers: [HTTPServer] = []

@@ -1,0 +1,77 @@
+/// Names and values as the platform writes them: `name=value`, joined by `&`, each name and value encoded by itself.
+/// Bare are letters, digits and `-_.`; a space is `+`; every other byte is `%` and two upper-case digits.
+struct StreamOneForm {
+    /// Decoded, in the order received.
+    private(set) var pairs: [(name: String, value: String)] = []
+    /// Does encoding the pairs anew give the very bytes that were received?
+    private(set) var isExact = true
+    private(set) var isUTF8 = true
+
+    init(_ bytes: some Collection<UInt8>) {
+        guard !bytes.isEmpty else { return }
+        for pair in bytes.split(separator: UInt8(ascii: "&"), omittingEmptySubsequences: false) {
+            let sides = pair.split(separator: UInt8(ascii: "="), maxSplits: 1, omittingEmptySubsequences: false)
+            let name = Self.decoded(sides[0])
+            let value = sides.count > 1 ? Self.decoded(sides[1]) : []
+            isExact = isExact && (Self.encoded(name) + [UInt8(ascii: "=")] + Self.encoded(value)).elementsEqual(pair)
+            pairs.append((text(of: name), text(of: value)))
+        }
+    }
+
+    /// The first name that occurs twice.
+    var repeatedName: String? {
+        var seen: Set<String> = []
+        return pairs.first { !seen.insert($0.name).inserted }?.name
+    }
+
+    /// The value of a name; nil when there is none.
+    subscript(name: String) -> String? { pairs.first { $0.name == name }?.value }
+
+    private mutating func text(of bytes: [UInt8]) -> String {
+        if let text = String(validating: bytes, as: UTF8.self) { return text }
+        isUTF8 = false
+        return String(decoding: bytes, as: UTF8.self)
+    }
+
+    private static func decoded(_ text: some Collection<UInt8>) -> [UInt8] {
+        var result: [UInt8] = []
+        result.reserveCapacity(text.count)
+        var rest = text[...]
+        while let byte = rest.popFirst() {
+            if byte == UInt8(ascii: "%"), let high = rest.first.flatMap(hexValue),
+                let low = rest.dropFirst().first.flatMap(hexValue)
+            {
+                result.append(high << 4 | low)
+                rest = rest.dropFirst(2)
+            } else {
+                result.append(byte == UInt8(ascii: "+") ? UInt8(ascii: " ") : byte)
+            }
+        }
+        return result
+    }
+
+    static func encoded(_ text: some Sequence<UInt8>) -> [UInt8] {
+        var result: [UInt8] = []
+        for byte in text {
+            switch byte {
+            case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"), 0x30...0x39,
+                UInt8(ascii: "-"), UInt8(ascii: "_"), UInt8(ascii: "."):
+                result.append(byte)
+            case UInt8(ascii: " "): result.append(UInt8(ascii: "+"))
+            default: result += [UInt8(ascii: "%"), upperHex(byte >> 4), upperHex(byte & 15)]
+            }
+        }
+        return result
+    }
+
+    private static func hexValue(_ digit: UInt8) -> UInt8? {
+        switch digit {
+        case 0x30...0x39: digit - 0x30
+        case 0x41...0x46: digit - 0x37
+        case 0x61...0x66: digit - 0x57
+        default: nil
+        }
+    }
+
+    private static func upperHex(_ value: UInt8) -> UInt8 { value < 10 ? 0x30 + value : 0x37 + value }
+}

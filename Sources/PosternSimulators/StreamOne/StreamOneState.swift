@@ -1,0 +1,254 @@
+internal import PosternCore
+
+/// What the platform knows and holds. A value; the simulator guards it.
+struct StreamOneState: Sendable {
+    private(set) var settings = StreamOneSettings()
+    var random: SeededRandom
+    /// The oldest of each go when there are too many.
+    var challenges = Recent<Challenge>(limit: 10_000)
+    var sessions = Recent<Session>(limit: 10_000)
+    private var signatures = Recent<MonotonicInstant>(limit: 16_384)
+    /// By actor, or by a client's `userip`.
+    private var failures = Recent<Failures>(limit: 1_000)
+    /// How many calls were answered with which status.
+    private(set) var statuses: [StreamOneStatus: Int] = [:]
+
+    struct Challenge: Sendable {
+        var application: String
+        /// Nil when there is no user of that name.
+        var user: String?
+        var address: String
+        /// What the answer said.
+        var needsV2Hash: Bool
+        var endsAt: MonotonicInstant
+        var isUsed = false
+    }
+
+    struct Session: Sendable {
+        var application: String
+        var user: String
+        var key: String
+        var endsAt: MonotonicInstant
+        /// By its owner.
+        var isDeleted = false
+        /// By the platform, which tells nobody.
+        var isForgotten = false
+
+        func isAlive(at instant: MonotonicInstant) -> Bool { !isDeleted && !isForgotten && endsAt >= instant }
+    }
+
+    private struct Failures: Sendable {
+        var count = 0
+        var blockedUntil: MonotonicInstant?
+    }
+
+    /// The platform's clock and the one for waiting.
+    struct Moment {
+        var now: Timestamp
+        var instant: MonotonicInstant
+    }
+
+    /// Who calls, after the signature was found right.
+    struct Actor {
+        /// Nil for a user that signs by itself.
+        var application: String?
+        /// Whom the call counts as; nil for an application outside a session.
+        var user: String?
+        var session: String?
+    }
+
+    init(seed: UInt64) {
+        random = SeededRandom(seed: seed)
+        settings.seed = Int(clamping: seed)
+    }
+
+    // MARK: Steering
+
+    mutating func change(_ text: [UInt8]) throws(StreamOneSettings.Problem) {
+        let members = try settings.change(text)
+        if members.contains(.seed) { random = SeededRandom(seed: UInt64(settings.seed)) }
+        if !members.isDisjoint(with: [.applications, .users, .failuresUntilRateLimited, .rateLimitSeconds]) {
+            failures = Recent(limit: 1_000)
+        }
+    }
+
+    mutating func forgetSessions() {
+        sessions.forEach { $0.isForgotten = true }
+    }
+
+    mutating func useNextStatus() -> StreamOneStatus {
+        if !settings.nextStatus.isEmpty { return StreamOneStatus(rawValue: settings.nextStatus.removeFirst()) }
+        guard !settings.statusRate.isEmpty else { return .ok }
+        var left = random.fraction()
+        for (status, rate) in settings.statusRate.sorted(by: { $0.key < $1.key }) {
+            left -= rate
+            if left < 0 { return StreamOneStatus(rawValue: status) }
+        }
+        return .ok
+    }
+
+    mutating func count(_ status: StreamOneStatus) { statuses[status, default: 0] += 1 }
+
+    /// The platform has a hash of the second kind now.
+    mutating func convert(user id: String) {
+        guard let place = settings.users.firstIndex(where: { $0.id == id }) else { return }
+        settings.users[place].needsV2Hash = false
+    }
+
+    // MARK: Authentication
+
+    func checkTimestamp(
+        _ call: StreamOneCall, at moment: Moment, _ violations: inout [String]
+    ) throws(StreamOneRefusal) {
+        guard let text = call.parameters["timestamp"], !text.isEmpty, let seconds = Int64(text),
+            text.utf8.allSatisfy({ (0x30...0x39).contains($0) })
+        else {
+            violations.append("a timestamp that is no number of whole seconds")
+            throw .status(.timestampOutOfRange)
+        }
+        let now = moment.now.milliseconds / 1000
+        let tolerance = Int64(settings.clockSkewToleranceSeconds)
+        guard (now - tolerance...now + tolerance).contains(seconds) else { throw .status(.timestampOutOfRange) }
+        if settings.clockOffsetSeconds == 0, now - seconds > 60 {
+            violations.append("a timestamp more than 60 seconds old: calls are to be signed when they are sent")
+        }
+    }
+
+    mutating func authenticate(
+        _ call: StreamOneCall, at moment: Moment, _ violations: inout [String]
+    ) throws(StreamOneRefusal) -> Actor {
+        var (actor, key, name) = try identify(call, &violations)
+        if isBlocked(name, at: moment) { throw .status(.rateLimited) }
+        var session: Session?
+        if let id = call.session {
+            let found = try live(id, of: actor, call, at: moment, &violations)
+            key? += found.key
+            actor.session = id
+            actor.user = found.user
+            session = found
+        }
+        guard let signature = call.parameters["signature"] else {
+            violations.append("no signature")
+            throw .status(.authenticationFailed)
+        }
+        let isWritten = call.checkEncoding(&violations)
+        let isRight = key.map { StreamOnePassword.signature(of: call.signedText, key: $0) == signature }
+        if isRight == false { violations.append("a signature that does not match") }
+        guard isWritten, isRight == true else {
+            fail(name, at: moment)
+            throw .status(.authenticationFailed)
+        }
+        succeed(name)
+        note(signature, at: moment, &violations)
+        if session != nil, let id = call.session { renew(id, at: moment) }
+        return actor
+    }
+
+    /// Whom the call says it is from, the key for that and a name to count failures by. No key: nobody known.
+    private func identify(
+        _ call: StreamOneCall, _ violations: inout [String]
+    ) throws(StreamOneRefusal) -> (Actor, key: String?, name: String) {
+        let isUser: Bool
+        switch call.parameters["authentication_type"] {
+        case nil, "user": isUser = true
+        case "application": isUser = false
+        default:
+            violations.append("an authentication_type other than user and application")
+            throw .status(.authenticationFailed)
+        }
+        let strangers = isUser ? ["application", "session"] : ["user"]
+        if let stranger = strangers.first(where: { call.parameters[$0] != nil }) {
+            violations.append("a parameter \(stranger) with the other authentication_type")
+            throw .status(.unknownParameter)
+        }
+        guard let id = call.parameters[isUser ? "user" : "application"], !id.isEmpty else {
+            violations.append("no \(isUser ? "user" : "application")")
+            throw .status(.authenticationFailed)
+        }
+        return isUser
+            ? (Actor(user: id), settings.user(id)?.psk, "user \(id)")
+            : (Actor(application: id), settings.application(id)?.psk, "application \(id)")
+    }
+
+    private func live(
+        _ id: String, of actor: Actor, _ call: StreamOneCall, at moment: Moment, _ violations: inout [String]
+    ) throws(StreamOneRefusal) -> Session {
+        guard let session = sessions[id], session.application == actor.application else {
+            throw .status(.sessionNotFound)
+        }
+        if session.isAlive(at: moment.instant) { return session }
+        if session.isDeleted, call.name != "session/delete" {
+            violations.append("a call in a session that was deleted")
+        } else if !session.isDeleted, !session.isForgotten, moment.instant - session.endsAt > Self.grace {
+            violations.append("a call in a session long after its deadline")
+        }
+        throw .status(.sessionNotFound)
+    }
+
+    /// Answers take their time to the gateway, and its deadlines run from there.
+    private static let grace = Duration.seconds(10)
+
+    private mutating func renew(_ id: String, at moment: Moment) {
+        let end = moment.instant + .seconds(settings.sessionTimeoutSeconds)
+        sessions.update(id) { $0.endsAt = end }
+    }
+
+    /// Two equal calls within a second have the same signature; one that comes back later was not signed anew.
+    private mutating func note(_ signature: String, at moment: Moment, _ violations: inout [String]) {
+        guard let first = signatures[signature] else { return signatures.insert(signature, moment.instant) }
+        if moment.instant - first >= .seconds(3) {
+            violations.append("a signature sent again: each try is to be signed anew")
+        }
+    }
+
+    // MARK: Rate limits
+
+    mutating func isBlocked(_ name: String, at moment: Moment) -> Bool {
+        failures[name]?.blockedUntil.map { moment.instant < $0 } ?? false
+    }
+
+    mutating func succeed(_ name: String) { failures.update(name) { $0.count = 0 } }
+
+    mutating func fail(_ name: String, at moment: Moment) {
+        guard settings.failuresUntilRateLimited > 0 else { return }
+        if failures[name] == nil { failures.insert(name, Failures()) }
+        let (limit, end) = (
+            settings.failuresUntilRateLimited, moment.instant + .seconds(settings.rateLimitSeconds)
+        )
+        failures.update(name) { failures in
+            failures.count += 1
+            guard failures.count >= limit else { return }
+            failures = Failures(blockedUntil: end)
+        }
+    }
+}
+
+/// Values by names; when there are too many the oldest makes room for the newest.
+struct Recent<Value: Sendable>: Sendable {
+    private let limit: Int
+    private(set) var values: [String: Value] = [:]
+    private var names: [String] = []
+    private var oldest = 0
+
+    init(limit: Int) { self.limit = limit }
+
+    subscript(name: String) -> Value? { values[name] }
+
+    mutating func insert(_ name: String, _ value: Value) {
+        guard values.updateValue(value, forKey: name) == nil else { return }
+        guard names.count == limit else { return names.append(name) }
+        values[names[oldest]] = nil
+        names[oldest] = name
+        oldest = (oldest + 1) % limit
+    }
+
+    /// Changes a value that is there.
+    mutating func update(_ name: String, _ change: (inout Value) -> Void) {
+        guard let index = values.index(forKey: name) else { return }
+        change(&values.values[index])
+    }
+
+    mutating func forEach(_ change: (inout Value) -> Void) {
+        for name in names { update(name, change) }
+    }
+}

@@ -1,0 +1,262 @@
+import Logging
+import PosternCore
+import PosternTestKit
+import Testing
+
+@testable import PosternSimulators
+
+/// `/control`, and what the actions that the simulator knows answer.
+@Suite struct StreamOneControlTests {
+    private let platform = StreamOnePlatform()
+
+    // MARK: Settings
+
+    @Test func control_showsEveryMember_asItIsByDefault() {
+        let shown = String(decoding: platform.control("GET")?.body ?? [], as: UTF8.self)
+        #expect(
+            shown == """
+                {"applications":[{"id":"9yC-4pQxT_2a","name":"gateway","roles":[]}],\
+                "users":[{"id":"Cmv8fnKfjF2l","username":"jan@example.nl","salt":"$2y$12$gmdjitkypwyd4d1mkeefiv",\
+                "needsV2Hash":false,"roles":[]}],"accounts":[],"customers":[],"prefix":"",\
+                "sessionTimeoutSeconds":3600,"challengeTimeoutSeconds":60,"clockSkewToleranceSeconds":300,\
+                "clockOffsetSeconds":0,"failuresUntilRateLimited":10,"rateLimitSeconds":60,"statusRate":{},\
+                "nextStatus":[],"readOnly":false,"answers":{},"timezone":"Europe/Amsterdam","seed":1,"statuses":{}}
+                """)
+    }
+
+    @Test func control_showsWhatWasSet() {
+        let text = """
+            {"accounts":[{"id":"A1","customer":"C1"},{"id":"A2","customer":null}],"customers":["C1"],"prefix":"/p",\
+            "sessionTimeoutSeconds":1,"challengeTimeoutSeconds":2,"clockSkewToleranceSeconds":3,\
+            "clockOffsetSeconds":-4,"failuresUntilRateLimited":5,"rateLimitSeconds":6,\
+            "statusRate":{"8":0.25,"10":0.5},"nextStatus":[0,-1,1337],"readOnly":true,\
+            "answers":{"a/b":[1, 2]},"timezone":"UTC","seed":7
+            """
+        #expect(platform.change(text + "}").text.contains(text.dropFirst()))
+    }
+
+    static let refused: [(body: String, complaint: String)] = [
+        ("", "the body must be a JSON object"), ("[]", "the body must be a JSON object"),
+        ("{} x", "the body must be a JSON object"), ("{\"prefix\":\"\u{0}", "the body must be a JSON object"),
+        (#"{"readOnly":1}"#, "readOnly must be true or false"),
+        (#"{"prefix":"p"}"#, "prefix is empty or starts with a slash and does not end with one"),
+        (#"{"prefix":"/p/"}"#, "prefix is empty or starts with a slash and does not end with one"),
+        (#"{"timezone":null}"#, "timezone must be a string"),
+        (#"{"sessionTimeoutSeconds":-1}"#, "sessionTimeoutSeconds must be an integer from 0 to 315360000"),
+        (#"{"sessionTimeoutSeconds":1.5}"#, "sessionTimeoutSeconds must be an integer from 0 to 315360000"),
+        (
+            #"{"clockOffsetSeconds":99999999999999999999}"#,
+            "clockOffsetSeconds must be an integer from -3153600000 to 3153600000"
+        ),
+        (#"{"statusRate":{"x":1}}"#, "statusRate must be an object of statuses and their rates from 0 to 1"),
+        (#"{"statusRate":{"8":1.1}}"#, "statusRate must be an object of statuses and their rates from 0 to 1"),
+        (#"{"statusRate":{"8":0.6,"10":0.6}}"#, "statusRate must be at most 1 in all"),
+        (#"{"nextStatus":8}"#, "nextStatus must be an array"),
+        (#"{"nextStatus":[8,"9"]}"#, "nextStatus[1] must be an integer from -1 to 1000000"),
+        (#"{"answers":[]}"#, "answers must be an object"), (#"{"customers":[1]}"#, "customers[0] must be a string"),
+        (#"{"accounts":[{"customer":"C"}]}"#, "accounts[0] must be given an id"),
+        (#"{"applications":[{"id":"a"}]}"#, "applications[0] must be given id and psk"),
+        (#"{"users":[{"psk":"a"}]}"#, "users[0] must be given an id, and no empty psk"),
+        (#"{"users":[{"id":"a","psk":""}]}"#, "users[0] must be given an id, and no empty psk"),
+        (#"{"users":["a"]}"#, "users[0] must be an object"),
+        (
+            #"{"users":[{"id":"a","pin":1}]}"#,
+            #"users[0]: unknown member "pin"; known: id, psk, username, password, salt, needsV2Hash, roles"#
+        ),
+        (
+            #"{"users":[{"id":"a","roles":[{"tokens":[1]}]}]}"#, "users[0].roles[0].tokens[0] must be a string"
+        ),
+        (
+            #"{"statuses":{}}"#,
+            """
+            unknown member "statuses"; known: applications, users, accounts, customers, prefix, \
+            sessionTimeoutSeconds, challengeTimeoutSeconds, clockSkewToleranceSeconds, clockOffsetSeconds, \
+            failuresUntilRateLimited, rateLimitSeconds, statusRate, nextStatus, readOnly, answers, timezone, seed
+            """
+        ),
+    ]
+
+    @Test(arguments: refused) func control_refusesWhatItCannotUse(body: String, complaint: String) {
+        let answer = platform.change(body)
+        #expect(answer.status == 400)
+        #expect(answer.text == complaint + "\n")
+    }
+
+    @Test func control_changesAllOrNothing() {
+        #expect(platform.change(#"{"readOnly":true,"timezone":5}"#).status == 400)
+        #expect(platform.call("item/edit").apiStatus == 0)
+        #expect(platform.control("PUT")?.status == 405)
+    }
+
+    // MARK: Statuses
+
+    @Test func nextStatus_isPlayedOnce_forCallsThatAreSignedWell() {
+        platform.change(#"{"nextStatus":[10,0,1337]}"#)
+        #expect(platform.signed("item/edit", "api=3", "", key: "x").apiStatus == 6)
+        let first = platform.call("item/edit")
+        #expect(
+            first.apiText.hasPrefix(
+                #"{"header":{"status":10,"statusmessage":"Api in readonly mode","apiversion":3,"cacheable":false,"#))
+        #expect(first.items.ranges.isEmpty)
+        #expect((0..<3).map { platform.call("item/edit", "x=\($0)").apiStatus } == [0, 1337, 0])
+        let shown = String(decoding: platform.control("GET")?.body ?? [], as: UTF8.self)
+        #expect(
+            shown.hasSuffix(
+                #""nextStatus":[],"readOnly":false,"answers":{},"timezone":"Europe/Amsterdam","seed":1,"statuses":{"0":2,"6":1,"10":1,"1337":1}}"#
+            ))
+    }
+
+    @Test func everyStatusOfTheSpecification_canBeMade() {
+        #expect(StreamOneStatus.names.count == 138)
+        let statuses = StreamOneStatus.names.keys.sorted().filter { $0 != 0 }
+        platform.change(#"{"nextStatus":[\#(statuses.map(String.init).joined(separator: ","))]}"#)
+        for status in statuses {
+            let judged = platform.call("item/edit")
+            #expect(judged.apiStatus == status)
+            #expect(judged.apiJSON["header"]["statusmessage"].string?.contains("Status ") == false)
+        }
+    }
+
+    @Test func statusRate_isKept_andRepeatsWithTheSeed() {
+        func play() -> [Int?] {
+            platform.change(#"{"statusRate":{"10":0.2,"8":0.1},"seed":3}"#)
+            return (0..<500).map { platform.call("item/edit", "x=\($0)").apiStatus }
+        }
+        let first = play()
+        #expect((70...130).contains(first.filter { $0 == 10 }.count))
+        #expect((25...75).contains(first.filter { $0 == 8 }.count))
+        #expect(Set(first) == [0, 8, 10])
+        #expect(play() == first)
+        platform.change(#"{"statusRate":{"1":1}}"#)
+        #expect(platform.call("item/edit").apiStatus == 1)
+    }
+
+    @Test func accountsAndCustomers_areChecked_whenTheyAreGiven() {
+        #expect(platform.call("item/view", scope: "account=any&").apiStatus == 0)
+        platform.change(#"{"accounts":["A1",{"id":"A2"}],"customers":["C1"]}"#)
+        #expect(platform.call("item/view", scope: "account=A1%2CA2&").apiStatus == 0)
+        #expect(platform.call("item/view", scope: "account=A1%2CA3&").apiStatus == 290)
+        #expect(platform.call("item/view", scope: "customer=C1&").apiStatus == 0)
+        #expect(platform.call("item/view", scope: "customer=C2&").apiStatus == 250)
+        #expect(platform.call("item/view").apiStatus == 0)
+    }
+
+    @Test func answers_standInForTheSimulators() {
+        platform.change(#"{"answers":{"item/view":[{"id" : "é/"},1.0],"user/viewme":null}}"#)
+        let judged = platform.call("item/view")
+        #expect(
+            judged.apiText.hasSuffix(
+                #""cacheable":true,"count":2,"timezone":"Europe\/Amsterdam"},"body":[{"id" : "é/"},1.0]}"#))
+        #expect(platform.call("user/viewme").apiText.hasSuffix(#""body":null}"#))
+    }
+
+    // MARK: Actions
+
+    @Test func applications_andUsers_areShown() throws {
+        let list = platform.call("application/view", "application=9yC-4pQxT_2a&limit=3").apiJSON
+        #expect(list["header"]["count"].int == 1)
+        #expect(
+            list["body"][0].keys == [
+                "id", "name", "description", "datecreated", "datemodified", "active", "iplock", "timezone",
+            ])
+        #expect(platform.call("application/view", "application=x").apiStatus == 260)
+        #expect(platform.callAsUser("user/viewme").apiJSON["body"]["id"].string == StreamOnePlatform.user)
+        #expect(platform.call("user/viewme").apiStatus == 4)
+    }
+
+    @Test func roles_areTheActors() throws {
+        platform.change(
+            #"""
+            {"applications":[{"id":"9yC-4pQxT_2a","psk":"ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu",
+                              "roles":[{"id":"R1","name":"all","tokens":["a"]}]}],
+             "users":[{"id":"Cmv8fnKfjF2l","psk":"abcdefghijklmnopqrstuvwxyzABCDEF","username":"jan@example.nl",
+                       "password":"password","salt":"$2y$04$gmdjitkypwyd4d1mkeefiv",
+                       "roles":[{"tokens":["b"],"account":"A1"},{"tokens":["c"],"customer":"C1"}]}]}
+            """#)
+        #expect(
+            platform.call("application/getmyroles").apiText.hasSuffix(
+                #""body":[{"role":{"id":"R1","name":"all","tokens":["a"]}}]}"#))
+        let session = try platform.login()
+        for judged in [platform.call("user/getmyroles", session: session), platform.callAsUser("user/getmyroles")] {
+            let list = judged.apiJSON["body"]
+            #expect(judged.apiJSON["header"]["count"].int == 2)
+            #expect(list[0].keys == ["role", "account"])
+            #expect(list[0]["account"].keys == ["id", "name"])
+            #expect(list[0]["account"]["id"].string == "A1")
+            #expect(list[1]["role"]["tokens"].strings == ["c"])
+            #expect(list[1]["customer"].keys == ["id", "name", "datecreated", "datemodified"])
+        }
+        #expect(platform.call("user/getmyroles").apiStatus == 4)
+        #expect(platform.call("application/getmyroles", session: session).apiStatus == 4)
+    }
+
+    /// The specification's two sets of roles (section 6).
+    static let tokens: [(roles: String, scope: String, has: Set<String>)] = {
+        let accounts = """
+            {"tokens":["a","b","c"]},{"tokens":["f","g"],"account":"A1"},{"tokens":["g","h"],"account":"A2"}
+            """
+        let customers = """
+            {"tokens":["z"]},{"tokens":["y","p"],"customer":"C1"},{"tokens":["x","p"],"customer":"C2"},\
+            {"tokens":["w","v"],"account":"A1"},{"tokens":["v","u"],"account":"A3"}
+            """
+        return [
+            (accounts, "", ["a", "b", "c"]), (accounts, "account=A1&", ["a", "b", "c", "f", "g"]),
+            (accounts, "account=A1%2CA2&", ["a", "b", "c", "g"]),
+            (accounts, "account=A1%2CA2%2CA3&", ["a", "b", "c"]), (accounts, "customer=C5&", ["a", "b", "c"]),
+            (customers, "customer=C1&", ["z", "y", "p"]), (customers, "account=A1&", ["z", "y", "p", "w", "v"]),
+        ]
+    }()
+
+    @Test(arguments: tokens) func tokens_areThoseOfTheScope(roles: String, scope: String, has: Set<String>) {
+        platform.change(
+            """
+            {"accounts":[{"id":"A1","customer":"C1"},"A2","A3"],
+             "applications":[{"id":"9yC-4pQxT_2a","psk":"ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu","roles":[\(roles)]}]}
+            """)
+        let tokens = platform.call("api/mytokens", scope: scope).apiJSON["body"].strings
+        #expect(Set(tokens) == has)
+        #expect(tokens.count == has.count)
+    }
+
+    // MARK: Bounds
+
+    @Test func recent_letsTheOldestGo() {
+        var recent = Recent<Int>(limit: 2)
+        for (name, value) in [("a", 1), ("b", 2), ("a", 3), ("c", 4)] { recent.insert(name, value) }
+        #expect(recent.values == ["b": 2, "c": 4])
+        recent.insert("a", 5)
+        recent.update("c") { $0 += 1 }
+        recent.update("b") { $0 += 1 }
+        #expect(recent.values == ["a": 5, "c": 5])
+    }
+
+    // MARK: Behind its server
+
+    @Test(.timeLimit(.minutes(1))) func server_takesPHPsRequestWithoutLength_andShowsIt() throws {
+        let host = try SimulatorHost.start(port: 0, logger: Logger(label: "test"))
+        defer { host.stop() }
+        let port = try #require(host.urls["streamone"].flatMap { UInt16($0.split(separator: ":")[2]) })
+        let client = try HTTPClient(port: port)
+        let parameters =
+            "api=3&format=json&authentication_type=user&account=A1&timestamp=\(SystemTime().now.milliseconds / 1000)&user=Cmv8fnKfjF2l"
+        func line(_ body: String) -> String {
+            let signature = StreamOnePlatform.signature(
+                of: "/api/item/edit?\(parameters)&\(body)", key: StreamOnePlatform.userKey)
+            return """
+                POST /api/item/edit?\(parameters)&signature=\(signature) HTTP/1.1\r\nHost: h\r\n\
+                Content-Type: application/x-www-form-urlencoded\r\n
+                """
+        }
+        client.send(line("") + "\r\n")
+        #expect(try client.answer().json["header"]["status"].int == 0)
+        client.send(line("seq=7") + "Content-Length: 5\r\n\r\nseq=7")
+        #expect(try client.answer().json["header"]["status"].int == 0)
+        #expect(try client.get("/received?field=/arguments/seq").text == "A1\t\nA1\t7\n")
+        #expect(try client.get("/received").json["violations"].strings == ["no Content-Length"])
+        #expect(try client.post("/control", #"{"clockOffsetSeconds":9999}"#).status == 200)
+        client.send(line("") + "Content-Length: 0\r\n\r\n")
+        let answer = try client.answer()
+        #expect(answer.json["header"]["status"].int == 2)
+        #expect(answer.headers.filter { $0.name == "Date" }.count == 1)
+    }
+}

@@ -1,0 +1,139 @@
+import Crypto
+import PosternCore
+import PosternTestKit
+import Testing
+
+@testable import PosternSimulators
+
+/// The simulator at 1450000000, and a client that writes and signs requests without help from it.
+struct StreamOnePlatform {
+    static let application = "9yC-4pQxT_2a"
+    static let applicationKey = "ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu"
+    static let user = "Cmv8fnKfjF2l"
+    static let userKey = "abcdefghijklmnopqrstuvwxyzABCDEF"
+    /// As quick as bcrypt goes. Tests that log in often take it.
+    static let quickSalt = "$2y$04$gmdjitkypwyd4d1mkeefiv"
+    static let quickLogins = """
+        {"users":[{"id":"\(user)","psk":"\(userKey)","username":"jan@example.nl","password":"password",\
+        "salt":"\(quickSalt)"}]}
+        """
+    /// Of `password` with that salt.
+    static let quickForm = StreamOnePassword.bcrypt(StreamOnePassword.md5("password"), salt: quickSalt) ?? ""
+
+    let time = ManualTime(now: Timestamp(milliseconds: 1_450_000_000_000))
+    let simulator: StreamOneSimulator
+
+    init(_ control: String = "{}") {
+        simulator = StreamOneSimulator(seed: 1, time: time)
+        #expect(change(control).status == 200)
+    }
+
+    // MARK: Requests
+
+    /// Sends bytes as they are.
+    func send(
+        _ path: String, _ query: String?, _ body: String = "", method: String = "POST",
+        type: String? = "application/x-www-form-urlencoded", headers: [(name: String, value: String)] = [],
+        poisons: [Faults.Poison] = []
+    ) -> Judged {
+        var all = headers
+        if let type { all.append(("Content-Type", type)) }
+        if !headers.contains(where: { $0.name == "No-Length" }) { all.append(("Content-Length", "\(body.utf8.count)")) }
+        return simulator.judge(
+            SimulatedRequest(method: method, path: path, query: query, headers: all, body: Array(body.utf8)),
+            poisons: poisons)
+    }
+
+    /// Sends `parameters` with their signature behind them.
+    func signed(
+        _ name: String, _ parameters: String, _ body: String, key: String, poisons: [Faults.Poison] = []
+    ) -> Judged {
+        let signature = Self.signature(of: "/api/\(name)?\(parameters)&\(body)", key: key)
+        return send("/api/\(name)", "\(parameters)&signature=\(signature)", body, poisons: poisons)
+    }
+
+    /// A call as the application, in a session if there is one. `scope` is e.g. `account=A1&`.
+    func call(
+        _ name: String, _ body: String = "", scope: String = "", session: (id: String, key: String)? = nil,
+        poisons: [Faults.Poison] = []
+    ) -> Judged {
+        let id = session.map { "&session=\($0.id)" } ?? ""
+        return signed(
+            name,
+            "api=3&format=json&authentication_type=application&\(scope)timestamp=\(now)&application=\(Self.application)\(id)",
+            body, key: Self.applicationKey + (session?.key ?? ""), poisons: poisons)
+    }
+
+    func callAsUser(_ name: String, _ body: String = "", scope: String = "") -> Judged {
+        signed(
+            name, "api=3&format=json&authentication_type=user&\(scope)timestamp=\(now)&user=\(Self.user)", body,
+            key: Self.userKey)
+    }
+
+    var now: Int64 { time.now.milliseconds / 1000 }
+
+    // MARK: Logging in
+
+    func challenge(user: String = "jan%40example.nl", address: String = "10.0.0.1") -> (judged: Judged, text: String) {
+        let judged = call("session/initialize", "user=\(user)&userip=\(address)")
+        return (judged, judged.apiJSON["body"]["challenge"].string ?? "")
+    }
+
+    func create(challenge: String, form: String = Self.quickForm, hash: String? = nil) -> Judged {
+        let response = Self.response(form: form, challenge: challenge).replacing("+", with: "%2B").replacing(
+            "/", with: "%2F")
+        return call(
+            "session/create", "challenge=\(challenge)&response=\(response)" + (hash.map { "&v2hash=\($0)" } ?? ""))
+    }
+
+    func login() throws -> (id: String, key: String) {
+        let body = create(challenge: challenge().text).apiJSON["body"]
+        return (try #require(body["id"].string), try #require(body["key"].string))
+    }
+
+    static func signature(of text: String, key: String) -> String {
+        hex(
+            HMAC<Insecure.SHA1>.authenticationCode(
+                for: Array(text.utf8), using: SymmetricKey(data: Array(key.utf8))))
+    }
+
+    static func response(form: String, challenge: String) -> String {
+        let kept = hex(SHA256.hash(data: Array(form.utf8)))
+        let mask = hex(SHA256.hash(data: Array((kept + challenge).utf8)))
+        return base64(zip(mask.utf8, form.utf8).map { $0 ^ $1 })
+    }
+
+    private static func hex(_ bytes: some Sequence<UInt8>) -> String {
+        bytes.map { String($0 >> 4, radix: 16) + String($0 & 15, radix: 16) }.joined()
+    }
+
+    private static func base64(_ bytes: [UInt8]) -> String {
+        let letters = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
+        return String(
+            stride(from: 0, to: bytes.count - 2, by: 3).flatMap { place -> [Character] in
+                let group = Int(bytes[place]) << 16 | Int(bytes[place + 1]) << 8 | Int(bytes[place + 2])
+                return [18, 12, 6, 0].map { letters[group >> $0 & 63] }
+            })
+    }
+
+    // MARK: Control
+
+    func control(_ method: String, _ path: String = "/control", _ body: String = "") -> SimulatedAnswer? {
+        simulator.control(
+            SimulatedRequest(method: method, path: path, query: nil, headers: [], body: Array(body.utf8)))
+    }
+
+    @discardableResult func change(_ text: String) -> (status: Int?, text: String) {
+        let answer = control("POST", "/control", text)
+        return (answer?.status, String(decoding: answer?.body ?? [], as: UTF8.self))
+    }
+}
+
+extension Judged {
+    var apiText: String { String(decoding: answer?.body ?? [], as: UTF8.self) }
+    var apiJSON: JSON { JSON(answer?.body ?? []) }
+    /// Of an answer with HTTP 200.
+    var apiStatus: Int? { answer?.status == 200 ? apiJSON["header"]["status"].int : nil }
+    /// The call as `/received` shows it.
+    var call: String? { items.ranges.first.map { String(decoding: items.text[$0], as: UTF8.self) } }
+}

@@ -1,0 +1,310 @@
+import PosternCore
+import PosternTestKit
+import Testing
+
+@testable import PosternSimulators
+
+/// Logging in, calling in a session, and its end.
+@Suite struct StreamOneSessionTests {
+    private let platform = StreamOnePlatform(StreamOnePlatform.quickLogins)
+
+    @Test(arguments: StreamOneVectors.logins) func passwordVector_isAccepted(vector: StreamOneVectors.Login) throws {
+        let hash = StreamOnePassword.md5(vector.password)
+        #expect(StreamOnePassword.bcrypt(hash, salt: vector.salt) == vector.form)
+        #expect(StreamOnePlatform.response(form: vector.form, challenge: vector.challenge) == vector.response)
+        let kept = try #require(StreamOnePassword.verifier(password: vector.password, salt: vector.salt))
+        func accepts(_ response: String, _ challenge: String) -> Bool {
+            StreamOnePassword.accepts(response: response, challenge: challenge, verifier: kept)
+        }
+        #expect(accepts(vector.response, vector.challenge))
+        #expect(!accepts(vector.response, vector.challenge.lowercased()))
+        #expect(!accepts("Z" + vector.response.dropFirst(), vector.challenge))
+        for response in [
+            "", "TgY=", String(vector.response.dropLast(4)), vector.response + "AAAA", "é" + vector.response,
+        ] {
+            #expect(!accepts(response, vector.challenge))
+        }
+    }
+
+    @Test func v2hash_isTheMD5() {
+        #expect(StreamOnePassword.md5("password") == "5f4dcc3b5aa765d61d8327deb882cf99")
+        #expect(StreamOnePassword.md5("test123") == "cc03e747a6afbbcbf8be7668acfebee5")
+        #expect(StreamOnePassword.md5("thisisalongpassword") == "6aab4ab53c466fd08635837b9a8f61ff")
+        #expect(
+            StreamOnePassword.verifier(password: "password", salt: StreamOneVectors.logins[0].salt)
+                == "4de314adce7b776266d55663fcff376415f776a3623bf0f28d693b5f706061cf")
+    }
+
+    @Test(arguments: [
+        "", "$2y$12$gmdjitkypwyd4d1mkeefi", "$2y$12$gmdjitkypwyd4d1mkeefivv", "$1$12$gmdjitkypwyd4d1mkeefivx",
+        "$2y$99$gmdjitkypwyd4d1mkeefiv", "$2y$1x$gmdjitkypwyd4d1mkeefiv", "$2y$12$gmdjitkypwyd4d1mkeefi\0",
+        "$2y$12$gmdjitkypwyd4d1mkeefi-",
+    ]) func salt_ofAnotherForm_isOfNoUse(salt: String) {
+        #expect(StreamOnePassword.bcrypt("x", salt: salt) == nil)
+    }
+
+    @Test func login_leadsToASession() throws {
+        let platform = StreamOnePlatform()
+        let (judged, challenge) = platform.challenge()
+        let body = judged.apiJSON["body"]
+        #expect(body.keys == ["challenge", "salt", "needsv2hash"])
+        #expect(challenge.utf8.count == 32)
+        #expect(body["salt"].string == StreamOneVectors.logins[0].salt)
+        #expect(body["needsv2hash"].bool == false)
+        #expect(judged.apiJSON["header"]["cacheable"].bool == false)
+        #expect(judged.apiJSON["header"]["sessiontimeout"].isThere == false)
+        let created = platform.create(challenge: challenge, form: StreamOneVectors.logins[0].form)
+        #expect(created.apiStatus == 0)
+        #expect(created.violations.isEmpty)
+        let session = created.apiJSON["body"]
+        #expect(session.keys == ["id", "key", "timeout", "user"])
+        #expect(session["user"].string == StreamOnePlatform.user)
+        #expect(session["timeout"].int == 3600)
+        let (id, key) = (try #require(session["id"].string), try #require(session["key"].string))
+        #expect((id.utf8.count, key.utf8.count) == (12, 32))
+        let viewed = platform.call("user/viewme", session: (id, key))
+        #expect(viewed.apiJSON["body"]["username"].string == "jan@example.nl")
+        #expect(viewed.apiJSON["header"]["sessiontimeout"].int == 3600)
+        #expect(viewed.call?.hasSuffix(#""arguments":{},"session":"\#(id)"}"#) == true)
+        #expect(platform.call("user/viewme", session: (id, "")).apiStatus == 3)
+        let deleted = platform.call("session/delete", session: (id, key))
+        #expect(deleted.apiStatus == 0)
+        #expect(deleted.apiJSON["header"]["sessiontimeout"].isThere == false)
+        #expect((judged.violations + viewed.violations + deleted.violations).isEmpty)
+    }
+
+    @Test func login_showsNoSecret_inReceivedOrControl() throws {
+        let (judged, challenge) = platform.challenge()
+        #expect(judged.call?.contains(#""arguments":{"user":"jan@example.nl","userip":"10.0.0.1"}"#) == true)
+        let created = platform.create(challenge: challenge)
+        #expect(created.call?.contains(#""arguments":{"challenge":"hidden","response":"hidden"}"#) == true)
+        let shown = String(decoding: platform.control("GET")?.body ?? [], as: UTF8.self)
+        let listed = String(decoding: platform.control("GET", "/control/sessions")?.body ?? [], as: UTF8.self)
+        for secret in [
+            StreamOnePlatform.userKey, StreamOnePlatform.applicationKey, "\"password\"",
+            created.apiJSON["body"]["key"].string ?? "\"",
+        ] {
+            #expect(!shown.contains(secret) && !listed.contains(secret))
+        }
+    }
+
+    @Test func password_thatIsWrong_isRefusedWithoutBlame() {
+        let judged = platform.create(challenge: platform.challenge().text, form: StreamOneVectors.logins[1].form)
+        #expect(judged.apiStatus == 281)
+        #expect(judged.violations.isEmpty)
+    }
+
+    @Test func user_thatDoesNotExist_getsTheSameSaltEachTime_andNoSession() {
+        let salts = (0..<2).map { _ in platform.challenge(user: "nobody").judged.apiJSON["body"]["salt"].string ?? "" }
+        #expect(salts[0] == salts[1])
+        #expect(StreamOnePassword.isSalt(salts[0]))
+        #expect(platform.challenge(user: "nobody2").judged.apiJSON["body"]["salt"].string != salts[0])
+        let judged = platform.create(challenge: platform.challenge(user: "nobody").text)
+        #expect(judged.apiStatus == 281)
+        #expect(judged.violations.isEmpty)
+    }
+
+    @Test func challenge_worksOnce_inItsTime_forItsApplication() {
+        let challenge = platform.challenge().text
+        #expect(platform.create(challenge: challenge).apiStatus == 0)
+        let again = platform.create(challenge: challenge)
+        #expect(again.apiStatus == 281)
+        #expect(again.violations == ["a challenge used twice: a login is never repeated"])
+        let unknown = platform.create(challenge: "x")
+        #expect(unknown.apiStatus == 281)
+        #expect(unknown.violations == ["a challenge that was never given"])
+        let (late, inTime) = (platform.challenge().text, platform.challenge().text)
+        platform.time.advance(by: .seconds(60))
+        #expect(platform.create(challenge: inTime).apiStatus == 0)
+        platform.time.advance(by: .milliseconds(1))
+        let old = platform.create(challenge: late)
+        #expect(old.apiStatus == 281)
+        #expect(old.violations.isEmpty)
+    }
+
+    @Test func challengesAndSessions_areOfOneApplication() throws {
+        let challenge = platform.challenge().text
+        let session = try platform.login()
+        platform.change(#"{"applications":[{"id":"b","psk":"b"}]}"#)
+        func send(_ name: String, _ parameters: String, _ body: String, key: String) -> Judged {
+            platform.signed(
+                name,
+                "api=3&format=json&authentication_type=application&timestamp=\(platform.now)&application=b\(parameters)",
+                body, key: key)
+        }
+        let created = send("session/create", "", "challenge=\(challenge)&response=x", key: "b")
+        #expect(created.apiStatus == 281)
+        #expect(created.violations == ["a challenge that was never given"])
+        #expect(send("item/view", "&session=\(session.id)", "", key: "b" + session.key).apiStatus == 282)
+    }
+
+    @Test func v2hash_isWanted_untilItCameOnce() {
+        platform.change(
+            #"{"users":[{"id":"u","username":"jan","password":"password","salt":"$2y$04$gmdjitkypwyd4d1mkeefiv","needsV2Hash":true}]}"#
+        )
+        let hash = "5f4dcc3b5aa765d61d8327deb882cf99"
+        func challenge() -> (Bool?, String) {
+            let (judged, text) = platform.challenge(user: "jan")
+            return (judged.apiJSON["body"]["needsv2hash"].bool, text)
+        }
+        let (needs, first) = challenge()
+        #expect(needs == true)
+        let without = platform.create(challenge: first)
+        #expect(without.apiStatus == 280)
+        #expect(without.violations == ["no v2hash, though it was asked for"])
+        #expect(platform.create(challenge: challenge().1, hash: String(hash.reversed())).apiStatus == 281)
+        let with = platform.create(challenge: challenge().1, hash: hash)
+        #expect(with.apiStatus == 0)
+        #expect(with.violations.isEmpty)
+        #expect(with.call?.contains(#""v2hash":"hidden""#) == true)
+        let (needsMore, last) = challenge()
+        #expect(needsMore == false)
+        let unasked = platform.create(challenge: last, hash: hash)
+        #expect(unasked.apiStatus == 0)
+        #expect(unasked.violations == ["a v2hash that was not asked for"])
+    }
+
+    @Test func salt_thatCannotBeUsed_mustEndTheLogin() {
+        platform.change(#"{"users":[{"id":"u","username":"jan","password":"password","salt":"$2y$12$short"}]}"#)
+        let (judged, challenge) = platform.challenge(user: "jan")
+        #expect(judged.apiJSON["body"]["salt"].string == "$2y$12$short")
+        let created = platform.create(challenge: challenge)
+        #expect(created.apiStatus == 281)
+        #expect(created.violations == ["a login that went on after a salt that cannot be used"])
+    }
+
+    static let arguments: [(name: String, body: String)] = [
+        ("session/initialize", ""), ("session/initialize", "user=a"), ("session/initialize", "user=a&userip="),
+        ("session/initialize", "user=&userip=1"), ("session/initialize", "user=a&userip=1&x="),
+        ("session/create", "challenge=a"), ("session/create", "challenge=a&response="),
+        ("session/create", "challenge=a&response=b&v2hash="), ("session/create", "challenge=a&response=b&x=1"),
+    ]
+
+    @Test(arguments: arguments) func arguments_areAsWritten(name: String, body: String) {
+        let judged = platform.call(name, body)
+        #expect(judged.apiStatus == 6)
+        #expect(judged.violations.count == 1)
+    }
+
+    @Test func userAndSession_cannotLogIn() throws {
+        let session = try platform.login()
+        for judged in [
+            platform.callAsUser("session/initialize", "user=a&userip=1"),
+            platform.call("session/initialize", "user=a&userip=1", session: session),
+            platform.call("session/create", "challenge=a&response=1", session: session),
+        ] {
+            #expect(judged.apiStatus == 4)
+            #expect(judged.violations.first?.hasSuffix("somebody other than an application outside a session") == true)
+        }
+        #expect(platform.call("session/view").apiStatus == 5)
+    }
+
+    @Test func delete_wantsASession_andNoArguments() throws {
+        let outside = platform.call("session/delete")
+        #expect(outside.apiStatus == 282)
+        #expect(outside.violations == ["session/delete outside a session"])
+        let judged = platform.call("session/delete", "x=1", session: try platform.login())
+        #expect(judged.apiStatus == 0)
+        #expect(judged.violations == ["session/delete with arguments"])
+    }
+
+    @Test func session_isRenewedByEachCall_andDiesOtherwise() throws {
+        platform.change(#"{"sessionTimeoutSeconds":100}"#)
+        let session = try platform.login()
+        for _ in 0..<3 {
+            platform.time.advance(by: .seconds(100))
+            let judged = platform.call("item/view", session: session)
+            #expect(judged.apiStatus == 0)
+            #expect(judged.apiJSON["header"]["sessiontimeout"].int == 100)
+        }
+        platform.time.advance(by: .seconds(101))
+        let dead = platform.call("item/view", session: session)
+        #expect(dead.apiStatus == 282)
+        #expect(dead.apiJSON["header"]["sessiontimeout"].isThere == false)
+        #expect(dead.violations.isEmpty)
+        platform.time.advance(by: .seconds(10))
+        let late = platform.call("item/view", session: session)
+        #expect(late.apiStatus == 282)
+        #expect(late.violations == ["a call in a session long after its deadline"])
+    }
+
+    @Test func session_isRenewedByRefusalsToo_butNotByForgeries() throws {
+        platform.change(#"{"sessionTimeoutSeconds":100}"#)
+        let session = try platform.login()
+        platform.time.advance(by: .seconds(60))
+        platform.change(#"{"nextStatus":[120]}"#)
+        let refused = platform.call("item/view", session: session)
+        #expect(refused.apiStatus == 120)
+        #expect(refused.apiJSON["header"]["sessiontimeout"].int == 100)
+        platform.time.advance(by: .seconds(60))
+        #expect(platform.call("item/view", session: (session.id, "x")).apiStatus == 3)
+        platform.time.advance(by: .seconds(60))
+        #expect(platform.call("item/view", session: session).apiStatus == 282)
+    }
+
+    @Test func session_thatWasDeleted_isNotToBeUsed() throws {
+        let session = try platform.login()
+        #expect(platform.call("session/delete", session: session).apiStatus == 0)
+        let used = platform.call("item/view", session: session)
+        #expect(used.apiStatus == 282)
+        #expect(used.violations == ["a call in a session that was deleted"])
+        let again = platform.call("session/delete", session: session)
+        #expect(again.apiStatus == 282)
+        #expect(again.violations.isEmpty)
+        let unknown = platform.call("item/view", session: ("unknown", "x"))
+        #expect(unknown.apiStatus == 282)
+        #expect(unknown.violations.isEmpty)
+    }
+
+    @Test func session_isListed_andForgottenOnDemand() throws {
+        let session = try platform.login()
+        platform.time.advance(by: .seconds(30))
+        let listed = platform.control("GET", "/control/sessions")?.body
+        #expect(
+            String(decoding: listed ?? [], as: UTF8.self)
+                == #"[{"id":"\#(session.id)","application":"9yC-4pQxT_2a","user":"Cmv8fnKfjF2l","secondsLeft":3570}]"#)
+        #expect(platform.control("DELETE", "/control/sessions")?.status == 204)
+        #expect(platform.control("GET", "/control/sessions")?.body == Array("[]".utf8))
+        let judged = platform.call("item/view", session: session)
+        #expect(judged.apiStatus == 282)
+        #expect(judged.violations.isEmpty)
+        #expect(platform.control("PUT", "/control/sessions")?.status == 405)
+        #expect(platform.control("GET", "/control/other") == nil)
+    }
+
+    @Test func logins_thatFail_blockTheirAddressForAWhile() {
+        platform.change(#"{"failuresUntilRateLimited":3,"rateLimitSeconds":60,"challengeTimeoutSeconds":1000}"#)
+        let early = platform.challenge().text
+        for _ in 0..<3 {
+            #expect(
+                platform.create(challenge: platform.challenge().text, form: StreamOneVectors.logins[1].form).apiStatus
+                    == 281)
+        }
+        #expect(platform.challenge().judged.apiStatus == 8)
+        #expect(platform.create(challenge: early).apiStatus == 8)
+        #expect(platform.challenge(address: "10.0.0.2").judged.apiStatus == 0)
+        platform.time.advance(by: .seconds(60))
+        for form in [StreamOneVectors.logins[1].form, StreamOneVectors.logins[1].form, StreamOnePlatform.quickForm] {
+            _ = platform.create(challenge: platform.challenge().text, form: form)
+        }
+        _ = platform.create(challenge: platform.challenge().text, form: StreamOneVectors.logins[1].form)
+        #expect(platform.create(challenge: platform.challenge().text).apiStatus == 0)
+    }
+
+    @Test func signatures_thatFail_blockTheirActorForAWhile() {
+        platform.change(#"{"failuresUntilRateLimited":3}"#)
+        func forged() -> Int? {
+            platform.signed(
+                "item/view", "api=3&format=json&authentication_type=user&timestamp=\(platform.now)&user=Cmv8fnKfjF2l",
+                "", key: "x"
+            ).apiStatus
+        }
+        #expect((0..<2).map { _ in forged() } == [3, 3])
+        #expect(platform.callAsUser("item/view").apiStatus == 0)
+        #expect((0..<4).map { _ in forged() } == [3, 3, 3, 8])
+        #expect(platform.callAsUser("item/view").apiStatus == 8)
+        #expect(platform.call("item/view").apiStatus == 0)
+        platform.time.advance(by: .seconds(60))
+        #expect(platform.callAsUser("item/view").apiStatus == 0)
+    }
+}
