@@ -142,7 +142,7 @@ private final class WriterLoop {
         for job in jobs {
             switch job {
             case .append(let new, let completion):
-                guard !outbox.isFull else {
+                guard !outbox.isFull || mayMakeRoom(for: new) else {
                     completion(.failure(.diskFull(detail: "the disk is full; deliveries go on")))
                     continue
                 }
@@ -205,7 +205,7 @@ private final class WriterLoop {
     private func perform(_ job: OutboxWriter.Job, in transaction: Transaction) throws -> () -> Void {
         switch job {
         case .append(let messages, let completion):
-            let result = try transaction.append(messages)
+            let result = try transaction.append(messages, isDiskFull: outbox.isFull)
             return { completion(result) }
         case .change(let body, let completion):
             try body(transaction)
@@ -236,10 +236,15 @@ private final class WriterLoop {
     /// else each job is tried alone, so that only the one at fault fails.
     private func recover(_ jobs: [OutboxWriter.Job], from error: StoreError) {
         if error.isFull {
+            let isNews = !outbox.isFull
             outbox.becameFull(error)
             var changes: [OutboxWriter.Job] = []
+            // Queues that drop their oldest get one more chance, at the cost of those.
+            var evicting: [OutboxWriter.Job] = []
+            defer { for job in evicting { commit([job]) } }
             for job in jobs {
                 switch job {
+                case .append(let messages, _) where isNews && mayMakeRoom(for: messages): evicting.append(job)
                 case .append(_, let completion): completion(.failure(.diskFull(detail: "\(error)")))
                 case .change: changes.append(job)
                 case .stop: break
@@ -250,6 +255,11 @@ private final class WriterLoop {
             return
         }
         separate(jobs, after: error)
+    }
+
+    /// Do all of their queues drop the oldest when they are full?
+    private func mayMakeRoom(for messages: [NewMessage]) -> Bool {
+        messages.allSatisfy { $0.queue.cap.whenFull == .dropOldest }
     }
 
     private func separate(_ jobs: [OutboxWriter.Job], after error: StoreError) {

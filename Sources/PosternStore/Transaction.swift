@@ -76,11 +76,14 @@ extension Transaction {
     func attempt(_ body: () throws -> Bool) throws {
         let sequence = sequence
         let noted = notices.count
+        let removed = removals.count
         let before = accounts.open.map { (account: $0, ledger: $0.ledger, arrival: $0.arrival, settled: $0.settled) }
         try db.inSavepoint {
             if try body() { return .commit }
             self.sequence = sequence
             notices.removeSubrange(noted...)
+            for (queue, ids) in removals[removed...] { queue.doneRemoving(ids, areGone: false) }
+            removals.removeSubrange(removed...)
             for (account, ledger, arrival, settled) in before {
                 account.ledger = ledger
                 account.arrival = arrival
@@ -102,20 +105,25 @@ public struct SettledNotice: Sendable {
 // MARK: - Accepting
 
 extension Transaction {
-    /// Stores all of `messages` or, on a refusal, none.
-    func append(_ messages: [NewMessage]) throws -> Result<AppendReceipt, AppendRefusal> {
-        guard messages.contains(where: { $0.queue.upstream.acceptsByState }) else { return try store(messages) }
-        // An upstream may refuse a message after others of the same request are in: those go out again.
+    /// Stores all of `messages` or, on a refusal, none. On a full disk others have to go for them.
+    func append(_ messages: [NewMessage], isDiskFull: Bool = false) throws -> Result<AppendReceipt, AppendRefusal> {
+        guard isDiskFull || messages.contains(where: { $0.queue.upstream.acceptsByState }) else {
+            return try store(messages, isDiskFull: false)
+        }
+        // A refusal may come after others of the same request are in, or others are dropped for it: all that is undone.
         var result: Result<AppendReceipt, AppendRefusal> = .failure(.closed)
         try attempt {
-            result = try store(messages)
+            result = try store(messages, isDiskFull: isDiskFull)
             if case .success = result { return true } else { return false }
         }
         return result
     }
 
-    private func store(_ messages: [NewMessage]) throws -> Result<AppendReceipt, AppendRefusal> {
+    private func store(
+        _ messages: [NewMessage], isDiskFull: Bool
+    ) throws -> Result<AppendReceipt, AppendRefusal> {
         var evicted: [MessageID] = []
+        if isDiskFull, let refusal = try makeRoomOnDisk(for: messages, evicted: &evicted) { return .failure(refusal) }
         if outbox.isCapped, let refusal = try makeRoom(for: messages, evicted: &evicted) { return .failure(refusal) }
         var ids: [MessageID] = []
         ids.reserveCapacity(messages.count)
@@ -209,8 +217,7 @@ extension Transaction {
         var bytes = 0
     }
 
-    /// Makes room by the queues' policies; answers why there is none, and has dropped nothing then.
-    private func makeRoom(for messages: [NewMessage], evicted: inout [MessageID]) throws -> AppendRefusal? {
+    private func wishes(of messages: [NewMessage]) -> [UpstreamNumber: Wish] {
         var wishes: [UpstreamNumber: Wish] = [:]
         for message in messages {
             var wish = wishes[message.queue.number] ?? Wish(queue: message.queue)
@@ -218,6 +225,12 @@ extension Transaction {
             wish.bytes += message.range.count
             wishes[message.queue.number] = wish
         }
+        return wishes
+    }
+
+    /// Makes room by the queues' policies; answers why there is none, and has dropped nothing then.
+    private func makeRoom(for messages: [NewMessage], evicted: inout [MessageID]) throws -> AppendRefusal? {
+        let wishes = wishes(of: messages)
         let allBytes = wishes.values.reduce(0) { $0 + $1.bytes }
         if outbox.maxBytes > 0, accounts.open.reduce(allBytes, { $0 + $1.ledger.queuedBytes }) > outbox.maxBytes {
             return .queueFull(nil)
@@ -235,6 +248,32 @@ extension Transaction {
         for (queue, ids) in victims {
             for id in ids { try end(id, in: queue, as: .dropped, error: nil, at: outbox.time.now) }
             evicted += ids
+        }
+        return nil
+    }
+
+    /// On a full disk: the oldest go for at least as many bytes as come, payloads and all, or nothing would be gained.
+    private func makeRoomOnDisk(for messages: [NewMessage], evicted: inout [MessageID]) throws -> AppendRefusal? {
+        for wish in wishes(of: messages).values {
+            var victims: [MessageID] = []
+            var bytes = 0
+            try statements.oldest(in: wish.queue.number, db: db).forEachRow(in: db) { row in
+                let id = MessageID(rawValue: row.integer(0))
+                // Undone with the rest, should it not be enough.
+                guard tryRemoving(id, from: wish.queue) else { return true }
+                victims.append(id)
+                bytes += Int(row.integer(1))
+                return bytes < wish.bytes
+            }
+            guard bytes >= wish.bytes else { return .diskFull(detail: "the disk is full, and nothing can make room") }
+            for id in victims {
+                try end(id, in: wish.queue, as: .dropped, error: nil, at: outbox.time.now)
+                try db.execute(
+                    literal: """
+                        UPDATE \(sql: "ended_\(wish.queue.number.rawValue)") SET payload = NULL WHERE id = \(id.rawValue)
+                        """)
+            }
+            evicted += victims
         }
         return nil
     }

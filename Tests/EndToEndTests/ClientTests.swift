@@ -89,15 +89,24 @@ extension EndToEnd {
         private static let top = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
             .deletingLastPathComponent()
 
-        /// A gateway with simulated upstreams, and the address of the simulator.
-        private func start() async throws -> (place: Place, gateway: GatewayProcess, samsara: String) {
-            let place = try Place(Settings())
+        /// The types, in the order of their simulators' usual ports, from 9000 on.
+        private static let types = ["samsara", "seer"]
+
+        /// A gateway with simulated upstreams, and the addresses of the simulators.
+        private func start() async throws -> (place: Place, gateway: GatewayProcess, simulators: [String]) {
+            var settings = Settings()
+            settings.upstreams = Dictionary(uniqueKeysWithValues: Self.types.map { ($0, [:]) })
+            let place = try Place(settings)
             let process = try Binary(["serve", "--config", place.config, "--simulate"])
-            let line = try await process.line(of: .errors) {
-                $0.contains("simulator started") && $0.contains("samsara")
+            var urls: [String] = []
+            for type in Self.types {
+                let line = try await process.line(of: .errors) {
+                    $0.contains("simulator started") && $0.contains("type=\(type) ")
+                }
+                urls.append(
+                    String(try #require(line.split(separator: " ").first { $0.hasPrefix("url=") }).dropFirst(4)))
             }
-            let url = try #require(line.split(separator: " ").first { $0.hasPrefix("url=") }).dropFirst(4)
-            return (place, try await GatewayProcess(process), String(url))
+            return (place, try await GatewayProcess(process), urls)
         }
 
         @Test(.timeLimit(.minutes(2))) func smokeTest_passes() async throws {
@@ -110,9 +119,9 @@ extension EndToEnd {
         }
 
         /// The commands between the marks, each with the comment above it.
-        private func commands() throws -> [(comment: String, text: String)] {
-            let readme = try String(contentsOf: Self.top.appending(path: "README.md"), encoding: .utf8)
-            let parts = readme.components(separatedBy: "<!-- walk -->").dropFirst()
+        private func commands(of page: String) throws -> [(comment: String, text: String)] {
+            let page = try String(contentsOf: Self.top.appending(path: page), encoding: .utf8)
+            let parts = page.components(separatedBy: "<!-- walk -->").dropFirst()
                 .compactMap { $0.components(separatedBy: "<!-- /walk -->").first }
             var found: [(comment: String, text: String)] = []
             var comment = ""
@@ -132,15 +141,18 @@ extension EndToEnd {
             return found
         }
 
-        @Test(.timeLimit(.minutes(2))) func everyCommandOfTheReadme_works() async throws {
-            let (_, gateway, samsara) = try await start()
-            let commands = try commands()
-            try #require(commands.count >= 8, "the README's walk is gone")
+        @Test(.timeLimit(.minutes(2)), arguments: ["README.md", "docs/seer.md"])
+        func everyCommandOfThePage_works(page: String) async throws {
+            let (_, gateway, simulators) = try await start()
+            let commands = try commands(of: page)
+            try #require(commands.count >= 7, "the walk is gone")
             for (comment, text) in commands {
                 let status = text.contains("curl") ? " --write-out '\\n%{http_code}\\n'" : ""
-                let command = text.replacingOccurrences(of: "127.0.0.1:8080", with: "127.0.0.1:\(gateway.port)")
-                    .replacingOccurrences(of: "http://127.0.0.1:9000", with: samsara)
+                var command = text.replacingOccurrences(of: "127.0.0.1:8080", with: "127.0.0.1:\(gateway.port)")
                     .replacingOccurrences(of: "curl ", with: "curl\(status) ")
+                for (place, url) in simulators.enumerated() {
+                    command = command.replacingOccurrences(of: "http://127.0.0.1:\(9000 + place)", with: url)
+                }
                 let ended = try await Binary.run(command: ["/bin/sh", "-c", command])
                 #expect(ended.exitCode == 0, "\(text)\(ended.errors)")
                 let got = ended.output.split(separator: "\n").last.flatMap { Int($0) } ?? 0

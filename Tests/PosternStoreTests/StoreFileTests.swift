@@ -156,6 +156,30 @@ import Testing
         #expect(try store.isBalanced())
     }
 
+    @Test func fullDisk_costsTheOldest_ofAQueueThatDropsThem() throws {
+        let store = try TestStore()
+        let queue = try store.register(cap: QueueCap(whenFull: .dropOldest))
+        let text = String(repeating: "x", count: 2000)
+        let ids = try store.append((0..<500).map { _ in store.message(text, to: queue) }).ids
+        try store.change { db in
+            let pages = try Int.fetchOne(db.db, sql: "PRAGMA page_count") ?? 0
+            try db.db.execute(sql: "PRAGMA max_page_count = \(pages)")
+        }
+        // One that is being sent stays.
+        let claim = try store.claim(queue, most: 1)
+        let receipt = try store.append((0..<20).map { _ in store.message(text, to: queue) })
+        #expect(receipt.ids.count == 20)
+        #expect(receipt.evicted == Array(ids[1...20]))
+        #expect(try store.state(ids[1]) == .dropped)
+        #expect(try store.requeue([ids[1]]).isEmpty)
+        // More than all the others together: nothing is dropped for it.
+        let books = store.outbox.ledger(of: queue.number)
+        #expect(throws: AppendRefusal.self) { try store.append((0..<2000).map { _ in store.message(text, to: queue) }) }
+        #expect(store.outbox.ledger(of: queue.number) == books)
+        try store.deliver(claim.messages, of: queue)
+        #expect(try store.isBalanced())
+    }
+
     @Test func reserve_isGivenBack_whenTheDiskIsFull_andTakenAgain() throws {
         let store = try TestStore()
         let queue = try store.register()
