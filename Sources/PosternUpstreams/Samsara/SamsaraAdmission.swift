@@ -31,7 +31,8 @@ struct SamsaraAdmission: Sendable {
         Self.check(event.receivedAt, "/receivedAt", &faults)
         Self.check(event.publishedAt, "/publishedAt", &faults)
         if addsID, event.id?.kind ?? .null == .null {
-            defaults.set("id", to: Self.uuid(context.random()), at: event.id)
+            let quote = UInt8(ascii: "\"")
+            defaults.set("id", to: [quote] + UUIDText.version4(context.random()) + [quote], at: event.id)
         }
 
         let size = payload.bytes.count + defaults.growth
@@ -66,20 +67,6 @@ struct SamsaraAdmission: Sendable {
         faults.append(
             .init("/sourceId", "must be a non-blank string: the event has no UDID, the upstream no setting sourceId"))
         return .none
-    }
-
-    /// A UUID of version 4 (RFC 9562, section 5.4) as a JSON string.
-    private static func uuid(_ random: (UInt64, UInt64)) -> [UInt8] {
-        let high = random.0 & ~0xF000 | 0x4000
-        let low = random.1 & ~(3 << 62) | 2 << 62
-        let digits = Array("0123456789abcdef".utf8)
-        var text = [UInt8(ascii: "\"")]
-        for place in 0..<32 {
-            if [8, 12, 16, 20].contains(place) { text.append(UInt8(ascii: "-")) }
-            let half = place < 16 ? high : low
-            text.append(digits[Int(half >> UInt64(60 - place % 16 * 4) & 15)])
-        }
-        return text + [UInt8(ascii: "\"")]
     }
 }
 
