@@ -1,0 +1,226 @@
+import PosternCore
+import PosternJSON
+
+/// What an answer of Curio's means (the specification's section 6).
+struct CurioAnswer {
+    private let response: UpstreamResponse
+    private let batch: Batch
+    private let context: PlanContext
+    private let endpoint: CurioEndpoint
+    private let warning: String?
+    /// As they were when the request was made: nobody else changes what delivery knows of a visitor meanwhile.
+    private let items: [CurioItem]
+
+    /// Nil when the batch holds nothing of ours.
+    init?(_ response: UpstreamResponse, to batch: Batch, settings: CurioSettings, in context: PlanContext) {
+        let sent: UpstreamRequest
+        if let request = batch.request {
+            sent = request
+        } else {
+            let plan = CurioPlanner(settings: settings, messages: batch.messages, context: context).plan()
+            guard case .send(let request, _) = plan else { return nil }
+            sent = request
+        }
+        var items: [CurioItem] = []
+        for message in batch.messages {
+            if let item = CurioItem(message, after: items.last, in: context.state) { items.append(item) }
+        }
+        guard let endpoint = CurioEndpoint(of: sent), items.count == batch.messages.count else { return nil }
+        self.response = response
+        self.batch = batch
+        self.context = context
+        self.endpoint = endpoint
+        warning = endpoint == .periodic ? settings.warning : nil
+        self.items = items
+    }
+
+    private var first: CurioItem { items[0] }
+    /// It was the session that was to be made, for an action that follows.
+    private var isStep: Bool { endpoint == .visitCreate && first.action.kind != .sessionStart }
+
+    var judgement: Judgement {
+        let after = response.retryAfter(now: context.now)
+        switch response.status {
+        case 200: return taken
+        case 200..<300:
+            var judgement = taken
+            judgement.notice = "answered \(response.status) where 200 is usual; taken as a success"
+            return judgement
+        case 401: return sessionGone
+        case 403, 412:
+            return held(.credentials, "answered \(response.status): the api key or the tracking code is wrong")
+        case 404, 405, 300..<400:
+            return held(.configuration, "answered \(response.status): nothing takes requests here")
+        case 408, 425, 429, 500...: return Judgement(.retry(after: after))
+        case 400..<500: return refused
+        default: return Judgement(.retry(after: after))
+        }
+    }
+
+    private func held(_ reason: HoldReason, _ detail: String) -> Judgement {
+        Judgement(.holdUpstream(reason, detail: detail))
+    }
+
+    // MARK: Taken
+
+    private var taken: Judgement {
+        var life = first.life
+        life.rounds = 0
+        switch endpoint {
+        case .visitCreate:
+            life.hasStarted(as: life.codeToCreate(first.action.session), for: first.action.session)
+            if isStep {
+                // Whether that one lives shows with the action itself.
+                life.rounds = first.life.rounds
+                return Judgement(.proceed(progress: []), changes: changes(to: life))
+            }
+        case .hitCreate, .eventCreate:
+            let code = CurioAnswerBody(response.body).code(named: endpoint == .hitCreate ? "hitCode" : "eventCode")
+            let value: CurioOpenCode = code.map { .server($0) } ?? .missing
+            let key = CurioKey.code(of: first.message.id, in: first.action.session)
+            return Judgement(
+                .delivered(), changes: [.set(key: key, value: value.bytes)] + changes(to: life),
+                notice: code == nil ? "answered without a code; the end of such an open brings it again" : nil)
+        case .offline: return Judgement(.delivered(), changes: offlineChanges + traces)
+        case .hitEnd, .eventEnd, .visitEnd, .periodic, .push, .location, .userTags, .unregister: break
+        }
+        return Judgement(.delivered(), changes: changes(to: life) + traces, notice: warning)
+    }
+
+    /// What batches brought has our codes; of what has ended nobody asks any more.
+    private var traces: [StateChange] {
+        items.flatMap { item -> [StateChange] in
+            let session = item.action.session
+            switch item.action.content {
+            case .open:
+                let key = CurioKey.code(of: item.message.id, in: session)
+                return [.set(key: key, value: CurioOpenCode.own.bytes)]
+            case .close:
+                let closing = StateChange.remove(key: CurioKey.closing(item.message.id, of: session))
+                guard let closed = item.closed else { return [closing] }
+                return [closing, .remove(key: CurioKey.code(of: closed.open.id, in: session))]
+            case .sessionStart, .sessionEnd, .direct: return []
+            }
+        }
+    }
+
+    /// Sessions that began with this batch, and the code that the answer may have given the last one.
+    private var offlineChanges: [StateChange] {
+        let batch = CurioOfflineBatch(items)
+        var lives: [String: CurioLife] = [:]
+        for item in items { lives[item.action.session] = item.life }
+        for (session, code) in batch.started { lives[session]?.hasStarted(as: code, for: session) }
+        if let open = batch.openSession, let life = lives[open.caller],
+            let code = CurioAnswerBody(response.body).code(named: "sessionCode"),
+            code != open.code, code != life.code(of: open.caller)
+        {
+            lives[open.caller]?.hasStarted(as: code, for: open.caller)
+        }
+        var changes: [StateChange] = []
+        for item in items {
+            guard var life = lives.removeValue(forKey: item.action.session) else { continue }
+            life.rounds = 0
+            if life != item.life {
+                changes.append(.set(key: CurioKey.life(of: item.action.session), value: life.bytes))
+            }
+        }
+        return changes
+    }
+
+    // MARK: Not taken
+
+    /// The session's code is dead.
+    private var sessionGone: Judgement {
+        var life = first.life
+        switch endpoint {
+        case .visitEnd: return Judgement(.delivered(), changes: traces)
+        case .offline: return Judgement(.suspect(limit: 5, after: nil))
+        case .visitCreate: life.refusedStarts += 1
+        case .periodic: life.keepRecordCode(of: first.action.session, through: items[items.count - 1].message.id)
+        case .hitCreate, .hitEnd, .eventCreate, .eventEnd, .push, .location, .userTags, .unregister: break
+        }
+        if endpoint != .visitCreate { life.rounds += 1 }
+        let session = first.action.session
+        life.pending = CurioCode.session(
+            insteadOf: endpoint == .visitCreate ? life.codeToCreate(session) : life.code(of: session), of: session,
+            visitor: first.action.visitor, round: life.rounds + life.refusedStarts, at: context.now)
+        if life.refusedStarts > 1 {
+            var judgement = held(.credentials, "answered 401 to two new sessions: the api key may be wrong")
+            judgement.changes = changes(to: life)
+            return judgement
+        }
+        guard life.rounds > 1, endpoint != .visitCreate else {
+            return Judgement(.proceed(progress: []), changes: changes(to: life))
+        }
+        return Judgement(.backOff, changes: changes(to: life))
+    }
+
+    /// The messages' own fault; for one alone what follows from that.
+    private var refused: Judgement {
+        let reason = "answered \(response.status)"
+        if isStep {
+            // The session is what is refused, and all of it follows.
+            var life = first.life
+            life.refusal = reason
+            return Judgement(.proceed(progress: []), changes: changes(to: life))
+        }
+        var changes: [StateChange] = []
+        if items.count == 1 {
+            switch first.action.content {
+            case .sessionStart:
+                var life = first.life
+                life.refusal = reason
+                changes = self.changes(to: life)
+            case .open:
+                let key = CurioKey.code(of: first.message.id, in: first.action.session)
+                changes = [.set(key: key, value: CurioOpenCode.refused.bytes)]
+            case .close, .sessionEnd, .direct: break
+            }
+        }
+        return Judgement(.split(reason: reason), changes: changes)
+    }
+
+    private func changes(to life: CurioLife) -> [StateChange] {
+        life == first.life ? [] : [.set(key: CurioKey.life(of: first.action.session), value: life.bytes)]
+    }
+}
+
+extension CurioLife {
+    /// The upstream took the session under `code`.
+    fileprivate mutating func hasStarted(as code: String, for session: String) {
+        isStarted = true
+        replacement = code == session ? nil : code
+        pending = nil
+        refusal = nil
+        refusedStarts = 0
+    }
+
+    /// Records up to that message were sent under the present code and keep it.
+    fileprivate mutating func keepRecordCode(of session: String, through last: MessageID) {
+        if let earlier, last <= earlier.through { return }
+        earlier = Earlier(code: code(of: session), through: last)
+    }
+}
+
+/// The one value that matters in an answer's body.
+private struct CurioAnswerBody {
+    private let body: [UInt8]
+    /// What is longer is no code.
+    private static let longest = 1024
+
+    init(_ body: [UInt8]) { self.body = body }
+
+    /// A string, or a number digit for digit; nil when there is none, or nothing in it.
+    func code(named name: StaticString) -> String? {
+        let found = JSONParser.ofThisThread.parse(body) { json -> String? in
+            guard json.kind == .object, let value = json[name] else { return nil }
+            switch value.kind {
+            case .string: return value.string
+            case .number: return String(decoding: value.bytes, as: UTF8.self)
+            case .object, .array, .true, .false, .null, .key: return nil
+            }
+        }
+        guard case .success(let code?) = found, !code.isEmpty, code.utf8.count <= Self.longest else { return nil }
+        return code
+    }
+}

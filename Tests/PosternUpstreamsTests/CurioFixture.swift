@@ -1,0 +1,221 @@
+import PosternCore
+
+@testable import PosternUpstreams
+
+extension UpstreamFixture {
+    static let curio = UpstreamFixture(
+        type: CurioUpstream.type,
+        settings: [
+            "serverURL": .text("https://curio.example.com/api/v2/"),
+            "apiKey": .text("0f1e2d3c4b5a69788796a5b4c3d2e1f0"), "trackingCode": .text("GW7DEM01"),
+        ],
+        secrets: ["0f1e2d3c4b5a69788796a5b4c3d2e1f0"],
+        state: CurioSample.state,
+        // The first one happened long ago, and so belongs into an offline batch: the answers below are such.
+        good: [CurioSample.sessionStart(at: 1_421_920_800_000)] + CurioSample.good,
+        bad: CurioSample.bad,
+        golden: [
+            GoldenRequest(file: "session-start.http", samples: [CurioSample.sessionStart()]),
+            GoldenRequest(file: "screen-start.http", samples: [CurioSample.screenStart()]),
+            GoldenRequest(file: "screen-end.http", samples: [CurioSample.make("screen_end", CurioSample.screenClass)]),
+            GoldenRequest(file: "event.http", samples: [CurioSample.event()]),
+            GoldenRequest(file: "session-end.http", samples: [CurioSample.make("session_end")]),
+            GoldenRequest(
+                file: "push-token.http", samples: [CurioSample.make("push_token", CurioSample.pushToken)]),
+            GoldenRequest(
+                file: "notification-read.http",
+                samples: [
+                    CurioSample.make(
+                        "notification_read", #""pushId":"5542fe0ee4b0d5e3a1b2c3d4""#, CurioSample.pushToken)
+                ]),
+            GoldenRequest(
+                file: "custom-id.http",
+                samples: [CurioSample.make("custom_id", CurioSample.pushToken, #""customId":"müşteri 42/ü+x""#)]),
+            GoldenRequest(
+                file: "location.http",
+                samples: [CurioSample.make("location", #""lat":41.0082376,"long":"28.9783589""#)]),
+            GoldenRequest(
+                file: "user-tags.http",
+                samples: [
+                    CurioSample.make("user_tags", #""userTags": { "AGE": "27", "\u015eEH\u0130R" : "Kad\u0131köy" }"#)
+                ]),
+            GoldenRequest(
+                file: "unregister.http",
+                samples: [CurioSample.make("unregister", #""customId":"user-42","pushToken":"""#)]),
+        ],
+        answers: [
+            Answer(200, .delivered()), Answer(200, "<html>", .delivered()), Answer(200, "{}", .delivered(), samples: 3),
+            Answer(204, "", .delivered(), notice: "answered 204 where 200 is usual; taken as a success"),
+            Answer(401, .suspect(limit: 5, after: nil)),
+            Answer(403, credentials(403)), Answer(412, credentials(412)),
+        ]
+            + [301, 302, 304, 307, 308, 404, 405].map {
+                Answer(
+                    $0, .holdUpstream(.configuration, detail: "answered \($0): nothing takes requests here"))
+            }
+            + [400, 402, 406, 409, 410, 413, 414, 415, 422, 431, 451].map {
+                Answer($0, .split(reason: "answered \($0)"))
+            }
+            + [408, 425, 429, 500, 501, 502, 503, 504, 599].map { Answer($0, .retry(after: nil)) })
+
+    private static func credentials(_ status: Int) -> Verdict {
+        .holdUpstream(.credentials, detail: "answered \(status): the api key or the tracking code is wrong")
+    }
+}
+
+/// Payloads of the visitor and session of the specification's examples.
+enum CurioSample {
+    static let visitor = "7B3A9001-51C3-4F0B-9A77-3E0D6C5B4A01"
+    static let session = "6d551000-a21d-11e4-8123-03ab5c7d9e1f"
+    static let fresh: Int64 = UpstreamFixture.now.milliseconds - 4057
+    static let pushToken = #""pushToken":"9c1e5d0f7a2b4c6d8e9fa0b1c2d3e4f5061728394a5b6c7d8e9f0a1b2c3d4e5f""#
+    static let screenClass = #""screenClass":"Home""#
+
+    static let device = [
+        #""screenWidth":750,"screenHeight":1334,"lang":"tr-TR","simOperator":"TURKCELL","simOpCountry":"286""#,
+        #""networkOpName":"TURKCELL","connType":"wifi","brand":"Apple","model":"iPhone","osType":"iOS""#,
+        #""osVer":"9.2.1","curioSdkVer":"1.2.4","appVer":"2.4.0","batteryLevel":80,"bluetooth":"off","storage":10240"#,
+    ].joined(separator: ",")
+
+    static func make(
+        _ kind: Kind, _ members: String..., at timestamp: Int64 = fresh, session: String = session,
+        visitor: String = visitor
+    ) -> UpstreamFixture.Sample {
+        let common = #""visitorCode":"\#(visitor)","sessionCode":"\#(session)","timestamp":\#(timestamp)"#
+        return UpstreamFixture.Sample(kind, "{" + ([common] + members).joined(separator: ",") + "}")
+    }
+
+    static func sessionStart(
+        at timestamp: Int64 = fresh, session: String = session, visitor: String = visitor, device: String = device
+    ) -> UpstreamFixture.Sample {
+        make("session_start", device, at: timestamp, session: session, visitor: visitor)
+    }
+
+    static func screenStart(
+        _ title: String = "Ana sayfa – Şarkılar", _ path: String = "/müzik?x=1+1&y=%20", at timestamp: Int64 = fresh
+    ) -> UpstreamFixture.Sample {
+        make("screen_start", screenClass, #""pageTitle":"\#(title)","path":"\#(path)""#, at: timestamp)
+    }
+
+    static let eventTexts = #""eventKey":"Buton>Giriş","eventValue":"100% A+B""#
+
+    static func event(at timestamp: Int64 = fresh) -> UpstreamFixture.Sample {
+        make("event", eventTexts, at: timestamp)
+    }
+
+    static func eventEnd(_ duration: Int64 = 35045, at timestamp: Int64 = fresh) -> UpstreamFixture.Sample {
+        make("event_end", eventTexts, #""eventDuration":\#(duration)"#, at: timestamp)
+    }
+
+    /// The session is known and alive, and the first message of all ends a screen whose code the server gave.
+    static let state: [String: [UInt8]] = {
+        let first = MessageID(sequence: 1, upstream: UpstreamNumber(rawValue: 1))
+        let opener = MessageID(rawValue: 1)
+        let open = CurioOpen(
+            id: opener, timestamp: fresh,
+            texts: CurioTexts(subject: .screen, first: "Ana sayfa – Şarkılar", second: "/müzik?x=1+1&y=%20"))
+        let code = CurioOpenCode.server("e3b0c44298fc4c149afbf4c8996fb924")
+        let known = CurioSession(
+            visitor: visitor, startedAt: fresh, device: deviceBlock, touchedAt: UpstreamFixture.now)
+        return [
+            CurioKey.session(session): known.bytes,
+            CurioKey.life(of: session): CurioLife(isStarted: true).bytes,
+            CurioKey.closing(first, of: session): open.bytes,
+            CurioKey.code(of: opener, in: session): code.bytes,
+        ]
+    }()
+
+    static let deviceBlock = CurioDevice(values: [
+        "750", "1334", "tr-TR", "TURKCELL", "286", "TURKCELL", "wifi", "Apple", "iPhone", "iOS", "9.2.1", "1.2.4",
+        "2.4.0", "80", "off", "10240", nil, nil,
+    ])
+
+    static let good = [
+        sessionStart(
+            device: #""screenWidth":0,"screenHeight":-0,"lang":"t","simOperator":"","simOpCountry":"","#
+                + #""networkOpName":"","connType":"","brand":"b","model":"m","osType":"o","osVer":"v","#
+                + #""curioSdkVer":"c","appVer":"a""#),
+        sessionStart(device: device.replacing("80", with: #""unknown""#) + #","activityWidth":1,"activityHeight":2"#),
+        sessionStart(device: device.replacing("80", with: #""0""#).replacing("wifi", with: "Offline")),
+        make("session_end"), make("session_end", at: CurioRule.earliest),
+        make("session_end", at: UpstreamFixture.now.milliseconds + 86_400_000), screenStart(),
+        screenStart(String(repeating: "ş", count: 2000), " "), make("screen_end", screenClass), event(),
+        make("event", #""eventKey":"k","eventValue":"""#), eventEnd(), eventEnd(0), make("push_token", pushToken),
+        make("push_token", pushToken, #""customId":"""#),
+        make("notification_read", pushToken, #""pushId":"p","customId":"c""#),
+        make("custom_id", pushToken, #""customId":"c""#), make("location", #""lat":-90,"long":"180.000""#),
+        make("location", #""lat":"89.9999999999999999999","long":-179.5"#),
+        make("user_tags", #""userTags":{"AGE":""}"#), make("unregister"),
+        make("unregister", #""customId":"c""#, pushToken),
+        UpstreamFixture.Sample(
+            "session_end",
+            #"{"visitorCode":"\u0061","sessionCode":"\u0036d551000-a21d-11e4-8123-03ab5c7d9e1f","timestamp":\#(fresh)}"#
+        ),
+    ]
+}
+
+extension CurioSample {
+    private static func bad(_ sample: UpstreamFixture.Sample, _ pointers: String...) -> UpstreamFixture.BadSample {
+        UpstreamFixture.BadSample(sample: sample, pointers: pointers)
+    }
+
+    /// Among them those of the specification's section 11.5.
+    static let bad: [UpstreamFixture.BadSample] =
+        [
+            bad(UpstreamFixture.Sample("event", "[]"), ""), bad(UpstreamFixture.Sample("event", #""private""#), ""),
+            bad(
+                UpstreamFixture.Sample("screen_start", "{}"), "/visitorCode", "/sessionCode", "/timestamp",
+                "/screenClass", "/pageTitle", "/path"),
+            bad(
+                UpstreamFixture.Sample("session_start", #"{"screenWidth":-1,"connType":"private","storage":"1"}"#),
+                "/visitorCode", "/sessionCode", "/timestamp", "/screenWidth", "/screenHeight", "/lang", "/simOperator",
+                "/simOpCountry", "/networkOpName", "/connType", "/brand", "/model", "/osType", "/osVer", "/curioSdkVer",
+                "/appVer", "/storage"),
+            bad(
+                UpstreamFixture.Sample(
+                    "event_end",
+                    #"{"visitorCode":"","sessionCode":5,"timestamp":"private","eventKey":"","eventValue":null,"eventDuration":-5,"hitCode":1,"a/b":2}"#
+                ), "/visitorCode", "/sessionCode", "/timestamp", "/eventKey", "/eventValue", "/eventDuration",
+                "/hitCode", "/a~1b"),
+            bad(make("session_end", at: 1_421_920_800), "/timestamp"),
+            bad(make("session_end", at: CurioRule.earliest - 1), "/timestamp"),
+            bad(make("session_end", at: UpstreamFixture.now.milliseconds + 86_400_001), "/timestamp"),
+            bad(make("session_end", session: "6D551000-A21D-11E4-8123-03AB5C7D9E1F"), "/sessionCode"),
+            bad(make("session_end", session: "6f9619ff-8b86-4d01-b42d-00cf4fc964ff"), "/sessionCode"),
+            bad(make("session_end", session: "6d551000-a21d-11e4-c123-03ab5c7d9e1f"), "/sessionCode"),
+            bad(make("session_end", session: "6d551000-a21d-11e4-8123-03ab5c7d9e1"), "/sessionCode"),
+            bad(make("screen_start", screenClass, #""pageTitle":"t""#), "/path"), bad(screenStart(""), "/pageTitle"),
+            bad(screenStart(#"a\u0000b"#), "/pageTitle"), bad(make("screen_end"), "/screenClass"),
+            bad(eventEnd(-5), "/eventDuration"),
+            bad(make("event_end", eventTexts, #""eventDuration":1.5"#), "/eventDuration"),
+            bad(make("location", #""lat":91.2,"long":0"#), "/lat"),
+            bad(make("location", #""lat":90.0001,"long":"180.0000000000000000001""#), "/lat", "/long"),
+            bad(make("location", #""lat":"+1","long":1e1"#), "/lat", "/long"),
+            bad(make("location", #""lat":".5","long":"5.""#), "/lat", "/long"),
+            bad(make("location", #""lat":"1,5","long":true"#), "/lat", "/long"),
+            bad(make("location", #""lat":1,"long":1"#, at: fresh - 600_000), "/timestamp"),
+            bad(sessionStart(device: device.replacing("wifi", with: "5G")), "/connType"),
+            bad(sessionStart(device: device.replacing("80", with: "101")), "/batteryLevel"),
+            bad(sessionStart(device: device.replacing("80", with: "-100")), "/batteryLevel"),
+            bad(sessionStart(device: device.replacing("80", with: #""80%""#)), "/batteryLevel"),
+            bad(sessionStart(device: device.replacing(#""off""#, with: #""OFF""#)), "/bluetooth"),
+            bad(sessionStart(device: device.replacing(#""osType":"iOS","#, with: "")), "/osType"),
+            bad(make("user_tags", #""userTags":{}"#), "/userTags"),
+            bad(make("user_tags", #""userTags":[]"#), "/userTags"),
+            bad(make("user_tags", #""userTags":{"AGE":27}"#), "/userTags/AGE"),
+            bad(
+                make("user_tags", #""userTags":{"":"private","a~b":null,"c":"\u0000","ok":""}"#), "/userTags/",
+                "/userTags/a~0b", "/userTags/c"),
+            bad(make("custom_id", #""customId":"c""#), "/pushToken"),
+            bad(make("notification_read", pushToken, #""pushId":"""#), "/pushId"),
+            bad(make("unregister", #""customId":null"#, #""pushId":"p""#), "/customId", "/pushId"),
+            bad(make("screen_end", screenClass, #""pageTitle":"t""#), "/pageTitle"),
+        ]
+}
+
+extension UpstreamFixture.BadSample {
+    fileprivate init(sample: UpstreamFixture.Sample, pointers: [String]) {
+        self.sample = sample
+        self.pointers = pointers
+    }
+}

@@ -1,0 +1,241 @@
+import PosternCore
+import PosternTestKit
+import Testing
+
+@testable import PosternUpstreams
+
+/// Texts, codes, bodies and settings of Curio; the rest is in `ConformanceTests`.
+@Suite struct CurioTests {
+    private let fixture = UpstreamFixture.curio
+
+    // MARK: Encoding
+
+    @Test(arguments: [
+        ("Master view", "Master+view", "Master%2Bview"), ("Master-view", "Master-view", "Master-view"),
+        (
+            "Ana sayfa – Şarkılar", "Ana+sayfa+%E2%80%93+%C5%9Eark%C4%B1lar",
+            "Ana%2Bsayfa%2B%25E2%2580%2593%2B%25C5%259Eark%25C4%25B1lar"
+        ),
+        (
+            "/müzik?x=1+1&y=%20", "%2Fm%C3%BCzik%3Fx%3D1%2B1%26y%3D%2520",
+            "%252Fm%25C3%25BCzik%253Fx%253D1%252B1%2526y%253D%252520"
+        ),
+        ("100% A+B", "100%25+A%2BB", "100%2525%2BA%252BB"),
+        ("Cat1>Cat2>Cat3", "Cat1%3ECat2%3ECat3", "Cat1%253ECat2%253ECat3"),
+        ("~.-_*'()!", "~.-_%2A%27%28%29%21", "~.-_%252A%2527%2528%2529%2521"),
+        ("日本語", "%E6%97%A5%E6%9C%AC%E8%AA%9E", "%25E6%2597%25A5%25E6%259C%25AC%25E8%25AA%259E"),
+        ("😀", "%F0%9F%98%80", "%25F0%259F%2598%2580"), ("line1\nline2", "line1%0Aline2", "line1%250Aline2"),
+        ("", "", ""),
+    ])
+    func text_isEncoded_onceOrTwice(text: String, once: String, twice: String) {
+        #expect(String(decoding: CurioEncoding.encoded(text), as: UTF8.self) == once)
+        var form = CurioForm()
+        form.addTwice("x", text)
+        #expect(String(decoding: form.body, as: UTF8.self) == "x=" + twice)
+        #expect(decoded(decoded(twice)) == text)
+    }
+
+    // MARK: Codes
+
+    @Test func sessionCode_isTheSpecifications() {
+        let moment = Timestamp(milliseconds: 1_421_920_800_000)
+        let code = CurioCode.session(at: moment, clockSequence: 0x0123, node: 0x03AB_5C7D_9E1F)
+        #expect(code == "6d551000-a21d-11e4-8123-03ab5c7d9e1f")
+        #expect(
+            CurioCode.session(at: moment, ticks: 9999, clockSequence: .max, node: .max)
+                == "6d55370f-a21d-11e4-bfff-ffffffffffff")
+    }
+
+    @Test func replacement_isASessionCode_thatDependsOnEveryInput() {
+        func code(
+            _ refused: String = "a", _ session: String = "b", _ visitor: String = "c", _ round: Int = 1,
+            at now: Int64 = 0
+        ) -> String {
+            CurioCode.session(
+                insteadOf: refused, of: session, visitor: visitor, round: round,
+                at: Timestamp(milliseconds: CurioSample.fresh + now))
+        }
+        #expect(code() == code())
+        let all = [code(), code("x"), code("a", "x"), code("a", "b", "x"), code("a", "b", "c", 2), code(at: 1)]
+        #expect(Set(all).count == all.count)
+        for code in all {
+            #expect(CurioCode.isSession(Array(code.utf8)))
+            // The lowest bit of the node's first byte: multicast.
+            #expect(UInt8(code.suffix(12).prefix(2), radix: 16).map { $0 & 1 } == 1)
+        }
+    }
+
+    @Test func openCode_isAVersion4UUID_theSameForTheSameOpen() {
+        func code(_ id: Int64, _ session: String = "s", _ visitor: String = "v") -> String {
+            CurioCode.open(MessageID(rawValue: id), session: session, visitor: visitor)
+        }
+        #expect(code(1) == code(1))
+        #expect(Set([code(1), code(2), code(1, "t"), code(1, "s", "w")]).count == 4)
+        for code in (0..<50).map({ code($0) }) {
+            let parts = code.split(separator: "-")
+            #expect(parts.map(\.count) == [8, 4, 4, 4, 12])
+            #expect(parts[2].first == "4" && parts[3].first.map { "89ab".contains($0) } == true)
+            #expect(code == code.lowercased())
+        }
+    }
+
+    // MARK: Bodies
+
+    private static let place = CurioRequests.Place(visitor: CurioSample.visitor, session: CurioSample.session)
+    private static let screen = CurioTexts(subject: .screen, first: "Ana sayfa", second: "/home")
+    private static let event = CurioTexts(subject: .event, first: "Buton>Giriş", second: "100% A+B")
+    private static let codes = (
+        screen: "6f9619ff-8b86-4d01-b42d-00cf4fc964ff", event: "7d444840-9dc0-41d1-b245-5ffdce74fad2"
+    )
+
+    private func requests() throws -> CurioRequests {
+        try #require(try fixture.make() as? CurioUpstream).settings.requests
+    }
+
+    private func record(_ step: CurioRecord.Step, after milliseconds: Int64) -> CurioRecord {
+        CurioRecord(step: step, timestamp: 1_421_920_800_000 + milliseconds, session: CurioSample.session)
+    }
+
+    @Test func eventEnd_isTheGoldenOne() throws {
+        let request = try requests().close(
+            Self.event, duration: 35045, code: "d7a8fbb307d7809469ca9abcb0082e4f", at: Self.place)
+        #expect(try request.spelledOut == Fixture.bytes("curio/event-end.http"))
+    }
+
+    @Test func periodicBatch_isTheGoldenOne() throws {
+        let records = [
+            record(.open(Self.screen, code: Self.codes.screen), after: 1000),
+            record(.open(Self.event, code: Self.codes.event), after: 2500),
+            record(.close(Self.event, duration: 35045, code: Self.codes.event), after: 37545),
+            record(.close(Self.screen, duration: nil, code: Self.codes.screen), after: 40000),
+        ]
+        let request = try requests().periodic(records, at: Self.place)
+        #expect(try request.spelledOut == Fixture.bytes("curio/periodic-batch.http"))
+    }
+
+    @Test func offlineBatch_isTheGoldenOne() throws {
+        let records = [
+            record(.sessionStart, after: 0), record(.open(Self.screen, code: Self.codes.screen), after: 1000),
+            record(.close(Self.screen, duration: nil, code: Self.codes.screen), after: 40000),
+            record(.sessionEnd, after: 41000),
+        ]
+        let request = try requests().offline(records, of: CurioSample.visitor, CurioSample.deviceBlock)
+        #expect(try request.spelledOut == Fixture.bytes("curio/offline-batch.http"))
+    }
+
+    @Test func batch_saysWhatTheGoldenOneSays_exceptForItsOwnCodes() throws {
+        var lab = try CurioLab()
+        let start: Int64 = 1_421_920_800_000
+        lab.now = Timestamp(milliseconds: start + 3_600_000)
+        try lab.post(CurioSample.sessionStart(at: start))
+        let opener = try lab.post(CurioSample.screenStart("Ana sayfa", "/home", at: start + 1000)).id
+        try lab.post(CurioSample.make("screen_end", CurioSample.screenClass, at: start + 40000))
+        try lab.post(CurioSample.make("session_end", at: start + 41000))
+        lab.turn { _ in UpstreamResponse(status: 200) }
+        #expect(lab.queue.isEmpty)
+        let code = CurioCode.open(opener, session: CurioSample.session, visitor: CurioSample.visitor)
+        let text = String(decoding: lab.sent[0].spelledOut, as: UTF8.self)
+        #expect(text.contains(code))
+        #expect(
+            try Array(text.replacing(code, with: Self.codes.screen).utf8) == Fixture.bytes("curio/offline-batch.http"))
+    }
+
+    @Test func serverCode_needsNoPlainText() throws {
+        let odd = #"a"b\&=ş"#
+        let records = [record(.close(Self.screen, duration: nil, code: odd), after: 0)]
+        let data = try #require(try requests().periodic(records, at: Self.place).form["data"])
+        #expect(data.hasSuffix(#""hitCode":"a\"b\\&=ş"}]"#))
+    }
+
+    // MARK: Settings
+
+    @Test func settings_areRefused_withEveryProblem() {
+        #expect(
+            throws: SettingProblems([
+                ("serverURL", "must begin with http:// or https://"), ("trackingCode", "must not hold U+0000"),
+                ("userAgentVersion", "must be ASCII without white space, and not empty"),
+                ("dispatchPeriodMinutes", "must not exceed sessionTimeoutMinutes, which is 5"),
+            ])
+        ) {
+            try fixture.make([
+                "serverURL": .text("curio"), "trackingCode": .text("a\0"), "userAgentVersion": .text("1 2"),
+                "sessionTimeoutMinutes": .integer(5), "dispatchPeriodMinutes": .integer(6),
+                "periodicDispatchEnabled": .flag(true),
+            ])
+        }
+    }
+
+    @Test func dispatchPeriod_mayBeTheTimeout_orAnythingWhileItIsOff() throws {
+        for settings: [String: UpstreamType.Value] in [
+            ["dispatchPeriodMinutes": .integer(30), "periodicDispatchEnabled": .flag(true)],
+            ["dispatchPeriodMinutes": .integer(1440)],
+        ] {
+            #expect(throws: Never.self) { try fixture.make(settings) }
+        }
+    }
+
+    @Test func missingCredentials_areNamed() throws {
+        #expect(try fixture.make().missingSettings.isEmpty)
+        let bare = try fixture.make(["apiKey": .text(""), "trackingCode": .text("")])
+        #expect(bare.missingSettings == ["apiKey", "trackingCode"])
+        #expect(bare.secrets.isEmpty)
+    }
+
+    @Test func apiKey_isASecret_alsoAsItIsSpelledInBodies() throws {
+        #expect(try fixture.make(["apiKey": .text("a b/c")]).secrets == ["a b/c", "a+b%2Fc"])
+    }
+
+    @Test func serverURL_endsWithoutSlashes_andUserAgentHasTheConfiguredVersion() throws {
+        let upstream = try fixture.make([
+            "serverURL": .text("http://h/api/v2//"), "userAgentVersion": .text("9.9"),
+            "onlineMaxAgeSeconds": .integer(5),
+        ])
+        let request = try fixture.request(
+            for: fixture.messages(of: [CurioSample.make("session_end")], to: upstream), to: upstream)
+        #expect(request.url == "http://h/api/v2/visit/end")
+        #expect(request.headers.first { $0.name == "User-Agent" }?.value == "IOS CurioSDK v9.9")
+    }
+
+    @Test func limits_endAtTheSDKsBatch() throws {
+        let configured = BatchLimits(maxMessages: 500, maxBytes: 1000)
+        #expect(try fixture.make().limits(configured) == BatchLimits(maxMessages: 250, maxBytes: 1000))
+        #expect(try fixture.make().limits(.init(maxMessages: 7, maxBytes: 1)).maxMessages == 7)
+    }
+
+    @Test func locations_areRefused_whenSwitchedOff() throws {
+        let upstream = try fixture.make(["fetchLocationEnabled": .flag(false)])
+        let refusal = #expect(throws: InvalidPayload.self) {
+            try fixture.admit(CurioSample.make("location", #""lat":1,"long":1"#), to: upstream)
+        }
+        #expect(refusal?.faults.map(\.pointer) == [""])
+    }
+
+    // MARK: Records of the state
+
+    @Test func records_areReadAsTheyWereWritten() {
+        let session = CurioSession(
+            visitor: "ş", startedAt: -1, device: CurioSample.deviceBlock, touchedAt: UpstreamFixture.now, isEnded: true)
+        #expect(CurioSession(session.bytes) == session)
+        for texts in [nil, CurioTexts(subject: .screen, first: "a", second: "")] {
+            for covers in [nil, MessageID(rawValue: 7)] {
+                let open = CurioOpen(id: MessageID(rawValue: .max), timestamp: 3, texts: texts, covers: covers)
+                #expect(CurioOpen(open.bytes) == open)
+            }
+        }
+        let life = CurioLife(
+            isStarted: true, replacement: "r", pending: "p", rounds: 3, refusedStarts: 1, refusal: "no",
+            earlier: .init(code: "e", through: MessageID(rawValue: 5)))
+        for life in [life, CurioLife()] { #expect(CurioLife(life.bytes) == life) }
+        for code in [CurioOpenCode.server("x"), .server(""), .own, .missing, .refused] {
+            #expect(CurioOpenCode(code.bytes) == code)
+        }
+    }
+
+    @Test func record_thatIsCutOrOfAnotherVersion_isNone() {
+        let bytes = CurioSession(
+            visitor: "v", startedAt: 1, device: CurioSample.deviceBlock, touchedAt: UpstreamFixture.now
+        ).bytes
+        for count in 0..<bytes.count { #expect(CurioSession(Array(bytes.prefix(count))) == nil) }
+        #expect(CurioSession([2] + bytes.dropFirst()) == nil)
+    }
+}
