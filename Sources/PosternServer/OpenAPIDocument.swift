@@ -404,6 +404,37 @@ paths:
           $ref: "#/components/responses/NotFound"
         "405":
           $ref: "#/components/responses/MethodNotAllowed"
+  /v1/{upstream}/sessions/{sessionCode}:
+    parameters:
+      - $ref: "#/components/parameters/upstream"
+      - name: sessionCode
+        in: path
+        required: true
+        description: The code under which the caller started it.
+        schema:
+          type: string
+    get:
+      operationId: getSession
+      tags: [Upstreams]
+      summary: What is known of a session of an upstream of type `curio`.
+      description: |
+        A session is forgotten a while after its end, or when nothing happens in it for long.
+      parameters:
+        - $ref: "#/components/parameters/requestId"
+      responses:
+        "200":
+          description: The session.
+          headers:
+            X-Request-Id:
+              $ref: "#/components/headers/X-Request-Id"
+          content:
+            application/json:
+              schema:
+                $ref: "#/components/schemas/Session"
+        "404":
+          $ref: "#/components/responses/NotFound"
+        "405":
+          $ref: "#/components/responses/MethodNotAllowed"
   /v1/upstreams/{name}/flush:
     parameters:
       - $ref: "#/components/parameters/name"
@@ -1196,6 +1227,64 @@ components:
                 type: boolean
               isPreset:
                 type: boolean
+    Session:
+      type: object
+      required: [sessionCode, visitorCode, state, startedAt, queuedOfVisitor, upstream, device, open]
+      properties:
+        sessionCode:
+          type: string
+        visitorCode:
+          type: string
+        state:
+          type: string
+          description: "`ended` when its end was accepted; `refused` when the upstream will not take its start."
+          enum: [open, ended, refused]
+        startedAt:
+          $ref: "#/components/schemas/Time"
+        queuedOfVisitor:
+          type: integer
+          description: Actions of the visitor that wait, in this session and others.
+        upstream:
+          type: object
+          required: [isStarted, sessionCode, nextSessionCode, refusal]
+          properties:
+            isStarted:
+              type: boolean
+              description: Has the upstream taken its start?
+            sessionCode:
+              type: string
+              description: Under which code it took, or will take, the session.
+            nextSessionCode:
+              type: [string, "null"]
+              description: The code that is to take its place, which is dead upstream.
+            refusal:
+              type: [string, "null"]
+        device:
+          type: object
+          description: The device block, as requests spell it.
+          additionalProperties:
+            type: string
+        open:
+          type: array
+          description: Screens and events whose end was not accepted yet, oldest first, 200 at most.
+          items:
+            type: object
+            required: [id, kind, timestamp, code]
+            properties:
+              id:
+                $ref: "#/components/schemas/MessageID"
+              kind:
+                type: string
+                enum: [screen_start, event]
+              timestamp:
+                $ref: "#/components/schemas/Time"
+              pageTitle:
+                type: string
+              path:
+                type: string
+              code:
+                type: [string, "null"]
+                description: Under which the upstream knows it; null as long as it does not.
     Flushed:
       type: object
       required: [upstream, action, queued, delivered, failed, remaining]
