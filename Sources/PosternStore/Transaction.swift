@@ -266,16 +266,19 @@ extension Transaction {
                 return bytes < wish.bytes
             }
             guard bytes >= wish.bytes else { return .diskFull(detail: "the disk is full, and nothing can make room") }
-            for id in victims {
-                try end(id, in: wish.queue, as: .dropped, error: nil, at: outbox.time.now)
-                try db.execute(
-                    literal: """
-                        UPDATE \(sql: "ended_\(wish.queue.number.rawValue)") SET payload = NULL WHERE id = \(id.rawValue)
-                        """)
-            }
+            for id in victims { try dropWithPayload(id, from: wish.queue) }
+            accounts[wish.queue.number].ledger.queuedBytes -= bytes
             evicted += victims
         }
         return nil
+    }
+
+    /// The payload goes first: there is no room to move it. Its bytes are booked by the caller.
+    private func dropWithPayload(_ id: MessageID, from queue: UpstreamQueue) throws {
+        let number = queue.number.rawValue
+        try db.execute(literal: "UPDATE \(sql: "queue_\(number)") SET payload = x'' WHERE id = \(id.rawValue)")
+        try end(id, in: queue, as: .dropped, error: nil, at: outbox.time.now)
+        try db.execute(literal: "UPDATE \(sql: "ended_\(number)") SET payload = NULL WHERE id = \(id.rawValue)")
     }
 
     /// The oldest messages that are not being sent, as many as have to go; nil when even that would not do.

@@ -90,7 +90,7 @@ extension EndToEnd {
             .deletingLastPathComponent()
 
         /// The types, in the order of their simulators' usual ports, from 9000 on.
-        private static let types = ["samsara", "seer"]
+        private static let types = ["samsara", "seer", "curio"]
 
         /// A gateway with simulated upstreams, and the addresses of the simulators.
         private func start() async throws -> (place: Place, gateway: GatewayProcess, simulators: [String]) {
@@ -98,15 +98,16 @@ extension EndToEnd {
             settings.upstreams = Dictionary(uniqueKeysWithValues: Self.types.map { ($0, [:]) })
             let place = try Place(settings)
             let process = try Binary(["serve", "--config", place.config, "--simulate"])
-            var urls: [String] = []
-            for type in Self.types {
+            var urls: [String: String] = [:]
+            // Lines come in the order of the types' names.
+            for type in Self.types.sorted() {
                 let line = try await process.line(of: .errors) {
                     $0.contains("simulator started") && $0.contains("type=\(type) ")
                 }
-                urls.append(
-                    String(try #require(line.split(separator: " ").first { $0.hasPrefix("url=") }).dropFirst(4)))
+                let url = try #require(line.split(separator: " ").first { $0.hasPrefix("url=") })
+                urls[type] = String(url.dropFirst(4))
             }
-            return (place, try await GatewayProcess(process), urls)
+            return (place, try await GatewayProcess(process), Self.types.compactMap { urls[$0] })
         }
 
         @Test(.timeLimit(.minutes(2))) func smokeTest_passes() async throws {
@@ -133,15 +134,16 @@ extension EndToEnd {
                     continue
                 }
                 text += line + "\n"
-                // A command goes on after a backslash or a pipe.
-                guard !line.hasSuffix("\\"), !line.hasSuffix("|") else { continue }
+                // A command goes on after a backslash or a pipe, and inside a quoted text.
+                guard !line.hasSuffix("\\"), !line.hasSuffix("|"), text.count(where: { $0 == "'" }).isMultiple(of: 2)
+                else { continue }
                 found.append((comment, text))
                 text = ""
             }
             return found
         }
 
-        @Test(.timeLimit(.minutes(2)), arguments: ["README.md", "docs/seer.md"])
+        @Test(.timeLimit(.minutes(2)), arguments: ["README.md", "docs/seer.md", "docs/curio.md"])
         func everyCommandOfThePage_works(page: String) async throws {
             let (_, gateway, simulators) = try await start()
             let commands = try commands(of: page)

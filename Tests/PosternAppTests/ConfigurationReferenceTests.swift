@@ -37,6 +37,7 @@ import Testing
         ).load()
         var expected = GatewayConfiguration()
         expected.upstreams = UpstreamRegistry.types.map { .init(name: UpstreamName($0.name)!, type: $0) }
+        expected.upstreams.sort { $0.name < $1.name }
         #expect(loaded.configuration == expected)
     }
 

@@ -133,6 +133,9 @@ final class DeliveryBench {
                 guard SystemTime().instant < Self.deadline else { throw Stuck() }
                 next = worker.turn(waitingUntil: Self.deadline)
             }
+            // Waits that a plan asked for begin with a commit, and so do flushes.
+            try settleDown()
+            next = worker.turn()
             if trace == before { return next - time.instant }
         }
         throw Stuck()
@@ -177,15 +180,18 @@ final class DeliveryBench {
         let reports = Inbox<FlushReport>()
         worker.flush { reports.put($0) }
         try turn()
-        // The flush begins with a commit; what is handed in later is committed no sooner.
+        try run(for: span)
+        return reports.takeAll().first
+    }
+
+    /// Waits until what was handed to the writer is committed: what is handed in later is committed no sooner.
+    private func settleDown() throws {
         let committed = Inbox<Void>()
         outbox.writer.change { _ in
         } completion: { _ in
             committed.put(())
         }
         guard !committed.takeAll(waitingUntil: Self.deadline).isEmpty else { throw Stuck() }
-        try run(for: span)
-        return reports.takeAll().first
     }
 
     // MARK: What was sent

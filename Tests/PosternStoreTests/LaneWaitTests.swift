@@ -92,6 +92,27 @@ import Testing
         #expect(claim.messages.count == 1)
     }
 
+    /// Fifty thousand visitors, each with something to send.
+    @Test func manyLanes_takeNoMemory_andAClaimIsOneIndexedQuery() throws {
+        let store = try TestStore()
+        let queue = try store.register(plain())
+        for part in 0..<5 {
+            try store.append(
+                (0..<10_000).map { store.message(to: queue, lane: .named("visitor-\(part * 10_000 + $0)")) })
+        }
+        #expect(queue.lanesInMemory == 0)
+        let claims = try (0..<4).map { _ in try store.claim(queue) }
+        #expect(claims.map(\.messages.count) == [1, 1, 1, 1])
+        #expect(queue.lanesInMemory == 4)
+        let plan = try store.outbox.pool.read { db in
+            try Row.fetchAll(
+                db, sql: "EXPLAIN QUERY PLAN " + QueueRows.Query.readyLanes.sql(for: queue.number.rawValue)
+            ).map { $0["detail"] as String }
+        }
+        #expect(plan.count == 1)
+        #expect(plan.first?.contains("USING INDEX lanesReady") == true, "\(plan)")
+    }
+
     // MARK: What is known of a message, and of a state
 
     @Test func message_remembersThatItWasTried_alsoByARunThatDied() throws {

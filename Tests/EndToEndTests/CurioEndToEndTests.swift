@@ -1,0 +1,164 @@
+import Foundation
+import Glibc
+import PosternCore
+import PosternStore
+import PosternTestKit
+import Synchronization
+import Testing
+
+extension EndToEnd {
+    /// Curio over real sockets: many visitors, sessions that die, an upstream that fails, answers that are lost, and a
+    /// gateway that is killed.
+    @Suite struct Curio {
+        /// One visitor's forty actions, each with what tells it apart.
+        private struct Visitor {
+            let name: String
+            let actions: [(kind: String, members: String, mark: String)]
+
+            init(_ number: Int) {
+                let name = "visitor-\(number)"
+                self.name = name
+                let session =
+                    "6d551000-a21d-11e4-8123-" + String(String(number + 0x1000_0000_0000, radix: 16).suffix(12))
+                let now = Int64(Date().timeIntervalSince1970 * 1000)
+                var played: [(kind: String, members: String, mark: String)] = []
+                func add(_ kind: String, _ members: String, _ mark: String) {
+                    let common =
+                        #""visitorCode":"\#(name)","sessionCode":"\#(session)","timestamp":\#(now + Int64(played.count))"#
+                    played.append((kind, "{\(common)\(members.isEmpty ? "" : ",")\(members)}", mark))
+                }
+                add("session_start", Self.device, "session_start")
+                for screen in 0..<9 {
+                    add(
+                        "screen_start", #""screenClass":"c","pageTitle":"t\#(screen)","path":"p""#,
+                        "screen_start t\(screen)")
+                    add("event", #""eventKey":"k\#(screen)","eventValue":"1""#, "event k\(screen)")
+                    add(
+                        "event_end", #""eventKey":"k\#(screen)","eventValue":"1","eventDuration":5"#,
+                        "event_end k\(screen)")
+                    add("screen_end", #""screenClass":"c""#, "screen_end t\(screen)")
+                }
+                add("push_token", #""pushToken":"abc""#, "push_token")
+                add("user_tags", #""userTags":{"AGE":"27"}"#, "user_tags")
+                add("session_end", "", "session_end")
+                actions = played
+            }
+
+            private static let device = #"""
+                "screenWidth":750,"screenHeight":1334,"lang":"tr-TR","simOperator":"","simOpCountry":"","networkOpName":"","connType":"wifi","brand":"Apple","model":"iPhone","osType":"iOS","osVer":"9","curioSdkVer":"1.2.4","appVer":"2"
+                """#
+        }
+
+        /// Posts its visitors' actions in turn; whenever nobody answers it waits for the next gateway and repeats.
+        private final class Writer: Sendable {
+            let visitors: [Visitor]
+            private let port: Mutex<UInt16>
+            let posted = Atomic<Int>(0)
+            let problems = Mutex<[String]>([])
+
+            init(_ visitors: [Visitor], port: UInt16) {
+                self.visitors = visitors
+                self.port = Mutex(port)
+            }
+
+            func turn(to port: UInt16) { self.port.withLock { $0 = port } }
+
+            func run() {
+                var client = try? HTTPClient(port: port.withLock { $0 })
+                for step in visitors[0].actions.indices {
+                    for visitor in visitors {
+                        let action = visitor.actions[step]
+                        var isRepeated = false
+                        while true {
+                            if let answer = try? client?.post("/v1/curio/\(action.kind)", action.members) {
+                                // The first try may have been stored without an answer.
+                                if answer.status == 202 || isRepeated && answer.status == 409 { break }
+                                if answer.status != 503 {
+                                    problems.withLock { $0.append("\(action.kind): \(answer.status) \(answer.text)") }
+                                    break
+                                }
+                            }
+                            isRepeated = true
+                            usleep(20_000)
+                            client = try? HTTPClient(port: port.withLock { $0 })
+                        }
+                        posted.wrappingAdd(1, ordering: .relaxed)
+                    }
+                }
+            }
+        }
+
+        private func settings(_ curio: SimulatedService) -> Settings {
+            var settings = Settings()
+            settings.delivery = ["retryBaseSeconds": 0.02, "retryMaxSeconds": 0.1, "maxInFlight": 16]
+            settings.upstreams = [
+                "curio": ["serverURL": curio.url + "/api/v2", "apiKey": "key", "trackingCode": "GW7DEM01"]
+            ]
+            return settings
+        }
+
+        @Test(.timeLimit(.minutes(10)))
+        func everyActionArrives_inOrder_withTheRightCodes_whileSessionsDieAndTheGatewayIsKilled() async throws {
+            let curio = try SimulatedService("curio", faults: "status=503:0.1,reset-after:0.05")
+            try curio.control(#"{"apiKey":"key","trackingCode":"GW7DEM01","killSessionRate":0.02,"codeForm":"mixed"}"#)
+            let place = try Place(settings(curio))
+            var gateway = try await place.start()
+            let visitors = (0..<500).map { Visitor($0) }
+            let writers = (0..<16).map { writer in
+                Writer(visitors.enumerated().filter { $0.offset % 16 == writer }.map(\.element), port: gateway.port)
+            }
+            let threads = writers.map { writer in OwnThread(name: "e2e-curio") { writer.run() } }
+            func posted() -> Int { writers.reduce(0) { $0 + $1.posted.load(ordering: .relaxed) } }
+            #expect(eventually(within: .seconds(240), every: .milliseconds(5)) { posted() >= 10_000 })
+            try await gateway.kill()
+            gateway = try await place.start()
+            writers.forEach { $0.turn(to: gateway.port) }
+            threads.forEach { $0.join() }
+            #expect(writers.flatMap { $0.problems.withLock { $0 } } == [])
+            try gateway.waitUntilDelivered(to: "curio", within: .seconds(300))
+            let upstream = try gateway.upstream("curio")
+            #expect(upstream["health"].string == "up", "\(upstream)")
+            #expect(try gateway.client().get("/v1/messages?state=failed").json["messages"].array.isEmpty)
+            try await gateway.stop()
+
+            var arrived: [String: [String]] = [:]
+            let items = try HTTPClient(port: curio.port).get("/received?events=true").json["texts"].array
+            for item in items {
+                let text = item["pageTitle"].string ?? item["eventKey"].string
+                let action = item["action"].string ?? ""
+                arrived[item["visitor"].string ?? "", default: []].append(text.map { "\(action) \($0)" } ?? action)
+            }
+            for visitor in visitors {
+                var seen: Set<String> = []
+                let first = (arrived[visitor.name] ?? []).filter { seen.insert($0).inserted }
+                var expected = visitor.actions.map(\.mark)
+                // The end of a session that has died already is none.
+                if first.last != "session_end" { expected.removeLast() }
+                #expect(first == expected, "\(visitor.name)")
+            }
+            let received = try curio.received
+            #expect(received["violationCount"].int == 0, "\(received["violations"])")
+            #expect(try curio.control()["recreations"].int ?? 0 > 0)
+            #expect(try place.audit().isBalanced)
+        }
+
+        @Test(.timeLimit(.minutes(2)))
+        func actionOfAnUnknownSession_isRefused_withWhatToSendFirst() async throws {
+            let curio = try SimulatedService("curio")
+            let gateway = try await Place(settings(curio)).start()
+            let client = try gateway.client()
+            let visitor = Visitor(1)
+            let refused = try client.post("/v1/curio/event", visitor.actions[2].members)
+            #expect(refused.status == 409)
+            #expect(refused.json["type"].string == "urn:postern:problem:unknown-session")
+            #expect(refused.json["detail"].string?.contains("session_start") == true)
+            #expect(try client.post("/v1/curio/session_start", visitor.actions[0].members).status == 202)
+            #expect(try client.post("/v1/curio/screen_start", visitor.actions[1].members).status == 202)
+            let session = try client.get("/v1/curio/sessions/6d551000-a21d-11e4-8123-100000000001").json
+            #expect(session["visitorCode"].string == "visitor-1")
+            #expect(session["open"].array.count == 1)
+            #expect(try client.get("/v1/curio/sessions/none").status == 404)
+            try await gateway.stop()
+        }
+    }
+}

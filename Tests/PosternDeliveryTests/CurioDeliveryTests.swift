@@ -1,0 +1,179 @@
+import Foundation
+import PosternCore
+import PosternStore
+import PosternTestKit
+import PosternUpstreams
+import Testing
+
+@testable import PosternDelivery
+
+/// Curio's adapter with a real store and a real worker, over hours of the test's own clock.
+@Suite(.timeLimit(.minutes(2))) struct CurioDeliveryTests {
+    private static let settings: [String: UpstreamType.Value] = [
+        "serverURL": .text("http://curio"), "apiKey": .text("key"), "trackingCode": .text("RIGHT"),
+    ]
+
+    private func curio(_ others: [String: UpstreamType.Value] = [:]) throws -> any Upstream {
+        let type = try #require(UpstreamRegistry.types.first { $0.name == "curio" })
+        return try type.make(
+            UpstreamName("curio")!, SettingValues(Self.settings.merging(others) { $1 }, of: type.settings))
+    }
+
+    private func bench(_ settings: [String: UpstreamType.Value] = [:]) throws -> DeliveryBench {
+        try DeliveryBench(try curio(settings), settings: DeliverySettings(maxInFlight: 8))
+    }
+
+    private static func session(_ visitor: Int) -> String {
+        "6d551000-a21d-11e4-8123-" + String(String(visitor + 0x1000_0000_0000, radix: 16).suffix(12))
+    }
+
+    private static let device = #"""
+        "screenWidth":750,"screenHeight":1334,"lang":"tr-TR","simOperator":"","simOpCountry":"","networkOpName":"","connType":"wifi","brand":"Apple","model":"iPhone","osType":"iOS","osVer":"9","curioSdkVer":"1.2.4","appVer":"2"
+        """#
+
+    /// Posts an action of a visitor that happens now.
+    @discardableResult
+    private func post(_ bench: DeliveryBench, _ visitor: Int, _ kind: String, _ members: String = "") throws
+        -> MessageID
+    {
+        let text = #"""
+            {"visitorCode":"v\#(visitor)","sessionCode":"\#(Self.session(visitor))","timestamp":\#(bench.time.now.milliseconds)\#(members.isEmpty ? "" : ",")\#(members)}
+            """#
+        return try bench.post([text], as: Kind(kind))[0]
+    }
+
+    /// A session with a screen and an event on it, all of it a second apart.
+    private func play(_ bench: DeliveryBench, _ visitor: Int) throws {
+        let steps = [
+            ("session_start", Self.device),
+            ("screen_start", #""screenClass":"c","pageTitle":"t\#(visitor)","path":"p""#),
+            ("event", #""eventKey":"k\#(visitor)","eventValue":"1""#),
+            ("event_end", #""eventKey":"k\#(visitor)","eventValue":"1","eventDuration":5"#),
+            ("screen_end", #""screenClass":"c""#), ("session_end", ""),
+        ]
+        for (kind, members) in steps {
+            try post(bench, visitor, kind, members)
+            bench.time.advance(by: .seconds(1))
+        }
+    }
+
+    private func form(_ request: UpstreamRequest) -> [String: String] {
+        var form: [String: String] = [:]
+        for pair in request.text.split(separator: "&") {
+            let sides = pair.split(separator: "=", omittingEmptySubsequences: false).map {
+                $0.replacing("+", with: "%20").removingPercentEncoding ?? ""
+            }
+            form[sides[0]] = sides[1]
+        }
+        return form
+    }
+
+    private func types(_ request: UpstreamRequest) throws -> [(type: Int, timestamp: String, session: String)] {
+        let data = try #require(form(request)["data"])
+        let records = try #require(try JSONSerialization.jsonObject(with: Data(data.utf8)) as? [[String: Any]])
+        return records.map {
+            ($0["type"] as? Int ?? -1, $0["timestamp"] as? String ?? "", $0["sessionCode"] as? String ?? "")
+        }
+    }
+
+    private func answer(_ request: UpstreamRequest) -> TransferResult {
+        if request.url.hasSuffix("/hit/create") { return .status(200, #"{"hitCode":7}"#) }
+        if request.url.hasSuffix("/event/create") { return .status(200, #"{"eventCode":"e"}"#) }
+        return .status(200)
+    }
+
+    @Test func outageOfTwoHours_endsInOfflineBatches_withTheOriginalTimes() throws {
+        let bench = try bench()
+        bench.transport.answerAll { _ in .refusedConnection }
+        let start = bench.time.now
+        for visitor in 0..<20 { try play(bench, visitor) }
+        try bench.run(for: .seconds(7200))
+        #expect(bench.ledger.queued == 120)
+        let before = bench.reports.count
+        bench.transport.answerAll { self.answer($0) }
+        try bench.run(for: .seconds(1200))
+        #expect(bench.ledger.delivered == 120)
+        let sent = bench.reports[before...]
+        #expect(sent.allSatisfy { $0.url == "http://curio/offline/create" })
+        for visitor in 0..<20 {
+            let requests = sent.filter { form($0)["visitorCode"] == "v\(visitor)" }
+            let records = try requests.flatMap(types)
+            #expect(records.map(\.type) == [0, 2, 4, 7, 3, 1], "visitor \(visitor)")
+            let first = start.milliseconds + Int64(visitor) * 6000
+            #expect(records.map(\.timestamp) == (0..<6).map { String(first + $0 * 1000) })
+            #expect(Set(records.map(\.session)) == [Self.session(visitor)])
+        }
+        #expect(try bench.outbox.audit().isBalanced)
+    }
+
+    @Test func wrongTrackingCode_holdsEverything_untilAReloadCorrectsIt() throws {
+        let bench = try bench(["trackingCode": .text("WRONG")])
+        bench.transport.answerAll { request in
+            self.form(request)["trackingCode"] == "RIGHT" ? self.answer(request) : .status(412)
+        }
+        for visitor in 0..<10 { try play(bench, visitor) }
+        try bench.run(for: .seconds(3600))
+        #expect(bench.worker.snapshot.health == .unauthorized)
+        #expect(bench.reports.count <= 3 * 60)
+        #expect(bench.ledger.queued == 60)
+        let right = try curio()
+        bench.queue.replace(right)
+        bench.worker.adopt(DeliverySettings(maxInFlight: 8), upstream: right)
+        try bench.run(for: .seconds(600))
+        #expect(bench.ledger.delivered == 60)
+        #expect(bench.ledger.failed == 0)
+        let messages = try bench.outbox.messages(MessageFilter(), after: nil, limit: 100).messages
+        #expect(messages.allSatisfy { $0.attempts == 1 })
+    }
+
+    @Test func visitorWhoseSessionsKeepDying_delaysNobody() throws {
+        let bench = try bench()
+        bench.transport.answerAll { request in
+            self.form(request)["visitorCode"] == "v0" && !request.url.hasSuffix("/visit/create")
+                ? .status(401) : self.answer(request)
+        }
+        for visitor in 0..<5 { try play(bench, visitor) }
+        try bench.run(for: .seconds(5))
+        let delivered = bench.ledger.delivered
+        #expect(delivered >= 24, "\(delivered)")
+        #expect(bench.worker.snapshot.circuit == .closed)
+        try bench.run(for: .seconds(3600))
+        let quoted = bench.reports.filter { form($0)["visitorCode"] == "v0" && $0.url.hasSuffix("/hit/create") }
+            .compactMap { form($0)["sessionCode"] }
+        // Never again under a code that was refused, and no more than five rounds.
+        #expect(Set(quoted).count == quoted.count)
+        #expect(quoted.count <= 6)
+    }
+
+    @Test func periodicDispatch_waitsForItsPeriod_andGoesBeforeTheSessionEnds() throws {
+        let bench = try bench(["periodicDispatchEnabled": .flag(true)])
+        bench.transport.answerAll { self.answer($0) }
+        try post(bench, 0, "session_start", Self.device)
+        let id = try post(bench, 0, "event", #""eventKey":"k","eventValue":"1""#)
+        try bench.run(for: .seconds(100))
+        #expect(bench.reports.map(\.url) == ["http://curio/visit/create"])
+        #expect(try bench.record(id).laneWaitsFor == .schedule)
+        try bench.run(for: .seconds(300))
+        #expect(bench.reports.map(\.url) == ["http://curio/visit/create", "http://curio/batch/create"])
+        try post(bench, 0, "event", #""eventKey":"l","eventValue":"1""#)
+        try bench.run(for: .seconds(10))
+        #expect(bench.reports.count == 2)
+        try post(bench, 0, "session_end")
+        try bench.run(for: .seconds(1))
+        #expect(
+            bench.reports.map { $0.url.dropFirst("http://curio".count) } == [
+                "/visit/create", "/batch/create", "/batch/create", "/visit/end",
+            ])
+        #expect(bench.ledger.queued == 0)
+    }
+
+    @Test func flush_endsThePeriod() throws {
+        let bench = try bench(["periodicDispatchEnabled": .flag(true)])
+        bench.transport.answerAll { self.answer($0) }
+        try post(bench, 0, "session_start", Self.device)
+        try post(bench, 0, "event", #""eventKey":"k","eventValue":"1""#)
+        try bench.run(for: .seconds(10))
+        #expect(bench.reports.count == 1)
+        #expect(try #require(try bench.flush()).delivered == 1)
+    }
+}
