@@ -5,11 +5,20 @@ public struct Admission: Sendable, Equatable {
     public var rewritten: [UInt8]?
     /// What the lane waits for from the start if the message is its first: a plan would say so anyway.
     public var waitsFor: WaitingFor?
+    /// A secret that came with the payload, to be held for the lane's group; `rewritten` is the text without it.
+    public var credential: Credential?
+    /// Of no use after, if the caller did not say anything else.
+    public var expiresAt: Timestamp?
 
-    public init(lane: Lane = .none, rewritten: [UInt8]? = nil, waitsFor: WaitingFor? = nil) {
+    public init(
+        lane: Lane = .none, rewritten: [UInt8]? = nil, waitsFor: WaitingFor? = nil, credential: Credential? = nil,
+        expiresAt: Timestamp? = nil
+    ) {
         self.lane = lane
         self.rewritten = rewritten
         self.waitsFor = waitsFor
+        self.credential = credential
+        self.expiresAt = expiresAt
     }
 }
 
@@ -41,13 +50,18 @@ public struct Candidate: Sendable {
     public let acceptedAt: Timestamp
     /// As it will be stored.
     public let payload: [UInt8]
+    /// Whose credential was handed in with it; that is held already.
+    public let credentialOwner: String?
 
-    public init(id: MessageID, kind: Kind, lane: Lane, acceptedAt: Timestamp, payload: [UInt8]) {
+    public init(
+        id: MessageID, kind: Kind, lane: Lane, acceptedAt: Timestamp, payload: [UInt8], credentialOwner: String? = nil
+    ) {
         self.id = id
         self.kind = kind
         self.lane = lane
         self.acceptedAt = acceptedAt
         self.payload = payload
+        self.credentialOwner = credentialOwner
     }
 }
 

@@ -31,6 +31,14 @@ public protocol Upstream: Sendable, CustomStringConvertible {
     /// Says what `response` means for `batch`. Never throws: an unreadable answer is a verdict too.
     func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement
 
+    /// As above when there was no answer; nil leaves it at sending the batch again later, which suits all that may be
+    /// sent twice.
+    func judge(_ failure: TransferFailure, to batch: Batch, in context: PlanContext) -> Judgement?
+
+    /// What lanes have in common whose messages are never to be under way side by side, besides their group; nil for
+    /// nothing.
+    func exclusion(ofLane name: String) -> String?
+
     /// How to get a token, for upstreams that want one.
     var tokenSource: (any TokenSource)? { get }
 
@@ -91,6 +99,8 @@ public enum Plan: Sendable, Equatable {
     case settle(count: Int, as: MessageState, reason: String, changes: [StateChange])
     /// Not yet.
     case wait(WaitingFor, until: Timestamp)
+    /// Not before a caller hands in a credential for the lane's group.
+    case park
 }
 
 extension Upstream {
@@ -99,6 +109,8 @@ extension Upstream {
     public func accept(_ candidate: Candidate, in state: any UpstreamState) throws(Refusal) -> [StateChange] { [] }
     public func limits(_ configured: BatchLimits) -> BatchLimits { configured }
     public func limits(_ configured: BatchLimits, ofLane name: String) -> BatchLimits { limits(configured) }
+    public func judge(_ failure: TransferFailure, to batch: Batch, in context: PlanContext) -> Judgement? { nil }
+    public func exclusion(ofLane name: String) -> String? { nil }
     public var resources: [Resource] { [] }
     public func codes(for refusal: StoreRefusal) -> [String: Int] { [:] }
     public func name(of event: UpstreamEvent) -> String? { nil }

@@ -14,20 +14,27 @@ public struct UpstreamRequest: Sendable, Equatable {
     public var body: [UInt8]
     /// Send the body compressed, with `Content-Encoding: gzip`.
     public var gzip: Bool
+    /// What its upstream calls it, for when the answer comes; not sent.
+    public var step: String?
+    /// The version of the held credential that it carries; not sent.
+    public var credentialVersion: Int64?
 
     public init(
         method: Method = .post, url: String, headers: [(name: String, value: String)] = [], body: [UInt8] = [],
-        gzip: Bool = false
+        gzip: Bool = false, step: String? = nil, credentialVersion: Int64? = nil
     ) {
         self.method = method
         self.url = url
         self.headers = headers
         self.body = body
         self.gzip = gzip
+        self.step = step
+        self.credentialVersion = credentialVersion
     }
 
     public static func == (left: Self, right: Self) -> Bool {
         left.method == right.method && left.url == right.url && left.body == right.body && left.gzip == right.gzip
+            && left.step == right.step && left.credentialVersion == right.credentialVersion
             && left.headers.elementsEqual(right.headers, by: ==)
     }
 }

@@ -6,10 +6,22 @@ public protocol UpstreamState {
     /// How many messages of that named lane are queued, the one being looked at not counted; counts no further than
     /// `most`.
     func queued(inLane name: String, atMost most: Int) -> Int
+    /// Is that message still queued, be it under way?
+    func isQueued(_ id: MessageID) -> Bool
+    /// The credential that is held for `owner`; nil when there is none, or none that can be read.
+    func credential(of owner: String) -> HeldCredential?
+    /// Did the upstream turn that very credential down before? It is not held then.
+    func wasRefused(_ credential: Credential) -> Bool
+    /// Do credentials outlive this run? Without a key to encrypt them they do not.
+    var keepsCredentials: Bool { get }
 }
 
 extension UpstreamState {
     public func queued(inLane name: String, atMost most: Int) -> Int { 0 }
+    public func isQueued(_ id: MessageID) -> Bool { false }
+    public func credential(of owner: String) -> HeldCredential? { nil }
+    public func wasRefused(_ credential: Credential) -> Bool { false }
+    public var keepsCredentials: Bool { true }
 }
 
 /// When a value is of no use any more: some time after `at`, but never while something of `lane` is queued. What stands
@@ -33,4 +45,11 @@ public enum StateChange: Sendable, Equatable {
     case release(group: String)
     /// Plans that lane anew at once, should a plan have said that it waits.
     case wake(lane: String)
+    /// Holds a credential in the place of its owner's former one. One of another value that was not refused before
+    /// lets the lanes of the group `owner` go on that were parked.
+    case hold(Credential)
+    /// Forgets the credential of that owner.
+    case drop(credentialOf: String)
+    /// The upstream turned that version down: it is not sent again, nor taken again when somebody hands it in.
+    case refuse(credentialOf: String, version: Int64)
 }

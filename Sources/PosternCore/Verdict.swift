@@ -19,7 +19,7 @@ public enum Verdict: Sendable, Equatable {
     /// The upstream does not work for us at all: wrong address, wrong credentials. Nobody is blamed, an operator is
     /// told, and it is probed slowly.
     case holdUpstream(HoldReason, detail: String)
-    /// Nothing more for this lane's group until a caller hands in a new token.
+    /// Nothing more for this lane's group until a caller hands in a new token; if one has come meanwhile, again at once.
     case park
     /// Somebody in the batch is refused; find out who. A message alone is refused itself.
     case split(reason: String)
