@@ -55,7 +55,7 @@ let package = Package(
         // One library each.
         part("PosternJSON", ["PosternCore", "CPosternJSON"]),
         part("PosternCompression", ["CZlib"]),
-        part("PosternStore", ["PosternCore", "PosternMetrics", grdb, grdbSQLite, logging, deque]),
+        part("PosternStore", ["PosternCore", "PosternMetrics", grdb, grdbSQLite, logging, deque, crypto]),
         part("PosternHTTP", ["PosternCore", "CMicrohttpd", logging]),
         part("PosternTransport", ["PosternCore", "CCurl", logging]),
         // What Postern is.

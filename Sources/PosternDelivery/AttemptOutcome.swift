@@ -19,9 +19,12 @@ struct AttemptOutcome {
             detail: Self.detail(of: judgement.verdict) ?? "answered \(response.status)", at: now)
     }
 
-    init(_ failure: TransferFailure, at now: Timestamp) {
-        judgement = Judgement(.retry(after: nil))
-        error = AttemptError(Self.errorClass(of: failure.reason), detail: failure.detail, at: now)
+    /// Without a `judgement` of the upstream's own the batch goes out again.
+    init(_ failure: TransferFailure, judgement: Judgement? = nil, at now: Timestamp) {
+        self.judgement = judgement ?? Judgement(.retry(after: nil))
+        error = AttemptError(
+            Self.errorClass(of: failure.reason),
+            detail: (judgement?.verdict).flatMap(Self.detail) ?? failure.detail, at: now)
         isAmbiguous = failure.mayHaveArrived
         wasCancelled = failure.reason == .cancelled
     }

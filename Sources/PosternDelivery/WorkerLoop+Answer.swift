@@ -28,7 +28,12 @@ extension WorkerLoop {
     private func judged(_ result: TransferResult, of flight: Flight) throws(StoreError) -> AttemptOutcome {
         let now = time.now
         switch result {
-        case .failure(let failure): return AttemptOutcome(failure, at: now)
+        case .failure(let failure):
+            guard failure.reason != .cancelled else { return AttemptOutcome(failure, at: now) }
+            let judgement = try outbox.withState(of: queue.number) { state in
+                upstream.judge(failure, to: flight.batch, in: context(now: now, token: flight.token, state))
+            }
+            return AttemptOutcome(failure, judgement: judgement, at: now)
         case .success(let response):
             let judgement = try outbox.withState(of: queue.number) { state in
                 upstream.judge(

@@ -71,6 +71,7 @@ extension WorkerLoop {
         case .wait(let reason, let until):
             // Asked again at once it would say the same.
             queue.postpone(claim, until: until > now ? until : now + .seconds(1), for: reason)
+        case .park: queue.park(claim)
         }
     }
 

@@ -8,6 +8,7 @@ import PosternCore
 struct LaneClaims {
     private struct UnderWay {
         var group: String?
+        var exclusion: String?
         /// Ascending.
         var ids: [MessageID]
     }
@@ -21,6 +22,7 @@ struct LaneClaims {
     private var laneOf: [MessageID: Int64] = [:]
     private var underWay: [Int64: UnderWay] = [:]
     private var busyGroups: Set<String> = []
+    private var busyExclusions: Set<String> = []
     private var removing: Set<MessageID> = []
     /// Ascending for each lane; kept for batches that were taken apart or are under suspicion.
     private var pieces: [Int64: [Piece]] = [:]
@@ -32,17 +34,22 @@ struct LaneClaims {
 
     // MARK: Claiming
 
-    /// Takes the oldest messages of the lane that has been ready longest.
-    mutating func claim(_ scan: inout ClaimScan, from rows: QueueRows) throws {
+    /// Takes the oldest messages of the lane that has been ready longest. Lanes of one `exclusion`, like those of one
+    /// group, have one batch under way at a time.
+    mutating func claim(
+        _ scan: inout ClaimScan, from rows: QueueRows, exclusion: (String) -> String? = { _ in nil }
+    ) throws {
         scan.nextDue = .never
         try rows.forEachReadyLane { lane in
             guard underWay[lane.number] == nil, !(lane.group.map(busyGroups.contains) ?? false) else { return true }
+            let exclusion = exclusion(lane.name)
+            guard !(exclusion.map(busyExclusions.contains) ?? false) else { return true }
             guard scan.isEmpty, lane.readyAt <= scan.now else {
                 scan.nextDue = lane.readyAt
                 return false
             }
             try take(lane, into: &scan, from: rows)
-            lease(scan.batch + scan.expired, of: lane)
+            lease(scan.batch + scan.expired, of: lane, exclusion: exclusion)
             return true
         }
     }
@@ -95,11 +102,12 @@ struct LaneClaims {
         return pieces[lane]?.first
     }
 
-    private mutating func lease(_ messages: [Message], of lane: ReadyLane) {
+    private mutating func lease(_ messages: [Message], of lane: ReadyLane, exclusion: String?) {
         guard !messages.isEmpty else { return }
         for message in messages { laneOf[message.id] = lane.number }
-        underWay[lane.number] = UnderWay(group: lane.group, ids: messages.map(\.id).sorted())
+        underWay[lane.number] = UnderWay(group: lane.group, exclusion: exclusion, ids: messages.map(\.id).sorted())
         if let group = lane.group { busyGroups.insert(group) }
+        if let exclusion { busyExclusions.insert(exclusion) }
     }
 
     // MARK: Giving back
@@ -112,6 +120,7 @@ struct LaneClaims {
             guard let left = underWay[lane], left.ids.isEmpty else { continue }
             underWay[lane] = nil
             if let group = left.group { busyGroups.remove(group) }
+            if let exclusion = left.exclusion { busyExclusions.remove(exclusion) }
         }
     }
 

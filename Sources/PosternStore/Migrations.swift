@@ -82,6 +82,37 @@ enum Migrations {
                 try db.execute(sql: "ALTER TABLE queue_\(number) ADD COLUMN tried INTEGER NOT NULL DEFAULT 0")
             }
         }
+        // `formerCredentials` remembers, by digest, what is not to be taken again, and which version was what.
+        migrator.registerMigration("3 credentials") { db in
+            try db.execute(
+                sql: """
+                    CREATE TABLE credentials (
+                      upstream INTEGER NOT NULL,
+                      owner TEXT NOT NULL,
+                      version INTEGER NOT NULL,
+                      digest BLOB NOT NULL,
+                      note TEXT NOT NULL,
+                      keyId TEXT,
+                      nonce BLOB,
+                      sealed BLOB,
+                      expiresAtMs INTEGER,
+                      isRefused INTEGER NOT NULL DEFAULT 0,
+                      isKept INTEGER NOT NULL DEFAULT 0,
+                      PRIMARY KEY (upstream, owner)
+                    ) STRICT, WITHOUT ROWID;
+                    CREATE INDEX credentialsExpiring ON credentials (expiresAtMs) WHERE expiresAtMs IS NOT NULL;
+                    CREATE TABLE formerCredentials (
+                      upstream INTEGER NOT NULL,
+                      owner TEXT NOT NULL,
+                      digest BLOB NOT NULL,
+                      version INTEGER NOT NULL,
+                      isRefused INTEGER NOT NULL,
+                      atMs INTEGER NOT NULL,
+                      PRIMARY KEY (upstream, owner, digest)
+                    ) STRICT, WITHOUT ROWID;
+                    CREATE INDEX formerCredentialsByAge ON formerCredentials (atMs);
+                    """)
+        }
         return migrator
     }
 

@@ -16,11 +16,13 @@ public struct NewMessage: Sendable {
     public let range: Range<Int>
     /// What its lane waits for if the message is the first of it; see `Admission.waitsFor`.
     public let waitsFor: WaitingFor?
+    /// A secret that came with it; see `Admission.credential`.
+    public let credential: Credential?
 
     public init(
         queue: UpstreamQueue, kind: Kind, lane: Lane = .none, key: String? = nil, acceptedAt: Timestamp,
         notBefore: Timestamp? = nil, expiresAt: Timestamp? = nil, bytes: [UInt8], range: Range<Int>? = nil,
-        waitsFor: WaitingFor? = nil
+        waitsFor: WaitingFor? = nil, credential: Credential? = nil
     ) {
         self.queue = queue
         self.kind = kind
@@ -32,6 +34,7 @@ public struct NewMessage: Sendable {
         self.bytes = bytes
         self.range = range ?? 0..<bytes.count
         self.waitsFor = waitsFor
+        self.credential = credential
     }
 }
 
@@ -41,6 +44,14 @@ public struct AppendReceipt: Sendable {
     public let ids: [MessageID]
     /// Messages that had to make room, by the queue's `dropOldest` policy.
     public let evicted: [MessageID]
+    /// Did somebody hand in a credential that its upstream had turned down before?
+    public let needsCredential: Bool
+
+    public init(ids: [MessageID], evicted: [MessageID], needsCredential: Bool = false) {
+        self.ids = ids
+        self.evicted = evicted
+        self.needsCredential = needsCredential
+    }
 }
 
 /// Why messages were not stored; none of them was.

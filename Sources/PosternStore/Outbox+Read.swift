@@ -122,7 +122,7 @@ extension Outbox {
 
     /// The state an upstream keeps, on one snapshot.
     public func withState<T>(of number: UpstreamNumber, _ body: (any UpstreamState) -> T) throws(StoreError) -> T {
-        try read { db in body(StoredState(upstream: number, db: db)) }
+        try read { db in body(StoredState(upstream: number, db: db, vault: vault)) }
     }
 
     /// Messages of an upstream up to `id` that are still queued.

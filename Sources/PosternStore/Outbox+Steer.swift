@@ -80,7 +80,7 @@ extension Outbox {
     ) {
         writer.change(
             { transaction in
-                try transaction.change(body(StoredState(upstream: queue.number, db: transaction.db)), of: queue)
+                try transaction.change(body(transaction.state(of: queue)), of: queue)
             }, completion: completion)
     }
 

@@ -14,15 +14,18 @@ public struct OutboxOptions: Sendable, Equatable {
     public var deliveredRetention: Duration
     /// How long failed, cancelled, dropped and expired messages are kept.
     public var failedRetention: Duration
+    /// Seal the credentials that callers hand in.
+    public var encryptionKeys: EncryptionKeys
 
     public init(
         path: String, maxBytes: Int = 0, deliveredRetention: Duration = .seconds(86400),
-        failedRetention: Duration = .seconds(2_592_000)
+        failedRetention: Duration = .seconds(2_592_000), encryptionKeys: EncryptionKeys = EncryptionKeys()
     ) {
         self.path = path
         self.maxBytes = maxBytes
         self.deliveredRetention = deliveredRetention
         self.failedRetention = failedRetention
+        self.encryptionKeys = encryptionKeys
     }
 }
 
@@ -41,6 +44,9 @@ public final class Outbox: Sendable {
     let kinds = KindTable()
     let batches: BatchCounter
     let reserve: DiskReserve
+    let vault: Vault
+    /// What became of the credentials that a former run left.
+    public let resealing: Resealing
     private let lock: StoreLock
     private let check: IntegrityCheck
 
@@ -75,6 +81,8 @@ public final class Outbox: Sendable {
             if startFresh { try StoreFile.setAsideIfDamaged(options.path, at: time.now, logger: logger) }
             try StoreFile.inspect(options.path)
             pool = try StoreFile.open(options.path, at: time.now)
+            vault = Vault(options.encryptionKeys)
+            resealing = try pool.write { [vault] db in try Resealing.run(in: db, vault: vault) }
             let found = try pool.read { db in try Found(db) }
             batches = BatchCounter(latest: found.batch)
             shared = Mutex(Shared(ledgers: found.ledgers, names: found.names, sequence: found.sequence))
@@ -86,6 +94,9 @@ public final class Outbox: Sendable {
         reserve.take()
         writer.start(on: self)
     }
+
+    /// Are credentials that callers hand in written down, sealed? Without a key they are kept in memory only.
+    public var keepsCredentials: Bool { vault.isDurable }
 
     /// Commits what was handed in, and closes. Claims are void by this.
     public func close() {

@@ -198,6 +198,7 @@ struct QueueRows {
 struct StoredState: UpstreamState {
     let upstream: UpstreamNumber
     let db: Database
+    let vault: Vault
 
     func value(of key: String) -> [UInt8]? {
         guard let statement = try? db.cachedStatement(sql: "SELECT value FROM state WHERE upstream = ? AND key = ?")

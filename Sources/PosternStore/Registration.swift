@@ -23,11 +23,23 @@ enum Registration {
         }
         try Migrations.createTables(of: number, in: db)
         if case .separate = upstream.laneRule { try Migrations.createLaneIndex(of: number, in: db) }
+        try lookAtParkedLanes(of: number, in: transaction)
         for kind in upstream.kinds where kinds.number(of: kind) == 0 {
             try db.execute(sql: "INSERT INTO kinds (name) VALUES (?)", arguments: [kind.description])
             kinds.learn(kind, number: Int(db.lastInsertedRowID))
         }
         let account = transaction.accounts[UpstreamNumber(rawValue: number)]
         return (account.number, Int64(account.ledger.lastID))
+    }
+
+    /// A run with another key could not read what this one can: lanes for which something is held go on, or are parked
+    /// anew.
+    private static func lookAtParkedLanes(of number: UInt8, in transaction: Transaction) throws {
+        try transaction.db.execute(
+            literal: """
+                UPDATE lanes SET isParked = 0, isHeld = 0, readyAtMs = \(transaction.outbox.time.now.milliseconds)
+                WHERE upstream = \(number) AND isParked = 1 AND laneGroup IN
+                  (SELECT owner FROM credentials WHERE upstream = \(number) AND isRefused = 0)
+                """)
     }
 }

@@ -84,9 +84,7 @@ extension Transaction {
         guard !account.touchedLanes.isEmpty, let queue = outbox.queue(account.number) else { return }
         for (lane, isServed) in account.touchedLanes {
             guard let first = try LaneFront(of: lane, in: queue, isServed: isServed, by: self) else {
-                let statement = try statements.closeLane(in: db)
-                statement.bind(lane, at: 1)
-                try statement.run(in: db)
+                try closeLane(lane, of: queue)
                 continue
             }
             let statement = try statements.updateLane(in: db)
@@ -96,6 +94,17 @@ extension Transaction {
             statement.bind(lane, at: 4)
             try statement.run(in: db)
             lanesAreDue(of: queue, at: first.readyAt)
+        }
+    }
+
+    private func closeLane(_ lane: Int64, of queue: UpstreamQueue) throws {
+        let statement = try statements.closeLane(in: db)
+        statement.bind(lane, at: 1)
+        try statement.forEachRow(in: db) { row in
+            if let group = row.text(0) {
+                touchedOwners.insert(CredentialOwner(upstream: queue.number, name: group))
+            }
+            return true
         }
     }
 
@@ -143,9 +152,11 @@ extension Transaction {
         lanesAreDue(of: queue, at: now)
     }
 
-    /// Nothing more for the lane, or all of its group, until somebody releases it.
+    /// Nothing more for the lane, or all of its group, until somebody releases it. Should a good credential have come
+    /// for the group since that was decided, nothing stops.
     func park(_ lane: Lane, of queue: UpstreamQueue) throws {
         guard case .named(let name, let group) = lane else { return }
+        if let held = state(of: queue).credential(of: group ?? name), held.isUsable(at: outbox.time.now) { return }
         let number = queue.number.rawValue
         if let group {
             try db.execute(

@@ -23,8 +23,9 @@ extension Transaction {
         }
         if let waiting = settlement.waiting { try wait(waiting, of: queue) }
         for (id, progress) in settlement.progressed { try keep(progress, of: id, in: queue) }
-        if let parked = settlement.parked.first { try park(parked.lane, of: queue) }
+        // First what is known of its credential: lanes for which there is a good one are not parked.
         try apply(settlement.changes, of: queue)
+        if let parked = settlement.parked.first { try park(parked.lane, of: queue) }
         if settlement.isAmbiguous { accounts[queue.number].ledger.ambiguousSends += 1 }
         if let circuit = settlement.circuit { try save(circuit, of: queue.number) }
     }
@@ -229,6 +230,9 @@ extension Transaction {
             case .release(let group):
                 try release(group: group, of: queue)
             case .wake(let lane): try wake(lane, of: queue)
+            case .hold(let credential): try hold(credential, of: queue)
+            case .drop(let owner): try drop(credentialOf: owner, of: queue)
+            case .refuse(let owner, let version): try refuse(credentialOf: owner, version: version, of: queue)
             }
         }
     }

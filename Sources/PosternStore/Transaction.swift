@@ -17,6 +17,8 @@ public final class Transaction {
     private var removals: [(queue: UpstreamQueue, ids: [MessageID])] = []
     /// Queues whose lanes have changed.
     private(set) var lanesDue: [(queue: UpstreamQueue, at: Timestamp)] = []
+    /// Whose credential may be needed no more.
+    var touchedOwners: Set<CredentialOwner> = []
     private let isWaitedFor: Bool
 
     init(db: Database, outbox: Outbox, statements: WriterStatements, accounts: Accounts, sequence: Int64) {
@@ -53,6 +55,7 @@ public final class Transaction {
     /// Writes what is kept in memory during the transaction. Call once, last.
     func finish() throws {
         try accounts.forEach(settleLanes)
+        try dropUnneededCredentials()
         var isChanged = false
         for account in accounts.open where account.isChanged {
             isChanged = true
@@ -128,9 +131,11 @@ extension Transaction {
         var ids: [MessageID] = []
         ids.reserveCapacity(messages.count)
         var refused: [AppendRefusal.Refused] = []
+        var needsCredential = false
         for (index, message) in messages.enumerated() {
             sequence += 1
             let id = MessageID(sequence: sequence, upstream: message.queue.number)
+            if let credential = message.credential, try !hold(credential, of: message.queue) { needsCredential = true }
             if message.queue.upstream.acceptsByState, let refusal = try refusal(of: message, as: id) {
                 refused.append(.init(index: index, refusal: refusal))
                 continue
@@ -139,17 +144,18 @@ extension Transaction {
             ids.append(id)
         }
         return refused.isEmpty
-            ? .success(AppendReceipt(ids: ids, evicted: evicted)) : .failure(.refused(refused))
+            ? .success(AppendReceipt(ids: ids, evicted: evicted, needsCredential: needsCredential))
+            : .failure(.refused(refused))
     }
 
     /// Asks the upstream, and makes the changes of state that go with its consent.
     private func refusal(of message: NewMessage, as id: MessageID) throws -> Refusal? {
         let changes: [StateChange]
         do throws(Refusal) {
-            let state = StoredState(upstream: message.queue.number, db: db)
+            let state = state(of: message.queue)
             let candidate = Candidate(
                 id: id, kind: message.kind, lane: message.lane, acceptedAt: message.acceptedAt,
-                payload: Array(message.bytes[message.range]))
+                payload: Array(message.bytes[message.range]), credentialOwner: message.credential?.owner)
             changes = try message.queue.upstream.accept(candidate, in: state)
         } catch {
             return error

@@ -16,6 +16,8 @@ final class Upkeep: @unchecked Sendable {
     static let heavyRowsPerTurn = 200
     /// When to look again at a value that had expired but was still needed.
     static let stateRecheck = Duration.seconds(60)
+    /// How long it is remembered, by digest, which credentials an owner has had.
+    static let formerCredentialRetention = Duration.seconds(30 * 86400)
     /// Pages a turn gives back to the file system at most.
     static let pagesPerTurn = 256
 
@@ -37,6 +39,7 @@ final class Upkeep: @unchecked Sendable {
             if try expire(in: account.number, at: now, in: transaction) { hasMore = true }
         }
         if try expireState(at: now, in: transaction.db) { hasMore = true }
+        if try forgetCredentials(at: now, in: transaction.db) { hasMore = true }
         if try purgeAttempts(delivered: now - isShort, others: now - isLong, in: transaction.db) { hasMore = true }
         if try shrink(transaction.db) { hasMore = true }
         return hasMore
@@ -108,6 +111,42 @@ final class Upkeep: @unchecked Sendable {
             }
         }
         return rows.count == Self.heavyRowsPerTurn
+    }
+
+    /// A credential that has expired is of no use to anybody; what is left of it says that another one is needed.
+    private func forgetCredentials(at now: Timestamp, in db: Database) throws -> Bool {
+        try db.cachedStatement(
+            sql: """
+                UPDATE credentials SET isRefused = 1, keyId = NULL, nonce = NULL, sealed = NULL
+                WHERE expiresAtMs <= ? AND isRefused = 0 AND isKept = 0
+                """
+        ).execute(arguments: [now.milliseconds])
+        try db.cachedStatement(sql: "DELETE FROM credentials WHERE expiresAtMs <= ? AND isKept = 1")
+            .execute(arguments: [now.milliseconds])
+        try db.cachedStatement(
+            sql: """
+                DELETE FROM formerCredentials WHERE (upstream, owner, digest) IN
+                  (SELECT upstream, owner, digest FROM formerCredentials WHERE atMs < ? ORDER BY atMs LIMIT ?)
+                """
+        ).execute(arguments: [(now - Self.formerCredentialRetention).milliseconds, Self.rowsPerTurn])
+        let hasMore = db.changesCount == Self.rowsPerTurn
+        try sweepMemory(db)
+        return hasMore
+    }
+
+    private func sweepMemory(_ db: Database) throws {
+        let vault = outbox.vault
+        guard vault.countInMemory > 0 else { return }
+        var inUse: Set<Vault.Place> = []
+        let rows = try Row.fetchCursor(
+            db.cachedStatement(
+                sql: "SELECT upstream, owner, version FROM credentials WHERE sealed IS NULL AND isRefused = 0"))
+        while let row = try rows.next() {
+            inUse.insert(
+                .init(upstream: UpstreamNumber(rawValue: row["upstream"]), owner: row["owner"], version: row["version"])
+            )
+        }
+        vault.sweep { inUse.contains($0) }
     }
 
     /// Attempts that delivered are kept as long as the receipts, others as long as the dead letters. Batches count up

@@ -186,8 +186,9 @@ public final class UpstreamQueue: Sendable {
             scheduledSince: due == .max ? nil : Timestamp(milliseconds: due), limitsOfLane: limitsOfLane)
         defer { _ = isDue(at: scan.nextDue ?? Timestamp(milliseconds: due)) }
         if isSeparate {
+            let upstream = upstream
             try lanes.withLock { state in
-                try reader.read { rows in try state.claim(&scan, from: rows) }
+                try reader.read { rows in try state.claim(&scan, from: rows, exclusion: upstream.exclusion(ofLane:)) }
             }
             if !scan.staleLanes.isEmpty { mend(scan.staleLanes) }
         } else {
@@ -240,6 +241,18 @@ public final class UpstreamQueue: Sendable {
         guard let lane = lanes.withLock({ $0.lane(of: claim.messages) }) else { return }
         writer.change { [self] transaction in
             try transaction.holdLane(lane, of: self, until: dueAt, for: reason, wakes: claim.wakes)
+        } completion: { [self] _ in
+            lanes.withLock { $0.sendAgain(claim.messages, isDueNow: false, history: claim.history) }
+            lookAgain()
+            alarm()
+        }
+    }
+
+    /// The claim waits for a credential, unless one has come meanwhile. Only separate lanes have one.
+    public func park(_ claim: Claim) {
+        guard let lane = claim.messages.first?.lane else { return }
+        writer.change { [self] transaction in
+            try transaction.park(lane, of: self)
         } completion: { [self] _ in
             lanes.withLock { $0.sendAgain(claim.messages, isDueNow: false, history: claim.history) }
             lookAgain()

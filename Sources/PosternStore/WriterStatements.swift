@@ -195,7 +195,7 @@ final class WriterStatements {
     }
 
     func closeLane(in db: Database) throws -> Statement {
-        try statement(.closeLane, in: db, "DELETE FROM lanes WHERE number = ?")
+        try statement(.closeLane, in: db, "DELETE FROM lanes WHERE number = ? RETURNING laneGroup")
     }
 
     func parkedOfGroup(in db: Database) throws -> Statement {

@@ -5,6 +5,11 @@ public struct DictionaryState: UpstreamState, Sendable {
     public var values: [String: [UInt8]]
     /// By lane, for whoever asks how many are queued there.
     public var queued: [String: Int] = [:]
+    /// Messages that are still there.
+    public var open: Set<MessageID> = []
+    public var credentials: [String: HeldCredential] = [:]
+    /// By owner, what is not to be taken again.
+    public private(set) var refused: [String: Set<[UInt8]>] = [:]
 
     public init(_ values: [String: [UInt8]] = [:]) { self.values = values }
 
@@ -17,6 +22,26 @@ public struct DictionaryState: UpstreamState, Sendable {
 
     public func queued(inLane name: String, atMost most: Int) -> Int { min(most, queued[name] ?? 0) }
 
+    public func isQueued(_ id: MessageID) -> Bool { open.contains(id) }
+    public func credential(of owner: String) -> HeldCredential? { credentials[owner] }
+    public func wasRefused(_ credential: Credential) -> Bool {
+        refused[credential.owner]?.contains(credential.value) ?? false
+    }
+
+    private mutating func hold(_ credential: Credential) {
+        guard !wasRefused(credential), credentials[credential.owner]?.value != credential.value else { return }
+        credentials[credential.owner] = HeldCredential(
+            value: credential.value, note: credential.note,
+            version: (credentials[credential.owner]?.version ?? 0) + 1, expiresAt: credential.expiresAt)
+    }
+
+    private mutating func refuse(credentialOf owner: String, version: Int64) {
+        guard let held = credentials[owner], held.version == version else { return }
+        refused[owner, default: []].insert(held.value)
+        credentials[owner] = HeldCredential(
+            value: [], note: held.note, version: version, expiresAt: held.expiresAt, isRefused: true)
+    }
+
     /// Makes the changes as the store would; what they mean for lanes is left out.
     public mutating func apply(_ changes: [StateChange]) {
         for change in changes {
@@ -24,6 +49,9 @@ public struct DictionaryState: UpstreamState, Sendable {
             case .set(let key, let value, _): values[key] = value
             case .remove(let key): values[key] = nil
             case .release, .wake: break
+            case .hold(let credential): hold(credential)
+            case .drop(let owner): credentials[owner] = nil
+            case .refuse(let owner, let version): refuse(credentialOf: owner, version: version)
             }
         }
     }

@@ -1,0 +1,37 @@
+import Crypto
+
+/// The keys that seal credentials: 32 bytes each (`outbox.encryptionKey`). Printed, they show how many they are.
+public struct EncryptionKeys: Sendable, Equatable, CustomStringConvertible, CustomDebugStringConvertible,
+    CustomReflectable
+{
+    public static let length = 32
+    /// Seals; nil keeps credentials in memory only.
+    public let current: [UInt8]?
+    /// Open what was sealed before the current one came.
+    public let previous: [[UInt8]]
+
+    public init(current: [UInt8]? = nil, previous: [[UInt8]] = []) {
+        for key in previous + (current.map { [$0] } ?? []) {
+            precondition(key.count == Self.length, "a key has \(Self.length) bytes")
+        }
+        self.current = current
+        self.previous = previous
+    }
+
+    public var description: String { "\((current == nil ? 0 : 1) + previous.count) keys" }
+    public var debugDescription: String { description }
+    public var customMirror: Mirror { Mirror(self, children: []) }
+}
+
+/// A key by its id: what a sealed row names instead of the key.
+struct SealingKey: Sendable {
+    /// The first 8 bytes of a digest of the key, in hexadecimal. The prefix keeps it apart from any other use.
+    let id: String
+    let key: SymmetricKey
+
+    init(_ bytes: [UInt8]) {
+        key = SymmetricKey(data: bytes)
+        id = SHA256.hash(data: Array("postern encryption key\0".utf8) + bytes).prefix(8)
+            .map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+    }
+}

@@ -1,0 +1,104 @@
+import Crypto
+import PosternCore
+import Synchronization
+
+/// Seals credentials for the disk with AES-256-GCM, or keeps them in memory when there is no key. Any thread.
+///
+/// A sealed value is bound to its upstream, owner and version (the associated data): moved to another row it does not
+/// open. The nonce is a fresh random one for each sealing.
+final class Vault: Sendable {
+    struct Sealed: Equatable {
+        let keyID: String
+        let nonce: [UInt8]
+        /// Ciphertext and tag.
+        let box: [UInt8]
+    }
+
+    /// Whose credential, and which one.
+    struct Place: Hashable {
+        let upstream: UpstreamNumber
+        let owner: String
+        let version: Int64
+
+        fileprivate var associatedData: [UInt8] {
+            Array("postern credential 1\0\(upstream.rawValue)\0\(version)\0\(owner)".utf8)
+        }
+    }
+
+    private let current: SealingKey?
+    private let previous: [SealingKey]
+    /// Values that are not to be written down. A place is used once, so what a rolled back transaction leaves here is
+    /// never found; `sweep` removes it.
+    private let memory = Mutex<[Place: [UInt8]]>([:])
+    private let latestVersion: Atomic<Int64>
+
+    /// `latestVersion`: no version beyond it was given out in this store.
+    init(_ keys: EncryptionKeys, latestVersion: Int64 = 0) {
+        current = keys.current.map { SealingKey($0) }
+        previous = keys.previous.map { SealingKey($0) }
+        self.latestVersion = Atomic(latestVersion)
+    }
+
+    var isDurable: Bool { current != nil }
+    var currentKeyID: String? { current?.id }
+
+    func nextVersion() -> Int64 { latestVersion.wrappingAdd(1, ordering: .relaxed).newValue }
+    func learn(version: Int64) { latestVersion.max(version, ordering: .relaxed) }
+
+    // MARK: Sealing
+
+    /// What to write down; nil when the value is kept in memory instead.
+    func put(_ value: [UInt8], at place: Place) throws -> Sealed? {
+        guard let current else {
+            memory.withLock { $0[place] = value }
+            return nil
+        }
+        let box = try AES.GCM.seal(value, using: current.key, authenticating: place.associatedData)
+        return Sealed(keyID: current.id, nonce: Array(box.nonce), box: Array(box.ciphertext) + Array(box.tag))
+    }
+
+    /// The value; nil when it was kept in the memory of a former run, or no configured key opens it.
+    func value(_ sealed: Sealed?, at place: Place) -> [UInt8]? {
+        guard let sealed else { return memory.withLock { $0[place] } }
+        guard let key = key(sealed.keyID), sealed.box.count >= 16, let nonce = try? AES.GCM.Nonce(data: sealed.nonce),
+            let box = try? AES.GCM.SealedBox(
+                nonce: nonce, ciphertext: sealed.box.dropLast(16), tag: sealed.box.suffix(16)),
+            let value = try? AES.GCM.open(box, using: key, authenticating: place.associatedData)
+        else { return nil }
+        return Array(value)
+    }
+
+    private func key(_ id: String) -> SymmetricKey? {
+        if current?.id == id { return current?.key }
+        return previous.first { $0.id == id }?.key
+    }
+
+    // MARK: Memory
+
+    var countInMemory: Int { memory.withLock { $0.count } }
+
+    /// Forgets what is no longer in use.
+    func sweep(keeping isInUse: (Place) -> Bool) {
+        memory.withLock { memory in memory = memory.filter { isInUse($0.key) } }
+    }
+
+    // MARK: Digests
+
+    /// Tells a value from others without giving it away: with a key it cannot even be guessed and tried.
+    func digest(of value: [UInt8], upstream: UpstreamNumber, owner: String) -> [UInt8] {
+        Self.digest(of: value, upstream: upstream, owner: owner, key: current)
+    }
+
+    /// The digests that the value may have been given under former keys, or without one.
+    func digests(of value: [UInt8], upstream: UpstreamNumber, owner: String) -> [[UInt8]] {
+        ([current] + previous + [nil]).map { Self.digest(of: value, upstream: upstream, owner: owner, key: $0) }
+    }
+
+    private static func digest(
+        of value: [UInt8], upstream: UpstreamNumber, owner: String, key: SealingKey?
+    ) -> [UInt8] {
+        let text = Array("postern digest\0\(upstream.rawValue)\0\(owner)\0".utf8) + value
+        guard let key else { return Array(SHA256.hash(data: text).prefix(16)) }
+        return Array(HMAC<SHA256>.authenticationCode(for: text, using: key.key).prefix(16))
+    }
+}
