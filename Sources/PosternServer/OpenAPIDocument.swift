@@ -985,6 +985,16 @@ components:
           const: queued
         evicted:
           $ref: "#/components/schemas/Evicted"
+        durableCredentials:
+          description: |
+            Only there, and false, when a credential came along and the gateway has no key to encrypt it: it is kept in
+            memory, and does not outlive the gateway's run.
+          const: false
+        needsToken:
+          description: |
+            Only there, and true, when a token came along that the upstream had refused before: the message waits for
+            another one.
+          const: true
     Receipts:
       type: object
       required: [accepted]
@@ -1000,6 +1010,16 @@ components:
             $ref: "#/components/schemas/MessageID"
         evicted:
           $ref: "#/components/schemas/Evicted"
+        durableCredentials:
+          description: |
+            Only there, and false, when a credential came along and the gateway has no key to encrypt it: it is kept in
+            memory, and does not outlive the gateway's run.
+          const: false
+        needsToken:
+          description: |
+            Only there, and true, when a token came along that the upstream had refused before: the message waits for
+            another one.
+          const: true
         rejected:
           description: With `handling=lenient`, what was not stored.
           type: array

@@ -17,10 +17,13 @@ struct DryRun {
             let messages = zip(order.messages, order.kinds).filter { $1.target === target }.enumerated().map {
                 preview($1.0, place: $0, of: target)
             }
+            let credentials = zip(order.messages, order.kinds).filter { $1.target === target }.compactMap(
+                \.0.credential)
+            let notes = Dictionary(credentials.map { ($0.owner, $0.note) }, uniquingKeysWith: { $1 })
             var rest = messages[...]
             while !rest.isEmpty {
                 let part = firstBatch(of: rest, target)
-                let (request, count) = plan(part, target)
+                let (request, count) = plan(part, target, notes)
                 requests.append(request)
                 rest = rest.dropFirst(max(1, count))
             }
@@ -34,9 +37,10 @@ struct DryRun {
             })
     }
 
+    /// As if it came after all there is.
     private func preview(_ message: NewMessage, place: Int, of target: Target) -> Message {
         Message(
-            id: MessageID(sequence: Int64(place + 1), upstream: target.queue.number), kind: message.kind,
+            id: MessageID(sequence: 1 << 54 + Int64(place), upstream: target.queue.number), kind: message.kind,
             lane: message.lane, key: message.key, acceptedAt: message.acceptedAt,
             payload: Array(message.bytes[message.range]))
     }
@@ -54,12 +58,16 @@ struct DryRun {
         return batch
     }
 
-    private func plan(_ messages: [Message], _ target: Target) -> (json: String, count: Int) {
+    /// `notes`: what goes with the credentials that were handed in, by owner.
+    private func plan(
+        _ messages: [Message], _ target: Target, _ notes: [String: String]
+    ) -> (json: String, count: Int) {
         let now = gateway.time.now
         let token = Token(value: Self.mask, renewAt: now, expiresAt: nil)
-        let plan = try? gateway.outbox.withState(of: target.queue.number) { state in
+        let plan = try? gateway.outbox.withState(of: target.queue.number) { stored in
+            let state = MaskedState(stored: stored, mask: Self.mask, notes: notes)
             // As if flushed: what is asked is what goes out, not when.
-            target.upstream.plan(
+            return target.upstream.plan(
                 for: messages,
                 in: PlanContext(now: now, token: token, state: state, flushedThrough: messages.last?.id))
         }
@@ -73,14 +81,17 @@ struct DryRun {
                     json.string("unsent", reason)
                 }, count
             )
+        case .park: return (waiting(for: .token, target), messages.count)
         case .wait(let reason, _):
-            return (
-                JSONText.object { json in
-                    json.string("upstream", target.name.description)
-                    json.string("waitingFor", reason.rawValue)
-                }, messages.count
-            )
+            return (waiting(for: reason, target), messages.count)
         case nil: return ("null", messages.count)
+        }
+    }
+
+    private func waiting(for reason: WaitingFor, _ target: Target) -> String {
+        JSONText.object { json in
+            json.string("upstream", target.name.description)
+            json.string("waitingFor", reason.rawValue)
         }
     }
 
@@ -102,5 +113,24 @@ struct DryRun {
             }
             json.string("body", masked(String(decoding: request.body, as: UTF8.self)))
         }
+    }
+}
+
+/// The state as it is, except that everybody has a credential, which says nothing: what was handed in is held nowhere,
+/// and what is held is not to be shown.
+private struct MaskedState: UpstreamState {
+    let stored: any UpstreamState
+    let mask: String
+    /// By owner.
+    let notes: [String: String]
+
+    func value(of key: String) -> [UInt8]? { stored.value(of: key) }
+    func values(below key: String, atMost most: Int) -> [(key: String, value: [UInt8])] {
+        stored.values(below: key, atMost: most)
+    }
+    func queued(inLane name: String, atMost most: Int) -> Int { stored.queued(inLane: name, atMost: most) }
+    func isQueued(_ id: MessageID) -> Bool { stored.isQueued(id) }
+    func credential(of owner: String) -> HeldCredential? {
+        HeldCredential(value: Array(mask.utf8), note: notes[owner] ?? stored.credential(of: owner)?.note ?? "")
     }
 }

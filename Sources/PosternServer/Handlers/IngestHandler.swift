@@ -124,7 +124,7 @@ struct IngestHandler: Sendable {
             return reply.send(order.invalidPayload)
         }
         order.countRefusals()
-        guard !order.messages.isEmpty else { return reply.send(order.accepted([], evicted: [])) }
+        guard !order.messages.isEmpty else { return reply.send(order.accepted(AppendReceipt(ids: [], evicted: []))) }
         store(order, reply)
     }
 
@@ -141,7 +141,7 @@ struct IngestHandler: Sendable {
                 if let seconds = order.preferences.wait {
                     gateway.waitingRoom.take(WaitingAnswer(order, receipt, reply, gateway), seconds: seconds)
                 } else {
-                    reply.send(order.accepted(receipt.ids, evicted: receipt.evicted))
+                    reply.send(order.accepted(receipt))
                 }
             case .failure(let refusal):
                 order.countRefusal(refusal)

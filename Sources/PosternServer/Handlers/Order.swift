@@ -23,6 +23,8 @@ final class Order: @unchecked Sendable {
     /// Upstream and kind of each message, for the counters.
     private(set) var kinds: [(target: Target, kind: Target.Acceptable)] = []
     private(set) var rejected: [Rejected] = []
+    /// Did one of the messages bring a credential along?
+    private var handsInCredentials = false
     /// The place in the request of each of `messages`; they differ once something was rejected.
     private var places: [Int] = []
     /// Ends the whole request.
@@ -81,9 +83,11 @@ final class Order: @unchecked Sendable {
             messages.append(
                 NewMessage(
                     queue: target.queue, kind: kind.kind, lane: admission.lane, key: options.key,
-                    acceptedAt: acceptedAt, notBefore: options.notBefore, expiresAt: options.expiresAt,
+                    acceptedAt: acceptedAt, notBefore: options.notBefore,
+                    expiresAt: options.expiresAt ?? admission.expiresAt,
                     bytes: admission.rewritten ?? body, range: admission.rewritten == nil ? payload.range : nil,
-                    waitsFor: admission.waitsFor))
+                    waitsFor: admission.waitsFor, credential: admission.credential))
+            if admission.credential != nil { handsInCredentials = true }
             kinds.append((target, kind))
             places.append(index)
         } catch {
@@ -114,28 +118,39 @@ final class Order: @unchecked Sendable {
     }
 
     /// The 202.
-    func accepted(_ ids: [MessageID], evicted: [MessageID]) -> HTTPResponse {
+    func accepted(_ receipt: AppendReceipt) -> HTTPResponse {
+        let (ids, evicted) = (receipt.ids, receipt.evicted)
         if isSingle, let id = ids.first, let kind = kinds.first?.kind {
-            return accepted(id.description, as: kind, evicted: evicted)
+            return accepted(id.description, as: kind, receipt)
         }
         let headers = preferenceApplied
         var json = "{\"accepted\":\(ids.count)"
         if !preferences.isMinimal { json += ",\"ids\":\(Self.list(ids))" }
         if !evicted.isEmpty { json += ",\"evicted\":\(Self.list(evicted))" }
+        json += credentialMembers(receipt)
         if preferences.isLenient { json += ",\"rejected\":\(rejections)" }
         return .json(202, json + "}", headers: headers)
     }
 
+    /// What a caller has to know of the credentials that came along; nothing when all is well.
+    private func credentialMembers(_ receipt: AppendReceipt) -> String {
+        guard handsInCredentials else { return "" }
+        return (gateway.outbox.keepsCredentials ? "" : #","durableCredentials":false"#)
+            + (receipt.needsCredential ? #","needsToken":true"# : "")
+    }
+
     /// The answer that most requests get, made on the writer's thread: so from ready parts.
-    private func accepted(_ id: String, as kind: Target.Acceptable, evicted: [MessageID]) -> HTTPResponse {
+    private func accepted(_ id: String, as kind: Target.Acceptable, _ receipt: AppendReceipt) -> HTTPResponse {
         var body: [UInt8] = []
         body.reserveCapacity(24 + kind.receipt.count)
         body.append(contentsOf: #"{"id":""#.utf8)
         body.append(contentsOf: id.utf8)
         body.append(contentsOf: kind.receipt)
-        if !evicted.isEmpty {
+        var more = credentialMembers(receipt)
+        if !receipt.evicted.isEmpty { more += ",\"evicted\":\(Self.list(receipt.evicted))" }
+        if !more.isEmpty {
             body.removeLast()
-            body.append(contentsOf: ",\"evicted\":\(Self.list(evicted))}".utf8)
+            body.append(contentsOf: (more + "}").utf8)
         }
         var headers = [
             (name: "Content-Type", value: "application/json"), (name: "Location", value: "/v1/messages/" + id),

@@ -47,7 +47,7 @@ final class WaitingAnswer: WaitingRoom.Guest {
             state.isAnswered = true
             return true
         }
-        if isLate { reply.send(order.accepted(receipt.ids, evicted: receipt.evicted)) }
+        if isLate { reply.send(order.accepted(receipt)) }
     }
 
     // MARK: When all are settled
