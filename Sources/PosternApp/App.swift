@@ -71,6 +71,16 @@ public final class App: Sendable {
         for (type, url) in (simulators?.urls ?? [:]).sorted(by: { $0.key < $1.key }) {
             logger.notice("simulator started", metadata: ["type": "\(type)", "url": "\(url)"])
         }
+        let resealing = parts.outbox.resealing
+        if resealing.resealed > 0 {
+            logger.notice(
+                "credentials encrypted with the new key", metadata: ["credentials": "\(resealing.resealed)"])
+        }
+        if resealing.unreadable > 0 {
+            logger.warning(
+                "no configured key reads some credentials; their messages wait for new ones",
+                metadata: ["credentials": "\(resealing.unreadable)"])
+        }
         for upstream in parts.upstreams where !upstream.missingSettings.isEmpty {
             logger.warning(
                 "upstream lacks settings; its messages wait for them",

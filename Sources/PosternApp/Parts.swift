@@ -161,7 +161,13 @@ extension OutboxOptions {
     init(_ settings: GatewayConfiguration.OutboxSettings) {
         self.init(
             path: settings.path, maxBytes: settings.maxBytes, deliveredRetention: settings.deliveredRetention,
-            failedRetention: settings.failedRetention)
+            failedRetention: settings.failedRetention, encryptionKeys: EncryptionKeys(settings))
+    }
+}
+
+extension EncryptionKeys {
+    init(_ settings: GatewayConfiguration.OutboxSettings) {
+        self.init(current: settings.encryptionKey, previous: settings.previousEncryptionKeys)
     }
 }
 

@@ -3,7 +3,31 @@ import PosternApp
 
 struct Keys: ParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Makes keys for callers of the API.", subcommands: [KeysNew.self])
+        abstract: "Makes keys for callers of the API, and changes the one that encrypts what they hand in.",
+        subcommands: [KeysNew.self, KeysRotateEncryption.self])
+}
+
+struct KeysRotateEncryption: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "rotate-encryption",
+        abstract: "Encrypts the stored credentials with the current outbox.encryptionKey.",
+        discussion: """
+            Put the new key into outbox.encryptionKey and the old one into outbox.previousEncryptionKeys first. Only \
+            while no gateway runs on the store; a gateway that starts with such a configuration does the same.
+            """)
+
+    @Option(help: ArgumentHelp("The gateway's configuration, which names the store and the keys.", valueName: "file"))
+    var config: String
+
+    @Flag(help: "Write one JSON object, for programs.")
+    var json = false
+
+    func run() throws {
+        let result = try reporting { () throws(CommandFailure) in
+            try KeyRotation.run(ConfigurationLoader(file: config))
+        }
+        writeLine(json ? KeyRotation.json(result) : KeyRotation.text(result))
+    }
 }
 
 struct KeysNew: ParsableCommand {

@@ -16,7 +16,7 @@ struct Field<Section: ConfigurationSection>: Sendable {
     let get: @Sendable (Section) -> UpstreamType.Value
     /// Takes a value that has passed the checks of `setting` and `rule`.
     let set: @Sendable (inout Section, UpstreamType.Value) -> Void
-    /// What a text has to be besides a text.
+    /// What a text, or each of a list, has to be besides a text.
     let rule: TextRule?
 
     private init(
@@ -37,6 +37,9 @@ struct TextRule: Sendable {
     let accepts: @Sendable (String) -> Bool
 
     static let filled = TextRule(expected: "a text that is not empty") { !$0.isEmpty }
+    static let filledKey = TextRule(expected: "a list of keys of 64 hexadecimal digits each") {
+        bytes(ofHex: $0)?.count == 32
+    }
     static let key = TextRule(expected: "64 hexadecimal digits (openssl rand -hex 32), or nothing") {
         $0.isEmpty || bytes(ofHex: $0)?.count == 32
     }
@@ -60,6 +63,14 @@ extension Field {
             .text($0[keyPath: property].map(hex) ?? "")
         } set: { section, value in
             if case .text(let text) = value { section[keyPath: property] = text.isEmpty ? nil : bytes(ofHex: text) }
+        }
+    }
+
+    static func keys(_ name: String, _ property: Property<[[UInt8]]>, _ summary: String) -> Self {
+        Field(name, .list, secret: true, rule: .filledKey, summary) {
+            .list($0[keyPath: property].map(hex))
+        } set: { section, value in
+            if case .list(let texts) = value { section[keyPath: property] = texts.compactMap(bytes(ofHex:)) }
         }
     }
 

@@ -63,6 +63,10 @@ extension GatewayConfiguration.OutboxSettings: ConfigurationSection {
         .key(
             "encryptionKey", \.encryptionKey,
             "64 hexadecimal digits that encrypt the credentials callers hand in; empty: those stay in memory."),
+        .keys(
+            "previousEncryptionKeys", \.previousEncryptionKeys,
+            "Former values of `encryptionKey`, as long as something may be encrypted with them: until the next start, "
+                + "or `postern keys rotate-encryption`."),
     ]
 }
 

@@ -88,6 +88,8 @@ public struct GatewayConfiguration: Sendable, Equatable {
         public var idempotencyRetention = Duration.seconds(86_400)
         /// 32 bytes; nil: credentials handed in by callers are kept in memory only.
         public var encryptionKey: [UInt8]?
+        /// 32 bytes each: keys that open what was sealed before `encryptionKey` came.
+        public var previousEncryptionKeys: [[UInt8]] = []
 
         public init() {}
     }

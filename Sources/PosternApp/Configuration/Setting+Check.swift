@@ -13,7 +13,13 @@ extension UpstreamType.Setting {
             case .json(let node): try check(node)
             case .text(let text): try check(text)
             }
-        if let rule, case .text(let text) = value, !rule.accepts(text) { throw Mismatch("expected \(rule.expected)") }
+        let isFit =
+            switch value {
+            case .text(let text): rule?.accepts(text) ?? true
+            case .list(let texts): texts.allSatisfy { rule?.accepts($0) ?? true }
+            case .flag, .integer, .number, .texts: true
+            }
+        guard isFit else { throw Mismatch("expected \(rule?.expected ?? "")") }
         return value
     }
 
