@@ -9,6 +9,12 @@ extension WorkerLoop {
         do {
             outcome = try judged(result, of: flight)
         } catch {
+            guard !outbox.isClosed else {
+                // The next run finds the messages as they were before the attempt.
+                inFlight -= 1
+                unsettled -= 1
+                return
+            }
             // Without the state nobody can say what an answer means.
             logger.error(
                 "cannot read the state; looking again",

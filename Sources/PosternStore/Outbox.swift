@@ -109,6 +109,9 @@ public final class Outbox: Sendable {
         lock.giveUp()
     }
 
+    /// Nothing is written or read any more.
+    public var isClosed: Bool { writer.hasClosed }
+
     // MARK: Upstreams
 
     /// Makes the queue of a configured upstream, or takes up the one a former run left. Waits for the writer.

@@ -55,6 +55,8 @@ public final class OutboxWriter: Sendable {
         if !put(.change(body, completion)) { completion(.failure(.closed)) }
     }
 
+    var hasClosed: Bool { isClosed.load(ordering: .sequentiallyConsistent) }
+
     private func put(_ job: Job) -> Bool {
         entering.wrappingAdd(1, ordering: .sequentiallyConsistent)
         defer { entering.wrappingSubtract(1, ordering: .sequentiallyConsistent) }

@@ -73,6 +73,25 @@ extension EndToEnd {
             try await gateway.stop()
         }
 
+        /// Promise 6, over the wire: numbers, escapes, order of members and white space.
+        @Test(.timeLimit(.minutes(2)))
+        func bytesGoOut_asTheyCameIn() async throws {
+            let seer = try SimulatedService("seer")
+            let gateway = try await Place(settings(seer)).start()
+            let odd = [
+                "0.1000", "1e400", "-0", "123456789012345678901234567890", "0.95", "1e-7",
+                #""\u00eb\/\ud83d\ude80ë/🚀""#,
+                #"{"z":1,"a":[{"y":2,"b":3.0}] , "m":{}}"#, "null",
+            ]
+            let texts = odd.map { payload("activity", 1).dropLast() + ",\t\"x\" : \($0)}" }
+            let client = try gateway.client()
+            #expect(try client.post("/v1/seer/activity", "[\(texts.joined(separator: " , "))]").status == 202)
+            try gateway.waitUntilDelivered(to: "seer")
+            let received = try HTTPClient(port: seer.port).get("/received?events=true").text
+            #expect(received.contains("\"texts\":[\(texts.joined(separator: ","))]"))
+            try await gateway.stop()
+        }
+
         @Test(.timeLimit(.minutes(2)))
         func queueThatWaits_saysSo_andAFlushAnswersWithCounts() async throws {
             let seer = try SimulatedService("seer")

@@ -64,6 +64,7 @@ struct CurioLab {
         if case .named(let name, _) = lane { state.queued[name] = own.count }
         switch upstream.plan(for: claimed, in: context) {
         case .wait(_, let until): return .waits(until: until)
+        case .park: return .waits(until: .never)
         case .settle(let count, let outcome, _, let changes):
             state.apply(changes)
             settle(claimed.prefix(count), as: outcome)
