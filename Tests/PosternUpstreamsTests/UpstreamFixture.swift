@@ -16,6 +16,8 @@ struct UpstreamFixture: Sendable, CustomTestStringConvertible {
     let secrets: [String]
     var token: Token?
     var state: [String: [UInt8]] = [:]
+    /// What is held for the owners of the samples.
+    var credentials: [String: HeldCredential] = [:]
     /// At least one for each kind.
     let good: [Sample]
     let bad: [BadSample]
@@ -76,7 +78,11 @@ extension UpstreamFixture {
         AdmissionContext(acceptedAt: Self.now, random: { (0x0123_4567_89AB_CDEF, 0xFEDC_BA98_7654_3210) })
     }
 
-    var planContext: PlanContext { PlanContext(now: Self.now, token: token, state: DictionaryState(state)) }
+    var planContext: PlanContext {
+        var state = DictionaryState(state)
+        state.credentials = credentials
+        return PlanContext(now: Self.now, token: token, state: state)
+    }
 
     func make(_ others: [String: UpstreamType.Value] = [:]) throws -> any Upstream {
         let name = try #require(UpstreamName(type.name))

@@ -1,0 +1,54 @@
+import PosternCore
+
+/// What the framework makes of a notification's payload (section 7).
+enum APNsPayload {
+    /// A JSON text with `alert` or `alertDict`, `badge`, `sound`, `contentAvailable` and `customPayload`; what the
+    /// payload does not have is absent.
+    static func read(_ payload: JSONValue) -> Result<String, InvalidPayload> {
+        var faults: [PayloadFault] = []
+        guard payload.kind == .object, let aps = payload["aps"], aps.kind == .object else {
+            let pointer = payload.kind == .object ? "/aps" : ""
+            return .failure(InvalidPayload([PayloadFault(pointer, "must be an object")]))
+        }
+        var json = JSONText()
+        if let alert = aps["alert"] {
+            switch alert.kind {
+            case .string: json.raw("alert", text(alert))
+            case .object, .array: json.raw("alertDict", text(alert))
+            case .number, .true, .false, .null, .key:
+                faults.append(PayloadFault("/aps/alert", "must be a string, an object or an array"))
+            }
+        }
+        if let badge = aps["badge"] { json.number("badge", integer(badge, "/aps/badge", &faults)) }
+        if let sound = aps["sound"] {
+            if sound.kind != .string { faults.append(PayloadFault("/aps/sound", "must be a string")) }
+            json.raw("sound", text(sound))
+        }
+        if let content = aps["content-available"] {
+            json.number("contentAvailable", integer(content, "/aps/content-available", &faults))
+        }
+        let custom = payload.members.filter { !$0.key.equals("aps") }.map { "\(text($0.key)):\(text($0.value))" }
+        if !custom.isEmpty { json.raw("customPayload", "{" + custom.joined(separator: ",") + "}") }
+        return faults.isEmpty ? .success(json.finished) : .failure(InvalidPayload(faults))
+    }
+
+    private static func text(_ value: JSONValue) -> String { String(decoding: value.bytes, as: UTF8.self) }
+
+    /// Strings are converted as the framework does: the number they begin with, else 0.
+    private static func integer(_ value: JSONValue, _ pointer: String, _ faults: inout [PayloadFault]) -> Int {
+        if let number = value.integer { return Int(number) }
+        if let string = value.string { return leadingInteger(of: string) }
+        if value.kind == .number, let number = Double(text(value)), abs(number) < 9e18 { return Int(number) }
+        faults.append(PayloadFault(pointer, "must be an integer, or a string of one"))
+        return 0
+    }
+
+    /// Worked values: `5` and ` 5 apples` give 5, `-2` gives -2, `many` gives 0; too large ones the largest there is.
+    private static func leadingInteger(of text: String) -> Int {
+        var rest = text.drop { $0.isWhitespace }
+        let sign = rest.first == "-" ? -1 : 1
+        if rest.first == "-" || rest.first == "+" { rest.removeFirst() }
+        let digits = rest.prefix { $0.isASCII && $0.isNumber }
+        return digits.isEmpty ? 0 : sign * (Int(digits) ?? .max)
+    }
+}

@@ -1,0 +1,134 @@
+import PosternCore
+
+// What is known of users, devices and who holds which: values of the upstream's state, texts of a few words each.
+
+/// What was accepted and done for a user on a device: `pair/<user>/<device>`.
+struct AppServicesPair: Equatable {
+    /// The latest that were accepted.
+    var register: MessageID?
+    var reregister: MessageID?
+    var unregister: MessageID?
+    /// Requirements 3 and 4 of section 5.1.
+    var isDeviceRegistered = false
+    var isConnected = false
+
+    static func key(_ owner: String, _ device: String) -> String { "pair/\(owner)/\(device)" }
+
+    /// The latest that registers, in either way.
+    var latestRegistration: MessageID? { [register, reregister].compactMap { $0 }.max() }
+
+    /// Was the app registered with APNs when it was last heard of? Whoever registers here has a push token.
+    var hasPushToken: Bool { latestRegistration != nil }
+}
+
+/// Who holds a device: `device/<device>`.
+struct AppServicesDevice: Equatable {
+    /// The user who registered it last, and by which message.
+    var owner = ""
+    var registration: MessageID?
+    /// Has that registration reached AppServices?
+    var isOwnerDone = false
+    /// Has anybody's?
+    var exists = false
+    /// Whose connection is the latest.
+    var connectedUser = ""
+    /// The notifier it was registered with.
+    var notifier = ""
+
+    static func key(_ device: String) -> String { "device/" + device }
+}
+
+/// The preferences of a device, whoever uses it: `prefs/<device>`.
+struct AppServicesPreferences: Equatable {
+    /// The message that brought them.
+    var revision: MessageID
+    /// The latest revision that AppServices has taken.
+    var sent: MessageID?
+    /// Canonical text of both lists.
+    var lists: String
+
+    static func key(_ device: String) -> String { "prefs/" + device }
+
+    var isSent: Bool { sent == revision }
+}
+
+/// Users who are known to be registered, requirement 2: `user/<user>`. The value says nothing.
+enum AppServicesUser {
+    static func key(_ owner: String) -> String { "user/" + owner }
+}
+
+// MARK: Texts
+
+extension AppServicesPair {
+    init(_ stored: [UInt8]?) {
+        let words = Words(stored)
+        register = words.id(0)
+        reregister = words.id(1)
+        unregister = words.id(2)
+        isDeviceRegistered = words[3] == "1"
+        isConnected = words[4] == "1"
+    }
+
+    var stored: [UInt8] {
+        Words.join([
+            Words.text(register), Words.text(reregister), Words.text(unregister), isDeviceRegistered ? "1" : "0",
+            isConnected ? "1" : "0",
+        ])
+    }
+}
+
+extension AppServicesDevice {
+    init(_ stored: [UInt8]?) {
+        let words = Words(stored)
+        owner = words[0]
+        registration = words.id(1)
+        isOwnerDone = words[2] == "1"
+        exists = words[3] == "1"
+        connectedUser = words[4]
+        notifier = words[5]
+    }
+
+    var stored: [UInt8] {
+        Words.join([
+            owner, Words.text(registration), isOwnerDone ? "1" : "0", exists ? "1" : "0", connectedUser, notifier,
+        ])
+    }
+}
+
+extension AppServicesPreferences {
+    init?(_ stored: [UInt8]?) {
+        guard let stored, let revision = Words(stored, most: 3).id(0) else { return nil }
+        let words = Words(stored, most: 3)
+        self.init(revision: revision, sent: words.id(1), lists: words[2])
+    }
+
+    var stored: [UInt8] { Words.join([Words.text(revision), Words.text(sent), lists]) }
+}
+
+/// Words separated by spaces; an empty one is one too. None of users, devices and notifiers holds a space.
+private struct Words {
+    private let words: [Substring]
+
+    init(_ stored: [UInt8]?, most: Int = .max) {
+        words = String(decoding: stored ?? [], as: UTF8.self)
+            .split(separator: " ", maxSplits: most == .max ? most : most - 1, omittingEmptySubsequences: false)
+    }
+
+    subscript(place: Int) -> String { place < words.count ? String(words[place]) : "" }
+
+    func id(_ place: Int) -> MessageID? { MessageID(self[place]) }
+
+    static func text(_ id: MessageID?) -> String { id?.description ?? "" }
+    static func join(_ words: [String]) -> [UInt8] { Array(words.joined(separator: " ").utf8) }
+}
+
+extension UpstreamState {
+    func pair(_ owner: String, _ device: String) -> AppServicesPair {
+        AppServicesPair(value(of: AppServicesPair.key(owner, device)))
+    }
+    func device(_ device: String) -> AppServicesDevice { AppServicesDevice(value(of: AppServicesDevice.key(device))) }
+    func preferences(of device: String) -> AppServicesPreferences? {
+        AppServicesPreferences(value(of: AppServicesPreferences.key(device)))
+    }
+    func isUserKnown(_ owner: String) -> Bool { value(of: AppServicesUser.key(owner)) != nil }
+}

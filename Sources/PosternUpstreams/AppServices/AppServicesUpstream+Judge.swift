@@ -1,0 +1,254 @@
+import PosternCore
+
+/// What follows an answer: by the step that got it, and by the rules of its sequence (sections 5.2, 5.3, 6 and 10.5).
+extension AppServicesUpstream {
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
+        let message = batch.messages[0]
+        if message.kind == AppServicesKind.metrics.kind {
+            return monitoring.judge(response, to: message, step: batch.request?.step, in: context)
+        }
+        guard let item = AppServicesItem(message) else { return Judgement(.reject(reason: "its text cannot be read")) }
+        let step = batch.request?.step.flatMap(AppServicesStep.init) ?? item.kind.firstStep
+        let answer = AppServicesAnswer(response, now: context.now, secrets: secrets + tokens(in: batch.request))
+        var follower = AppServicesFollower(
+            item: item, message: message, step: step, state: context.state,
+            onlyExistingGroups: onlyAddUserToExistingGroups)
+        follower.follow(
+            answer.outcome(of: step), version: batch.request?.credentialVersion, sent: batch.request?.body ?? [])
+        return follower.judgement
+    }
+
+    func judge(_ failure: TransferFailure, to batch: Batch, in context: PlanContext) -> Judgement? {
+        let message = batch.messages[0]
+        guard message.kind == AppServicesKind.metrics.kind else { return nil }
+        return monitoring.judge(failure, to: message, step: batch.request?.step, in: context)
+    }
+
+    /// In case an answer echoes it.
+    private func tokens(in request: UpstreamRequest?) -> [String] {
+        (request?.headers ?? []).filter { $0.name.hasSuffix("Authorization") }
+            .map { $0.value.hasPrefix("Bearer ") ? String($0.value.dropFirst(7)) : $0.value }
+    }
+}
+
+extension AppServicesKind {
+    fileprivate var firstStep: AppServicesStep {
+        switch self {
+        case .register, .reregister: .registerDevice
+        case .unregister: .disconnect
+        case .preferences: .savePreferences
+        case .addToGroup, .removeFromGroup: .findGroup
+        case .metrics: .fetchConfiguration
+        }
+    }
+}
+
+/// One answer on its way to a judgement.
+private struct AppServicesFollower {
+    let item: AppServicesItem
+    let message: Message
+    let step: AppServicesStep
+    let state: any UpstreamState
+    let onlyExistingGroups: Bool
+    private(set) var judgement = Judgement(.retry(after: nil))
+
+    init(
+        item: AppServicesItem, message: Message, step: AppServicesStep, state: any UpstreamState,
+        onlyExistingGroups: Bool
+    ) {
+        self.item = item
+        self.message = message
+        self.step = step
+        self.state = state
+        self.onlyExistingGroups = onlyExistingGroups
+    }
+
+    private var progress: AppServicesProgress { AppServicesProgress(message.progress) }
+
+    /// A token was refused in doubt: should a fresh one get the same answer, it is not the token.
+    private var doubtKey: String { "doubt/\(message.id)" }
+    /// Longer than any message waits.
+    private static let doubtLife = Duration.seconds(90 * 86400)
+
+    mutating func follow(_ outcome: AppServicesAnswer.Outcome, version: Int64?, sent body: [UInt8]) {
+        switch outcome {
+        case .ok:
+            settleDoubt()
+            succeed(sent: body)
+        case .notFound:
+            settleDoubt()
+            miss()
+        case .permanent(let reason):
+            settleDoubt()
+            fail(reason)
+        case .reauthenticate(let isDoubtful, let reason):
+            if isDoubtful, state.value(of: doubtKey) != nil {
+                settleDoubt()
+                return fail("\(reason), with a fresh token too")
+            }
+            reauthenticate(isDoubtful: isDoubtful, version: version)
+        case .hold(let reason, let detail): judgement.verdict = .holdUpstream(reason, detail: detail)
+        case .retry(let after): judgement.verdict = .retry(after: after)
+        case .suspect: judgement.verdict = .suspect(limit: AppServicesAnswer.suspectLimit, after: nil)
+        }
+    }
+
+    private mutating func settleDoubt() {
+        if state.value(of: doubtKey) != nil { judgement.changes.append(.remove(key: doubtKey)) }
+    }
+
+    private mutating func reauthenticate(isDoubtful: Bool, version: Int64?) {
+        if isDoubtful {
+            let expiry = StateExpiry(at: message.acceptedAt + Self.doubtLife)
+            judgement.changes.append(.set(key: doubtKey, value: [], expiry: expiry))
+        } else {
+            settleDoubt()
+        }
+        if let version { judgement.changes.append(.refuse(credentialOf: item.owner, version: version)) }
+        judgement.verdict = .park
+    }
+
+    // MARK: Done
+
+    private mutating func succeed(sent body: [UInt8]) {
+        note(success: body)
+        let reached = progress.adding(step)
+        let next = AppServicesSequence(item, message, progress: reached, in: state).next
+        if step == .blankToken, let refusal = progress.disconnectRefusal {
+            judgement.verdict = .reject(reason: "disconnect \(refusal); the push token is blanked")
+        } else if case .finished = next {
+            judgement.verdict = .delivered()
+        } else {
+            judgement.verdict = .proceed(progress: reached.stored)
+        }
+    }
+
+    /// Requirements 2 to 4 (section 5.1) and who holds the device.
+    private mutating func note(success body: [UInt8]) {
+        var pair = state.pair(item.owner, item.device)
+        var device = state.device(item.device)
+        switch step {
+        case .registerDevice:
+            pair.isDeviceRegistered = true
+            device.exists = true
+            device.notifier = item.notifier ?? ""
+            if device.registration == message.id { device.isOwnerDone = true }
+            keep(pair)
+            keep(device)
+        case .registerUser:
+            judgement.changes.append(.set(key: AppServicesUser.key(item.owner), value: []))
+            judgement.changes.append(.wake(lane: item.groupsLane))
+        case .connect:
+            // The last connection wins (4.3).
+            if !device.connectedUser.isEmpty, device.connectedUser != item.owner {
+                var former = state.pair(device.connectedUser, item.device)
+                former.isConnected = false
+                keep(former, of: device.connectedUser)
+            }
+            pair.isConnected = true
+            device.connectedUser = item.owner
+            keep(pair)
+            keep(device)
+        case .savePreferences:
+            guard var stored = state.preferences(of: item.device),
+                AppServicesRequests.preferences(stored.lists).utf8.elementsEqual(body)
+            else { return }
+            stored.sent = stored.revision
+            judgement.changes.append(.set(key: AppServicesPreferences.key(item.device), value: stored.stored))
+        case .disconnect:
+            pair.isConnected = false
+            keep(pair)
+        case .blankToken:
+            pair.isDeviceRegistered = false
+            keep(pair)
+        case .findGroup, .createGroup, .addToGroup, .removeFromGroup, .fetchConfiguration, .uploadMetrics: break
+        }
+    }
+
+    private mutating func keep(_ pair: AppServicesPair, of owner: String? = nil) {
+        judgement.changes.append(
+            .set(key: AppServicesPair.key(owner ?? item.owner, item.device), value: pair.stored))
+    }
+
+    private mutating func keep(_ device: AppServicesDevice) {
+        judgement.changes.append(.set(key: AppServicesDevice.key(item.device), value: device.stored))
+    }
+
+    // MARK: Not found (10.5)
+
+    private mutating func miss() {
+        switch step {
+        case .connect where !progress.isSecondRound:
+            forgetUser()
+            judgement.verdict = .proceed(progress: AppServicesProgress.secondRound.stored)
+        case .disconnect: succeed(sent: [])
+        case .findGroup: missGroup()
+        case .addToGroup where !progress.isSecondRound:
+            // Should its registration be under way, the second look waits for it.
+            forgetUser()
+            judgement.verdict = .proceed(progress: AppServicesProgress.secondRound.stored)
+        case .registerDevice, .registerUser, .connect, .savePreferences, .blankToken, .createGroup, .addToGroup,
+            .removeFromGroup, .fetchConfiguration, .uploadMetrics:
+            fail("AppServices does not know the user, the device or the group")
+        }
+    }
+
+    private mutating func missGroup() {
+        if item.kind == .removeFromGroup {
+            fail("there is no such group")
+        } else if onlyExistingGroups {
+            fail("there is no such group, and onlyAddUserToExistingGroups is set")
+        } else {
+            judgement.verdict = .proceed(progress: progress.lackingGroup().stored)
+        }
+    }
+
+    private mutating func forgetUser() {
+        judgement.changes.append(.remove(key: AppServicesUser.key(item.owner)))
+    }
+
+    // MARK: Refused
+
+    private mutating func fail(_ reason: String) {
+        var pair = state.pair(item.owner, item.device)
+        switch step {
+        case .registerDevice:
+            pair.isDeviceRegistered = false
+            keep(pair)
+            judgement.changes.append(.wake(lane: item.groupsLane))
+        case .registerUser:
+            forgetUser()
+            judgement.changes.append(.wake(lane: item.groupsLane))
+        case .connect:
+            pair.isConnected = false
+            keep(pair)
+        case .savePreferences where item.kind != .preferences:
+            return reject("\(reason); the registration itself is complete")
+        case .disconnect:
+            // F follows all the same (5.3).
+            pair.isConnected = true
+            keep(pair)
+            judgement.verdict = .proceed(progress: progress.refusingDisconnect(reason).stored)
+            return
+        case .savePreferences, .blankToken, .findGroup, .createGroup, .addToGroup, .removeFromGroup,
+            .fetchConfiguration, .uploadMetrics:
+            break
+        }
+        reject(reason)
+    }
+
+    private mutating func reject(_ reason: String) {
+        judgement.verdict = .reject(reason: "\(step.rawValue): \(reason) (code \(code))")
+    }
+
+    /// The framework's (section 9).
+    private var code: Int {
+        switch step {
+        case .registerDevice: 9
+        case .registerUser: 7
+        case .blankToken: 8
+        case .findGroup, .createGroup, .addToGroup, .removeFromGroup: item.kind.code
+        case .connect, .savePreferences, .disconnect, .fetchConfiguration, .uploadMetrics: 1
+        }
+    }
+}

@@ -1,0 +1,218 @@
+import PosternCore
+import PosternJSON
+
+/// Pearson's AppServices knows users, their devices and groups, for push notifications.
+///
+/// An item is a sequence of requests, each with the token of the user that the item is of; how far it has come is kept
+/// with the message. Tokens are credentials of the user, not of the item: the newest serves all.
+struct AppServicesUpstream: Upstream {
+    let name: UpstreamName
+    let kinds = AppServicesKind.allCases.map(\.kind)
+    let laneRule = LaneRule.separate
+    let acceptsByState = true
+    let missingSettings: [String]
+    let secrets: [String]
+    let resources: [Resource]
+    let monitoring: AppServicesMonitoring
+    let onlyAddUserToExistingGroups: Bool
+
+    private let requests: AppServicesRequests
+    private let rules: AppServicesRules
+    /// How long items are kept, and how long those are that stop notifications for somebody who has logged out.
+    private let giveUpAfter: Duration
+    static let patienceWithUnregister = 4
+
+    /// Group items look for their user's registration again after this, should nobody tell them.
+    private static let registrationCheck = Duration.seconds(5)
+
+    // MARK: Accepting
+
+    func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
+        guard let kind = AppServicesKind(rawValue: kind.description) else {
+            throw InvalidPayload([PayloadFault("", "is of no kind that AppServices knows")])
+        }
+        let auth = try rules.check(payload, as: kind, now: context.acceptedAt)
+        let item = AppServicesItem(payload, of: kind)
+        return Admission(
+            lane: item.lane, rewritten: auth.map { _ in Self.withoutToken(payload) },
+            credential: auth?.credential(of: item.owner), expiresAt: expiry(of: kind, from: context.acceptedAt))
+    }
+
+    /// As it came, except for `auth`.
+    private static func withoutToken(_ payload: JSONValue) -> [UInt8] {
+        var text: [UInt8] = [UInt8(ascii: "{")]
+        for (key, value) in payload.members where !key.equals("auth") {
+            if text.count > 1 { text.append(UInt8(ascii: ",")) }
+            text += key.bytes
+            text.append(UInt8(ascii: ":"))
+            text += value.bytes
+        }
+        return text + [UInt8(ascii: "}")]
+    }
+
+    private func expiry(of kind: AppServicesKind, from acceptedAt: Timestamp) -> Timestamp? {
+        guard giveUpAfter > .zero else { return nil }
+        return acceptedAt + giveUpAfter * (kind == .unregister ? Self.patienceWithUnregister : 1)
+    }
+
+    /// Remembers what was accepted: later items replace earlier ones, devices change hands, preferences outlive their
+    /// item.
+    func accept(_ candidate: Candidate, in state: any UpstreamState) throws(Refusal) -> [StateChange] {
+        guard let item = AppServicesItem(candidate.payload, of: candidate.kind), item.kind.isOfDevice else { return [] }
+        var device = state.device(item.device)
+        var pair = state.pair(item.owner, item.device)
+        switch item.kind {
+        case .register, .reregister:
+            if item.kind == .register { pair.register = candidate.id } else { pair.reregister = candidate.id }
+            if device.owner != item.owner {
+                device.owner = item.owner
+                device.isOwnerDone = false
+            }
+            device.registration = candidate.id
+        case .unregister: pair.unregister = candidate.id
+        case .preferences, .addToGroup, .removeFromGroup, .metrics:
+            // A device that was never registered has nothing that preferences could be of (4.4).
+            guard device.registration != nil else {
+                throw Refusal(.conflict, "the device was never registered here; send a register item first")
+            }
+        }
+        var changes: [StateChange] = [
+            .set(key: AppServicesPair.key(item.owner, item.device), value: pair.stored),
+            .set(key: AppServicesDevice.key(item.device), value: device.stored),
+        ]
+        if let lists = item.preferences, item.kind != .unregister {
+            let former = state.preferences(of: item.device)
+            let saved = AppServicesPreferences(revision: candidate.id, sent: former?.sent, lists: lists)
+            changes.append(.set(key: AppServicesPreferences.key(item.device), value: saved.stored))
+        }
+        return changes
+    }
+
+    // MARK: Sending
+
+    func limits(_ configured: BatchLimits) -> BatchLimits {
+        BatchLimits(maxMessages: 1, maxBytes: configured.maxBytes)
+    }
+
+    func exclusion(ofLane name: String) -> String? { AppServicesItem.device(ofLane: name) }
+
+    func plan(for messages: [Message], in context: PlanContext) -> Plan {
+        let message = messages[0]
+        if message.kind == AppServicesKind.metrics.kind { return monitoring.plan(for: message, in: context) }
+        guard let item = AppServicesItem(message) else {
+            return .settle(count: 1, as: .failed, reason: "its text cannot be read", changes: [])
+        }
+        // Whoever waits for this one looks again.
+        let wake: [StateChange] = item.kind.isOfDevice ? [.wake(lane: item.groupsLane)] : []
+        switch AppServicesSequence(item, message, in: context.state).next {
+        case .finished(let note): return .settle(count: 1, as: .delivered, reason: note, changes: wake)
+        case .pointless(let reason):
+            return .settle(
+                count: 1, as: .cancelled, reason: reason,
+                changes: wake + takenOver(by: message, item, in: context.state))
+        case .impossible(let reason): return .settle(count: 1, as: .failed, reason: reason, changes: wake)
+        case .wait: return .wait(.order, until: context.now + Self.registrationCheck)
+        case .send(let step): return send(step, of: item, in: context)
+        }
+    }
+
+    /// A registration that its own unregistration made pointless has taken the device from others all the same.
+    private func takenOver(
+        by message: Message, _ item: AppServicesItem, in state: any UpstreamState
+    ) -> [StateChange] {
+        var device = state.device(item.device)
+        guard device.registration == message.id, !device.isOwnerDone else { return [] }
+        device.isOwnerDone = true
+        return [.set(key: AppServicesDevice.key(item.device), value: device.stored)]
+    }
+
+    private func send(_ step: AppServicesStep, of item: AppServicesItem, in context: PlanContext) -> Plan {
+        guard let held = context.state.credential(of: item.owner), held.isUsable(at: context.now) else { return .park }
+        let device = item.kind.isOfDevice ? context.state.device(item.device) : AppServicesDevice()
+        return .send(
+            requests.request(
+                step, for: item, lists: context.state.preferences(of: item.device)?.lists,
+                registeredNotifier: device.notifier.isEmpty ? nil : device.notifier, credential: held),
+            count: 1)
+    }
+}
+
+extension AppServicesUpstream {
+    static let type = UpstreamType(
+        name: "appservices",
+        settings: [
+            .init(
+                "baseURL", .text, default: .text("https://mobileservices.openclasslabs.com/appservices"),
+                "Where AppServices is."),
+            .init("organization", .text, default: .text(""), "The organization's name, from Pearson."),
+            .init(
+                "application", .text, default: .text(""),
+                "The application's name, from Pearson; development and distribution builds have two, so two upstreams."),
+            .init("apiKey", .text, default: .text(""), secret: true, "The application's key, from Pearson."),
+            .init(
+                "authenticationProvider", .choice(AppServicesProvider.names), default: .text("pi"),
+                "Who issued the tokens of items that do not say it."),
+            .init(
+                "notifier", .text, default: .text("apple"),
+                "The server's notifier, for items that name none: 1 to 64 letters, digits, _ and -."),
+            .init(
+                "onlyAddUserToExistingGroups", .flag, default: .flag(false),
+                "Whether a missing group fails `group_add` instead of being created."),
+            .init("monitoringEnabled", .flag, default: .flag(false), "Whether `metrics` are taken."),
+            .init(
+                "customUploadUrl", .text, default: .text(""),
+                "Where metrics are sent; empty: to the application's own place."),
+            .init(
+                "giveUpAfterSeconds", .integer(0...315_360_000), default: .integer(604_800),
+                "How long an item may wait, for a token too, before it expires; four times as long for `unregister`; "
+                    + "0: for ever."),
+        ],
+        addressSetting: "baseURL",
+        simulated: [
+            "organization": "acme", "application": "campus-dev", "apiKey": "SAMPLEKEY7Q2W9E4R6T1Y8U3I5O0PAS1",
+        ],
+        make: { name, settings throws(SettingProblems) in try AppServicesUpstream(name, settings) })
+
+    init(_ name: UpstreamName, _ settings: SettingValues) throws(SettingProblems) {
+        var problems: [(setting: String, detail: String)] = []
+        let base = Self.url("baseURL", settings, &problems)
+        let upload = settings.text("customUploadUrl")
+        if !upload.isEmpty { _ = Self.url("customUploadUrl", settings, &problems) }
+        let notifier = settings.text("notifier")
+        if !AppServicesRules.isNotifier(notifier) {
+            problems.append(("notifier", "must be 1 to 64 letters, digits, _ and -"))
+        }
+        for setting in ["organization", "application", "apiKey"] {
+            guard settings.text(setting).unicodeScalars.contains(where: { $0.value < 0x21 || $0.value == 0x7F }) else {
+                continue
+            }
+            problems.append((setting, "must hold no white space and no control character"))
+        }
+        guard problems.isEmpty, let base else { throw SettingProblems(problems) }
+
+        self.name = name
+        let key = settings.text("apiKey")
+        requests = AppServicesRequests(
+            base: base, organization: settings.text("organization"), application: settings.text("application"),
+            apiKey: key, notifier: notifier)
+        let provider = AppServicesProvider(rawValue: settings.text("authenticationProvider")) ?? .pi
+        rules = AppServicesRules(provider: provider, takesMetrics: settings.flag("monitoringEnabled"))
+        monitoring = AppServicesMonitoring(requests: requests, uploadURL: upload)
+        onlyAddUserToExistingGroups = settings.flag("onlyAddUserToExistingGroups")
+        giveUpAfter = .seconds(settings.integer("giveUpAfterSeconds"))
+        missingSettings = ["organization", "application", "apiKey"].filter { settings.text($0).isEmpty }
+        secrets = [key, PercentEncoding.encode(key)].filter { !$0.isEmpty }
+        resources = AppServicesResources.all(provider: provider)
+    }
+
+    private static func url(
+        _ setting: String, _ settings: SettingValues, _ problems: inout [(setting: String, detail: String)]
+    ) -> BaseURL? {
+        do throws(BaseURL.Problem) {
+            return try BaseURL(settings.text(setting))
+        } catch {
+            problems.append((setting, error.detail))
+            return nil
+        }
+    }
+}

@@ -1,0 +1,117 @@
+import PosternCore
+import PosternTestKit
+
+@testable import PosternUpstreams
+
+extension UpstreamFixture {
+    static let appservices = UpstreamFixture(
+        type: AppServicesUpstream.type,
+        settings: AppServicesDesk.settings.merging(["monitoringEnabled": .flag(true)]) { $1 },
+        secrets: [AppServicesDesk.key, AppServicesItems.u1Token],
+        credentials: [
+            AppServicesItems.u1: HeldCredential(value: Array(AppServicesItems.u1Token.utf8), note: "pi"),
+            "20981743": HeldCredential(value: Array("MITOK:00042|a9b8c7d6".utf8), note: "mi"),
+        ],
+        good: [
+            Sample("register", AppServicesItems.registration(AppServicesItems.u1, AppServicesItems.details)),
+            Sample(
+                "register", AppServicesItems.registration("me.too", #","preferences":{},"notifier":"a_B-9","x":null"#)),
+            Sample("reregister", AppServicesItems.registration("pat.o'lee+x@example.edu", AppServicesItems.lists)),
+            Sample("unregister", AppServicesItems.item(AppServicesItems.u1, #","notifier":"apple""#)),
+            Sample(
+                "preferences", AppServicesItems.item(AppServicesItems.u1, #","preferences":{"blacklist":{"a":[]}}"#)),
+            Sample("group_add", AppServicesItems.group()), Sample("group_remove", AppServicesItems.group("a", "B-1")),
+            Sample("group_add", AppServicesItems.group("a", "B-1", token: "Bearer T")),
+            Sample(
+                "group_add",
+                #"{"userId":"a","group":"g","auth":{"provider":"mi","token":"T","expiresAt":"2017-01-01T00:00:00Z"}}"#),
+            Sample("metrics", #"{"sessionMetrics":{"appId":"1"}}"#),
+            Sample("metrics", #"{"sessionMetrics":{"appId":"1"},"logs":[],"metrics":[{}]}"#),
+        ],
+        bad: AppServicesKind.allCases.flatMap { kind in
+            ["[]", #""private""#, "17", "null"].map { BadSample(kind.kind, $0, "") }
+        } + [
+            BadSample("register", "{}", "/userId", "/deviceId", "/deviceToken", "/auth"),
+            BadSample(
+                "register",
+                #"""
+                {"userId":"private name","deviceId":"private","deviceToken":"<private>","notifier":"","deviceModel":"",
+                 "devicePlatform":7,"deviceOSVersion":null,"preferences":[],"auth":"private"}
+                """#, "/userId", "/deviceId", "/deviceToken", "/deviceModel", "/devicePlatform", "/deviceOSVersion",
+                "/notifier", "/preferences", "/auth"),
+            BadSample("unregister", "{}", "/userId", "/deviceId", "/auth"),
+            BadSample("preferences", #"{"auth":{}}"#, "/userId", "/deviceId", "/preferences", "/auth/token"),
+            BadSample("group_add", "{}", "/userId", "/group", "/auth"),
+            BadSample("group_remove", AppServicesItems.group("a", "a b"), "/group"),
+            BadSample("group_add", AppServicesItems.group("a", #"a\n"#), "/group"),
+            BadSample("group_add", AppServicesItems.group("a", ""), "/group"),
+            BadSample("group_add", AppServicesItems.group("a", String(repeating: "g", count: 129)), "/group"),
+        ]
+            + [
+                "", "me", "Me", ".", "..", "a b", "a/b", "ü", "c0ffee11-2233-4455-8677-8899aabbccdd", "@", "a@b",
+                "@b.c",
+                "a@b..c", "a@b@c.d", String(repeating: "u", count: 129), #"a\n"#,
+            ].map { BadSample("group_add", AppServicesItems.group($0), "/userId") }
+            + [
+                "7692c3ad", String(repeating: "a", count: 63), String(repeating: "a", count: 65),
+                String(repeating: "a", count: 202), String(repeating: "g", count: 64), "{length = 32, bytes = 0x7692}",
+            ].map { BadSample("register", AppServicesItems.registration("a", push: $0), "/deviceToken") }
+            + ["", "(null)", "Bearer (null)", "null", "nil", "private key", "Bearer ", "Bearer  T", "ü", #"T\r\nX: y"#]
+            .map { BadSample("group_add", AppServicesItems.group("a", token: $0), "/auth/token") }
+            + [
+                (#"{"provider":"mi","token":"Bearer T"}"#, "/auth/token"),
+                (#"{"provider":"PI","token":"T"}"#, "/auth/provider"),
+                (#"{"provider":0,"token":"T"}"#, "/auth/provider"), (#"{"token":7}"#, "/auth/token"),
+                (#"{"token":"T","expiresAt":"private"}"#, "/auth/expiresAt"),
+                (#"{"token":"T","expiresIn":"private"}"#, "/auth/expiresIn"),
+                (#"{"token":"\#(String(repeating: "t", count: 8193))"}"#, "/auth/token"),
+            ].map { BadSample("group_add", #"{"userId":"a","group":"g","auth":\#($0.0)}"#, $0.1) }
+            + [
+                ("7", "/preferences"), (#"{"greylist":{}}"#, "/preferences/greylist"),
+                (#"{"whitelist":[]}"#, "/preferences/whitelist"),
+                (#"{"whitelist":{"":[]}}"#, "/preferences/whitelist/"),
+                (#"{"blacklist":{"a/b":["private",""]}}"#, "/preferences/blacklist/a~1b"),
+                (#"{"blacklist":{"a":"private"}}"#, "/preferences/blacklist/a"),
+                (#"{"blacklist":{"a":[7]}}"#, "/preferences/blacklist/a"),
+            ].map { BadSample("preferences", AppServicesItems.item("a", #","preferences":\#($0.0)"#), $0.1) }
+            + [
+                BadSample("metrics", "{}", "/sessionMetrics"),
+                BadSample(
+                    "metrics", #"{"sessionMetrics":{},"logs":{},"metrics":["private"]}"#, "/sessionMetrics", "/logs",
+                    "/metrics"),
+                // The size ends the check.
+                BadSample("group_add", #"{"x":"\#(String(repeating: "private", count: 10000))"}"#, ""),
+            ],
+        golden: [
+            GoldenRequest(
+                file: "v1.http",
+                samples: [
+                    Sample("register", AppServicesItems.registration(AppServicesItems.u1, AppServicesItems.details))
+                ]),
+            GoldenRequest(file: "v8.http", samples: [Sample("group_add", AppServicesItems.group())]),
+            GoldenRequest(file: "v12.http", samples: [Sample("unregister", AppServicesItems.item())]),
+        ],
+        answers: [
+            Answer(200, #"{"entities":[{"type":"device"}]}"#, .proceed(progress: Array("A".utf8))),
+            Answer(200, "<html>", .suspect(limit: 4, after: nil)), Answer(200, "{}", .park),
+            Answer(301, .holdUpstream(.configuration, detail: "answered 301: redirects are not followed with tokens")),
+            Answer(302, .holdUpstream(.configuration, detail: "answered 302: redirects are not followed with tokens")),
+            Answer(
+                400, #"{"error":"illegal_argument"}"#,
+                .reject(reason: "register_device: answered 400: illegal_argument (code 9)")),
+            Answer(401, .park), Answer(401, #"{"error":"expired_token"}"#, .park),
+            Answer(
+                401, #"{"fault":{"detail":{"errorcode":"oauth.v2.InvalidApiKey"}}}"#,
+                .holdUpstream(
+                    .credentials, detail: "answered 401: oauth.v2.InvalidApiKey: the api key is not accepted")),
+            Answer(403, .reject(reason: "register_device: answered 403: no error that it names (code 9)")),
+            Answer(
+                404,
+                .reject(reason: "register_device: AppServices does not know the user, the device or the group (code 9)")
+            ),
+            Answer(408, .retry(after: nil)),
+            Answer(413, .reject(reason: "register_device: answered 413: no error that it names (code 9)")),
+            Answer(429, .retry(after: nil)), Answer(500, .retry(after: nil)), Answer(502, .retry(after: nil)),
+            Answer(503, "<html>", .retry(after: nil)), Answer(504, .retry(after: nil)),
+        ])
+}

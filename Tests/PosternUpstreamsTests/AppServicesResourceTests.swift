@@ -1,0 +1,184 @@
+import PosternCore
+import PosternJSON
+import PosternTestKit
+import Testing
+
+@testable import PosternUpstreams
+
+/// What can be asked of AppServices besides taking items.
+@Suite struct AppServicesResourceTests {
+    private typealias Items = AppServicesItems
+    private typealias Desk = AppServicesDesk
+
+    private func resource(_ method: Resource.Method, _ path: String) throws -> (Resource, [String: String]) {
+        let segments = path.split(separator: "/")
+        for resource in try Desk().upstream.resources where resource.method == method {
+            if let parameters = resource.parameters(matching: segments) { return (resource, parameters) }
+        }
+        throw NoSuchResource()
+    }
+
+    private struct NoSuchResource: Error {}
+
+    private func read(
+        _ method: Resource.Method, _ path: String, _ body: String = "", _ state: DictionaryState = DictionaryState()
+    ) throws -> ResourceAnswer {
+        let (resource, parameters) = try resource(method, path)
+        let request = ResourceRequest(
+            parameters: parameters, body: Array(body.utf8), receivedAt: UpstreamFixture.now)
+        guard case .read(let respond) = resource.response else { throw NoSuchResource() }
+        return respond(request, state)
+    }
+
+    private func change(
+        _ path: String, _ body: String, _ state: DictionaryState = DictionaryState()
+    ) throws -> ResourceChange {
+        let (resource, parameters) = try resource(.put, path)
+        let request = ResourceRequest(
+            parameters: parameters, body: Array(body.utf8), receivedAt: UpstreamFixture.now)
+        guard case .change(let respond) = resource.response else { throw NoSuchResource() }
+        return respond(request, state)
+    }
+
+    // MARK: Registrations
+
+    private func flags(_ desk: Desk, _ user: String = Items.u1) throws -> [Bool] {
+        let path = "registrations/\(user)/\(Items.deviceID)"
+        guard case .json(let text, 200, _) = try read(.get, path, "", desk.state) else { return [] }
+        return try JSONParser().parse(Array(text.utf8)) { root in
+            [
+                "applicationIsRegisteredForNotifications", "userIsRegisteredWithAppServices",
+                "deviceIsRegisteredWithAppServices", "userIsConnectedToDevice",
+            ].map { root[named: $0]?.kind == .true }
+        }.get()
+    }
+
+    @Test func requirements_followTheSequence() throws {
+        var desk = try Desk()
+        #expect(
+            try read(.get, "registrations/u/\(Items.device)", "", desk.state)
+                == .notFound("Nothing was accepted here for that user and device."))
+        let id = try desk.post("register", Items.registration())
+        var seen = [try flags(desk)]
+        while desk.isOpen(id), case .send(let request, _) = try desk.plan(id) {
+            desk.judge(Desk.usual(request), to: request, of: id)
+            seen.append(try flags(desk))
+        }
+        #expect(
+            seen == [
+                [true, false, false, false], [true, false, true, false], [true, true, true, false],
+                [true, true, true, true],
+            ])
+        let unregister = try desk.post("unregister", Items.item())
+        _ = try desk.steps(unregister)
+        #expect(try flags(desk) == [true, true, false, false])
+    }
+
+    @Test func connection_goesWithTheDevice() throws {
+        var desk = try Desk()
+        _ = try desk.steps(try desk.post("register", Items.registration()))
+        _ = try desk.steps(try desk.post("register", Items.registration("20981743", token: "another")))
+        #expect(try flags(desk) == [true, true, true, false])
+        #expect(try flags(desk, "20981743") == [true, true, true, true])
+    }
+
+    @Test func registration_saysThatATokenIsNeeded() throws {
+        var desk = try Desk()
+        let id = try desk.post("register", Items.registration())
+        func text() throws -> String {
+            guard
+                case .json(let text, _, _) = try read(.get, "registrations/\(Items.u1)/\(Items.device)", "", desk.state)
+            else { return "" }
+            return text
+        }
+        #expect(try text().contains(#""needsToken":false"#))
+        _ = try desk.steps(id) { _ in Desk.error(401, "expired_token") }
+        #expect(try text().contains(#""needsToken":true"#))
+        desk.hold("new", of: Items.u1)
+        #expect(try text().contains(#""needsToken":false"#))
+    }
+
+    // MARK: Tokens
+
+    @Test func token_isHeldForItsUser() throws {
+        let change = try change("users/Pat.Lee/token", #"{"token":"Bearer T1","expiresIn":60}"#)
+        #expect(
+            change.changes == [
+                .hold(
+                    Credential(
+                        owner: "pat.lee", value: Array("T1".utf8), note: "pi",
+                        expiresAt: UpstreamFixture.now + .seconds(60)))
+            ])
+        #expect(
+            change.answer
+                == .json(#"{"userId":"Pat.Lee","provider":"pi","expiresAt":"2016-11-24T12:02:04.057Z"}"#))
+    }
+
+    @Test func refusedToken_isNotTakenAgain() throws {
+        var desk = try Desk()
+        let id = try desk.post("group_add", Items.group())
+        _ = try desk.steps(id) { _ in Desk.error(401, "expired_token") }
+        let again = try change("users/\(Items.u1)/token", #"{"token":"\#(Items.u1Token)"}"#, desk.state)
+        #expect(again.changes.isEmpty)
+        guard case .problem("conflict", 409, _, _) = again.answer else { return #expect(Bool(false)) }
+        #expect(try change("users/\(Items.u1)/token", #"{"token":"new"}"#, desk.state).changes.count == 1)
+    }
+
+    @Test(arguments: [
+        ("users/me/token", #"{"token":"T"}"#, [""]), ("users/u/token", #"{"token":"(null)"}"#, ["/token"]),
+        ("users/u/token", #"{"token":"private key"}"#, ["/token"]), ("users/u/token", "{}", ["/token"]),
+        ("users/u/token", #"{"provider":"x","token":"T"}"#, ["/provider"]),
+        ("users/u/token", #"{"provider":"mi","token":"Bearer private"}"#, ["/token"]),
+        ("users/u/token", #"{"token":"T","expiresAt":"soon","expiresIn":-1}"#, ["/expiresAt", "/expiresIn"]),
+        ("users/u/token", "[]", [""]),
+    ])
+    func badToken_isRefused_withEveryFaultAndNoValue(path: String, body: String, pointers: [String]) throws {
+        let change = try change(path, body)
+        #expect(change.changes.isEmpty)
+        guard case .problem("invalid-payload", 422, let detail, let faults) = change.answer else {
+            return #expect(Bool(false), "\(change.answer)")
+        }
+        #expect(faults.map(\.pointer) == pointers)
+        #expect(!"\(detail)\(faults)".contains("private"))
+    }
+
+    @Test func brokenJSON_is400() throws {
+        guard case .problem("invalid-json", 400, _, _) = try change("users/u/token", "{").answer else {
+            return #expect(Bool(false))
+        }
+        guard case .problem("invalid-json", 400, _, _) = try read(.post, "notifications/parse", "{") else {
+            return #expect(Bool(false))
+        }
+    }
+
+    // MARK: Notifications (section 7)
+
+    @Test(arguments: [
+        (
+            #"{"aps":{"alert":"Hi","badge":3,"sound":"s.caf"},"a":1,"b":{"c":[]}}"#,
+            #"{"alert":"Hi","badge":3,"sound":"s.caf","customPayload":{"a":1,"b":{"c":[]}}}"#
+        ),
+        (#"{"aps":{}}"#, "{}"),
+        (#"{"aps":{"alert":{"body":"B"},"badge":"5"}}"#, #"{"alertDict":{"body":"B"},"badge":5}"#),
+        (#"{"aps":{"alert":["B"],"badge":"many"}}"#, #"{"alertDict":["B"],"badge":0}"#),
+        (#"{"aps":{"badge":" -12 apples","content-available":"1"}}"#, #"{"badge":-12,"contentAvailable":1}"#),
+        (#"{"aps":{"badge":2.9,"other":true}}"#, #"{"badge":2}"#),
+        (#"{"aps":{"alert":"\u00dc\/"},"\u0061":"\n"}"#, #"{"alert":"\u00dc\/","customPayload":{"\u0061":"\n"}}"#),
+    ])
+    func notification_becomesTheFrameworksObject(payload: String, object: String) throws {
+        #expect(try read(.post, "notifications/parse", payload) == .json(object))
+    }
+
+    @Test(arguments: [
+        ("[]", [""]), ("{}", ["/aps"]), (#"{"aps":"x"}"#, ["/aps"]),
+        (
+            #"{"aps":{"alert":7,"badge":{},"sound":[],"content-available":true}}"#,
+            ["/aps/alert", "/aps/badge", "/aps/sound", "/aps/content-available"]
+        ),
+    ])
+    func invalidNotification_is422(payload: String, pointers: [String]) throws {
+        guard case .problem("invalid-payload", 422, _, let faults) = try read(.post, "notifications/parse", payload)
+        else { return #expect(Bool(false)) }
+        #expect(faults.map(\.pointer) == pointers)
+    }
+}
