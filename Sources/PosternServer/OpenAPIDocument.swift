@@ -435,6 +435,129 @@ paths:
           $ref: "#/components/responses/NotFound"
         "405":
           $ref: "#/components/responses/MethodNotAllowed"
+  /v1/{upstream}/notifications/parse:
+    parameters:
+      - $ref: "#/components/parameters/upstream"
+    post:
+      operationId: parseNotification
+      tags: [Upstreams]
+      summary: Turns an APNs payload into the object that AppServices' framework makes of it; type `appservices`.
+      description: Sends and stores nothing.
+      parameters:
+        - $ref: "#/components/parameters/requestId"
+      requestBody:
+        required: true
+        content:
+          application/json:
+            schema:
+              type: object
+            example:
+              aps:
+                alert: New grade
+                badge: 3
+                sound: ping.caf
+              course: biology
+      responses:
+        "200":
+          description: What the payload does not have is absent.
+          headers:
+            X-Request-Id:
+              $ref: "#/components/headers/X-Request-Id"
+          content:
+            application/json:
+              schema:
+                $ref: "#/components/schemas/Notification"
+        "400":
+          $ref: "#/components/responses/BadRequest"
+        "404":
+          $ref: "#/components/responses/NotFound"
+        "405":
+          $ref: "#/components/responses/MethodNotAllowed"
+        "422":
+          $ref: "#/components/responses/InvalidPayload"
+  /v1/{upstream}/registrations/{userId}/{deviceId}:
+    parameters:
+      - $ref: "#/components/parameters/upstream"
+      - $ref: "#/components/parameters/userId"
+      - name: deviceId
+        in: path
+        required: true
+        description: The device's UUID, in any case.
+        schema:
+          type: string
+          format: uuid
+    get:
+      operationId: getRegistration
+      tags: [Upstreams]
+      summary: Which of the four requirements a user on a device meets; type `appservices`.
+      parameters:
+        - $ref: "#/components/parameters/requestId"
+      responses:
+        "200":
+          description: What is known of the pair.
+          headers:
+            X-Request-Id:
+              $ref: "#/components/headers/X-Request-Id"
+          content:
+            application/json:
+              schema:
+                $ref: "#/components/schemas/Registration"
+        "404":
+          $ref: "#/components/responses/NotFound"
+        "405":
+          $ref: "#/components/responses/MethodNotAllowed"
+  /v1/{upstream}/users/{userId}/token:
+    parameters:
+      - $ref: "#/components/parameters/upstream"
+      - $ref: "#/components/parameters/userId"
+    put:
+      operationId: putUserToken
+      tags: [Upstreams]
+      summary: Hands in a fresh token of a user, and lets go on what waits for one; type `appservices`.
+      description: |
+        It serves everything that is queued for the user, in order, whatever token it came with. It is gone when nothing
+        needs it any more, so at once when nothing is queued. `409`: that token was refused before, or has expired.
+      parameters:
+        - $ref: "#/components/parameters/requestId"
+      requestBody:
+        required: true
+        content:
+          application/json:
+            schema:
+              type: object
+              required: [token]
+              properties:
+                provider:
+                  description: Who issued it; by default what the configuration says.
+                  enum: [pi, mi]
+                token:
+                  description: With or without the word `Bearer` from `pi`, without from `mi`.
+                  type: string
+                expiresAt:
+                  $ref: "#/components/schemas/Time"
+                expiresIn:
+                  description: Seconds from now, as a number or a string.
+                  type: [integer, string]
+      responses:
+        "200":
+          description: On disk, or in memory if there is no key to encrypt it.
+          headers:
+            X-Request-Id:
+              $ref: "#/components/headers/X-Request-Id"
+          content:
+            application/json:
+              schema:
+                $ref: "#/components/schemas/TokenReceipt"
+        "400":
+          $ref: "#/components/responses/BadRequest"
+        "404":
+          $ref: "#/components/responses/NotFound"
+        "405":
+          $ref: "#/components/responses/MethodNotAllowed"
+        "409":
+          $ref: "#/components/responses/Conflict"
+        "422":
+          $ref: "#/components/responses/InvalidPayload"
   /v1/upstreams/{name}/flush:
     parameters:
       - $ref: "#/components/parameters/name"
@@ -630,6 +753,15 @@ components:
       schema:
         type: string
       example: event
+    userId:
+      name: userId
+      in: path
+      required: true
+      description: A user of the identity provider; compared without regard to case.
+      schema:
+        type: string
+        minLength: 1
+        maxLength: 128
     name:
       name: name
       in: path
@@ -1305,6 +1437,75 @@ components:
               code:
                 type: [string, "null"]
                 description: Under which the upstream knows it; null as long as it does not.
+    Notification:
+      type: object
+      properties:
+        alert:
+          description: When `aps.alert` is a string.
+          type: string
+        alertDict:
+          description: When it is an object or an array; as it came.
+          type: [object, array]
+        badge:
+          type: integer
+        sound:
+          type: string
+        contentAvailable:
+          type: integer
+        customPayload:
+          description: Every other member of the payload.
+          type: object
+    Registration:
+      type: object
+      required:
+        - userId
+        - deviceId
+        - applicationIsRegisteredForNotifications
+        - userIsRegisteredWithAppServices
+        - deviceIsRegisteredWithAppServices
+        - userIsConnectedToDevice
+        - registered
+        - notificationPreferencesHaveBeenUpdated
+        - needsToken
+      properties:
+        userId:
+          type: string
+        deviceId:
+          type: string
+        applicationIsRegisteredForNotifications:
+          description: A push token was handed in.
+          type: boolean
+        userIsRegisteredWithAppServices:
+          type: boolean
+        deviceIsRegisteredWithAppServices:
+          type: boolean
+        userIsConnectedToDevice:
+          type: boolean
+        registered:
+          description: All four.
+          type: boolean
+        notificationPreferencesHaveBeenUpdated:
+          description: The device's stored preferences have reached AppServices.
+          type: boolean
+        needsToken:
+          description: Something waits for a fresh token of the user.
+          type: boolean
+    TokenReceipt:
+      type: object
+      required: [userId, provider, expiresAt]
+      properties:
+        userId:
+          type: string
+        provider:
+          enum: [pi, mi]
+        expiresAt:
+          description: As far as was said.
+          oneOf:
+            - $ref: "#/components/schemas/Time"
+            - type: "null"
+        durableCredentials:
+          description: Only there, and false, when the gateway has no key to encrypt it; it does not outlive the run.
+          const: false
     Flushed:
       type: object
       required: [upstream, action, queued, delivered, failed, remaining]

@@ -3,6 +3,6 @@ public import PosternCore
 /// Every type of upstream there is. A new one is a folder, a folder of fixtures and a line here.
 public enum UpstreamRegistry {
     public static let types: [UpstreamType] = [
-        SamsaraUpstream.type, SeerUpstream.type, CurioUpstream.type,
+        SamsaraUpstream.type, SeerUpstream.type, CurioUpstream.type, AppServicesUpstream.type,
     ]
 }

@@ -1,3 +1,4 @@
+import Foundation
 import Logging
 import PosternCore
 import PosternJSON
@@ -42,7 +43,13 @@ final class DeliveryBench {
         let worker: UpstreamWorker
     }
 
-    init(_ upstream: some Upstream = PlainUpstream(), settings: DeliverySettings = DeliverySettings()) throws {
+    private let encryptionKeys: EncryptionKeys
+
+    init(
+        _ upstream: some Upstream = PlainUpstream(), settings: DeliverySettings = DeliverySettings(),
+        encryptionKeys: EncryptionKeys = EncryptionKeys()
+    ) throws {
+        self.encryptionKeys = encryptionKeys
         try start(upstream, settings)
         // The first look at a store is for what a former run left; let it be over.
         try turn()
@@ -53,7 +60,8 @@ final class DeliveryBench {
     private func start(_ upstream: some Upstream, _ settings: DeliverySettings) throws {
         let logger = Logger(label: "test") { [log] _ in log }
         let outbox = try Outbox(
-            OutboxOptions(path: folder.file("store.sqlite")), time: time, metrics: metrics, logger: logger)
+            OutboxOptions(path: folder.file("store.sqlite"), encryptionKeys: encryptionKeys), time: time,
+            metrics: metrics, logger: logger)
         let queue = try outbox.register(upstream, type: "plain", cap: QueueCap())
         let worker = try UpstreamWorker(
             queue: queue, settings: settings,
@@ -86,9 +94,32 @@ final class DeliveryBench {
             }.get()
             return NewMessage(
                 queue: queue, kind: kind, lane: admission.lane, acceptedAt: time.now,
-                bytes: admission.rewritten ?? Array(text.utf8), waitsFor: admission.waitsFor)
+                bytes: admission.rewritten ?? Array(text.utf8), waitsFor: admission.waitsFor,
+                credential: admission.credential)
         }
         return try append(messages)
+    }
+
+    /// Changes the upstream's state, as a resource would.
+    func change(_ changes: [StateChange]) throws {
+        let done = Inbox<Result<Void, StoreError>>()
+        outbox.change(of: queue) { _ in
+            changes
+        } completion: {
+            done.put($0)
+        }
+        guard let result = done.takeAll(waitingUntil: Self.deadline).first else { throw Stuck() }
+        try result.get()
+    }
+
+    /// All files of the store, as they are on disk now.
+    func files() throws -> [String: [UInt8]] {
+        let names = try FileManager.default.contentsOfDirectory(atPath: folder.path)
+        return Dictionary(
+            uniqueKeysWithValues: names.map {
+                ($0, [UInt8](FileManager.default.contents(atPath: folder.file($0)) ?? Data()))
+            }
+        )
     }
 
     @discardableResult func accept(

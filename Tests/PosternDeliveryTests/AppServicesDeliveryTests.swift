@@ -1,0 +1,261 @@
+import Foundation
+import PosternCore
+import PosternStore
+import PosternTestKit
+import PosternUpstreams
+import Synchronization
+import Testing
+
+@testable import PosternDelivery
+
+/// AppServices' adapter with a real store and a real worker: users' tokens, outages and restarts.
+@Suite(.timeLimit(.minutes(3))) struct AppServicesDeliveryTests {
+    private static let key = [UInt8](repeating: 7, count: 32)
+    private static let device = "c0ffee11-2233-4455-8677-8899aabbccdd"
+    private static let settings = DeliverySettings(maxInFlight: 8, batchMaxWait: .zero)
+
+    private static func appServices() throws -> any Upstream {
+        let type = try #require(UpstreamRegistry.types.first { $0.name == "appservices" })
+        let values: [String: UpstreamType.Value] = [
+            "baseURL": .text("http://app/x"), "organization": .text("acme"), "application": .text("campus-dev"),
+            "apiKey": .text("KEY"),
+        ]
+        return try type.make(UpstreamName("appservices")!, SettingValues(values, of: type.settings))
+    }
+
+    private func bench(hasKey: Bool = true) throws -> DeliveryBench {
+        try DeliveryBench(
+            try Self.appServices(), settings: Self.settings,
+            encryptionKeys: EncryptionKeys(current: hasKey ? Self.key : nil))
+    }
+
+    private func group(_ user: String, _ name: String, token: String) -> String {
+        #"{"userId":"\#(user)","group":"\#(name)","auth":{"token":"\#(token)"}}"#
+    }
+
+    private func hold(_ token: String, of user: String, _ bench: DeliveryBench) throws {
+        try bench.change([.hold(Credential(owner: user, value: Array(token.utf8), note: "pi"))])
+    }
+
+    // MARK: Parking
+
+    @Test func refusedToken_parksItsUserAlone_withoutAttempts_untilTheNextOne() throws {
+        let bench = try bench()
+        let model = Model()
+        model.kill("dead")
+        bench.transport.answerAll(by: model.rule)
+        let parked = try bench.post(
+            [group("u1", "a", token: "dead"), group("u1", "b", token: "dead")], as: "group_add")
+        let other = try bench.post([group("u2", "a", token: "good")], as: "group_add")
+        try bench.run(for: .seconds(60))
+        for id in parked {
+            let record = try bench.record(id)
+            #expect(record.state == .queued && record.isParked && record.attempts == 0)
+        }
+        #expect(try bench.state(other[0]) == .failed, "its user is not known; but it went out")
+        #expect(bench.reports.filter { ModelAppServices.token(in: $0) == "dead" }.count == 1)
+        // The same again is no news, another one is.
+        try hold("dead", of: "u1", bench)
+        try bench.run(for: .seconds(60))
+        #expect(bench.reports.filter { ModelAppServices.token(in: $0) == "dead" }.count == 1)
+        model.register("u1")
+        try hold("fresh", of: "u1", bench)
+        try bench.run(for: .seconds(1))
+        #expect(try parked.map { try bench.state($0) } == [.delivered, .delivered])
+        let lookUps = bench.reports.filter { $0.method == .get && ModelAppServices.token(in: $0) == "fresh" }.map(\.url)
+        #expect(lookUps.map { $0.contains("/groups/a?") } == [true, false], "in order")
+        #expect(try bench.files().values.allSatisfy { $0.firstRange(of: Array("fresh".utf8)) == nil })
+    }
+
+    @Test func memoryOnlyToken_isGoneAfterARestart_andItsMessagesPark() throws {
+        let bench = try bench(hasKey: false)
+        bench.transport.answerAll { _ in .status(503) }
+        let id = try bench.post([group("u1", "a", token: "T")], as: "group_add")[0]
+        try bench.run(for: .seconds(1))
+        let model = Model()
+        model.register("u1")
+        bench.transport.answerAll(by: model.rule)
+        try bench.restart(try Self.appServices(), settings: Self.settings)
+        try bench.run(for: .seconds(3600))
+        // Parking is a commit of its own.
+        try bench.change([])
+        #expect(try bench.record(id).isParked)
+        try hold("again", of: "u1", bench)
+        try bench.run(for: .seconds(1))
+        #expect(try bench.state(id) == .delivered)
+    }
+
+    // MARK: Everything at once
+
+    /// What a test posts, and what has to come of it in the order of acceptance.
+    private struct Script {
+        var devices: [String: String] = [:]
+        var lists: [String: String] = [:]
+        var members: [String: Set<String>] = [:]
+        var random: Seeded
+
+        static func user(_ number: Int) -> String { "user-\(number)" }
+        static func device(_ user: Int, _ number: Int) -> String {
+            let tail = String(user * 10 + number)
+            return "c0ffee11-2233-4455-8677-" + String(repeating: "0", count: 12 - tail.count) + tail
+        }
+
+        mutating func push() -> String {
+            (0..<4).map { _ in
+                let digits = String(random.next(), radix: 16)
+                return String(repeating: "0", count: 16 - digits.count) + digits
+            }.joined()
+        }
+
+        private mutating func lists(of device: String) -> String {
+            let text = #"{"blacklist":{},"whitelist":{"w":["x\#(random.next() % 1000)"]}}"#
+            lists[device] = #"{"mobileplatform":{"preferences":\#(text)}}"#
+            return #""preferences":\#(text)"#
+        }
+
+        /// The next item of a user on a device.
+        mutating func item(_ user: Int, _ number: Int, token: String) -> (kind: Kind, text: String) {
+            let device = Self.device(user, number)
+            let auth = #""auth":{"token":"\#(token)"}"#
+            let place = #""userId":"\#(Self.user(user))","deviceId":"\#(device)""#
+            switch devices[device] == nil ? 0 : random.next() % 10 {
+            case 0, 1, 2:
+                let push = push()
+                devices[device] = push
+                let more = random.next() % 3 == 0 ? "," + lists(of: device) : ""
+                let kind: Kind = random.next() % 4 == 0 ? "reregister" : "register"
+                return (kind, #"{\#(place),"deviceToken":"\#(push)"\#(more),\#(auth)}"#)
+            case 3:
+                devices[device] = ""
+                return ("unregister", "{\(place),\(auth)}")
+            case 4, 5: return ("preferences", "{\(place),\(lists(of: device)),\(auth)}")
+            default:
+                let group = "g\(random.next() % 5)"
+                let isIn = members[group]?.contains(Self.user(user)) ?? false
+                if isIn {
+                    members[group]?.remove(Self.user(user))
+                } else {
+                    members[group, default: []].insert(Self.user(user))
+                }
+                return (
+                    isIn ? "group_remove" : "group_add",
+                    #"{"userId":"\#(Self.user(user))","group":"\#(group)",\#(auth)}"#
+                )
+            }
+        }
+    }
+
+    @Test(arguments: [1, 2] as [UInt64])
+    func everyUser_endsAsExpected_throughOutagesDeadTokensAndARestart(seed: UInt64) throws {
+        let bench = try bench()
+        let model = Model(seed: seed)
+        var script = Script(random: Seeded(seed))
+        let users = 30
+        var ids: [MessageID] = []
+        func post(_ rounds: Int, generation: Int) throws {
+            for _ in 0..<rounds {
+                for user in 0..<users {
+                    let (kind, text) = script.item(
+                        user, Int(script.random.next() % 3), token: "canary-\(user)-\(generation)")
+                    ids += try bench.post([text], as: kind)
+                }
+                try bench.run(for: .milliseconds(20))
+            }
+        }
+        bench.transport.answerAll(by: model.rule)
+        try post(4, generation: 1)
+        for user in stride(from: 0, to: users, by: 2) { model.kill("canary-\(user)-1") }
+        try post(4, generation: 1)
+        // What is under way now gets no answer, and the run ends without a word.
+        model.isSilent = true
+        try bench.run(for: .milliseconds(20))
+        try bench.restart(try Self.appServices(), settings: Self.settings)
+        model.isSilent = false
+        try bench.run(for: .seconds(30))
+        #expect(try bench.files().values.allSatisfy { $0.firstRange(of: Array("canary".utf8)) == nil })
+        for user in stride(from: 0, to: users, by: 2) { try hold("canary-\(user)-2", of: Script.user(user), bench) }
+        try post(1, generation: 2)
+        for _ in 0..<200 where bench.ledger.queued > 0 {
+            try bench.run(for: .seconds(60))
+            try bench.change([])
+        }
+
+        #expect(bench.ledger.queued == 0)
+        let failed = try ids.filter { try bench.state($0) == .failed }
+        let reasons = try failed.map { try bench.record($0).lastError?.detail ?? "" }
+        #expect(reasons == [])
+        let end = model.state
+        #expect(end.violations == [])
+        #expect(model.refusedSends == 0)
+        #expect(end.devices == script.devices)
+        #expect(end.groups.filter { !$0.value.isEmpty } == script.members.filter { !$0.value.isEmpty })
+        for (device, push) in script.devices where !push.isEmpty {
+            let user = try #require(Int(device.suffix(12))) / 10
+            #expect(end.connections[device] == Script.user(user))
+            #expect(end.preferences[device] == script.lists[device])
+        }
+        #expect(try bench.outbox.audit().isBalanced)
+    }
+}
+
+/// SplitMix64: the same numbers each time.
+private struct Seeded {
+    private var state: UInt64
+    init(_ seed: UInt64) { state = seed }
+
+    mutating func next() -> UInt64 {
+        state &+= 0x9E37_79B9_7F4A_7C15
+        var mixed = state
+        mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
+        mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
+        return mixed ^ (mixed >> 31)
+    }
+}
+
+/// The model behind a transport; with a seed one request in ten is answered 503 and one answer in twenty is lost.
+private final class Model: Sendable {
+    private struct Inside {
+        var model = ModelAppServices()
+        var random: Seeded?
+        var refused: Set<String> = []
+        var refusedSends = 0
+        var isSilent = false
+    }
+    private let inside: Mutex<Inside>
+
+    init(seed: UInt64? = nil) { inside = Mutex(Inside(random: seed.map { Seeded($0 &+ 99) })) }
+
+    var state: ModelAppServices { inside.withLock { $0.model } }
+    /// Requests with a token that was known to be refused.
+    var refusedSends: Int { inside.withLock { $0.refusedSends } }
+    var isSilent: Bool {
+        get { inside.withLock { $0.isSilent } }
+        set { inside.withLock { $0.isSilent = newValue } }
+    }
+
+    func kill(_ token: String) { inside.withLock { _ = $0.model.deadTokens.insert(token) } }
+
+    func register(_ user: String) {
+        inside.withLock { inside in
+            _ = inside.model.answer(
+                UpstreamRequest(
+                    url: "http://app/x/acme/campus-dev/users", body: Array(#"{"username":"\#(user)"}"#.utf8)))
+        }
+    }
+
+    var rule: ScriptedTransport.Rule {
+        { [self] request in
+            inside.withLock { inside in
+                let token = ModelAppServices.token(in: request)
+                if inside.refused.contains(token) { inside.refusedSends += 1 }
+                let dice = inside.random?.next() ?? 99
+                if dice % 100 < 10, !inside.isSilent { return .status(503) }
+                let response = inside.model.answer(request)
+                if inside.isSilent { return nil }
+                if dice % 100 < 15 { return .reset }
+                if response.status == 401, inside.model.deadTokens.contains(token) { inside.refused.insert(token) }
+                return .success(response)
+            }
+        }
+    }
+}
