@@ -1,5 +1,4 @@
 import Foundation
-import Glibc
 import PosternCore
 import PosternStore
 import PosternTestKit
@@ -49,45 +48,6 @@ extension EndToEnd {
                 """#
         }
 
-        /// Posts its visitors' actions in turn; whenever nobody answers it waits for the next gateway and repeats.
-        private final class Writer: Sendable {
-            let visitors: [Visitor]
-            private let port: Mutex<UInt16>
-            let posted = Atomic<Int>(0)
-            let problems = Mutex<[String]>([])
-
-            init(_ visitors: [Visitor], port: UInt16) {
-                self.visitors = visitors
-                self.port = Mutex(port)
-            }
-
-            func turn(to port: UInt16) { self.port.withLock { $0 = port } }
-
-            func run() {
-                var client = try? HTTPClient(port: port.withLock { $0 })
-                for step in visitors[0].actions.indices {
-                    for visitor in visitors {
-                        let action = visitor.actions[step]
-                        var isRepeated = false
-                        while true {
-                            if let answer = try? client?.post("/v1/curio/\(action.kind)", action.members) {
-                                // The first try may have been stored without an answer.
-                                if answer.status == 202 || isRepeated && answer.status == 409 { break }
-                                if answer.status != 503 {
-                                    problems.withLock { $0.append("\(action.kind): \(answer.status) \(answer.text)") }
-                                    break
-                                }
-                            }
-                            isRepeated = true
-                            usleep(20_000)
-                            client = try? HTTPClient(port: port.withLock { $0 })
-                        }
-                        posted.wrappingAdd(1, ordering: .relaxed)
-                    }
-                }
-            }
-        }
-
         private func settings(_ curio: SimulatedService) -> Settings {
             var settings = Settings()
             settings.delivery = ["retryBaseSeconds": 0.02, "retryMaxSeconds": 0.1, "maxInFlight": 16]
@@ -105,7 +65,10 @@ extension EndToEnd {
             var gateway = try await place.start()
             let visitors = (0..<500).map { Visitor($0) }
             let writers = (0..<16).map { writer in
-                Writer(visitors.enumerated().filter { $0.offset % 16 == writer }.map(\.element), port: gateway.port)
+                PatientWriter(
+                    visitors.enumerated().filter { $0.offset % 16 == writer }.map { _, visitor in
+                        visitor.actions.map { .init(path: "/v1/curio/\($0.kind)", body: $0.members) }
+                    }, port: gateway.port)
             }
             let threads = writers.map { writer in OwnThread(name: "e2e-curio") { writer.run() } }
             func posted() -> Int { writers.reduce(0) { $0 + $1.posted.load(ordering: .relaxed) } }

@@ -1,0 +1,181 @@
+import Foundation
+import PosternCore
+import PosternStore
+import PosternTestKit
+import Synchronization
+import Testing
+
+extension EndToEnd {
+    /// AppServices over real sockets: tokens that die and are renewed, an upstream that fails, answers that are lost,
+    /// and a gateway that is killed. What the platform holds in the end is what the users wanted.
+    @Suite struct AppServices {
+        private struct User {
+            let number: Int
+            var id: String { "ffffffff" + Self.hex(number, 24) }
+            var first: String { "PiTok-first.\(number)" }
+            var second: String { "PiTok-second.\(number)" }
+            var losesToken: Bool { number.isMultiple(of: 2) }
+
+            func device(_ place: Int) -> String { "c0ffee11-2233-4455-8677-" + Self.hex(number * 3 + place, 12) }
+            func push(_ place: Int, _ version: Int = 1) -> String { Self.hex((number * 3 + place) * 10 + version, 64) }
+
+            private static func hex(_ number: Int, _ digits: Int) -> String {
+                let text = String(number, radix: 16)
+                return String(repeating: "0", count: digits - text.count) + text
+            }
+
+            private func step(_ kind: String, _ members: String, token: String) -> PatientWriter.Step {
+                .init(
+                    path: "/v1/appservices/\(kind)",
+                    body: #"{"userId":"\#(id)",\#(members),"auth":{"token":"\#(token)"}}"#)
+            }
+            private func on(_ place: Int) -> String { #""deviceId":"\#(device(place))""# }
+
+            /// What the user wants while the first token is good.
+            var before: [PatientWriter.Step] {
+                (0..<3).map {
+                    let preferences = $0 == 0 ? #","preferences":{"whitelist":{"a":[]}}"# : ""
+                    return step(
+                        "register", #"\#(on($0)),"deviceToken":"\#(push($0))"\#(preferences)"#, token: first)
+                } + [
+                    step("group_add", #""group":"g\#(number % 7)""#, token: first),
+                    step("group_add", #""group":"all""#, token: first),
+                    step("preferences", #"\#(on(1)),"preferences":{"blacklist":{"b":["x"]}}"#, token: first),
+                ]
+            }
+
+            /// And afterwards. A quarter of the users hand the new token in by itself, a quarter with their messages.
+            var after: [PatientWriter.Step] {
+                let token = number % 4 == 2 ? second : first
+                var steps: [PatientWriter.Step] = []
+                if number.isMultiple(of: 3) { steps.append(step("group_remove", #""group":"all""#, token: token)) }
+                steps.append(
+                    losesToken
+                        ? step("register", #"\#(on(2)),"deviceToken":"\#(push(2, 2))""#, token: token)
+                        : step("unregister", on(2), token: token))
+                steps.append(step("preferences", #"\#(on(0)),"preferences":{"whitelist":{"c":[]}}"#, token: token))
+                if number % 4 == 0 {
+                    steps.append(
+                        .init(
+                            method: "PUT", path: "/v1/appservices/users/\(id)/token",
+                            body: #"{"token":"\#(second)"}"#))
+                }
+                return steps
+            }
+        }
+
+        private func settings(_ appservices: SimulatedService) -> Settings {
+            var settings = Settings()
+            settings.delivery = ["retryBaseSeconds": 0.02, "retryMaxSeconds": 0.1, "maxInFlight": Self.maxInFlight]
+            settings.outbox = ["encryptionKey": String(repeating: "5a", count: 32)]
+            settings.upstreams = [
+                "appservices": [
+                    "baseURL": appservices.url + "/appservices", "organization": "acme", "application": "campus",
+                    "apiKey": "KEY",
+                ]
+            ]
+            return settings
+        }
+
+        private static let maxInFlight = 16
+
+        @Test(.timeLimit(.minutes(10)), arguments: [false, true])
+        func platformEndsAsTheUsersWanted_whileTokensDie(andTheGatewayIsKilled isKilled: Bool) async throws {
+            let platform = try SimulatedService("appservices", faults: "status=503:0.1,reset-after:0.05")
+            try platform.control(#"{"organization":"acme","application":"campus","apiKey":"KEY","bindTokens":true}"#)
+            let place = try Place(settings(platform))
+            var gateway = try await place.start()
+            let users = (0..<300).map { User(number: $0) }
+            func run(_ script: @escaping (User) -> [PatientWriter.Step], during: ([PatientWriter]) async throws -> Void)
+                async throws
+            {
+                let writers = (0..<8).map { writer in
+                    PatientWriter(users.filter { $0.number % 8 == writer }.map(script), port: gateway.port)
+                }
+                let threads = writers.map { writer in OwnThread(name: "e2e-apps") { writer.run() } }
+                try await during(writers)
+                threads.forEach { $0.join() }
+                #expect(writers.flatMap { $0.problems.withLock { $0 } } == [])
+            }
+            try await run({ $0.before }) { writers in
+                #expect(eventually(within: .seconds(120)) { posted(writers) >= 900 })
+                // Half of the users' tokens die while their messages are queued and under way.
+                let dead = users.filter(\.losesToken).map { "\"\($0.first)\"" }.joined(separator: ",")
+                try platform.control(#"{"invalidateToken":[\#(dead)]}"#)
+            }
+            try await run({ $0.after }) { writers in
+                #expect(eventually(within: .seconds(120)) { posted(writers) >= 400 })
+                guard isKilled else { return }
+                try await gateway.kill()
+                gateway = try await place.start()
+                writers.forEach { $0.turn(to: gateway.port) }
+            }
+            try gateway.waitUntilDelivered(to: "appservices", within: .seconds(240))
+            #expect(try gateway.client().get("/v1/messages?state=failed").json["messages"].array.isEmpty)
+
+            let state = try HTTPClient(port: platform.port).get("/control/state").json
+            let expected = try expected(users)
+            let items = try HTTPClient(port: platform.port).get("/received?events=true").json["texts"].array
+                .map(\.description)
+            for part in ["connections", "crashLogs", "devices", "groups", "metrics", "users"] {
+                for key in state[part].keys.union(expected[part].keys).sorted() {
+                    let (held, wanted) = (state[part][key].description, expected[part][key].description)
+                    guard held != wanted else { continue }
+                    let requests = items.filter { $0.contains(key) }.joined(separator: "\n")
+                    Issue.record("\(part) \(key): \(held) instead of \(wanted)\n\(requests)")
+                }
+            }
+            #expect(state.description == expected.description)
+            let received = try platform.received
+            // What a gateway was told just before it was killed, it may not have written down.
+            let forgotten = received["violations"].array.filter {
+                isKilled && $0.string?.hasSuffix("a refused token is sent again") == true
+            }
+            #expect(forgotten.count <= Self.maxInFlight)
+            #expect(received["violationCount"].int == forgotten.count, "\(received["violations"])")
+            try await gateway.stop()
+            #expect(try place.audit().isBalanced)
+            try noTokenIsLeft(at: place, users, gateway)
+        }
+
+        private func posted(_ writers: [PatientWriter]) -> Int {
+            writers.reduce(0) { $0 + $1.posted.load(ordering: .relaxed) }
+        }
+
+        private func expected(_ users: [User]) throws -> JSON {
+            var devices: [String: Any] = [:]
+            var connections: [String: [String]] = [:]
+            var groups: [String: [String]] = [:]
+            for user in users {
+                for place in 0..<3 {
+                    let isGone = place == 2 && !user.losesToken
+                    let push = isGone ? "" : user.push(place, place == 2 ? 2 : 1)
+                    var device: [String: Any] = ["apple.notifier.id": push]
+                    if place == 0 { device["mobileplatform"] = Self.preferences(["c": []], [:]) }
+                    if place == 1 { device["mobileplatform"] = Self.preferences([:], ["b": ["x"]]) }
+                    devices[user.device(place)] = device
+                    if !isGone { connections[user.device(place)] = [user.id] }
+                }
+                groups["g\(user.number % 7)", default: []].append(user.id)
+                if !user.number.isMultiple(of: 3) { groups["all", default: []].append(user.id) }
+            }
+            let state: [String: Any] = [
+                "connections": connections, "crashLogs": [String](), "devices": devices, "groups": groups, "metrics": 0,
+                "users": users.map(\.id),
+            ]
+            return JSON(Array(try JSONSerialization.data(withJSONObject: state)))
+        }
+
+        private static func preferences(_ white: [String: [String]], _ black: [String: [String]]) -> Any {
+            ["preferences": ["whitelist": white, "blacklist": black]]
+        }
+
+        /// No token stands in the database, its log or what the gateway has said.
+        private func noTokenIsLeft(at place: Place, _ users: [User], _ gateway: GatewayProcess) throws {
+            for suffix in ["", "-wal"] {
+                guard let data = FileManager.default.contents(atPath: place.store + suffix) else { continue }
+                #expect(data.range(of: Data("PiTok-".utf8)) == nil, "a token in \(place.store + suffix)")
+            }
+        }
+    }
+}

@@ -1,0 +1,52 @@
+import Glibc
+import PosternTestKit
+import Synchronization
+
+/// Posts several scripts side by side, a step of each in turn. Whenever nobody answers it waits for the next gateway
+/// and posts the step again.
+final class PatientWriter: Sendable {
+    struct Step: Sendable {
+        var method = "POST"
+        let path: String
+        let body: String
+    }
+
+    let posted = Atomic<Int>(0)
+    /// Answers that are neither a success nor a matter of time.
+    let problems = Mutex<[String]>([])
+    private let scripts: [[Step]]
+    private let port: Mutex<UInt16>
+
+    init(_ scripts: [[Step]], port: UInt16) {
+        self.scripts = scripts
+        self.port = Mutex(port)
+    }
+
+    func turn(to port: UInt16) { self.port.withLock { $0 = port } }
+
+    func run() {
+        var client = try? HTTPClient(port: port.withLock { $0 })
+        for place in 0..<(scripts.map(\.count).max() ?? 0) {
+            for script in scripts where place < script.count {
+                post(script[place], through: &client)
+                posted.wrappingAdd(1, ordering: .relaxed)
+            }
+        }
+    }
+
+    private func post(_ step: Step, through client: inout HTTPClient?) {
+        var isRepeated = false
+        while true {
+            if let answer = try? client?.ask(step.method, step.path, Array(step.body.utf8)) {
+                // The first try may have been stored without an answer.
+                if (200..<300).contains(answer.status) || isRepeated && answer.status == 409 { return }
+                guard answer.status == 503 else {
+                    return problems.withLock { $0.append("\(step.path): \(answer.status) \(answer.text)") }
+                }
+            }
+            isRepeated = true
+            usleep(20_000)
+            client = try? HTTPClient(port: port.withLock { $0 })
+        }
+    }
+}
