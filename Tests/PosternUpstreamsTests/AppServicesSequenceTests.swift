@@ -234,6 +234,19 @@ import Testing
         #expect(requests[3].body == (try Fixture.bytes("appservices/v4.http")).suffix(107))
     }
 
+    @Test func preferencesOfADevice_thatWasUnregisteredBeforeItWasRegistered_areKept() throws {
+        var desk = try Desk()
+        let register = try desk.post("register", Items.registration())
+        let unregister = try desk.post("unregister", Items.item())
+        let preferences = try desk.post("preferences", Items.item(Items.u1, Items.lists))
+        #expect(try desk.steps(register) == [])
+        #expect(try desk.steps(unregister) == ["disconnect", "blank_token"])
+        #expect(try desk.steps(preferences) == [])
+        #expect(desk.ended[preferences]?.state == .cancelled)
+        let again = try desk.post("register", Items.registration())
+        #expect(try desk.steps(again) == Self.full)
+    }
+
     @Test func revision_isSentOnlyWhenItIsTheOneThatWasTaken() throws {
         var desk = try Desk()
         _ = try desk.steps(try desk.post("register", Items.registration()))

@@ -110,8 +110,8 @@ struct AppServicesSequence {
         let device = state.device(item.device)
         if device.exists { return .send(.savePreferences) }
         let pair = state.pair(item.owner, item.device)
-        if isLaterAndQueued(pair.latestRegistration) || isLaterAndQueued(pair.unregister) {
-            // Which replaced, or made pointless, the registration before this one.
+        // What replaced the registration before this one, or made it pointless, is queued or done.
+        if isLaterAndQueued(pair.latestRegistration) || isLaterAndQueued(pair.unregister) || device.isOwnerDone {
             return .pointless(reason: "the device is not registered yet; they are kept for its next registration")
         }
         // A PUT would make a device without a push token (4.4).
