@@ -114,6 +114,10 @@ extension Transaction {
             let held = state(of: queue).credential(of: owner.name)
             try retire(owner.name, isRefused: held.map { !$0.isUsable(at: now) } ?? false, at: now, of: queue)
             try drop(credentialOf: owner.name, of: queue)
+            // With nothing queued nothing is under way: no answer can refuse a former one any more.
+            try db.cachedStatement(
+                sql: "DELETE FROM formerCredentials WHERE upstream = ? AND owner = ? AND isRefused = 0"
+            ).execute(arguments: place)
         }
         touchedOwners = []
     }

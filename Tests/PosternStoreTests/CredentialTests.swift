@@ -91,6 +91,7 @@ private struct OwnedUpstream: Upstream {
         try store.deliver(try store.claim(queue, most: 1).messages, of: queue)
         #expect(try token("u1") == nil)
         #expect(try store.integer("SELECT count(*) FROM credentials") == 0)
+        #expect(try store.integer("SELECT count(*) FROM formerCredentials") == 0, "nothing to remember")
     }
 
     @Test func credential_goes_whenItsLastMessageIsCancelled() throws {
