@@ -39,6 +39,14 @@ import Testing
             "outbox.encryptionKey is ***; expected 64 hexadecimal digits (openssl rand -hex 32), or nothing"
         ),
         (#"{"outbox": {"encryptionKey": 12345}}"#, "outbox.encryptionKey is ***; expected text"),
+        (
+            #"{"outbox": {"previousEncryptionKeys": ["0a", "secret"]}}"#,
+            "outbox.previousEncryptionKeys is ***; expected a list of keys of 64 hexadecimal digits each"
+        ),
+        (
+            #"{"outbox": {"previousEncryptionKeys": [""]}}"#,
+            "outbox.previousEncryptionKeys is ***; expected a list of keys of 64 hexadecimal digits each"
+        ),
         (#"{"server": 5}"#, "server is 5; expected an object"),
         (#"{"upstreams": []}"#, "upstreams is an array; expected an object"),
         // Unknown keys.

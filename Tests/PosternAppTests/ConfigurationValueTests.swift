@@ -23,7 +23,8 @@ import Testing
                                {"name": "ops", "sha256": "\(digest.uppercased().replacing("0A", with: "FF"))",
                                 "scopes": ["admin"]}]},
              "outbox": {"path": "/var/lib/p.sqlite", "maxBytes": 5, "deliveredRetentionSeconds": 1,
-                        "failedRetentionSeconds": 2, "idempotencyRetentionSeconds": 3, "encryptionKey": "\(digest)"},
+                        "failedRetentionSeconds": 2, "idempotencyRetentionSeconds": 3, "encryptionKey": "\(digest)",
+                        "previousEncryptionKeys": ["\(digest)"]},
              "delivery": {"maxInFlight": 8, "batchMaxMessages": 2, "batchMaxBytes": 4096, "batchMaxWaitSeconds": 0.001,
                           "retryBaseSeconds": 0.25, "retryMaxSeconds": 60, "expireAfterSeconds": 1e3,
                           "connectTimeoutSeconds": 0.5, "requestTimeoutSeconds": 9},
@@ -55,6 +56,7 @@ import Testing
         expected.outbox.failedRetention = .seconds(2)
         expected.outbox.idempotencyRetention = .seconds(3)
         expected.outbox.encryptionKey = Array(repeating: 0x0A, count: 32)
+        expected.outbox.previousEncryptionKeys = [Array(repeating: 0x0A, count: 32)]
         expected.delivery.maxInFlight = 8
         expected.delivery.batchMaxMessages = 2
         expected.delivery.batchMaxBytes = 4096

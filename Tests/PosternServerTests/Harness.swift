@@ -74,6 +74,7 @@ struct Setup {
     var paused: Set<String> = []
     var stalled: [String] = []
     var maxBytes = 0
+    var encryptionKeys = EncryptionKeys()
 }
 
 /// A gateway with a real store and a real server; its upstreams answer what the test says.
@@ -92,7 +93,9 @@ final class TestGateway {
         let metrics = Metrics()
         let time = SystemTime()
         outbox = try Outbox(
-            OutboxOptions(path: folder.file("postern.sqlite"), maxBytes: setup.maxBytes), time: time, metrics: metrics,
+            OutboxOptions(
+                path: folder.file("postern.sqlite"), maxBytes: setup.maxBytes, encryptionKeys: setup.encryptionKeys),
+            time: time, metrics: metrics,
             logger: logger)
         for outcome in setup.outcomes { transport.expect(outcome) }
         let parts = UpstreamWorker.Parts(

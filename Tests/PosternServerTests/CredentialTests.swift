@@ -1,0 +1,121 @@
+import PosternCore
+import PosternHTTP
+import PosternStore
+import PosternTestKit
+import Testing
+
+@testable import PosternServer
+
+/// An upstream whose payloads bring a `token` along, for the lanes of their `user`.
+private struct KeyedUpstream: Upstream {
+    let name = UpstreamName("keyed")!
+    let kinds: [Kind] = ["event"]
+    let laneRule = LaneRule.separate
+    private let plain = PlainUpstream("keyed")
+
+    func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
+        let user = payload["user"]?.string ?? ""
+        let token = payload["token"]?.string
+        return Admission(
+            lane: .named(user + "/lane", group: user), rewritten: Array(#"{"user":"\#(user)"}"#.utf8),
+            credential: token.map { Credential(owner: user, value: Array($0.utf8), note: "kind") })
+    }
+
+    func plan(for messages: [Message], in context: PlanContext) -> Plan {
+        guard case .named(_, let user?) = messages[0].lane,
+            let held = context.state.credential(of: user), held.isUsable(at: context.now)
+        else { return .park }
+        let headers = [("Authorization", held.note + " " + String(decoding: held.value, as: UTF8.self))]
+        return .send(
+            UpstreamRequest(url: "http://keyed.test/", headers: headers, credentialVersion: held.version), count: 1)
+    }
+
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
+        guard response.status == 401, case .named(_, let user?) = batch.messages[0].lane,
+            let version = batch.request?.credentialVersion
+        else { return plain.judge(response, to: batch, in: context) }
+        return Judgement(.park, changes: [.refuse(credentialOf: user, version: version)])
+    }
+}
+
+/// Credentials that come along with messages, as callers see them.
+@Suite struct CredentialTests {
+    private func setup(hasKey: Bool) -> Setup {
+        var setup = Setup()
+        setup.upstreams = [KeyedUpstream()]
+        if hasKey { setup.encryptionKeys = EncryptionKeys(current: [UInt8](repeating: 7, count: 32)) }
+        return setup
+    }
+
+    private static let path = "/v1/keyed/event"
+    private static let item = #"{"user":"u","token":"canary-1"}"#
+
+    @Test(arguments: [true, false])
+    func receipt_says_whenCredentialsAreKeptInMemoryOnly(hasKey: Bool) throws {
+        try withPausedGateway(setup(hasKey: hasKey)) { gateway in
+            let expected: Bool? = hasKey ? nil : false
+            let bodies = [Self.item, "[\(Self.item)]", #"[{"user":"u"},\#(Self.item)]"#]
+            for body in bodies {
+                #expect(try gateway.client.post(Self.path, body).json["durableCredentials"].bool == expected)
+            }
+            #expect(try gateway.client.post(Self.path, #"{"user":"u"}"#).json["durableCredentials"].bool == nil)
+            let minimal = try gateway.client.post(
+                Self.path, "[\(Self.item)]", headers: [("Prefer", "return=minimal, handling=lenient")])
+            #expect(minimal.json["durableCredentials"].bool == expected)
+            #expect(minimal.json["rejected"].array.isEmpty)
+        }
+    }
+
+    @Test func refusedCredential_isWaitedFor_andAskedForInTheNextReceipt() throws {
+        try withGateway(setup(hasKey: true)) { gateway in
+            let id = try gateway.accept(Self.path, Self.item)
+            try gateway.waitForOpenRequest()
+            gateway.transport.answer(.status(401))
+            try gateway.waitFor("token", of: id)
+            #expect(try gateway.message(id)["attempts"].int == 0)
+            let again = try gateway.client.post(Self.path, Self.item)
+            #expect(again.json["needsToken"].bool == true)
+            #expect(gateway.transport.requests.count == 1)
+            let fresh = try gateway.client.post(Self.path, #"{"user":"u","token":"canary-2"}"#)
+            #expect(fresh.json["needsToken"].bool == nil)
+            try gateway.waitForOpenRequest()
+            #expect(gateway.transport.openRequests[0].headers[0].value == "kind canary-2")
+            gateway.transport.answerAll { _ in .status(200) }
+            gateway.transport.answer(.status(200))
+            try gateway.waitForState("delivered", of: id)
+        }
+    }
+
+    @Test func dryRun_showsNoCredential_handedInOrHeld() throws {
+        try withPausedGateway(setup(hasKey: true)) { gateway in
+            _ = try gateway.accept(Self.path, Self.item)
+            for body in [Self.item, #"{"user":"u"}"#, #"{"user":"v","token":"canary-3"}"#] {
+                let answer = try gateway.client.post(Self.path + "?dryRun=true", body)
+                #expect(answer.text.contains(#""Authorization":"kind ***""#), "\(answer.text)")
+                #expect(!answer.text.contains("canary"))
+            }
+        }
+    }
+
+    @Test(arguments: [true, false])
+    func canary_isInNoAnswer(hasKey: Bool) throws {
+        try withGateway(setup(hasKey: hasKey)) { gateway in
+            var texts: [String] = []
+            let posted = try gateway.client.post(Self.path, Self.item)
+            let id = try #require(posted.json["id"].string)
+            texts.append(posted.text)
+            try gateway.waitForOpenRequest()
+            func look() throws {
+                for path in [
+                    "/v1/messages/\(id)?include=payload,attempts", "/v1/messages?include=payload", "/v1/upstreams",
+                    "/v1/upstreams/keyed", "/metrics", "/readyz",
+                ] { texts.append(try gateway.client.get(path).text) }
+            }
+            try look()
+            gateway.transport.answer(.status(401, "canary-1"))
+            try gateway.waitFor("token", of: id)
+            try look()
+            #expect(texts.allSatisfy { !$0.isEmpty && !$0.contains("canary") })
+        }
+    }
+}
