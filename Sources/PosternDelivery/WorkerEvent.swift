@@ -39,4 +39,7 @@ struct Ruling: Sendable {
     var again: [Again] = []
     /// All of them stand where they stood before the claim.
     var isGivenBack = false
+    /// Says what to change in the state as it is in the transaction that changes it: messages may have been accepted
+    /// since the answer was judged, and what they changed must not be undone.
+    var changesAnew: (@Sendable (any UpstreamState) -> [StateChange])?
 }

@@ -22,7 +22,8 @@ extension WorkerLoop {
             return postpone(.answered(flight, result))
         }
         inFlight -= 1
-        let ruling = rule(on: outcome, of: flight)
+        var ruling = rule(on: outcome, of: flight)
+        if !ruling.settlement.changes.isEmpty { ruling.changesAnew = changesAnew(result, of: flight) }
         let duration = time.instant - flight.startedAt
         metrics.attemptDuration(queue.name.description).observe(duration.inSeconds)
         metrics.attempts(queue.name.description, ruling.settlement.outcome).add()
@@ -49,6 +50,19 @@ extension WorkerLoop {
         }
     }
 
+    private func changesAnew(
+        _ result: TransferResult, of flight: Flight
+    ) -> @Sendable (any UpstreamState) -> [StateChange] {
+        let (now, flushedThrough) = (time.now, flushedThrough)
+        return { [upstream] state in
+            let context = PlanContext(now: now, token: flight.token, state: state, flushedThrough: flushedThrough)
+            return switch result {
+            case .failure(let failure): upstream.judge(failure, to: flight.batch, in: context)?.changes ?? []
+            case .success(let response): upstream.judge(response, to: flight.batch, in: context).changes
+            }
+        }
+    }
+
     // MARK: Bringing it to disk
 
     /// What the ruling means for the queue follows once it is there.
@@ -59,7 +73,11 @@ extension WorkerLoop {
             ruling.settlement.circuit = record
             saved = record
         }
-        outbox.writer.change { [queue, settlement = ruling.settlement] transaction in
+        outbox.writer.change { [queue, ruling] transaction in
+            var settlement = ruling.settlement
+            if let changesAnew = ruling.changesAnew {
+                settlement.changes = transaction.withState(of: queue, changesAnew)
+            }
             try transaction.settle(settlement, of: queue)
         } completion: { [inbox, ruling] result in
             inbox.put(.recorded(flight, ruling, result))

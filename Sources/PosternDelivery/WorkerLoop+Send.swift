@@ -117,6 +117,7 @@ extension WorkerLoop {
         let batch = Batch(id: outbox.nextBatch(), messages: Array(claim.messages.prefix(count)))
         var ruling = Ruling(settlement: Settlement(batch: batch.id, outcome: "unsent", detail: reason, endedAt: now))
         ruling.settlement.changes = changes
+        if !changes.isEmpty { ruling.changesAnew = changesAnew(by: changes, for: claim.messages, now: now) }
         if state == .delivered {
             ruling.settlement.delivered = batch.messages
         } else {
@@ -128,6 +129,18 @@ extension WorkerLoop {
         let rest = Array(claim.messages.dropFirst(count))
         if !rest.isEmpty { ruling.again = [.init(messages: rest, dueAt: now, history: claim.history)] }
         settle(unsent: batch, of: claim, ruling)
+    }
+
+    /// What the same plan changes in the state of a later moment.
+    private func changesAnew(
+        by changes: [StateChange], for messages: [Message], now: Timestamp
+    ) -> @Sendable (any UpstreamState) -> [StateChange] {
+        let (token, flushedThrough) = (tokens.token(at: now), flushedThrough)
+        return { [upstream] state in
+            let context = PlanContext(now: now, token: token, state: state, flushedThrough: flushedThrough)
+            if case .settle(_, _, _, let anew) = upstream.plan(for: messages, in: context) { return anew }
+            return changes
+        }
     }
 
     private func settle(unsent batch: Batch, of claim: Claim, _ ruling: Ruling) {

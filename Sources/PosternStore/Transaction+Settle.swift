@@ -209,6 +209,9 @@ extension Transaction {
 
     // MARK: State
 
+    /// The state of an upstream as this transaction has left it so far.
+    public func withState<T>(of queue: UpstreamQueue, _ body: (any UpstreamState) -> T) -> T { body(state(of: queue)) }
+
     /// Applies changes of an upstream's state.
     func apply(_ changes: [StateChange], of queue: UpstreamQueue) throws {
         let number = Int64(queue.number.rawValue)

@@ -1,0 +1,58 @@
+import PosternCore
+import PosternStore
+import PosternTestKit
+import Testing
+
+@testable import PosternDelivery
+
+/// Acceptance and delivery change one state side by side.
+@Suite(.timeLimit(.minutes(1))) struct StateRaceTests {
+    /// Counts in one value what it accepted and what was delivered.
+    private struct Counting: Upstream {
+        let name = UpstreamName("counting")!
+        let kinds: [Kind] = ["thing"]
+        let laneRule = LaneRule.separate
+        let acceptsByState = true
+        static let key = "count"
+
+        static func more(_ state: any UpstreamState) -> [StateChange] {
+            [.set(key: key, value: [(state.value(of: key)?.first ?? 0) + 1])]
+        }
+
+        func admit(
+            _ payload: JSONValue, of kind: Kind, in context: AdmissionContext
+        ) throws(InvalidPayload) -> Admission { Admission(lane: .named("a")) }
+        func accept(_ candidate: Candidate, in state: any UpstreamState) throws(Refusal) -> [StateChange] {
+            Self.more(state)
+        }
+        func limits(_ configured: BatchLimits) -> BatchLimits { .init(maxMessages: 1, maxBytes: configured.maxBytes) }
+        func plan(for messages: [Message], in context: PlanContext) -> Plan {
+            .send(UpstreamRequest(url: "http://counting.test/"), count: 1)
+        }
+        func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
+            Judgement(.delivered(), changes: Self.more(context.state))
+        }
+    }
+
+    @Test func changeOfAnAcceptance_isNotUndone_byAnAnswerJudgedBeforeIt() throws {
+        let bench = try DeliveryBench(Counting())
+        try bench.post(["{}"], as: "thing")
+        try bench.run(for: .seconds(1))
+        // The writer is busy: the next message is accepted only after the answer has been judged, yet before that is
+        // on disk.
+        let gate = Inbox<Void>()
+        bench.outbox.writer.change { _ in _ = gate.takeAll(waitingUntil: SystemTime().instant + .seconds(10)) }
+        let accepted = Inbox<Void>()
+        let message = NewMessage(
+            queue: bench.queue, kind: "thing", lane: .named("a"), acceptedAt: bench.time.now, bytes: Array("{}".utf8))
+        bench.outbox.writer.append([message]) { _ in accepted.put(()) }
+        bench.transport.answer(.status(200))
+        _ = bench.worker.turn()
+        gate.put(())
+        #expect(!accepted.takeAll(waitingUntil: SystemTime().instant + .seconds(10)).isEmpty)
+        try bench.turn()
+        let count = try bench.outbox.withState(of: bench.queue.number) { $0.value(of: Counting.key) }
+        // Two accepted, one delivered.
+        #expect(count == [3])
+    }
+}
