@@ -48,10 +48,20 @@ public struct Judgement: Sendable, Equatable {
     public var changes: [StateChange]
     /// Something an operator should read once, e.g. a warning inside a success.
     public var notice: String?
+    /// What to show as the messages' last error where the verdict itself says nothing and the HTTP status little.
+    public var reason: String?
+    /// Says the answer clearly that the upstream took nothing, although the messages have to be sent again? Then
+    /// `Message.wasTried` stays as it is.
+    public var tookNothing: Bool
 
-    public init(_ verdict: Verdict, changes: [StateChange] = [], notice: String? = nil) {
+    public init(
+        _ verdict: Verdict, changes: [StateChange] = [], notice: String? = nil, reason: String? = nil,
+        tookNothing: Bool = false
+    ) {
         self.verdict = verdict
         self.changes = changes
         self.notice = notice
+        self.reason = reason
+        self.tookNothing = tookNothing
     }
 }

@@ -16,7 +16,7 @@ struct AttemptOutcome {
         self.judgement = judgement
         error = AttemptError(
             Self.errorClass(of: judgement.verdict, status: response.status), status: response.status,
-            detail: Self.detail(of: judgement.verdict) ?? "answered \(response.status)", at: now)
+            detail: Self.detail(of: judgement.verdict) ?? judgement.reason ?? "answered \(response.status)", at: now)
     }
 
     /// Without a `judgement` of the upstream's own the batch goes out again.
@@ -38,7 +38,8 @@ struct AttemptOutcome {
             switch status {
             case 401, 403: .unauthorized
             case 408, 425, 429: .busy
-            case 500...: .failing
+            // A 2xx that says in its body that it is none.
+            case 500..., 200...299: .failing
             default: .misconfigured
             }
         }

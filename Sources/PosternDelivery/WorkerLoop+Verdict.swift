@@ -63,7 +63,8 @@ extension WorkerLoop {
         failed(outcome.error, retryAt: retryAt, atOnce: after != nil)
         ruling.settlement.outcome = word
         ruling.settlement.waiting = .init(
-            flight.batch.messages, nextAttemptAt: retryAt, counts: counts, error: outcome.error)
+            flight.batch.messages, nextAttemptAt: retryAt, counts: counts, error: outcome.error,
+            wasTried: !outcome.judgement.tookNothing)
         var history = history ?? flight.claim.history
         history.failures += 1
         ruling.again = [.init(messages: flight.batch.messages, dueAt: retryAt, history: history)]
