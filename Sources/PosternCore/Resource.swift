@@ -84,6 +84,8 @@ public enum ResourceAnswer: Sendable, Equatable {
     case empty(status: Int = 204)
     /// A problem document; `slug` is one of the API's (design, section 3).
     case problem(slug: String, status: Int, detail: String, faults: [PayloadFault] = [])
+    /// The same, with a `Retry-After`.
+    indirect case later(ResourceAnswer, after: Duration)
 
     public static func notFound(_ detail: String) -> Self { .problem(slug: "not-found", status: 404, detail: detail) }
 }

@@ -51,11 +51,12 @@ struct ResourceHandler: Sendable {
         }
     }
 
-    private func send(_ answer: ResourceAnswer, _ reply: Reply) {
+    private func send(_ answer: ResourceAnswer, _ reply: Reply, headers: [(name: String, value: String)] = []) {
         switch answer {
-        case .json(let text, let status, let headers):
-            reply.send(.json(status, text, headers: headers.sorted { $0.key < $1.key }.map { ($0.key, $0.value) }))
-        case .empty(let status): reply.send(HTTPResponse(status: status))
+        case .json(let text, let status, let more):
+            let more = more.sorted { $0.key < $1.key }.map { (name: $0.key, value: $0.value) }
+            reply.send(.json(status, text, headers: headers + more))
+        case .empty(let status): reply.send(HTTPResponse(status: status, headers: headers))
         case .problem(let slug, let status, let detail, let faults):
             let errors = faults.map { fault in
                 JSONText.object { json in
@@ -66,7 +67,11 @@ struct ResourceHandler: Sendable {
             reply.send(
                 Problem(
                     slug: Problem.Slug(rawValue: slug) ?? .internal, status: status, detail: detail,
-                    members: faults.isEmpty ? [] : [("errors", JSONText.array(errors))]))
+                    members: faults.isEmpty ? [] : [("errors", JSONText.array(errors))], headers: headers))
+        case .later(let answer, let after):
+            // Rounded up: a second too early would only be refused again.
+            let seconds = max(1, (after.wholeMilliseconds + 999) / 1000)
+            send(answer, reply, headers: headers + [("Retry-After", String(seconds))])
         }
     }
 
