@@ -8,6 +8,7 @@ public struct DictionaryState: UpstreamState, Sendable {
     /// Messages that are still there.
     public var open: Set<MessageID> = []
     public var credentials: [String: HeldCredential] = [:]
+    public var keepsCredentials = true
     /// By owner, what is not to be taken again.
     public private(set) var refused: [String: Set<[UInt8]>] = [:]
 
@@ -29,10 +30,12 @@ public struct DictionaryState: UpstreamState, Sendable {
     }
 
     private mutating func hold(_ credential: Credential) {
-        guard !wasRefused(credential), credentials[credential.owner]?.value != credential.value else { return }
+        guard !wasRefused(credential) else { return }
+        let held = credentials[credential.owner]
+        let isTheSame = held?.value == credential.value
         credentials[credential.owner] = HeldCredential(
-            value: credential.value, note: credential.note,
-            version: (credentials[credential.owner]?.version ?? 0) + 1, expiresAt: credential.expiresAt)
+            value: credential.value, note: credential.note, version: (held?.version ?? 0) + (isTheSame ? 0 : 1),
+            expiresAt: credential.expiresAt ?? (isTheSame ? held?.expiresAt : nil))
     }
 
     private mutating func refuse(credentialOf owner: String, version: Int64) {
