@@ -59,7 +59,7 @@ let package = Package(
         part("PosternHTTP", ["PosternCore", "CMicrohttpd", logging]),
         part("PosternTransport", ["PosternCore", "CCurl", logging]),
         // What Postern is.
-        part("PosternUpstreams", ["PosternCore", "PosternJSON", crypto]),
+        part("PosternUpstreams", ["PosternCore", "PosternJSON", "CCrypt", crypto]),
         part(
             "PosternDelivery",
             ["PosternCore", "PosternMetrics", "PosternStore", "PosternTransport", "PosternCompression", logging]),

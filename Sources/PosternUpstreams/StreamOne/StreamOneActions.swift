@@ -1,0 +1,56 @@
+import PosternCore
+
+/// Which actions read and which write (the specification's section 9). The platform tells clients nowhere; names do, and
+/// settings add to either list.
+struct StreamOneActions: Sendable {
+    enum Nature: Sendable { case read, write, session }
+
+    private let reads: Set<String>
+    private let writes: Set<String>
+
+    /// As `command/action`; of an action in both lists the writes have it.
+    init(reads: [String], writes: [String]) throws(SettingProblems) {
+        var problems: [(setting: String, detail: String)] = []
+        for (setting, list) in [("readActions", reads), ("writeActions", writes)] {
+            for entry in list where !Self.isEntry(entry) {
+                problems.append((setting, "'\(entry)' is no command/action, e.g. item/view"))
+            }
+        }
+        guard problems.isEmpty else { throw SettingProblems(problems) }
+        self.reads = Set(reads)
+        self.writes = Set(writes)
+    }
+
+    private static func isEntry(_ text: String) -> Bool {
+        let parts = text.split(separator: "/", omittingEmptySubsequences: false)
+        return parts.count == 2 && parts.allSatisfy { StreamOneCall.isName($0) } && parts[0] != "session"
+    }
+
+    func nature(of call: StreamOneCall) -> Nature {
+        if call.command == "session" { return .session }
+        let name = "\(call.command)/\(call.action)"
+        if writes.contains(name) { return .write }
+        return reads.contains(name) || Self.soundsLikeRead(call.action) ? .read : .write
+    }
+
+    private static let prefixes = ["view", "get", "my", "list", "search", "count", "stats"]
+
+    private static func soundsLikeRead(_ action: String) -> Bool {
+        action == "info" || prefixes.contains { action.hasPrefix($0) }
+    }
+
+    /// May answers be kept? Those about one's own rights only if a setting asks for it (7.4).
+    func isKept(_ call: StreamOneCall) -> Bool {
+        guard nature(of: call) == .read else { return false }
+        return !Self.isAboutRights(call) || reads.contains("\(call.command)/\(call.action)")
+    }
+
+    static func isAboutRights(_ call: StreamOneCall) -> Bool {
+        call.action == "getmyroles" || (call.command == "api" && call.action == "mytokens")
+    }
+
+    /// Does the action take something away? Then its absence is what was wanted.
+    static func isDeletion(_ call: StreamOneCall) -> Bool {
+        call.action.hasPrefix("delete") || call.action.hasPrefix("remove")
+    }
+}

@@ -1,0 +1,73 @@
+import PosternCore
+import PosternJSON
+
+/// An answer of the platform's that may be used (the specification's 7.1 and 7.2).
+struct StreamOneAnswer: Sendable, Equatable {
+    let status: StreamOneStatus
+    /// For people.
+    let message: String
+    /// Success, and the platform lets it be kept (7.3).
+    let isCacheable: Bool
+    /// What the session has left, in seconds, and where that number stands in `bytes`.
+    let sessionTimeout: (seconds: Int64, place: Range<Int>)?
+    /// As it came.
+    let bytes: [UInt8]
+
+    /// Nil when the body is no valid answer.
+    init?(_ body: [UInt8]) {
+        let read = JSONParser.ofThisThread.parse(body) { Header($0) }
+        guard case .success(let header?) = read else { return nil }
+        status = StreamOneStatus(header.status)
+        message = header.message
+        isCacheable = header.status == 0 && header.isCacheable
+        sessionTimeout = header.sessionTimeout
+        bytes = body
+    }
+
+    /// Nil unless a 2xx carries a valid answer; anything else is a transport fault.
+    init?(_ response: UpstreamResponse) {
+        guard (200...299).contains(response.status) else { return nil }
+        self.init(response.body)
+    }
+
+    var isSuccess: Bool { status.number == 0 }
+
+    /// For people, and for what is kept with a dead letter.
+    var summary: String {
+        let text = message.count > 300 ? message.prefix(300) + "…" : message[...]
+        return "status \(status.number) \(status.name): \(text)"
+    }
+
+    /// The bytes with what a session has left now instead of what it had then.
+    func bytes(sessionTimeout seconds: Int64) -> [UInt8] {
+        guard let place = sessionTimeout?.place else { return bytes }
+        return bytes[..<place.lowerBound] + Array(String(seconds).utf8) + bytes[place.upperBound...]
+    }
+
+    /// Gives `body` the answer's `body` member.
+    func withBody<R>(_ body: (JSONValue) -> R) -> R? {
+        let read = JSONParser.ofThisThread.parse(bytes) { $0["body"].map(body) }
+        return (try? read.get()) ?? nil
+    }
+
+    static func == (left: Self, right: Self) -> Bool { left.bytes == right.bytes }
+
+    private struct Header {
+        let status: Int
+        let message: String
+        let isCacheable: Bool
+        let sessionTimeout: (seconds: Int64, place: Range<Int>)?
+
+        init?(_ answer: JSONValue) {
+            guard answer.kind == .object, answer["body"] != nil, let header = answer["header"], header.kind == .object,
+                let status = header["status"]?.integer, let message = header["statusmessage"], message.kind == .string
+            else { return nil }
+            self.status = Int(status)
+            self.message = message.string ?? ""
+            isCacheable = header["cacheable"]?.kind == .true
+            sessionTimeout = header["sessiontimeout"].flatMap { value in
+                value.integer.flatMap { $0 >= 0 ? ($0, value.range) : nil }
+            }
+        }
+    }
+}

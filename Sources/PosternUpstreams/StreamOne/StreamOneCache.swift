@@ -1,0 +1,239 @@
+import PosternCore
+import Synchronization
+
+/// Answers that were kept, and reads under way that others may share (the specification's 7.4).
+///
+/// Bounded: the oldest answers make room. Any thread.
+final class StreamOneCache: Sendable {
+    /// What an answer depends on. Timestamps, signatures and the order of arguments are no part of it.
+    struct Key: Hashable, Sendable {
+        let actor: StreamOneActor
+        /// The session's user; nil outside sessions.
+        let user: String?
+        let use: Use
+        let call: StreamOneCall
+
+        enum Use: Hashable, Sendable {
+            case requests
+            /// For `hasToken` and roles; dies with its session.
+            case rights(session: String?)
+        }
+
+        init(_ call: StreamOneCall, by actor: StreamOneActor, user: String? = nil, for use: Use = .requests) {
+            var call = call
+            call.arguments.sort { $0.name < $1.name }
+            self.call = call
+            self.actor = actor
+            self.user = user
+            self.use = use
+        }
+
+        fileprivate var cost: Int {
+            call.arguments.reduce(512) { $0 + $1.name.utf8.count + $1.value.utf8.count }
+        }
+    }
+
+    /// A read under way. Whoever leads it sends it; whoever asks the same meanwhile waits for that answer.
+    final class Flight: @unchecked Sendable {
+        // @unchecked: the variables are touched with the cache's lock held.
+        fileprivate let key: Key
+        /// One session's answers are never another's: they speak of its time, and of its end.
+        fileprivate let session: String?
+        fileprivate var deadline: MonotonicInstant
+        fileprivate var followers: [Follower] = []
+        /// A write came between: what this read brings may be old.
+        fileprivate var isOvertaken = false
+
+        fileprivate init(_ key: Key, session: String?, deadline: MonotonicInstant) {
+            self.key = key
+            self.session = session
+            self.deadline = deadline
+        }
+    }
+
+    struct Follower: Sendable {
+        fileprivate let deadline: MonotonicInstant
+        let resume: @Sendable (Landing) -> Void
+    }
+
+    /// What becomes of a follower.
+    enum Landing: Sendable {
+        case outcome(StreamOneDesk.Outcome)
+        /// The leader ran out of time; this one has some left and leads from here.
+        case lead(Flight)
+    }
+
+    enum Look: Sendable {
+        case hit(StreamOneAnswer, age: Duration)
+        case lead(Flight)
+        /// `resume` will be called.
+        case follow
+    }
+
+    private struct Entry {
+        let answer: StreamOneAnswer
+        let storedAt: MonotonicInstant
+        let expiresAt: MonotonicInstant
+        let number: Int
+        let cost: Int
+    }
+
+    private struct FlightKey: Hashable {
+        let key: Key
+        let session: String?
+    }
+
+    private struct State {
+        var entries: [Key: Entry] = [:]
+        var keysByCommand: [String: Set<Key>] = [:]
+        /// In the order of storing, with some that are gone already; the first `gone` surely are.
+        var order: [(key: Key, number: Int)] = []
+        var gone = 0
+        var bytes = 0
+        var stored = 0
+        var flights: [FlightKey: [Flight]] = [:]
+    }
+
+    private let state = Mutex(State())
+    private let maxBytes: Int
+
+    init(maxBytes: Int) { self.maxBytes = maxBytes }
+
+    var bytes: Int { state.withLock { $0.bytes } }
+    var count: Int { state.withLock { $0.entries.count } }
+
+    // MARK: Asking
+
+    /// A kept answer, or a way to one. A leader calls `land` or `handOver` exactly once; a follower's leader has no more
+    /// time than the follower itself.
+    func look(
+        _ key: Key, session: String?, deadline: MonotonicInstant, now: MonotonicInstant,
+        resume: @escaping @Sendable (Landing) -> Void
+    ) -> Look {
+        state.withLock { state in
+            if let entry = state.entries[key], entry.expiresAt > now {
+                return .hit(entry.answer, age: now - entry.storedAt)
+            }
+            let place = FlightKey(key: key, session: session)
+            if let flight = state.flights[place]?.last, !flight.isOvertaken, flight.deadline <= deadline {
+                flight.followers.append(Follower(deadline: deadline, resume: resume))
+                return .follow
+            }
+            let flight = Flight(key, session: session, deadline: deadline)
+            state.flights[place, default: []].append(flight)
+            return .lead(flight)
+        }
+    }
+
+    /// The flight is over; answers who is to be told. `answer` is kept for `lifetime`, unless a write came between.
+    func land(
+        _ flight: Flight, keeping answer: StreamOneAnswer?, for lifetime: Duration, now: MonotonicInstant
+    ) -> [Follower] {
+        state.withLock { state in
+            end(flight, &state)
+            if let answer, !flight.isOvertaken { store(answer, under: flight.key, for: lifetime, now, &state) }
+            return flight.followers
+        }
+    }
+
+    /// The leader ran out of time. The follower with the least time left leads from here; without one the flight is
+    /// over. `late` have run out of time too.
+    func handOver(_ flight: Flight, now: MonotonicInstant) -> (next: Follower?, late: [Follower]) {
+        state.withLock { state in
+            let late = flight.followers.filter { $0.deadline <= now }
+            flight.followers.removeAll { $0.deadline <= now }
+            guard
+                let next = flight.followers.indices.min(by: {
+                    flight.followers[$0].deadline < flight.followers[$1].deadline
+                })
+            else {
+                end(flight, &state)
+                return (nil, late)
+            }
+            let leader = flight.followers.remove(at: next)
+            flight.deadline = leader.deadline
+            return (leader, late)
+        }
+    }
+
+    private func end(_ flight: Flight, _ state: inout State) {
+        let place = FlightKey(key: flight.key, session: flight.session)
+        state.flights[place]?.removeAll { $0 === flight }
+        if state.flights[place]?.isEmpty ?? false { state.flights[place] = nil }
+    }
+
+    // MARK: Keeping
+
+    private func store(
+        _ answer: StreamOneAnswer, under key: Key, for lifetime: Duration, _ now: MonotonicInstant,
+        _ state: inout State
+    ) {
+        let cost = answer.bytes.count + key.cost
+        guard lifetime > .zero, cost <= maxBytes / 4 else { return }
+        remove(key, &state)
+        state.stored += 1
+        state.entries[key] = Entry(
+            answer: answer, storedAt: now, expiresAt: now + lifetime, number: state.stored, cost: cost)
+        state.keysByCommand[key.call.command, default: []].insert(key)
+        state.order.append((key, state.stored))
+        state.bytes += cost
+        makeRoom(now, &state)
+    }
+
+    /// The oldest go: those that nobody may have any more, and as many as there is no room for.
+    private func makeRoom(_ now: MonotonicInstant, _ state: inout State) {
+        while state.gone < state.order.count {
+            let oldest = state.order[state.gone]
+            if let entry = state.entries[oldest.key], entry.number == oldest.number {
+                guard entry.expiresAt <= now || state.bytes > maxBytes else { break }
+                remove(oldest.key, &state)
+            }
+            state.gone += 1
+        }
+        guard state.order.count > 2 * state.entries.count + 256 else { return }
+        state.order = state.order.filter { state.entries[$0.key]?.number == $0.number }
+        state.gone = 0
+    }
+
+    private func remove(_ key: Key, _ state: inout State) {
+        guard let entry = state.entries.removeValue(forKey: key) else { return }
+        state.bytes -= entry.cost
+        let command = key.call.command
+        state.keysByCommand[command]?.remove(key)
+        if state.keysByCommand[command]?.isEmpty ?? false { state.keysByCommand[command] = nil }
+    }
+
+    // MARK: Forgetting
+
+    /// A write of `command` about `scope` took effect, or may have: what it can have changed goes. Which customer an
+    /// account belongs to is not known, so only answers about other accounts stay.
+    func invalidate(_ command: String, _ scope: StreamOneScope) {
+        drop(command) { Self.touches(scope, $0.call.scope) }
+    }
+
+    private static func touches(_ written: StreamOneScope, _ read: StreamOneScope) -> Bool {
+        guard case .accounts(let written) = written, case .accounts(let read) = read else { return true }
+        return !Set(written).isDisjoint(with: read)
+    }
+
+    /// What is kept about the rights of a user, or of the actor itself.
+    func forgetRights(of user: String?) {
+        for command in ["user", "application", "api"] {
+            drop(command) { $0.user == user && StreamOneActions.isAboutRights($0.call) }
+        }
+    }
+
+    /// What is kept for the session.
+    func forget(session: String) {
+        for command in ["user", "application", "api"] { drop(command) { $0.use == .rights(session: session) } }
+    }
+
+    private func drop(_ command: String, where isDue: (Key) -> Bool) {
+        state.withLock { state in
+            for key in state.keysByCommand[command] ?? [] where isDue(key) { remove(key, &state) }
+            for flight in state.flights.values.joined() where flight.key.call.command == command && isDue(flight.key) {
+                flight.isOvertaken = true
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+import PosternCore
+
+/// One call to the platform: its meaning, not the signed request.
+struct StreamOneCall: Hashable, Sendable {
+    struct Argument: Hashable, Sendable {
+        let name: String
+        let value: String
+        init(_ name: String, _ value: String) {
+            self.name = name
+            self.value = value
+        }
+    }
+
+    var command: String
+    var action: String
+    var scope: StreamOneScope = .none
+    /// Name of a zone; nil: the actor's own.
+    var timezone: String?
+    /// In the order sent.
+    var arguments: [Argument] = []
+
+    /// As it is signed: without the prefix of the configured URL.
+    var path: String { "/api/\(command)/\(action)" }
+
+    /// Commands and actions go into the path as they are: `[a-z][a-z0-9]*`.
+    static func isName(_ text: some StringProtocol) -> Bool {
+        guard let first = text.utf8.first, (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(first) else { return false }
+        return text.utf8.allSatisfy { byte in
+            (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(byte)
+                || (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte)
+        }
+    }
+}
+
+/// Whom a call is about.
+enum StreamOneScope: Hashable, Sendable {
+    case none
+    /// At least one, without commas.
+    case accounts([String])
+    case customer(String)
+
+    var accounts: [String] {
+        if case .accounts(let accounts) = self { accounts } else { [] }
+    }
+
+    var customer: String? {
+        if case .customer(let customer) = self { customer } else { nil }
+    }
+}
+
+// MARK: Reading
+
+extension StreamOneCall {
+    /// Reads the payload of a queued call.
+    init(_ payload: JSONValue, defaultAccount: String?) throws(InvalidPayload) {
+        guard payload.kind == .object else { throw InvalidPayload([PayloadFault("", "must be an object")]) }
+        var faults: [PayloadFault] = []
+        let command = Self.name(payload["command"], "/command", &faults)
+        let action = Self.name(payload["action"], "/action", &faults)
+        let scope = StreamOneScope(payload, defaultAccount: defaultAccount, &faults)
+        var timezone: String?
+        if let value = payload["timezone"], value.kind != .null {
+            if value.kind != .string { faults.append(PayloadFault("/timezone", "must be a string")) }
+            timezone = value.string.flatMap { $0.isEmpty ? nil : $0 }
+        }
+        var arguments: [Argument] = []
+        if let value = payload["arguments"], value.kind != .null {
+            arguments = Self.arguments(value, at: "/arguments", &faults)
+        }
+        for (key, _) in payload.members where !Self.members.contains(key.string ?? "") {
+            faults.append(
+                PayloadFault(JSONPointer.member(key.string ?? ""), "is none of \(Self.members.joined(separator: ", "))")
+            )
+        }
+        guard faults.isEmpty else { throw InvalidPayload(faults) }
+        self.init(command: command, action: action, scope: scope, timezone: timezone, arguments: arguments)
+    }
+
+    private static let members = ["command", "action", "arguments", "account", "accounts", "customer", "timezone"]
+
+    private static func name(_ value: JSONValue?, _ pointer: String, _ faults: inout [PayloadFault]) -> String {
+        guard let text = value?.string, value?.kind == .string, isName(text) else {
+            faults.append(PayloadFault(pointer, "must be a name of lower-case letters and digits"))
+            return ""
+        }
+        return text
+    }
+
+    /// The arguments of an object, as texts in its order (the specification's 3.4).
+    static func arguments(
+        _ object: JSONValue, at pointer: String, _ faults: inout [PayloadFault]
+    ) -> [Argument] {
+        guard object.kind == .object else {
+            faults.append(PayloadFault(pointer, "must be an object"))
+            return []
+        }
+        var arguments: [Argument] = []
+        for (key, value) in object.members {
+            let name = key.string ?? ""
+            let place = pointer + JSONPointer.member(name)
+            switch StreamOneArgument.text(of: value) {
+            case .success(let text): arguments.append(Argument(name, text))
+            case .failure(let fault): faults.append(PayloadFault(place + fault.place, fault.detail))
+            }
+        }
+        return arguments
+    }
+}
+
+extension StreamOneScope {
+    /// From the members of a payload. An empty text is no text; an empty list takes the default account away.
+    fileprivate init(_ payload: JSONValue, defaultAccount: String?, _ faults: inout [PayloadFault]) {
+        let account = Self.text(payload["account"], "/account", &faults)
+        let customer = Self.text(payload["customer"], "/customer", &faults)
+        var accounts: [String]?
+        if let list = payload["accounts"], list.kind != .null {
+            if list.kind != .array { faults.append(PayloadFault("/accounts", "must be an array of strings")) }
+            for (place, element) in list.elements.enumerated() where !element.isFilledString {
+                faults.append(PayloadFault("/accounts/\(place)", "must be a non-empty string"))
+            }
+            accounts = list.elements.map { $0.string ?? "" }
+        }
+        let given = Given(account: account, accounts: accounts, customer: customer)
+        for fault in given.faults { faults.append(PayloadFault("/\(fault.name)", fault.detail)) }
+        self = given.scope(defaultAccount: defaultAccount)
+    }
+
+    private static func text(_ value: JSONValue?, _ pointer: String, _ faults: inout [PayloadFault]) -> String? {
+        guard let value, value.kind != .null else { return nil }
+        guard value.kind == .string else {
+            faults.append(PayloadFault(pointer, "must be a string"))
+            return nil
+        }
+        return value.string
+    }
+
+    /// What a caller says about the scope, in the order of preference; at most one of it.
+    struct Given {
+        private let account: String?
+        private let accounts: [String]?
+        private let customer: String?
+        private(set) var faults: [(name: String, detail: String)] = []
+
+        init(account: String?, accounts: [String]?, customer: String?) {
+            self.account = account.flatMap { $0.isEmpty ? nil : $0 }
+            self.accounts = accounts
+            self.customer = customer.flatMap { $0.isEmpty ? nil : $0 }
+            if self.account?.contains(",") ?? false { faults.append(("account", "must have no comma")) }
+            for (place, account) in (accounts ?? []).enumerated() where account.contains(",") {
+                faults.append(("accounts/\(place)", "must have no comma"))
+            }
+            if self.account != nil, accounts != nil { faults.append(("accounts", "excludes account")) }
+            if self.customer != nil, self.account != nil || accounts != nil {
+                faults.append(("customer", "excludes account and accounts"))
+            }
+        }
+
+        func scope(defaultAccount: String?) -> StreamOneScope {
+            if let customer { return .customer(customer) }
+            if let account { return .accounts([account]) }
+            if let accounts { return accounts.isEmpty ? .none : .accounts(accounts) }
+            return defaultAccount.map { .accounts([$0]) } ?? .none
+        }
+    }
+}

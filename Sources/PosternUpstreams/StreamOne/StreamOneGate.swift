@@ -1,0 +1,43 @@
+import PosternCore
+import Synchronization
+
+/// Who may not authenticate for a while, because bad authentications lead to more of the same (Assumptions A3, A4).
+/// Any thread.
+final class StreamOneGate: Sendable {
+    enum Subject: Hashable, Sendable {
+        /// The configured user or application, outside sessions.
+        case actor
+        /// Logins from an end user's address.
+        case address(String)
+    }
+
+    private let lengths: StreamOnePause.Lengths
+    private let pauses = Mutex<[Subject: StreamOnePause]>([:])
+    private static let mostSubjects = 10_000
+
+    init(_ lengths: StreamOnePause.Lengths) { self.lengths = lengths }
+
+    /// The pause that lasts.
+    func pause(of subject: Subject, now: Timestamp) -> StreamOnePause? {
+        pauses.withLock { $0[subject].flatMap { $0.until > now ? $0 : nil } }
+    }
+
+    @discardableResult func close(_ subject: Subject, _ reason: StreamOnePause.Reason, now: Timestamp) -> StreamOnePause
+    {
+        pauses.withLock { pauses in
+            // Here the call has been signed anew already.
+            let pause = StreamOnePause.after(
+                pauses[subject], reason, now: now, lengths: lengths, firstStep: reason == .authentication ? 1 : 0)
+            if pauses.count >= Self.mostSubjects { pauses = pauses.filter { $0.value.until > now } }
+            // Full of pauses that last: somebody tries many addresses, and one more is not remembered.
+            if pauses.count < Self.mostSubjects || pauses[subject] != nil { pauses[subject] = pause }
+            return pause
+        }
+    }
+
+    /// What the queue has met.
+    func close(_ subject: Subject, as pause: StreamOnePause) { pauses.withLock { $0[subject] = pause } }
+
+    /// The platform let it in.
+    func open(_ subject: Subject) { pauses.withLock { $0[subject] = nil } }
+}

@@ -1,0 +1,79 @@
+import PosternCore
+
+/// What an answer to a queued call means (the specification's section 8).
+struct StreamOneJudge {
+    let call: StreamOneCall
+    /// May an earlier try of the same call have taken effect?
+    let wasTried: Bool
+    let pause: StreamOnePause?
+    let lengths: StreamOnePause.Lengths
+    let now: Timestamp
+
+    /// Tries of a call that the platform fails on by itself (A1).
+    private static let faultLimit = 5
+
+    func judge(_ response: UpstreamResponse) -> Judgement {
+        guard let answer = StreamOneAnswer(response) else {
+            let isBody = (200...299).contains(response.status)
+            return Judgement(
+                .retry(after: response.retryAfter(now: now)),
+                reason: isBody ? "answered \(response.status) with something that is no answer of the platform's" : nil)
+        }
+        return switch answer.status.meaning {
+        case .ok: cleared(.delivered(result: answer.bytes))
+        case .fault: cleared(.suspect(limit: Self.faultLimit, after: nil), reason: answer.summary)
+        case .clock: clock(answer, response)
+        case .authentication: authentication(answer)
+        case .rateLimited: paused(.rateLimited, answer)
+        case .readOnly: paused(.readOnly, answer)
+        case .settledBefore where isSettled(answer): cleared(.delivered(result: answer.bytes))
+        // Queued calls are in no session.
+        case .denied, .permanent, .settledBefore, .needsHash, .loginRefused, .sessionGone:
+            cleared(.reject(reason: answer.summary))
+        }
+    }
+
+    /// The call is refused because it is done already: by its own earlier try.
+    private func isSettled(_ answer: StreamOneAnswer) -> Bool {
+        wasTried && (!answer.status.isAbsence || StreamOneActions.isDeletion(call))
+    }
+
+    private func cleared(_ verdict: Verdict, reason: String? = nil) -> Judgement {
+        Judgement(verdict, changes: pause == nil ? [] : [.remove(key: StreamOnePause.key)], reason: reason)
+    }
+
+    /// Signed anew once at once; then slowly, and never given up: the clock is nobody's payload (A2).
+    private func clock(_ answer: StreamOneAnswer, _ response: UpstreamResponse) -> Judgement {
+        var judgement = again(.clock, answer) { .retry(after: $0) }
+        judgement.notice = skew(response)
+        return judgement
+    }
+
+    private func skew(_ response: UpstreamResponse) -> String? {
+        guard let date = response.header("Date").flatMap({ Timestamp(httpDate: $0, now: now) }) else { return nil }
+        let seconds = (now - date).components.seconds
+        guard seconds.magnitude > 60 else { return nil }
+        return "the clock here is \(seconds.magnitude) s \(seconds > 0 ? "ahead of" : "behind") the platform's"
+    }
+
+    /// Signed anew once at once; then every further call would fail too, and leads to status 8 (A3).
+    private func authentication(_ answer: StreamOneAnswer) -> Judgement {
+        again(.authentication, answer) { _ in .holdUpstream(.credentials, detail: answer.summary) }
+    }
+
+    private func again(
+        _ reason: StreamOnePause.Reason, _ answer: StreamOneAnswer, then: (Duration) -> Verdict
+    ) -> Judgement {
+        let next = StreamOnePause.after(pause, reason, now: now, lengths: lengths)
+        return Judgement(
+            next.step == 0 ? .backOff : then(next.until - now), changes: next == pause ? [] : [next.change],
+            reason: answer.summary, tookNothing: true)
+    }
+
+    private func paused(_ reason: StreamOnePause.Reason, _ answer: StreamOneAnswer) -> Judgement {
+        let next = StreamOnePause.after(pause, reason, now: now, lengths: lengths)
+        return Judgement(
+            .retry(after: next.until - now), changes: next == pause ? [] : [next.change], reason: answer.summary,
+            tookNothing: true)
+    }
+}

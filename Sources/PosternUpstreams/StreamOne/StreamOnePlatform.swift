@@ -1,0 +1,67 @@
+import Crypto
+import Foundation
+import PosternCore
+
+/// Who signs: a user or an application, each with an id and a pre-shared key.
+struct StreamOneActor: Hashable, Sendable {
+    enum Kind: String, Sendable { case user, application }
+    let kind: Kind
+    let id: String
+}
+
+/// Where the platform is and how calls to it are signed (the specification's sections 3 and 4).
+struct StreamOnePlatform: Sendable {
+    let base: BaseURL
+    let actor: StreamOneActor
+    let psk: String
+    let defaultAccount: String?
+
+    /// Can it sign at all?
+    var hasCredentials: Bool { !actor.id.isEmpty && !psk.isEmpty }
+
+    /// The request for `call`, signed at `now`: its timestamp is taken here and nowhere else. `session`: a session's id
+    /// and key; only an application has them.
+    func request(for call: StreamOneCall, in session: (id: String, key: String)? = nil, at now: Timestamp)
+        -> UpstreamRequest
+    {
+        let query = StreamOneEncoding.encode(parameters(of: call, session: session?.id, now))
+        let body = StreamOneEncoding.encode(call.arguments)
+        let signed = Array("\(call.path)?".utf8) + query + [UInt8(ascii: "&")] + body
+        let signature = Self.signature(of: signed, key: psk + (session?.key ?? ""))
+        return UpstreamRequest(
+            url: "\(base.text)\(call.path)?\(String(decoding: query, as: UTF8.self))&signature=\(signature)",
+            headers: [("Content-Type", "application/x-www-form-urlencoded")], body: body)
+    }
+
+    /// 40 lower-case digits of HMAC-SHA1.
+    static func signature(of text: [UInt8], key: String) -> String {
+        let key = SymmetricKey(data: Array(key.utf8))
+        return Hexadecimal.text(of: HMAC<Insecure.SHA1>.authenticationCode(for: text, using: key))
+    }
+
+    /// In the order of the PHP SDK: an account takes the default account's place where one is configured.
+    private func parameters(of call: StreamOneCall, session: String?, _ now: Timestamp) -> [StreamOneCall.Argument] {
+        var parameters = [StreamOneCall.Argument("api", "3"), .init("format", "json")]
+        let accounts = call.scope.accounts.joined(separator: ",")
+        if defaultAccount != nil, !accounts.isEmpty { parameters.append(.init("account", accounts)) }
+        parameters.append(.init("authentication_type", actor.kind.rawValue))
+        if let timezone = call.timezone { parameters.append(.init("timezone", timezone)) }
+        if defaultAccount == nil, !accounts.isEmpty { parameters.append(.init("account", accounts)) }
+        if let customer = call.scope.customer { parameters.append(.init("customer", customer)) }
+        parameters.append(.init("timestamp", String(now.milliseconds / 1000)))
+        parameters.append(.init(actor.kind.rawValue, actor.id))
+        if let session { parameters.append(.init("session", session)) }
+        return parameters
+    }
+}
+
+/// Bytes as lower-case hexadecimal digits.
+enum Hexadecimal {
+    private static let digits = Array("0123456789abcdef".utf8)
+
+    static func text(of bytes: some Sequence<UInt8>) -> String {
+        var text: [UInt8] = []
+        for byte in bytes { text += [digits[Int(byte >> 4)], digits[Int(byte & 15)]] }
+        return String(decoding: text, as: UTF8.self)
+    }
+}

@@ -1,0 +1,137 @@
+import PosternCore
+import PosternJSON
+
+/// `POST /v1/{name}/proxy/{command}/{action}`: a call that is made at once and answered with the platform's answer.
+struct StreamOneProxy: Sendable {
+    let desk: StreamOneDesk
+
+    var resource: Resource {
+        Resource(
+            .post, "proxy/{command}/{action}", query: ["account", "accounts", "customer", "timezone"], .perform(call))
+    }
+
+    private func call(
+        _ request: ResourceRequest, _ tools: any ResourceTools,
+        _ completion: @escaping @Sendable (ResourceAnswer) -> Void
+    ) {
+        let order: StreamOneDesk.Order
+        do throws(StreamOneRefusal) {
+            order = try self.order(request, tools)
+        } catch {
+            return completion(error.answer)
+        }
+        desk.fetch(order, tools) { outcome in
+            completion(Self.shown(outcome, in: order.session, now: tools.time.now))
+        }
+    }
+
+    private func order(
+        _ request: ResourceRequest, _ tools: any ResourceTools
+    ) throws(StreamOneRefusal) -> StreamOneDesk.Order {
+        let command = request.parameters["command"] ?? ""
+        let action = request.parameters["action"] ?? ""
+        guard StreamOneCall.isName(command), StreamOneCall.isName(action) else {
+            throw StreamOneRefusal(.notFound("Commands and actions are names of lower-case letters and digits."))
+        }
+        let session = try desk.session(of: request, tools)
+        let scope = try request.scope(defaultAccount: desk.platform.defaultAccount)
+        let arguments = try request.withObject { body throws(InvalidPayload) in
+            var faults: [PayloadFault] = []
+            let arguments = StreamOneCall.arguments(body, at: "", &faults)
+            guard faults.isEmpty else { throw InvalidPayload(faults) }
+            return arguments
+        }.get()
+        let timezone = request.query["timezone"].flatMap { $0.isEmpty ? nil : $0 }
+        return StreamOneDesk.Order(
+            call: StreamOneCall(
+                command: command, action: action, scope: scope, timezone: timezone, arguments: arguments),
+            session: session, deadline: tools.time.instant + request.patience)
+    }
+
+    /// The platform's words are passed on as they came, refusals too. Only what a session has left is the present
+    /// number where the answer was kept.
+    private static func shown(
+        _ outcome: StreamOneDesk.Outcome, in session: StreamOneSession?, now: Timestamp
+    ) -> ResourceAnswer {
+        switch outcome {
+        case .problem(let problem): return problem
+        case .answer(let answer, nil): return .json(text(answer.bytes), headers: ["X-Cache": "miss"])
+        case .answer(let answer, let age?):
+            let left = session.map { max(0, ($0.deadline - now).components.seconds) }
+            let bytes = left.map { answer.bytes(sessionTimeout: $0) } ?? answer.bytes
+            return .json(text(bytes), headers: ["X-Cache": "hit", "Age": String(age.components.seconds)])
+        }
+    }
+
+    private static func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8.self) }
+}
+
+/// Why a request is answered without asking the platform.
+struct StreamOneRefusal: Error {
+    let answer: ResourceAnswer
+    init(_ answer: ResourceAnswer) { self.answer = answer }
+}
+
+extension StreamOneDesk {
+    /// The session that the request's `Postern-Session` names; nil without that header.
+    func session(of request: ResourceRequest, _ tools: any ResourceTools) throws(StreamOneRefusal) -> StreamOneSession?
+    {
+        guard let id = request.header("Postern-Session") else { return nil }
+        guard platform.actor.kind == .application else { throw StreamOneRefusal(.needsApplication) }
+        guard let session = sessions.session(id, tools) else {
+            throw StreamOneRefusal(
+                .problem(
+                    slug: "unknown-session", status: 409,
+                    detail: "There is no such session: it has ended, or was never begun here. Log in again."))
+        }
+        return session
+    }
+}
+
+extension ResourceRequest {
+    /// How long the caller waits: its `Prefer: wait=N` (RFC 7240), 1 to 60 s, else 30 s.
+    var patience: Duration {
+        for (name, value) in headers where name.lowercased() == "prefer" {
+            for preference in value.split(whereSeparator: { $0 == "," || $0 == ";" }) {
+                let parts = preference.split(separator: "=").map { $0.filter { $0 != " " && $0 != "\"" } }
+                guard parts.count == 2, parts[0].lowercased() == "wait", let seconds = Int(parts[1]), seconds > 0 else {
+                    continue
+                }
+                return .seconds(min(seconds, 60))
+            }
+        }
+        return .seconds(30)
+    }
+
+    /// From `account`, `accounts` (with commas between) or `customer` of the query.
+    func scope(defaultAccount: String?) throws(StreamOneRefusal) -> StreamOneScope {
+        let accounts = query["accounts"].map { $0.split(separator: ",").map(String.init) }
+        let given = StreamOneScope.Given(account: query["account"], accounts: accounts, customer: query["customer"])
+        guard let fault = given.faults.first else { return given.scope(defaultAccount: defaultAccount) }
+        throw StreamOneRefusal(
+            .problem(slug: "bad-request", status: 400, detail: "\(fault.name) \(fault.detail)."))
+    }
+
+    /// Gives `read` the JSON object of the body; an empty body is an empty object.
+    func withObject<R>(
+        _ read: (JSONValue) throws(InvalidPayload) -> R
+    ) -> Result<R, StreamOneRefusal> {
+        do throws(InvalidPayload) {
+            let parsed = try JSONParser.ofThisThread.parse(body.isEmpty ? Array("{}".utf8) : body) {
+                value throws(InvalidPayload) in
+                guard value.kind == .object else { throw InvalidPayload([PayloadFault("", "must be an object")]) }
+                return try read(value)
+            }
+            return parsed.mapError {
+                StreamOneRefusal(.problem(slug: "invalid-json", status: 400, detail: "The body is no JSON: \($0)."))
+            }
+        } catch {
+            let faults = error.faults
+            return .failure(
+                StreamOneRefusal(
+                    .problem(
+                        slug: "invalid-payload", status: 422, detail: "The platform would not take this.",
+                        faults: faults)))
+        }
+    }
+}

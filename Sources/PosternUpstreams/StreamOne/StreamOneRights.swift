@@ -1,0 +1,147 @@
+import PosternCore
+
+/// `GET /v1/{name}/tokens/{token}` and `GET /v1/{name}/roles`: what an actor may do (the specification's section 6).
+struct StreamOneRights: Sendable {
+    let desk: StreamOneDesk
+
+    var resources: [Resource] {
+        [
+            Resource(.get, "tokens/{token}", query: ["account", "accounts", "customer"], .perform(hasToken)),
+            Resource(.get, "roles", query: ["account", "accounts", "customer"], .perform(roles)),
+        ]
+    }
+
+    /// Somebody asks about itself, in a scope.
+    private struct Question: Sendable {
+        let session: StreamOneSession?
+        let scope: StreamOneScope
+        let deadline: MonotonicInstant
+        let tools: any ResourceTools
+        let completion: @Sendable (ResourceAnswer) -> Void
+    }
+
+    private func question(
+        _ request: ResourceRequest, _ tools: any ResourceTools,
+        _ completion: @escaping @Sendable (ResourceAnswer) -> Void
+    ) -> Question? {
+        do throws(StreamOneRefusal) {
+            return Question(
+                session: try desk.session(of: request, tools),
+                scope: try request.scope(defaultAccount: desk.platform.defaultAccount),
+                deadline: tools.time.instant + request.patience, tools: tools, completion: completion)
+        } catch {
+            completion(error.answer)
+            return nil
+        }
+    }
+
+    private func roles(
+        _ request: ResourceRequest, _ tools: any ResourceTools,
+        _ completion: @escaping @Sendable (ResourceAnswer) -> Void
+    ) {
+        guard let question = question(request, tools, completion) else { return }
+        fetchRoles(question) { answer in
+            guard let roles = answer.withBody({ String(decoding: $0.bytes, as: UTF8.self) }) else { return }
+            completion(.json(JSONText.object { $0.raw("roles", roles) }))
+        }
+    }
+
+    private func hasToken(
+        _ request: ResourceRequest, _ tools: any ResourceTools,
+        _ completion: @escaping @Sendable (ResourceAnswer) -> Void
+    ) {
+        let token = request.parameters["token"] ?? ""
+        guard let question = question(request, tools, completion) else { return }
+        fetchRoles(question) { answer in
+            guard let roles = answer.withBody(StreamOneRole.list) ?? nil else { return completion(.unusableRights) }
+            guard let known = StreamOneRole.hasToken(token, roles: roles, scope: question.scope) else {
+                return fetchTokens(question) { completion(.hasToken($0.contains(token))) }
+            }
+            completion(.hasToken(known))
+        }
+    }
+
+    // MARK: Asking the platform
+
+    /// In a session, or signed by a user, it is a user who acts.
+    private func fetchRoles(_ question: Question, then: @escaping @Sendable (StreamOneAnswer) -> Void) {
+        let isUser = question.session != nil || desk.platform.actor.kind == .user
+        fetch(isUser ? "user" : "application", "getmyroles", question, then: then)
+    }
+
+    private func fetchTokens(_ question: Question, then: @escaping @Sendable ([String]) -> Void) {
+        fetch("api", "mytokens", question) { answer in
+            guard let tokens = answer.withBody(Self.texts) ?? nil else { return question.completion(.unusableRights) }
+            then(tokens)
+        }
+    }
+
+    private static func texts(_ body: JSONValue) -> [String]? {
+        body.kind == .array ? body.elements.compactMap(\.string) : nil
+    }
+
+    /// Goes on with a success only: a failure is an error, and never "no".
+    private func fetch(
+        _ command: String, _ action: String, _ question: Question,
+        then: @escaping @Sendable (StreamOneAnswer) -> Void
+    ) {
+        let order = StreamOneDesk.Order(
+            call: StreamOneCall(command: command, action: action, scope: question.scope), session: question.session,
+            isForRights: true, deadline: question.deadline)
+        desk.fetch(order, question.tools) { outcome in
+            switch outcome {
+            case .problem(let problem): question.completion(problem)
+            case .answer(let answer, _) where answer.isSuccess: then(answer)
+            case .answer(let answer, _):
+                question.completion(
+                    .problem(
+                        slug: "delivery-failed", status: 502,
+                        detail: "The platform does not say what the actor may do: \(answer.summary)"))
+            }
+        }
+    }
+}
+
+/// A role that an actor has, everywhere or for an account or customer.
+struct StreamOneRole: Sendable, Equatable {
+    var account: String?
+    var customer: String?
+    let tokens: Set<String>
+
+    /// Nil when `body` is no list of roles.
+    static func list(_ body: JSONValue) -> [StreamOneRole]? {
+        guard body.kind == .array else { return nil }
+        var roles: [StreamOneRole] = []
+        for element in body.elements {
+            guard let tokens = element["role"]?["tokens"], tokens.kind == .array else { return nil }
+            roles.append(
+                StreamOneRole(
+                    account: element["account"]?["id"]?.string, customer: element["customer"]?["id"]?.string,
+                    tokens: Set(tokens.elements.compactMap(\.string))))
+        }
+        return roles
+    }
+
+    /// Nil when the roles cannot tell: which customer an account belongs to is not known.
+    static func hasToken(_ token: String, roles: [StreamOneRole], scope: StreamOneScope) -> Bool? {
+        func isCovered(customer: String?, account: String?) -> Bool {
+            roles.contains { $0.tokens.contains(token) && $0.covers(customer: customer, account: account) }
+        }
+        guard case .accounts(let accounts) = scope else { return isCovered(customer: scope.customer, account: nil) }
+        guard !roles.contains(where: { $0.customer != nil }) else { return nil }
+        return accounts.allSatisfy { isCovered(customer: nil, account: $0) }
+    }
+
+    private func covers(customer: String?, account: String?) -> Bool {
+        if let own = self.account { return own == account }
+        if let own = self.customer { return own == customer }
+        return true
+    }
+}
+
+extension ResourceAnswer {
+    fileprivate static let unusableRights = ResourceAnswer.problem(
+        slug: "delivery-failed", status: 502, detail: "The platform's roles or tokens cannot be read.")
+
+    fileprivate static func hasToken(_ has: Bool) -> Self { .json(JSONText.object { $0.flag("hasToken", has) }) }
+}

@@ -1,0 +1,118 @@
+import PosternCore
+import Synchronization
+
+/// A person's session at the platform (the specification's section 5). Printed, it shows no key.
+struct StreamOneSession: Sendable, Equatable, CustomStringConvertible {
+    let id: String
+    /// Signs requests, behind the application's own key.
+    let key: String
+    /// Id of the user, not the name.
+    let user: String
+    var deadline: Timestamp
+
+    var description: String { "session \(id)" }
+}
+
+/// The sessions that are alive. The store has them, keys sealed; what is known here saves looking there. Any thread.
+final class StreamOneSessions: Sendable {
+    fileprivate struct State {
+        var known: [String: Known] = [:]
+        /// On their way out of the store.
+        var ending: Set<String> = []
+    }
+
+    fileprivate struct Known {
+        var session: StreamOneSession
+        /// The deadline that the store knows.
+        var storedDeadline: Timestamp
+    }
+
+    private let state = Mutex(State())
+    /// Some 300 bytes each; others are looked up in the store.
+    private static let mostKnown = 100_000
+    /// A deadline is written down when it is off by more: else every call in a session would be a write too.
+    private static let slack = Duration.seconds(60)
+
+    /// Nil when there is none of that id, or its time is over: then it is forgotten without asking the platform. May
+    /// read the store.
+    func session(_ id: String, _ tools: any ResourceTools) -> StreamOneSession? {
+        guard let session = find(id, tools) else { return nil }
+        guard session.deadline >= tools.time.now else {
+            forget(id, tools)
+            return nil
+        }
+        return session
+    }
+
+    private func find(_ id: String, _ tools: any ResourceTools) -> StreamOneSession? {
+        if let known = state.withLock({ $0.known[id]?.session }) { return known }
+        guard let held = tools.read({ $0.credential(of: StreamOneSession.owner(id)) }) ?? nil,
+            let session = StreamOneSession(id, held)
+        else { return nil }
+        return state.withLock { state in
+            guard !state.ending.contains(id) else { return nil }
+            // Somebody else may have been quicker, and renewed it since.
+            if let known = state.known[id] { return known.session }
+            state.keep(Known(session: session, storedDeadline: session.deadline), most: Self.mostKnown)
+            return session
+        }
+    }
+
+    /// `completion` is called, on the writer's thread, when the session is on disk, or cannot be brought there.
+    func add(_ session: StreamOneSession, _ tools: any ResourceTools, completion: @escaping @Sendable (Bool) -> Void) {
+        state.withLock { state in
+            state.ending.remove(session.id)
+            state.keep(Known(session: session, storedDeadline: session.deadline), most: Self.mostKnown)
+        }
+        tools.change([.hold(session.credential)], completion: completion)
+    }
+
+    /// After an answer of the platform's own. One that was forgotten meanwhile stays so.
+    func renew(_ id: String, until deadline: Timestamp, _ tools: any ResourceTools) {
+        state.withLock { state in
+            guard var known = state.known[id] else { return }
+            known.session.deadline = deadline
+            let change =
+                known.storedDeadline > deadline ? known.storedDeadline - deadline : deadline - known.storedDeadline
+            if change >= Self.slack {
+                known.storedDeadline = deadline
+                // With the lock held, so that it cannot come after the end of the session; nobody waits for it.
+                tools.change([.hold(known.session.credential)]) { _ in }
+            }
+            state.known[id] = known
+        }
+    }
+
+    func forget(_ id: String, _ tools: any ResourceTools) {
+        state.withLock { state in
+            state.known[id] = nil
+            state.ending.insert(id)
+        }
+        tools.change([.drop(credentialOf: StreamOneSession.owner(id))]) { [self] _ in
+            state.withLock { state in _ = state.ending.remove(id) }
+        }
+    }
+}
+
+extension StreamOneSessions.State {
+    fileprivate mutating func keep(_ known: StreamOneSessions.Known, most: Int) {
+        if self.known.count >= most, self.known[known.session.id] == nil, let first = self.known.keys.first {
+            self.known[first] = nil
+        }
+        self.known[known.session.id] = known
+    }
+}
+
+extension StreamOneSession {
+    fileprivate static func owner(_ id: String) -> String { "session/\(id)" }
+
+    fileprivate var credential: Credential {
+        Credential(
+            owner: Self.owner(id), value: Array(key.utf8), note: user, expiresAt: deadline, isKept: true)
+    }
+
+    fileprivate init?(_ id: String, _ held: HeldCredential) {
+        guard !held.isRefused, let deadline = held.expiresAt else { return nil }
+        self.init(id: id, key: String(decoding: held.value, as: UTF8.self), user: held.note, deadline: deadline)
+    }
+}

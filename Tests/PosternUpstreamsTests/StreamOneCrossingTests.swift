@@ -1,0 +1,178 @@
+import Foundation
+import PosternCore
+import PosternTestKit
+import Testing
+
+@testable import PosternUpstreams
+
+/// A kept or shared answer is only ever given to those it is about: random interleavings of reads, writes, answers and
+/// time, over two instances, their actors, and several sessions of several users.
+@Suite(.timeLimit(.minutes(1))) struct StreamOneCrossingTests {
+    @Test(arguments: 0..<20)
+    func answer_isTheCallersOwn_andNotOlderThanItsWrites(seed: UInt64) throws {
+        var world = try StreamOneWorld(seed: seed)
+        for _ in 0..<1200 { try world.step() }
+        try world.finish()
+        #expect(world.hits > 10, "nothing came from the cache")
+        #expect(world.shared > 0, "nothing was shared")
+    }
+}
+
+/// Callers of a gateway and the platform behind it.
+private struct StreamOneWorld {
+    private let tools = StreamOneTools()
+    private var random: SplitMix
+    private let instances: [StreamOneUpstream]
+    private let sessions: [String: String]
+    private var waiting: [(question: Question, reply: StreamOneReply, oldest: Int)] = []
+    /// Writes that took effect, by what they were about.
+    private var versions: [String: Int] = [:]
+    /// The same, as far as their callers know.
+    private var known: [String: Int] = [:]
+    private var writes: [(subject: String, reply: StreamOneReply)] = []
+    private(set) var hits = 0
+    private(set) var shared = 0
+
+    private struct Question {
+        let instance: Int
+        let session: String?
+        let user: String
+        let command: String
+        let scope: String
+        let timezone: String
+        let argument: String
+
+        /// What the answer must say.
+        var identity: String { "\(instance)|\(user)|\(command)|\(scope)|\(timezone)|\(argument)" }
+        var subject: String { "\(instance)|\(command)|\(scope)" }
+    }
+
+    init(seed: UInt64) throws {
+        random = SplitMix(seed: seed)
+        // The same names of accounts, sessions' users and arguments on both; only the actor differs, or the platform.
+        let upstreams = try [
+            StreamOneSamples.upstream(["id": .text("app0"), "defaultAccountId": .text("A")], name: "one"),
+            StreamOneSamples.upstream(["id": .text("app1"), "defaultAccountId": .text("A")], name: "two"),
+        ]
+        var sessions: [String: String] = [:]
+        for (place, upstream) in upstreams.enumerated() {
+            for (session, user) in [("a", "U1"), ("b", "U1"), ("c", "U2")] {
+                let id = "\(session)\(place)"
+                sessions[id] = user
+                _ = try StreamOneSamples.login(upstream, tools, id: id, user: user)
+            }
+        }
+        instances = upstreams
+        self.sessions = sessions
+    }
+
+    mutating func step() throws {
+        switch Int.random(in: 0..<20, using: &random) {
+        case 0..<10: try ask()
+        case 10: try write()
+        case 11: tools.clock.advance(by: .milliseconds(Int64.random(in: 0..<4000, using: &random)))
+        default: answerOne()
+        }
+        settle()
+    }
+
+    mutating func finish() throws {
+        while !tools.transport.openRequests.isEmpty { answerOne() }
+        settle()
+        try #require(waiting.isEmpty, "somebody was left without an answer")
+    }
+
+    private mutating func question() -> Question {
+        let instance = Int.random(in: 0..<2, using: &random)
+        let session = [nil, "a\(instance)", "b\(instance)", "c\(instance)"].randomElement(using: &random)!
+        return Question(
+            instance: instance, session: session, user: session.flatMap { sessions[$0] } ?? "-",
+            command: ["item", "player"].randomElement(using: &random)!,
+            scope: ["A", "B", "A,B", "customer"].randomElement(using: &random)!,
+            timezone: ["", "UTC"].randomElement(using: &random)!, argument: ["1", "2"].randomElement(using: &random)!)
+    }
+
+    private func send(_ question: Question, _ action: String) throws -> StreamOneReply {
+        var query = question.scope == "customer" ? ["customer": "A"] : ["accounts": question.scope]
+        if !question.timezone.isEmpty { query["timezone"] = question.timezone }
+        return try instances[question.instance].ask(
+            .post, "proxy/\(question.command)/\(action)", query: query, session: question.session,
+            body: #"{"x":"\#(question.argument)"}"#, tools)
+    }
+
+    private mutating func ask() throws {
+        let question = question()
+        let oldest = known[question.subject] ?? 0
+        let open = tools.transport.openRequests.count
+        let reply = try send(question, "view")
+        if reply.answer == nil, tools.transport.openRequests.count == open { shared += 1 }
+        waiting.append((question, reply, oldest))
+    }
+
+    private mutating func write() throws {
+        let question = question()
+        writes.append((question.subject, try send(question, "edit")))
+    }
+
+    /// The platform answers one of the open requests, by what stands in it.
+    private mutating func answerOne() {
+        guard let request = tools.transport.openRequests.randomElement(using: &random) else { return }
+        let sent = StreamOneSent(request)
+        let parameters = sent.parameters
+        let instance = parameters["application"] == "app0" ? 0 : 1
+        let session = parameters["session"]
+        let command = sent.path.split(separator: "/")[1]
+        let scope = parameters["customer"] != nil ? "customer" : parameters["account"] ?? ""
+        let subject = "\(instance)|\(command)|\(scope)"
+        if sent.path.hasSuffix("/edit") { versions[subject, default: 0] += 1 }
+        let identity =
+            "\(instance)|\(session.flatMap { sessions[$0] } ?? "-")|\(command)|\(scope)|\(parameters["timezone"] ?? "")|\(sent.arguments["x"] ?? "")"
+        let body =
+            #"{"is":"\#(identity)","session":"\#(session ?? "")","version":\#(versions[subject] ?? 0)}"#
+        let text = StreamOneSamples.answer(
+            cacheable: !sent.path.hasSuffix("/edit") && Int.random(in: 0..<4, using: &random) > 0,
+            timeout: session == nil ? nil : 100_000, body: body)
+        tools.transport.answer(.status(200, text)) { $0 == request }
+    }
+
+    /// Looks at what has come.
+    private mutating func settle() {
+        for (subject, reply) in writes where reply.answer != nil {
+            known[subject] = max(known[subject] ?? 0, version(in: reply))
+        }
+        writes.removeAll { $0.reply.answer != nil }
+        for (question, reply, oldest) in waiting where reply.answer != nil {
+            guard let shown = reply.json else {
+                Issue.record("\(question) was refused: \(String(describing: reply.answer))")
+                continue
+            }
+            #expect(shown.text.contains(#""is":"\#(question.identity)""#), "\(question) was told \(shown.text)")
+            #expect(version(in: reply) >= oldest, "\(question) was told something old")
+            if shown.headers["X-Cache"] == "hit" {
+                hits += 1
+            } else {
+                #expect(shown.text.contains(#""session":"\#(question.session ?? "")""#), "another session's own answer")
+            }
+        }
+        waiting.removeAll { $0.reply.answer != nil }
+    }
+
+    private func version(in reply: StreamOneReply) -> Int {
+        let text = reply.json?.text ?? ""
+        let digits = text.range(of: "\"version\":").map { text[$0.upperBound...].prefix(while: \.isNumber) } ?? ""
+        return Int(digits) ?? -1
+    }
+}
+
+/// The same numbers for the same seed.
+private struct SplitMix: RandomNumberGenerator {
+    private var state: UInt64
+    init(seed: UInt64) { state = seed &* 0x9E37_79B9_7F4A_7C15 }
+    mutating func next() -> UInt64 {
+        state &+= 0x9E37_79B9_7F4A_7C15
+        var mixed = state
+        mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
+        mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
+        return mixed ^ (mixed >> 31)
+    }
+}

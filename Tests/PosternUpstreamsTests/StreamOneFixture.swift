@@ -1,0 +1,71 @@
+import PosternCore
+
+@testable import PosternUpstreams
+
+extension UpstreamFixture {
+    static let streamone = UpstreamFixture(
+        type: StreamOneUpstream.type,
+        settings: ["id": .text("9yC-4pQxT_2a"), "psk": .text("ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu")],
+        secrets: ["ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu"],
+        good: [
+            Sample("call", edit), Sample("call", #"{"command":"item","action":"create"}"#),
+            Sample("call", #"{"command":"item","action":"create","arguments":{},"accounts":["A1","A2"]}"#),
+            Sample("call", #"{"command":"user","action":"delete","customer":"C1","timezone":"UTC"}"#),
+            Sample(
+                "call",
+                #"{"command":"i9","action":"a","arguments":null,"account":null,"accounts":null,"timezone":null}"#),
+        ],
+        bad: [
+            BadSample("call", "[]", ""), BadSample("call", #""private""#, ""), BadSample("call", "null", ""),
+            BadSample("call", "{}", "/command", "/action"),
+            BadSample("call", #"{"command":"Private","action":"a/b"}"#, "/command", "/action"),
+            BadSample("call", #"{"command":7,"action":""}"#, "/command", "/action"),
+            BadSample("call", #"{"command":"item","action":"view"}"#, "/action"),
+            BadSample("call", #"{"command":"session","action":"create"}"#, "/command"),
+            BadSample(
+                "call", #"{"command":"item","action":"edit","account":1,"customer":[],"timezone":0}"#, "/account",
+                "/customer", "/timezone"),
+            BadSample("call", #"{"command":"item","action":"edit","account":"private,b"}"#, "/account"),
+            BadSample(
+                "call", #"{"command":"item","action":"edit","accounts":["a",7,"private,b"]}"#, "/accounts/1",
+                "/accounts/2"),
+            BadSample("call", #"{"command":"item","action":"edit","accounts":"private"}"#, "/accounts"),
+            BadSample(
+                "call", #"{"command":"item","action":"edit","account":"a","accounts":[],"customer":"c"}"#, "/accounts",
+                "/customer"),
+            BadSample("call", #"{"command":"item","action":"edit","arguments":["private"]}"#, "/arguments"),
+            BadSample(
+                "call", #"{"command":"item","action":"edit","arguments":{"a":{},"b":[[1]],"c/d":1e300}}"#,
+                "/arguments/a", "/arguments/b/0", "/arguments/c~1d"),
+            BadSample("call", #"{"command":"item","action":"edit","acount":"private"}"#, "/acount"),
+        ],
+        golden: [
+            GoldenRequest(file: "edit.http", samples: [Sample("call", edit)]),
+            GoldenRequest(
+                file: "default-account.http", settings: ["defaultAccountId": .text("A4pMV-sKDVEy")],
+                samples: [Sample("call", #"{"command":"item","action":"create"}"#)]),
+            GoldenRequest(
+                file: "user.http",
+                settings: ["authenticationType": .text("user"), "apiUrl": .text("http://127.0.0.1:8080/prefix")],
+                samples: [
+                    Sample(
+                        "call", #"{"command":"item","action":"create","customer":"C1","timezone":"Europe/Amsterdam"}"#)
+                ]),
+        ],
+        answers: [
+            Answer(200, ok, .delivered(result: Array(ok.utf8))), Answer(201, ok, .delivered(result: Array(ok.utf8))),
+            Answer(200, StreamOneSamples.answer(1), .suspect(limit: 5, after: nil)),
+            Answer(200, StreamOneSamples.answer(2), .backOff), Answer(200, StreamOneSamples.answer(3), .backOff),
+            Answer(200, StreamOneSamples.answer(8), .retry(after: .seconds(60))),
+            Answer(200, StreamOneSamples.answer(10), .retry(after: .seconds(30))),
+            Answer(200, StreamOneSamples.answer(120), .reject(reason: "status 120 ITEM_NOT_FOUND: M120")),
+            Answer(200, "<html>", .retry(after: nil)), Answer(200, .retry(after: nil)),
+        ]
+            + [301, 302, 400, 401, 403, 404, 408, 413, 429, 500, 502, 503, 504].map {
+                Answer($0, ok, .retry(after: nil))
+            })
+
+    private static let edit =
+        #"{"command":"item","action":"edit","account":"A4pMV-sKDVEy","arguments":{"item":"vMD_9k1SmkS5","title":"Café & thé: 50% (a/b)~*!","keywords":["news","a b","x+y"],"description":null,"archived":false,"rating":1.0}}"#
+    private static let ok = StreamOneSamples.answer(body: #"{"id":"vMD_9k1SmkS5"}"#)
+}

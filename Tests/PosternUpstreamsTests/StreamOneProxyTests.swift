@@ -1,0 +1,385 @@
+import PosternCore
+import PosternTestKit
+import Testing
+
+@testable import PosternUpstreams
+
+/// Calls that are answered at once (the specification's sections 7.4 to 9).
+@Suite struct StreamOneProxyTests {
+    private let tools = StreamOneTools()
+    private var transport: ScriptedTransport { tools.transport }
+    private let kept = StreamOneSamples.answer(cacheable: true, body: "[1]")
+
+    private func upstream(_ settings: [String: UpstreamType.Value] = [:]) throws -> StreamOneUpstream {
+        try StreamOneSamples.upstream(settings)
+    }
+
+    // MARK: Sending and showing
+
+    @Test func call_isSentSigned_andItsAnswerPassedOn() throws {
+        let text = #" {"body": {"x":1e400,"y":"\/"}, "header" : {"status":0,"statusmessage":"OK","new":[]}} "#
+        transport.expect(.status(200, text))
+        let reply = try upstream().ask(
+            .post, "proxy/item/view", query: ["accounts": "A1,A2", "timezone": "Europe/Amsterdam"],
+            body: #"{"limit":25,"archived":false}"#, tools)
+        let shown = try #require(reply.json)
+        #expect(shown.text == text)
+        #expect(shown.status == 200)
+        #expect(shown.headers == ["X-Cache": "miss"])
+        let call = try #require(tools.calls.first)
+        #expect(call.path == "api/item/view")
+        #expect(call.parameters["account"] == "A1,A2")
+        #expect(call.parameters["timezone"] == "Europe/Amsterdam")
+        #expect(call.parameters["timestamp"] == "1450000000")
+        #expect(call.parameters["signature"]?.count == 40)
+        #expect(call.arguments == ["limit": "25", "archived": "0"])
+    }
+
+    @Test(arguments: StreamOneStatus.all.map(\.number) + [9999])
+    func refusal_isPassedOn_asItsSDKsExpect(status: Int) throws {
+        for action in ["view", "edit"] {
+            transport.answerAll { _ in .status(200, StreamOneSamples.answer(status)) }
+            let upstream = try upstream()
+            let shown = try #require(try upstream.ask(.post, "proxy/item/\(action)", tools).json)
+            #expect(shown.status == 200)
+            #expect(shown.text == StreamOneSamples.answer(status))
+        }
+    }
+
+    @Test(
+        arguments: [
+            (["account": "A1"], "A1", nil), (["accounts": "A1"], "A1", nil), (["accounts": ""], nil, nil),
+            (["customer": "C1"], nil, "C1"), ([:], "D1", nil), (["account": ""], "D1", nil),
+            (["customer": ""], "D1", nil),
+        ] as [([String: String], String?, String?)])
+    func scope_isTheQuerys_orTheDefault(query: [String: String], account: String?, customer: String?) throws {
+        try upstream(["defaultAccountId": .text("D1")]).ask(.post, "proxy/item/view", query: query, tools)
+        let parameters = try #require(tools.calls.first).parameters
+        #expect(parameters["account"] == account)
+        #expect(parameters["customer"] == customer)
+    }
+
+    @Test func badRequests_areRefused_withoutAsking() throws {
+        let upstream = try upstream()
+        let bad: [(path: String, query: [String: String], body: String, status: Int, slug: String)] = [
+            ("proxy/Item/view", [:], "", 404, "not-found"), ("proxy/item/vi-ew", [:], "", 404, "not-found"),
+            ("proxy/item/view", ["account": "a,b"], "", 400, "bad-request"),
+            ("proxy/item/view", ["account": "a", "accounts": "b"], "", 400, "bad-request"),
+            ("proxy/item/view", ["account": "a", "customer": "b"], "", 400, "bad-request"),
+            ("proxy/item/view", [:], "{", 400, "invalid-json"), ("proxy/item/view", [:], "[]", 422, "invalid-payload"),
+            ("proxy/item/view", [:], #"{"a":{}}"#, 422, "invalid-payload"),
+        ]
+        for (path, query, body, status, slug) in bad {
+            let problem = try #require(
+                try upstream.ask(.post, path, query: query, body: body, tools).problem, "\(path) \(body)")
+            #expect(problem.status == status && problem.slug == slug, "\(path) \(body)")
+        }
+        #expect(try upstream.ask(.post, "proxy/item/view", session: "none", tools).problem?.slug == "unknown-session")
+        let user = try self.upstream(["authenticationType": .text("user")])
+        #expect(try user.ask(.post, "proxy/item/view", session: "none", tools).problem?.slug == "conflict")
+        #expect(transport.requests.isEmpty)
+    }
+
+    // MARK: Trouble
+
+    @Test(arguments: [
+        (TransferResult.refusedConnection, 502), (.reset, 502), (.status(503), 502), (.status(404, "<html>"), 502),
+        (.status(200, "<html>"), 502), (.status(200), 502), (.status(301), 502),
+        (.failure(TransferFailure(.timeout, mayHaveArrived: true, detail: "late")), 504),
+    ])
+    func trouble_isAProblem_afterQuickTriesOfAReadAndOneOfAWrite(result: TransferResult, status: Int) throws {
+        transport.answerAll { _ in result }
+        let upstream = try upstream()
+        #expect(try upstream.ask(.post, "proxy/item/view", tools).problem?.status == status)
+        #expect(transport.requests.count == (status == 504 ? 1 : 3))
+        #expect(try upstream.ask(.post, "proxy/item/edit", tools).problem?.status == status)
+        #expect(transport.requests.count == (status == 504 ? 2 : 4), "a write is not repeated")
+    }
+
+    @Test func deadline_isTheCallers() throws {
+        let upstream = try upstream()
+        let timeouts = TimeoutRecorder()
+        for (prefer, seconds) in [("wait=7", 7), ("return=minimal, wait=61", 60), ("", 30), ("wait=x", 30)] {
+            let headers = prefer.isEmpty ? [] : [(name: "prefer", value: prefer)]
+            let request = ResourceRequest(
+                parameters: ["command": "item", "action": "edit"], headers: headers, receivedAt: tools.clock.now)
+            guard case .perform(let perform) = upstream.resources[0].response else { return }
+            perform(request, timeouts) { _ in }
+            #expect(timeouts.last == .seconds(seconds))
+        }
+    }
+
+    /// Tries of a read share the caller's time.
+    @Test func repeatedRead_hasWhatIsLeftOfTheTime() throws {
+        let upstream = try upstream()
+        let reply = try upstream.ask(.post, "proxy/item/view", headers: [("Prefer", "wait=5")], tools)
+        tools.clock.advance(by: .seconds(6))
+        transport.answer(.reset)
+        #expect(reply.problem?.status == 504)
+        #expect(transport.requests.count == 1)
+    }
+
+    @Test func wrongTimestamp_isSignedAnewOnce() throws {
+        let upstream = try upstream()
+        for action in ["view", "edit"] {
+            transport.expect(.status(200, StreamOneSamples.answer(2)), .status(200, StreamOneSamples.answer(0)))
+            #expect(try upstream.ask(.post, "proxy/item/\(action)", tools).json?.text == StreamOneSamples.answer(0))
+            transport.expect(.status(200, StreamOneSamples.answer(2)), .status(200, StreamOneSamples.answer(2)))
+            #expect(try upstream.ask(.post, "proxy/item/\(action)", tools).json?.text == StreamOneSamples.answer(2))
+        }
+        #expect(transport.requests.count == 8)
+    }
+
+    @Test func fault_isTriedAgain_forReadsOnly() throws {
+        transport.answerAll { _ in .status(200, StreamOneSamples.answer(1)) }
+        let upstream = try upstream()
+        #expect(try upstream.ask(.post, "proxy/item/view", tools).json?.text == StreamOneSamples.answer(1))
+        #expect(transport.requests.count == 3)
+        try upstream.ask(.post, "proxy/item/edit", tools)
+        #expect(transport.requests.count == 4)
+    }
+
+    @Test func refusedActor_isNotUsedForAWhile() throws {
+        transport.answerAll { _ in .status(200, StreamOneSamples.answer(3)) }
+        let upstream = try upstream()
+        try upstream.ask(.post, "proxy/item/edit", tools)
+        #expect(transport.requests.count == 2, "signed anew once")
+        let problem = try #require(try upstream.ask(.post, "proxy/item/view", tools).problem)
+        #expect(problem.status == 502)
+        #expect(transport.requests.count == 2)
+        tools.clock.advance(by: .seconds(61))
+        transport.answerAll { _ in .status(200, StreamOneSamples.answer(0)) }
+        #expect(try upstream.ask(.post, "proxy/item/edit", tools).json != nil)
+    }
+
+    @Test func blockedActor_isNotUsedForAWhile_norByTheQueue() throws {
+        transport.answerAll { _ in .status(200, StreamOneSamples.answer(8)) }
+        let upstream = try upstream()
+        try upstream.ask(.post, "proxy/item/edit", tools)
+        #expect(transport.requests.count == 1)
+        #expect(try upstream.ask(.post, "proxy/item/edit", tools).problem?.status == 429)
+        #expect(transport.requests.count == 1)
+        #expect(StreamOnePause(in: tools.state)?.reason == .rateLimited)
+        tools.clock.advance(by: .seconds(60))
+        try upstream.ask(.post, "proxy/item/edit", tools)
+        tools.clock.advance(by: .seconds(119))
+        #expect(try upstream.ask(.post, "proxy/item/edit", tools).problem?.status == 429, "twice as long")
+    }
+
+    // MARK: Cache
+
+    @Test func cacheableRead_isServedFromTheCache_withItsAge() throws {
+        transport.answerAll { [kept] _ in .status(200, kept) }
+        let upstream = try upstream()
+        #expect(
+            try upstream.ask(.post, "proxy/item/view", body: #"{"a":1,"b":2}"#, tools).json?.headers == [
+                "X-Cache": "miss"
+            ])
+        tools.clock.advance(by: .seconds(42))
+        let hit = try #require(try upstream.ask(.post, "proxy/item/view", body: #"{"b":"2","a":"1"}"#, tools).json)
+        #expect(hit.headers == ["X-Cache": "hit", "Age": "42"])
+        #expect(hit.text == kept)
+        #expect(transport.requests.count == 1)
+        tools.clock.advance(by: .seconds(18))
+        #expect(
+            try upstream.ask(.post, "proxy/item/view", body: #"{"a":1,"b":2}"#, tools).json?.headers == [
+                "X-Cache": "miss"
+            ])
+    }
+
+    @Test func otherAnswers_areNotKept() throws {
+        let answers: [(String, String, [String: UpstreamType.Value])] = [
+            ("item/view", StreamOneSamples.answer(cacheable: false), [:]),
+            ("item/view", StreamOneSamples.answer(4, cacheable: true), [:]),
+            ("item/view", StreamOneSamples.answer(9999, cacheable: true), [:]),
+            ("item/edit", kept, [:]), ("session/initialize", kept, [:]), ("api/mytokens", kept, [:]),
+            ("user/getmyroles", kept, [:]), ("item/view", kept, ["requestCacheSeconds": .integer(0)]),
+            ("item/view", kept, ["writeActions": .list(["item/view"])]),
+        ]
+        for (path, answer, settings) in answers {
+            let tools = StreamOneTools()
+            tools.transport.answerAll { _ in .status(200, answer) }
+            let upstream = try upstream(settings)
+            for _ in 0..<2 {
+                let reply = try upstream.ask(.post, "proxy/\(path)", tools)
+                #expect(reply.json?.headers["X-Cache"] == "miss", "\(path)")
+            }
+            #expect(tools.transport.requests.count == 2, "\(path)")
+        }
+        // Asked for by a setting.
+        transport.answerAll { [kept] _ in .status(200, kept) }
+        let upstream = try upstream(["readActions": .list(["api/mytokens", "item/overview"])])
+        for path in ["api/mytokens", "item/overview"] {
+            try upstream.ask(.post, "proxy/\(path)", tools)
+            #expect(try upstream.ask(.post, "proxy/\(path)", tools).json?.headers["X-Cache"] == "hit")
+        }
+    }
+
+    /// What each read was answered from, after a write of `item`.
+    @Test(arguments: [
+        (["account": "A1"], ["A1": "miss", "A2": "hit", "": "miss", "C": "miss"]),
+        (["accounts": "A2,A3"], ["A1": "hit", "A2": "miss", "": "miss", "C": "miss"]),
+        (["customer": "C"], ["A1": "miss", "A2": "miss", "": "miss", "C": "miss"]),
+    ])
+    func write_takesAwayWhatItMayHaveChanged(scope: [String: String], found: [String: String]) throws {
+        transport.answerAll { [kept] _ in .status(200, kept) }
+        let upstream = try upstream()
+        func read(_ command: String, _ scope: String) throws -> String? {
+            let query = scope.isEmpty ? [:] : [scope == "C" ? "customer" : "account": scope]
+            return try upstream.ask(.post, "proxy/\(command)/view", query: query, tools).json?.headers["X-Cache"]
+        }
+        for scope in found.keys { _ = try read("item", scope) }
+        _ = try read("player", "A1")
+        try upstream.ask(.post, "proxy/item/edit", query: scope, tools)
+        for (scope, from) in found { #expect(try read("item", scope) == from, "\(scope)") }
+        #expect(try read("player", "A1") == "hit")
+    }
+
+    @Test func refusedWrite_leavesTheCache_anUnclearOneDoesNot() throws {
+        let upstream = try upstream()
+        func isKept(after result: TransferResult) throws -> Bool {
+            transport.answerAll { [kept] request in request.url.contains("/edit") ? result : .status(200, kept) }
+            try upstream.ask(.post, "proxy/item/view", tools)
+            try upstream.ask(.post, "proxy/item/edit", tools)
+            return try upstream.ask(.post, "proxy/item/view", tools).json?.headers["X-Cache"] == "hit"
+        }
+        #expect(try !isKept(after: .status(200, StreamOneSamples.answer(0))))
+        #expect(try !isKept(after: .status(200, StreamOneSamples.answer(1))))
+        #expect(try !isKept(after: .status(503)))
+        #expect(try !isKept(after: .reset))
+        #expect(try isKept(after: .status(200, StreamOneSamples.answer(6))))
+    }
+
+    @Test func queuedWrite_takesAwayToo() throws {
+        transport.answerAll { [kept] _ in .status(200, kept) }
+        let upstream = try upstream()
+        try upstream.ask(.post, "proxy/item/view", tools)
+        let message = Message(
+            id: MessageID(sequence: 1, upstream: UpstreamNumber(rawValue: 1)), kind: "call", lane: .named("none"),
+            acceptedAt: UpstreamFixture.now, payload: Array(#"{"command":"item","action":"edit"}"#.utf8))
+        _ = upstream.judge(
+            UpstreamResponse(status: 200, body: Array(StreamOneSamples.answer().utf8)),
+            to: Batch(id: BatchID(rawValue: 1), messages: [message]),
+            in: PlanContext(now: UpstreamFixture.now, token: nil, state: NoState()))
+        #expect(try upstream.ask(.post, "proxy/item/view", tools).json?.headers["X-Cache"] == "miss")
+    }
+
+    /// The read was under way when the write was answered: it may have seen what was before.
+    @Test func readOvertakenByAWrite_isNotKept_norShared() throws {
+        let upstream = try upstream()
+        let early = try upstream.ask(.post, "proxy/item/view", tools)
+        let write = try upstream.ask(.post, "proxy/item/edit", tools)
+        transport.answer(.status(200, StreamOneSamples.answer())) { $0.url.contains("/edit") }
+        #expect(write.json != nil)
+        let late = try upstream.ask(.post, "proxy/item/view", tools)
+        #expect(transport.openRequests.count == 2, "the later read is a request of its own")
+        transport.answer(.status(200, StreamOneSamples.answer(cacheable: true, body: #""old""#)))
+        #expect(early.json?.text.contains("old") == true)
+        #expect(late.answer == nil)
+        transport.answer(.status(200, StreamOneSamples.answer(cacheable: true, body: #""new""#)))
+        #expect(late.json?.text.contains("new") == true)
+        let hit = try upstream.ask(.post, "proxy/item/view", tools)
+        #expect(hit.json?.headers["X-Cache"] == "hit")
+        #expect(hit.json?.text.contains("new") == true)
+    }
+
+    @Test func memory_isBounded_andTheOldestGo() throws {
+        let cache = StreamOneCache(maxBytes: 100_000)
+        let actor = StreamOneActor(kind: .user, id: "u")
+        let answer = try #require(
+            StreamOneAnswer(
+                Array(StreamOneSamples.answer(cacheable: true, body: "\"\(String(repeating: "x", count: 1000))\"").utf8)
+            ))
+        var now = MonotonicInstant(nanoseconds: 0)
+        func key(_ number: Int) -> StreamOneCache.Key {
+            .init(StreamOneCall(command: "c\(number % 7)", action: "view", timezone: "\(number)"), by: actor)
+        }
+        for number in 0..<10_000 {
+            now = now + .milliseconds(1)
+            guard
+                case .lead(let flight) = cache.look(
+                    key(number), session: nil, deadline: now + .seconds(30), now: now, resume: { _ in })
+            else {
+                Issue.record("not asked for")
+                return
+            }
+            _ = cache.land(flight, keeping: answer, for: .seconds(60), now: now)
+            #expect(cache.bytes <= 100_000)
+        }
+        #expect((50...100).contains(cache.count))
+        guard
+            case .hit = cache.look(key(9999), session: nil, deadline: now, now: now, resume: { _ in }),
+            case .lead = cache.look(key(0), session: nil, deadline: now, now: now, resume: { _ in })
+        else {
+            Issue.record("the newest is kept, the oldest is not")
+            return
+        }
+        for command in 0..<7 { cache.invalidate("c\(command)", .none) }
+        #expect(cache.bytes == 0 && cache.count == 0)
+    }
+
+    // MARK: Single flight
+
+    @Test func equalReads_shareOneRequest() throws {
+        let upstream = try upstream()
+        let replies = try (0..<20).map { _ in try upstream.ask(.post, "proxy/item/view", body: #"{"a":1}"#, tools) }
+        let other = try upstream.ask(.post, "proxy/item/view", body: #"{"a":2}"#, tools)
+        #expect(transport.openRequests.count == 2)
+        transport.answer(.status(200, StreamOneSamples.answer(body: "1")))
+        for reply in replies { #expect(reply.json?.text == StreamOneSamples.answer(body: "1")) }
+        #expect(other.answer == nil)
+        let writes = try (0..<3).map { _ in try upstream.ask(.post, "proxy/item/edit", tools) }
+        #expect(transport.openRequests.count == 4)
+        #expect(writes.allSatisfy { $0.answer == nil })
+    }
+
+    @Test func followers_getTheTroubleToo() throws {
+        let upstream = try upstream()
+        let replies = try (0..<3).map { _ in try upstream.ask(.post, "proxy/item/view", tools) }
+        for _ in 0..<3 { transport.answer(.refusedConnection) }
+        for reply in replies { #expect(reply.problem?.status == 502) }
+        #expect(transport.requests.count == 3)
+    }
+
+    /// Nobody waits longer than it said, nor is cut short by somebody in more of a hurry.
+    @Test func deadlines_areEachCallersOwn() throws {
+        let upstream = try upstream()
+        let timeout = TransferResult.failure(TransferFailure(.timeout, mayHaveArrived: true, detail: "late"))
+        func read(_ seconds: Int) throws -> StreamOneReply {
+            try upstream.ask(.post, "proxy/item/view", headers: [("Prefer", "wait=\(seconds)")], tools)
+        }
+        let short = try read(5)
+        let long = try [read(20), read(10), read(5)]
+        #expect(transport.openRequests.count == 1)
+        let hurried = try read(3)
+        #expect(transport.openRequests.count == 2, "it cannot wait for a slower one")
+        tools.clock.advance(by: .seconds(5))
+        transport.answer(timeout)
+        #expect(short.problem?.status == 504)
+        #expect(long[2].problem?.status == 504)
+        #expect(long[0].answer == nil && long[1].answer == nil)
+        transport.answer(timeout)
+        #expect(hurried.problem?.status == 504)
+        #expect(transport.openRequests.count == 1, "one of those with time left leads on")
+        transport.answer(.status(200, StreamOneSamples.answer()))
+        #expect(long[0].json != nil && long[1].json != nil)
+    }
+}
+
+/// Remembers how long requests may take.
+private final class TimeoutRecorder: ResourceTools {
+    private let inner = StreamOneTools()
+    private let latest = Outcome<Duration?>(nil)
+    var time: any TimeSource { inner.time }
+    var last: Duration? { latest.value }
+
+    func send(_ request: UpstreamRequest, timeout: Duration, completion: @escaping @Sendable (TransferResult) -> Void) {
+        latest.set(timeout)
+    }
+
+    func read<T: Sendable>(_ body: (any UpstreamState) -> T) -> T? { inner.read(body) }
+
+    func change(_ changes: [StateChange], completion: @escaping @Sendable (Bool) -> Void) {
+        inner.change(changes, completion: completion)
+    }
+}

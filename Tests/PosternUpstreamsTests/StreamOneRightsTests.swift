@@ -1,0 +1,134 @@
+import PosternCore
+import PosternTestKit
+import Testing
+
+@testable import PosternUpstreams
+
+/// What an actor may do (the specification's section 6).
+@Suite struct StreamOneRightsTests {
+    private let tools = StreamOneTools()
+    private var transport: ScriptedTransport { tools.transport }
+
+    private static func role(_ tokens: String, account: String? = nil, customer: String? = nil) -> String {
+        let list = tokens.split(separator: " ").map { "\"\($0)\"" }.joined(separator: ",")
+        let account = account.map { #","account":{"id":"\#($0)","name":"n"}"# } ?? ""
+        let customer = customer.map { #","customer":{"id":"\#($0)","name":"n"}"# } ?? #","customer":null"#
+        return #"{"role":{"id":"r","name":"n","tokens":[\#(list)]}\#(account)\#(customer)}"#
+    }
+
+    private static let simple = [role("a b c"), role("f g", account: "A1"), role("g h", account: "A2")]
+    private static let mixed = [
+        role("z"), role("y p", customer: "C1"), role("x p", customer: "C2"), role("w v", account: "A1"),
+        role("v u", account: "A3"),
+    ]
+
+    private func serve(roles: [String], tokens: String = "") {
+        let list = tokens.split(separator: " ").map { "\"\($0)\"" }.joined(separator: ",")
+        transport.answerAll { request in
+            let body = request.url.contains("/getmyroles") ? "[\(roles.joined(separator: ","))]" : "[\(list)]"
+            return .status(200, StreamOneSamples.answer(body: body))
+        }
+    }
+
+    @Test(arguments: [
+        (simple, "", "", "a", "d"), (simple, "account", "A1", "a f g", "h d"),
+        (simple, "accounts", "A1,A2", "g a", "f h"),
+        (simple, "accounts", "A1,A2,A3", "a", "g"), (simple, "customer", "C5", "a", "f"),
+        (mixed, "customer", "C1", "z y p", "x w"), (mixed, "account", "A1", "w y", "x"),
+    ])
+    func hasToken_isTheSpecificationsTable(
+        roles: [String], parameter: String, value: String, has: String, lacks: String
+    ) throws {
+        serve(roles: roles, tokens: "z y p w v")
+        let upstream = try StreamOneSamples.upstream()
+        let query = parameter.isEmpty ? [:] : [parameter: value]
+        for (tokens, answer) in [(has, "true"), (lacks, "false")] {
+            for token in tokens.split(separator: " ") {
+                let reply = try upstream.ask(.get, "tokens/\(token)", query: query, tools)
+                #expect(reply.json?.text == #"{"hasToken":\#(answer)}"#, "\(token)")
+            }
+        }
+        let asksForTokens = roles == Self.mixed && parameter == "account"
+        #expect(tools.calls.map(\.path) == ["api/application/getmyroles"] + (asksForTokens ? ["api/api/mytokens"] : []))
+        if asksForTokens { #expect(tools.calls.last?.parameters["account"] == "A1") }
+    }
+
+    @Test func defaultAccount_counts_unlessTakenAway() throws {
+        serve(roles: Self.simple)
+        let upstream = try StreamOneSamples.upstream(["defaultAccountId": .text("A2")])
+        #expect(try upstream.ask(.get, "tokens/h", tools).json?.text == #"{"hasToken":true}"#)
+        #expect(try upstream.ask(.get, "tokens/h", query: ["accounts": ""], tools).json?.text == #"{"hasToken":false}"#)
+    }
+
+    @Test func roles_areShownAsTheyCame_andOfTheKindThatActs() throws {
+        serve(roles: Self.simple)
+        let shown = #"{"roles":[\#(Self.simple.joined(separator: ","))]}"#
+        let application = try StreamOneSamples.upstream()
+        #expect(try application.ask(.get, "roles", tools).json?.text == shown)
+        let user = try StreamOneSamples.upstream(["authenticationType": .text("user")])
+        #expect(try user.ask(.get, "roles", tools).json?.text == shown)
+        let session = try StreamOneSamples.login(application, tools)
+        #expect(try application.ask(.get, "roles", session: session, tools).json?.text == shown)
+        let paths = tools.calls.map(\.path).filter { !$0.contains("session/") }
+        #expect(paths == ["api/application/getmyroles", "api/user/getmyroles", "api/user/getmyroles"])
+        #expect(tools.calls.last?.parameters["session"] == session)
+    }
+
+    @Test func failure_isAnError_andNeverNo() throws {
+        let upstream = try StreamOneSamples.upstream()
+        for answer in [
+            TransferResult.status(200, StreamOneSamples.answer(4)), .status(503), .refusedConnection,
+            .status(200, StreamOneSamples.answer(body: #"{"a":1}"#)),
+            .status(200, StreamOneSamples.answer(body: #"[{"role":null}]"#)),
+        ] {
+            transport.answerAll { _ in answer }
+            let upstream = try StreamOneSamples.upstream()
+            #expect(try upstream.ask(.get, "tokens/a", tools).problem?.status == 502)
+        }
+        serve(roles: Self.mixed)
+        transport.answerAll { request in
+            .status(
+                200,
+                request.url.contains("/mytokens")
+                    ? StreamOneSamples.answer(1)
+                    : StreamOneSamples.answer(body: "[\(Self.mixed.joined(separator: ","))]"))
+        }
+        #expect(try upstream.ask(.get, "tokens/w", query: ["account": "A1"], tools).problem?.status == 502)
+    }
+
+    @Test func rights_areKept_forAWhile_butNotForProxiedCalls() throws {
+        serve(roles: Self.simple)
+        let upstream = try StreamOneSamples.upstream()
+        try upstream.ask(.get, "roles", tools)
+        try upstream.ask(.get, "tokens/a", tools)
+        #expect(transport.requests.count == 1)
+        #expect(try upstream.ask(.post, "proxy/application/getmyroles", tools).json?.headers["X-Cache"] == "miss")
+        #expect(transport.requests.count == 2)
+        tools.clock.advance(by: .seconds(61))
+        try upstream.ask(.get, "tokens/a", tools)
+        #expect(transport.requests.count == 3)
+    }
+
+    @Test func deniedCall_makesRightsBeAskedForAnew() throws {
+        serve(roles: Self.simple)
+        let upstream = try StreamOneSamples.upstream()
+        try upstream.ask(.get, "roles", tools)
+        transport.expect(.status(200, StreamOneSamples.answer(4)))
+        try upstream.ask(.post, "proxy/item/edit", tools)
+        try upstream.ask(.get, "roles", tools)
+        #expect(transport.requests.count == 3)
+    }
+
+    @Test func rightsOfASession_endWithIt() throws {
+        serve(roles: Self.simple)
+        let upstream = try StreamOneSamples.upstream()
+        for _ in 0..<2 {
+            let session = try StreamOneSamples.login(upstream, tools)
+            serve(roles: Self.simple)
+            try upstream.ask(.get, "roles", session: session, tools)
+            try upstream.ask(.get, "roles", session: session, tools)
+            try upstream.ask(.delete, "sessions/\(session)", tools)
+        }
+        #expect(tools.calls.filter { $0.path == "api/user/getmyroles" }.count == 2)
+    }
+}

@@ -1,0 +1,244 @@
+import PosternCore
+import PosternTestKit
+import Synchronization
+import Testing
+
+@testable import PosternUpstreams
+
+/// Logging in, using a session and logging out (the specification's section 5).
+@Suite(.timeLimit(.minutes(1))) struct StreamOneSessionTests {
+    private let tools = StreamOneTools()
+    private var transport: ScriptedTransport { tools.transport }
+    private let credentials = #"{"username":"jan@example.nl","password":"password","userip":"10.11.12.13"}"#
+
+    private func login(_ upstream: StreamOneUpstream, _ outcomes: TransferResult...) throws -> StreamOneReply {
+        for outcome in outcomes { transport.expect(outcome) }
+        let reply = try upstream.ask(.post, "sessions", body: credentials, tools)
+        try reply.wait()
+        return reply
+    }
+
+    private func initialized(needsHash: Bool = false, salt: String = "$2y$12$gmdjitkypwyd4d1mkeefiv") -> TransferResult
+    {
+        .status(
+            200,
+            StreamOneSamples.answer(
+                body:
+                    #"{"challenge":"EwBdQcB5yq8sU05u4aADv6Abg3oBVhtp","salt":"\#(salt)","needsv2hash":\#(needsHash)}"#))
+    }
+
+    @Test func login_answersTheChallenge() throws {
+        let upstream = try StreamOneSamples.upstream()
+        let reply = try login(upstream, initialized(), .status(200, StreamOneSamples.created()))
+        let shown = try #require(reply.json)
+        #expect(shown.status == 201)
+        #expect(shown.text == #"{"id":"Hz1kPspd2Bk1","user":"QIpMpsuPCBKn","expiresAt":"2015-12-13T10:46:40.000Z"}"#)
+        let calls = tools.calls
+        #expect(calls.map(\.path) == ["api/session/initialize", "api/session/create"])
+        #expect(calls[0].arguments == ["user": "jan@example.nl", "userip": "10.11.12.13"])
+        #expect(
+            calls[1].arguments == [
+                "challenge": "EwBdQcB5yq8sU05u4aADv6Abg3oBVhtp",
+                "response": "RgFOFwNQQAVeXFtbElkfQRVLVVZUBwtdV1YDWkQoDUsYRC4PDAASUyt+PRoVW2ADYV5hDA4rF1hcUFUU",
+            ])
+        #expect(calls.allSatisfy { $0.parameters["session"] == nil })
+        #expect(tools.state.values.isEmpty)
+        #expect(!shown.text.contains("SQKEyak6R2BcwH3qnTakY50SKeABxXcg"), "the key stays here")
+    }
+
+    @Test func oldHash_isSent_onlyWhenAskedFor() throws {
+        let upstream = try StreamOneSamples.upstream()
+        _ = try login(
+            upstream, initialized(needsHash: true, salt: "$2y$04$gmdjitkypwyd4d1mkeefiv"),
+            .status(200, StreamOneSamples.created()))
+        #expect(tools.calls.last?.arguments["v2hash"] == "5f4dcc3b5aa765d61d8327deb882cf99")
+        // Asked for only afterwards, by status 280: from the start, once.
+        let quick = initialized(salt: "$2y$04$gmdjitkypwyd4d1mkeefiv")
+        let refused = TransferResult.status(200, StreamOneSamples.answer(280))
+        #expect(try login(upstream, quick, refused, quick, .status(200, StreamOneSamples.created())).json != nil)
+        #expect(tools.calls.suffix(4).map { $0.arguments["v2hash"] != nil } == [false, false, false, true])
+        #expect(try login(upstream, quick, refused, quick, refused).problem?.status == 401)
+    }
+
+    @Test(arguments: [
+        (281, 401, "unauthorized"), (282, 401, "unauthorized"), (8, 429, "rate-limited"), (3, 502, "delivery-failed"),
+        (4, 502, "delivery-failed"), (6, 502, "delivery-failed"), (1, 502, "delivery-failed"),
+        (10, 502, "delivery-failed"), (9999, 502, "delivery-failed"),
+    ])
+    func refusedLogin_isToldToTheCaller_andNotRepeated(number: Int, status: Int, slug: String) throws {
+        for step in 0..<2 {
+            let upstream = try StreamOneSamples.upstream()
+            let sent = transport.requests.count
+            let refusal = TransferResult.status(200, StreamOneSamples.answer(number))
+            let quick = initialized(salt: "$2y$04$gmdjitkypwyd4d1mkeefiv")
+            let reply = step == 0 ? try login(upstream, refusal) : try login(upstream, quick, refusal)
+            let problem = try #require(reply.problem)
+            #expect(problem.status == status && problem.slug == slug)
+            #expect(!problem.detail.contains("password"))
+            #expect(transport.requests.count == sent + step + 1)
+        }
+    }
+
+    @Test func blockedAddress_isNotTriedAgain_othersAre() throws {
+        let upstream = try StreamOneSamples.upstream()
+        _ = try login(upstream, .status(200, StreamOneSamples.answer(8)))
+        let sent = transport.requests.count
+        #expect(try login(upstream).problem?.status == 429)
+        #expect(transport.requests.count == sent)
+        _ = try StreamOneSamples.login(upstream, tools)
+        tools.clock.advance(by: .seconds(60))
+        _ = try login(
+            upstream, initialized(salt: "$2y$04$gmdjitkypwyd4d1mkeefiv"), .status(200, StreamOneSamples.created()))
+    }
+
+    @Test(arguments: [
+        #"{"challenge":"c","salt":"*0","needsv2hash":false}"#, #"{"challenge":"c","needsv2hash":false}"#, "null", "[]",
+        #"{"challenge":5,"salt":"$2y$12$gmdjitkypwyd4d1mkeefiv"}"#,
+    ])
+    func unusableChallenge_endsTheLogin(body: String) throws {
+        let reply = try login(StreamOneSamples.upstream(), .status(200, StreamOneSamples.answer(body: body)))
+        #expect(reply.problem?.status == 502)
+        #expect(transport.requests.count == 1)
+    }
+
+    @Test(arguments: ["null", #"{"id":"i","key":"k","user":"u"}"#, #"{"id":"","key":"k","user":"u","timeout":1}"#])
+    func unusableSession_endsTheLogin(body: String) throws {
+        let quick = initialized(salt: "$2y$04$gmdjitkypwyd4d1mkeefiv")
+        let reply = try login(StreamOneSamples.upstream(), quick, .status(200, StreamOneSamples.answer(body: body)))
+        #expect(reply.problem?.status == 502)
+    }
+
+    @Test func badCredentials_areRefused_withoutAsking() throws {
+        let upstream = try StreamOneSamples.upstream()
+        let bad: [(String, [String])] = [
+            ("{}", ["/username", "/password", "/userip"]), ("[]", [""]),
+            (#"{"username":"","password":7,"userip":"x"}"#, ["/username", "/password"]),
+        ]
+        for (body, pointers) in bad {
+            let reply = try upstream.ask(.post, "sessions", body: body, tools)
+            guard case .problem("invalid-payload", 422, _, let faults)? = reply.answer else {
+                Issue.record("\(body) was taken")
+                continue
+            }
+            #expect(faults.map(\.pointer) == pointers)
+        }
+        let user = try StreamOneSamples.upstream(["authenticationType": .text("user")])
+        #expect(try user.ask(.post, "sessions", body: credentials, tools).problem?.slug == "conflict")
+        #expect(transport.requests.isEmpty)
+    }
+
+    // MARK: Using
+
+    @Test func callInASession_isSignedWithBothKeys() throws {
+        let upstream = try StreamOneSamples.upstream(["defaultAccountId": .text("A4pMV-sKDVEy")])
+        let session = try StreamOneSamples.login(upstream, tools)
+        try upstream.ask(.post, "proxy/item/view", session: session, body: #"{"itemtype":"video"}"#, tools)
+        let url = try #require(transport.requests.last?.url)
+        // P8 of the specification.
+        #expect(url.hasSuffix("&session=Hz1kPspd2Bk1&signature=54eda8dd22660925c196570a1f00da410282bcad"))
+    }
+
+    /// Any valid answer of the platform's renews it, a refusal too; a kept one does not.
+    @Test func deadline_movesWithTheAnswers() throws {
+        let upstream = try StreamOneSamples.upstream(["requestCacheSeconds": .integer(86400)])
+        let session = try StreamOneSamples.login(upstream, tools)
+        func view(_ outcome: TransferResult, _ id: Int = 0) throws -> StreamOneReply {
+            transport.answerAll { _ in outcome }
+            return try upstream.ask(.post, "proxy/item/view", session: session, body: #"{"id":\#(id)}"#, tools)
+        }
+        tools.clock.advance(by: .seconds(3000))
+        #expect(try view(.status(200, StreamOneSamples.answer(120, timeout: 1000)), 1).json != nil)
+        tools.clock.advance(by: .seconds(900))
+        let kept = try view(.status(200, StreamOneSamples.answer(cacheable: true, timeout: 500)))
+        #expect(kept.json?.text.contains(#""sessiontimeout":500,"#) == true)
+        tools.clock.advance(by: .seconds(400))
+        let hit = try view(.status(503))
+        #expect(hit.json?.headers["X-Cache"] == "hit")
+        #expect(hit.json?.text.contains(#""sessiontimeout":100,"#) == true, "what is left by the own deadline")
+        tools.clock.advance(by: .seconds(101))
+        #expect(try view(.status(503)).problem?.slug == "unknown-session", "a hit is served while the session lives")
+    }
+
+    @Test(arguments: [3, 282])
+    func deadSession_isForgotten(status: Int) throws {
+        let upstream = try StreamOneSamples.upstream()
+        let session = try StreamOneSamples.login(upstream, tools)
+        transport.answerAll { _ in .status(200, StreamOneSamples.answer(status)) }
+        let reply = try upstream.ask(.post, "proxy/item/edit", session: session, tools)
+        #expect(reply.json?.text == StreamOneSamples.answer(status))
+        let sent = transport.requests.count
+        #expect(try upstream.ask(.post, "proxy/item/edit", session: session, tools).problem?.slug == "unknown-session")
+        #expect(transport.requests.count == sent)
+        // The application itself is not held for it.
+        try upstream.ask(.post, "proxy/item/edit", tools)
+        #expect(transport.requests.count > sent)
+    }
+
+    @Test(arguments: [TransferResult.status(200, StreamOneSamples.answer()), .status(500), .refusedConnection])
+    func logout_forgetsTheSession_whateverTheAnswer(outcome: TransferResult) throws {
+        let upstream = try StreamOneSamples.upstream()
+        let session = try StreamOneSamples.login(upstream, tools)
+        transport.answerAll { _ in outcome }
+        #expect(try upstream.ask(.delete, "sessions/\(session)", tools).answer == .empty())
+        #expect(tools.calls.last?.path == "api/session/delete")
+        #expect(tools.calls.last?.parameters["session"] == session)
+        #expect(try upstream.ask(.post, "proxy/item/view", session: session, tools).problem?.slug == "unknown-session")
+        guard case .problem("not-found", 404, _, _)? = try upstream.ask(.delete, "sessions/\(session)", tools).answer
+        else {
+            Issue.record("it is still there")
+            return
+        }
+    }
+
+    @Test func proxiedLogout_forgetsTheSessionToo() throws {
+        let upstream = try StreamOneSamples.upstream()
+        let session = try StreamOneSamples.login(upstream, tools)
+        transport.answerAll { _ in .status(200, StreamOneSamples.answer()) }
+        try upstream.ask(.post, "proxy/session/delete", session: session, tools)
+        #expect(try upstream.ask(.post, "proxy/item/view", session: session, tools).problem?.slug == "unknown-session")
+    }
+
+    // MARK: Keeping
+
+    @Test func session_outlivesTheRun_andItsLogoutToo() throws {
+        let session = try StreamOneSamples.login(StreamOneSamples.upstream(), tools)
+        let held = try #require(tools.state.credentials["session/\(session)"])
+        #expect(!"\(held)".contains("SQKEyak6R2BcwH3qnTakY50SKeABxXcg"))
+        let next = try StreamOneSamples.upstream(["defaultAccountId": .text("A4pMV-sKDVEy")])
+        transport.answerAll { _ in .status(200, StreamOneSamples.answer()) }
+        try next.ask(.post, "proxy/item/view", session: session, body: #"{"itemtype":"video"}"#, tools)
+        let url = try #require(transport.requests.last?.url)
+        #expect(url.hasSuffix("&session=Hz1kPspd2Bk1&signature=54eda8dd22660925c196570a1f00da410282bcad"))
+        try next.ask(.delete, "sessions/\(session)", tools)
+        #expect(tools.state.credentials.isEmpty)
+        let last = try StreamOneSamples.upstream()
+        #expect(try last.ask(.post, "proxy/item/view", session: session, tools).problem?.slug == "unknown-session")
+    }
+
+    @Test func deadline_isWrittenDown_whenItMovesByAMinute() throws {
+        let upstream = try StreamOneSamples.upstream()
+        let session = try StreamOneSamples.login(upstream, tools)
+        transport.answerAll { _ in .status(200, StreamOneSamples.answer(timeout: 3600)) }
+        let before = tools.writes.withLock { $0 }
+        for _ in 0..<120 {
+            tools.clock.advance(by: .seconds(1))
+            try upstream.ask(.post, "proxy/item/edit", session: session, tools)
+        }
+        #expect(tools.writes.withLock { $0 } == before + 2)
+        #expect(tools.state.credentials["session/\(session)"]?.expiresAt == tools.clock.now + .seconds(3600))
+        // A former run's deadline counts: over is over.
+        tools.clock.advance(by: .seconds(3601))
+        let next = try StreamOneSamples.upstream()
+        #expect(try next.ask(.post, "proxy/item/view", session: session, tools).problem?.slug == "unknown-session")
+        #expect(tools.state.credentials.isEmpty)
+    }
+
+    @Test func login_says_whenTheSessionWillNotOutliveTheRun() throws {
+        let tools = StreamOneTools(keepsCredentials: false)
+        tools.transport.expect(
+            .status(200, StreamOneSamples.initialized), .status(200, StreamOneSamples.created()))
+        let reply = try StreamOneSamples.upstream().ask(.post, "sessions", body: credentials, tools)
+        try reply.wait()
+        #expect(reply.json?.text.hasSuffix(#","durableCredentials":false}"#) == true)
+    }
+}

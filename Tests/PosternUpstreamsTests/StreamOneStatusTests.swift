@@ -1,0 +1,208 @@
+import PosternCore
+import PosternJSON
+import PosternTestKit
+import Testing
+
+@testable import PosternUpstreams
+
+/// The specification's sections 7 and 8.
+@Suite struct StreamOneStatusTests {
+    /// A line of `statuses.txt`: number, name, and the specification's own word for the class.
+    private struct Row: CustomTestStringConvertible, Sendable {
+        let number: Int
+        let name: String
+        let word: String
+        var testDescription: String { "\(number) \(name)" }
+    }
+
+    private static let rows: [Row] = {
+        let text = (try? Fixture.bytes("streamone/statuses.txt")).map { String(decoding: $0, as: UTF8.self) } ?? ""
+        return text.split(separator: "\n").map { line in
+            let parts = line.split(separator: " ", maxSplits: 2)
+            return Row(number: Int(parts[0]) ?? -1, name: String(parts[1]), word: String(parts[2]))
+        }
+    }()
+
+    @Test func table_isTheSpecifications() {
+        #expect(Self.rows.count == 138)
+        #expect(StreamOneStatus.all.map(\.number) == Self.rows.map(\.number))
+        #expect(StreamOneStatus.all.map(\.name) == Self.rows.map(\.name))
+    }
+
+    // MARK: Verdicts
+
+    private let now = UpstreamFixture.now
+
+    private func judge(
+        _ body: String, status: Int = 200, action: String = "edit", wasTried: Bool = false,
+        pause: StreamOnePause? = nil,
+        headers: [(name: String, value: String)] = []
+    ) -> Judgement {
+        StreamOneJudge(
+            call: StreamOneCall(command: "item", action: action), wasTried: wasTried, pause: pause, lengths: .init(),
+            now: now
+        ).judge(UpstreamResponse(status: status, headers: headers, body: Array(body.utf8)))
+    }
+
+    private func shown(_ row: Row) -> String { "status \(row.number) \(row.name): M\(row.number)" }
+
+    @Test(arguments: rows)
+    private func status_hasItsVerdict(row: Row) throws {
+        let text = StreamOneSamples.answer(row.number)
+        let judgement = judge(text)
+        let verdict: Verdict =
+            switch row.word {
+            case "ok": .delivered(result: Array(text.utf8))
+            case "retry; outcome of a write unknown": .suspect(limit: 5, after: nil)
+            case "re-sign", "without a session: hold actor; with a session: re-auth": .backOff
+            case "retry, slowly; a login: tell the caller": .retry(after: .seconds(60))
+            case "retry, slowly, without counting attempts": .retry(after: .seconds(30))
+            default: .reject(reason: shown(row))
+            }
+        #expect(judgement.verdict == verdict)
+        #expect(judgement.tookNothing == [2, 3, 8, 10].contains(row.number))
+        if [1, 2, 3, 8, 10].contains(row.number) { #expect(judgement.reason == shown(row)) }
+    }
+
+    /// † of the table: refused because its own earlier try had done it.
+    @Test(arguments: rows, ["edit", "delete", "removeall"])
+    private func repeatedCall_isDelivered_whenItWasDoneAlready(row: Row, action: String) {
+        let text = StreamOneSamples.answer(row.number)
+        let isDone = row.word == "permanent†" && (action != "edit" || !row.name.hasSuffix("NOT_FOUND"))
+        let verdict = judge(text, action: action, wasTried: true).verdict
+        if isDone {
+            #expect(verdict == .delivered(result: Array(text.utf8)))
+        } else {
+            #expect(verdict == judge(text, action: action, wasTried: false).verdict)
+        }
+    }
+
+    @Test func unknownStatus_isARefusal() {
+        for number in [9999, 900, -1] {
+            #expect(
+                judge(StreamOneSamples.answer(number)).verdict
+                    == .reject(reason: "status \(number) UNKNOWN: M\(number)"))
+        }
+    }
+
+    /// 7.2.
+    @Test(arguments: [
+        "5", #""foo""#, "null", "true", "[1,2,3]", "not JSON", "", #"{"foo":"bar"}"#, #"{"header":[]}"#,
+        #"{"body":[]}"#,
+        #"{"header":"foo","body":null}"#, #"{"header":{"status":0},"body":null}"#,
+        #"{"header":{"statusmessage":"OK"},"body":[]}"#, #"{"header":{"status":"OK","statusmessage":"OK"},"body":[]}"#,
+        #"{"header":{"status":0,"statusmessage":0},"body":[]}"#, #"{"header":{"status":0,"statusmessage":"OK"}}"#,
+        #"{"header":{"status":0.9,"statusmessage":"OK"},"body":null}"#,
+    ])
+    func invalidAnswer_isATransportFault(text: String) {
+        #expect(StreamOneAnswer(Array(text.utf8)) == nil)
+        #expect(judge(text).verdict == .retry(after: nil))
+        #expect(!judge(text).tookNothing)
+    }
+
+    @Test(arguments: [
+        (#"{"header":{"status":0,"statusmessage":"OK"},"body":null}"#, true),
+        (#"{"header":{"status":0,"statusmessage":"OK"},"body":true}"#, true),
+        (#"{"header":{"status":0,"statusmessage":"OK"},"body":"foobar"}"#, true),
+        (#"{"body":{"a":1},"header":{"status":0,"statusmessage":"OK"},"more":1}"#, true),
+        (#"{"header":{"status":1,"statusmessage":"Internal error"},"body":5}"#, false),
+        (#"{"header":{"status":1337,"statusmessage":"…"},"body":[1,2,3]}"#, false),
+    ])
+    func answer_isValid(text: String, isSuccess: Bool) throws {
+        let answer = try #require(StreamOneAnswer(Array(text.utf8)))
+        #expect(answer.isSuccess == isSuccess)
+        #expect(answer.bytes == Array(text.utf8))
+    }
+
+    /// 7.3; only JSON's `true` counts.
+    @Test(arguments: [("true", 0, true), ("false", 0, false), ("1", 0, false), ("true", 4, false)])
+    func answer_isCacheable_whenItIsASuccessAndSaysSo(cacheable: String, status: Int, isCacheable: Bool) throws {
+        let text = #"{"header":{"status":\#(status),"statusmessage":"OK","cacheable":\#(cacheable)},"body":1}"#
+        #expect(try #require(StreamOneAnswer(Array(text.utf8))).isCacheable == isCacheable)
+    }
+
+    @Test(arguments: [199, 204, 301, 302, 400, 401, 403, 404, 500])
+    func answerOutside2xx_orWithoutBody_isATransportFault(status: Int) {
+        let body = status == 204 ? "" : StreamOneSamples.answer()
+        #expect(judge(body, status: status).verdict == .retry(after: nil))
+    }
+
+    // MARK: Pauses
+
+    /// Plays answers one after the other, each when the pause before it is over.
+    private func pauses(_ number: Int, times: Int) -> [Verdict] {
+        var state = DictionaryState()
+        var moment = now
+        return (0..<times).map { _ in
+            let judgement = StreamOneJudge(
+                call: StreamOneCall(command: "item", action: "edit"), wasTried: false, pause: StreamOnePause(in: state),
+                lengths: .init(), now: moment
+            ).judge(UpstreamResponse(status: 200, body: Array(StreamOneSamples.answer(number).utf8)))
+            state.apply(judgement.changes)
+            moment = StreamOnePause(in: state)?.until ?? moment
+            return judgement.verdict
+        }
+    }
+
+    private func seconds(_ verdicts: [Verdict]) -> [Double?] {
+        verdicts.map { verdict in
+            if case .retry(let after?) = verdict { after.inSeconds } else { nil }
+        }
+    }
+
+    @Test func readOnly_pausesFrom30sTo5min() {
+        #expect(seconds(pauses(10, times: 6)) == [30, 60, 120, 240, 300, 300])
+    }
+
+    @Test func rateLimit_pausesFrom60sTo15min() {
+        #expect(seconds(pauses(8, times: 6)) == [60, 120, 240, 480, 900, 900])
+    }
+
+    @Test func wrongClock_isSignedAnewOnce_thenSlowly() {
+        let verdicts = pauses(2, times: 6)
+        #expect(verdicts[0] == .backOff)
+        #expect(seconds(verdicts) == [nil, 30, 60, 120, 240, 300])
+    }
+
+    @Test func refusedActor_isSignedAnewOnce_thenHeld() {
+        let held = Verdict.holdUpstream(.credentials, detail: "status 3 AUTHENTICATION_FAILED: M3")
+        #expect(pauses(3, times: 3) == [.backOff, held, held])
+    }
+
+    /// Several were under way when it began.
+    @Test func pause_doesNotGrow_whileItLasts() {
+        let pause = StreamOnePause(reason: .readOnly, step: 0, until: now + .seconds(20))
+        let judgement = judge(StreamOneSamples.answer(10), pause: pause)
+        #expect(judgement.verdict == .retry(after: .seconds(20)))
+        #expect(judgement.changes.isEmpty)
+    }
+
+    @Test func pause_isForgotten_afterAnyOtherAnswer() {
+        let pause = StreamOnePause(reason: .readOnly, step: 3, until: now)
+        for number in [0, 1, 6, 120] {
+            #expect(judge(StreamOneSamples.answer(number), pause: pause).changes == [.remove(key: "pause")])
+        }
+        #expect(judge(StreamOneSamples.answer(0)).changes.isEmpty)
+        // What says nothing about the platform leaves it.
+        #expect(judge("", status: 503, pause: pause).changes.isEmpty)
+    }
+
+    @Test func pause_survivesTheStore() {
+        let pause = StreamOnePause(reason: .clock, step: 2, until: now)
+        var state = DictionaryState()
+        state.apply([pause.change])
+        #expect(StreamOnePause(in: state) == pause)
+        state.values["pause"] = Array("nonsense".utf8)
+        #expect(StreamOnePause(in: state) == nil)
+    }
+
+    /// `now` is 12:01:04.
+    @Test(arguments: [
+        ("Thu, 24 Nov 2016 12:01:00 GMT", nil), ("Thu, 24 Nov 2016 11:59:00 GMT", "124 s ahead of"),
+        ("Thu, 24 Nov 2016 12:10:04 GMT", "539 s behind"), ("yesterday", nil),
+    ])
+    func wrongClock_isToldOf_whenItIsOurs(date: String, words: String?) {
+        let notice = judge(StreamOneSamples.answer(2), headers: [("Date", date)]).notice
+        #expect(notice == words.map { "the clock here is \($0) the platform's" })
+    }
+}

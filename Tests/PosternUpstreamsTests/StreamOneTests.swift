@@ -1,0 +1,118 @@
+import PosternCore
+import PosternJSON
+import PosternTestKit
+import Testing
+
+@testable import PosternUpstreams
+
+/// Queued calls, as far as they are StreamOne's own; the rest is in `ConformanceTests`.
+@Suite struct StreamOneTests {
+    private func admit(_ text: String, to upstream: StreamOneUpstream) throws -> Admission {
+        try JSONParser().parse(Array(text.utf8)) { payload throws(InvalidPayload) in
+            try upstream.admit(payload, of: "call", in: AdmissionContext(acceptedAt: UpstreamFixture.now))
+        }.get()
+    }
+
+    private func message(_ text: String) -> Message {
+        Message(
+            id: MessageID(sequence: 1, upstream: UpstreamNumber(rawValue: 1)), kind: "call", lane: .named("none"),
+            acceptedAt: UpstreamFixture.now, payload: Array(text.utf8))
+    }
+
+    @Test(arguments: [
+        ("", "none", "account/D1"), (#","account":"A1""#, "account/A1", "account/A1"),
+        (#","accounts":["A2","A1"]"#, "account/A2", "account/A2"), (#","accounts":[]"#, "none", "none"),
+        (#","customer":"C1""#, "customer/C1", "customer/C1"), (#","account":"""#, "none", "account/D1"),
+        (#","account":null,"customer":"""#, "none", "account/D1"),
+    ])
+    func lane_isTheAccountOrCustomer(scope: String, lane: String, laneWithDefault: String) throws {
+        let text = #"{"command":"item","action":"edit"\#(scope)}"#
+        #expect(try admit(text, to: StreamOneSamples.upstream()).lane == .named(lane))
+        let upstream = try StreamOneSamples.upstream(["defaultAccountId": .text("D1")])
+        #expect(try admit(text, to: upstream).lane == .named(laneWithDefault))
+    }
+
+    @Test(arguments: [
+        ("item", "edit", true), ("item", "create", true), ("user", "setpassword", true), ("item", "view", false),
+        ("api", "info", false), ("api", "mytokens", false), ("user", "getroles", false), ("item", "listall", false),
+        ("item", "searchtitle", false), ("item", "count", false), ("stats", "statsperday", false),
+        ("session", "create", false), ("session", "initialize", false), ("session", "delete", false),
+        ("item", "overview", true), ("report", "getandreset", false),
+    ])
+    func onlyWrites_areQueued(command: String, action: String, isQueued: Bool) throws {
+        let text = #"{"command":"\#(command)","action":"\#(action)"}"#
+        let upstream = try StreamOneSamples.upstream()
+        if isQueued {
+            _ = try admit(text, to: upstream)
+        } else {
+            #expect(throws: InvalidPayload.self) { try admit(text, to: upstream) }
+        }
+    }
+
+    @Test func settings_addToEitherList() throws {
+        let upstream = try StreamOneSamples.upstream([
+            "readActions": .list(["item/overview", "item/both"]),
+            "writeActions": .list(["report/getandreset", "item/both"]),
+        ])
+        #expect(throws: InvalidPayload.self) { try admit(#"{"command":"item","action":"overview"}"#, to: upstream) }
+        _ = try admit(#"{"command":"report","action":"getandreset"}"#, to: upstream)
+        _ = try admit(#"{"command":"item","action":"both"}"#, to: upstream)
+        for wrong in ["item", "item/", "/view", "Item/view", "a/b/c", "session/create"] {
+            #expect(throws: SettingProblems.self) {
+                try StreamOneSamples.upstream(["readActions": .list([wrong])])
+            }
+        }
+        #expect(throws: SettingProblems.self) { try StreamOneSamples.upstream(["defaultAccountId": .text("a,b")]) }
+    }
+
+    /// Signed when it is sent: the same message later has another timestamp.
+    @Test func repeatedCall_isSignedAnew() throws {
+        let upstream = try StreamOneSamples.upstream()
+        let message = message(#"{"command":"item","action":"edit"}"#)
+        var urls: Set<String> = []
+        for second in 0..<3 {
+            let context = PlanContext(now: UpstreamFixture.now + .seconds(second), token: nil, state: NoState())
+            guard case .send(let request, 1) = upstream.plan(for: [message, message], in: context) else {
+                Issue.record("not sent")
+                return
+            }
+            urls.insert(request.url)
+            let sent = StreamOneSent(request)
+            #expect(sent.parameters["timestamp"] == String(1_479_988_864 + second))
+        }
+        #expect(urls.count == 3)
+    }
+
+    @Test func blockedActor_isNotUsed_untilThePauseIsOver() throws {
+        let upstream = try StreamOneSamples.upstream()
+        let pause = StreamOnePause(reason: .rateLimited, step: 0, until: UpstreamFixture.now + .seconds(60))
+        var state = DictionaryState()
+        state.apply([pause.change])
+        let message = message(#"{"command":"item","action":"edit"}"#)
+        let during = PlanContext(now: UpstreamFixture.now, token: nil, state: state)
+        #expect(upstream.plan(for: [message], in: during) == .wait(.circuit, until: pause.until))
+        guard case .send = upstream.plan(for: [message], in: PlanContext(now: pause.until, token: nil, state: state))
+        else {
+            Issue.record("the pause does not end")
+            return
+        }
+    }
+
+    @Test func emptyCredentials_areMissing_andNothingIsSent() throws {
+        let upstream = try StreamOneSamples.upstream(["id": .text(""), "psk": .text("")])
+        #expect(upstream.missingSettings == ["id", "psk"])
+        let tools = StreamOneTools()
+        let reply = try upstream.ask(.post, "proxy/item/view", tools)
+        #expect(reply.problem?.status == 502)
+        #expect(tools.transport.requests.isEmpty)
+    }
+
+    @Test func typedSettings_areThoseOfTheDesign() {
+        let known = Set(StreamOneUpstream.type.settings.map(\.name))
+        #expect(
+            known.isSuperset(of: [
+                "apiUrl", "authenticationType", "id", "psk", "defaultAccountId", "requestCacheSeconds", "readActions",
+                "writeActions",
+            ]))
+    }
+}

@@ -1,0 +1,163 @@
+import Foundation
+import PosternCore
+import PosternTestKit
+import Synchronization
+import Testing
+
+@testable import PosternUpstreams
+
+/// What a resource may use, with a platform that answers what the test says.
+final class StreamOneTools: ResourceTools {
+    let clock = ManualTime(now: Timestamp(milliseconds: 1_450_000_000_000))
+    let transport = ScriptedTransport()
+    private let stored = Mutex(DictionaryState())
+    var time: any TimeSource { clock }
+    var state: DictionaryState { stored.withLock { $0 } }
+    /// How often something was written.
+    let writes = Mutex(0)
+
+    init(keepsCredentials: Bool = true) { stored.withLock { $0.keepsCredentials = keepsCredentials } }
+
+    func send(_ request: UpstreamRequest, timeout: Duration, completion: @escaping @Sendable (TransferResult) -> Void) {
+        transport.submit(request, options: TransferOptions(requestTimeout: timeout), completion: completion)
+    }
+
+    func read<T: Sendable>(_ body: (any UpstreamState) -> T) -> T? { body(state) }
+
+    func change(_ changes: [StateChange], completion: @escaping @Sendable (Bool) -> Void) {
+        stored.withLock { $0.apply(changes) }
+        writes.withLock { $0 += 1 }
+        completion(true)
+    }
+
+    var calls: [StreamOneSent] { transport.requests.map(StreamOneSent.init) }
+}
+
+/// A request to the platform, taken apart.
+struct StreamOneSent {
+    let path: String
+    let parameters: [String: String]
+    let arguments: [String: String]
+
+    init(_ request: UpstreamRequest) {
+        let parts = request.url.split(separator: "?", maxSplits: 1).map(String.init)
+        path = parts[0].split(separator: "/").suffix(3).joined(separator: "/")
+        parameters = Self.pairs(parts.count == 2 ? parts[1] : "")
+        arguments = Self.pairs(String(decoding: request.body, as: UTF8.self))
+    }
+
+    private static func pairs(_ text: String) -> [String: String] {
+        var pairs: [String: String] = [:]
+        for pair in text.split(separator: "&") {
+            let halves = pair.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false).map {
+                $0.replacingOccurrences(of: "+", with: " ").removingPercentEncoding ?? ""
+            }
+            pairs[halves[0]] = halves.count == 2 ? halves[1] : ""
+        }
+        return pairs
+    }
+}
+
+/// Where the answer to a request for a resource comes to.
+final class StreamOneReply: Sendable {
+    private let answers = Mutex<[ResourceAnswer]>([])
+    func take(_ answer: ResourceAnswer) { answers.withLock { $0.append(answer) } }
+    /// Nil while there is none; a second one fails the test that looks.
+    var answer: ResourceAnswer? {
+        answers.withLock { answers in
+            #expect(answers.count < 2, "answered twice")
+            return answers.first
+        }
+    }
+
+    var json: (text: String, status: Int, headers: [String: String])? {
+        if case .json(let text, let status, let headers)? = answer { (text, status, headers) } else { nil }
+    }
+
+    var problem: (slug: String, status: Int, detail: String)? {
+        switch answer {
+        case .problem(let slug, let status, let detail, _)?, .later(.problem(let slug, let status, let detail, _), _)?:
+            (slug, status, detail)
+        default: nil
+        }
+    }
+
+    /// Waits for an answer that another thread brings.
+    func wait() throws {
+        try #require(eventually { answers.withLock { !$0.isEmpty } }, "no answer")
+    }
+}
+
+extension Upstream {
+    /// Asks for a resource as the API does.
+    @discardableResult func ask(
+        _ method: Resource.Method, _ path: String, query: [String: String] = [:], session: String? = nil,
+        headers: [(name: String, value: String)] = [], body: String = "", _ tools: StreamOneTools
+    ) throws -> StreamOneReply {
+        let segments = path.split(separator: "/")
+        let found = resources.filter { $0.method == method }.lazy.compactMap { resource in
+            resource.parameters(matching: segments).map { (resource, $0) }
+        }.first
+        let (resource, parameters) = try #require(found, "\(path)")
+        #expect(Set(query.keys).isSubset(of: resource.query))
+        let reply = StreamOneReply()
+        let request = ResourceRequest(
+            parameters: parameters, query: query,
+            headers: headers + (session.map { [("postern-session", $0)] } ?? []), body: Array(body.utf8),
+            receivedAt: tools.clock.now)
+        guard case .perform(let perform) = resource.response else {
+            Issue.record("\(path) does not take its time")
+            return reply
+        }
+        perform(request, tools) { reply.take($0) }
+        return reply
+    }
+}
+
+enum StreamOneSamples {
+    static func answer(
+        _ status: Int = 0, cacheable: Bool = false, timeout: Int? = nil, body: String = "null"
+    ) -> String {
+        let session = timeout.map { #","sessiontimeout":\#($0)"# } ?? ""
+        return
+            #"{"header":{"status":\#(status),"statusmessage":"M\#(status)","apiversion":3,"cacheable":\#(cacheable)\#(session),"timezone":"Europe\/Amsterdam"},"body":\#(body)}"#
+    }
+
+    static let initialized = answer(
+        body:
+            #"{"challenge":"OTzt9VSAQHQSFuEf03PZT6e5P4OoS1sw","salt":"$2y$04$jyhye3p43mjoxvtfxflfkv","needsv2hash":false}"#
+    )
+
+    static func created(
+        _ id: String = "Hz1kPspd2Bk1", key: String = "SQKEyak6R2BcwH3qnTakY50SKeABxXcg", user: String = "QIpMpsuPCBKn"
+    )
+        -> String
+    {
+        answer(body: #"{"id":"\#(id)","key":"\#(key)","timeout":3600,"user":"\#(user)"}"#)
+    }
+
+    static func upstream(
+        _ settings: [String: UpstreamType.Value] = [:], name: String = "streamone"
+    ) throws -> StreamOneUpstream {
+        let all: [String: UpstreamType.Value] = [
+            "apiUrl": .text("http://api.test"), "id": .text("9yC-4pQxT_2a"),
+            "psk": .text("ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu"),
+        ]
+        let type = StreamOneUpstream.type
+        return try StreamOneUpstream(
+            try #require(UpstreamName(name)), SettingValues(all.merging(settings) { $1 }, of: type.settings))
+    }
+
+    /// Logs in; the session's id.
+    static func login(
+        _ upstream: StreamOneUpstream, _ tools: StreamOneTools, id: String = "Hz1kPspd2Bk1",
+        user: String = "QIpMpsuPCBKn"
+    ) throws -> String {
+        tools.transport.expect(.status(200, initialized), .status(200, created(id, user: user)))
+        let reply = try upstream.ask(
+            .post, "sessions", body: #"{"username":"jan","password":"secret","userip":"10.0.0.1"}"#, tools)
+        try reply.wait()
+        _ = try #require(reply.json, "\(String(describing: reply.answer))")
+        return id
+    }
+}
