@@ -435,6 +435,280 @@ paths:
           $ref: "#/components/responses/NotFound"
         "405":
           $ref: "#/components/responses/MethodNotAllowed"
+    delete:
+      operationId: endSession
+      tags: [Upstreams]
+      summary: Ends a session of an upstream of type `streamone`.
+      description: |
+        The session is forgotten whatever the platform answers. `sessionCode` is the `id` that the login was answered with.
+      parameters:
+        - $ref: "#/components/parameters/prefer"
+        - $ref: "#/components/parameters/requestId"
+      responses:
+        "204":
+          description: It has ended.
+          headers:
+            X-Request-Id:
+              $ref: "#/components/headers/X-Request-Id"
+        "404":
+          $ref: "#/components/responses/NotFound"
+        "405":
+          $ref: "#/components/responses/MethodNotAllowed"
+  /v1/{upstream}/sessions:
+    parameters:
+      - $ref: "#/components/parameters/upstream"
+    post:
+      operationId: beginSession
+      tags: [Upstreams]
+      summary: Logs a person in at an upstream of type `streamone`.
+      description: |
+        Only where an application signs. The password is not kept; the session's key stays in the gateway. Calls are made
+        in the session by the header `Postern-Session`.
+      parameters:
+        - $ref: "#/components/parameters/prefer"
+        - $ref: "#/components/parameters/requestId"
+      requestBody:
+        required: true
+        content:
+          application/json:
+            schema:
+              type: object
+              required: [username, password, userip]
+              properties:
+                username:
+                  type: string
+                password:
+                  type: string
+                userip:
+                  type: string
+                  description: The person's own address, by which the platform counts failed logins.
+      responses:
+        "201":
+          description: The session.
+          headers:
+            X-Request-Id:
+              $ref: "#/components/headers/X-Request-Id"
+          content:
+            application/json:
+              schema:
+                $ref: "#/components/schemas/PersonalSession"
+        "400":
+          $ref: "#/components/responses/BadRequest"
+        "401":
+          description: "`unauthorized`: the platform refused the name or the password."
+          content:
+            application/problem+json:
+              schema:
+                $ref: "#/components/schemas/Problem"
+        "404":
+          $ref: "#/components/responses/NotFound"
+        "405":
+          $ref: "#/components/responses/MethodNotAllowed"
+        "409":
+          $ref: "#/components/responses/Conflict"
+        "422":
+          $ref: "#/components/responses/InvalidPayload"
+        "429": &blocked
+          description: "`rate-limited`: the platform blocks the actor or the address for a while."
+          headers:
+            Retry-After:
+              $ref: "#/components/headers/Retry-After"
+          content:
+            application/problem+json:
+              schema:
+                $ref: "#/components/schemas/Problem"
+        "502": &unanswered
+          description: "`delivery-failed`: the platform could not be asked, or its answer is of no use."
+          content:
+            application/problem+json:
+              schema:
+                $ref: "#/components/schemas/Problem"
+        "503":
+          $ref: "#/components/responses/Unavailable"
+        "504": &late
+          description: "`delivery-failed`: the platform did not answer in time."
+          content:
+            application/problem+json:
+              schema:
+                $ref: "#/components/schemas/Problem"
+  /v1/{upstream}/proxy/{command}/{action}:
+    parameters:
+      - $ref: "#/components/parameters/upstream"
+      - name: command
+        in: path
+        required: true
+        description: Lower-case letters and digits, e.g. `item`.
+        schema:
+          type: string
+          pattern: "^[a-z][a-z0-9]*$"
+      - name: action
+        in: path
+        required: true
+        description: Lower-case letters and digits, e.g. `view`.
+        schema:
+          type: string
+          pattern: "^[a-z][a-z0-9]*$"
+    post:
+      operationId: postProxy
+      tags: [Upstreams]
+      summary: Makes a call of an upstream of type `streamone` and answers with the platform's answer.
+      description: |
+        Never queued. The platform's refusals are `200` too, with its header and body as they came. Equal reads under way
+        share a request, and cacheable ones are answered from memory for a while. `Prefer: wait=N` says how long it may
+        take; without it 30 s.
+      parameters:
+        - $ref: "#/components/parameters/account"
+        - $ref: "#/components/parameters/accounts"
+        - $ref: "#/components/parameters/customer"
+        - name: timezone
+          in: query
+          description: Zone of the dates, e.g. `Europe/Amsterdam`; else the actor's own.
+          schema:
+            type: string
+        - $ref: "#/components/parameters/session"
+        - $ref: "#/components/parameters/prefer"
+        - $ref: "#/components/parameters/requestId"
+      requestBody:
+        description: The arguments; without a body there are none.
+        content:
+          application/json:
+            schema:
+              type: object
+              additionalProperties:
+                description: A text, number, boolean, null, or a list of those.
+      responses:
+        "200":
+          description: The platform's answer, refusals included.
+          headers:
+            X-Request-Id:
+              $ref: "#/components/headers/X-Request-Id"
+            X-Cache:
+              description: Was it answered from memory?
+              schema:
+                type: string
+                enum: [hit, miss]
+            Age:
+              description: Seconds since the platform gave the answer; only with a hit.
+              schema:
+                type: integer
+          content:
+            application/json:
+              schema:
+                type: object
+                required: [header, body]
+                properties:
+                  header:
+                    type: object
+                    required: [status, statusmessage]
+                    properties:
+                      status:
+                        type: integer
+                        description: 0 is success.
+                      statusmessage:
+                        type: string
+                  body: {}
+        "400":
+          $ref: "#/components/responses/BadRequest"
+        "404":
+          $ref: "#/components/responses/NotFound"
+        "405":
+          $ref: "#/components/responses/MethodNotAllowed"
+        "409": &noSession
+          description: "`unknown-session`: log in again; `conflict`: a user signs, so that there are no sessions."
+          content:
+            application/problem+json:
+              schema:
+                $ref: "#/components/schemas/Problem"
+        "422":
+          $ref: "#/components/responses/InvalidPayload"
+        "429": *blocked
+        "502": *unanswered
+        "504": *late
+  /v1/{upstream}/tokens/{token}:
+    parameters:
+      - $ref: "#/components/parameters/upstream"
+      - name: token
+        in: path
+        required: true
+        description: The name of a permission.
+        schema:
+          type: string
+    get:
+      operationId: getToken
+      tags: [Upstreams]
+      summary: Has the actor of an upstream of type `streamone`, or a session's user, a permission?
+      description: "In the scope that the query names. A failure is an error, and never `false`."
+      parameters:
+        - $ref: "#/components/parameters/account"
+        - $ref: "#/components/parameters/accounts"
+        - $ref: "#/components/parameters/customer"
+        - $ref: "#/components/parameters/session"
+        - $ref: "#/components/parameters/prefer"
+        - $ref: "#/components/parameters/requestId"
+      responses:
+        "200":
+          description: The answer.
+          headers:
+            X-Request-Id:
+              $ref: "#/components/headers/X-Request-Id"
+          content:
+            application/json:
+              schema:
+                type: object
+                required: [hasToken]
+                properties:
+                  hasToken:
+                    type: boolean
+        "400":
+          $ref: "#/components/responses/BadRequest"
+        "404":
+          $ref: "#/components/responses/NotFound"
+        "405":
+          $ref: "#/components/responses/MethodNotAllowed"
+        "409": *noSession
+        "429": *blocked
+        "502": *unanswered
+        "504": *late
+  /v1/{upstream}/roles:
+    parameters:
+      - $ref: "#/components/parameters/upstream"
+    get:
+      operationId: getRoles
+      tags: [Upstreams]
+      summary: The roles of the actor of an upstream of type `streamone`, or of a session's user.
+      parameters:
+        - $ref: "#/components/parameters/account"
+        - $ref: "#/components/parameters/accounts"
+        - $ref: "#/components/parameters/customer"
+        - $ref: "#/components/parameters/session"
+        - $ref: "#/components/parameters/prefer"
+        - $ref: "#/components/parameters/requestId"
+      responses:
+        "200":
+          description: The roles, as the platform gives them.
+          headers:
+            X-Request-Id:
+              $ref: "#/components/headers/X-Request-Id"
+          content:
+            application/json:
+              schema:
+                type: object
+                required: [roles]
+                properties:
+                  roles:
+                    type: array
+                    items:
+                      type: object
+        "400":
+          $ref: "#/components/responses/BadRequest"
+        "404":
+          $ref: "#/components/responses/NotFound"
+        "405":
+          $ref: "#/components/responses/MethodNotAllowed"
+        "409": *noSession
+        "429": *blocked
+        "502": *unanswered
+        "504": *late
   /v1/{upstream}/notifications/parse:
     parameters:
       - $ref: "#/components/parameters/upstream"
@@ -795,6 +1069,30 @@ components:
         items:
           type: string
           enum: [payload, attempts]
+    account:
+      name: account
+      in: query
+      description: The account that it is about; excludes `accounts` and `customer`. Without any the default account.
+      schema:
+        type: string
+    accounts:
+      name: accounts
+      in: query
+      description: Several accounts with commas between; empty for none, not even the default account.
+      schema:
+        type: string
+    customer:
+      name: customer
+      in: query
+      description: The customer that it is about.
+      schema:
+        type: string
+    session:
+      name: Postern-Session
+      in: header
+      description: The `id` of a session; else the configured actor itself calls.
+      schema:
+        type: string
     prefer:
       name: Prefer
       in: header
@@ -1506,6 +1804,22 @@ components:
         durableCredentials:
           description: Only there, and false, when the gateway has no key to encrypt it; it does not outlive the run.
           const: false
+    PersonalSession:
+      type: object
+      required: [id, user, expiresAt]
+      properties:
+        id:
+          type: string
+          description: For the header `Postern-Session`.
+        user:
+          type: string
+          description: The platform's id of the person.
+        expiresAt:
+          $ref: "#/components/schemas/Time"
+          description: Each answer in the session moves it.
+        durableCredentials:
+          const: false
+          description: Without an encryption key the session's key is kept in memory, and a restart ends the session.
     Flushed:
       type: object
       required: [upstream, action, queued, delivered, failed, remaining]

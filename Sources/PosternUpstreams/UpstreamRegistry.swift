@@ -4,5 +4,6 @@ public import PosternCore
 public enum UpstreamRegistry {
     public static let types: [UpstreamType] = [
         SamsaraUpstream.type, SeerUpstream.type, CurioUpstream.type, AppServicesUpstream.type,
+        StreamOneUpstream.type,
     ]
 }

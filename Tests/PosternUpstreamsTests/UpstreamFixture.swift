@@ -7,7 +7,7 @@ import Testing
 /// What there is to know about a type of upstream for `ConformanceTests`: settings, samples, golden requests and the
 /// meaning of answers. A new type is tested by describing it here and in `all`.
 struct UpstreamFixture: Sendable, CustomTestStringConvertible {
-    static let all = [samsara, seer, curio, appservices]
+    static let all = [samsara, seer, curio, appservices, streamone]
 
     let type: UpstreamType
     /// Enough to make one, with a value for every secret.
