@@ -89,25 +89,25 @@ extension EndToEnd {
         private static let top = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
             .deletingLastPathComponent()
 
-        /// The types, in the order of their simulators' usual ports, from 9000 on.
-        private static let types = ["samsara", "seer", "curio"]
+        /// The usual ports of the types' simulators.
+        private static let ports = ["samsara": 9000, "seer": 9001, "curio": 9002, "streamone": 9004]
 
-        /// A gateway with simulated upstreams, and the addresses of the simulators.
-        private func start() async throws -> (place: Place, gateway: GatewayProcess, simulators: [String]) {
+        /// A gateway with simulated upstreams, and the addresses of the simulators by their usual ports.
+        private func start() async throws -> (place: Place, gateway: GatewayProcess, simulators: [Int: String]) {
             var settings = Settings()
-            settings.upstreams = Dictionary(uniqueKeysWithValues: Self.types.map { ($0, [:]) })
+            settings.upstreams = Self.ports.mapValues { _ in [:] }
             let place = try Place(settings)
             let process = try Binary(["serve", "--config", place.config, "--simulate"])
-            var urls: [String: String] = [:]
+            var urls: [Int: String] = [:]
             // Lines come in the order of the types' names.
-            for type in Self.types.sorted() {
+            for (type, port) in Self.ports.sorted(by: { $0.key < $1.key }) {
                 let line = try await process.line(of: .errors) {
                     $0.contains("simulator started") && $0.contains("type=\(type) ")
                 }
                 let url = try #require(line.split(separator: " ").first { $0.hasPrefix("url=") })
-                urls[type] = String(url.dropFirst(4))
+                urls[port] = String(url.dropFirst(4))
             }
-            return (place, try await GatewayProcess(process), Self.types.compactMap { urls[$0] })
+            return (place, try await GatewayProcess(process), urls)
         }
 
         @Test(.timeLimit(.minutes(2))) func smokeTest_passes() async throws {
@@ -143,7 +143,7 @@ extension EndToEnd {
             return found
         }
 
-        @Test(.timeLimit(.minutes(2)), arguments: ["README.md", "docs/seer.md", "docs/curio.md"])
+        @Test(.timeLimit(.minutes(2)), arguments: ["README.md", "docs/seer.md", "docs/curio.md", "docs/streamone.md"])
         func everyCommandOfThePage_works(page: String) async throws {
             let (_, gateway, simulators) = try await start()
             let commands = try commands(of: page)
@@ -152,8 +152,8 @@ extension EndToEnd {
                 let status = text.contains("curl") ? " --write-out '\\n%{http_code}\\n'" : ""
                 var command = text.replacingOccurrences(of: "127.0.0.1:8080", with: "127.0.0.1:\(gateway.port)")
                     .replacingOccurrences(of: "curl ", with: "curl\(status) ")
-                for (place, url) in simulators.enumerated() {
-                    command = command.replacingOccurrences(of: "http://127.0.0.1:\(9000 + place)", with: url)
+                for (port, url) in simulators {
+                    command = command.replacingOccurrences(of: "http://127.0.0.1:\(port)", with: url)
                 }
                 let ended = try await Binary.run(command: ["/bin/sh", "-c", command])
                 #expect(ended.exitCode == 0, "\(text)\(ended.errors)")

@@ -1,0 +1,175 @@
+import Foundation
+import PosternCore
+import PosternStore
+import PosternTestKit
+import PosternUpstreams
+import Synchronization
+import Testing
+
+@testable import PosternDelivery
+
+/// StreamOne's adapter with a real store and a real worker: order, repetition, and who waits for what.
+@Suite(.timeLimit(.minutes(1))) struct StreamOneDeliveryTests {
+    private func bench() throws -> DeliveryBench {
+        let type = try #require(UpstreamRegistry.types.first { $0.name == "streamone" })
+        let upstream = try type.make(
+            UpstreamName("streamone")!,
+            SettingValues(
+                ["apiUrl": .text("http://streamone"), "id": .text("app"), "psk": .text("secret")], of: type.settings))
+        return try DeliveryBench(upstream, settings: DeliverySettings(maxInFlight: 4, batchMaxWait: .zero))
+    }
+
+    private static func call(_ action: String = "edit", account: String = "A1", seq: Int = 0) -> String {
+        #"{"command":"item","action":"\#(action)","account":"\#(account)","arguments":{"seq":\#(seq)}}"#
+    }
+
+    private static func answer(_ status: Int, _ body: String = "null") -> TransferResult {
+        .status(200, #"{"header":{"status":\#(status),"statusmessage":"M"},"body":\#(body)}"#)
+    }
+
+    private struct Call {
+        let account: String
+        let seq: Int
+
+        init(_ request: UpstreamRequest) {
+            account = request.url.components(separatedBy: "account=")[1].prefix { $0 != "&" }.description
+            seq = Int(request.text.dropFirst("seq=".count)) ?? -1
+        }
+    }
+
+    /// What the platform did, in its order.
+    private final class Platform: Sendable {
+        let effects = Mutex<[(account: String, seq: Int)]>([])
+        let count = Mutex(0)
+
+        /// Every call in turn meets what its number says: a tenth an outage, some a pause, some a lost answer.
+        func take(_ request: UpstreamRequest) -> TransferResult {
+            let number = count.withLock { count in
+                count += 1
+                return count
+            }
+            let call = Call(request)
+            switch number * 7919 % 101 {
+            case 0..<10: return .status(503)
+            case 10, 11: return StreamOneDeliveryTests.answer(10)
+            case 12: return StreamOneDeliveryTests.answer(8)
+            case 13: return StreamOneDeliveryTests.answer(2)
+            case 14..<18:
+                effects.withLock { $0.append((call.account, call.seq)) }
+                return .reset
+            default:
+                effects.withLock { $0.append((call.account, call.seq)) }
+                return StreamOneDeliveryTests.answer(0, #"{"seq":\#(call.seq)}"#)
+            }
+        }
+    }
+
+    @Test func writes_allArriveInOrder_eachWithItsResult() throws {
+        let bench = try bench()
+        let platform = Platform()
+        bench.transport.answerAll { platform.take($0) }
+        let accounts = (0..<10).map { "A\($0)" }
+        var ids: [String: [MessageID]] = [:]
+        for account in accounts {
+            ids[account] = try bench.post((0..<30).map { Self.call(account: account, seq: $0) }, as: "call")
+        }
+        try bench.run(for: .seconds(86400))
+        #expect(bench.ledger.delivered == 300)
+        let effects = platform.effects.withLock { $0 }
+        for account in accounts {
+            let seqs = effects.filter { $0.account == account }.map(\.seq)
+            #expect(seqs == seqs.sorted(), "\(account) is out of order")
+            #expect(Set(seqs) == Set(0..<30))
+            for (seq, id) in try #require(ids[account]).enumerated() {
+                let result = try #require(try bench.record(id).result)
+                #expect(String(decoding: result, as: UTF8.self).contains(#""body":{"seq":\#(seq)}"#))
+            }
+        }
+    }
+
+    @Test func accounts_doNotWaitForEachOther_andAreSentOneByOne() throws {
+        let bench = try bench()
+        try bench.post(["A1", "A1", "A2", "A2"].map { Self.call(account: $0) }, as: "call")
+        try bench.run(for: .seconds(1))
+        #expect(bench.transport.openRequests.map { Call($0).account }.sorted() == ["A1", "A2"])
+    }
+
+    /// The first try did it, and its answer was lost.
+    @Test(arguments: [TransferResult.reset, .status(503), .status(200, "<html>"), Self.answer(1)])
+    func refusalAsDone_isADelivery_afterAnUnclearTry(first: TransferResult) throws {
+        let bench = try bench()
+        let id = try bench.post([Self.call()], as: "call")[0]
+        bench.transport.expect(first, Self.answer(125))
+        try bench.run(for: .seconds(10))
+        #expect(try bench.state(id) == .delivered)
+        #expect(
+            try #require(try bench.record(id).result)
+                == Array(#"{"header":{"status":125,"statusmessage":"M"},"body":null}"#.utf8))
+    }
+
+    @Test(arguments: [10, 8, 2, 3])
+    func refusalAsDone_isAFailure_whenNoTryCanHaveDoneIt(first: Int) throws {
+        let bench = try bench()
+        let id = try bench.post([Self.call()], as: "call")[0]
+        bench.transport.expect(Self.answer(first), Self.answer(125))
+        try bench.run(for: .seconds(100))
+        let record = try bench.record(id)
+        #expect(record.state == .failed)
+        #expect(record.lastError?.detail == "status 125 ITEM_ALREADY_IN_CATEGORY: M")
+    }
+
+    @Test func fault_convictsOne_onlyWhileOthersAreTaken() throws {
+        let bench = try bench()
+        let poison = try bench.post([Self.call(account: "P")], as: "call")[0]
+        bench.transport.answerAll { Call($0).account == "P" ? Self.answer(1) : Self.answer(0) }
+        try bench.run(for: .seconds(3600))
+        #expect(try bench.state(poison) == .queued, "nothing else shows that the platform works")
+        for seq in 0..<20 {
+            try bench.post([Self.call(account: "A", seq: seq)], as: "call")
+            try bench.run(for: .seconds(600))
+        }
+        let record = try bench.record(poison)
+        #expect(record.state == .failed)
+        #expect(record.lastError?.detail == "status 1 INTERNAL_ERROR: M")
+        #expect(bench.ledger.delivered == 20)
+    }
+
+    @Test func readOnlyMode_makesWritesWait_withoutCountingAttempts() throws {
+        let bench = try bench()
+        let ids = try bench.post((0..<3).map { Self.call(account: "A\($0)") }, as: "call")
+        bench.transport.answerAll { _ in Self.answer(10) }
+        try bench.run(for: .seconds(36000))
+        // 30 s, 1, 2, 4 and then every 5 minutes, probed by one call at a time.
+        #expect((110...140).contains(bench.transport.requests.count), "\(bench.transport.requests.count)")
+        let record = try bench.record(ids[0])
+        #expect(record.state == .queued)
+        #expect(record.attempts <= 1)
+        bench.transport.answerAll { _ in Self.answer(0) }
+        try bench.run(for: .seconds(600))
+        #expect(bench.ledger.delivered == 3)
+    }
+
+    @Test func refusedActor_isHeld_andNobodyBlamed() throws {
+        let bench = try bench()
+        let ids = try bench.post((0..<3).map { Self.call(account: "A\($0)") }, as: "call")
+        bench.transport.answerAll { _ in Self.answer(3) }
+        try bench.run(for: .seconds(600))
+        #expect(bench.worker.snapshot.health == .unauthorized)
+        #expect(bench.transport.requests.count < 20)
+        #expect(try bench.state(ids[0]) == .queued)
+        bench.transport.answerAll { _ in Self.answer(0) }
+        try bench.run(for: .seconds(3600))
+        #expect(bench.ledger.delivered == 3)
+        #expect(bench.worker.snapshot.health == .up)
+    }
+
+    @Test func secrets_areInNoLogLine() throws {
+        let bench = try bench()
+        try bench.post([Self.call(), Self.call("delete")], as: "call")
+        bench.transport.expect(Self.answer(1), Self.answer(3), Self.answer(8), Self.answer(6), .status(500))
+        try bench.run(for: .seconds(600))
+        let lines = bench.log.lines.map { "\($0)" }
+        #expect(!lines.isEmpty)
+        for line in lines { #expect(!line.contains("secret") && !line.contains("signature")) }
+    }
+}
