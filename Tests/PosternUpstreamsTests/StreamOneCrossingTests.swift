@@ -11,7 +11,7 @@ import Testing
     @Test(arguments: 0..<20)
     func answer_isTheCallersOwn_andNotOlderThanItsWrites(seed: UInt64) throws {
         var world = try StreamOneWorld(seed: seed)
-        for _ in 0..<1200 { try world.step() }
+        for _ in 0..<800 { try world.step() }
         try world.finish()
         #expect(world.hits > 10, "nothing came from the cache")
         #expect(world.shared > 0, "nothing was shared")
@@ -30,6 +30,8 @@ private struct StreamOneWorld {
     /// The same, as far as their callers know.
     private var known: [String: Int] = [:]
     private var writes: [(subject: String, reply: StreamOneReply)] = []
+    /// What the platform has done, and whose answers are on their way.
+    private var answers: [(request: UpstreamRequest, text: String)] = []
     private(set) var hits = 0
     private(set) var shared = 0
 
@@ -68,16 +70,20 @@ private struct StreamOneWorld {
 
     mutating func step() throws {
         switch Int.random(in: 0..<20, using: &random) {
-        case 0..<10: try ask()
-        case 10: try write()
-        case 11: tools.clock.advance(by: .milliseconds(Int64.random(in: 0..<4000, using: &random)))
-        default: answerOne()
+        case 0..<6: try ask()
+        case 6: try write()
+        case 7: tools.clock.advance(by: .milliseconds(Int64.random(in: 0..<4000, using: &random)))
+        case 8..<14: actOnOne()
+        default: deliverOne()
         }
         settle()
     }
 
     mutating func finish() throws {
-        while !tools.transport.openRequests.isEmpty { answerOne() }
+        while !tools.transport.openRequests.isEmpty {
+            actOnOne()
+            deliverOne()
+        }
         settle()
         try #require(waiting.isEmpty, "somebody was left without an answer")
     }
@@ -114,9 +120,19 @@ private struct StreamOneWorld {
         writes.append((question.subject, try send(question, "edit")))
     }
 
-    /// The platform answers one of the open requests, by what stands in it.
-    private mutating func answerOne() {
-        guard let request = tools.transport.openRequests.randomElement(using: &random) else { return }
+    private mutating func deliverOne() {
+        guard let place = answers.indices.randomElement(using: &random) else { return }
+        let (request, text) = answers.remove(at: place)
+        tools.transport.answer(.status(200, text)) { $0 == request }
+    }
+
+    /// The platform acts on one of the open requests, by what stands in it. Its answer takes its time.
+    private mutating func actOnOne() {
+        let open = tools.transport.openRequests
+        let untouched = open.filter { one in
+            open.count { $0 == one } > answers.count { $0.request == one }
+        }
+        guard let request = untouched.randomElement(using: &random) else { return }
         let sent = StreamOneSent(request)
         let parameters = sent.parameters
         let instance = parameters["application"] == "app0" ? 0 : 1
@@ -132,7 +148,7 @@ private struct StreamOneWorld {
         let text = StreamOneSamples.answer(
             cacheable: !sent.path.hasSuffix("/edit") && Int.random(in: 0..<4, using: &random) > 0,
             timeout: session == nil ? nil : 100_000, body: body)
-        tools.transport.answer(.status(200, text)) { $0 == request }
+        answers.append((request, text))
     }
 
     /// Looks at what has come.

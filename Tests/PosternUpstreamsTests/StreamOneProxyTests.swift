@@ -276,6 +276,8 @@ import Testing
         transport.answer(.status(200, StreamOneSamples.answer(cacheable: true, body: #""old""#)))
         #expect(early.json?.text.contains("old") == true)
         #expect(late.answer == nil)
+        let between = try upstream.ask(.post, "proxy/item/view", tools)
+        #expect(between.answer == nil, "what is old is not kept")
         transport.answer(.status(200, StreamOneSamples.answer(cacheable: true, body: #""new""#)))
         #expect(late.json?.text.contains("new") == true)
         let hit = try upstream.ask(.post, "proxy/item/view", tools)
