@@ -1,0 +1,74 @@
+import Foundation
+import PosternCore
+import PosternStore
+import PosternTestKit
+import Synchronization
+import Testing
+
+extension EndToEnd {
+    /// StreamOne over real sockets: writes of many accounts, a platform that is busy, rate-limited or failing, and a
+    /// gateway that is killed.
+    @Suite struct StreamOne {
+        private func settings(_ platform: SimulatedService) -> Settings {
+            var settings = Settings()
+            settings.delivery = ["retryBaseSeconds": 0.02, "retryMaxSeconds": 0.1, "maxInFlight": 16]
+            settings.upstreams = [
+                "streamone": [
+                    "apiUrl": platform.url, "id": "9yC-4pQxT_2a", "psk": "ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu",
+                    "rateLimitPauseSeconds": 1, "readOnlyPauseSeconds": 1,
+                ]
+            ]
+            return settings
+        }
+
+        @Test(.timeLimit(.minutes(10)))
+        func everyWriteArrives_inOrderPerAccount_withItsResult() async throws {
+            let accounts = 50
+            let writes = 100
+            let platform = try SimulatedService("streamone", faults: "status=503:0.1")
+            try platform.control(
+                #"{"statusRate":{"10":0.02,"8":0.002},"clockOffsetSeconds":1,"failuresUntilRateLimited":0}"#)
+            let place = try Place(settings(platform))
+            var gateway = try await place.start()
+            let writers = (0..<10).map { writer in
+                PatientWriter(
+                    (0..<accounts).filter { $0 % 10 == writer }.map { account in
+                        (0..<writes).map { number in
+                            .init(
+                                path: "/v1/streamone/call",
+                                body: #"""
+                                    {"command":"item","action":"edit","account":"A\#(account)","arguments":{"seq":"\#(account)-\#(number)"}}
+                                    """#)
+                        }
+                    }, port: gateway.port)
+            }
+            let threads = writers.map { writer in OwnThread(name: "e2e-streamone") { writer.run() } }
+            func posted() -> Int { writers.reduce(0) { $0 + $1.posted.load(ordering: .relaxed) } }
+            #expect(eventually(within: .seconds(120)) { posted() >= 2500 })
+            try await gateway.kill()
+            gateway = try await place.start()
+            writers.forEach { $0.turn(to: gateway.port) }
+            threads.forEach { $0.join() }
+            #expect(writers.flatMap { $0.problems.withLock { $0 } } == [])
+            try gateway.waitUntilDelivered(to: "streamone", within: .seconds(400))
+
+            var arrived: [String: [Int]] = [:]
+            for (account, value) in try platform.values(of: "/arguments/seq").map({ ($0.source, $0.value) }) {
+                arrived[account, default: []].append(Int(value.split(separator: "-").last ?? "") ?? -1)
+            }
+            for account in 0..<accounts {
+                var seen: Set<Int> = []
+                let first = (arrived["A\(account)"] ?? []).filter { seen.insert($0).inserted }
+                #expect(first == Array(0..<writes), "A\(account)")
+            }
+            let received = try platform.received
+            #expect(received["violationCount"].int == 0, "\(received["violations"])")
+            let page = try gateway.client().get("/v1/messages?upstream=streamone&state=delivered&limit=1000").json
+            #expect(page["messages"].array.count == 1000)
+            #expect(page["messages"].array.allSatisfy { $0["result"].isThere })
+            #expect(try gateway.client().get("/v1/messages?state=failed").json["messages"].array.isEmpty)
+            try await gateway.stop()
+            #expect(try place.audit().isBalanced)
+        }
+    }
+}
