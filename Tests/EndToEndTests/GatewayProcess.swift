@@ -48,7 +48,7 @@ final class Place: Sendable {
     /// Starts a gateway here and waits until it serves.
     func start(_ arguments: [String] = [], program: [String] = []) async throws -> GatewayProcess {
         let process = try Binary(["serve", "--config", config] + arguments, through: program)
-        return try await GatewayProcess(process)
+        return try await GatewayProcess(process, at: self)
     }
 
     /// Runs a gateway that is expected to refuse to.
@@ -64,9 +64,12 @@ final class Place: Sendable {
 final class GatewayProcess: Sendable {
     let process: Binary
     let port: UInt16
+    /// Its folder goes with the last reference.
+    private let place: Place?
 
-    init(_ process: Binary) async throws {
+    init(_ process: Binary, at place: Place? = nil) async throws {
         self.process = process
+        self.place = place
         let line = try await process.line(of: .errors) { $0.contains(" started ") && $0.contains(" port=") }
         let port = line.split(separator: " ").first { $0.hasPrefix("port=") }.flatMap { UInt16($0.dropFirst(5)) }
         self.port = try #require(port, "no port in: \(line)")
