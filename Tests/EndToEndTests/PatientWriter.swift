@@ -1,4 +1,3 @@
-import Glibc
 import PosternTestKit
 import Synchronization
 
@@ -45,8 +44,10 @@ final class PatientWriter: Sendable {
                 }
             }
             isRepeated = true
-            usleep(20_000)
-            client = try? HTTPClient(port: port.withLock { $0 })
+            _ = eventually(every: .milliseconds(20)) {
+                client = try? HTTPClient(port: port.withLock { $0 })
+                return client != nil
+            }
         }
     }
 }
