@@ -107,6 +107,8 @@ extension EndToEnd {
                 #expect(eventually(within: .seconds(120)) { posted(writers) >= 400 })
                 guard isKilled else { return }
                 try await gateway.kill()
+                // Tokens that are needed lie in the log of the database now.
+                try noTokenIsLeft(at: place)
                 gateway = try await place.start()
                 writers.forEach { $0.turn(to: gateway.port) }
             }
@@ -133,9 +135,13 @@ extension EndToEnd {
             }
             #expect(forgotten.count <= Self.maxInFlight)
             #expect(received["violationCount"].int == forgotten.count, "\(received["violations"])")
-            try await gateway.stop()
+            for path in ["/metrics", "/v1/messages?include=payload,attempts&limit=1000", "/v1/upstreams/appservices"] {
+                #expect(try !gateway.client().get(path).text.contains("PiTok-"), "a token in \(path)")
+            }
+            let ended = try await gateway.stop()
+            #expect(!ended.errors.isEmpty && !ended.errors.contains("PiTok-"), "a token in what was logged")
             #expect(try place.audit().isBalanced)
-            try noTokenIsLeft(at: place, users, gateway)
+            try noTokenIsLeft(at: place)
         }
 
         private func posted(_ writers: [PatientWriter]) -> Int {
@@ -170,8 +176,8 @@ extension EndToEnd {
             ["preferences": ["whitelist": white, "blacklist": black]]
         }
 
-        /// No token stands in the database, its log or what the gateway has said.
-        private func noTokenIsLeft(at place: Place, _ users: [User], _ gateway: GatewayProcess) throws {
+        /// No token stands in the database or its log.
+        private func noTokenIsLeft(at place: Place) throws {
             for suffix in ["", "-wal"] {
                 guard let data = FileManager.default.contents(atPath: place.store + suffix) else { continue }
                 #expect(data.range(of: Data("PiTok-".utf8)) == nil, "a token in \(place.store + suffix)")

@@ -151,7 +151,9 @@ import Testing
     }
 
     @Test(arguments: [
-        TransferResult.refusedConnection, .reset, .status(500), .status(200, "<html>"), .status(200, "{}"),
+        TransferResult.refusedConnection, .reset,
+        .failure(TransferFailure(.timeout, mayHaveArrived: true, detail: "no answer within 30 s")), .status(500),
+        .status(200, "<html>"), .status(200, "{}"),
     ])
     func withoutAToken_messagesWait_andNothingIsSent(outcome: TransferResult) throws {
         let bench = try bench()
