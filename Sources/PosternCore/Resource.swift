@@ -7,6 +7,14 @@ public struct Resource: Sendable {
         case put = "PUT"
     }
 
+    /// What a body may be. None at all always may.
+    public enum Body: Sendable {
+        /// Of the media type `application/json`, or of none.
+        case json
+        /// The resource judges by itself.
+        case any
+    }
+
     /// How the answer comes about.
     public enum Response: Sendable {
         /// Reads the state and nothing else; called on a reader's thread.
@@ -14,7 +22,8 @@ public struct Resource: Sendable {
         /// Looks at the state and says what to change in it, on the writer's thread: quick, and no I/O but the state.
         /// The answer leaves once that is on disk.
         case change(@Sendable (ResourceRequest, any UpstreamState) -> ResourceChange)
-        /// Takes its time: calls the last argument exactly once, on any thread. Called on a reader's thread.
+        /// Takes its time: calls the last argument exactly once, on any thread. Called on the thread that serves the
+        /// connection, so it must not block.
         case perform(
             @Sendable (ResourceRequest, any ResourceTools, @escaping @Sendable (ResourceAnswer) -> Void) -> Void)
     }
@@ -24,13 +33,17 @@ public struct Resource: Sendable {
     public let template: String
     /// Query parameters it understands; any other is refused.
     public let query: [String]
+    public let body: Body
     public let response: Response
     private let segments: [Substring]
 
-    public init(_ method: Method, _ template: String, query: [String] = [], _ response: Response) {
+    public init(
+        _ method: Method, _ template: String, query: [String] = [], body: Body = .json, _ response: Response
+    ) {
         self.method = method
         self.template = template
         self.query = query
+        self.body = body
         self.response = response
         segments = template.split(separator: "/")
     }
@@ -106,8 +119,9 @@ public protocol ResourceTools: Sendable {
     var time: any TimeSource { get }
     /// Sends a request beside the queue; `timeout` bounds the whole exchange.
     func send(_ request: UpstreamRequest, timeout: Duration, completion: @escaping @Sendable (TransferResult) -> Void)
-    /// Reads the state on one snapshot; nil when the store cannot be read. Blocks: not on a transport's thread.
-    func read<T: Sendable>(_ body: (any UpstreamState) -> T) -> T?
+    /// Reads the state on one snapshot, both on a reader's thread; `completion` gets nil when the store cannot be read.
+    func read<T: Sendable>(
+        _ body: @escaping @Sendable (any UpstreamState) -> T, completion: @escaping @Sendable (T?) -> Void)
     /// `completion` is told, on the writer's thread, whether the changes are on disk.
     func change(_ changes: [StateChange], completion: @escaping @Sendable (Bool) -> Void)
 }

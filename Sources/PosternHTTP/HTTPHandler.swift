@@ -20,8 +20,8 @@ public enum Admittance: Sendable {
 /// A complete request.
 public struct IncomingRequest: Sendable {
     public let head: RequestHead
-    /// As sent: chunks joined, a content coding not undone.
-    public let body: [UInt8]
+    /// As sent: chunks joined. A content coding is the handler's to undo.
+    public var body: [UInt8]
     /// When the last byte was there.
     public let receivedAt: MonotonicInstant
 }

@@ -26,8 +26,8 @@ public final class GatewayHandler: HTTPHandler {
         case .failure(let problem): return refuse(router.problem(problem), head, route: .unknown)
         case .success(let route):
             if let problem = unknownParameter(of: route, head) { return refuse(problem, head, route: route.template) }
-            guard route.isIngest else { return .accept(maxBodyBytes: 1 << 20) }
-            if let problem = ingest.refusal(of: head) { return refuse(problem, head, route: route.template) }
+            let problem = ContentCoding.refusal(of: head) ?? (route.isIngest ? ingest.refusal(of: head) : nil)
+            if let problem { return refuse(problem, head, route: route.template) }
             return .accept(maxBodyBytes: gateway.limits.maxBodyBytes)
         }
     }
@@ -55,7 +55,10 @@ public final class GatewayHandler: HTTPHandler {
             let reply = Reply(
                 head: head, responder: responder, meter: gateway.meter(route), since: request.receivedAt,
                 time: gateway.time)
-            dispatch(route, request, reply)
+            switch ContentCoding.unwrap(request, maxBytes: gateway.limits.maxBodyBytes) {
+            case .request(let request): dispatch(route, request, reply)
+            case .refused(let problem): reply.send(problem)
+            }
         }
     }
 

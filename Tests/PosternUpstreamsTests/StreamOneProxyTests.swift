@@ -379,7 +379,9 @@ private final class TimeoutRecorder: ResourceTools {
         latest.set(timeout)
     }
 
-    func read<T: Sendable>(_ body: (any UpstreamState) -> T) -> T? { inner.read(body) }
+    func read<T: Sendable>(
+        _ body: @escaping @Sendable (any UpstreamState) -> T, completion: @escaping @Sendable (T?) -> Void
+    ) { inner.read(body, completion: completion) }
 
     func change(_ changes: [StateChange], completion: @escaping @Sendable (Bool) -> Void) {
         inner.change(changes, completion: completion)

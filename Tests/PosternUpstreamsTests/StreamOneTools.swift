@@ -22,7 +22,9 @@ final class StreamOneTools: ResourceTools {
         transport.submit(request, options: TransferOptions(requestTimeout: timeout), completion: completion)
     }
 
-    func read<T: Sendable>(_ body: (any UpstreamState) -> T) -> T? { body(state) }
+    func read<T: Sendable>(
+        _ body: @escaping @Sendable (any UpstreamState) -> T, completion: @escaping @Sendable (T?) -> Void
+    ) { completion(body(state)) }
 
     func change(_ changes: [StateChange], completion: @escaping @Sendable (Bool) -> Void) {
         stored.withLock { $0.apply(changes) }

@@ -1,4 +1,3 @@
-import PosternCompression
 import PosternCore
 import PosternHTTP
 import PosternJSON
@@ -26,11 +25,6 @@ struct IngestHandler: Sendable {
                 slug: .unsupportedMediaType, status: 415,
                 detail: "Send application/json or application/x-ndjson, in UTF-8.",
                 headers: [("Accept-Post", "application/json, application/x-ndjson")])
-        }
-        guard ["", "identity", "gzip", "x-gzip"].contains(head.header("Content-Encoding")?.lowercased() ?? "") else {
-            return Problem(
-                slug: .unsupportedMediaType, status: 415, detail: "The only Content-Encoding taken is gzip.",
-                headers: [("Accept-Encoding", "gzip")])
         }
         guard gateway.pendingBytes.load(ordering: .relaxed) < gateway.limits.maxPendingBytes else {
             return Problem(
@@ -70,15 +64,10 @@ struct IngestHandler: Sendable {
     }
 
     private func take(_ request: IncomingRequest, _ reply: Reply, _ read: (JSONValue, Order) -> Void) {
-        let body: [UInt8]
-        switch decoded(request) {
-        case .success(let bytes): body = bytes
-        case .failure(let problem): return reply.send(problem.problem)
-        }
         guard let form = BodyForm(request.head) else { return }
-        let order = Order(gateway: gateway, head: request.head, form: form, body: body)
+        let order = Order(gateway: gateway, head: request.head, form: form, body: request.body)
         let parser = JSONParser.ofThisThread
-        let parsed = body.withUnsafeBufferPointer { text in
+        let parsed = request.body.withUnsafeBufferPointer { text in
             form == .lines ? parser.parseLines(text) { read($0, order) } : parser.parse(text) { read($0, order) }
         }
         switch parsed {
@@ -91,25 +80,6 @@ struct IngestHandler: Sendable {
         Problem(
             slug: .invalidJSON, status: 400, detail: "The body is not acceptable JSON: \(fault).",
             members: [("offset", String(fault.offset))])
-    }
-
-    private struct ProblemError: Error { let problem: Problem }
-
-    private func decoded(_ request: IncomingRequest) -> Result<[UInt8], ProblemError> {
-        guard let coding = request.head.header("Content-Encoding")?.lowercased(), coding.hasSuffix("gzip") else {
-            return .success(request.body)
-        }
-        do throws(GzipError) {
-            return .success(try Gzip.decompress(request.body, maxBytes: gateway.limits.maxBodyBytes))
-        } catch {
-            switch error {
-            case .tooLarge, .ratioTooHigh:
-                return .failure(
-                    ProblemError(problem: Problem(slug: .payloadTooLarge, status: 413, detail: "\(error).")))
-            case .damaged, .truncated, .trailingBytes:
-                return .failure(ProblemError(problem: Problem(slug: .badRequest, status: 400, detail: "\(error).")))
-            }
-        }
     }
 
     // MARK: The answer

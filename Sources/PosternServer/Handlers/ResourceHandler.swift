@@ -12,6 +12,7 @@ struct ResourceHandler: Sendable {
 
     func answer(_ found: FoundResource, _ request: IncomingRequest, _ reply: Reply) {
         let head = request.head
+        if let problem = refusal(of: request, for: found.resource) { return reply.send(problem) }
         let question = ResourceRequest(
             parameters: found.parameters,
             query: Dictionary(head.queryPairs.map { ($0.name, $0.value) }, uniquingKeysWith: { $1 }),
@@ -30,9 +31,17 @@ struct ResourceHandler: Sendable {
             }
         case .change(let respond): change(respond, question, of: target, reply)
         case .perform(let respond):
-            let tools = Tools(target: target, gateway: gateway)
-            gateway.readers.run { [self] in respond(question, tools) { send($0, reply) } }
+            respond(question, Tools(target: target, gateway: gateway)) { [self] in send($0, reply) }
         }
+    }
+
+    private func refusal(of request: IncomingRequest, for resource: Resource) -> Problem? {
+        guard resource.body == .json, !request.body.isEmpty, request.head.header("Content-Type") != nil,
+            BodyForm(request.head) != .json
+        else { return nil }
+        return Problem(
+            slug: .unsupportedMediaType, status: 415, detail: "Send application/json, in UTF-8.",
+            headers: [("Accept", "application/json")])
     }
 
     private func change(
@@ -95,8 +104,12 @@ private struct Tools: ResourceTools {
         target.worker.send(request, timeout: timeout, completion: completion)
     }
 
-    func read<T: Sendable>(_ body: (any UpstreamState) -> T) -> T? {
-        try? gateway.outbox.withState(of: target.queue.number, body)
+    func read<T: Sendable>(
+        _ body: @escaping @Sendable (any UpstreamState) -> T, completion: @escaping @Sendable (T?) -> Void
+    ) {
+        gateway.readers.run { [self] in
+            completion(try? gateway.outbox.withState(of: target.queue.number, body))
+        }
     }
 
     func change(_ changes: [StateChange], completion: @escaping @Sendable (Bool) -> Void) {

@@ -45,10 +45,15 @@ struct StreamOneLogin: Sendable {
         switch request.withObject(Self.credentials) {
         case .failure(let refusal): completion(refusal.answer)
         case .success(let credentials):
-            initialize(
-                Attempt(
-                    credentials: credentials, deadline: tools.time.instant + request.patience, tools: tools,
-                    completion: completion, keepsKeys: tools.read { $0.keepsCredentials } ?? false))
+            let deadline = tools.time.instant + request.patience
+            tools.read {
+                $0.keepsCredentials
+            } completion: { keepsKeys in
+                initialize(
+                    Attempt(
+                        credentials: credentials, deadline: deadline, tools: tools, completion: completion,
+                        keepsKeys: keepsKeys ?? false))
+            }
         }
     }
 
@@ -138,17 +143,16 @@ struct StreamOneLogin: Sendable {
         _ request: ResourceRequest, _ tools: any ResourceTools,
         _ completion: @escaping @Sendable (ResourceAnswer) -> Void
     ) {
-        guard
-            let session = request.parameters["sessionCode"].flatMap({ desk.sessions.session($0, tools) })
-        else {
-            return completion(.notFound("There is no such session: ended, expired, or never begun here."))
-        }
-        let call = StreamOneCall(command: "session", action: "delete")
-        let order = StreamOneDesk.Order(
-            call: call, session: session, deadline: tools.time.instant + request.patience)
-        desk.fetch(order, tools) { _ in
-            desk.forget(session, tools)
-            completion(.empty())
+        let deadline = tools.time.instant + request.patience
+        desk.sessions.find(request.parameters["sessionCode"] ?? "", tools) { session in
+            guard let session else {
+                return completion(.notFound("There is no such session: ended, expired, or never begun here."))
+            }
+            let call = StreamOneCall(command: "session", action: "delete")
+            desk.fetch(.init(call: call, session: session, deadline: deadline), tools) { _ in
+                desk.forget(session, tools)
+                completion(.empty())
+            }
         }
     }
 }

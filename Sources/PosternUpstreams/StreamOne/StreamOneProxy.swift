@@ -14,26 +14,30 @@ struct StreamOneProxy: Sendable {
         _ request: ResourceRequest, _ tools: any ResourceTools,
         _ completion: @escaping @Sendable (ResourceAnswer) -> Void
     ) {
-        let order: StreamOneDesk.Order
+        let call: StreamOneCall
         do throws(StreamOneRefusal) {
-            order = try self.order(request, tools)
+            call = try self.call(request)
         } catch {
             return completion(error.answer)
         }
-        desk.fetch(order, tools) { outcome in
-            completion(Self.shown(outcome, in: order.session, now: tools.time.now))
+        let deadline = tools.time.instant + request.patience
+        desk.findSession(of: request, tools) { found in
+            switch found {
+            case .failure(let refusal): completion(refusal.answer)
+            case .success(let session):
+                desk.fetch(.init(call: call, session: session, deadline: deadline), tools) { outcome in
+                    completion(Self.shown(outcome, in: session, now: tools.time.now))
+                }
+            }
         }
     }
 
-    private func order(
-        _ request: ResourceRequest, _ tools: any ResourceTools
-    ) throws(StreamOneRefusal) -> StreamOneDesk.Order {
+    private func call(_ request: ResourceRequest) throws(StreamOneRefusal) -> StreamOneCall {
         let command = request.parameters["command"] ?? ""
         let action = request.parameters["action"] ?? ""
         guard StreamOneCall.isName(command), StreamOneCall.isName(action) else {
             throw StreamOneRefusal(.notFound("Commands and actions are names of lower-case letters and digits."))
         }
-        let session = try desk.session(of: request, tools)
         let scope = try request.scope(defaultAccount: desk.platform.defaultAccount)
         let arguments = try request.withObject { body throws(InvalidPayload) in
             var faults: [PayloadFault] = []
@@ -42,10 +46,8 @@ struct StreamOneProxy: Sendable {
             return arguments
         }.get()
         let timezone = request.query["timezone"].flatMap { $0.isEmpty ? nil : $0 }
-        return StreamOneDesk.Order(
-            call: StreamOneCall(
-                command: command, action: action, scope: scope, timezone: timezone, arguments: arguments),
-            session: session, deadline: tools.time.instant + request.patience)
+        return StreamOneCall(
+            command: command, action: action, scope: scope, timezone: timezone, arguments: arguments)
     }
 
     /// The platform's words are passed on as they came, refusals too. Only what a session has left is the present
@@ -74,18 +76,22 @@ struct StreamOneRefusal: Error {
 
 extension StreamOneDesk {
     /// The session that the request's `Postern-Session` names; nil without that header.
-    func session(of request: ResourceRequest, _ tools: any ResourceTools) throws(StreamOneRefusal) -> StreamOneSession?
-    {
-        guard let id = request.header("Postern-Session") else { return nil }
-        guard platform.actor.kind == .application else { throw StreamOneRefusal(.needsApplication) }
-        guard let session = sessions.session(id, tools) else {
-            throw StreamOneRefusal(
-                .problem(
-                    slug: "unknown-session", status: 409,
-                    detail: "There is no such session: it has ended, or was never begun here. Log in again."))
+    func findSession(
+        of request: ResourceRequest, _ tools: any ResourceTools,
+        completion: @escaping @Sendable (Result<StreamOneSession?, StreamOneRefusal>) -> Void
+    ) {
+        guard let id = request.header("Postern-Session") else { return completion(.success(nil)) }
+        guard platform.actor.kind == .application else { return completion(.failure(.init(.needsApplication))) }
+        sessions.find(id, tools) { session in
+            completion(session.map { .success($0) } ?? .failure(.init(.unknownSession)))
         }
-        return session
     }
+}
+
+extension ResourceAnswer {
+    fileprivate static let unknownSession = ResourceAnswer.problem(
+        slug: "unknown-session", status: 409,
+        detail: "There is no such session: it has ended, or was never begun here. Log in again.")
 }
 
 extension ResourceRequest {

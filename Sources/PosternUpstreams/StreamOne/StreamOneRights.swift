@@ -20,18 +20,23 @@ struct StreamOneRights: Sendable {
         let completion: @Sendable (ResourceAnswer) -> Void
     }
 
-    private func question(
+    private func withQuestion(
         _ request: ResourceRequest, _ tools: any ResourceTools,
-        _ completion: @escaping @Sendable (ResourceAnswer) -> Void
-    ) -> Question? {
+        _ completion: @escaping @Sendable (ResourceAnswer) -> Void, ask: @escaping @Sendable (Question) -> Void
+    ) {
+        let scope: StreamOneScope
         do throws(StreamOneRefusal) {
-            return Question(
-                session: try desk.session(of: request, tools),
-                scope: try request.scope(defaultAccount: desk.platform.defaultAccount),
-                deadline: tools.time.instant + request.patience, tools: tools, completion: completion)
+            scope = try request.scope(defaultAccount: desk.platform.defaultAccount)
         } catch {
-            completion(error.answer)
-            return nil
+            return completion(error.answer)
+        }
+        let deadline = tools.time.instant + request.patience
+        desk.findSession(of: request, tools) { found in
+            switch found {
+            case .failure(let refusal): completion(refusal.answer)
+            case .success(let session):
+                ask(Question(session: session, scope: scope, deadline: deadline, tools: tools, completion: completion))
+            }
         }
     }
 
@@ -39,10 +44,11 @@ struct StreamOneRights: Sendable {
         _ request: ResourceRequest, _ tools: any ResourceTools,
         _ completion: @escaping @Sendable (ResourceAnswer) -> Void
     ) {
-        guard let question = question(request, tools, completion) else { return }
-        fetchRoles(question) { answer in
-            guard let roles = answer.withBody({ String(decoding: $0.bytes, as: UTF8.self) }) else { return }
-            completion(.json(JSONText.object { $0.raw("roles", roles) }))
+        withQuestion(request, tools, completion) { question in
+            fetchRoles(question) { answer in
+                guard let roles = answer.withBody({ String(decoding: $0.bytes, as: UTF8.self) }) else { return }
+                completion(.json(JSONText.object { $0.raw("roles", roles) }))
+            }
         }
     }
 
@@ -51,13 +57,16 @@ struct StreamOneRights: Sendable {
         _ completion: @escaping @Sendable (ResourceAnswer) -> Void
     ) {
         let token = request.parameters["token"] ?? ""
-        guard let question = question(request, tools, completion) else { return }
-        fetchRoles(question) { answer in
-            guard let roles = answer.withBody(StreamOneRole.list) ?? nil else { return completion(.unusableRights) }
-            guard let known = StreamOneRole.hasToken(token, roles: roles, scope: question.scope) else {
-                return fetchTokens(question) { completion(.hasToken($0.contains(token))) }
+        withQuestion(request, tools, completion) { question in
+            fetchRoles(question) { answer in
+                guard let roles = answer.withBody(StreamOneRole.list) ?? nil else {
+                    return completion(.unusableRights)
+                }
+                guard let known = StreamOneRole.hasToken(token, roles: roles, scope: question.scope) else {
+                    return fetchTokens(question) { completion(.hasToken($0.contains(token))) }
+                }
+                completion(.hasToken(known))
             }
-            completion(.hasToken(known))
         }
     }
 

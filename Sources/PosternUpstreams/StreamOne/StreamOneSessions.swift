@@ -33,22 +33,28 @@ final class StreamOneSessions: Sendable {
     /// A deadline is written down when it is off by more: else every call in a session would be a write too.
     private static let slack = Duration.seconds(60)
 
-    /// Nil when there is none of that id, or its time is over: then it is forgotten without asking the platform. May
-    /// read the store.
-    func session(_ id: String, _ tools: any ResourceTools) -> StreamOneSession? {
-        guard let session = find(id, tools) else { return nil }
-        guard session.deadline >= tools.time.now else {
-            forget(id, tools)
-            return nil
+    /// Gives nil when there is none of that id, or its time is over: then it is forgotten without asking the platform.
+    /// At once if this run has seen the session; else the store is read.
+    func find(
+        _ id: String, _ tools: any ResourceTools, completion: @escaping @Sendable (StreamOneSession?) -> Void
+    ) {
+        if let known = state.withLock({ $0.known[id]?.session }) { return completion(living(known, tools)) }
+        tools.read {
+            $0.credential(of: StreamOneSession.owner(id))
+        } completion: { [self] held in
+            completion(taken(held ?? nil, id).flatMap { living($0, tools) })
         }
-        return session
     }
 
-    private func find(_ id: String, _ tools: any ResourceTools) -> StreamOneSession? {
-        if let known = state.withLock({ $0.known[id]?.session }) { return known }
-        guard let held = tools.read({ $0.credential(of: StreamOneSession.owner(id)) }) ?? nil,
-            let session = StreamOneSession(id, held)
-        else { return nil }
+    private func living(_ session: StreamOneSession, _ tools: any ResourceTools) -> StreamOneSession? {
+        if session.deadline >= tools.time.now { return session }
+        forget(session.id, tools)
+        return nil
+    }
+
+    /// What the store says of the session, unless something newer is known by now.
+    private func taken(_ held: HeldCredential?, _ id: String) -> StreamOneSession? {
+        guard let held, let session = StreamOneSession(id, held) else { return nil }
         return state.withLock { state in
             guard !state.ending.contains(id) else { return nil }
             // Somebody else may have been quicker, and renewed it since.

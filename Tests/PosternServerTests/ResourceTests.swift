@@ -1,0 +1,96 @@
+import PosternCompression
+import PosternCore
+import PosternTestKit
+import Testing
+
+@testable import PosternServer
+
+/// What every type's resources have in common.
+@Suite struct ResourceTests {
+    /// Answers what it was sent, one way or the other.
+    private static let echo: @Sendable (ResourceRequest) -> ResourceAnswer = { request in
+        .json(String(decoding: request.body, as: UTF8.self), status: 203)
+    }
+
+    private static let setup: Setup = {
+        let resources = [
+            Resource(.post, "echo/at-once", .perform { request, _, completion in completion(echo(request)) }),
+            Resource(.post, "echo/of-anything", body: .any, .perform { request, _, done in done(echo(request)) }),
+            Resource(.put, "echo/read", .read { request, _ in echo(request) }),
+            Resource(.post, "echo/changed", .change { request, _ in ResourceChange(answer: echo(request)) }),
+            Resource(
+                .get, "keeps",
+                .perform { _, tools, completion in
+                    tools.read {
+                        $0.keepsCredentials
+                    } completion: {
+                        completion(.json("\($0 ?? true)"))
+                    }
+                }),
+        ]
+        var setup = Setup()
+        setup.upstreams = [PlainUpstream("plain", resources: resources)]
+        return setup
+    }()
+
+    private static let ways = [("POST", "at-once"), ("PUT", "read"), ("POST", "changed")]
+
+    @Test(arguments: ways) func gzippedBody_comesUnpacked(method: String, way: String) throws {
+        try withGateway(Self.setup) { gateway in
+            let answer = try gateway.client.ask(
+                method, "/v1/plain/echo/\(way)", Gzip.compress(Array(#"{"n":1}"#.utf8)),
+                headers: [("Content-Encoding", "gzip")])
+            #expect(answer.status == 203)
+            #expect(answer.text == #"{"n":1}"#)
+        }
+    }
+
+    @Test(arguments: ways) func spoiledOrHugeGzip_isRefused(method: String, way: String) throws {
+        try withGateway(Self.setup) { gateway in
+            try gateway.client.ask(
+                method, "/v1/plain/echo/\(way)", Array("no gzip".utf8), headers: [("Content-Encoding", "gzip")]
+            ).problem(400, "bad-request")
+            let bomb = Gzip.compress([UInt8](repeating: 32, count: 8 << 20))
+            try gateway.client.ask(method, "/v1/plain/echo/\(way)", bomb, headers: [("Content-Encoding", "gzip")])
+                .problem(413, "payload-too-large")
+            try gateway.client.ask(
+                method, "/v1/plain/echo/\(way)", Array("{}".utf8), headers: [("Content-Encoding", "br")]
+            ).problem(415, "unsupported-media-type")
+        }
+    }
+
+    @Test(arguments: ways) func bodyThatIsNoJSON_isRefused_byItsMediaType(method: String, way: String) throws {
+        try withGateway(Self.setup) { gateway in
+            let type = [("Content-Type", "application/x-www-form-urlencoded")]
+            let answer = try gateway.client.ask(method, "/v1/plain/echo/\(way)", Array("n=1".utf8), headers: type)
+            answer.problem(415, "unsupported-media-type")
+            #expect(answer.header("Accept") == "application/json")
+            #expect(try gateway.client.ask(method, "/v1/plain/echo/\(way)", [], headers: type).status == 203)
+        }
+    }
+
+    @Test func resourceThatTakesAnything_getsIt() throws {
+        try withGateway(Self.setup) { gateway in
+            let answer = try gateway.client.ask(
+                "POST", "/v1/plain/echo/of-anything", Array("n=1".utf8),
+                headers: [("Content-Type", "application/x-www-form-urlencoded")])
+            #expect(answer.text == "n=1")
+        }
+    }
+
+    @Test func bodyOfAResource_mayBeAsLargeAsAnyOther() throws {
+        try withGateway(Self.setup) { gateway in
+            let limit = Self.setup.limits.maxBodyBytes
+            let largest = "\"" + String(repeating: "x", count: limit - 2) + "\""
+            #expect(try gateway.client.post("/v1/plain/echo/at-once", largest).status == 203)
+            try gateway.client.post("/v1/plain/echo/at-once", largest + " ").problem(413, "payload-too-large")
+        }
+    }
+
+    @Test func resourceThatTakesItsTime_mayReadTheState() throws {
+        try withGateway(Self.setup) { gateway in
+            let answer = try gateway.client.get("/v1/plain/keeps")
+            #expect(answer.text == "false")
+        }
+    }
+}
