@@ -26,6 +26,7 @@ bench-tools:
 	@scripts/install-dependencies.sh --bench
 	@$(MAKE) --no-print-directory -C Benchmarks/floor OUT=$(CURDIR)/.build/bench
 	@$(MAKE) --no-print-directory -C Benchmarks/load OUT=$(CURDIR)/.build/bench
+	@$(MAKE) --no-print-directory -C Benchmarks/latency OUT=$(CURDIR)/.build/bench
 
 # One build serves all: the end-to-end tests drive the debug binary made beside them, which is never out of date.
 debug: dependencies

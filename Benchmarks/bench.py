@@ -9,6 +9,8 @@ usage: make bench            all figures, about 25 minutes, writes Benchmarks/RE
 import argparse
 import contextlib
 import datetime
+import hashlib
+import hmac
 import json
 import os
 import pathlib
@@ -73,6 +75,28 @@ def statement(number, size=600):
         "timestamp": "2026-11-21T05:58:26.000Z",
     }
     return padded(fields, "note", size)
+
+
+class Platform:
+    """StreamOne as its simulator has it, and a read asked of it directly and through the gateway."""
+
+    ID, PSK = "9yC-4pQxT_2a", "ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu"  # the simulator's own
+    ARGUMENTS = {"itemtype": "video", "limit": 25, "offset": 0}
+    PATH = "/v1/streamone/proxy/item/view"
+
+    @classmethod
+    def settings(cls, url, cache_seconds):
+        return {"upstreams": {"streamone": {
+            "apiUrl": url, "id": cls.ID, "psk": cls.PSK, "requestCacheSeconds": cache_seconds}}}
+
+    @classmethod
+    def signed(cls, url):
+        """URL and body of a call as the SDKs make it; good for some minutes."""
+        body = "&".join(f"{name}={value}" for name, value in cls.ARGUMENTS.items())
+        query = f"api=3&format=json&authentication_type=application&timestamp={int(time.time())}&application={cls.ID}"
+        text = f"/api/item/view?{query}&{body}"
+        signature = hmac.new(cls.PSK.encode(), text.encode(), hashlib.sha1).hexdigest()
+        return f"{url}/api/item/view?{query}&signature={signature}", body
 
 
 class Subject:
@@ -378,6 +402,47 @@ class Bench:
         note = f"p99 {shown(statistics.median(p99))} ms; delivery going on"
         self.add("p99.9 at 2000 requests/s", values, "ms", limit=10, note=note)
 
+    def proxy(self):
+        """StreamOne: what a call costs on its way through, and how many answers a second the cache gives."""
+        count, spacing_us = (500, 2000) if self.options.quick else (2000, 5000)
+        overheads, medians, tails = [], [], []
+        with self.simulator() as simulator:
+            url = simulator.url("streamone")
+            simulator.control("streamone", {"answers": {"item/view": [{"id": f"item-{n}"} for n in range(25)]}})
+            for _ in range(self.rounds):
+                with self.gateway(url, settings=Platform.settings(url, cache_seconds=0)) as gateway:
+                    through = f"http://127.0.0.1:{gateway.port}{Platform.PATH}"
+                    command = [TOOLS / "latency", count, spacing_us]
+                    direct, body = Platform.signed(url)
+                    command += [direct, "application/x-www-form-urlencoded", body]
+                    command += [through, "application/json", compact(Platform.ARGUMENTS)]
+                    done = subprocess.run(
+                        [str(part) for part in command], capture_output=True, text=True, timeout=120)
+                    if done.returncode:
+                        raise Failure(done.stderr)
+                    result = json.loads(done.stdout)
+                    overheads.append(result["throughP50Ms"] - result["directP50Ms"])
+                    medians.append(result["directP50Ms"])
+                    tails.append(result["throughP99Ms"] - result["directP99Ms"])
+            note = f"direct {shown(statistics.median(medians))} ms; at the p99 {shown(statistics.median(tails))} ms more"
+            self.add("proxied call, over a direct libcurl call, median", overheads, "ms", limit=1, note=note)
+
+            bodies = self.bodies("read", [compact(Platform.ARGUMENTS)])
+
+            def hits():
+                with self.gateway(url, settings=Platform.settings(url, cache_seconds=600)) as gateway:
+                    speed = self.wrk(gateway.port, Platform.PATH, bodies)["perSecond"]
+                    status, headers, _ = call(
+                        gateway.port, "POST", Platform.PATH, compact(Platform.ARGUMENTS),
+                        {"Content-Type": "application/json"})
+                    if status != 200 or headers["X-Cache"] != "hit":
+                        raise Failure(f"no hit but {status}, X-Cache: {headers['X-Cache']}")
+                    return speed
+
+            floors, speeds, _ = self.interleaved(lambda: self.floor_speed(bodies), hits)
+            self.add("proxied reads from the cache", speeds, "/s", limit=10_000, at_least=True,
+                     note=f"floor {shown(statistics.median(floors))}/s")
+
     def idle(self):
         with self.simulator() as simulator, self.gateway(simulator.url()) as gateway:
             self.post_one(gateway)
@@ -465,6 +530,7 @@ FIGURES = {
     "e2e": Bench.end_to_end,
     "millions": Bench.millions,
     "paced": Bench.paced,
+    "proxy": Bench.proxy,
     "connections": Bench.connections,
     "idle": Bench.idle,
 }
@@ -500,6 +566,9 @@ refused or broken request does not count: it fails.
   same generator, without a window.
 * **2000 requests/s**: `load/load.c`, open loop: request k is due at k/2000 s whatever happened before, and latency counts
   from then (no coordinated omission); 64 connections, delivery going on.
+* **Proxied calls**: `latency/latency.c` asks the simulator directly and through the gateway in turns, each on one kept-alive connection,
+  with pauses between; the figure is the difference of the medians. The gateway parses, signs anew and keeps nothing. The
+  cache: wrk as for ingest, one call whose answer of 25 items is kept.
 * **Millions queued**: filled through the bulk API for an upstream that refuses connections; the empty store has the same dead upstream.
 * **Memory** is VmRSS; **start** is from creating the process to the first 200 of `/readyz`, asked every 5 ms, the page cache warm;
   **CPU** is user + system time of the process.

@@ -126,7 +126,7 @@ class Simulator(Process):
     Every simulator has a port of its own, one after the other.
     """
 
-    PLACES = ["samsara"]  # as `SimulatorHost` starts them
+    PLACES = ["samsara", "seer", "curio", "appservices", "streamone"]  # as `SimulatorHost` starts them
     PORTS = 8  # more than there will be simulators
 
     def __init__(self, binary, directory, faults="", keep="texts", seed=0):
@@ -141,8 +141,12 @@ class Simulator(Process):
             raise Failure(f"there is no simulator of {upstream}")
         return f"http://127.0.0.1:{self.port + self.PLACES.index(upstream)}"
 
-    def ask(self, method, path, body=None, timeout=120):
-        status, _, answer = call(self.port, method, path, body, timeout=timeout)
+    def control(self, upstream, settings):
+        """Changes what that simulator's `/control` has."""
+        self.ask("POST", "/control", json.dumps(settings), port=self.port + self.PLACES.index(upstream))
+
+    def ask(self, method, path, body=None, timeout=120, port=None):
+        status, _, answer = call(port or self.port, method, path, body, timeout=timeout)
         if status >= 300:
             raise Failure(f"simulator: {method} {path}: {status} {answer.decode()}")
         return answer.decode()
