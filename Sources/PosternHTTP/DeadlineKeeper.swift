@@ -19,6 +19,8 @@ final class DeadlineKeeper: Sendable {
     }
     private struct Lingering {
         let socket: Int32
+        /// Moves on as long as something comes.
+        var patience: MonotonicInstant
         let until: MonotonicInstant
     }
 
@@ -29,8 +31,8 @@ final class DeadlineKeeper: Sendable {
     private let tick: Duration
     private let headerTimeout: Duration
     private let idleTimeout: Duration
-    /// How long a refused client is listened to.
-    private static let lingerTime = Duration.seconds(2)
+    /// How long a refused client is listened to that says nothing any more, and at the most.
+    private static let (lingerSilence, lingerTime) = (Duration.seconds(2), Duration.seconds(20))
 
     init(headerTimeout: Duration, idleTimeout: Duration) {
         self.headerTimeout = headerTimeout
@@ -54,7 +56,9 @@ final class DeadlineKeeper: Sendable {
             entries.connections[ObjectIdentifier(connection)] = nil
             guard lingering, !entries.isStopped, entries.lingering.count < 256 else { return }
             let socket = fcntl(connection.socket, F_DUPFD_CLOEXEC, 0)
-            if socket >= 0 { entries.lingering.append(.init(socket: socket, until: now + Self.lingerTime)) }
+            guard socket >= 0 else { return }
+            entries.lingering.append(
+                Lingering(socket: socket, patience: now + Self.lingerSilence, until: now + Self.lingerTime))
         }
         if lingering { bell.ring() }
     }
@@ -143,27 +147,41 @@ final class DeadlineKeeper: Sendable {
 
     private func drainLingering() {
         entries.withLock { entries in
-            entries.lingering.removeAll { lingering in
-                guard lingering.until > now, !isExhausted(lingering.socket) else {
-                    close(lingering.socket)
-                    return true
-                }
-                return false
+            for index in entries.lingering.indices.reversed() where !isHeard(&entries.lingering[index]) {
+                close(entries.lingering.remove(at: index).socket)
             }
         }
+    }
+
+    /// False once there is no use in listening any longer.
+    private func isHeard(_ lingering: inout Lingering) -> Bool {
+        switch read(lingering.socket) {
+        case .end: return false
+        case .something: lingering.patience = now + Self.lingerSilence
+        case .nothing: break
+        }
+        return now < min(lingering.patience, lingering.until)
     }
 
     private var now: MonotonicInstant { SystemTime().instant }
 }
 
-/// Reads what is there; true at the end or on an error.
-private func isExhausted(_ socket: Int32) -> Bool {
+private enum Heard {
+    case something, nothing
+    /// Closed, or broken.
+    case end
+}
+
+/// Reads what is there, up to a mebibyte.
+private func read(_ socket: Int32) -> Heard {
     withUnsafeTemporaryAllocation(byteCount: 64 << 10, alignment: 16) { buffer in
+        var heard = Heard.nothing
         for _ in 0..<16 {
             let count = recv(socket, buffer.baseAddress, buffer.count, Int32(MSG_DONTWAIT))
-            if count == 0 { return true }
-            if count < 0 { return errno != EAGAIN && errno != EINTR }
+            if count == 0 { return .end }
+            if count < 0 { return errno == EAGAIN || errno == EINTR ? heard : .end }
+            heard = .something
         }
-        return false
+        return heard
     }
 }

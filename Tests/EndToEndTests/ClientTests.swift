@@ -26,7 +26,7 @@ extension EndToEnd {
             Settings(server: ["port": 0, "headerTimeoutSeconds": 1, "shutdownGraceSeconds": 0])
         }
 
-        @Test(.timeLimit(.minutes(1))) func drippedHeaders_areCutOff() async throws {
+        @Test(.timeLimit(.minutes(10))) func drippedHeaders_areCutOff() async throws {
             try await beside(quick) { gateway in
                 let slow = try gateway.client(patience: .milliseconds(50))
                 let text = Array(
@@ -44,7 +44,7 @@ extension EndToEnd {
             }
         }
 
-        @Test(.timeLimit(.minutes(1))) func drippedBody_isCutOff() async throws {
+        @Test(.timeLimit(.minutes(10))) func drippedBody_isCutOff() async throws {
             try await beside(quick) { gateway in
                 let slow = try gateway.client()
                 slow.send(
@@ -54,7 +54,7 @@ extension EndToEnd {
             }
         }
 
-        @Test(.timeLimit(.minutes(1))) func tenMebibytes_areRefused() async throws {
+        @Test(.timeLimit(.minutes(10))) func tenMebibytes_areRefused() async throws {
             try await beside(quick) { gateway in
                 let announced = try gateway.client()
                 announced.send(
@@ -72,7 +72,7 @@ extension EndToEnd {
             }
         }
 
-        @Test(.timeLimit(.minutes(1))) func twoFramings_areRefusedAndClosed() async throws {
+        @Test(.timeLimit(.minutes(10))) func twoFramings_areRefusedAndClosed() async throws {
             try await beside(quick) { gateway in
                 let smuggler = try gateway.client()
                 smuggler.send(
@@ -110,7 +110,7 @@ extension EndToEnd {
             return (place, try await GatewayProcess(process), urls)
         }
 
-        @Test(.timeLimit(.minutes(2))) func smokeTest_passes() async throws {
+        @Test(.timeLimit(.minutes(10))) func smokeTest_passes() async throws {
             let (_, gateway, _) = try await start()
             let script = Self.top.appending(path: "deploy/smoke.sh").path(percentEncoded: false)
             let ended = try await Binary.run(command: ["/bin/sh", script, "http://127.0.0.1:\(gateway.port)"])
@@ -143,7 +143,7 @@ extension EndToEnd {
             return found
         }
 
-        @Test(.timeLimit(.minutes(2)), arguments: ["README.md", "docs/seer.md", "docs/curio.md", "docs/streamone.md"])
+        @Test(.timeLimit(.minutes(10)), arguments: ["README.md", "docs/seer.md", "docs/curio.md", "docs/streamone.md"])
         func everyCommandOfThePage_works(page: String) async throws {
             let (_, gateway, simulators) = try await start()
             let commands = try commands(of: page)

@@ -105,7 +105,7 @@ extension EndToEnd {
             #expect(try place.audit().isBalanced)
         }
 
-        @Test(.timeLimit(.minutes(2)))
+        @Test(.timeLimit(.minutes(10)))
         func actionOfAnUnknownSession_isRefused_withWhatToSendFirst() async throws {
             let curio = try SimulatedService("curio")
             let gateway = try await Place(settings(curio)).start()

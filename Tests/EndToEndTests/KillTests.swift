@@ -37,7 +37,7 @@ extension EndToEnd {
             }
         }
 
-        @Test(.timeLimit(.minutes(3)))
+        @Test(.timeLimit(.minutes(10)))
         func everythingAccepted_arrives_whenTheGatewayIsKilledTwentyTimesUnderLoad() async throws {
             let batch = 10
             let kills = 20

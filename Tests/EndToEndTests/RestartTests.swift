@@ -8,7 +8,7 @@ import Testing
 extension EndToEnd {
     /// A restart changes nothing.
     @Suite struct Restart {
-        @Test(.timeLimit(.minutes(2)))
+        @Test(.timeLimit(.minutes(10)))
         func attemptsTimesAndDeadLetters_surviveARestart() async throws {
             // An answer of 500 counts an attempt, a 400 that names the event refuses it.
             let samsara = try SimulatedService(faults: "poison=eventName:bad:array,poison=eventName:odd:500")
@@ -53,7 +53,7 @@ extension EndToEnd {
             #expect(try place.audit().isBalanced)
         }
 
-        @Test(.timeLimit(.minutes(2)))
+        @Test(.timeLimit(.minutes(10)))
         func sendThatTheEndCutShort_isCountedAndRepeated() async throws {
             let samsara = try SimulatedService(faults: "hang-after")
             let place = try Place(Settings(upstreamURL: samsara.url))
@@ -73,7 +73,7 @@ extension EndToEnd {
 
     /// SIGHUP.
     @Suite struct Reload {
-        @Test(.timeLimit(.minutes(2)))
+        @Test(.timeLimit(.minutes(10)))
         func newAddressDeliveryAndLogLevel_takeEffect() async throws {
             let (old, new) = (try SimulatedService(), try SimulatedService())
             var settings = Settings(upstreamURL: old.url)
@@ -106,7 +106,7 @@ extension EndToEnd {
             #expect(attempts.count == 1)
         }
 
-        @Test(.timeLimit(.minutes(2)), arguments: ["{", #"{"delivery": {"maxInFlight": 0}}"#])
+        @Test(.timeLimit(.minutes(10)), arguments: ["{", #"{"delivery": {"maxInFlight": 0}}"#])
         func badFile_changesNothing(text: String) async throws {
             let samsara = try SimulatedService()
             let place = try Place(Settings(upstreamURL: samsara.url))
@@ -170,7 +170,7 @@ extension EndToEnd {
         }
 
         /// A limit on the size of files fails the same calls as a disk without room, and can be lifted from outside.
-        @Test(.timeLimit(.minutes(2)))
+        @Test(.timeLimit(.minutes(10)))
         func limitOnFiles_refusesMessages_untilItIsLifted() async throws {
             let samsara = try SimulatedService()
             let place = try Place(settings(samsara))
@@ -186,7 +186,7 @@ extension EndToEnd {
         }
 
         /// A real one, where this machine lets us have one: deliveries make the room by themselves.
-        @Test(.timeLimit(.minutes(2)), .enabled(if: SmallDisk.isToBeHad))
+        @Test(.timeLimit(.minutes(10)), .enabled(if: SmallDisk.isToBeHad))
         func fullDisk_deliversWhatItHas_andTakesMessagesAgain() async throws {
             let samsara = try SimulatedService()
             let place = try Place(settings(samsara))

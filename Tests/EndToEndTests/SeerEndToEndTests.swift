@@ -22,7 +22,7 @@ extension EndToEnd {
                 : #"{"actor":{"id":"a"},"verb":"v","object":{"id":"o","objectType":"t"},"generator":{"appId":"g"},"seq":\#(number)}"#
         }
 
-        @Test(.timeLimit(.minutes(3)))
+        @Test(.timeLimit(.minutes(10)))
         func everythingArrives_inOrder_whileTokensExpireAndTheUpstreamFails() async throws {
             let bundle = 4096
             let seer = try SimulatedService("seer", faults: "status=503:0.1,reset-after:0.05")
@@ -74,7 +74,7 @@ extension EndToEnd {
         }
 
         /// Promise 6, over the wire: numbers, escapes, order of members and white space.
-        @Test(.timeLimit(.minutes(2)))
+        @Test(.timeLimit(.minutes(10)))
         func bytesGoOut_asTheyCameIn() async throws {
             let seer = try SimulatedService("seer")
             let gateway = try await Place(settings(seer)).start()
@@ -92,7 +92,7 @@ extension EndToEnd {
             try await gateway.stop()
         }
 
-        @Test(.timeLimit(.minutes(2)))
+        @Test(.timeLimit(.minutes(10)))
         func queueThatWaits_saysSo_andAFlushAnswersWithCounts() async throws {
             let seer = try SimulatedService("seer")
             let gateway = try await Place(settings(seer, ["autoReportQueue": false])).start()
@@ -113,7 +113,7 @@ extension EndToEnd {
             try await gateway.stop()
         }
 
-        @Test(.timeLimit(.minutes(2)))
+        @Test(.timeLimit(.minutes(10)))
         func fullQueue_dropsTheOldest_andNamesThem_orRefusesWithTheSDKsCode() async throws {
             let seer = try SimulatedService("seer")
             let size = payload("tincan", 1).utf8.count

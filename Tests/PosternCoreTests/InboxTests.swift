@@ -2,7 +2,7 @@ import PosternCore
 import Testing
 
 /// Everything waits with a deadline, so that a wake-up that gets lost fails the test.
-@Suite(.timeLimit(.minutes(1))) struct InboxTests {
+@Suite(.timeLimit(.minutes(10))) struct InboxTests {
     private let inbox = Inbox<Int>()
     private let time = SystemTime()
     private var soon: MonotonicInstant { time.instant + .seconds(20) }

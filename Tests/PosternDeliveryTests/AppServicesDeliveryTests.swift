@@ -9,7 +9,7 @@ import Testing
 @testable import PosternDelivery
 
 /// AppServices' adapter with a real store and a real worker: users' tokens, outages and restarts.
-@Suite(.timeLimit(.minutes(3))) struct AppServicesDeliveryTests {
+@Suite(.timeLimit(.minutes(10))) struct AppServicesDeliveryTests {
     private static let key = [UInt8](repeating: 7, count: 32)
     private static let device = "c0ffee11-2233-4455-8677-8899aabbccdd"
     private static let settings = DeliverySettings(maxInFlight: 8, batchMaxWait: .zero)

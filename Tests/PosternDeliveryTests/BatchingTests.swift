@@ -5,7 +5,7 @@ import Testing
 
 @testable import PosternDelivery
 
-@Suite(.timeLimit(.minutes(1))) struct BatchingTests {
+@Suite(.timeLimit(.minutes(10))) struct BatchingTests {
     @Test func batch_goesAtOnce_whenItIsFull() throws {
         let bench = try DeliveryBench(settings: DeliverySettings(batchMaxMessages: 3))
         try bench.accept(7)

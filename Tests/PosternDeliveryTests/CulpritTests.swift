@@ -6,7 +6,7 @@ import Testing
 @testable import PosternDelivery
 
 /// Who is blamed for a refusal, and who is not.
-@Suite(.timeLimit(.minutes(1))) struct CulpritTests {
+@Suite(.timeLimit(.minutes(10))) struct CulpritTests {
     private static let poison = #"{"n":"poison"}"#
 
     /// Messages with a poisoned one at `place`.

@@ -8,7 +8,7 @@ import Testing
 @testable import PosternDelivery
 
 /// Curio's adapter with a real store and a real worker, over hours of the test's own clock.
-@Suite(.timeLimit(.minutes(2))) struct CurioDeliveryTests {
+@Suite(.timeLimit(.minutes(10))) struct CurioDeliveryTests {
     private static let settings: [String: UpstreamType.Value] = [
         "serverURL": .text("http://curio"), "apiKey": .text("key"), "trackingCode": .text("RIGHT"),
     ]

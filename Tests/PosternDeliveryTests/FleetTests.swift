@@ -9,7 +9,7 @@ import Testing
 @testable import PosternDelivery
 
 /// Workers on threads of their own, with the machine's clocks.
-@Suite(.timeLimit(.minutes(1))) struct FleetTests {
+@Suite(.timeLimit(.minutes(10))) struct FleetTests {
     private let folder = ScratchFolder()
     private let transport = ScriptedTransport()
     private let time = SystemTime()

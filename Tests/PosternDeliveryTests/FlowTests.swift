@@ -11,7 +11,7 @@ import Testing
 @testable import PosternDelivery
 
 /// The whole of delivery over real sockets, against a server that fails at random.
-@Suite(.timeLimit(.minutes(1)), .serialized) struct FlowTests {
+@Suite(.timeLimit(.minutes(10)), .serialized) struct FlowTests {
     private static let patience = Duration.seconds(30)
 
     @Test func tenThousandMessages_allArrive_throughFailuresOfEveryKind() throws {

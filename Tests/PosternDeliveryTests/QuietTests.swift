@@ -6,7 +6,7 @@ import Testing
 @testable import PosternDelivery
 
 /// A worker that has nothing to do sleeps: at least a second, whatever the reason.
-@Suite(.timeLimit(.minutes(1))) struct QuietTests {
+@Suite(.timeLimit(.minutes(10))) struct QuietTests {
     private static let quick = DeliverySettings(maxInFlight: 2, batchMaxMessages: 1, batchMaxWait: .zero)
     typealias Case = (name: String, prepare: (DeliveryBench) throws -> Void)
 

@@ -7,7 +7,7 @@ import Testing
 @testable import PosternStore
 
 /// Outcomes that the store does not take in at first.
-@Suite(.timeLimit(.minutes(1))) struct RecordingTests {
+@Suite(.timeLimit(.minutes(10))) struct RecordingTests {
     private func execute(_ sql: String, on bench: DeliveryBench) throws {
         let done = Inbox<Result<Void, StoreError>>()
         bench.outbox.writer.change({ try $0.db.execute(sql: sql) }) { done.put($0) }

@@ -6,7 +6,7 @@ import Testing
 
 @testable import PosternDelivery
 
-@Suite(.timeLimit(.minutes(1))) struct RetryTests {
+@Suite(.timeLimit(.minutes(10))) struct RetryTests {
     /// One message to a batch, one batch at a time, no collecting.
     static let single = DeliverySettings(maxInFlight: 1, batchMaxMessages: 1, batchMaxWait: .zero)
 

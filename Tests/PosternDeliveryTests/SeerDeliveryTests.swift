@@ -9,7 +9,7 @@ import Testing
 @testable import PosternDelivery
 
 /// Seer's adapter with a real store and a real worker: how batches come together, and who is held up by what.
-@Suite(.timeLimit(.minutes(1))) struct SeerDeliveryTests {
+@Suite(.timeLimit(.minutes(10))) struct SeerDeliveryTests {
     private static let kinds = ["activity", "instrumentation", "tincan"]
 
     private func bench(_ settings: [String: UpstreamType.Value] = [:]) throws -> DeliveryBench {

@@ -8,7 +8,7 @@ import Testing
 @testable import PosternDelivery
 
 /// What others get to see of a worker.
-@Suite(.timeLimit(.minutes(1))) struct ShowingTests {
+@Suite(.timeLimit(.minutes(10))) struct ShowingTests {
     typealias Health = UpstreamSnapshot.Health
     private static let later = Timestamp(milliseconds: 2_000_000)
 

@@ -6,7 +6,7 @@ import Testing
 @testable import PosternDelivery
 
 /// Acceptance and delivery change one state side by side.
-@Suite(.timeLimit(.minutes(1))) struct StateRaceTests {
+@Suite(.timeLimit(.minutes(10))) struct StateRaceTests {
     /// Counts in one value what it accepted and what was delivered.
     private struct Counting: Upstream {
         let name = UpstreamName("counting")!

@@ -7,7 +7,7 @@ import Testing
 @testable import PosternDelivery
 
 /// What operators do to a worker while it runs, and how it stops.
-@Suite(.timeLimit(.minutes(1))) struct SteeringTests {
+@Suite(.timeLimit(.minutes(10))) struct SteeringTests {
     private static let single = RetryTests.single
 
     @Test func paused_sendsNothing_letsRequestsEnd_andGoesOnAfterwards() throws {

@@ -9,7 +9,7 @@ import Testing
 @testable import PosternDelivery
 
 /// StreamOne's adapter with a real store and a real worker: order, repetition, and who waits for what.
-@Suite(.timeLimit(.minutes(1))) struct StreamOneDeliveryTests {
+@Suite(.timeLimit(.minutes(10))) struct StreamOneDeliveryTests {
     private func bench() throws -> DeliveryBench {
         let type = try #require(UpstreamRegistry.types.first { $0.name == "streamone" })
         let upstream = try type.make(

@@ -25,7 +25,7 @@ private struct PlainTokens: TokenSource {
     }
 }
 
-@Suite(.timeLimit(.minutes(1))) struct TokenTests {
+@Suite(.timeLimit(.minutes(10))) struct TokenTests {
     private let bench: DeliveryBench
     private static let settings = DeliverySettings(maxInFlight: 4, batchMaxMessages: 1, batchMaxWait: .zero)
 

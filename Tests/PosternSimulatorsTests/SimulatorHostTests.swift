@@ -61,7 +61,7 @@ extension TransferResult {
     }
 }
 
-@Suite(.timeLimit(.minutes(1))) struct SimulatorHostTests {
+@Suite(.timeLimit(.minutes(10))) struct SimulatorHostTests {
     @Test func samsara_takesEvents_andShowsThem() async throws {
         let fixture = try Fixture()
         let answer = try await fixture.post("[\(event("a", 1)),\(event("b", 1))]").get()

@@ -28,7 +28,7 @@ extension TransferResult {
     fileprivate var failure: TransferFailure? { if case .failure(let failure) = self { failure } else { nil } }
 }
 
-@Suite(.timeLimit(.minutes(1))) struct CurlLoopTests {
+@Suite(.timeLimit(.minutes(10))) struct CurlLoopTests {
     private let fixture: Fixture
     init() throws { fixture = try Fixture() }
 

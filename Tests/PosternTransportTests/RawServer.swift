@@ -52,7 +52,7 @@ final class RawConnection: Sendable {
 
     init(_ socket: Int32) {
         self.socket = socket
-        var deadline = timeval(tv_sec: 10, tv_usec: 0)
+        var deadline = timeval(tv_sec: 60, tv_usec: 0)
         setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &deadline, socklen_t(MemoryLayout<timeval>.size))
         setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &deadline, socklen_t(MemoryLayout<timeval>.size))
     }

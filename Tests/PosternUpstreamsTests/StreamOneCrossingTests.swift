@@ -7,7 +7,7 @@ import Testing
 
 /// A kept or shared answer is only ever given to those it is about: random interleavings of reads, writes, answers and
 /// time, over two instances, their actors, and several sessions of several users.
-@Suite(.timeLimit(.minutes(1))) struct StreamOneCrossingTests {
+@Suite(.timeLimit(.minutes(10))) struct StreamOneCrossingTests {
     @Test(arguments: 0..<20)
     func answer_isTheCallersOwn_andNotOlderThanItsWrites(seed: UInt64) throws {
         var world = try StreamOneWorld(seed: seed)

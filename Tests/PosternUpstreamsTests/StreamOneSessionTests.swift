@@ -6,7 +6,7 @@ import Testing
 @testable import PosternUpstreams
 
 /// Logging in, using a session and logging out (the specification's section 5).
-@Suite(.timeLimit(.minutes(1))) struct StreamOneSessionTests {
+@Suite(.timeLimit(.minutes(10))) struct StreamOneSessionTests {
     private let tools = StreamOneTools()
     private var transport: ScriptedTransport { tools.transport }
     private let credentials = #"{"username":"jan@example.nl","password":"password","userip":"10.11.12.13"}"#

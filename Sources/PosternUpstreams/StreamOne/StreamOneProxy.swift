@@ -21,13 +21,9 @@ struct StreamOneProxy: Sendable {
             return completion(error.answer)
         }
         let deadline = tools.time.instant + request.patience
-        desk.findSession(of: request, tools) { found in
-            switch found {
-            case .failure(let refusal): completion(refusal.answer)
-            case .success(let session):
-                desk.fetch(.init(call: call, session: session, deadline: deadline), tools) { outcome in
-                    completion(Self.shown(outcome, in: session, now: tools.time.now))
-                }
+        desk.findSession(of: request, tools, orAnswer: completion) { session in
+            desk.fetch(.init(call: call, session: session, deadline: deadline), tools) { outcome in
+                completion(Self.shown(outcome, in: session, now: tools.time.now))
             }
         }
     }
@@ -75,15 +71,18 @@ struct StreamOneRefusal: Error {
 }
 
 extension StreamOneDesk {
-    /// The session that the request's `Postern-Session` names; nil without that header.
+    /// Goes on with the session that the request's `Postern-Session` names, with nil without that header; if there is no
+    /// such session the caller is told.
     func findSession(
         of request: ResourceRequest, _ tools: any ResourceTools,
-        completion: @escaping @Sendable (Result<StreamOneSession?, StreamOneRefusal>) -> Void
+        orAnswer refuse: @escaping @Sendable (ResourceAnswer) -> Void,
+        then: @escaping @Sendable (StreamOneSession?) -> Void
     ) {
-        guard let id = request.header("Postern-Session") else { return completion(.success(nil)) }
-        guard platform.actor.kind == .application else { return completion(.failure(.init(.needsApplication))) }
+        guard let id = request.header("Postern-Session") else { return then(nil) }
+        guard platform.actor.kind == .application else { return refuse(.needsApplication) }
         sessions.find(id, tools) { session in
-            completion(session.map { .success($0) } ?? .failure(.init(.unknownSession)))
+            guard let session else { return refuse(.unknownSession) }
+            then(session)
         }
     }
 }

@@ -31,12 +31,8 @@ struct StreamOneRights: Sendable {
             return completion(error.answer)
         }
         let deadline = tools.time.instant + request.patience
-        desk.findSession(of: request, tools) { found in
-            switch found {
-            case .failure(let refusal): completion(refusal.answer)
-            case .success(let session):
-                ask(Question(session: session, scope: scope, deadline: deadline, tools: tools, completion: completion))
-            }
+        desk.findSession(of: request, tools, orAnswer: completion) { session in
+            ask(Question(session: session, scope: scope, deadline: deadline, tools: tools, completion: completion))
         }
     }
 

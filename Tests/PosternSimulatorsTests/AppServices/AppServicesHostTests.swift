@@ -8,7 +8,7 @@ private typealias V = AppServicesVectors
 private let u1 = "ffffffff54d00d1e0b07c0de5eed0011"
 
 /// Behind a server, with faults.
-@Suite(.timeLimit(.minutes(1))) struct AppServicesHostTests {
+@Suite(.timeLimit(.minutes(10))) struct AppServicesHostTests {
     private final class Fixture {
         let host = try! SimulatorHost.start(port: 0, logger: Logger(label: "test"))
         var port: UInt16 { UInt16(host.urls["appservices"]!.split(separator: ":")[2])! }
