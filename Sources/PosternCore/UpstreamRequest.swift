@@ -101,7 +101,7 @@ public struct TransferOptions: Sendable, Equatable {
 
     public init(
         connectTimeout: Duration = .seconds(5), requestTimeout: Duration = .seconds(30),
-        maxResponseBytes: Int = 1 << 20
+        maxResponseBytes: Int = 16 << 20
     ) {
         self.connectTimeout = connectTimeout
         self.requestTimeout = requestTimeout

@@ -12,8 +12,8 @@ public enum Verdict: Sendable, Equatable {
     /// nothing counts against them.
     case backOff
     /// As `retry`, but it may be the messages' fault: counts an attempt. After `limit` of them the batch is taken
-    /// apart to find a culprit; one that stands alone is convicted only if the upstream took something else meanwhile.
-    case suspect(limit: Int, after: Duration?)
+    /// apart to find a culprit; one that stands alone is convicted as `conviction` says.
+    case suspect(limit: Int, after: Duration?, conviction: Conviction = .ifOthersAreTaken)
     /// The token is stale: get a new one, then send again.
     case refreshToken
     /// The upstream does not work for us at all: wrong address, wrong credentials. Nobody is blamed, an operator is
@@ -25,6 +25,14 @@ public enum Verdict: Sendable, Equatable {
     case split(reason: String)
     /// Never send these messages again.
     case reject(reason: String)
+}
+
+/// When a message that stands alone under suspicion has failed.
+public enum Conviction: Sendable {
+    /// Only if the upstream took something else meanwhile.
+    case ifOthersAreTaken
+    /// After the tries it was allowed, since further ones could do harm.
+    case always
 }
 
 /// One message's part of an answer that speaks of each.
@@ -53,15 +61,18 @@ public struct Judgement: Sendable, Equatable {
     /// Says the answer clearly that the upstream took nothing, although the messages have to be sent again? Then
     /// `Message.wasTried` stays as it is.
     public var tookNothing: Bool
+    /// The upstream's answer, kept with the messages that it ends as failed, where it is of use to the caller.
+    public var refusal: [UInt8]?
 
     public init(
         _ verdict: Verdict, changes: [StateChange] = [], notice: String? = nil, reason: String? = nil,
-        tookNothing: Bool = false
+        tookNothing: Bool = false, refusal: [UInt8]? = nil
     ) {
         self.verdict = verdict
         self.changes = changes
         self.notice = notice
         self.reason = reason
         self.tookNothing = tookNothing
+        self.refusal = refusal
     }
 }

@@ -79,12 +79,8 @@ public final class UpstreamWorker: Sendable {
         _ request: UpstreamRequest, timeout: Duration, completion: @escaping @Sendable (TransferResult) -> Void
     ) {
         loop.transport.submit(
-            request, options: TransferOptions(requestTimeout: timeout, maxResponseBytes: Self.maxResponseBytes),
-            completion: completion)
+            request, options: TransferOptions(requestTimeout: timeout), completion: completion)
     }
-
-    /// Answers to such requests go to somebody, whole.
-    private static let maxResponseBytes = 16 << 20
 
     /// Goes on with other settings. `upstream` takes the place of the one it delivers to, of the same name and type:
     /// other credentials, another URL.

@@ -10,6 +10,7 @@ extension WorkerLoop {
         if circuit.succeeded() { logger.notice("upstream is back", metadata: ["upstream": "\(queue.name)"]) }
         // While the circuit is open this is an answer from before.
         if circuit.state == .closed { hold = nil }
+        lastSuspect = nil
         tokens.accepted(under: flight.generation)
         guard hasTaken else { return }
         latestTaken = max(latestTaken, flight.batch.id.number)
@@ -26,6 +27,18 @@ extension WorkerLoop {
                 "upstream": "\(queue.name)", "error": "\(error)", "error.class": "\(error.errorClass)",
                 "circuit.reopensAt": "\(retryAt)",
             ])
+    }
+
+    /// It failed, though perhaps by the fault of this batch. Where a batch is one lane's, the same one again is no further
+    /// word about the upstream while nothing else is heard of it: else one stuck lane would shut out all the others.
+    func suspected(_ flight: Flight, _ error: AttemptError, retryAt: Timestamp) {
+        let suspect = flight.batch.messages[0].id
+        defer { lastSuspect = suspect }
+        if upstream.laneRule == .separate, lastSuspect == suspect, circuit.state == .closed {
+            lastError = error
+        } else {
+            failed(error, retryAt: retryAt, atOnce: false)
+        }
     }
 
     func holdUpstream(_ reason: HoldReason, _ error: AttemptError) {

@@ -13,6 +13,7 @@ extension WorkerLoop {
             // Our own stop is nobody's failure.
             ruling.settlement.outcome = "cancelled"
             ruling.isGivenBack = true
+            if outcome.isAmbiguous { ruling.settlement.wereTried = batch.messages.map(\.id) }
             circuit.abandoned(now: outcome.at)
             return ruling
         }
@@ -30,7 +31,8 @@ extension WorkerLoop {
         case .each(let items): sort(items, of: flight, outcome, &ruling)
         case .retry(let after): sendLater(flight, outcome, &ruling, after: after, outcomeIs: "retry")
         case .backOff: backOff(flight, outcome, &ruling)
-        case .suspect(let limit, let after): suspect(flight, outcome, &ruling, limit: limit, after: after)
+        case .suspect(let limit, let after, let conviction):
+            suspect(flight, outcome, &ruling, limit: limit, after: after, conviction)
         case .refreshToken:
             ruling.settlement.outcome = "unauthorized"
             ruling.isGivenBack = true
@@ -45,11 +47,11 @@ extension WorkerLoop {
             if batch.messages.count > 1 {
                 ruling.halve(flight, history: flight.claim.history, now: outcome.at)
             } else {
-                ruling.reject(batch.messages, outcome.error)
+                ruling.reject(batch.messages, outcome)
             }
         case .reject:
             worked(flight, at: outcome.at, hasTaken: false)
-            ruling.reject(batch.messages, outcome.error)
+            ruling.reject(batch.messages, outcome)
         }
         return ruling
     }
@@ -60,7 +62,11 @@ extension WorkerLoop {
         counts: Bool = false, history: BatchHistory? = nil
     ) {
         let retryAt = outcome.at + backoff(flight, after: after)
-        failed(outcome.error, retryAt: retryAt, atOnce: after != nil)
+        if counts, after == nil {
+            suspected(flight, outcome.error, retryAt: retryAt)
+        } else {
+            failed(outcome.error, retryAt: retryAt, atOnce: after != nil)
+        }
         ruling.settlement.outcome = word
         ruling.settlement.waiting = .init(
             flight.batch.messages, nextAttemptAt: retryAt, counts: counts, error: outcome.error,
@@ -92,7 +98,8 @@ extension WorkerLoop {
     /// It may be the messages' fault: count, and when it has happened often enough, look for the culprit. One that
     /// stands alone is convicted if the upstream has taken something that went out after its last attempt.
     private func suspect(
-        _ flight: Flight, _ outcome: AttemptOutcome, _ ruling: inout Ruling, limit: Int, after: Duration?
+        _ flight: Flight, _ outcome: AttemptOutcome, _ ruling: inout Ruling, limit: Int, after: Duration?,
+        _ conviction: Conviction
     ) {
         let batch = flight.batch
         var history = flight.claim.history
@@ -102,9 +109,10 @@ extension WorkerLoop {
         if attempts >= limit, batch.messages.count > 1 {
             failed(outcome.error, retryAt: outcome.at + backoff(flight, after: after), atOnce: after != nil)
             ruling.halve(flight, history: history, now: outcome.at)
-        } else if attempts >= limit, othersWork {
+        } else if attempts >= limit, othersWork || conviction == .always {
+            // Blamed on the message, so no failure of the upstream's.
             worked(flight, at: outcome.at, hasTaken: false)
-            ruling.reject(batch.messages, outcome.error)
+            ruling.reject(batch.messages, outcome, wasTried: true)
         } else {
             sendLater(flight, outcome, &ruling, after: after, outcomeIs: "suspect", counts: true, history: history)
         }
@@ -133,7 +141,7 @@ extension WorkerLoop {
             switch place < items.count ? items[place] : .again {
             case .delivered: ruling.settlement.delivered.append(message)
             case .again: again.append(message)
-            case .reject(let reason): ruling.reject([message], outcome.error.refusing(reason))
+            case .reject(let reason): ruling.reject([message], outcome, because: reason)
             }
         }
         guard again.count < flight.batch.messages.count else {
@@ -159,10 +167,16 @@ extension Ruling {
         settlement.isAmbiguous = outcome.isAmbiguous
     }
 
-    fileprivate mutating func reject(_ messages: [Message], _ error: AttemptError) {
+    /// `wasTried`: the last attempt may have taken effect all the same.
+    fileprivate mutating func reject(
+        _ messages: [Message], _ outcome: AttemptOutcome, because reason: String? = nil, wasTried: Bool = false
+    ) {
         settlement.outcome = "rejected"
-        let refusal = AttemptError(.refused, status: error.status, detail: error.detail, at: error.at)
-        settlement.ended += messages.map { .init($0, as: .failed, error: refusal) }
+        let error = AttemptError(
+            .refused, status: outcome.error.status, detail: reason ?? outcome.error.detail, at: outcome.at)
+        settlement.ended += messages.map {
+            .init($0, as: .failed, error: error, result: outcome.judgement.refusal, wasTried: wasTried)
+        }
         released += messages
     }
 
@@ -174,11 +188,5 @@ extension Ruling {
         again = [messages[..<middle], messages[middle...]].map {
             Again(messages: Array($0), dueAt: now, history: history)
         }
-    }
-}
-
-extension AttemptError {
-    fileprivate func refusing(_ reason: String) -> Self {
-        AttemptError(.refused, status: status, detail: reason, at: at)
     }
 }

@@ -41,6 +41,8 @@ final class WorkerLoop: @unchecked Sendable {
     var lastNotice: String?
     /// The latest request that the upstream took; tells a poisoned message from an outage.
     var latestTaken = 0
+    /// The first message of the batch that was suspected last; nil since the upstream worked.
+    var lastSuspect: MessageID?
     /// Requests that wait for their answer.
     var inFlight = 0
     /// Those, and batches whose outcome is on its way to the disk.

@@ -113,6 +113,16 @@ enum Migrations {
                     CREATE INDEX formerCredentialsByAge ON formerCredentials (atMs);
                     """)
         }
+        migrator.registerMigration("4 refusals") { db in
+            for number in try Int.fetchAll(db, sql: "SELECT number FROM upstreams") {
+                try db.execute(
+                    sql: """
+                        ALTER TABLE ended_\(number) ADD COLUMN tried INTEGER NOT NULL DEFAULT 0;
+                        ALTER TABLE ended_\(number) ADD COLUMN result BLOB;
+                        UPDATE ended_\(number) SET tried = lastError IS NOT NULL;
+                        """)
+            }
+        }
         return migrator
     }
 
@@ -162,7 +172,9 @@ enum Migrations {
                   key TEXT,
                   lastError TEXT,
                   progress BLOB,
-                  payload BLOB
+                  payload BLOB,
+                  tried INTEGER NOT NULL DEFAULT 0,
+                  result BLOB
                 ) STRICT;
                 CREATE INDEX IF NOT EXISTS ended_\(number)_settled ON ended_\(number) (settledAtMs);
                 """)

@@ -179,7 +179,7 @@ struct StoreReader {
                     + "settledAtMs, NULL AS lastError, result, 0 AS lane"
             case .ended:
                 "id, kind, state, key, attempts, acceptedAtMs, NULL AS nextAttemptAtMs, 0 AS waiting, settledAtMs, "
-                    + "lastError, NULL AS result, 0 AS lane"
+                    + "lastError, result, 0 AS lane"
             }
         }
 

@@ -16,6 +16,8 @@ public struct Settlement: Sendable {
     public var result: [UInt8]?
     public var ended: [Ended] = []
     public var waiting: Waiting?
+    /// Messages that stand where they stood, though the upstream may have seen them.
+    public var wereTried: [MessageID] = []
     /// Messages that go on with a sequence, and what they have reached.
     public var progressed: [(id: MessageID, progress: [UInt8])] = []
     /// Messages whose lane, with its group, has to stop until somebody releases it.
@@ -28,11 +30,20 @@ public struct Settlement: Sendable {
         /// `failed`, `cancelled` or `expired`.
         public let state: MessageState
         public let error: AttemptError?
+        /// The upstream's answer, kept with the message.
+        public let result: [UInt8]?
+        /// May this last attempt have taken effect, although it ended the message?
+        public let wasTried: Bool
 
-        public init(_ message: Message, as state: MessageState, error: AttemptError?) {
+        public init(
+            _ message: Message, as state: MessageState, error: AttemptError?, result: [UInt8]? = nil,
+            wasTried: Bool = false
+        ) {
             self.message = message
             self.state = state
             self.error = error
+            self.result = result
+            self.wasTried = wasTried
         }
     }
 

@@ -19,8 +19,11 @@ extension Transaction {
         try closeAttempt(settlement)
         try deliver(settlement.delivered, of: queue, result: settlement.result, at: settlement.endedAt)
         for ended in settlement.ended {
-            try end(ended.message.id, in: queue, as: ended.state, error: ended.error, at: settlement.endedAt)
+            try end(
+                ended.message.id, in: queue, as: ended.state, error: ended.error, at: settlement.endedAt,
+                result: ended.result, wasTried: ended.wasTried)
         }
+        for id in settlement.wereTried { try markTried(id, in: queue) }
         if let waiting = settlement.waiting { try wait(waiting, of: queue) }
         for (id, progress) in settlement.progressed { try keep(progress, of: id, in: queue) }
         // First what is known of its credential: lanes for which there is a good one are not parked.
@@ -152,7 +155,8 @@ extension Transaction {
     /// Moves a queued message to the ended ones, payload and all. False when it is not queued.
     @discardableResult
     func end(
-        _ id: MessageID, in queue: UpstreamQueue, as state: MessageState, error: AttemptError?, at moment: Timestamp
+        _ id: MessageID, in queue: UpstreamQueue, as state: MessageState, error: AttemptError?, at moment: Timestamp,
+        result: [UInt8]? = nil, wasTried: Bool = false
     ) throws -> Bool {
         var found: (lane: Int64, bytes: Int)?
         let ending = try statements.ending(in: queue.number, db: db)
@@ -171,13 +175,15 @@ extension Transaction {
         // A refusal of the message itself is an attempt that counts.
         statement.bind(state == .failed ? 1 : 0, at: 5)
         statement.bind(error.map { RecordText.encode(ErrorRecord($0)) }, at: 6)
-        statement.bind(id.rawValue, at: 7)
+        statement.bind(wasTried ? 1 : 0, at: 7)
+        statement.bind(result, at: 8)
+        statement.bind(id.rawValue, at: 9)
         try statement.run(in: db)
         touch(found.lane, of: queue, isServed: state == .failed)
         guard try remove(id, bytes: found.bytes, from: queue) else { return false }
         let account = accounts[queue.number]
         account.ledger.add(1, to: state)
-        note(state, of: id, in: account, error: error, result: nil)
+        note(state, of: id, in: account, error: error, result: result)
         return true
     }
 
@@ -197,6 +203,12 @@ extension Transaction {
             try touchLane(of: message.id, in: queue, isServed: true)
         }
         if queue.isSeparate, let first = waiting.messages.first { try failLane(of: first.id, in: queue) }
+    }
+
+    private func markTried(_ id: MessageID, in queue: UpstreamQueue) throws {
+        let statement = try statements.markTried(in: queue.number, db: db)
+        statement.bind(id.rawValue, at: 1)
+        try statement.run(in: db)
     }
 
     private func keep(_ progress: [UInt8], of id: MessageID, in queue: UpstreamQueue) throws {

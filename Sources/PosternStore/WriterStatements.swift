@@ -17,7 +17,7 @@ final class WriterStatements {
         case findLane, openLane, advanceLane, updateLane, closeLane, parkedOfGroup
     }
     private enum QueueName: Int, CaseIterable {
-        case insert, remove, deliver, deliverRun, removeRun, countRun, wait, progress, laneOf
+        case insert, remove, deliver, deliverRun, removeRun, countRun, wait, markTried, progress, laneOf
         case ending, end, ended, requeue, removeEnded, oldest, lane, nthOfLane
     }
 
@@ -93,6 +93,10 @@ final class WriterStatements {
         }
     }
 
+    func markTried(in number: UpstreamNumber, db: Database) throws -> Statement {
+        try statement(.markTried, of: number, in: db) { "UPDATE queue_\($0) SET tried = 1 WHERE id = ?" }
+    }
+
     func progress(in number: UpstreamNumber, db: Database) throws -> Statement {
         try statement(.progress, of: number, in: db) { "UPDATE queue_\($0) SET progress = ? WHERE id = ?" }
     }
@@ -109,9 +113,9 @@ final class WriterStatements {
         try statement(.end, of: number, in: db) { number in
             """
             INSERT INTO ended_\(number) (id, state, kind, lane, laneGroup, acceptedAtMs, settledAtMs, expiresAtMs,
-              attempts, key, lastError, progress, payload)
+              attempts, key, lastError, progress, payload, tried, result)
             SELECT id, ?, kind, ?, ?, acceptedAtMs, ?, expiresAtMs, attempts + ?, key, coalesce(?, lastError),
-              progress, payload FROM queue_\(number) WHERE id = ?
+              progress, payload, tried OR ?, ? FROM queue_\(number) WHERE id = ?
             """
         }
     }
@@ -130,7 +134,7 @@ final class WriterStatements {
             """
             INSERT INTO queue_\(number) (id, kind, lane, acceptedAtMs, expiresAtMs, attempts, key, lastError,
               progress, payload, tried)
-            SELECT id, kind, ?, acceptedAtMs, NULL, 0, key, lastError, progress, payload, lastError IS NOT NULL
+            SELECT id, kind, ?, acceptedAtMs, NULL, 0, key, lastError, progress, payload, tried
             FROM ended_\(number) WHERE id = ?
             """
         }

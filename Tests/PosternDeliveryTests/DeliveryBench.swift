@@ -122,6 +122,13 @@ final class DeliveryBench {
         )
     }
 
+    /// Takes a failed message up again, as an operator does.
+    func requeue(_ id: MessageID) throws {
+        let done = Inbox<Bool>()
+        outbox.requeue([id]) { result in done.put((try? result.get().isEmpty) == false) }
+        #expect(done.takeAll(waitingUntil: Self.deadline).first == true)
+    }
+
     @discardableResult func accept(
         _ payloads: [String], lane: Lane = .none, notBefore: Timestamp? = nil
     ) throws -> [MessageID] {

@@ -14,14 +14,17 @@ struct StreamOneJudge {
 
     func judge(_ response: UpstreamResponse) -> Judgement {
         guard let answer = StreamOneAnswer(response) else {
-            let isBody = (200...299).contains(response.status)
+            let after = response.retryAfter(now: now)
+            guard (200...299).contains(response.status) else { return Judgement(.retry(after: after)) }
+            // Perhaps it has carried out the call and cannot say so: not without end, if others fare better.
             return Judgement(
-                .retry(after: response.retryAfter(now: now)),
-                reason: isBody ? "answered \(response.status) with something that is no answer of the platform's" : nil)
+                .suspect(limit: Self.faultLimit, after: after),
+                reason: "answered \(response.status) with something that is no answer of the platform's")
         }
         return switch answer.status.meaning {
         case .ok: cleared(.delivered(result: answer.bytes))
-        case .fault: cleared(.suspect(limit: Self.faultLimit, after: nil), reason: answer.summary)
+        case .fault:
+            cleared(.suspect(limit: Self.faultLimit, after: nil, conviction: .always), answer)
         case .clock: clock(answer, response)
         case .authentication: authentication(answer)
         case .rateLimited: paused(.rateLimited, answer)
@@ -29,7 +32,7 @@ struct StreamOneJudge {
         case .settledBefore where isSettled(answer): cleared(.delivered(result: answer.bytes))
         // Queued calls are in no session.
         case .denied, .permanent, .settledBefore, .needsHash, .loginRefused, .sessionGone:
-            cleared(.reject(reason: answer.summary))
+            cleared(.reject(reason: answer.summary), answer)
         }
     }
 
@@ -38,13 +41,16 @@ struct StreamOneJudge {
         wasTried && (!answer.status.isAbsence || StreamOneActions.isDeletion(call))
     }
 
-    private func cleared(_ verdict: Verdict, reason: String? = nil) -> Judgement {
-        Judgement(verdict, changes: pause == nil ? [] : [.remove(key: StreamOnePause.key)], reason: reason)
+    /// The platform lets the actor in and takes writes: whatever was in the way is over. A `refusal` stays with the call.
+    private func cleared(_ verdict: Verdict, _ refusal: StreamOneAnswer? = nil) -> Judgement {
+        Judgement(
+            verdict, changes: pause == nil ? [] : [.remove(key: StreamOnePause.key)], reason: refusal?.summary,
+            refusal: refusal?.bytes)
     }
 
-    /// Signed anew once at once; then slowly, and never given up: the clock is nobody's payload (A2).
+    /// Signed anew once; then slowly, and never given up: the clock is nobody's payload (A2).
     private func clock(_ answer: StreamOneAnswer, _ response: UpstreamResponse) -> Judgement {
-        var judgement = again(.clock, answer) { .retry(after: $0) }
+        var judgement = paused(.clock, answer)
         judgement.notice = skew(response)
         return judgement
     }
@@ -56,20 +62,16 @@ struct StreamOneJudge {
         return "the clock here is \(seconds.magnitude) s \(seconds > 0 ? "ahead of" : "behind") the platform's"
     }
 
-    /// Signed anew once at once; then every further call would fail too, and leads to status 8 (A3).
+    /// Signed anew once; then every further call would fail too, and leads to status 8 (A3).
     private func authentication(_ answer: StreamOneAnswer) -> Judgement {
-        again(.authentication, answer) { _ in .holdUpstream(.credentials, detail: answer.summary) }
+        var judgement = paused(.authentication, answer)
+        if StreamOnePause.after(pause, .authentication, now: now, lengths: lengths).step > 0 {
+            judgement.verdict = .holdUpstream(.credentials, detail: answer.summary)
+        }
+        return judgement
     }
 
-    private func again(
-        _ reason: StreamOnePause.Reason, _ answer: StreamOneAnswer, then: (Duration) -> Verdict
-    ) -> Judgement {
-        let next = StreamOnePause.after(pause, reason, now: now, lengths: lengths)
-        return Judgement(
-            next.step == 0 ? .backOff : then(next.until - now), changes: next == pause ? [] : [next.change],
-            reason: answer.summary, tookNothing: true)
-    }
-
+    /// Concerns the actor, so nobody's calls go out; then one looks whether it is over.
     private func paused(_ reason: StreamOnePause.Reason, _ answer: StreamOneAnswer) -> Judgement {
         let next = StreamOnePause.after(pause, reason, now: now, lengths: lengths)
         return Judgement(

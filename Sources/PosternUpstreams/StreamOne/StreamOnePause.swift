@@ -7,9 +7,9 @@ struct StreamOnePause: Sendable, Equatable {
         case readOnly
         /// Status 8: nobody authenticates.
         case rateLimited
-        /// Status 2: signed anew once at once, then seldom.
+        /// Status 2: signed anew once soon, then seldom.
         case clock
-        /// Status 3: signed anew once at once, then not until an operator has mended it.
+        /// Status 3: signed anew once soon, then seldom, until an operator has mended it.
         case authentication
     }
 
@@ -37,9 +37,9 @@ struct StreamOnePause: Sendable, Equatable {
             return switch reason {
             case .readOnly: min(readOnly * doubled, readOnly * 10)
             case .rateLimited: min(rateLimited * doubled, rateLimited * 15)
-            // The first of these is for calls that were on their way with it.
-            case .authentication: step == 0 ? .seconds(2) : min(rateLimited * (doubled / 2), rateLimited * 15)
-            case .clock: step == 0 ? .seconds(2) : min(.seconds(30) * (doubled / 2), .seconds(300))
+            // The first of these lets calls land that were under way with it.
+            case .authentication: step == 0 ? .seconds(1) : min(rateLimited * (doubled / 2), rateLimited * 15)
+            case .clock: step == 0 ? .seconds(1) : min(.seconds(30) * (doubled / 2), .seconds(300))
             }
         }
     }
