@@ -31,14 +31,14 @@ public struct Resource: Sendable {
     public let method: Method
     /// Without a slash at the start; a segment in braces is a parameter, e.g. `sessions/{sessionCode}`.
     public let template: String
-    /// Query parameters it understands; any other is refused.
-    public let query: [String]
+    /// Query parameters it understands; any other is refused. Nil: it judges `ResourceRequest.queryText` itself.
+    public let query: [String]?
     public let body: Body
     public let response: Response
     private let segments: [Substring]
 
     public init(
-        _ method: Method, _ template: String, query: [String] = [], body: Body = .json, _ response: Response
+        _ method: Method, _ template: String, query: [String]? = [], body: Body = .json, _ response: Response
     ) {
         self.method = method
         self.template = template
@@ -69,16 +69,19 @@ public struct ResourceRequest: Sendable {
     public let parameters: [String: String]
     /// Percent-decoded; of several of one name the last.
     public let query: [String: String]
+    /// As sent, without the `?`, for those to whom order, duplicates or spelling matter.
+    public let queryText: String
     public let headers: [(name: String, value: String)]
     public let body: [UInt8]
     public let receivedAt: Timestamp
 
     public init(
-        parameters: [String: String] = [:], query: [String: String] = [:],
+        parameters: [String: String] = [:], query: [String: String] = [:], queryText: String = "",
         headers: [(name: String, value: String)] = [], body: [UInt8] = [], receivedAt: Timestamp
     ) {
         self.parameters = parameters
         self.query = query
+        self.queryText = queryText
         self.headers = headers
         self.body = body
         self.receivedAt = receivedAt

@@ -38,8 +38,7 @@ public final class GatewayHandler: HTTPHandler {
     }
 
     private func unknownParameter(of route: Route, _ head: RequestHead) -> Problem? {
-        guard head.query != nil else { return nil }
-        let known = route.parameters
+        guard head.query != nil, let known = route.parameters else { return nil }
         guard let stranger = head.queryPairs.first(where: { !known.contains($0.name) }) else { return nil }
         let hint = known.isEmpty ? "It takes none." : "It takes: \(known.joined(separator: ", "))."
         return Problem(

@@ -40,8 +40,8 @@ enum Route {
         }
     }
 
-    /// Query parameters it understands; any other is refused.
-    var parameters: [String] {
+    /// Query parameters it understands; any other is refused. Nil: it judges them itself.
+    var parameters: [String]? {
         switch self {
         case .ingest, .envelopes: ["dryRun"]
         case .messages: ["upstream", "kind", "state", "key", "limit", "cursor", "include"]

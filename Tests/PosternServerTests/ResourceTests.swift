@@ -16,6 +16,7 @@ import Testing
         let resources = [
             Resource(.post, "echo/at-once", .perform { request, _, completion in completion(echo(request)) }),
             Resource(.post, "echo/of-anything", body: .any, .perform { request, _, done in done(echo(request)) }),
+            Resource(.post, "echo/query", query: nil, .perform { request, _, done in done(.json(request.queryText)) }),
             Resource(.put, "echo/read", .read { request, _ in echo(request) }),
             Resource(.post, "echo/changed", .change { request, _ in ResourceChange(answer: echo(request)) }),
             Resource(
@@ -75,6 +76,15 @@ import Testing
                 "POST", "/v1/plain/echo/of-anything", Array("n=1".utf8),
                 headers: [("Content-Type", "application/x-www-form-urlencoded")])
             #expect(answer.text == "n=1")
+        }
+    }
+
+    @Test func resourceThatJudgesItsQuery_getsItAsItWasSent() throws {
+        try withGateway(Self.setup) { gateway in
+            let query = "b=%41&a=+&b=2&c"
+            #expect(try gateway.client.post("/v1/plain/echo/query?\(query)").text == query)
+            #expect(try gateway.client.post("/v1/plain/echo/query").text == "")
+            try gateway.client.post("/v1/plain/echo/at-once?\(query)").problem(400, "bad-request")
         }
     }
 

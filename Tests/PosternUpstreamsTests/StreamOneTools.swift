@@ -94,17 +94,18 @@ extension Upstream {
     /// Asks for a resource as the API does.
     @discardableResult func ask(
         _ method: Resource.Method, _ path: String, query: [String: String] = [:], session: String? = nil,
-        headers: [(name: String, value: String)] = [], body: String = "", _ tools: StreamOneTools
+        headers: [(name: String, value: String)] = [], queryText: String = "", body: String = "",
+        _ tools: StreamOneTools
     ) throws -> StreamOneReply {
         let segments = path.split(separator: "/")
         let found = resources.filter { $0.method == method }.lazy.compactMap { resource in
             resource.parameters(matching: segments).map { (resource, $0) }
         }.first
         let (resource, parameters) = try #require(found, "\(path)")
-        #expect(Set(query.keys).isSubset(of: resource.query))
+        #expect(resource.query.map { Set(query.keys).isSubset(of: $0) } ?? query.isEmpty)
         let reply = StreamOneReply()
         let request = ResourceRequest(
-            parameters: parameters, query: query,
+            parameters: parameters, query: query, queryText: queryText,
             headers: headers + (session.map { [("postern-session", $0)] } ?? []), body: Array(body.utf8),
             receivedAt: tools.clock.now)
         guard case .perform(let perform) = resource.response else {

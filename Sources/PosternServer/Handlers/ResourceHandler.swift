@@ -16,7 +16,8 @@ struct ResourceHandler: Sendable {
         let question = ResourceRequest(
             parameters: found.parameters,
             query: Dictionary(head.queryPairs.map { ($0.name, $0.value) }, uniquingKeysWith: { $1 }),
-            headers: head.headers.map { ($0.name, $0.value) }, body: request.body, receivedAt: gateway.time.now)
+            queryText: head.query ?? "", headers: head.headers.map { ($0.name, $0.value) }, body: request.body,
+            receivedAt: gateway.time.now)
         let target = found.target
         switch found.resource.response {
         case .read(let respond):
