@@ -85,6 +85,10 @@ import Testing
             let upstream = try StreamOneSamples.upstream()
             #expect(try upstream.ask(.get, "tokens/a", tools).problem?.status == 502)
         }
+        for body in [#"{"a":1}"#, "null", #""roles""#] {
+            transport.answerAll { _ in .status(200, StreamOneSamples.answer(body: body)) }
+            #expect(try StreamOneSamples.upstream().ask(.get, "roles", tools).problem?.status == 502, "\(body)")
+        }
         serve(roles: Self.mixed)
         transport.answerAll { request in
             .status(

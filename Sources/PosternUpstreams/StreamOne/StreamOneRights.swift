@@ -42,7 +42,8 @@ struct StreamOneRights: Sendable {
     ) {
         withQuestion(request, tools, completion) { question in
             fetchRoles(question) { answer in
-                guard let roles = answer.withBody({ String(decoding: $0.bytes, as: UTF8.self) }) else { return }
+                let list = answer.withBody { $0.kind == .array ? String(decoding: $0.bytes, as: UTF8.self) : nil }
+                guard let roles = list ?? nil else { return completion(.unusableRights) }
                 completion(.json(JSONText.object { $0.raw("roles", roles) }))
             }
         }
