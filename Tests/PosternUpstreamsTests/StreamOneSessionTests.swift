@@ -241,4 +241,44 @@ import Testing
         try reply.wait()
         #expect(reply.json?.text.hasSuffix(#","durableCredentials":false}"#) == true)
     }
+
+    /// Else it would come back to life: with every lookup that had begun before.
+    @Test func sessionThatEndsWhileItIsLookedUp_staysEnded() throws {
+        let session = StreamOneSession(id: "S1", key: "k", user: "u", deadline: tools.clock.now + .seconds(60))
+        StreamOneSessions().add(session, tools) { _ in }
+        let sessions = StreamOneSessions()
+        let slow = SlowReads(tools) { sessions.forget("S1", $0) }
+        let found = Outcome<[StreamOneSession?]>([])
+        sessions.find("S1", slow) { found.set([$0]) }
+        #expect(found.value == [nil])
+        sessions.find("S1", tools) { found.set([$0]) }
+        #expect(found.value == [nil])
+    }
+}
+
+/// Tools whose state changes while it is read.
+private final class SlowReads: ResourceTools {
+    private let inner: StreamOneTools
+    private let meanwhile: @Sendable (StreamOneTools) -> Void
+    init(_ inner: StreamOneTools, meanwhile: @escaping @Sendable (StreamOneTools) -> Void) {
+        self.inner = inner
+        self.meanwhile = meanwhile
+    }
+    var time: any TimeSource { inner.time }
+
+    func send(_ request: UpstreamRequest, timeout: Duration, completion: @escaping @Sendable (TransferResult) -> Void) {
+        inner.send(request, timeout: timeout, completion: completion)
+    }
+
+    func read<T: Sendable>(
+        _ body: @escaping @Sendable (any UpstreamState) -> T, completion: @escaping @Sendable (T?) -> Void
+    ) {
+        let seen = body(inner.state)
+        meanwhile(inner)
+        completion(seen)
+    }
+
+    func change(_ changes: [StateChange], completion: @escaping @Sendable (Bool) -> Void) {
+        inner.change(changes, completion: completion)
+    }
 }

@@ -19,6 +19,14 @@ final class StreamOneSessions: Sendable {
         var known: [String: Known] = [:]
         /// On their way out of the store.
         var ending: Set<String> = []
+        /// Being looked up in the store.
+        var lookups: [String: Lookup] = [:]
+    }
+
+    fileprivate struct Lookup {
+        var count = 0
+        /// The session has ended since: what the store said before is over.
+        var isOvertaken = false
     }
 
     fileprivate struct Known {
@@ -38,7 +46,14 @@ final class StreamOneSessions: Sendable {
     func find(
         _ id: String, _ tools: any ResourceTools, completion: @escaping @Sendable (StreamOneSession?) -> Void
     ) {
-        if let known = state.withLock({ $0.known[id]?.session }) { return completion(living(known, tools)) }
+        let (known, isOver) = state.withLock { state in
+            let known = state.known[id]?.session
+            let isOver = known == nil && state.ending.contains(id)
+            if known == nil, !isOver { state.lookups[id, default: Lookup()].count += 1 }
+            return (known, isOver)
+        }
+        if let known { return completion(living(known, tools)) }
+        guard !isOver else { return completion(nil) }
         tools.read {
             $0.credential(of: StreamOneSession.owner(id))
         } completion: { [self] held in
@@ -54,11 +69,11 @@ final class StreamOneSessions: Sendable {
 
     /// What the store says of the session, unless something newer is known by now.
     private func taken(_ held: HeldCredential?, _ id: String) -> StreamOneSession? {
-        guard let held, let session = StreamOneSession(id, held) else { return nil }
-        return state.withLock { state in
-            guard !state.ending.contains(id) else { return nil }
+        state.withLock { state in
+            let isOvertaken = state.endLookup(id)
             // Somebody else may have been quicker, and renewed it since.
             if let known = state.known[id] { return known.session }
+            guard !isOvertaken, let held, let session = StreamOneSession(id, held) else { return nil }
             state.keep(Known(session: session, storedDeadline: session.deadline), most: Self.mostKnown)
             return session
         }
@@ -93,6 +108,7 @@ final class StreamOneSessions: Sendable {
         state.withLock { state in
             state.known[id] = nil
             state.ending.insert(id)
+            state.lookups[id]?.isOvertaken = true
         }
         tools.change([.drop(credentialOf: StreamOneSession.owner(id))]) { [self] _ in
             state.withLock { state in _ = state.ending.remove(id) }
@@ -101,6 +117,14 @@ final class StreamOneSessions: Sendable {
 }
 
 extension StreamOneSessions.State {
+    /// Has the session ended since the lookup began?
+    fileprivate mutating func endLookup(_ id: String) -> Bool {
+        guard var lookup = lookups[id] else { return false }
+        lookup.count -= 1
+        lookups[id] = lookup.count > 0 ? lookup : nil
+        return lookup.isOvertaken
+    }
+
     fileprivate mutating func keep(_ known: StreamOneSessions.Known, most: Int) {
         if self.known.count >= most, self.known[known.session.id] == nil, let first = self.known.keys.first {
             self.known[first] = nil
