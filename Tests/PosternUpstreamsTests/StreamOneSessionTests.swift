@@ -91,6 +91,17 @@ import Testing
             upstream, initialized(salt: "$2y$04$gmdjitkypwyd4d1mkeefiv"), .status(200, StreamOneSamples.created()))
     }
 
+    /// What is blocked is the address, which the second step does not name.
+    @Test func blockedSecondStep_holdsTheAddressOnly() throws {
+        let upstream = try StreamOneSamples.upstream()
+        let quick = initialized(salt: "$2y$04$gmdjitkypwyd4d1mkeefiv")
+        _ = try login(upstream, quick, .status(200, StreamOneSamples.answer(8)))
+        #expect(StreamOnePause(in: tools.state) == nil, "nor does the queue wait")
+        #expect(try login(upstream).problem?.status == 429)
+        transport.answerAll { _ in .status(200, StreamOneSamples.answer()) }
+        #expect(try upstream.ask(.post, "proxy/item/edit", tools).json != nil)
+    }
+
     @Test(arguments: [
         #"{"challenge":"c","salt":"*0","needsv2hash":false}"#, #"{"challenge":"c","needsv2hash":false}"#, "null", "[]",
         #"{"challenge":5,"salt":"$2y$12$gmdjitkypwyd4d1mkeefiv"}"#,

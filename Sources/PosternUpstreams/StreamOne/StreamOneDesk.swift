@@ -149,9 +149,12 @@ struct StreamOneDesk: Sendable {
         land(trip, .answer(answer, age: nil))
     }
 
-    /// The platform blocks the address of a login, or else the actor itself; the queue has to know that too.
+    /// The platform blocks the address of a login, or else the actor itself; the queue has to know that too. The second
+    /// step of a login is blocked for its address as well, though only the first one names it.
     private func rateLimited(_ trip: Trip, _ now: Timestamp) {
-        guard let subject = Self.subjects(of: trip.order).last else { return }
+        guard let subject = Self.subjects(of: trip.order).last, trip.nature != .session || subject != .actor else {
+            return
+        }
         let pause = gate.close(subject, .rateLimited, now: now)
         if subject == .actor { trip.tools.change([pause.change]) { _ in } }
     }
