@@ -105,7 +105,7 @@ let package = Package(
             of: "PosternServer",
             [
                 "PosternCore", "PosternMetrics", "PosternHTTP", "PosternStore", "PosternDelivery",
-                "PosternCompression", logging,
+                "PosternCompression", "PosternUpstreams", logging,
             ]),
         tests(of: "PosternSimulators", ["PosternCore", "PosternTransport", crypto, logging]),
         tests(

@@ -577,7 +577,7 @@ paths:
               additionalProperties:
                 description: A text, number, boolean, null, or a list of those.
       responses:
-        "200":
+        "200": &answered
           description: The platform's answer, refusals included.
           headers:
             X-Request-Id:
@@ -624,6 +624,106 @@ paths:
         "429": *blocked
         "502": *unanswered
         "504": *late
+  /v1/{upstream}/api/{command}/{action}:
+    parameters:
+      - $ref: "#/components/parameters/upstream"
+      - name: command
+        in: path
+        required: true
+        description: Lower-case letters and digits, e.g. `item`.
+        schema:
+          type: string
+      - name: action
+        in: path
+        required: true
+        description: Lower-case letters and digits, e.g. `view`.
+        schema:
+          type: string
+    post:
+      operationId: postPlatformCall
+      tags: [Upstreams]
+      summary: A call by one of the platform's own SDKs, whose `apiUrl` is `/v1/{upstream}`; for upstreams of type `streamone`.
+      description: |
+        The SDK signs with the id and key that the upstream is configured with, in a session with the session's key besides.
+        The call is verified and then made as by `proxy`. Whatever comes of it is `200` with a header and a body as the
+        platform writes them: 1 the platform is away, 2 `timestamp` is more than 300 s off, 3 the actor or the signature is
+        wrong, 5 no such name, 6 not to be read, 7 a parameter that is unknown or there twice, 8 blocked for a while, 282 an
+        unknown session.
+      parameters:
+        - name: api
+          in: query
+          required: true
+          schema:
+            type: string
+            const: "3"
+        - name: format
+          in: query
+          required: true
+          schema:
+            type: string
+            const: json
+        - name: account
+          in: query
+          description: Accounts, with commas between; excludes `customer`.
+          schema:
+            type: string
+        - name: customer
+          in: query
+          schema:
+            type: string
+        - name: timezone
+          in: query
+          description: Zone of the dates, e.g. `Europe/Amsterdam`; else the actor's own.
+          schema:
+            type: string
+        - name: authentication_type
+          in: query
+          description: Without it, `user`.
+          schema:
+            type: string
+            enum: [application, user]
+        - name: timestamp
+          in: query
+          required: true
+          description: UNIX time in whole seconds.
+          schema:
+            type: integer
+        - name: user
+          in: query
+          description: Id of the user that signs.
+          schema:
+            type: string
+        - name: application
+          in: query
+          description: Id of the application that signs.
+          schema:
+            type: string
+        - name: session
+          in: query
+          description: Id of a session that `session/create` was answered with here.
+          schema:
+            type: string
+        - name: signature
+          in: query
+          required: true
+          description: HMAC-SHA1 of path, query and body, in lower-case hexadecimal digits.
+          schema:
+            type: string
+            pattern: "^[0-9a-f]{40}$"
+        - $ref: "#/components/parameters/prefer"
+        - $ref: "#/components/parameters/requestId"
+      requestBody:
+        description: The arguments as texts; without a body there are none.
+        content:
+          application/x-www-form-urlencoded:
+            schema:
+              type: object
+              additionalProperties:
+                type: string
+      responses:
+        "200": *answered
+        "405":
+          $ref: "#/components/responses/MethodNotAllowed"
   /v1/{upstream}/tokens/{token}:
     parameters:
       - $ref: "#/components/parameters/upstream"

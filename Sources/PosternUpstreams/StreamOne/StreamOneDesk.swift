@@ -15,7 +15,7 @@ struct StreamOneDesk: Sendable {
         /// What the platform says, be it a refusal. `age` is there when it was kept.
         case answer(StreamOneAnswer, age: Duration?)
         /// There is none.
-        case problem(ResourceAnswer)
+        case problem(StreamOneTrouble)
     }
 
     /// What a call is made for.
@@ -76,7 +76,7 @@ struct StreamOneDesk: Sendable {
         let now = trip.tools.time.now
         for subject in Self.subjects(of: trip.order) {
             if let pause = gate.pause(of: subject, now: now) {
-                return land(trip, .problem(.paused(pause, now: now)))
+                return land(trip, .problem(.paused(pause, now)))
             }
         }
         send(trip)
@@ -168,7 +168,7 @@ struct StreamOneDesk: Sendable {
 
     /// No usable answer. Unless it is `isClear` that the platform has not seen it, a write may have taken effect.
     private func fail(_ trip: Trip, _ detail: String, isClear: Bool) {
-        land(trip, .problem(.problem(slug: "delivery-failed", status: 502, detail: detail + outlook(trip, isClear))))
+        land(trip, .problem(.failed(detail + outlook(trip, isClear))))
     }
 
     private func outlook(_ trip: Trip, _ isClear: Bool) -> String {
@@ -181,9 +181,7 @@ struct StreamOneDesk: Sendable {
     /// The caller's time is over; those who wait for the same read may have more.
     private func runOut(_ trip: Trip) {
         let outcome = Outcome.problem(
-            .problem(
-                slug: "delivery-failed", status: 504,
-                detail: "The platform did not answer in time." + outlook(trip, trip.tries == 0)))
+            .late("The platform did not answer in time." + outlook(trip, trip.tries == 0)))
         if let flight = trip.flight {
             let (next, late) = cache.handOver(flight, now: trip.tools.time.instant)
             for follower in late { follower.resume(.outcome(outcome)) }
@@ -219,27 +217,5 @@ extension StreamOneDesk.Trip {
         var trip = self
         trip.wasSignedAnew = true
         return trip
-    }
-}
-
-extension ResourceAnswer {
-    fileprivate static let noCredentials = ResourceAnswer.problem(
-        slug: "delivery-failed", status: 502, detail: "This upstream's id or psk is empty; nothing can be signed.")
-
-    /// The platform is not asked: the actor, or a login's address, has to wait.
-    static func paused(_ pause: StreamOnePause, now: Timestamp) -> Self {
-        let answer: Self =
-            switch pause.reason {
-            case .authentication:
-                .problem(
-                    slug: "delivery-failed", status: 502,
-                    detail:
-                        "The platform does not accept this upstream's id and psk (status 3); they have to be mended.")
-            case .rateLimited, .readOnly, .clock:
-                .problem(
-                    slug: "rate-limited", status: 429,
-                    detail: "The platform blocks this for a while after bad authentications (status 8).")
-            }
-        return .later(answer, after: pause.until - now)
     }
 }

@@ -1,38 +1,82 @@
 /// Form encoding as PHP's `urlencode` writes it (the specification's 3.5). It serves the query, the body and what is
 /// signed: the bytes signed are the bytes sent.
 enum StreamOneEncoding {
+    /// Whose encoder: what the SDK for iOS signs has nine characters bare that PHP escapes. The gateway itself writes PHP's.
+    enum Dialect: CaseIterable { case php, ios }
+
     private static let digits = Array("0123456789ABCDEF".utf8)
+    private static let bareForIOS = Array("!$'()*;@~".utf8)
 
     /// Letters, digits, `-`, `_` and `.` stay, a space becomes `+`, any other byte `%XX`.
     ///
-    /// Worked values: `a b` becomes `a+b`, `é~` becomes `%C3%A9%7E`.
-    static func encode(_ text: String) -> String {
+    /// Worked values: `a b` becomes `a+b`, `é~` becomes `%C3%A9%7E`, and `%C3%A9~` for iOS.
+    static func encode(_ text: String, as dialect: Dialect = .php) -> String {
         var encoded: [UInt8] = []
-        append(text, to: &encoded)
+        append(text, to: &encoded, dialect)
         return String(decoding: encoded, as: UTF8.self)
     }
 
     /// `name=value` joined by `&`, in the order given.
-    static func encode(_ pairs: [StreamOneCall.Argument]) -> [UInt8] {
+    static func encode(_ pairs: [StreamOneCall.Argument], as dialect: Dialect = .php) -> [UInt8] {
         var encoded: [UInt8] = []
         for pair in pairs {
             if !encoded.isEmpty { encoded.append(UInt8(ascii: "&")) }
-            append(pair.name, to: &encoded)
+            append(pair.name, to: &encoded, dialect)
             encoded.append(UInt8(ascii: "="))
-            append(pair.value, to: &encoded)
+            append(pair.value, to: &encoded, dialect)
         }
         return encoded
     }
 
-    private static func append(_ text: String, to encoded: inout [UInt8]) {
+    private static func append(_ text: String, to encoded: inout [UInt8], _ dialect: Dialect) {
         for byte in text.utf8 {
             switch byte {
             case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
                 UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "_"), UInt8(ascii: "."):
                 encoded.append(byte)
             case UInt8(ascii: " "): encoded.append(UInt8(ascii: "+"))
+            case _ where dialect == .ios && bareForIOS.contains(byte): encoded.append(byte)
             default: encoded += [UInt8(ascii: "%"), digits[Int(byte >> 4)], digits[Int(byte & 15)]]
             }
         }
+    }
+
+    // MARK: Reading
+
+    /// The pairs of a form in their order, whichever characters its writer escaped; none of an empty one. Nil where
+    /// something is not to be read in one way only: a pair without a name or `=`, half an escape, a byte beyond visible
+    /// ASCII, and what is no UTF-8.
+    static func pairs(of form: some Collection<UInt8>) -> [StreamOneCall.Argument]? {
+        guard !form.isEmpty else { return [] }
+        var pairs: [StreamOneCall.Argument] = []
+        for pair in form.split(separator: UInt8(ascii: "&"), omittingEmptySubsequences: false) {
+            let sides = pair.split(separator: UInt8(ascii: "="), maxSplits: 1, omittingEmptySubsequences: false)
+            guard sides.count == 2, let name = decode(sides[0]), let value = decode(sides[1]), !name.isEmpty else {
+                return nil
+            }
+            pairs.append(StreamOneCall.Argument(name, value))
+        }
+        return pairs
+    }
+
+    private static func decode(_ text: some Collection<UInt8>) -> String? {
+        var decoded: [UInt8] = []
+        var rest = text.makeIterator()
+        while let byte = rest.next() {
+            switch byte {
+            case UInt8(ascii: "+"): decoded.append(UInt8(ascii: " "))
+            case UInt8(ascii: "%"):
+                guard let high = rest.next().flatMap(value), let low = rest.next().flatMap(value) else { return nil }
+                decoded.append(high << 4 | low)
+            case 0x21...0x7E: decoded.append(byte)
+            default: return nil
+            }
+        }
+        return String(validating: decoded, as: UTF8.self)
+    }
+
+    private static func value(_ digit: UInt8) -> UInt8? {
+        let upper = UInt8(ascii: "a")...UInt8(ascii: "f") ~= digit ? digit - 0x20 : digit
+        return digits.firstIndex(of: upper).map(UInt8.init)
     }
 }

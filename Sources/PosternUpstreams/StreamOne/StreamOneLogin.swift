@@ -122,13 +122,13 @@ struct StreamOneLogin: Sendable {
     /// The answer of a step that went well; else the caller is told, and nothing is tried again.
     private func success(_ outcome: StreamOneDesk.Outcome, _ attempt: Attempt) -> StreamOneAnswer? {
         switch outcome {
-        case .problem(let problem): attempt.completion(problem)
+        case .problem(let trouble): attempt.completion(trouble.answer)
         case .answer(let answer, _) where answer.isSuccess: return answer
         case .answer(let answer, _):
             if case .rateLimited = answer.status.meaning {
                 let now = attempt.tools.time.now
                 let pause = desk.gate.close(.address(attempt.credentials.userIP), .rateLimited, now: now)
-                attempt.completion(.paused(pause, now: now))
+                attempt.completion(StreamOneTrouble.paused(pause, now).answer)
             } else {
                 attempt.completion(.refusedLogin(answer))
             }
@@ -175,7 +175,8 @@ private struct Challenge: Sendable {
 }
 
 extension StreamOneSession {
-    fileprivate init?(_ answer: StreamOneAnswer, now: Timestamp) {
+    /// From the answer to `session/create`; nil when it has none.
+    init?(_ answer: StreamOneAnswer, now: Timestamp) {
         let read = answer.withBody { body -> StreamOneSession? in
             guard let id = body["id"], id.isFilledString, let key = body["key"], key.isFilledString,
                 let user = body["user"], user.isFilledString, let timeout = body["timeout"]?.integer, timeout >= 0

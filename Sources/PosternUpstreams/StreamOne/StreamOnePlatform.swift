@@ -64,4 +64,11 @@ enum Hexadecimal {
         for byte in bytes { text += [digits[Int(byte >> 4)], digits[Int(byte & 15)]] }
         return String(decoding: text, as: UTF8.self)
     }
+
+    /// Nil unless `text` is pairs of lower-case digits.
+    static func bytes(of text: String) -> [UInt8]? {
+        let values = text.utf8.compactMap { digits.firstIndex(of: $0) }
+        guard values.count == text.utf8.count, values.count.isMultiple(of: 2) else { return nil }
+        return stride(from: 0, to: values.count, by: 2).map { UInt8(values[$0] << 4 | values[$0 + 1]) }
+    }
 }

@@ -46,22 +46,27 @@ struct StreamOneProxy: Sendable {
             command: command, action: action, scope: scope, timezone: timezone, arguments: arguments)
     }
 
-    /// The platform's words are passed on as they came, refusals too. Only what a session has left is the present
-    /// number where the answer was kept.
     private static func shown(
         _ outcome: StreamOneDesk.Outcome, in session: StreamOneSession?, now: Timestamp
     ) -> ResourceAnswer {
         switch outcome {
-        case .problem(let problem): return problem
-        case .answer(let answer, nil): return .json(text(answer.bytes), headers: ["X-Cache": "miss"])
-        case .answer(let answer, let age?):
-            let left = session.map { max(0, ($0.deadline - now).components.seconds) }
-            let bytes = left.map { answer.bytes(sessionTimeout: $0) } ?? answer.bytes
-            return .json(text(bytes), headers: ["X-Cache": "hit", "Age": String(age.components.seconds)])
+        case .problem(let trouble): trouble.answer
+        case .answer(let answer, let age): answer.passedOn(age: age, in: session, now: now)
         }
     }
+}
 
-    private static func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8.self) }
+extension StreamOneAnswer {
+    /// The platform's words are passed on as they came, refusals too. Only what a session has left is the present
+    /// number where the answer was kept.
+    func passedOn(age: Duration?, in session: StreamOneSession?, now: Timestamp) -> ResourceAnswer {
+        guard let age else { return .json(String(decoding: bytes, as: UTF8.self), headers: ["X-Cache": "miss"]) }
+        let left = session.map { max(0, ($0.deadline - now).components.seconds) }
+        let shown = left.map { bytes(sessionTimeout: $0) } ?? bytes
+        return .json(
+            String(decoding: shown, as: UTF8.self),
+            headers: ["X-Cache": "hit", "Age": String(age.components.seconds)])
+    }
 }
 
 /// Why a request is answered without asking the platform.

@@ -96,7 +96,7 @@ struct StreamOneRights: Sendable {
             isForRights: true, deadline: question.deadline)
         desk.fetch(order, question.tools) { outcome in
             switch outcome {
-            case .problem(let problem): question.completion(problem)
+            case .problem(let trouble): question.completion(trouble.answer)
             case .answer(let answer, _) where answer.isSuccess: then(answer)
             case .answer(let answer, _):
                 question.completion(

@@ -170,7 +170,7 @@ extension StreamOneUpstream {
             platform: platform, actions: actions, cache: cache, sessions: StreamOneSessions(), gate: gate,
             lifetime: .seconds(settings.integer("requestCacheSeconds")))
         resources =
-            [StreamOneProxy(desk: desk).resource] + StreamOneLogin(desk).resources
+            [StreamOneProxy(desk: desk).resource, StreamOneSDKs(desk: desk).resource] + StreamOneLogin(desk).resources
             + StreamOneRights(desk: desk).resources
     }
 }

@@ -1,0 +1,43 @@
+import PosternCore
+
+/// Why a call that has to be answered at once has no answer of the platform's. Told in the gateway's words (`answer`) or,
+/// to those who speak with the platform only, in the platform's (`refusal`).
+enum StreamOneTrouble: Sendable {
+    case noCredentials
+    /// It is not asked: the actor, or a login's address, has to wait.
+    case paused(StreamOnePause, Timestamp)
+    /// It could not be asked, or answered with something else.
+    case failed(String)
+    case late(String)
+
+    var answer: ResourceAnswer {
+        switch self {
+        case .noCredentials, .failed: .problem(slug: "delivery-failed", status: 502, detail: detail)
+        case .late: .problem(slug: "delivery-failed", status: 504, detail: detail)
+        case .paused(let pause, let now):
+            .later(
+                pause.reason == .authentication
+                    ? .problem(slug: "delivery-failed", status: 502, detail: detail)
+                    : .problem(slug: "rate-limited", status: 429, detail: detail), after: pause.until - now)
+        }
+    }
+
+    /// The status with which the platform says the like.
+    var refusal: StreamOneRefusedCall {
+        switch self {
+        case .noCredentials, .failed, .late: .init(1, detail)
+        case .paused(let pause, _): .init(pause.reason == .authentication ? 3 : 8, detail)
+        }
+    }
+
+    private var detail: String {
+        switch self {
+        case .noCredentials: "This upstream's id or psk is empty; nothing can be signed."
+        case .failed(let detail), .late(let detail): detail
+        case .paused(let pause, _):
+            pause.reason == .authentication
+                ? "The platform does not accept this upstream's id and psk (status 3); they have to be mended."
+                : "The platform blocks this for a while after bad authentications (status 8)."
+        }
+    }
+}

@@ -1,0 +1,87 @@
+import PosternCore
+import PosternTestKit
+import Testing
+
+@testable import PosternServer
+@testable import PosternUpstreams
+
+/// The platform's own SDKs over HTTP: what they send, byte by byte.
+@Suite struct StreamOneSDKTests {
+    private static let psk = "ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu"
+
+    private static func withGateway(_ body: (TestGateway) throws -> Void) throws {
+        let settings = SettingValues(
+            ["id": .text("9yC-4pQxT_2a"), "psk": .text(psk)], of: StreamOneUpstream.type.settings)
+        var setup = Setup()
+        setup.upstreams = [try StreamOneUpstream(try #require(UpstreamName("streamone")), settings)]
+        try PosternServerTests.withGateway(setup) { gateway in
+            gateway.transport.answerAll { _ in
+                .status(200, #"{"header":{"status":0,"statusmessage":"OK","cacheable":true},"body":[]}"#)
+            }
+            try body(gateway)
+        }
+    }
+
+    /// The target of a signed call.
+    private static func target(_ action: String, body: String = "") -> String {
+        let seconds = SystemTime().now.milliseconds / 1000
+        let query =
+            "api=3&format=json&authentication_type=application&timestamp=\(seconds)&application=9yC-4pQxT_2a"
+        let signature = StreamOnePlatform.signature(of: Array("/api/\(action)?\(query)&\(body)".utf8), key: psk)
+        return "/v1/streamone/api/\(action)?\(query)&signature=\(signature)"
+    }
+
+    /// PHP without arguments sends no body and says nothing of its length; before PHP 8 it spoke HTTP/1.0.
+    @Test(arguments: ["HTTP/1.1", "HTTP/1.0"])
+    func callWithoutABody_isTaken(version: String) throws {
+        try Self.withGateway { gateway in
+            for line in ["Content-Type: application/x-www-form-urlencoded\r\n", ""] {
+                let client = try HTTPClient(port: gateway.port)
+                client.send("POST \(Self.target("api/info")) \(version)\r\nHost: t\r\nConnection: close\r\n\(line)\r\n")
+                let answer = try client.answer()
+                #expect(answer.status == 200)
+                #expect(answer.header("Content-Type") == "application/json")
+                #expect(answer.json["header"]["status"].int == 0, "\(answer.text)")
+            }
+        }
+    }
+
+    @Test(arguments: ["", "; charset=utf-8"])
+    func form_isTaken_withOrWithoutCharset(charset: String) throws {
+        try Self.withGateway { gateway in
+            let body = "itemtype=video&archived=0"
+            func post(_ target: String, _ body: String) throws -> HTTPClient.Answer {
+                try gateway.client.post(
+                    target, body, headers: [("Content-Type", "application/x-www-form-urlencoded\(charset)")])
+            }
+            let first = try post(Self.target("item/view", body: body), body)
+            #expect(first.json["header"]["status"].int == 0 && first.header("X-Cache") == "miss")
+            #expect(gateway.transport.requests.map { String(decoding: $0.body, as: UTF8.self) } == [body])
+            let again = try post(Self.target("item/view", body: body), body)
+            #expect(again.header("X-Cache") == "hit" && again.header("Age") == "0")
+        }
+    }
+
+    /// Not a problem document, and not a 400: the SDK could read neither. Order and duplicates arrive as they were sent.
+    @Test func refusal_isHTTP200_withThePlatformsStatus() throws {
+        try Self.withGateway { gateway in
+            let good = Self.target("item/view")
+            let bad = [
+                (good + "&limit=3", 7), (good + "&api=3", 7), (good + "&timezone=%", 6), (good + "&timezone=UTC", 3),
+                (good.replacing("api=3&format=json", with: "format=json&api=3"), 3),
+                (good.replacing("item/view", with: "item/edit"), 3),
+                (good.replacing("item/view", with: "item/View"), 5),
+                (good + "&session=S", 282), ("/v1/streamone/api/item/view", 6),
+            ]
+            for (target, status) in bad {
+                let answer = try gateway.client.ask("POST", target)
+                #expect(answer.status == 200)
+                #expect(answer.json["header"]["status"].int == status, "\(target) \(answer.text)")
+                #expect(answer.json["header"]["statusmessage"].string?.isEmpty == false)
+                #expect(answer.text.hasSuffix(#","body":null}"#))
+            }
+            #expect(gateway.transport.requests.isEmpty)
+            try gateway.client.get(good).problem(405, "method-not-allowed")
+        }
+    }
+}

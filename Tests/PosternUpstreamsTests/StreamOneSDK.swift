@@ -1,0 +1,78 @@
+import Foundation
+import PosternCore
+import PosternTestKit
+import Testing
+
+@testable import PosternUpstreams
+
+/// One of the platform's SDKs, as far as its calls go: it puts them together and signs them.
+struct StreamOneSDK {
+    var actor = StreamOneVectors.application
+    var psk = StreamOneVectors.psk(of: StreamOneVectors.application)
+    var session: (id: String, key: String)?
+    /// In front of `authentication_type` or behind it, as PHP has them.
+    var parameters: [(String, String)] = []
+
+    struct Sent {
+        var query: String
+        var body: String
+    }
+
+    func sent(
+        _ action: String, _ arguments: [(String, String)] = [], at now: Timestamp, signedLater: Int64 = 0
+    ) -> Sent {
+        func query(_ seconds: Int64) -> String {
+            var pairs = [("api", "3"), ("format", "json"), ("authentication_type", actor.kind.rawValue)] + parameters
+            pairs += [("timestamp", String(seconds)), (actor.kind.rawValue, actor.id)]
+            if let session { pairs.append(("session", session.id)) }
+            return Self.form(pairs)
+        }
+        let seconds = now.milliseconds / 1000
+        let body = Self.form(arguments)
+        let signature = Self.signature(
+            of: "/api/\(action)?\(query(seconds + signedLater))&\(body)", key: psk + (session?.key ?? ""))
+        return Sent(query: query(seconds) + "&signature=" + signature, body: body)
+    }
+
+    static func signature(of text: String, key: String) -> String {
+        StreamOnePlatform.signature(of: Array(text.utf8), key: key)
+    }
+
+    /// As PHP writes it.
+    static func form(_ pairs: [(String, String)]) -> String {
+        let bare = CharacterSet(charactersIn: "-_. ").union(
+            .alphanumerics.intersection(CharacterSet(charactersIn: "\0"..."\u{7F}")))
+        return pairs.map { pair in
+            [pair.0, pair.1].map {
+                ($0.addingPercentEncoding(withAllowedCharacters: bare) ?? "").replacingOccurrences(of: " ", with: "+")
+            }.joined(separator: "=")
+        }.joined(separator: "&")
+    }
+}
+
+extension Upstream {
+    /// Makes a call as an SDK does; `change` spoils it.
+    @discardableResult func call(
+        _ action: String, with arguments: [(String, String)] = [], by sdk: StreamOneSDK = StreamOneSDK(),
+        _ tools: StreamOneTools, change: (inout StreamOneSDK.Sent) -> Void = { _ in }
+    ) throws -> StreamOneReply {
+        var sent = sdk.sent(action, arguments, at: tools.clock.now)
+        change(&sent)
+        return try ask(
+            .post, "api/\(action)", headers: [("Content-Type", "application/x-www-form-urlencoded")],
+            queryText: sent.query, body: sent.body, tools)
+    }
+}
+
+extension StreamOneReply {
+    /// `header.status` of an answer that an SDK can read; anything else fails the test.
+    var status: Int? {
+        guard let json, json.status == 200, let answer = StreamOneAnswer(Array(json.text.utf8)) else {
+            Issue.record("no answer of the platform's kind: \(String(describing: self.answer))")
+            return nil
+        }
+        return answer.status.number
+    }
+
+    var cache: String? { json?.headers["X-Cache"] }
+}
