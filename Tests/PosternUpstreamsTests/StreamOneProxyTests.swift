@@ -187,6 +187,18 @@ import Testing
             ])
     }
 
+    /// Canonically equivalent texts are other bytes for the platform.
+    @Test func keptAnswer_isForTheVeryBytesOfTheArguments() throws {
+        transport.answerAll { [kept] _ in .status(200, kept) }
+        let upstream = try upstream()
+        for text in ["caf\u{E9}", "cafe\u{301}"] {
+            for found in ["miss", "hit"] {
+                let reply = try upstream.ask(.post, "proxy/item/view", body: "{\"searchtitle\":\"\(text)\"}", tools)
+                #expect(reply.json?.headers["X-Cache"] == found)
+            }
+        }
+    }
+
     @Test func otherAnswers_areNotKept() throws {
         let answers: [(String, String, [String: UpstreamType.Value])] = [
             ("item/view", StreamOneSamples.answer(cacheable: false), [:]),

@@ -9,6 +9,11 @@ struct StreamOneCall: Hashable, Sendable {
             self.name = name
             self.value = value
         }
+
+        /// Byte by byte: Swift takes `é` and `e` with an accent behind it for one text, and a search need not.
+        static func == (left: Self, right: Self) -> Bool {
+            left.name.utf8.elementsEqual(right.name.utf8) && left.value.utf8.elementsEqual(right.value.utf8)
+        }
     }
 
     var command: String

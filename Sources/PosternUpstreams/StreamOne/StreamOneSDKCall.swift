@@ -79,7 +79,9 @@ struct StreamOneSDKCall: Sendable {
         else { throw .init(6, "the body is no list of names and values in form encoding") }
         // No SDK can say a name twice, which of the two counts is in no source, and equal calls are known by their
         // arguments without an order.
-        guard Set(arguments.map(\.name)).count == arguments.count else { throw .init(6, "an argument is there twice") }
+        guard Set(arguments.map { Array($0.name.utf8) }).count == arguments.count else {
+            throw .init(6, "an argument is there twice")
+        }
         return arguments
     }
 
