@@ -56,6 +56,9 @@ public protocol Upstream: Sendable, CustomStringConvertible {
 
     /// Texts that must not be shown where a request is: keys, passwords, credentials in headers.
     var secrets: [String] { get }
+    /// Does it know sessions, named by the header `Postern-Session`? What is queued is in none, so a message that comes
+    /// with one is refused rather than sent as somebody else.
+    var hasSessions: Bool { get }
 }
 
 /// What a plan may depend on.
@@ -117,6 +120,7 @@ extension Upstream {
     public var tokenSource: (any TokenSource)? { nil }
     public var missingSettings: [String] { [] }
     public var secrets: [String] { [] }
+    public var hasSessions: Bool { false }
 }
 
 /// The state of an upstream that keeps none.

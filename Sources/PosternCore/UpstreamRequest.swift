@@ -18,10 +18,12 @@ public struct UpstreamRequest: Sendable, Equatable {
     public var step: String?
     /// The version of the held credential that it carries; not sent.
     public var credentialVersion: Int64?
+    /// Parts of it that prove who sends it, such as a signature: masked where requests are shown.
+    public var proofs: [String]
 
     public init(
         method: Method = .post, url: String, headers: [(name: String, value: String)] = [], body: [UInt8] = [],
-        gzip: Bool = false, step: String? = nil, credentialVersion: Int64? = nil
+        gzip: Bool = false, step: String? = nil, credentialVersion: Int64? = nil, proofs: [String] = []
     ) {
         self.method = method
         self.url = url
@@ -30,6 +32,7 @@ public struct UpstreamRequest: Sendable, Equatable {
         self.gzip = gzip
         self.step = step
         self.credentialVersion = credentialVersion
+        self.proofs = proofs
     }
 
     public static func == (left: Self, right: Self) -> Bool {

@@ -51,6 +51,23 @@ public func percentDecoded(_ text: Substring.UTF8View) -> String {
     return String(decoding: decoded, as: UTF8.self)
 }
 
+/// Is every `%` the start of an escape, and what the escapes say UTF-8?
+public func isPercentEncoded(_ text: Substring.UTF8View) -> Bool {
+    var rest = text[...]
+    var decoded: [UInt8] = []
+    while let byte = rest.popFirst() {
+        guard byte == UInt8(ascii: "%") else {
+            decoded.append(byte)
+            continue
+        }
+        guard let high = rest.popFirst().flatMap(hexValue), let low = rest.popFirst().flatMap(hexValue) else {
+            return false
+        }
+        decoded.append(high << 4 | low)
+    }
+    return String(validating: decoded, as: UTF8.self) != nil
+}
+
 private func hexValue(_ digit: UInt8) -> UInt8? {
     switch digit {
     case 0x30...0x39: digit - 0x30

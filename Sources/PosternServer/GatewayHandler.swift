@@ -25,7 +25,7 @@ public final class GatewayHandler: HTTPHandler {
         switch router.route(head) {
         case .failure(let problem): return refuse(router.problem(problem), head, route: .unknown)
         case .success(let route):
-            if let problem = unknownParameter(of: route, head) { return refuse(problem, head, route: route.template) }
+            if let problem = spoiledQuery(of: route, head) { return refuse(problem, head, route: route.template) }
             let problem = ContentCoding.refusal(of: head) ?? (route.isIngest ? ingest.refusal(of: head) : nil)
             if let problem { return refuse(problem, head, route: route.template) }
             return .accept(maxBodyBytes: gateway.limits.maxBodyBytes)
@@ -37,12 +37,20 @@ public final class GatewayHandler: HTTPHandler {
         return .refuse(problem.response(to: head))
     }
 
-    private func unknownParameter(of route: Route, _ head: RequestHead) -> Problem? {
-        guard head.query != nil, let known = route.parameters else { return nil }
-        guard let stranger = head.queryPairs.first(where: { !known.contains($0.name) }) else { return nil }
-        let hint = known.isEmpty ? "It takes none." : "It takes: \(known.joined(separator: ", "))."
-        return Problem(
-            slug: .badRequest, status: 400, detail: "This path has no query parameter \(stranger.name). \(hint)")
+    private func spoiledQuery(of route: Route, _ head: RequestHead) -> Problem? {
+        guard let query = head.query, let known = route.parameters else { return nil }
+        guard isPercentEncoded(query[...].utf8) else {
+            return Problem(
+                slug: .badRequest, status: 400, detail: "The query has a % without two digits, or is no UTF-8 decoded.")
+        }
+        let names = head.queryPairs.map(\.name)
+        if let stranger = names.first(where: { !known.contains($0) }) {
+            let hint = known.isEmpty ? "It takes none." : "It takes: \(known.joined(separator: ", "))."
+            return Problem(
+                slug: .badRequest, status: 400, detail: "This path has no query parameter \(stranger). \(hint)")
+        }
+        guard Set(names).count < names.count else { return nil }
+        return Problem(slug: .badRequest, status: 400, detail: "The query has a parameter twice.")
     }
 
     public func answer(_ request: IncomingRequest, _ responder: Responder) {

@@ -1691,7 +1691,8 @@ components:
             - $ref: "#/components/schemas/Error"
             - type: "null"
         result:
-          description: What the upstream answered, where that is kept; as JSON if it is that, else as a string.
+          description: |
+            What the upstream answered, where that is kept, of refusals too; as JSON if it is that, else as a string.
         payload:
           description: With `include=payload`. Null once it is kept no more, as that of a delivered message.
         attemptLog:
@@ -2088,6 +2089,8 @@ components:
         lastError:
           description: Of `delivery-failed`.
           $ref: "#/components/schemas/Error"
+        result:
+          description: Of `delivery-failed`, the upstream's answer to what it refused, where that is kept.
       additionalProperties:
         description: Codes of the upstream's own, e.g. `seerCode`.
 

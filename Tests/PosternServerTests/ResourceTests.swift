@@ -97,6 +97,35 @@ import Testing
         }
     }
 
+    @Test(arguments: ["shelf=%zz", "shelf=%f", "shelf=%ff", "shelf=a&shelf=b"])
+    func queryThatCanBeReadInTwoWays_isRefused(query: String) throws {
+        var setup = Setup()
+        setup.upstreams = [
+            PlainUpstream("plain", resources: [Resource(.get, "books", query: ["shelf"], .read { _, _ in .empty() })])
+        ]
+        try withGateway(setup) { gateway in
+            try gateway.client.get("/v1/plain/books?\(query)").problem(400, "bad-request")
+            let answer = try gateway.client.get("/v1/plain/books?shelf=%C3%A9%2Fa")
+            #expect(answer.status == 204)
+        }
+    }
+
+    @Test func messageInASession_isRefused_whereThereAreSessions() throws {
+        var setup = Setup()
+        setup.upstreams = [PlainUpstream("plain"), PlainUpstream("personal", hasSessions: true)]
+        let session = [("Postern-Session", "S1")]
+        try withPausedGateway(setup) { gateway in
+            try gateway.client.post("/v1/personal/thing", "{}", headers: session).problem(422, "invalid-payload")
+            try gateway.client.post(
+                "/v1/messages", #"{"upstream":"personal","kind":"thing","payload":{}}"#, headers: session
+            ).problem(422, "invalid-payload")
+            #expect(gateway.queued == 0)
+            let plain = try gateway.client.post("/v1/plain/thing", "{}", headers: session)
+            let personal = try gateway.client.post("/v1/personal/thing", "{}")
+            #expect([plain.status, personal.status] == [202, 202])
+        }
+    }
+
     @Test func resourceThatTakesItsTime_mayReadTheState() throws {
         try withGateway(Self.setup) { gateway in
             let answer = try gateway.client.get("/v1/plain/keeps")

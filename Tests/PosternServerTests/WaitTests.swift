@@ -52,6 +52,18 @@ import Testing
         }
     }
 
+    @Test func upstreamsAnswerToARefusal_isPassedOn_andStaysWithTheMessage() throws {
+        var setup = Setup()
+        setup.outcomes = [.status(410, #"{"gone":true}"#)]
+        try withGateway(setup) { gateway in
+            let answer = try gateway.client.post("/v1/picky/event", #"{"n":1}"#, headers: Self.wait(20))
+            answer.problem(502, "delivery-failed")
+            #expect(answer.json["result"]["gone"].bool == true)
+            let id = try #require(answer.json["messageId"].string)
+            #expect(try gateway.message(id)["result"]["gone"].bool == true)
+        }
+    }
+
     @Test func open_isAcceptedAsUsual_whenTheTimeIsOver() throws {
         try withPausedGateway { gateway in
             let start = ContinuousClock.now

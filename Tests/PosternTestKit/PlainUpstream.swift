@@ -2,17 +2,19 @@ public import PosternCore
 
 /// An upstream without a service: takes any payload, joins a batch with commas, and judges by the status alone.
 ///
-/// 2xx delivers, 401 asks for a token, 403 holds, 413 and 422 split, 500 suspects, other 5xx and 429 retry.
+/// 2xx delivers, 401 asks for a token, 403 holds, 410 refuses and is kept, 413 and 422 split, 500 suspects, other 5xx and
+/// 429 retry.
 public struct PlainUpstream: Upstream {
     public let name: UpstreamName
     public let kinds: [Kind]
     public let laneRule: LaneRule
     public var tokenSource: (any TokenSource)?
     public let resources: [Resource]
+    public let hasSessions: Bool
 
     public init(
         _ name: String = "plain", kinds: [Kind] = ["thing"], laneRule: LaneRule = .mixed,
-        tokenSource: (any TokenSource)? = nil, resources: [Resource] = []
+        tokenSource: (any TokenSource)? = nil, resources: [Resource] = [], hasSessions: Bool = false
     ) {
         guard let name = UpstreamName(name) else { preconditionFailure("\(name) is no name") }
         self.name = name
@@ -20,6 +22,7 @@ public struct PlainUpstream: Upstream {
         self.laneRule = laneRule
         self.tokenSource = tokenSource
         self.resources = resources
+        self.hasSessions = hasSessions
     }
 
     public func admit(
@@ -42,6 +45,7 @@ public struct PlainUpstream: Upstream {
         case 200..<300: Judgement(.delivered(result: response.body.isEmpty ? nil : response.body))
         case 401: Judgement(.refreshToken)
         case 403: Judgement(.holdUpstream(.credentials, detail: "forbidden"))
+        case 410: Judgement(.reject(reason: "gone"), refusal: response.body)
         case 413, 422: Judgement(.split(reason: "refused"))
         case 500: Judgement(.suspect(limit: 3, after: nil))
         case 429: Judgement(.retry(after: response.header("Retry-After").flatMap(Int.init).map { .seconds($0) }))

@@ -378,6 +378,20 @@ import Testing
         transport.answer(.status(200, StreamOneSamples.answer()))
         #expect(long[0].json != nil && long[1].json != nil)
     }
+
+    @Test(arguments: [("wait=5", "wait=5"), ("wait=600", "wait=60"), ("wait=soon", nil)])
+    func deadlineOfTheCaller_isConfirmed(preference: String, applied: String?) throws {
+        transport.answerAll { _ in .status(200, StreamOneSamples.answer()) }
+        let reply = try StreamOneSamples.upstream().ask(
+            .post, "proxy/item/view", headers: [("Prefer", preference)], tools)
+        #expect(reply.json?.headers["Preference-Applied"] == applied)
+    }
+
+    @Test(arguments: ["A1,,A2", ",", "A1,"]) func emptyAccountInAList_isRefused(accounts: String) throws {
+        let reply = try StreamOneSamples.upstream().ask(.post, "proxy/item/view", query: ["accounts": accounts], tools)
+        #expect(reply.problem?.status == 400)
+        #expect(transport.requests.isEmpty)
+    }
 }
 
 /// Remembers how long requests may take.

@@ -113,6 +113,41 @@ import Testing
         #expect(transport.requests.count == 3)
     }
 
+    /// Roles say themselves where they hold; tokens are asked for in each scope.
+    @Test func roles_areAskedForOnce_whateverTheScope() throws {
+        serve(roles: Self.mixed, tokens: "w")
+        let upstream = try StreamOneSamples.upstream()
+        for scope in [[:], ["account": "A1"], ["account": "A2"], ["customer": "C1"], ["accounts": "A1,A2"]] {
+            try upstream.ask(.get, "tokens/w", query: scope, tools)
+        }
+        #expect(tools.calls.filter { $0.path == "api/application/getmyroles" }.count == 1)
+        #expect(tools.calls.filter { $0.path == "api/api/mytokens" }.count == 3)
+    }
+
+    /// Else a role of one account would hold everywhere.
+    @Test(arguments: [
+        #""account":"A1""#, #""account":{}"#, #""account":{"name":"x"}"#, #""account":{"id":5}"#,
+        #""account":{"id":null}"#, #""account":{"id":""}"#, #""account":[]"#, #""account":false"#, #""customer":"C1""#,
+        #""customer":{}"#, #""customer":{"id":7}"#,
+    ])
+    func roleThatCannotBeRead_isAnError_andNoRight(place: String) throws {
+        serve(roles: [Self.role("a"), #"{"role":{"tokens":["q"]},\#(place)}"#])
+        let upstream = try StreamOneSamples.upstream()
+        for scope in [[:], ["account": "A2"], ["customer": "C9"]] {
+            #expect(try upstream.ask(.get, "tokens/q", query: scope, tools).problem?.status == 502)
+        }
+    }
+
+    @Test(arguments: ["[5]", #"["a",null]"#, #"{"a":1}"#, #""a""#])
+    func tokensThatCannotBeRead_areAnError(body: String) throws {
+        let roles = Self.mixed.joined(separator: ",")
+        transport.answerAll { request in
+            .status(200, StreamOneSamples.answer(body: request.url.contains("/getmyroles") ? "[\(roles)]" : body))
+        }
+        let reply = try StreamOneSamples.upstream().ask(.get, "tokens/a", query: ["account": "A1"], tools)
+        #expect(reply.problem?.status == 502)
+    }
+
     @Test func deniedCall_makesRightsBeAskedForAnew() throws {
         serve(roles: Self.simple)
         let upstream = try StreamOneSamples.upstream()

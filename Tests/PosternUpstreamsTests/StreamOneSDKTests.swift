@@ -195,7 +195,7 @@ import Testing
     @Test func session_livesFromItsCreationToItsEnd() throws {
         let upstream = try StreamOneSamples.upstream()
         let sdk = try begin(upstream)
-        #expect(tools.state.credentials.keys.sorted() == ["session/Hz1kPspd2Bk1"])
+        #expect(tools.state.credentials.keys.map { $0.hasSuffix("/Hz1kPspd2Bk1") } == [true])
         transport.answerAll { _ in .status(200, StreamOneSamples.answer(timeout: 1000)) }
         #expect(try upstream.call("item/edit", by: sdk, tools).status == 0)
         #expect(tools.calls.last?.parameters["session"] == "Hz1kPspd2Bk1")

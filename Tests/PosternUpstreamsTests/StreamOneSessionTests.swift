@@ -213,7 +213,7 @@ import Testing
 
     @Test func session_outlivesTheRun_andItsLogoutToo() throws {
         let session = try StreamOneSamples.login(StreamOneSamples.upstream(), tools)
-        let held = try #require(tools.state.credentials["session/\(session)"])
+        let held = try #require(tools.state.credentials.first { $0.key.hasSuffix("/\(session)") }?.value)
         #expect(!"\(held)".contains("SQKEyak6R2BcwH3qnTakY50SKeABxXcg"))
         let next = try StreamOneSamples.upstream(["defaultAccountId": .text("A4pMV-sKDVEy")])
         transport.answerAll { _ in .status(200, StreamOneSamples.answer()) }
@@ -226,6 +226,48 @@ import Testing
         #expect(try last.ask(.post, "proxy/item/view", session: session, tools).problem?.slug == "unknown-session")
     }
 
+    /// Its key belongs to one application at one platform, and is shown to no other.
+    @Test(arguments: ["id", "apiUrl"])
+    func session_isNotKnown_afterAReloadToAnother(setting: String) throws {
+        let session = try StreamOneSamples.login(StreamOneSamples.upstream(), tools)
+        let other = try StreamOneSamples.upstream([setting: .text(setting == "id" ? "other" : "http://other.test")])
+        let sent = transport.requests.count
+        #expect(try other.ask(.post, "proxy/item/view", session: session, tools).problem?.slug == "unknown-session")
+        #expect(transport.requests.count == sent)
+        transport.answerAll { _ in .status(200, StreamOneSamples.answer()) }
+        #expect(try StreamOneSamples.upstream().ask(.post, "proxy/item/view", session: session, tools).json != nil)
+    }
+
+    @Test func blockedSession_holdsNobodyElse() throws {
+        let upstream = try StreamOneSamples.upstream()
+        let blocked = try StreamOneSamples.login(upstream, tools, id: "S1")
+        let other = try StreamOneSamples.login(upstream, tools, id: "S2")
+        transport.answerAll { _ in .status(200, StreamOneSamples.answer(8)) }
+        #expect(try upstream.ask(.post, "proxy/item/edit", session: blocked, tools).json != nil)
+        let sent = transport.requests.count
+        transport.answerAll { _ in .status(200, StreamOneSamples.answer()) }
+        #expect(try upstream.ask(.post, "proxy/item/edit", session: blocked, tools).problem?.status == 429)
+        #expect(transport.requests.count == sent)
+        #expect(try upstream.ask(.post, "proxy/item/edit", session: other, tools).json != nil)
+        #expect(try upstream.ask(.post, "proxy/item/edit", tools).json != nil)
+        tools.clock.advance(by: .seconds(61))
+        #expect(try upstream.ask(.post, "proxy/item/edit", session: blocked, tools).json != nil)
+    }
+
+    /// Those behind it get its turn at the processor.
+    @Test func login_isNotHashed_onceItsTimeIsOver() throws {
+        let clock = tools.clock
+        transport.answerAll { _ in
+            clock.advance(by: .seconds(2))
+            return .status(200, StreamOneSamples.initialized)
+        }
+        let reply = try StreamOneSamples.upstream().ask(
+            .post, "sessions", headers: [("Prefer", "wait=1")], body: credentials, tools)
+        try reply.wait()
+        #expect(reply.problem?.status == 504)
+        #expect(tools.calls.map(\.path) == ["api/session/initialize"])
+    }
+
     @Test func deadline_isWrittenDown_whenItMovesByAMinute() throws {
         let upstream = try StreamOneSamples.upstream()
         let session = try StreamOneSamples.login(upstream, tools)
@@ -236,7 +278,7 @@ import Testing
             try upstream.ask(.post, "proxy/item/edit", session: session, tools)
         }
         #expect(tools.writes.withLock { $0 } == before + 2)
-        #expect(tools.state.credentials["session/\(session)"]?.expiresAt == tools.clock.now + .seconds(3600))
+        #expect(tools.state.credentials.values.first?.expiresAt == tools.clock.now + .seconds(3600))
         // A former run's deadline counts: over is over.
         tools.clock.advance(by: .seconds(3601))
         let next = try StreamOneSamples.upstream()
@@ -256,8 +298,11 @@ import Testing
     /// Else it would come back to life: with every lookup that had begun before.
     @Test func sessionThatEndsWhileItIsLookedUp_staysEnded() throws {
         let session = StreamOneSession(id: "S1", key: "k", user: "u", deadline: tools.clock.now + .seconds(60))
-        StreamOneSessions().add(session, tools) { _ in }
-        let sessions = StreamOneSessions()
+        let platform = StreamOnePlatform(
+            base: try BaseURL("http://api.test"), actor: StreamOneActor(kind: .application, id: "a"), psk: "p",
+            defaultAccount: nil)
+        StreamOneSessions(of: platform).add(session, tools) { _ in }
+        let sessions = StreamOneSessions(of: platform)
         let slow = SlowReads(tools) { sessions.forget("S1", $0) }
         let found = Outcome<[StreamOneSession?]>([])
         sessions.find("S1", slow) { found.set([$0]) }

@@ -123,6 +123,19 @@ import Testing
         #expect(try #require(StreamOneAnswer(Array(text.utf8))).isCacheable == isCacheable)
     }
 
+    /// What the SDKs can read was an answer: the call must not be made again for it.
+    @Test func answerOnlyThisParserRefuses_isAnAnswer() {
+        let deep = String(repeating: "[", count: 100) + String(repeating: "]", count: 100)
+        for body in [deep, #"{"a":1,"a":2}"#] {
+            let text = StreamOneSamples.answer(cacheable: true, body: body)
+            #expect(judge(text).verdict == .delivered(result: Array(text.utf8)))
+            #expect(StreamOneAnswer(Array(text.utf8))?.isCacheable == false)
+        }
+        let refused = StreamOneSamples.answer(6, body: #"{"a":1,"a":2}"#)
+        #expect(judge(refused).verdict == .reject(reason: "status 6 INPUT_ERROR: M6"))
+        #expect(judge(deep).verdict == .suspect(limit: 5, after: nil))
+    }
+
     @Test(arguments: [199, 301, 302, 400, 401, 403, 404, 500])
     func answerOutside2xx_isATransportFault(status: Int) {
         #expect(judge(StreamOneSamples.answer(), status: status).verdict == .retry(after: nil))

@@ -83,6 +83,34 @@ import Testing
         #expect(urls.count == 3)
     }
 
+    /// A reload between acceptance and sending changes nothing about whom a call concerns.
+    @Test func defaultAccount_isThatOfTheAcceptance() throws {
+        let text = #"{"command":"item","action":"edit"}"#
+        let lane = try admit(text, to: StreamOneSamples.upstream(["defaultAccountId": .text("D1")])).lane
+        let message = Message(
+            id: MessageID(sequence: 1, upstream: UpstreamNumber(rawValue: 1)), kind: "call", lane: lane,
+            acceptedAt: UpstreamFixture.now, payload: Array(text.utf8))
+        let context = PlanContext(now: UpstreamFixture.now, token: nil, state: NoState())
+        for settings in [["defaultAccountId": UpstreamType.Value.text("D2")], [:]] {
+            guard case .send(let request, _) = try StreamOneSamples.upstream(settings).plan(for: [message], in: context)
+            else {
+                Issue.record("not sent")
+                return
+            }
+            #expect(StreamOneSent(request).parameters["account"] == "D1")
+        }
+    }
+
+    @Test func request_namesItsSignature_soThatItIsMasked() throws {
+        let context = PlanContext(now: UpstreamFixture.now, token: nil, state: NoState())
+        let message = message(#"{"command":"item","action":"edit"}"#)
+        guard case .send(let request, _) = try StreamOneSamples.upstream().plan(for: [message], in: context) else {
+            Issue.record("not sent")
+            return
+        }
+        #expect(request.proofs == [StreamOneSent(request).parameters["signature"]])
+    }
+
     @Test func blockedActor_isNotUsed_untilThePauseIsOver() throws {
         let upstream = try StreamOneSamples.upstream()
         let pause = StreamOnePause(reason: .rateLimited, step: 0, until: UpstreamFixture.now + .seconds(60))

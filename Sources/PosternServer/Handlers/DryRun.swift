@@ -96,7 +96,7 @@ struct DryRun {
     }
 
     private func show(_ request: UpstreamRequest, of target: Target, carrying count: Int) -> String {
-        let secrets = target.upstream.secrets.filter { !$0.isEmpty }
+        let secrets = (target.upstream.secrets + request.proofs).filter { !$0.isEmpty }
         func masked(_ text: String) -> String {
             secrets.reduce(text) {
                 $0.split(separator: $1, omittingEmptySubsequences: false).joined(separator: Self.mask)

@@ -29,6 +29,7 @@ final class Order: @unchecked Sendable {
     private var places: [Int] = []
     /// Ends the whole request.
     private(set) var problem: Problem?
+    private lazy var isInSession = head.header("Postern-Session") != nil
 
     struct Rejected {
         let index: Int
@@ -77,6 +78,7 @@ final class Order: @unchecked Sendable {
         options: EnvelopeOptions = EnvelopeOptions()
     ) {
         do throws(InvalidPayload) {
+            if target.upstream.hasSessions, isInSession { throw InvalidPayload([Self.sessionFault]) }
             let admission = try target.upstream.admit(
                 payload, of: kind.kind, in: AdmissionContext(acceptedAt: acceptedAt, isAwaited: preferences.wait != nil)
             )
@@ -96,6 +98,9 @@ final class Order: @unchecked Sendable {
             reject(index, InvalidPayload(faults, codes: error.codes), target)
         }
     }
+
+    private static let sessionFault = PayloadFault(
+        "", "is not queued in a session: leave out Postern-Session, or have it answered at once")
 
     func reject(_ index: Int, _ payload: InvalidPayload, _ target: Target?) {
         rejected.append(Rejected(index: index, payload: payload, target: target))

@@ -88,6 +88,7 @@ final class WaitingAnswer: WaitingRoom.Guest {
         ]
         if let error = notice.error { members.append(("lastError", MessageText.error(error))) }
         if let status = notice.error?.status { members.append(("upstreamStatus", String(status))) }
+        if let result = notice.result { members.append(("result", MessageText.result(result))) }
         let detail =
             switch notice.state {
             case .queued, .delivered, .failed:

@@ -1,3 +1,4 @@
+import Foundation
 import PosternCore
 import PosternJSON
 
@@ -15,13 +16,22 @@ struct StreamOneAnswer: Sendable, Equatable {
 
     /// Nil when the body is no valid answer.
     init?(_ body: [UInt8]) {
-        let read = JSONParser.ofThisThread.parse(body) { Header($0) }
-        guard case .success(let header?) = read else { return nil }
+        guard let header = Self.header(of: body) else { return nil }
         status = StreamOneStatus(header.status)
         message = header.message
         isCacheable = header.status == 0 && header.isCacheable
         sessionTimeout = header.sessionTimeout
         bytes = body
+    }
+
+    private static func header(of body: [UInt8]) -> Header? {
+        switch JSONParser.ofThisThread.parse(body, { Header($0) }) {
+        case .success(let header): header
+        // The SDKs take what this parser is too strict for: a name twice, deep nesting. What the platform did must not be
+        // done again for that.
+        case .failure(let fault) where fault.reason == .duplicate || fault.reason == .depth: Header(reading: body)
+        case .failure: nil
+        }
     }
 
     /// Nil unless a 2xx carries a valid answer; anything else is a transport fault.
@@ -68,6 +78,18 @@ struct StreamOneAnswer: Sendable, Equatable {
             sessionTimeout = header["sessiontimeout"].flatMap { value in
                 value.integer.flatMap { $0 >= 0 ? ($0, value.range) : nil }
             }
+        }
+
+        /// Reads as the SDKs' languages do. Nothing of it is kept, nor a session moved by it.
+        init?(reading body: [UInt8]) {
+            guard let answer = try? JSONSerialization.jsonObject(with: Data(body)) as? [String: Any],
+                answer["body"] != nil, let header = answer["header"] as? [String: Any],
+                let status = header["status"] as? Int, let message = header["statusmessage"] as? String
+            else { return nil }
+            self.status = status
+            self.message = message
+            isCacheable = false
+            sessionTimeout = nil
         }
     }
 }

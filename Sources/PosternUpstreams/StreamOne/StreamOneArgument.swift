@@ -36,13 +36,18 @@ enum StreamOneArgument {
     private static let largest = 9_007_199_254_740_992.0
 
     private static func number(_ value: JSONValue) -> Result<String, Fault> {
-        if value.isIntegerLiteral {
-            return value.integer.map { .success(String($0)) } ?? .failure(Fault(detail: "must fit in 64 bits"))
-        }
-        guard let number = Double(String(decoding: value.bytes, as: UTF8.self)), number.magnitude <= largest else {
-            return .failure(Fault(detail: "must be a number from -2^53 to 2^53"))
-        }
+        let literal = String(decoding: value.bytes, as: UTF8.self)
+        if value.isIntegerLiteral { return .success(literal == "-0" ? "0" : literal) }
+        guard let number = Double(literal), number.magnitude <= largest,
+            number.magnitude < largest || isLargest(literal)
+        else { return .failure(Fault(detail: "must be a number from -2^53 to 2^53")) }
         return .success(plain(number))
+    }
+
+    /// Is it 2^53 itself, and not one of the numbers beyond that read as it?
+    private static func isLargest(_ literal: String) -> Bool {
+        let digits = literal.prefix { $0 != "e" && $0 != "E" }.filter(\.isNumber)
+        return digits.drop { $0 == "0" }.reversed().drop { $0 == "0" }.reversed().elementsEqual("9007199254740992")
     }
 
     /// The shortest decimal that reads back the same, without an exponent.

@@ -64,9 +64,12 @@ struct StreamOneDesk: Sendable {
     }
 
     private func key(of order: Order) -> StreamOneCache.Key {
-        .init(
-            order.call, by: platform.actor, user: order.session?.user,
-            for: order.isForRights ? .rights(session: order.session?.id) : .requests)
+        guard order.isForRights else { return .init(order.call, by: platform.actor, user: order.session?.user) }
+        var call = order.call
+        // Roles say themselves where they hold; tokens are those of the scope.
+        if call.action == "getmyroles" { call.scope = .none }
+        return .init(
+            call, by: platform.actor, user: order.session?.user, for: .rights(session: order.session?.id))
     }
 
     // MARK: Sending
@@ -84,7 +87,7 @@ struct StreamOneDesk: Sendable {
 
     /// Who authenticates by it.
     private static func subjects(of order: Order) -> [StreamOneGate.Subject] {
-        guard order.session == nil else { return [] }
+        if let session = order.session { return [.session(session.id)] }
         let address = order.call.command == "session" ? order.call.arguments.first { $0.name == "userip" } : nil
         return [.actor] + (address.map { [.address($0.value)] } ?? [])
     }
@@ -130,7 +133,7 @@ struct StreamOneDesk: Sendable {
         }
         switch answer.status.meaning {
         case .ok:
-            if session == nil { gate.open(.actor) }
+            gate.open(session.map { .session($0.id) } ?? .actor)
             if trip.nature == .write { invalidate(trip) }
         case .fault:
             if mayTryAgain(trip) { return send(trip) }
@@ -149,8 +152,8 @@ struct StreamOneDesk: Sendable {
         land(trip, .answer(answer, age: nil))
     }
 
-    /// The platform blocks the address of a login, or else the actor itself; the queue has to know that too. The second
-    /// step of a login is blocked for its address as well, though only the first one names it.
+    /// The platform blocks the address of a login, a session, or the actor itself, which the queue has to know too. The
+    /// second step of a login is blocked for its address as well, though only the first one names it.
     private func rateLimited(_ trip: Trip, _ now: Timestamp) {
         guard let subject = Self.subjects(of: trip.order).last, trip.nature != .session || subject != .actor else {
             return

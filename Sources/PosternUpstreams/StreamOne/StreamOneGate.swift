@@ -9,6 +9,8 @@ final class StreamOneGate: Sendable {
         case actor
         /// Logins from an end user's address.
         case address(String)
+        /// Calls in a session.
+        case session(String)
     }
 
     private let lengths: StreamOnePause.Lengths

@@ -84,6 +84,10 @@ struct StreamOneLogin: Sendable {
     /// Hashing takes its time and must not hold up whoever brought the answer.
     private func respond(to challenge: Challenge, _ attempt: Attempt) {
         let isTaken = hashing.run {
+            // Nobody waits for it any more, but others do for their turn.
+            guard attempt.tools.time.instant < attempt.deadline else {
+                return attempt.completion(StreamOneTrouble.late("The login did not get its turn in time.").answer)
+            }
             let credentials = attempt.credentials
             guard
                 let response = StreamOnePassword.response(

@@ -19,6 +19,12 @@ struct StreamOnePlatform: Sendable {
     /// Can it sign at all?
     var hasCredentials: Bool { !actor.id.isEmpty && !psk.isEmpty }
 
+    /// Tells this platform and actor from others.
+    var realm: String {
+        let text = "\(base.text) \(actor.kind.rawValue) \(actor.id)"
+        return String(Hexadecimal.text(of: SHA256.hash(data: Array(text.utf8))).prefix(16))
+    }
+
     /// The request for `call`, signed at `now`: its timestamp is taken here and nowhere else. `session`: a session's id
     /// and key; only an application has them.
     func request(for call: StreamOneCall, in session: (id: String, key: String)? = nil, at now: Timestamp)
@@ -30,7 +36,7 @@ struct StreamOnePlatform: Sendable {
         let signature = Self.signature(of: signed, key: psk + (session?.key ?? ""))
         return UpstreamRequest(
             url: "\(base.text)\(call.path)?\(String(decoding: query, as: UTF8.self))&signature=\(signature)",
-            headers: [("Content-Type", "application/x-www-form-urlencoded")], body: body)
+            headers: [("Content-Type", "application/x-www-form-urlencoded")], body: body, proofs: [signature])
     }
 
     /// 40 lower-case digits of HMAC-SHA1.

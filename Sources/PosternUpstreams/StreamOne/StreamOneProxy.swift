@@ -23,7 +23,8 @@ struct StreamOneProxy: Sendable {
         let deadline = tools.time.instant + request.patience
         desk.findSession(of: request, tools, orAnswer: completion) { session in
             desk.fetch(.init(call: call, session: session, deadline: deadline), tools) { outcome in
-                completion(Self.shown(outcome, in: session, now: tools.time.now))
+                let shown = Self.shown(outcome, in: session, now: tools.time.now)
+                completion(request.wait.map { shown.applying("wait=\($0)") } ?? shown)
             }
         }
     }
@@ -93,29 +94,45 @@ extension StreamOneDesk {
 }
 
 extension ResourceAnswer {
+    /// Says that a preference of the request was heeded (RFC 7240, section 3).
+    fileprivate func applying(_ preference: String) -> Self {
+        guard case .json(let text, let status, var headers) = self else { return self }
+        headers["Preference-Applied"] = preference
+        return .json(text, status: status, headers: headers)
+    }
+
     fileprivate static let unknownSession = ResourceAnswer.problem(
         slug: "unknown-session", status: 409,
         detail: "There is no such session: it has ended, or was never begun here. Log in again.")
 }
 
 extension ResourceRequest {
-    /// How long the caller waits: its `Prefer: wait=N` (RFC 7240), 1 to 60 s, else 30 s.
-    var patience: Duration {
+    /// How long the caller waits: its `Prefer: wait=N`, else 30 s.
+    var patience: Duration { .seconds(wait ?? 30) }
+
+    /// The seconds of `Prefer: wait=N` (RFC 7240), 1 to 60.
+    var wait: Int? {
         for (name, value) in headers where name.lowercased() == "prefer" {
             for preference in value.split(whereSeparator: { $0 == "," || $0 == ";" }) {
                 let parts = preference.split(separator: "=").map { $0.filter { $0 != " " && $0 != "\"" } }
                 guard parts.count == 2, parts[0].lowercased() == "wait", let seconds = Int(parts[1]), seconds > 0 else {
                     continue
                 }
-                return .seconds(min(seconds, 60))
+                return min(seconds, 60)
             }
         }
-        return .seconds(30)
+        return nil
     }
 
     /// From `account`, `accounts` (with commas between) or `customer` of the query.
     func scope(defaultAccount: String?) throws(StreamOneRefusal) -> StreamOneScope {
-        let accounts = query["accounts"].map { $0.split(separator: ",").map(String.init) }
+        let accounts = query["accounts"].map { text in
+            text.isEmpty ? [] : text.split(separator: ",", omittingEmptySubsequences: false).map(String.init)
+        }
+        guard accounts?.contains("") != true else {
+            throw StreamOneRefusal(
+                .problem(slug: "bad-request", status: 400, detail: "One of the accounts is empty."))
+        }
         let given = StreamOneScope.Given(account: query["account"], accounts: accounts, customer: query["customer"])
         guard let fault = given.faults.first else { return given.scope(defaultAccount: defaultAccount) }
         throw StreamOneRefusal(

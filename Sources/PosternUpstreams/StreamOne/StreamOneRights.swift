@@ -83,7 +83,8 @@ struct StreamOneRights: Sendable {
     }
 
     private static func texts(_ body: JSONValue) -> [String]? {
-        body.kind == .array ? body.elements.compactMap(\.string) : nil
+        guard body.kind == .array, body.elements.allSatisfy({ $0.kind == .string }) else { return nil }
+        return body.elements.compactMap(\.string)
     }
 
     /// Goes on with a success only: a failure is an error, and never "no".
@@ -114,18 +115,27 @@ struct StreamOneRole: Sendable, Equatable {
     var customer: String?
     let tokens: Set<String>
 
-    /// Nil when `body` is no list of roles.
+    /// Nil when `body` is no list of roles. One that cannot be read gives no rights away: it spoils the list.
     static func list(_ body: JSONValue) -> [StreamOneRole]? {
         guard body.kind == .array else { return nil }
         var roles: [StreamOneRole] = []
         for element in body.elements {
-            guard let tokens = element["role"]?["tokens"], tokens.kind == .array else { return nil }
+            guard let tokens = element["role"]?["tokens"], tokens.kind == .array,
+                tokens.elements.allSatisfy({ $0.kind == .string }),
+                let account = place(element["account"]), let customer = place(element["customer"])
+            else { return nil }
             roles.append(
                 StreamOneRole(
-                    account: element["account"]?["id"]?.string, customer: element["customer"]?["id"]?.string,
-                    tokens: Set(tokens.elements.compactMap(\.string))))
+                    account: account.id, customer: customer.id, tokens: Set(tokens.elements.compactMap(\.string))))
         }
         return roles
+    }
+
+    /// Where a role holds. Missing and null are the same: everywhere.
+    private static func place(_ value: JSONValue?) -> (id: String?, Void)? {
+        guard let value, value.kind != .null else { return (nil, ()) }
+        guard let id = value["id"], id.isFilledString else { return nil }
+        return (id.string, ())
     }
 
     /// Nil when the roles cannot tell: which customer an account belongs to is not known.

@@ -36,10 +36,14 @@ final class StreamOneSessions: Sendable {
     }
 
     private let state = Mutex(State())
+    /// Of which platform and actor: with another one configured their keys are good for nothing, and must not go there.
+    private let realm: String
     /// Some 300 bytes each; others are looked up in the store.
     private static let mostKnown = 100_000
     /// A deadline is written down when it is off by more: else every call in a session would be a write too.
     private static let slack = Duration.seconds(60)
+
+    init(of platform: StreamOnePlatform) { realm = platform.realm }
 
     /// Gives nil when there is none of that id, or its time is over: then it is forgotten without asking the platform.
     /// At once if this run has seen the session; else the store is read.
@@ -54,8 +58,9 @@ final class StreamOneSessions: Sendable {
         }
         if let known { return completion(living(known, tools)) }
         guard !isOver else { return completion(nil) }
+        let owner = owner(of: id)
         tools.read {
-            $0.credential(of: StreamOneSession.owner(id))
+            $0.credential(of: owner)
         } completion: { [self] held in
             completion(taken(held ?? nil, id).flatMap { living($0, tools) })
         }
@@ -85,7 +90,7 @@ final class StreamOneSessions: Sendable {
             state.ending.remove(session.id)
             state.keep(Known(session: session, storedDeadline: session.deadline), most: Self.mostKnown)
         }
-        tools.change([.hold(session.credential)], completion: completion)
+        tools.change([.hold(credential(of: session))], completion: completion)
     }
 
     /// After an answer of the platform's own. One that was forgotten meanwhile stays so.
@@ -98,7 +103,7 @@ final class StreamOneSessions: Sendable {
             if change >= Self.slack {
                 known.storedDeadline = deadline
                 // With the lock held, so that it cannot come after the end of the session; nobody waits for it.
-                tools.change([.hold(known.session.credential)]) { _ in }
+                tools.change([.hold(credential(of: known.session))]) { _ in }
             }
             state.known[id] = known
         }
@@ -110,9 +115,17 @@ final class StreamOneSessions: Sendable {
             state.ending.insert(id)
             state.lookups[id]?.isOvertaken = true
         }
-        tools.change([.drop(credentialOf: StreamOneSession.owner(id))]) { [self] _ in
+        tools.change([.drop(credentialOf: owner(of: id))]) { [self] _ in
             state.withLock { state in _ = state.ending.remove(id) }
         }
+    }
+
+    private func owner(of id: String) -> String { "session/\(realm)/\(id)" }
+
+    private func credential(of session: StreamOneSession) -> Credential {
+        Credential(
+            owner: owner(of: session.id), value: Array(session.key.utf8), note: session.user,
+            expiresAt: session.deadline, isKept: true)
     }
 }
 
@@ -134,13 +147,6 @@ extension StreamOneSessions.State {
 }
 
 extension StreamOneSession {
-    fileprivate static func owner(_ id: String) -> String { "session/\(id)" }
-
-    fileprivate var credential: Credential {
-        Credential(
-            owner: Self.owner(id), value: Array(key.utf8), note: user, expiresAt: deadline, isKept: true)
-    }
-
     fileprivate init?(_ id: String, _ held: HeldCredential) {
         guard !held.isRefused, let deadline = held.expiresAt else { return nil }
         self.init(id: id, key: String(decoding: held.value, as: UTF8.self), user: held.note, deadline: deadline)

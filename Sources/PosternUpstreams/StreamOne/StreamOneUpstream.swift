@@ -8,6 +8,7 @@ struct StreamOneUpstream: Upstream {
     let name: UpstreamName
     let kinds: [Kind] = ["call"]
     let laneRule = LaneRule.separate
+    let hasSessions = true
     let missingSettings: [String]
     let secrets: [String]
     let resources: [Resource]
@@ -40,6 +41,11 @@ struct StreamOneUpstream: Upstream {
         case .accounts(let accounts): "account/\(accounts[0])"
         case .customer(let customer): "customer/\(customer)"
         }
+    }
+
+    private static func account(ofLane lane: Lane) -> String? {
+        guard case .named(let name, _) = lane, name.hasPrefix("account/") else { return nil }
+        return String(name.dropFirst("account/".count))
     }
 
     // MARK: Sending
@@ -84,9 +90,10 @@ struct StreamOneUpstream: Upstream {
         }
     }
 
+    /// What was accepted is what is sent: the default account of that time stands in the lane.
     private func call(of message: Message) -> StreamOneCall? {
         let read = JSONParser.ofThisThread.parse(message.payload) { payload in
-            try? StreamOneCall(payload, defaultAccount: platform.defaultAccount)
+            try? StreamOneCall(payload, defaultAccount: Self.account(ofLane: message.lane))
         }
         return (try? read.get()) ?? nil
     }
@@ -167,7 +174,7 @@ extension StreamOneUpstream {
         missingSettings = ["id", "psk"].filter { settings.text($0).isEmpty }
         secrets = [psk].filter { !$0.isEmpty }
         let desk = StreamOneDesk(
-            platform: platform, actions: actions, cache: cache, sessions: StreamOneSessions(), gate: gate,
+            platform: platform, actions: actions, cache: cache, sessions: StreamOneSessions(of: platform), gate: gate,
             lifetime: .seconds(settings.integer("requestCacheSeconds")))
         resources =
             [StreamOneProxy(desk: desk).resource, StreamOneSDKs(desk: desk).resource] + StreamOneLogin(desk).resources
