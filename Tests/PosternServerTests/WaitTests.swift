@@ -142,8 +142,8 @@ import Testing
                 #expect(answer.status == 202)
                 #expect(answer.json["state"].string == "queued")
             }
-            #expect(ContinuousClock.now - start < .seconds(5))
-            #expect(gateway.server.runningRequests == 0)
+            #expect(ContinuousClock.now - start < .seconds(30), "half of what they were ready to wait")
+            #expect(eventually { gateway.server.runningRequests == 0 })
         }
     }
 
