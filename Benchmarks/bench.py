@@ -102,16 +102,17 @@ class Platform:
 class Subject:
     """What is posted where, and how the upstream that gets it is configured."""
 
-    def __init__(self, upstream, kind, payload, location):
+    def __init__(self, upstream, kind, payload, location, **essentials):
         self.upstream, self.kind, self.payload, self.location = upstream, kind, payload, location
         self.path = f"/v1/{upstream}/{kind}"
+        self.essentials = essentials
 
     def settings(self, url):
-        return {"upstreams": {self.upstream: {self.location: url}}}
+        return {"upstreams": {self.upstream: {self.location: url, **self.essentials}}}
 
 
 SUBJECTS = {
-    "tincan": Subject("seer", "tincan", statement, "baseURL"),
+    "tincan": Subject("seer", "tincan", statement, "baseURL", clientId="bench", clientSecret="bench"),
     "event": Subject("samsara", "event", event, "url"),
 }
 
@@ -599,7 +600,7 @@ def arguments():
     parser.add_argument("--quick", action="store_true", help="short runs, a small backlog")
     parser.add_argument("--rounds", type=int, help="default 5, quick 2")
     parser.add_argument("--queued", type=int, help="messages in the full store (default 5 million, quick 200 000)")
-    parser.add_argument("--payload", choices=SUBJECTS, default="event", help="what single ingest posts")
+    parser.add_argument("--payload", choices=SUBJECTS, default="tincan", help="what single ingest posts")
     parser.add_argument("--output", help="write the report there (default RESULTS.md for a full run)")
     return parser.parse_args()
 

@@ -143,20 +143,21 @@ class Simulator(Process):
 
     def control(self, upstream, settings):
         """Changes what that simulator's `/control` has."""
-        self.ask("POST", "/control", json.dumps(settings), port=self.port + self.PLACES.index(upstream))
+        self.ask("POST", "/control", json.dumps(settings), upstream=upstream)
 
-    def ask(self, method, path, body=None, timeout=120, port=None):
-        status, _, answer = call(port or self.port, method, path, body, timeout=timeout)
+    def ask(self, method, path, body=None, timeout=120, upstream="samsara"):
+        port = self.port + self.PLACES.index(upstream)
+        status, _, answer = call(port, method, path, body, timeout=timeout)
         if status >= 300:
             raise Failure(f"simulator: {method} {path}: {status} {answer.decode()}")
         return answer.decode()
 
-    def received(self):
-        return json.loads(self.ask("GET", "/received"))
+    def received(self, upstream="samsara"):
+        return json.loads(self.ask("GET", "/received", upstream=upstream))
 
-    def count(self):
-        """How many Samsara events arrived, repeated ones included."""
-        return self.received()["events"]
+    def count(self, upstream="samsara"):
+        """How many messages arrived there, repeated ones included."""
+        return self.received(upstream)["events"]
 
     def arrivals(self, field):
         """(sourceId, the value of `field`) of every Samsara event, as often as it arrived, in order of arrival."""
@@ -164,7 +165,8 @@ class Simulator(Process):
 
     def forget(self, keep):
         """Starts over; `keep` is texts, digests or counts."""
-        self.ask("DELETE", f"/received?keep={keep}")
+        for upstream in self.PLACES:
+            self.ask("DELETE", f"/received?keep={keep}", upstream=upstream)
 
     def play(self, faults, seed=0):
         """From now on these faults; none if the text is empty."""
