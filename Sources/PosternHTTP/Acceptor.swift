@@ -1,4 +1,3 @@
-internal import CMicrohttpd
 import Glibc
 import Logging
 import Synchronization
@@ -18,11 +17,7 @@ final class Acceptor: Sendable {
         self.logger = logger
     }
 
-    // @unchecked: `MHD_add_connection` may be called from any thread; the daemons outlive the acceptor's thread.
-    private struct Workers: @unchecked Sendable { let daemons: [OpaquePointer] }
-
-    func start(for daemons: [OpaquePointer]) {
-        let workers = Workers(daemons: daemons)
+    func start(for workers: [Worker]) {
         let handle = startThread { [self] in loop(workers) }
         thread.withLock { $0 = handle }
     }
@@ -35,35 +30,34 @@ final class Acceptor: Sendable {
         close(listener.socket)
     }
 
-    private func loop(_ workers: Workers) {
+    private func loop(_ workers: [Worker]) {
         var turn = 0
         while !isStopped.load(ordering: .acquiring) {
             var ready = [listener.socket, bell.descriptor].map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
             poll(&ready, 2, -1)
-            while !isStopped.load(ordering: .acquiring), accept(for: workers.daemons[turn]) {
-                turn = (turn + 1) % workers.daemons.count
+            while !isStopped.load(ordering: .acquiring), accept(for: workers[turn]) {
+                turn = (turn + 1) % workers.count
             }
         }
     }
 
     /// False when nobody waits any more, or nothing can be done for those who do.
-    private func accept(for daemon: OpaquePointer) -> Bool {
+    private func accept(for worker: Worker) -> Bool {
         var address = sockaddr_storage()
         var size = socklen_t(MemoryLayout<sockaddr_storage>.size)
-        return withUnsafeMutablePointer(to: &address) { pointer in
-            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { address in
-                let socket = Glibc.accept(listener.socket, address, &size)
-                guard socket >= 0 else { return isWorthRetrying(errno) }
-                _ = fcntl(socket, F_SETFD, FD_CLOEXEC)
-                let peer = PeerAddress(address)
-                if !admissions.admit(peer) {
-                    close(socket)
-                } else if MHD_add_connection(daemon, socket, address, size) != .YES {
-                    admissions.release(peer)  // The library has closed the socket.
-                }
-                return true
-            }
+        let (socket, peer) = withUnsafeMutableBytes(of: &address) {
+            let pointer = $0.assumingMemoryBound(to: sockaddr.self).baseAddress!
+            let socket = Glibc.accept(listener.socket, pointer, &size)
+            return (socket, PeerAddress(pointer))
         }
+        guard socket >= 0 else { return isWorthRetrying(errno) }
+        _ = fcntl(socket, F_SETFD, FD_CLOEXEC)
+        if admissions.admit(peer) {
+            worker.add(.init(socket: socket, address: address, size: size, peer: peer))
+        } else {
+            close(socket)
+        }
+        return true
     }
 
     private func isWorthRetrying(_ code: Int32) -> Bool {

@@ -25,6 +25,7 @@ final class Connection: @unchecked Sendable {
         case closed
     }
 
+    let worker: Worker
     let core: ServerCore
     let peer: PeerAddress
     let socket: Int32
@@ -60,9 +61,10 @@ final class Connection: @unchecked Sendable {
         case delivered
     }
 
-    init(_ handle: OpaquePointer, core: ServerCore) {
+    init(_ handle: OpaquePointer, of worker: Worker) {
         self.handle = handle
-        self.core = core
+        self.worker = worker
+        core = worker.core
         socket = postern_mhd_socket(handle)
         peer = PeerAddress(postern_mhd_address(handle))
         setDeadline(SystemTime().instant + core.settings.headerTimeout)
@@ -89,12 +91,9 @@ final class Connection: @unchecked Sendable {
         }
     }
 
-    /// Resumes the connection if `change` says that it was put aside. Outside the lock, which the worker will want at
-    /// once; `core.resuming` keeps the daemon from being stopped meanwhile.
+    /// Has the connection resumed if `change` says that it was put aside.
     private func resumeIfAside(_ change: (inout Stage) -> Bool) {
-        core.resuming.wrappingAdd(1, ordering: .relaxed)
-        if stage.withLock({ change(&$0) }) { MHD_resume_connection(handle) }
-        core.resuming.wrappingSubtract(1, ordering: .releasing)
+        if stage.withLock({ change(&$0) }) { worker.resume(self) }
     }
 
     /// Whether the connection has to be resumed; whoever is told so is the only one.

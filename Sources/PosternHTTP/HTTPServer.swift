@@ -5,23 +5,22 @@ import Synchronization
 
 /// An HTTP/1.1 server on libmicrohttpd.
 ///
-/// Owns the daemon: after a `start` that succeeded, `stop` must have returned before the last reference goes.
+/// After a `start` that succeeded, `stop` must have returned before the last reference goes.
 public final class HTTPServer: Sendable {
-    // @unchecked: the mutex around it is what protects the pointers.
-    private struct Running: @unchecked Sendable {
-        /// Owned here; empty before the start and after the stop.
-        var daemons: [OpaquePointer] = []
+    private struct Running {
+        /// Empty before the start and after the stop.
+        var workers: [Worker] = []
         var acceptor: Acceptor?
     }
     private let core: ServerCore
-    // Mutex: start and stop may come from different threads; the daemon itself is only touched under it.
+    // Mutex: start and stop may come from different threads.
     private let state = Mutex(Running())
 
     public init(_ settings: HTTPServerSettings, handler: any HTTPHandler, logger: Logger) {
         core = ServerCore(settings, handler: handler, logger: logger)
     }
 
-    deinit { precondition(state.withLock { $0.daemons.isEmpty }, "an HTTP server must be stopped") }
+    deinit { precondition(state.withLock { $0.workers.isEmpty }, "an HTTP server must be stopped") }
 
     /// Requests whose headers are in and whose answer is not out.
     public var runningRequests: Int { core.running.load(ordering: .acquiring) }
@@ -38,60 +37,36 @@ public final class HTTPServer: Sendable {
     public func start() throws(HTTPServerError) -> UInt16 {
         let pem = try core.settings.tls.map { files throws(HTTPServerError) in try PEMTexts(files) }
         let listener = try Listener(host: core.settings.host, port: core.settings.port)
-        let daemons = (0..<workerCount).map { _ in startDaemon(pem) }
-        let started = daemons.compactMap { $0 }
-        guard started.count == daemons.count else {
-            for daemon in started { MHD_stop_daemon(daemon) }
-            close(listener.socket)
-            throw HTTPServerError(
-                errorClass: .failed, detail: "libmicrohttpd did not start on \(core.settings.host):\(listener.port)")
-        }
+        let workers = try startWorkers(listener, pem)
         core.keeper.start()
         let acceptor = Acceptor(listener, core.admissions, core.logger)
-        acceptor.start(for: started)
+        acceptor.start(for: workers)
         state.withLock { state in
-            precondition(state.daemons.isEmpty, "an HTTP server starts once")
-            state = Running(daemons: started, acceptor: acceptor)
+            precondition(state.workers.isEmpty, "an HTTP server starts once")
+            state = Running(workers: workers, acceptor: acceptor)
         }
         return listener.port
     }
 
-    private var workerCount: Int {
-        core.settings.workerThreads > 0 ? core.settings.workerThreads : max(1, sysconf(Int32(_SC_NPROCESSORS_ONLN)))
+    /// Closes the listener when one of them does not start.
+    private func startWorkers(_ listener: Listener, _ pem: PEMTexts?) throws(HTTPServerError) -> [Worker] {
+        var workers: [Worker] = []
+        do throws(HTTPServerError) {
+            for number in 0..<workerCount {
+                let worker = Worker(core)
+                try worker.start(number: number, pem)
+                workers.append(worker)
+            }
+        } catch {
+            for worker in workers { worker.stop() }
+            close(listener.socket)
+            throw error
+        }
+        return workers
     }
 
-    /// One worker: a daemon with one thread and no listener of its own.
-    ///
-    /// Not libmicrohttpd's thread pool, in which all threads wake for each new connection, the connections are spread
-    /// by chance, and `MHD_quiesce_daemon` aborts the process when a worker drops the listener at the same moment.
-    private func startDaemon(_ pem: PEMTexts?) -> OpaquePointer? {
-        let settings = core.settings
-        var flags =
-            MHD_USE_EPOLL_INTERNAL_THREAD.rawValue | MHD_USE_NO_LISTEN_SOCKET.rawValue
-            | MHD_ALLOW_SUSPEND_RESUME.rawValue | MHD_USE_ERROR_LOG.rawValue
-        if pem != nil { flags |= MHD_USE_TLS.rawValue }
-        // The keeper's deadlines come first; this one is left for clients that do not read their answers.
-        let longest = max(settings.idleTimeout, settings.headerTimeout).components.seconds + 2
-        return withOptionalCString(pem?.certificate) { certificate in
-            withOptionalCString(pem?.key) { key in
-                withOptionalCString(pem?.clientCA) { clientCA in
-                    var start = postern_mhd_settings()
-                    start.flags = flags
-                    start.max_connections = UInt32(settings.maxConnections)
-                    start.timeout_seconds = UInt32(clamping: longest)
-                    start.connection_memory = HTTPServerSettings.connectionMemory
-                    (start.certificate, start.key, start.client_ca) = (certificate, key, clientCA)
-                    // Unretained: `core` lives as long as this server, and the server is stopped before it goes.
-                    start.context = Unmanaged.passUnretained(core).toOpaque()
-                    start.log = messageLogged
-                    start.request_line = requestLineReceived
-                    start.request = requestAdvanced
-                    start.completed = requestCompleted
-                    start.connection = connectionChanged
-                    return postern_mhd_start(&start)
-                }
-            }
-        }
+    private var workerCount: Int {
+        core.settings.workerThreads > 0 ? core.settings.workerThreads : max(1, sysconf(Int32(_SC_NPROCESSORS_ONLN)))
     }
 
     /// Refuses new connections; kept-alive ones are closed by their next answer.
@@ -105,20 +80,18 @@ public final class HTTPServer: Sendable {
     public func stopAndWait(grace: Duration) {
         stopAccepting()
         waitUntilDrained(atMost: grace)
-        let daemons = state.withLock { state in
-            defer { state.daemons = [] }
-            return Running(daemons: state.daemons)
-        }.daemons
-        guard !daemons.isEmpty else { return }
+        let workers = state.withLock { state in
+            defer { state.workers = [] }
+            return state.workers
+        }
+        guard !workers.isEmpty else { return }
         core.isAborting.store(true, ordering: .sequentiallyConsistent)
         // Repeated: a handler may be about to put its connection aside without having seen the flag.
         repeat {
             core.keeper.forEach { $0.abort() }
             if runningRequests > 0 { core.drained.wait(.milliseconds(5)) }
         } while runningRequests > 0
-        // The last of them may be over before the call that resumed it has returned.
-        while core.resuming.load(ordering: .acquiring) > 0 { sched_yield() }
-        for daemon in daemons { MHD_stop_daemon(daemon) }
+        for worker in workers { worker.stop() }
         core.keeper.stop()
     }
 

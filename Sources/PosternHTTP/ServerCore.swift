@@ -13,8 +13,6 @@ final class ServerCore: Sendable {
     let admissions: Admissions
     /// Requests whose headers are in and whose answer is not out.
     let running = Atomic<Int>(0)
-    /// Calls of `MHD_resume_connection` under way, perhaps.
-    let resuming = Atomic<Int>(0)
     /// `Connection` objects there are; more than open connections means that somebody holds a responder.
     let living = Atomic<Int>(0)
     /// Every answer closes its connection.
@@ -65,8 +63,8 @@ final class ServerCore: Sendable {
 
 // MARK: The callbacks
 
-private func core(_ context: UnsafeMutableRawPointer?) -> ServerCore {
-    Unmanaged<ServerCore>.fromOpaque(context!).takeUnretainedValue()
+private func worker(_ context: UnsafeMutableRawPointer?) -> Worker {
+    Unmanaged<Worker>.fromOpaque(context!).takeUnretainedValue()
 }
 
 /// The connection stored in the socket's context: retained there from `connectionChanged` to `connectionChanged`, so
@@ -77,9 +75,10 @@ private func connection(_ handle: OpaquePointer?) -> Unmanaged<Connection>? {
 
 let connectionChanged: MHD_NotifyConnectionCallback = { context, handle, slot, change in
     guard let handle, let slot else { return }
-    let core = core(context)
+    let worker = worker(context)
+    let core = worker.core
     if change == .CONNECTION_NOTIFY_STARTED {
-        let connection = Connection(handle, core: core)
+        let connection = Connection(handle, of: worker)
         core.keeper.add(connection)
         slot.pointee = Unmanaged.passRetained(connection).toOpaque()
     } else if let pointer = slot.pointee {
@@ -117,7 +116,7 @@ let requestCompleted: MHD_RequestCompletedCallback = { _, _, slot, _ in
 
 let messageLogged: MHD_LogCallback = { context, format, arguments in
     guard let format, let arguments else { return }
-    let logger = core(context).logger
+    let logger = worker(context).core.logger
     guard logger.logLevel <= .debug else { return }
     var text = [CChar](repeating: 0, count: 512)
     vsnprintf(&text, text.count, format, arguments)

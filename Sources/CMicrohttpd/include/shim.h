@@ -45,6 +45,12 @@ static inline struct MHD_Daemon *postern_mhd_start(const struct postern_mhd_sett
         MHD_OPTION_END);
 }
 
+/// `MHD_get_daemon_info` is variadic. Readable when one of the daemon's sockets is ready.
+static inline int postern_mhd_epoll(struct MHD_Daemon *daemon) {
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(daemon, MHD_DAEMON_INFO_EPOLL_FD);
+    return info ? info->epoll_fd : -1;
+}
+
 /// `MHD_get_connection_info` is variadic: what the connection notification stored for this socket.
 static inline void *postern_mhd_socket_context(struct MHD_Connection *connection) {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);

@@ -1,0 +1,162 @@
+internal import CMicrohttpd
+import Glibc
+internal import PosternCore
+import Synchronization
+
+/// One libmicrohttpd daemon, without a listener of its own, and the thread that drives it.
+///
+/// A thread of libmicrohttpd's would be woken through a descriptor for each single connection that somebody resumes.
+/// Here others leave their connections, and a thread that sleeps is woken once for all that come until it looks. Nor
+/// is it libmicrohttpd's pool, in which all threads wake for each new connection and get them by chance.
+final class Worker: Sendable {
+    /// A client who was let in.
+    struct Arrival {
+        let socket: Int32
+        var address: sockaddr_storage
+        let size: socklen_t
+        let peer: PeerAddress
+    }
+
+    /// What other threads have left.
+    private struct News {
+        var arrivals: [Arrival] = []
+        /// Put aside, and settled since.
+        var settled: [Connection] = []
+        var isStopped = false
+        var isNone: Bool { arrivals.isEmpty && settled.isEmpty && !isStopped }
+    }
+
+    private struct State {
+        var news = News()
+        /// Nobody looks at the news until the bell rings.
+        var isAsleep = false
+    }
+
+    let core: ServerCore
+    private let state = Mutex(State())
+    private let bell = Bell()
+    private let thread = Mutex<OwnThread?>(nil)
+
+    init(_ core: ServerCore) { self.core = core }
+
+    func start(number: Int, _ pem: PEMTexts?) throws(HTTPServerError) {
+        // Unretained: the server keeps its workers until they have stopped.
+        guard let daemon = startDaemon(for: Unmanaged.passUnretained(self).toOpaque(), core.settings, pem) else {
+            throw HTTPServerError(errorClass: .failed, detail: "libmicrohttpd did not start")
+        }
+        let driver = Driver(daemon: daemon)
+        let started = OwnThread(name: "postern-http-\(number)") { [self] in loop(driver) }
+        thread.withLock { $0 = started }
+    }
+
+    // MARK: Any thread
+
+    func add(_ arrival: Arrival) { leave { $0.arrivals.append(arrival) } }
+
+    /// Has libmicrohttpd go on with a connection that was put aside.
+    func resume(_ connection: Connection) { leave { $0.settled.append(connection) } }
+
+    /// Ends the thread and the daemon with it. Nothing may be put aside any more, and nobody may come.
+    func stop() {
+        leave { $0.isStopped = true }
+        thread.withLock { $0.take() }?.join()
+    }
+
+    private func leave(_ change: (inout News) -> Void) {
+        let wasAsleep = state.withLock { state in
+            change(&state.news)
+            defer { state.isAsleep = false }
+            return state.isAsleep
+        }
+        if wasAsleep { bell.ring() }
+    }
+
+    // MARK: The thread
+
+    // @unchecked: belongs to the worker's thread from its start on.
+    private struct Driver: @unchecked Sendable { let daemon: OpaquePointer }
+
+    private func loop(_ driver: Driver) {
+        let daemon = driver.daemon
+        var isStopped = false
+        while !isStopped {
+            let news = takeNews()
+            for arrival in news.arrivals { add(arrival, to: daemon) }
+            for connection in news.settled { MHD_resume_connection(connection.handle) }
+            isStopped = news.isStopped
+            MHD_run(daemon)
+            if !isStopped { sleep(until: daemon) }
+        }
+        MHD_stop_daemon(daemon)
+    }
+
+    private func takeNews() -> News {
+        state.withLock { state in
+            defer { state.news = News() }
+            return state.news
+        }
+    }
+
+    private func add(_ arrival: Arrival, to daemon: OpaquePointer) {
+        var address = arrival.address
+        let isAdded = withUnsafeBytes(of: &address) {
+            MHD_add_connection(
+                daemon, arrival.socket, $0.assumingMemoryBound(to: sockaddr.self).baseAddress, arrival.size)
+        }
+        // Should it fail, the library has closed the socket.
+        if isAdded != .YES { core.admissions.release(arrival.peer) }
+    }
+
+    /// Until a socket is ready, something was left, or libmicrohttpd has to look at its time limits.
+    private func sleep(until daemon: OpaquePointer) {
+        var milliseconds: CUnsignedLongLong = 0
+        let isLimited = MHD_get_timeout(daemon, &milliseconds) == .YES
+        if isLimited, milliseconds == 0 { return }
+        let hasNews = state.withLock { state in
+            state.isAsleep = state.news.isNone
+            return !state.isAsleep
+        }
+        if hasNews { return }
+        var ready = (
+            pollfd(fd: postern_mhd_epoll(daemon), events: Int16(POLLIN), revents: 0),
+            pollfd(fd: bell.descriptor, events: Int16(POLLIN), revents: 0)
+        )
+        withUnsafeMutableBytes(of: &ready) {
+            _ = poll(
+                $0.assumingMemoryBound(to: pollfd.self).baseAddress, 2, isLimited ? Int32(clamping: milliseconds) : -1)
+        }
+        state.withLock { $0.isAsleep = false }
+        if ready.1.revents != 0 { bell.silence() }
+    }
+}
+
+/// The callbacks get `context`, which must outlive the daemon.
+private func startDaemon(
+    for context: UnsafeMutableRawPointer, _ settings: HTTPServerSettings, _ pem: PEMTexts?
+) -> OpaquePointer? {
+    var flags =
+        MHD_USE_EPOLL.rawValue | MHD_USE_NO_LISTEN_SOCKET.rawValue | MHD_ALLOW_SUSPEND_RESUME.rawValue
+        | MHD_USE_ERROR_LOG.rawValue
+    if pem != nil { flags |= MHD_USE_TLS.rawValue }
+    // The keeper's deadlines come first; this one is left for clients that do not read their answers.
+    let longest = max(settings.idleTimeout, settings.headerTimeout).components.seconds + 2
+    return withOptionalCString(pem?.certificate) { certificate in
+        withOptionalCString(pem?.key) { key in
+            withOptionalCString(pem?.clientCA) { clientCA in
+                var start = postern_mhd_settings()
+                start.flags = flags
+                start.max_connections = UInt32(settings.maxConnections)
+                start.timeout_seconds = UInt32(clamping: longest)
+                start.connection_memory = HTTPServerSettings.connectionMemory
+                (start.certificate, start.key, start.client_ca) = (certificate, key, clientCA)
+                start.context = context
+                start.log = messageLogged
+                start.request_line = requestLineReceived
+                start.request = requestAdvanced
+                start.completed = requestCompleted
+                start.connection = connectionChanged
+                return postern_mhd_start(&start)
+            }
+        }
+    }
+}
