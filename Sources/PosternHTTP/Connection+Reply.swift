@@ -40,12 +40,14 @@ extension Connection {
             })
         else { return .NO }
         defer { MHD_destroy_response(reply) }
-        for (name, value) in response.headers { _ = MHD_add_response_header(reply, name, value) }
-        if let head { _ = MHD_add_response_header(reply, "X-Request-Id", head.requestID) }
-        if response.close || core.isDraining.load(ordering: .relaxed) {
-            _ = MHD_add_response_header(reply, "Connection", "close")
-        }
+        for (name, value) in response.headers { add(name, value, to: reply) }
+        if let head { add("X-Request-Id", head.requestID, to: reply) }
+        if response.close || core.isDraining.load(ordering: .relaxed) { add("Connection", "close", to: reply) }
         return MHD_queue_response(handle, UInt32(response.status), reply)
+    }
+
+    private func add(_ name: String, _ value: String, to reply: OpaquePointer) {
+        name.withCString { name in value.withCString { _ = MHD_add_response_header(reply, name, $0) } }
     }
 
     private func drip(_ bytes: [UInt8], chunk: Int, every pause: Duration) {

@@ -42,7 +42,7 @@ extension Connection {
         announcedBytes = framing.isChunked ? nil : framing.contentLength ?? 0
         let head = RequestHead(
             method: String(cString: method), target: target, version: version, peer: peer,
-            requestID: framing.requestID ?? RequestID.fresh(), connection: handle)
+            requestID: framing.requestID ?? RequestID.fresh(), nameLengths: framing.nameLengths, connection: handle)
         self.head = head
         if let problem = core.firstObjection(to: framing, connection: self) {
             return refuse(problem.response(to: head), bodyFollows: framing.announcesBody)

@@ -5,12 +5,17 @@ struct Framing {
     private(set) var isChunked = false
     /// The client's `X-Request-Id`, if it is valid: 1 to 128 visible ASCII characters.
     private(set) var requestID: String?
+    /// A bit for each length that a header name has.
+    private(set) var nameLengths: UInt64 = 0
     /// The first thing found wrong, as a sentence.
     private(set) var fault: String?
 
     var announcesBody: Bool { isChunked || (contentLength ?? 0) > 0 }
 
+    static func bit(forLength length: Int) -> UInt64 { 1 << UInt64(length & 63) }
+
     mutating func note(name: UnsafeBufferPointer<UInt8>, value: UnsafeBufferPointer<UInt8>) {
+        nameLengths |= Self.bit(forLength: name.count)
         if !name.allSatisfy(isTokenByte) { blame("a header name holds a character that RFC 9110 forbids there") }
         if value.contains(where: { $0 < 0x20 && $0 != 0x09 || $0 == 0x7F }) {
             blame("a header value holds a control character")

@@ -28,10 +28,12 @@ public final class RequestHead: Sendable {
         case copied(HeaderCopy)
     }
     private let fields: Mutex<Fields>
+    /// Which lengths header names have: most of what handlers ask for is not there, and this says so at once.
+    private let nameLengths: UInt64
 
     init(
         method: String, target: RequestTarget, version: HTTPVersion, peer: PeerAddress, requestID: String,
-        connection: OpaquePointer
+        nameLengths: UInt64, connection: OpaquePointer
     ) {
         self.method = method
         path = target.path
@@ -39,15 +41,19 @@ public final class RequestHead: Sendable {
         self.version = version
         self.peer = peer
         self.requestID = requestID
+        self.nameLengths = nameLengths
         fields = Mutex(.borrowed(connection))
     }
 
     /// The first header of that name, in whatever case.
     public func header(_ name: String) -> String? {
-        fields.withLock { fields in
+        guard nameLengths & Framing.bit(forLength: name.utf8.count) != 0 else { return nil }
+        return fields.withLock { fields in
             switch fields {
+            // `withCString`, here and below: a `String` passed as it is would be copied into an array first.
             case .borrowed(let connection):
-                MHD_lookup_connection_value(connection, .HEADER_KIND, name).map { String(cString: $0) }
+                name.withCString { MHD_lookup_connection_value(connection, .HEADER_KIND, $0) }
+                    .map { String(cString: $0) }
             case .copied(let copy): copy.first(name)
             }
         }
