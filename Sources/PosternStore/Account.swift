@@ -12,6 +12,8 @@ final class Account {
     var arrival: Arrival?
     /// Lanes to look after before the commit; true for those that were served and go behind the others.
     var touchedLanes: [Int64: Bool] = [:]
+    /// The named lane that got a message last: neighbours are mostly of one. Nil when its row may have changed since.
+    var openLane: OpenLane?
     var settled = [Int](repeating: 0, count: MessageState.allCases.count)
     // The kind bound last: neighbours are mostly of one.
     private var lastKind: (kind: Kind, number: Int64)?
@@ -33,12 +35,25 @@ final class Account {
 
     func begin() {
         arrival = nil
+        openLane = nil
         touchedLanes.removeAll(keepingCapacity: true)
         for state in settled.indices { settled[state] = 0 }
     }
 
     func didCommit() { committed = ledger }
     func didRollBack() { ledger = committed }
+}
+
+/// A named lane with something queued, as its row stands.
+struct OpenLane {
+    let name: String
+    let number: Int64
+    /// Nil while it is parked.
+    let readyAt: Timestamp?
+    /// Held or parked: arrivals make it ready no sooner.
+    let isBound: Bool
+
+    func isReady(by moment: Timestamp) -> Bool { isBound || readyAt.map { $0 <= moment } ?? false }
 }
 
 /// What a transaction brought to one queue.

@@ -178,7 +178,7 @@ private final class WriterLoop {
 
     private func commit(_ jobs: [OutboxWriter.Job]) {
         let start = clock.instant
-        var effects: [() -> Void] = []
+        var effects: [Effect] = []
         effects.reserveCapacity(jobs.count)
         var transaction: Transaction?
         do {
@@ -200,19 +200,33 @@ private final class WriterLoop {
         }
         guard let transaction else { return }
         publish(transaction, since: start)
-        for effect in effects { effect() }
+        for effect in effects { effect.happen() }
     }
 
-    /// Does one job inside the transaction and answers what to do once it is committed.
-    private func perform(_ job: OutboxWriter.Job, in transaction: Transaction) throws -> () -> Void {
+    /// What is to be done once a job is committed. No closure: those would be made anew for each job.
+    private enum Effect {
+        case appended(Result<AppendReceipt, AppendRefusal>, @Sendable (Result<AppendReceipt, AppendRefusal>) -> Void)
+        case changed(@Sendable (Result<Void, StoreError>) -> Void)
+        case nothing
+
+        func happen() {
+            switch self {
+            case .appended(let result, let completion): completion(result)
+            case .changed(let completion): completion(.success(()))
+            case .nothing: break
+            }
+        }
+    }
+
+    /// Does one job inside the transaction.
+    private func perform(_ job: OutboxWriter.Job, in transaction: Transaction) throws -> Effect {
         switch job {
         case .append(let messages, let completion):
-            let result = try transaction.append(messages, isDiskFull: outbox.isFull)
-            return { completion(result) }
+            return .appended(try transaction.append(messages, isDiskFull: outbox.isFull), completion)
         case .change(let body, let completion):
             try body(transaction)
-            return { completion(.success(())) }
-        case .stop: return {}
+            return .changed(completion)
+        case .stop: return .nothing
         }
     }
 

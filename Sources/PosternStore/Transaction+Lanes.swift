@@ -13,29 +13,46 @@ struct LaneText {
 }
 
 extension Transaction {
-    /// The number of a named lane, made if need be, and when it is ready: at `readyAt` unless it was sooner anyway, is
-    /// held, or is parked with its group. One that is made waits for `waitingFor`, if that is given.
+    /// A named lane, made if need be; ready at `readyAt` unless it was sooner anyway, is held, or is parked with its
+    /// group. One that is made waits for `waitingFor`, if that is given.
     func openLane(
         _ name: String, group: String?, of queue: UpstreamQueue, readyAt: Timestamp, waitingFor: WaitingFor? = nil
-    ) throws -> (number: Int64, readyAt: Timestamp?) {
+    ) throws -> OpenLane {
+        let account = accounts[queue.number]
+        if let lane = account.openLane, lane.name == name, lane.isReady(by: readyAt) { return lane }
+        let lane =
+            try findLane(name, of: queue).map { try advance($0, to: readyAt) }
+            ?? makeLane(name, group: group, of: queue, readyAt: readyAt, waitingFor: waitingFor)
+        account.openLane = lane
+        return lane
+    }
+
+    private func findLane(_ name: String, of queue: UpstreamQueue) throws -> OpenLane? {
         let find = try statements.findLane(in: db)
         find.bind(Int64(queue.number.rawValue), at: 1)
         find.bind(name, at: 2)
-        var lane: (number: Int64, readyAt: Timestamp?, isBound: Bool)?
+        var lane: OpenLane?
         try find.forEachRow(in: db) { row in
-            lane = (
-                row.integer(0), row.integerOrNil(1).map(Timestamp.init(milliseconds:)), row.integer(2) != 0
-            )
+            lane = OpenLane(
+                name: name, number: row.integer(0),
+                readyAt: row.integerOrNil(1).map(Timestamp.init(milliseconds:)), isBound: row.integer(2) != 0)
             return false
         }
-        if let lane {
-            if lane.isBound || lane.readyAt.map({ $0 <= readyAt }) ?? false { return (lane.number, lane.readyAt) }
-            let advance = try statements.advanceLane(in: db)
-            advance.bind(readyAt.milliseconds, at: 1)
-            advance.bind(lane.number, at: 2)
-            try advance.run(in: db)
-            return (lane.number, readyAt)
-        }
+        return lane
+    }
+
+    private func advance(_ lane: OpenLane, to readyAt: Timestamp) throws -> OpenLane {
+        if lane.isReady(by: readyAt) { return lane }
+        let advance = try statements.advanceLane(in: db)
+        advance.bind(readyAt.milliseconds, at: 1)
+        advance.bind(lane.number, at: 2)
+        try advance.run(in: db)
+        return OpenLane(name: lane.name, number: lane.number, readyAt: readyAt, isBound: false)
+    }
+
+    private func makeLane(
+        _ name: String, group: String?, of queue: UpstreamQueue, readyAt: Timestamp, waitingFor: WaitingFor?
+    ) throws -> OpenLane {
         let readyAt = waitingFor == nil ? readyAt : .never
         let isParked = try group.map { try self.isParked(group: $0, of: queue) } ?? false
         let insert = try statements.openLane(in: db)
@@ -46,7 +63,9 @@ extension Transaction {
         insert.bind(isParked ? 1 : 0, at: 5)
         insert.bind(waitingFor?.rawValue, at: 6)
         try insert.run(in: db)
-        return (db.lastInsertedRowID, isParked ? nil : readyAt)
+        return OpenLane(
+            name: name, number: db.lastInsertedRowID, readyAt: isParked ? nil : readyAt,
+            isBound: isParked || waitingFor != nil)
     }
 
     private func isParked(group: String, of queue: UpstreamQueue) throws -> Bool {
@@ -121,6 +140,7 @@ extension Transaction {
     func holdLane(
         _ lane: Int64, of queue: UpstreamQueue, until moment: Timestamp, for reason: WaitingFor?, wakes: Int
     ) throws {
+        accounts[queue.number].openLane = nil
         try db.execute(
             literal: """
                 UPDATE lanes SET readyAtMs = \(moment.milliseconds), isHeld = 1, waitingFor = \(reason?.rawValue)
@@ -130,6 +150,7 @@ extension Transaction {
 
     /// Ends a wait that a plan has asked for. What is to be sent again keeps its time.
     func wake(_ name: String, of queue: UpstreamQueue) throws {
+        accounts[queue.number].openLane = nil
         let now = outbox.time.now
         try db.execute(
             literal: """
@@ -143,6 +164,7 @@ extension Transaction {
 
     /// What waits is due now.
     func hurryLanes(of queue: UpstreamQueue, to now: Timestamp) throws {
+        accounts[queue.number].openLane = nil
         try db.execute(
             literal: """
                 UPDATE lanes SET readyAtMs = \(now.milliseconds), wakes = wakes + 1, waitingFor = NULL,
@@ -155,6 +177,7 @@ extension Transaction {
     /// Nothing more for the lane, or all of its group, until somebody releases it. Should a good credential have come
     /// for the group since that was decided, nothing stops.
     func park(_ lane: Lane, of queue: UpstreamQueue) throws {
+        accounts[queue.number].openLane = nil
         guard case .named(let name, let group) = lane else { return }
         if let held = state(of: queue).credential(of: group ?? name), held.isUsable(at: outbox.time.now) { return }
         let number = queue.number.rawValue
@@ -173,6 +196,7 @@ extension Transaction {
 
     /// Lets parked lanes of a group go on; a lane without a group is its own.
     func release(group: String, of queue: UpstreamQueue) throws {
+        accounts[queue.number].openLane = nil
         let now = outbox.time.now
         try db.execute(
             literal: """

@@ -91,6 +91,7 @@ extension Transaction {
                 account.ledger = ledger
                 account.arrival = arrival
                 account.settled = settled
+                account.openLane = nil
             }
             return .rollback
         }
@@ -110,7 +111,7 @@ public struct SettledNotice: Sendable {
 extension Transaction {
     /// Stores all of `messages` or, on a refusal, none. On a full disk others have to go for them.
     func append(_ messages: [NewMessage], isDiskFull: Bool = false) throws -> Result<AppendReceipt, AppendRefusal> {
-        guard isDiskFull || messages.contains(where: { $0.queue.upstream.acceptsByState }) else {
+        guard isDiskFull || messages.contains(where: \.queue.acceptsByState) else {
             return try store(messages, isDiskFull: false)
         }
         // A refusal may come after others of the same request are in, or others are dropped for it: all that is undone.
@@ -136,7 +137,7 @@ extension Transaction {
             sequence += 1
             let id = MessageID(sequence: sequence, upstream: message.queue.number)
             if let credential = message.credential, try !hold(credential, of: message.queue) { needsCredential = true }
-            if message.queue.upstream.acceptsByState, let refusal = try refusal(of: message, as: id) {
+            if message.queue.acceptsByState, let refusal = try refusal(of: message, as: id) {
                 refused.append(.init(index: index, refusal: refusal))
                 continue
             }

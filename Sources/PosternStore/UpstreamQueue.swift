@@ -15,6 +15,8 @@ public final class UpstreamQueue: Sendable {
     let cap: QueueCap
     /// Batches of one lane each (`LaneRule.separate`)?
     let isSeparate: Bool
+    /// Does its type look at messages once more when they are stored?
+    let acceptsByState: Bool
     private let reader: QueueReader
     private let writer: OutboxWriter
     private let time: any TimeSource
@@ -53,6 +55,7 @@ public final class UpstreamQueue: Sendable {
         self.reader = reader
         self.writer = writer
         self.time = time
+        acceptsByState = upstream.acceptsByState
         isSeparate = if case .separate = upstream.laneRule { true } else { false }
         self.newest.store(newest, ordering: .relaxed)
     }

@@ -47,6 +47,17 @@ import Testing
         #expect(try store.isBalanced())
     }
 
+    /// The second of two neighbours finds the lane as the first has left it.
+    @Test func lane_isReadyForItsSoonestMessage_whicheverCameFirst() throws {
+        let store = try TestStore()
+        let queue = try store.register(plain())
+        let later = store.message(to: queue, lane: .named("a"), notBefore: store.time.now + .seconds(60))
+        let now = store.message(to: queue, lane: .named("a"))
+        let ids = try store.append([later, now, later]).ids
+        #expect(try store.claim(queue).messages.map(\.id) == [ids[1]])
+        #expect(try store.integer("SELECT count(*) FROM lanes") == 1)
+    }
+
     @Test func lane_hasOneBatchUnderWay() throws {
         let store = try TestStore()
         let queue = try store.register(plain())
