@@ -63,13 +63,14 @@ extension Transaction {
     /// Most batches are neighbours in the queue, which move in two statements instead of two for each.
     ///
     /// Those being sent are removed by nobody else, so as many rows from the first to the last as there are messages
-    /// means: just these. Lanes with rows of their own are looked after message by message.
+    /// means: just these. Where lanes have rows of their own a batch is of one lane.
     private func deliverRun(
         _ messages: [Message], of queue: UpstreamQueue, result: [UInt8]?, at moment: Timestamp
     ) throws -> Bool {
-        guard messages.count > 4, !queue.isSeparate, let first = messages.map(\.id).min(),
+        guard messages.count > 4, let first = messages.map(\.id).min(),
             let last = messages.map(\.id).max(), try count(from: first, to: last, in: queue) == messages.count
         else { return false }
+        try touchLane(of: first, in: queue, isServed: true)
         if outbox.keepsDelivered {
             let statement = try statements.deliverRun(in: queue.number, db: db)
             statement.bind(moment.milliseconds, at: 1)

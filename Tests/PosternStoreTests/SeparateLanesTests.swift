@@ -58,6 +58,17 @@ import Testing
         #expect(try store.integer("SELECT count(*) FROM lanes") == 1)
     }
 
+    @Test func neighbours_areDeliveredTogether_andTheirLaneGoesOn() throws {
+        let store = try TestStore()
+        let queue = try store.register(plain())
+        let ids = try store.append(9, to: queue, lane: .named("a"))
+        let claim = try store.claim(queue, most: 6)
+        try store.deliver(claim.messages, of: queue)
+        #expect(try store.integer("SELECT count(*) FROM delivered_1") == 6)
+        #expect(try store.claim(queue).messages.map(\.id) == Array(ids[6...]))
+        #expect(try store.isBalanced())
+    }
+
     @Test func lane_hasOneBatchUnderWay() throws {
         let store = try TestStore()
         let queue = try store.register(plain())
