@@ -49,6 +49,13 @@ public final class Inbox<Element: Sendable>: @unchecked Sendable {
         pthread_cond_signal(arrival)
     }
 
+    /// Is there nothing to take right now?
+    public var isEmpty: Bool {
+        pthread_mutex_lock(mutex)
+        defer { pthread_mutex_unlock(mutex) }
+        return elements.isEmpty
+    }
+
     /// All that is there, oldest first, without waiting.
     public func takeAll() -> [Element] {
         pthread_mutex_lock(mutex)

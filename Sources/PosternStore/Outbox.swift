@@ -102,7 +102,9 @@ public final class Outbox: Sendable {
     public func close() {
         guard writer.stop() else { return }
         check.stop()
-        // The last connection to close would do this by itself, but that may be a reader, which cannot.
+        // Readers go first: the last connection to close removes the WAL, which a reader cannot. Should one still be at
+        // work, the WAL stays behind, but empty.
+        pool.invalidateReadOnlyConnections()
         try? pool.writeWithoutTransaction { db in _ = try db.checkpoint(.truncate) }
         try? pool.close()
         reserve.giveBack()

@@ -106,6 +106,7 @@ private final class WriterLoop {
     private let inbox: Inbox<OutboxWriter.Job>
     private let showLife: (Int64) -> Void
     private let statements = WriterStatements()
+    private let checkpoints = Checkpoints()
     private let accounts: Accounts
     private var sequence: Int64
     private var upkeep: Upkeep
@@ -125,6 +126,7 @@ private final class WriterLoop {
 
     func run() {
         var nextUpkeep = clock.instant + Upkeep.interval
+        outbox.pool.writeWithoutTransaction { [checkpoints] in checkpoints.install(on: $0) }
         while !isStopping {
             let jobs = inbox.takeAll(waitingUntil: nextUpkeep)
             showLife(outbox.time.instant.nanoseconds)
@@ -135,6 +137,7 @@ private final class WriterLoop {
             }
         }
         commitAll(inbox.takeAll())
+        outbox.pool.writeWithoutTransaction { [checkpoints] in checkpoints.remove(from: $0) }
     }
 
     /// Commits in portions, so that one flood does not keep the first of it waiting.
@@ -201,6 +204,12 @@ private final class WriterLoop {
         guard let transaction else { return }
         publish(transaction, since: start)
         for effect in effects { effect.happen() }
+        checkpoint()
+    }
+
+    private func checkpoint() {
+        guard checkpoints.isDue(isQuiet: inbox.isEmpty) else { return }
+        outbox.pool.writeWithoutTransaction { [checkpoints] in checkpoints.run(on: $0) }
     }
 
     /// What is to be done once a job is committed. No closure: those would be made anew for each job.

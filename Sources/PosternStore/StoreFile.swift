@@ -55,7 +55,10 @@ enum StoreFile {
         configuration.maximumReaderCount = 8
         configuration.prepareDatabase { db in
             if !db.configuration.readonly {
-                // Only takes effect before the first table; lets the file shrink again.
+                // These only take effect before the first table. Half as many pages are written in two thirds of the
+                // calls; a commit of one message writes five of them.
+                try db.execute(sql: "PRAGMA page_size = 8192")
+                // Lets the file shrink again.
                 try db.execute(sql: "PRAGMA auto_vacuum = INCREMENTAL")
                 try db.execute(sql: "PRAGMA cache_size = -16384")
             } else {

@@ -158,7 +158,7 @@ import Testing
         #expect(try store.integer("PRAGMA page_count") < pages / 4)
         store.outbox.close()
         let size = try FileManager.default.attributesOfItem(atPath: store.path)[.size] as? Int
-        #expect(try #require(size) < pages / 4 * 4096)
+        #expect(try #require(size) < pages / 4 * 8192)
     }
 
     @Test(arguments: [

@@ -1,3 +1,4 @@
+import Foundation
 import GRDB
 import PosternCore
 import PosternMetrics
@@ -175,5 +176,28 @@ import Testing
         #expect(try answers.take(3) == [true, false, true])
         #expect(try store.drain(queue).count == 2)
         #expect(try store.isBalanced())
+    }
+}
+
+@Suite struct CheckpointTests {
+    @Test func wal_isMovedIntoTheFile_andStaysSmall() throws {
+        let store = try TestStore()
+        let queue = try store.register()
+        let text = String(repeating: "x", count: 2000)
+        for _ in 0..<60 { try store.append((0..<100).map { _ in store.message(text, to: queue) }) }
+        let wal = try FileManager.default.attributesOfItem(atPath: store.path + "-wal")[.size] as? Int
+        // 12 MB of payload went through it.
+        #expect(try #require(wal) < 4 << 20)
+        let file = try FileManager.default.attributesOfItem(atPath: store.path)[.size] as? Int
+        #expect(try #require(file) > 8 << 20)
+    }
+
+    @Test func close_leavesNoWAL() throws {
+        let store = try TestStore()
+        try store.append(10, to: store.register())
+        store.outbox.close()
+        #expect(!FileManager.default.fileExists(atPath: store.path + "-wal"))
+        try store.reopen()
+        #expect(try store.outbox.audit().accounts.map(\.ledger.queued) == [10])
     }
 }

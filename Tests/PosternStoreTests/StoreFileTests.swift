@@ -93,8 +93,8 @@ import Testing
         store.outbox.close()
         let file = try FileHandle(forUpdating: URL(fileURLWithPath: store.path))
         let size = try file.seekToEnd()
-        try file.seek(toOffset: size / 8192 * 4096)
-        try file.write(contentsOf: Data(repeating: 0xA5, count: 4096))
+        try file.seek(toOffset: size / 16384 * 8192)
+        try file.write(contentsOf: Data(repeating: 0xA5, count: 8192))
         try file.close()
         return store
     }
