@@ -28,7 +28,7 @@ final class Worker: Sendable {
 
     private struct State {
         var news = News()
-        /// Nobody looks at the news until the bell rings.
+        /// Nobody may look at the news until the bell rings.
         var isAsleep = false
     }
 
@@ -44,6 +44,7 @@ final class Worker: Sendable {
         guard let daemon = startDaemon(for: Unmanaged.passUnretained(self).toOpaque(), core.settings, pem) else {
             throw HTTPServerError(errorClass: .failed, detail: "libmicrohttpd did not start")
         }
+        postern_mhd_wake_by(daemon, bell.descriptor)
         let driver = Driver(daemon: daemon)
         let started = OwnThread(name: "postern-http-\(number)") { [self] in loop(driver) }
         thread.withLock { $0 = started }
@@ -84,16 +85,19 @@ final class Worker: Sendable {
             for arrival in news.arrivals { add(arrival, to: daemon) }
             for connection in news.settled { MHD_resume_connection(connection.handle) }
             isStopped = news.isStopped
-            MHD_run(daemon)
-            if !isStopped { sleep(until: daemon) }
+            // Waits for sockets, the bell, or the next of libmicrohttpd's time limits, unless there is work at once.
+            MHD_run_wait(daemon, news.isNone ? -1 : 0)
         }
         MHD_stop_daemon(daemon)
     }
 
+    /// With none, whoever leaves some rings the bell from now on.
     private func takeNews() -> News {
         state.withLock { state in
-            defer { state.news = News() }
-            return state.news
+            state.isAsleep = state.news.isNone
+            var taken = News()
+            swap(&taken, &state.news)
+            return taken
         }
     }
 
@@ -105,28 +109,6 @@ final class Worker: Sendable {
         }
         // Should it fail, the library has closed the socket.
         if isAdded != .YES { core.admissions.release(arrival.peer) }
-    }
-
-    /// Until a socket is ready, something was left, or libmicrohttpd has to look at its time limits.
-    private func sleep(until daemon: OpaquePointer) {
-        var milliseconds: CUnsignedLongLong = 0
-        let isLimited = MHD_get_timeout(daemon, &milliseconds) == .YES
-        if isLimited, milliseconds == 0 { return }
-        let hasNews = state.withLock { state in
-            state.isAsleep = state.news.isNone
-            return !state.isAsleep
-        }
-        if hasNews { return }
-        var ready = (
-            pollfd(fd: postern_mhd_epoll(daemon), events: Int16(POLLIN), revents: 0),
-            pollfd(fd: bell.descriptor, events: Int16(POLLIN), revents: 0)
-        )
-        withUnsafeMutableBytes(of: &ready) {
-            _ = poll(
-                $0.assumingMemoryBound(to: pollfd.self).baseAddress, 2, isLimited ? Int32(clamping: milliseconds) : -1)
-        }
-        state.withLock { $0.isAsleep = false }
-        if ready.1.revents != 0 { bell.silence() }
     }
 }
 

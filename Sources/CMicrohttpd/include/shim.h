@@ -3,6 +3,7 @@
 
 #include <gnutls/gnutls.h>
 #include <microhttpd.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 
 /// What `postern_mhd_start` passes on; every callback receives `context`, which must outlive the daemon.
@@ -45,10 +46,14 @@ static inline struct MHD_Daemon *postern_mhd_start(const struct postern_mhd_sett
         MHD_OPTION_END);
 }
 
-/// `MHD_get_daemon_info` is variadic. Readable when one of the daemon's sockets is ready.
-static inline int postern_mhd_epoll(struct MHD_Daemon *daemon) {
+/// `MHD_get_daemon_info` is variadic. From now on a write to `bell`, an eventfd, ends `MHD_run_wait`.
+///
+/// libmicrohttpd passes over events that carry no pointer (`MHD_epoll` of 0.9.75, which Debian pins); edge-triggered,
+/// so that nobody has to read the bell.
+static inline void postern_mhd_wake_by(struct MHD_Daemon *daemon, int bell) {
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(daemon, MHD_DAEMON_INFO_EPOLL_FD);
-    return info ? info->epoll_fd : -1;
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET};
+    epoll_ctl(info->epoll_fd, EPOLL_CTL_ADD, bell, &event);
 }
 
 /// `MHD_get_connection_info` is variadic: what the connection notification stored for this socket.
