@@ -9,6 +9,7 @@ extension Connection {
         switch takeOutcome() {
         case nil: return .YES
         case .response(let response): return send(response)
+        case .rendered(let render): return send(render())
         case .problem(let problem): return head.map { send(problem.response(to: $0)) } ?? .NO
         case .hangUp: return .NO
         case .reset:

@@ -9,7 +9,7 @@ public enum HTTPVersion: String, Sendable {
 /// Request line and headers.
 ///
 /// Headers stay in libmicrohttpd's memory while the handler runs and are looked up there. A head that is kept for
-/// later gets a copy of them first, at that cost.
+/// later gets a copy of them first, at that cost, unless its keeper says that it will not ask for them.
 public final class RequestHead: Sendable {
     public let method: String
     /// As sent: not decoded, without the query.
@@ -26,6 +26,7 @@ public final class RequestHead: Sendable {
         /// Valid until the callback in which the head was lent out ends: then `detach` replaces it.
         case borrowed(OpaquePointer)
         case copied(HeaderCopy)
+        case forgotten
     }
     private let fields: Mutex<Fields>
     /// Which lengths header names have: most of what handlers ask for is not there, and this says so at once.
@@ -55,6 +56,7 @@ public final class RequestHead: Sendable {
                 name.withCString { MHD_lookup_connection_value(connection, .HEADER_KIND, $0) }
                     .map { String(cString: $0) }
             case .copied(let copy): copy.first(name)
+            case .forgotten: nil
             }
         }
     }
@@ -65,12 +67,16 @@ public final class RequestHead: Sendable {
             switch fields {
             case .borrowed(let connection): HeaderCopy(of: connection).all
             case .copied(let copy): copy.all
+            case .forgotten: []
             }
         }
     }
 
     /// The pairs of the query in their order, percent-decoded.
     public var queryPairs: [(name: String, value: String)] { query.map { PosternHTTP.queryPairs(of: $0) } ?? [] }
+
+    /// Nobody will ask for headers any more.
+    public func forgetHeaders() { fields.withLock { $0 = .forgotten } }
 
     /// To be called before libmicrohttpd may touch the memory again, when somebody still holds this head.
     func detach() {

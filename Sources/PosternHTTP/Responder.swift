@@ -22,6 +22,9 @@ public final class Responder: Sendable {
 
     public func respond(_ response: HTTPResponse) { settle(.response(response)) }
 
+    /// Answers with what `render` makes of it on the connection's worker thread: for callers who have no time for that.
+    public func respond(rendering render: @escaping @Sendable () -> HTTPResponse) { settle(.rendered(render)) }
+
     func settle(_ outcome: Outcome) {
         if use() { connection.settle(outcome, turn: turn) }
     }
@@ -33,6 +36,7 @@ public final class Responder: Sendable {
 /// What becomes of a request.
 enum Outcome: Sendable {
     case response(HTTPResponse)
+    case rendered(@Sendable () -> HTTPResponse)
     /// Rendered when it is sent, by whoever knows path and request id.
     case problem(Problem)
     /// Closed without an answer.

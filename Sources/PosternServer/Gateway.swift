@@ -84,7 +84,7 @@ final class Target: Sendable {
     var upstream: any Upstream { worker.queue.upstream }
 
     /// A kind with its counter at hand: looking it up by its labels would cost more than counting.
-    struct Acceptable: Sendable {
+    final class Acceptable: Sendable {
         let kind: Kind
         let text: String
         let accepted: Counter

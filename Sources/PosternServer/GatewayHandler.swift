@@ -112,5 +112,11 @@ struct Reply: Sendable {
         responder.respond(response)
     }
 
+    /// As above, of a status that is known before; see `Responder.respond(rendering:)`.
+    func send(_ status: Int, rendering render: @escaping @Sendable () -> HTTPResponse) {
+        meter.count(status, took: time.instant - since)
+        responder.respond(rendering: render)
+    }
+
     func send(_ problem: Problem) { send(problem.response(to: head)) }
 }

@@ -12,8 +12,12 @@ struct Preferences: Equatable {
     static let longestWait = 60
 
     init(_ head: RequestHead) {
+        guard head.header("Prefer") != nil else {
+            self.init("")
+            return
+        }
         // There may be several such lines; together they are one list.
-        let lines = head.header("Prefer") == nil ? [] : head.headers.filter { $0.name.lowercased() == "prefer" }
+        let lines = head.headers.filter { $0.name.lowercased() == "prefer" }
         self.init(lines.map(\.value).joined(separator: ","))
     }
 

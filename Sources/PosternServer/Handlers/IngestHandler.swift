@@ -66,6 +66,7 @@ struct IngestHandler: Sendable {
     private func take(_ request: IncomingRequest, _ reply: Reply, _ read: (JSONValue, Order) -> Void) {
         guard let form = BodyForm(request.head) else { return }
         let order = Order(gateway: gateway, head: request.head, form: form, body: request.body)
+        request.head.forgetHeaders()
         let parser = JSONParser.ofThisThread
         let parsed = request.body.withUnsafeBufferPointer { text in
             form == .lines ? parser.parseLines(text) { read($0, order) } : parser.parse(text) { read($0, order) }
@@ -111,7 +112,7 @@ struct IngestHandler: Sendable {
                 if let seconds = order.preferences.wait {
                     gateway.waitingRoom.take(WaitingAnswer(order, receipt, reply, gateway), seconds: seconds)
                 } else {
-                    reply.send(order.accepted(receipt))
+                    reply.send(202) { order.accepted(receipt) }
                 }
             case .failure(let refusal):
                 order.countRefusal(refusal)

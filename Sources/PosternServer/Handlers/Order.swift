@@ -144,7 +144,7 @@ final class Order: @unchecked Sendable {
             + (receipt.needsCredential ? #","needsToken":true"# : "")
     }
 
-    /// The answer that most requests get, made on the writer's thread: so from ready parts.
+    /// The answer that most requests get: so from ready parts.
     private func accepted(_ id: String, as kind: Target.Acceptable, _ receipt: AppendReceipt) -> HTTPResponse {
         var body: [UInt8] = []
         body.reserveCapacity(24 + kind.receipt.count)
@@ -253,7 +253,9 @@ final class Order: @unchecked Sendable {
     func countAcceptances() {
         // Most requests hold one kind.
         guard let first = kinds.first else { return }
-        if kinds.allSatisfy({ $0.kind.accepted === first.kind.accepted }) {
+        if kinds.count == 1 {
+            first.kind.accepted.add()
+        } else if kinds.allSatisfy({ $0.kind.accepted === first.kind.accepted }) {
             first.kind.accepted.add(kinds.count)
         } else {
             for kind in kinds { kind.kind.accepted.add() }
