@@ -29,7 +29,7 @@ final class Order: @unchecked Sendable {
     private var places: [Int] = []
     /// Ends the whole request.
     private(set) var problem: Problem?
-    private lazy var isInSession = head.header("Postern-Session") != nil
+    private let isInSession: Bool
 
     struct Rejected {
         let index: Int
@@ -44,6 +44,7 @@ final class Order: @unchecked Sendable {
         self.body = body
         acceptedAt = gateway.time.now
         preferences = Preferences(head)
+        isInSession = head.header("Postern-Session") != nil
         let dryRun = head.query == nil ? nil : head.queryPairs.last { $0.name == "dryRun" }?.value
         isDryRun = dryRun == "true"
         if let dryRun, dryRun != "true", dryRun != "false" {
