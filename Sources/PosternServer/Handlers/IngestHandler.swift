@@ -66,7 +66,6 @@ struct IngestHandler: Sendable {
     private func take(_ request: IncomingRequest, _ reply: Reply, _ read: (JSONValue, Order) -> Void) {
         guard let form = BodyForm(request.head) else { return }
         let order = Order(gateway: gateway, head: request.head, form: form, body: request.body)
-        request.head.forgetHeaders()
         let parser = JSONParser.ofThisThread
         let parsed = request.body.withUnsafeBufferPointer { text in
             form == .lines ? parser.parseLines(text) { read($0, order) } : parser.parse(text) { read($0, order) }
@@ -101,6 +100,8 @@ struct IngestHandler: Sendable {
 
     /// Hands the messages to the writer. The 202 leaves from its completion: after the commit, and nowhere else.
     private func store(_ order: Order, _ reply: Reply) {
+        // All was asked of them.
+        order.head.forgetHeaders()
         let messages = order.takeMessages()
         let bytes = messages.reduce(0) { $0 + $1.range.count }
         gateway.pendingBytes.wrappingAdd(bytes, ordering: .relaxed)
