@@ -33,7 +33,8 @@ func withServer(
     #expect(server.runningRequests == 0)
     #expect(server.openConnections == 0)
     #expect(server.suspendedConnections == 0)
-    #expect(server.livingConnections == 0, "somebody still holds a connection")
+    // Whoever gave the last answer may not have let go of its responder yet.
+    eventually("somebody still holds a connection") { server.livingConnections == 0 }
     try result.get()
 }
 
