@@ -178,10 +178,7 @@ extension EndToEnd {
 
         /// No token stands in the database or its log.
         private func noTokenIsLeft(at place: Place) throws {
-            for suffix in ["", "-wal"] {
-                guard let data = FileManager.default.contents(atPath: place.store + suffix) else { continue }
-                #expect(data.range(of: Data("PiTok-".utf8)) == nil, "a token in \(place.store + suffix)")
-            }
+            #expect(try place.files(with: "PiTok-") == [])
         }
     }
 }

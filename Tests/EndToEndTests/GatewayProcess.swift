@@ -56,6 +56,16 @@ final class Place: Sendable {
         try await Binary.run(["serve", "--config", config] + arguments)
     }
 
+    /// Files beside the store, and the store itself, that hold `text`.
+    func files(with text: String) throws -> [String] {
+        let folder = folder.file("data")
+        let names = try FileManager.default.contentsOfDirectory(atPath: folder)
+        #expect(!names.isEmpty)
+        return names.filter {
+            FileManager.default.contents(atPath: "\(folder)/\($0)")?.range(of: Data(text.utf8)) != nil
+        }
+    }
+
     /// Is everything accounted for? Only without a gateway, whose books run ahead of a reader's snapshot.
     func audit() throws -> Audit { try StoreView(path: store).audit() }
 }

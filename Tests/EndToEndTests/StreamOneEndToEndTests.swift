@@ -70,5 +70,50 @@ extension EndToEnd {
             try await gateway.stop()
             #expect(try place.audit().isBalanced)
         }
+
+        /// Not even while everything is logged; but the session itself lives on.
+        @Test(.timeLimit(.minutes(10)))
+        func login_leavesNoPasswordBehind_andItsSessionOutlivesAKill() async throws {
+            let platform = try SimulatedService("streamone")
+            try platform.control(
+                #"{"users":[{"id":"Cmv8fnKfjF2l","username":"jan","password":"canary-Pa55","needsV2Hash":true}]}"#)
+            var settings = settings(platform)
+            settings.logLevel = "trace"
+            settings.outbox = ["encryptionKey": String(repeating: "5a", count: 32)]
+            let place = try Place(settings)
+            // MD5 of the password is the old hash, which is as good as it; the last belongs to the application.
+            let secrets = ["canary-", "62392522ed53eb4a1a03f012e15400e6", "ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu"]
+            func login(_ password: String, _ client: HTTPClient) throws -> HTTPClient.Answer {
+                try client.post(
+                    "/v1/streamone/sessions",
+                    #"{"username":"jan","password":"\#(password)","userip":"192.0.2.7"}"#)
+            }
+            func view(_ session: String, _ client: HTTPClient) throws -> HTTPClient.Answer {
+                try client.post("/v1/streamone/proxy/user/viewme", "", headers: [("Postern-Session", session)])
+            }
+            var gateway = try await place.start()
+            var client = try gateway.client()
+            let begun = try login("canary-Pa55", client)
+            #expect(begun.status == 201, "\(begun.text)")
+            let session = try #require(begun.json["id"].string)
+            let refused = try login("canary-wrong", client)
+            #expect(refused.status == 401)
+            #expect(try view(session, client).json["header"]["status"].int == 0)
+            gateway.process.signal(SIGKILL)
+            var logs = try await gateway.process.end().errors
+
+            gateway = try await place.start()
+            client = try gateway.client()
+            #expect(try view(session, client).json["header"]["status"].int == 0)
+            let texts = try ["/metrics", "/v1/upstreams/streamone"].map { try client.get($0).text }
+            logs += try await gateway.stop().errors
+            for secret in secrets {
+                #expect(try place.files(with: secret) == [])
+                #expect(!logs.contains(secret))
+                #expect(([begun.text, refused.text] + texts).allSatisfy { !$0.contains(secret) })
+            }
+            #expect(logs.contains("started"))
+            #expect(try platform.received["violationCount"].int == 0)
+        }
     }
 }
