@@ -49,8 +49,9 @@ extension Connection {
         }
         switch core.handler.admit(head) {
         case .refuse(let response): return refuse(response, bodyFollows: framing.announcesBody)
-        case .accept(let maxBodyBytes):
+        case .accept(let maxBodyBytes, let note):
             self.maxBodyBytes = maxBodyBytes
+            self.note = note
             if announcedBytes ?? 0 > maxBodyBytes { return refuse(tooLarge(head), bodyFollows: true) }
         }
         progress = .body
@@ -127,7 +128,7 @@ extension Connection {
         guard let head else { return }
         var body: [UInt8] = []
         swap(&body, &self.body)
-        let request = IncomingRequest(head: head, body: body, receivedAt: SystemTime().instant)
+        let request = IncomingRequest(head: head, body: body, receivedAt: SystemTime().instant, note: note.take())
         core.handler.answer(request, Responder(self, turn: turn))
     }
 
@@ -140,6 +141,7 @@ extension Connection {
     func finish() {
         releaseHead()
         head = nil
+        note = nil
         body = []
         progress = .head
         endTurn(.receiving)

@@ -44,6 +44,8 @@ final class Connection: @unchecked Sendable {
     var head: RequestHead?
     var body: [UInt8] = []
     var maxBodyBytes = 0
+    /// The handler's, until the request is complete.
+    var note: (any Sendable)?
     var announcedBytes: Int?
     var bodyStartedAt = MonotonicInstant(nanoseconds: 0)
     /// Counts in `core.running`.

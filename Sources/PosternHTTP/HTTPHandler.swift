@@ -11,8 +11,8 @@ public protocol HTTPHandler: Sendable {
 
 /// Whether a request may send its body.
 public enum Admittance: Sendable {
-    /// A longer body is refused with 413.
-    case accept(maxBodyBytes: Int)
+    /// A longer body is refused with 413. `note` comes back with the request: what was found out already.
+    case accept(maxBodyBytes: Int, note: (any Sendable)? = nil)
     /// Answered at once; the connection is closed if a body was announced.
     case refuse(HTTPResponse)
 }
@@ -24,4 +24,6 @@ public struct IncomingRequest: Sendable {
     public var body: [UInt8]
     /// When the last byte was there.
     public let receivedAt: MonotonicInstant
+    /// What `admit` wished to have back.
+    public let note: (any Sendable)?
 }

@@ -28,7 +28,7 @@ public final class GatewayHandler: HTTPHandler {
             if let problem = spoiledQuery(of: route, head) { return refuse(problem, head, route: route.template) }
             let problem = ContentCoding.refusal(of: head) ?? (route.isIngest ? ingest.refusal(of: head) : nil)
             if let problem { return refuse(problem, head, route: route.template) }
-            return .accept(maxBodyBytes: gateway.limits.maxBodyBytes)
+            return .accept(maxBodyBytes: gateway.limits.maxBodyBytes, note: route)
         }
     }
 
@@ -54,18 +54,13 @@ public final class GatewayHandler: HTTPHandler {
     }
 
     public func answer(_ request: IncomingRequest, _ responder: Responder) {
-        let head = request.head
-        switch router.route(head) {
-        // Seen by `admit` already; an upstream cannot vanish in between.
-        case .failure(let problem): responder.respond(router.problem(problem).response(to: head))
-        case .success(let route):
-            let reply = Reply(
-                head: head, responder: responder, meter: gateway.meter(route), since: request.receivedAt,
-                time: gateway.time)
-            switch ContentCoding.unwrap(request, maxBytes: gateway.limits.maxBodyBytes) {
-            case .request(let request): dispatch(route, request, reply)
-            case .refused(let problem): reply.send(problem)
-            }
+        guard let route = request.note as? Route else { preconditionFailure("admitted without a route") }
+        let reply = Reply(
+            head: request.head, responder: responder, meter: gateway.meter(route), since: request.receivedAt,
+            time: gateway.time)
+        switch ContentCoding.unwrap(request, maxBytes: gateway.limits.maxBodyBytes) {
+        case .request(let request): dispatch(route, request, reply)
+        case .refused(let problem): reply.send(problem)
         }
     }
 
