@@ -201,6 +201,17 @@ import Testing
         }
     }
 
+    @Test func logout_isAnswered_onceTheEndIsOnDisk() throws {
+        let upstream = try StreamOneSamples.upstream()
+        let session = try StreamOneSamples.login(upstream, tools)
+        transport.answerAll { _ in .status(200, StreamOneSamples.answer()) }
+        tools.holdChanges()
+        let reply = try upstream.ask(.delete, "sessions/\(session)", tools)
+        #expect(reply.answer == nil)
+        tools.letGo()
+        #expect(reply.answer == .empty())
+    }
+
     @Test func proxiedLogout_forgetsTheSessionToo() throws {
         let upstream = try StreamOneSamples.upstream()
         let session = try StreamOneSamples.login(upstream, tools)

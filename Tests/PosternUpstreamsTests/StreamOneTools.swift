@@ -29,7 +29,23 @@ final class StreamOneTools: ResourceTools {
     func change(_ changes: [StateChange], completion: @escaping @Sendable (Bool) -> Void) {
         stored.withLock { $0.apply(changes) }
         writes.withLock { $0 += 1 }
-        completion(true)
+        let isHeld = held.withLock { held in
+            held?.append { completion(true) }
+            return held != nil
+        }
+        if !isHeld { completion(true) }
+    }
+
+    private let held = Mutex<[@Sendable () -> Void]?>(nil)
+
+    /// From now on nothing is on disk until `letGo`.
+    func holdChanges() { held.withLock { $0 = [] } }
+    func letGo() {
+        let completions = held.withLock { held in
+            defer { held = nil }
+            return held ?? []
+        }
+        completions.forEach { $0() }
     }
 
     var calls: [StreamOneSent] { transport.requests.map(StreamOneSent.init) }

@@ -162,9 +162,11 @@ struct StreamOneDesk: Sendable {
         if subject == .actor { trip.tools.change([pause.change]) { _ in } }
     }
 
-    func forget(_ session: StreamOneSession, _ tools: any ResourceTools) {
-        sessions.forget(session.id, tools)
+    func forget(
+        _ session: StreamOneSession, _ tools: any ResourceTools, completion: @escaping @Sendable () -> Void = {}
+    ) {
         cache.forget(session: session.id)
+        sessions.forget(session.id, tools, completion: completion)
     }
 
     private func invalidate(_ trip: Trip) { cache.invalidate(trip.order.call.command, trip.order.call.scope) }

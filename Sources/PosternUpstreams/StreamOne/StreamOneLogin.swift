@@ -154,8 +154,8 @@ struct StreamOneLogin: Sendable {
             }
             let call = StreamOneCall(command: "session", action: "delete")
             desk.fetch(.init(call: call, session: session, deadline: deadline), tools) { _ in
-                desk.forget(session, tools)
-                completion(.empty())
+                // Once it is on disk: whoever was told that it is over does not meet it again after a crash.
+                desk.forget(session, tools) { completion(.empty()) }
             }
         }
     }

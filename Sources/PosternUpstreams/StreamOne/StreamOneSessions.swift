@@ -109,7 +109,10 @@ final class StreamOneSessions: Sendable {
         }
     }
 
-    func forget(_ id: String, _ tools: any ResourceTools) {
+    /// At once for all who ask here; `completion` is called when it is on disk too, or cannot be brought there.
+    func forget(
+        _ id: String, _ tools: any ResourceTools, completion: @escaping @Sendable () -> Void = {}
+    ) {
         state.withLock { state in
             state.known[id] = nil
             state.ending.insert(id)
@@ -117,6 +120,7 @@ final class StreamOneSessions: Sendable {
         }
         tools.change([.drop(credentialOf: owner(of: id))]) { [self] _ in
             state.withLock { state in _ = state.ending.remove(id) }
+            completion()
         }
     }
 
