@@ -33,9 +33,21 @@ func queryPairs(of query: String) -> [(name: String, value: String)] {
 
 /// Each `%XX` as the byte it stands for; an escape that is none stays as it is, and what is no UTF-8 is replaced.
 public func percentDecoded(_ text: Substring.UTF8View) -> String {
+    String(decoding: unescaped(text).bytes, as: UTF8.self)
+}
+
+/// Is every `%` the start of an escape, and what the escapes say UTF-8?
+public func isPercentEncoded(_ text: Substring.UTF8View) -> Bool {
+    let (bytes, isWhole) = unescaped(text)
+    return isWhole && String(validating: bytes, as: UTF8.self) != nil
+}
+
+/// `isWhole`: no `%` was left as it is.
+private func unescaped(_ text: Substring.UTF8View) -> (bytes: [UInt8], isWhole: Bool) {
     let bytes = Array(text)
     var decoded: [UInt8] = []
     decoded.reserveCapacity(bytes.count)
+    var isWhole = true
     var place = 0
     while place < bytes.count {
         if bytes[place] == UInt8(ascii: "%"), place + 2 < bytes.count, let high = hexValue(bytes[place + 1]),
@@ -44,28 +56,12 @@ public func percentDecoded(_ text: Substring.UTF8View) -> String {
             decoded.append(high << 4 | low)
             place += 3
         } else {
+            if bytes[place] == UInt8(ascii: "%") { isWhole = false }
             decoded.append(bytes[place])
             place += 1
         }
     }
-    return String(decoding: decoded, as: UTF8.self)
-}
-
-/// Is every `%` the start of an escape, and what the escapes say UTF-8?
-public func isPercentEncoded(_ text: Substring.UTF8View) -> Bool {
-    var rest = text[...]
-    var decoded: [UInt8] = []
-    while let byte = rest.popFirst() {
-        guard byte == UInt8(ascii: "%") else {
-            decoded.append(byte)
-            continue
-        }
-        guard let high = rest.popFirst().flatMap(hexValue), let low = rest.popFirst().flatMap(hexValue) else {
-            return false
-        }
-        decoded.append(high << 4 | low)
-    }
-    return String(validating: decoded, as: UTF8.self) != nil
+    return (decoded, isWhole)
 }
 
 private func hexValue(_ digit: UInt8) -> UInt8? {
