@@ -5,6 +5,7 @@ PREFIX ?= /usr/local
 CONFIG ?= config.example.json
 KILLS ?= 200
 SECONDS ?= 900
+STORM_SECONDS ?= 60
 # More arguments for bench.py, torture.py and soak.py, e.g. make bench ARGS="--quick --only ingest".
 ARGS ?=
 
@@ -13,7 +14,7 @@ RELEASE_BINARY = $(CURDIR)/.build/release/postern
 SOURCES = Package.swift Sources Tests
 
 .DEFAULT_GOAL := help
-.PHONY: help dependencies bench-tools debug build test test-e2e test-soak torture sanitize sanitize-thread sanitize-address \
+.PHONY: help dependencies bench-tools debug build test test-e2e test-soak torture storm sanitize sanitize-thread sanitize-address \
 	format lint coverage bench openapi run smoke install clean verify
 
 help:
@@ -46,6 +47,10 @@ test-soak: build bench-tools ## steady load for SECONDS=900: nothing may grow
 
 torture: build bench-tools ## kill -9 the gateway KILLS=200 times under load: nothing may be lost
 	scripts/torture.py --binary $(RELEASE_BINARY) --kills $(KILLS) $(ARGS)
+	scripts/storm.py --binary $(RELEASE_BINARY) --seconds $(STORM_SECONDS)
+
+storm: build ## random work, faults, kills and operator actions on all five types for STORM_SECONDS=60
+	scripts/storm.py --binary $(RELEASE_BINARY) --seconds $(STORM_SECONDS) $(ARGS)
 
 sanitize: sanitize-thread sanitize-address ## every test with the thread, then with the address sanitizer
 
