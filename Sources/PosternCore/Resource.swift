@@ -31,36 +31,31 @@ public struct Resource: Sendable {
     public let method: Method
     /// Without a slash at the start; a segment in braces is a parameter, e.g. `sessions/{sessionCode}`.
     public let template: String
-    /// Query parameters it understands; any other is refused. Nil: it judges `ResourceRequest.queryText` itself.
+    /// The accepted query parameters. Nil if the resource validates `ResourceRequest.queryText` itself.
     public let query: [String]?
+    public let access: RouteAccess
     public let body: Body
     public let response: Response
-    private let segments: [Substring]
+    private let path: PathTemplate
 
+    /// `access` is by default the scope `read` for GET and `write` for any other method.
     public init(
-        _ method: Method, _ template: String, query: [String]? = [], body: Body = .json, _ response: Response
+        _ method: Method, _ template: String, query: [String]? = [], access: RouteAccess? = nil, body: Body = .json,
+        _ response: Response
     ) {
         self.method = method
         self.template = template
         self.query = query
+        self.access = access ?? .scope(method == .get ? .read : .write)
         self.body = body
         self.response = response
-        segments = template.split(separator: "/")
+        path = PathTemplate(template)
     }
 
     /// The values of the template's parameters if `path` fits it, segment by segment; its segments are percent-decoded.
+    /// No value is empty.
     public func parameters(matching path: some Collection<Substring>) -> [String: String]? {
-        guard path.count == segments.count else { return nil }
-        var values: [String: String] = [:]
-        for (segment, given) in zip(segments, path) {
-            if segment.hasPrefix("{"), segment.hasSuffix("}") {
-                guard !given.isEmpty else { return nil }
-                values[String(segment.dropFirst().dropLast())] = String(given)
-            } else if segment != given {
-                return nil
-            }
-        }
-        return values
+        self.path.parameters(matching: path).flatMap { $0.values.contains("") ? nil : $0 }
     }
 }
 
@@ -98,12 +93,12 @@ public enum ResourceAnswer: Sendable, Equatable {
     case json(String, status: Int = 200, headers: [String: String] = [:])
     /// No body.
     case empty(status: Int = 204)
-    /// A problem document; `slug` is one of the API's (design, section 3).
-    case problem(slug: String, status: Int, detail: String, faults: [PayloadFault] = [])
+    /// A problem document.
+    case problem(slug: ProblemSlug, status: Int, detail: String, faults: [PayloadFault] = [])
     /// The same, with a `Retry-After`.
     indirect case later(ResourceAnswer, after: Duration)
 
-    public static func notFound(_ detail: String) -> Self { .problem(slug: "not-found", status: 404, detail: detail) }
+    public static func notFound(_ detail: String) -> Self { .problem(slug: .notFound, status: 404, detail: detail) }
 }
 
 public struct ResourceChange: Sendable {

@@ -1,47 +1,8 @@
-import PosternCore
+public import PosternCore
 
 /// An error as `application/problem+json` (RFC 9457).
 public struct Problem: Sendable {
-    /// The last part of `type`, `urn:postern:problem:<slug>`.
-    public enum Slug: String, Sendable, CaseIterable {
-        case invalidJSON = "invalid-json"
-        case invalidPayload = "invalid-payload"
-        case unknownUpstream = "unknown-upstream"
-        case unknownKind = "unknown-kind"
-        case unauthorized
-        case forbidden
-        case notFound = "not-found"
-        case methodNotAllowed = "method-not-allowed"
-        case notAcceptable = "not-acceptable"
-        case conflict
-        case unknownSession = "unknown-session"
-        case payloadTooLarge = "payload-too-large"
-        case unsupportedMediaType = "unsupported-media-type"
-        case rateLimited = "rate-limited"
-        case outboxFull = "outbox-full"
-        case diskFull = "disk-full"
-        case overloaded
-        case shuttingDown = "shutting-down"
-        case idempotencyMismatch = "idempotency-mismatch"
-        case `internal`
-        /// Not HTTP as RFC 9112 has it, or a request this server never takes.
-        case badRequest = "bad-request"
-        case headerTooLarge = "header-too-large"
-        /// The answer to `Prefer: wait` when the upstream refused.
-        case deliveryFailed = "delivery-failed"
-
-        /// The same for every occurrence, as RFC 9457 asks.
-        public var title: String {
-            let words = rawValue.split(separator: "-").joined(separator: " ")
-            return switch self {
-            case .invalidJSON: "Invalid JSON"
-            case .internal: "Internal error"
-            default: words.prefix(1).uppercased() + words.dropFirst()
-            }
-        }
-    }
-
-    public var slug: Slug
+    public var slug: ProblemSlug
     public var status: Int
     public var title: String
     /// What is wrong with this request and what to do; never a payload or a credential.
@@ -55,7 +16,8 @@ public struct Problem: Sendable {
 
     /// `title` is the slug's own when nil.
     public init(
-        slug: Slug, status: Int, title: String? = nil, detail: String, members: [(name: String, json: String)] = [],
+        slug: ProblemSlug, status: Int, title: String? = nil, detail: String,
+        members: [(name: String, json: String)] = [],
         headers: [(name: String, value: String)] = [], close: Bool = false
     ) {
         self.slug = slug

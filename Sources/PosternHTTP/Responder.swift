@@ -1,3 +1,4 @@
+internal import PosternCore
 import Synchronization
 
 /// The right to answer one request, from any thread. The first answer counts; later ones change nothing, nor does one

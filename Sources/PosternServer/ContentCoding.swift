@@ -1,4 +1,5 @@
 import PosternCompression
+import PosternCore
 import PosternHTTP
 
 /// What a body is wrapped in (RFC 9110, section 8.4): gzip, or nothing. Undone for every request alike.

@@ -1,4 +1,5 @@
 import Synchronization
+import PosternCore
 import Testing
 
 @testable import PosternHTTP

@@ -1,3 +1,4 @@
+import PosternCore
 import Testing
 
 @testable import PosternHTTP
@@ -17,9 +18,9 @@ import Testing
     }
 
     @Test(arguments: [
-        (Problem.Slug.invalidJSON, "Invalid JSON"), (.notFound, "Not found"), (.internal, "Internal error"),
+        (ProblemSlug.invalidJSON, "Invalid JSON"), (.notFound, "Not found"), (.internal, "Internal error"),
     ])
-    func title_isMadeFromTheSlug(slug: Problem.Slug, title: String) {
+    func title_isMadeFromTheSlug(slug: ProblemSlug, title: String) {
         #expect(slug.title == title)
     }
 }

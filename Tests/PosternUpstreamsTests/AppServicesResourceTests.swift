@@ -120,7 +120,7 @@ import Testing
         _ = try desk.steps(id) { _ in Desk.error(401, "expired_token") }
         let again = try change("users/\(Items.u1)/token", #"{"token":"\#(Items.u1Token)"}"#, desk.state)
         #expect(again.changes.isEmpty)
-        guard case .problem("conflict", 409, _, _) = again.answer else { return #expect(Bool(false)) }
+        guard case .problem(.conflict, 409, _, _) = again.answer else { return #expect(Bool(false)) }
         #expect(try change("users/\(Items.u1)/token", #"{"token":"new"}"#, desk.state).changes.count == 1)
     }
 
@@ -135,7 +135,7 @@ import Testing
     func badToken_isRefused_withEveryFaultAndNoValue(path: String, body: String, pointers: [String]) throws {
         let change = try change(path, body)
         #expect(change.changes.isEmpty)
-        guard case .problem("invalid-payload", 422, let detail, let faults) = change.answer else {
+        guard case .problem(.invalidPayload, 422, let detail, let faults) = change.answer else {
             return #expect(Bool(false), "\(change.answer)")
         }
         #expect(faults.map(\.pointer) == pointers)
@@ -143,10 +143,10 @@ import Testing
     }
 
     @Test func brokenJSON_is400() throws {
-        guard case .problem("invalid-json", 400, _, _) = try change("users/u/token", "{").answer else {
+        guard case .problem(.invalidJSON, 400, _, _) = try change("users/u/token", "{").answer else {
             return #expect(Bool(false))
         }
-        guard case .problem("invalid-json", 400, _, _) = try read(.post, "notifications/parse", "{") else {
+        guard case .problem(.invalidJSON, 400, _, _) = try read(.post, "notifications/parse", "{") else {
             return #expect(Bool(false))
         }
     }
@@ -177,7 +177,7 @@ import Testing
         ),
     ])
     func invalidNotification_is422(payload: String, pointers: [String]) throws {
-        guard case .problem("invalid-payload", 422, _, let faults) = try read(.post, "notifications/parse", payload)
+        guard case .problem(.invalidPayload, 422, _, let faults) = try read(.post, "notifications/parse", payload)
         else { return #expect(Bool(false)) }
         #expect(faults.map(\.pointer) == pointers)
     }

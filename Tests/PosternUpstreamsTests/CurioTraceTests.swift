@@ -511,7 +511,7 @@ import Testing
         ] {
             #expect(text.contains(part), "\(part)")
         }
-        guard case .problem("not-found", 404, _, _) = read(.init(parameters: [:], receivedAt: lab.now), lab.state)
+        guard case .problem(.notFound, 404, _, _) = read(.init(parameters: [:], receivedAt: lab.now), lab.state)
         else {
             Issue.record("an unknown session is shown")
             return

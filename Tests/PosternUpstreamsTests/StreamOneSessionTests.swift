@@ -127,7 +127,7 @@ import Testing
         ]
         for (body, pointers) in bad {
             let reply = try upstream.ask(.post, "sessions", body: body, tools)
-            guard case .problem("invalid-payload", 422, _, let faults)? = reply.answer else {
+            guard case .problem(.invalidPayload, 422, _, let faults)? = reply.answer else {
                 Issue.record("\(body) was taken")
                 continue
             }
@@ -194,7 +194,7 @@ import Testing
         #expect(tools.calls.last?.path == "api/session/delete")
         #expect(tools.calls.last?.parameters["session"] == session)
         #expect(try upstream.ask(.post, "proxy/item/view", session: session, tools).problem?.slug == "unknown-session")
-        guard case .problem("not-found", 404, _, _)? = try upstream.ask(.delete, "sessions/\(session)", tools).answer
+        guard case .problem(.notFound, 404, _, _)? = try upstream.ask(.delete, "sessions/\(session)", tools).answer
         else {
             Issue.record("it is still there")
             return

@@ -95,7 +95,7 @@ final class StreamOneReply: Sendable {
     var problem: (slug: String, status: Int, detail: String)? {
         switch answer {
         case .problem(let slug, let status, let detail, _)?, .later(.problem(let slug, let status, let detail, _), _)?:
-            (slug, status, detail)
+            (slug.rawValue, status, detail)
         default: nil
         }
     }

@@ -227,7 +227,7 @@ final class Order: @unchecked Sendable {
             Self.error(
                 PayloadFault("", refused.refusal.detail), index: isSingle ? nil : places[refused.index])
         }
-        let (slug, status): (Problem.Slug, Int) =
+        let (slug, status): (ProblemSlug, Int) =
             switch refused.first?.refusal.reason {
             case .unknownSession: (.unknownSession, 409)
             case .full: (.outboxFull, 503)

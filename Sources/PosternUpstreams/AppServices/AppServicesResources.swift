@@ -9,7 +9,7 @@ enum AppServicesResources {
             Resource(
                 .put, "users/{userId}/token",
                 .change { request, state in handIn(request, byDefault: provider, state) }),
-            Resource(.post, "notifications/parse", .read { request, _ in parse(request) }),
+            Resource(.post, "notifications/parse", access: .scope(.read), .read { request, _ in parse(request) }),
         ]
     }
 
@@ -75,7 +75,7 @@ enum AppServicesResources {
         else {
             return ResourceChange(
                 answer: .problem(
-                    slug: "conflict", status: 409,
+                    slug: .conflict, status: 409,
                     detail: "That token was refused before, or has expired; hand in a fresh one."))
         }
         return ResourceChange(
@@ -102,9 +102,9 @@ enum AppServicesResources {
     }
 
     private static let notJSON = ResourceAnswer.problem(
-        slug: "invalid-json", status: 400, detail: "The body is not acceptable JSON.")
+        slug: .invalidJSON, status: 400, detail: "The body is not acceptable JSON.")
 
     private static func invalid(_ detail: String, _ faults: [PayloadFault]) -> ResourceAnswer {
-        .problem(slug: "invalid-payload", status: 422, detail: detail, faults: faults)
+        .problem(slug: .invalidPayload, status: 422, detail: detail, faults: faults)
     }
 }

@@ -102,7 +102,7 @@ struct StreamOneLogin: Sendable {
         if !isTaken {
             attempt.completion(
                 .later(
-                    .problem(slug: "overloaded", status: 503, detail: "Too many logins are under way; try again soon."),
+                    .problem(slug: .overloaded, status: 503, detail: "Too many logins are under way; try again soon."),
                     after: .seconds(5)))
         }
     }
@@ -204,19 +204,19 @@ extension StreamOneSession {
 
 extension ResourceAnswer {
     fileprivate static let unusableLogin = ResourceAnswer.problem(
-        slug: "delivery-failed", status: 502, detail: "The platform's answer to the login cannot be used.")
+        slug: .deliveryFailed, status: 502, detail: "The platform's answer to the login cannot be used.")
 
     static let needsApplication = ResourceAnswer.problem(
-        slug: "conflict", status: 409, detail: "Only an application has sessions; this upstream signs as a user.")
+        slug: .conflict, status: 409, detail: "Only an application has sessions; this upstream signs as a user.")
 
     /// Wrong name, wrong password, or a fault beyond the caller.
     fileprivate static func refusedLogin(_ answer: StreamOneAnswer) -> Self {
         switch answer.status.meaning {
         case .loginRefused, .needsHash, .sessionGone:
-            .problem(slug: "unauthorized", status: 401, detail: "The platform refused the login: \(answer.summary)")
+            .problem(slug: .unauthorized, status: 401, detail: "The platform refused the login: \(answer.summary)")
         default:
             .problem(
-                slug: "delivery-failed", status: 502, detail: "The platform took no login: \(answer.summary)")
+                slug: .deliveryFailed, status: 502, detail: "The platform took no login: \(answer.summary)")
         }
     }
 }

@@ -102,7 +102,7 @@ extension ResourceAnswer {
     }
 
     fileprivate static let unknownSession = ResourceAnswer.problem(
-        slug: "unknown-session", status: 409,
+        slug: .unknownSession, status: 409,
         detail: "There is no such session: it has ended, or was never begun here. Log in again.")
 }
 
@@ -131,12 +131,12 @@ extension ResourceRequest {
         }
         guard accounts?.contains("") != true else {
             throw StreamOneRefusal(
-                .problem(slug: "bad-request", status: 400, detail: "One of the accounts is empty."))
+                .problem(slug: .badRequest, status: 400, detail: "One of the accounts is empty."))
         }
         let given = StreamOneScope.Given(account: query["account"], accounts: accounts, customer: query["customer"])
         guard let fault = given.faults.first else { return given.scope(defaultAccount: defaultAccount) }
         throw StreamOneRefusal(
-            .problem(slug: "bad-request", status: 400, detail: "\(fault.name) \(fault.detail)."))
+            .problem(slug: .badRequest, status: 400, detail: "\(fault.name) \(fault.detail)."))
     }
 
     /// Gives `read` the JSON object of the body; an empty body is an empty object.
@@ -150,14 +150,14 @@ extension ResourceRequest {
                 return try read(value)
             }
             return parsed.mapError {
-                StreamOneRefusal(.problem(slug: "invalid-json", status: 400, detail: "The body is no JSON: \($0)."))
+                StreamOneRefusal(.problem(slug: .invalidJSON, status: 400, detail: "The body is no JSON: \($0)."))
             }
         } catch {
             let faults = error.faults
             return .failure(
                 StreamOneRefusal(
                     .problem(
-                        slug: "invalid-payload", status: 422, detail: "The platform would not take this.",
+                        slug: .invalidPayload, status: 422, detail: "The platform would not take this.",
                         faults: faults)))
         }
     }

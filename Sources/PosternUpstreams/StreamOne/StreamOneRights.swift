@@ -102,7 +102,7 @@ struct StreamOneRights: Sendable {
             case .answer(let answer, _):
                 question.completion(
                     .problem(
-                        slug: "delivery-failed", status: 502,
+                        slug: .deliveryFailed, status: 502,
                         detail: "The platform does not say what the actor may do: \(answer.summary)"))
             }
         }
@@ -157,7 +157,7 @@ struct StreamOneRole: Sendable, Equatable {
 
 extension ResourceAnswer {
     fileprivate static let unusableRights = ResourceAnswer.problem(
-        slug: "delivery-failed", status: 502, detail: "The platform's roles or tokens cannot be read.")
+        slug: .deliveryFailed, status: 502, detail: "The platform's roles or tokens cannot be read.")
 
     fileprivate static func hasToken(_ has: Bool) -> Self { .json(JSONText.object { $0.flag("hasToken", has) }) }
 }

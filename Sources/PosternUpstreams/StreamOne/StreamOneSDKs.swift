@@ -9,7 +9,10 @@ struct StreamOneSDKs: Sendable {
     let desk: StreamOneDesk
 
     /// Order and duplicates in the query matter, and the body is a form: both are judged here.
-    var resource: Resource { Resource(.post, "api/{command}/{action}", query: nil, body: .any, .perform(call)) }
+    /// The SDKs authenticate by their own signature, not by an API key.
+    var resource: Resource {
+        Resource(.post, "api/{command}/{action}", query: nil, access: .open, body: .any, .perform(call))
+    }
 
     private func call(
         _ request: ResourceRequest, _ tools: any ResourceTools,

@@ -12,13 +12,13 @@ enum StreamOneTrouble: Sendable {
 
     var answer: ResourceAnswer {
         switch self {
-        case .noCredentials, .failed: .problem(slug: "delivery-failed", status: 502, detail: detail)
-        case .late: .problem(slug: "delivery-failed", status: 504, detail: detail)
+        case .noCredentials, .failed: .problem(slug: .deliveryFailed, status: 502, detail: detail)
+        case .late: .problem(slug: .deliveryFailed, status: 504, detail: detail)
         case .paused(let pause, let now):
             .later(
                 pause.reason == .authentication
-                    ? .problem(slug: "delivery-failed", status: 502, detail: detail)
-                    : .problem(slug: "rate-limited", status: 429, detail: detail), after: pause.until - now)
+                    ? .problem(slug: .deliveryFailed, status: 502, detail: detail)
+                    : .problem(slug: .rateLimited, status: 429, detail: detail), after: pause.until - now)
         }
     }
 

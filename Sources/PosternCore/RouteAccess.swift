@@ -1,0 +1,18 @@
+/// What a route requires of its caller (design, section 3.5).
+public enum RouteAccess: Sendable, Equatable {
+    /// A key with this scope. Scopes do not include each other.
+    case scope(Scope)
+    /// Any key, whatever its scopes.
+    case anyKey
+    /// No key: the route discloses nothing, or checks its callers itself.
+    case open
+
+    public enum Scope: String, Sendable, CaseIterable {
+        /// Handing in messages, tokens, and credentials; proxied calls.
+        case write
+        /// Looking at messages, upstreams, and metrics.
+        case read
+        /// Steering upstreams and messages.
+        case admin
+    }
+}
