@@ -32,9 +32,6 @@ public final class Gateway: Sendable {
     let isDraining = Atomic<Bool>(false)
     let waitingRoom: WaitingRoom
     let readers = Readers()
-    /// One for each route, by its number.
-    private let meters: [Meter]
-    private let resourceMeters: [String: Meter]
     let pendingBytes = Atomic<Int>(0)
 
     public init(
@@ -50,10 +47,6 @@ public final class Gateway: Sendable {
         targets = upstreams.map { Target(type: $0.type, worker: $0.worker, metrics: metrics) }
             .sorted { $0.name < $1.name }
         waitingRoom = WaitingRoom(outbox)
-        meters = RouteTemplate.allCases.map { Meter($0.text, metrics: metrics) }
-        let templates = Set(targets.flatMap { $0.upstream.resources.map(\.template) })
-        resourceMeters = Dictionary(
-            uniqueKeysWithValues: templates.map { ($0, Meter("/v1/{upstream}/\($0)", metrics: metrics)) })
         byName = Dictionary(uniqueKeysWithValues: targets.map { ($0.name.description, $0) })
     }
 
@@ -61,13 +54,6 @@ public final class Gateway: Sendable {
     public func beginDraining() {
         isDraining.store(true, ordering: .releasing)
         waitingRoom.close()
-    }
-
-    func meter(_ template: RouteTemplate) -> Meter { meters[template.rawValue] }
-
-    func meter(_ route: Route) -> Meter {
-        if case .resource(let found) = route, let meter = resourceMeters[found.resource.template] { return meter }
-        return meter(route.template)
     }
 
     func target(named name: some StringProtocol) -> Target? { byName[String(name)] }

@@ -263,6 +263,8 @@ paths:
           $ref: "#/components/responses/BadRequest"
         "405":
           $ref: "#/components/responses/MethodNotAllowed"
+        "415":
+          $ref: "#/components/responses/UnsupportedMediaType"
         "422":
           $ref: "#/components/responses/InvalidPayload"
         "500":
@@ -325,6 +327,8 @@ paths:
           $ref: "#/components/responses/MethodNotAllowed"
         "409":
           $ref: "#/components/responses/Conflict"
+        "415":
+          $ref: "#/components/responses/UnsupportedMediaType"
         "500":
           $ref: "#/components/responses/Internal"
   /v1/upstreams:
@@ -967,6 +971,8 @@ paths:
           $ref: "#/components/responses/NotFound"
         "405":
           $ref: "#/components/responses/MethodNotAllowed"
+        "415":
+          $ref: "#/components/responses/UnsupportedMediaType"
   /v1/upstreams/{name}/batches/{batch}:
     parameters:
       - $ref: "#/components/parameters/name"
@@ -1025,6 +1031,8 @@ paths:
           $ref: "#/components/responses/NotFound"
         "405":
           $ref: "#/components/responses/MethodNotAllowed"
+        "415":
+          $ref: "#/components/responses/UnsupportedMediaType"
   /v1/upstreams/{name}/resume:
     parameters:
       - $ref: "#/components/parameters/name"
@@ -2055,6 +2063,9 @@ components:
             - urn:postern:problem:payload-too-large
             - urn:postern:problem:rate-limited
             - urn:postern:problem:shutting-down
+            - urn:postern:problem:store-failed
+            - urn:postern:problem:store-lost
+            - urn:postern:problem:store-unavailable
             - urn:postern:problem:unauthorized
             - urn:postern:problem:unknown-kind
             - urn:postern:problem:unknown-session

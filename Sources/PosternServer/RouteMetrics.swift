@@ -3,7 +3,7 @@ import PosternMetrics
 import Synchronization
 
 /// Counts and times the answers of one route. Its series are looked up by label once, not for each request.
-final class Meter: Sendable {
+final class RouteMetrics: Sendable {
     private struct Known {
         var duration: Histogram?
         var counters: [(status: Int, counter: Counter)] = []

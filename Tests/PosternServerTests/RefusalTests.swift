@@ -93,6 +93,21 @@ import Testing
         }
     }
 
+    /// A form of another site's page cannot send JSON, and so cannot steer anything with a body.
+    @Test(arguments: [
+        "/v1/upstreams/picky/pause", "/v1/upstreams/picky/flush", "/v1/messages/retry",
+        "/v1/messages/0000000000101/retry",
+    ])
+    func steeringBody_isRefused_unlessItIsJSON(path: String) throws {
+        try withPausedGateway { gateway in
+            let form = [("Content-Type", "application/x-www-form-urlencoded")]
+            let answer = try gateway.client.post(path, #"{"upstream":"picky"}"#, headers: form)
+            answer.problem(415, "unsupported-media-type")
+            #expect(try gateway.client.post(path, #"{"upstream":"picky"}"#).status != 415)
+            #expect(try gateway.client.post(path, "", headers: form).status != 415)
+        }
+    }
+
     @Test func missingMediaType_isRefused() throws {
         try withPausedGateway { gateway in
             gateway.client.send("POST /v1/picky/event HTTP/1.1\r\nHost: t\r\nContent-Length: 7\r\n\r\n{\"n\":1}")

@@ -14,9 +14,14 @@ import Testing
     ]
     private static let methods = ["DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"]
 
-    /// The path of a template, its variables filled in.
-    private func path(of template: RouteTemplate) -> String {
-        Self.samples.reduce(template.text) { $0.replacing("{\($1.key)}", with: $1.value) }
+    /// The path of a template, its parameters replaced by values.
+    private func path(of template: String) -> String {
+        Self.samples.reduce(template) { $0.replacing("{\($1.key)}", with: $1.value) }
+    }
+
+    /// The methods of each template in the table.
+    private static let table = Dictionary(grouping: Route.common, by: \.template.text).mapValues { routes in
+        Set(routes.flatMap { $0.method == .get ? ["GET", "HEAD"] : [$0.method.rawValue] })
     }
 
     private func withRouter(_ body: (Router) throws -> Void) throws {
@@ -26,8 +31,11 @@ import Testing
         let outbox = try Outbox(
             OutboxOptions(path: folder.file("store.sqlite")), time: SystemTime(), metrics: metrics, logger: logger)
         defer { outbox.close() }
-        let resource = Resource(.get, "shelves/{shelf}/books", .read { _, _ in .empty() })
-        let queue = try outbox.register(PlainUpstream(resources: [resource]), type: "plain", cap: QueueCap())
+        let resources = [
+            Resource(.get, "shelves/{shelf}/books", .read { _, _ in .empty() }),
+            Resource(.get, "thing", .read { _, _ in .empty() }),
+        ]
+        let queue = try outbox.register(PlainUpstream(resources: resources), type: "plain", cap: QueueCap())
         let worker = try UpstreamWorker(
             queue: queue, settings: DeliverySettings(),
             parts: .init(
@@ -35,80 +43,86 @@ import Testing
         let gateway = Gateway(
             outbox: outbox, upstreams: [("plain", worker)], limits: .init(), time: SystemTime(), metrics: metrics,
             logger: logger, stalledWorkers: { [] })
-        try body(Router(gateway: gateway))
+        try body(Router(Handlers(gateway)))
     }
 
-    @Test func method_isRoutedToItsTemplate() throws {
+    /// The template and method of the matching route, or what its problem is.
+    private func outcome(_ router: Router, _ method: String, _ path: String) -> String {
+        switch router.match(method, path) {
+        case .success(let match): "\(match.route.method.rawValue) \(match.route.template.text)"
+        case .failure(.methodNotAllowed(let allowed)): "allowed: \(allowed)"
+        case .failure(.notFound): "not found"
+        case .failure(.noSuchMessage): "no such message"
+        case .failure(.unknownUpstream(let name)): "unknown upstream \(name)"
+        case .failure(.unknownKind(let kind, let known)): "unknown kind \(kind), not \(known.joined())"
+        }
+    }
+
+    @Test func everyRoute_isFoundByItsMethodAndPath() throws {
         try withRouter { router in
-            for template in RouteTemplate.allCases where template != .resource {
-                for method in template.methods {
-                    let route = try router.route(method, path(of: template)).get()
-                    #expect(route.template == template, "\(method) \(template.text)")
-                }
+            for route in Route.common {
+                let template = route.template.text
+                #expect(
+                    outcome(router, route.method.rawValue, path(of: template)) == "\(route.method.rawValue) \(template)"
+                )
+                if route.method == .get { #expect(outcome(router, "HEAD", path(of: template)) == "GET \(template)") }
             }
         }
     }
 
     @Test func otherMethod_isRefused_withWhatIsAllowed() throws {
         try withRouter { router in
-            for template in RouteTemplate.allCases where template != .unknown && template != .resource {
-                for method in Self.methods where !template.methods.contains(method) {
-                    guard
-                        case .failure(.methodNotAllowed(let allowed)) = router.route(
-                            method, path(of: template))
-                    else {
-                        Issue.record("\(method) \(template.text) is not refused")
-                        continue
-                    }
-                    #expect(allowed == template.methods.joined(separator: ", "), "\(template.text)")
+            for (template, allowed) in Self.table {
+                // A resource of the upstream has this path too; see below.
+                let allowed = template == "/v1/{upstream}/{kind}" ? allowed.union(["GET", "HEAD"]) : allowed
+                for method in Self.methods where !allowed.contains(method) {
+                    let expected = "allowed: \(allowed.sorted().joined(separator: ", "))"
+                    #expect(outcome(router, method, path(of: template)) == expected, "\(method) \(template)")
                 }
             }
         }
     }
 
-    @Test func resource_isFound_byItsTemplate() throws {
-        try withRouter { router in
-            guard
-                case .success(.resource(let found)) = router.route(
-                    "GET", "/v1/plain/shelves/a%2Fb/books")
-            else {
-                Issue.record("not found")
-                return
-            }
-            #expect(found.parameters == ["shelf": "a/b"])
-            guard case .failure(.methodNotAllowed("GET, HEAD")) = router.route("POST", "/v1/plain/shelves/a/books")
-            else {
-                Issue.record("POST is not refused")
-                return
-            }
-        }
+    @Test(arguments: [
+        ("GET", "/v1/plain/shelves/a%2Fb/books", "GET /v1/{upstream}/shelves/{shelf}/books"),
+        ("HEAD", "/v1/plain/shelves/a/books", "GET /v1/{upstream}/shelves/{shelf}/books"),
+        ("POST", "/v1/plain/shelves/a/books", "allowed: GET, HEAD"),
+        ("GET", "/v1/plain/thing", "GET /v1/{upstream}/thing"),
+        ("POST", "/v1/plain/thing", "POST /v1/{upstream}/{kind}"),
+        ("POST", "/v1/plain/%74hing", "POST /v1/{upstream}/{kind}"),
+        ("PUT", "/v1/plain/thing", "allowed: GET, HEAD, POST"),
+    ])
+    func resource_isFoundByItsTemplate_nextToTheKinds(method: String, path: String, expected: String) throws {
+        try withRouter { #expect(outcome($0, method, path) == expected) }
     }
 
     @Test(arguments: [
-        "/v1/plain/shelves//books", "/v1/plain/shelves/a/books/b", "/", "/v1", "/v1/",
-        "/v2/plain/thing", "/livez/", "/v1/stream/thing", "/v1/messages/no-id", "/v1/messages/",
-        "/v1/upstreams/plain/burn", "/v1/plain/thing/more",
+        ("/", "not found"), ("/v1", "not found"), ("/v1/", "not found"), ("*", "not found"), ("x/livez", "not found"),
+        ("/v2/plain/thing", "not found"), ("/livez/", "not found"), ("/v1/stream/thing", "not found"),
+        ("/v1/messages/no-id", "no such message"), ("/v1/messages/", "no such message"),
+        ("/v1/upstreams/plain/burn", "not found"), ("/v1/upstreams/plain/batches/x", "not found"),
+        ("/v1/plain/thing/more", "not found"), ("/v1/plain/shelves//books", "not found"),
+        ("/v1/plain/shelves/a/books/b", "not found"), ("/v1/nobody/thing", "unknown upstream nobody"),
+        ("/v1/nobody/a/b/c", "unknown upstream nobody"), ("/v1//thing", "unknown upstream "),
+        ("/v1/upstreams/nobody/flush", "unknown upstream nobody"),
+        ("/v1/plain/riddle", "unknown kind riddle, not thing"),
     ])
-    func otherPath_isNotFound(path: String) throws {
-        try withRouter { router in
-            switch router.route("GET", path) {
-            case .failure(.notFound), .failure(.noSuchMessage): break
-            default: Issue.record("\(path) is found")
-            }
-        }
+    func otherPath_saysWhatDoesNotExist(path: String, expected: String) throws {
+        try withRouter { #expect(outcome($0, "GET", path) == expected) }
     }
 
-    @Test func unknownUpstreamAndKind_haveProblemsOfTheirOwn() throws {
-        try withRouter { router in
-            guard case .failure(.unknownUpstream("nobody")) = router.route("POST", "/v1/nobody/thing") else {
-                Issue.record("nobody is known")
-                return
-            }
-            guard case .failure(.unknownKind("riddle", known: ["thing"])) = router.route("POST", "/v1/plain/riddle")
-            else {
-                Issue.record("riddle is a kind")
-                return
-            }
+    /// Design, section 3.5.
+    @Test func access_isWhatTheDesignSays() {
+        for route in Route.common {
+            let expected: RouteAccess =
+                switch (route.template.text, route.method) {
+                case ("/livez", _), ("/readyz", _): .open
+                case ("/openapi.yaml", _): .anyKey
+                case (_, .get): .scope(.read)
+                case ("/v1/messages", .post), ("/v1/{upstream}/{kind}", .post): .scope(.write)
+                default: .scope(.admin)
+                }
+            #expect(route.access == expected, "\(route.method) \(route.template.text)")
         }
     }
 }

@@ -193,7 +193,7 @@ private struct ListQuery {
             switch name {
             case "upstream":
                 guard let target = gateway.target(named: value) else {
-                    reply.send(Router(gateway: gateway).problem(.unknownUpstream(value)))
+                    reply.send(RoutingProblem.unknownUpstream(value).problem(in: gateway))
                     return nil
                 }
                 filter.upstream = target.name

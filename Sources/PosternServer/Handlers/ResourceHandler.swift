@@ -12,7 +12,6 @@ struct ResourceHandler: Sendable {
 
     func answer(_ found: FoundResource, _ request: IncomingRequest, _ reply: Reply) {
         let head = request.head
-        if let problem = refusal(of: request, for: found.resource) { return reply.send(problem) }
         let question = ResourceRequest(
             parameters: found.parameters,
             query: Dictionary(head.queryPairs.map { ($0.name, $0.value) }, uniquingKeysWith: { $1 }),
@@ -34,15 +33,6 @@ struct ResourceHandler: Sendable {
         case .perform(let respond):
             respond(question, Tools(target: target, gateway: gateway)) { [self] in send($0, reply) }
         }
-    }
-
-    private func refusal(of request: IncomingRequest, for resource: Resource) -> Problem? {
-        guard resource.body == .json, !request.body.isEmpty, request.head.header("Content-Type") != nil,
-            BodyForm(request.head) != .json
-        else { return nil }
-        return Problem(
-            slug: .unsupportedMediaType, status: 415, detail: "Send application/json, in UTF-8.",
-            headers: [("Accept", "application/json")])
     }
 
     private func change(
@@ -76,7 +66,7 @@ struct ResourceHandler: Sendable {
             }
             reply.send(
                 Problem(
-                    slug: Problem.Slug(rawValue: slug) ?? .internal, status: status, detail: detail,
+                    slug: slug, status: status, detail: detail,
                     members: faults.isEmpty ? [] : [("errors", JSONText.array(errors))], headers: headers))
         case .later(let answer, let after):
             // Rounded up: a second too early would only be refused again.

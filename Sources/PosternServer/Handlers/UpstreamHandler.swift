@@ -39,8 +39,8 @@ struct UpstreamHandler: Sendable {
         }
     }
 
-    func steer(_ target: Target, _ steering: Route.Steering, _ reply: Reply) {
-        switch steering {
+    func perform(_ action: UpstreamAction, on target: Target, _ reply: Reply) {
+        switch action {
         case .flush:
             if let seconds = Preferences(reply.head).wait { return flush(target, seconds: seconds, reply) }
             target.worker.flush()
@@ -52,7 +52,7 @@ struct UpstreamHandler: Sendable {
                 202,
                 JSONText.object { json in
                     json.string("upstream", target.name.description)
-                    json.string("action", steering.rawValue)
+                    json.string("action", action.rawValue)
                     json.number("queued", gateway.outbox.ledger(of: target.queue.number).queued)
                 }))
     }
@@ -97,6 +97,9 @@ struct UpstreamHandler: Sendable {
         }
     }
 }
+
+/// What an operator can do with an upstream.
+enum UpstreamAction: String { case flush, pause, resume }
 
 extension Circuit.State {
     var name: String {

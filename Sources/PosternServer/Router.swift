@@ -1,0 +1,170 @@
+import PosternCore
+import PosternHTTP
+
+/// Finds the route of a request in the route table, or the problem with it.
+struct Router {
+    private let gateway: Gateway
+    private let handlers: Handlers
+    /// The routes of an upstream's type, by the upstream's name.
+    private let resources: [String: [Route]]
+    /// By template: two methods of one path share a label.
+    private let metrics: [String: RouteMetrics]
+    /// Most requests go to the paths that accept messages, so these are matched beforehand.
+    private let ingests: [String: RouteMatch]
+
+    init(_ handlers: Handlers) {
+        let gateway = handlers.gateway
+        let resources = Dictionary(
+            uniqueKeysWithValues: gateway.targets.map { target in
+                (target.name.description, target.upstream.resources.map { Route($0) })
+            })
+        let templates = Set((Route.common + resources.values.joined()).map(\.template.text))
+        let metrics = Dictionary(
+            uniqueKeysWithValues: templates.map { ($0, RouteMetrics($0, metrics: gateway.metrics)) })
+        self.gateway = gateway
+        self.handlers = handlers
+        self.resources = resources
+        self.metrics = metrics
+        ingests = Self.ingests(handlers, metrics)
+    }
+
+    private static func ingests(_ handlers: Handlers, _ metrics: [String: RouteMetrics]) -> [String: RouteMatch] {
+        var matches: [String: RouteMatch] = [:]
+        for route in Route.common where route.body == .messages {
+            guard let metrics = metrics[route.template.text] else { continue }
+            switch route.action {
+            case .plain(let respond):
+                matches[route.template.text] = RouteMatch(route, metrics) { respond(handlers, $0, $1) }
+            case .payloads(let respond):
+                for target in handlers.gateway.targets {
+                    for kind in target.kinds {
+                        matches["/v1/\(target.name)/\(kind.text)"] = RouteMatch(route, metrics) {
+                            respond(handlers, target, kind, $0, $1)
+                        }
+                    }
+                }
+            case .message, .upstream, .batch, .resource: continue
+            }
+        }
+        return matches
+    }
+
+    /// The only route with this path and method. A path that no route has is `notFound` or, if it names something
+    /// that does not exist, the problem of the first route that it would fit.
+    func match(_ method: String, _ path: String) -> Result<RouteMatch, RoutingProblem> {
+        if method == "POST", let known = ingests[path] { return .success(known) }
+        guard path.hasPrefix("/") else { return .failure(.notFound) }
+        let segments = path.split(separator: "/", omittingEmptySubsequences: false).dropFirst()
+            .map { Substring(percentDecoded($0.utf8)) }
+        let wanted = method == "HEAD" ? "GET" : method
+        var (problem, others) = (RoutingProblem.notFound, Set<String>())
+        if let name = upstreamName(in: segments), gateway.target(named: name) == nil {
+            problem = .unknownUpstream(name)
+        }
+        for route in Route.common + (upstreamName(in: segments).flatMap { resources[$0] } ?? []) {
+            guard let values = route.template.parameters(matching: segments) else { continue }
+            switch bind(route, values) {
+            case .failure(let found): if case .notFound = problem { problem = found }
+            case .success(let respond):
+                if route.method.rawValue == wanted, let metrics = metrics[route.template.text] {
+                    return .success(RouteMatch(route, metrics, respond))
+                }
+                others.formUnion(route.method == .get ? ["GET", "HEAD"] : [route.method.rawValue])
+            }
+        }
+        return .failure(others.isEmpty ? problem : .methodNotAllowed(others.sorted().joined(separator: ", ")))
+    }
+
+    /// `{upstream}` in `/v1/{upstream}/…`; names that belong to the gateway are not the name of an upstream.
+    private func upstreamName(in segments: [Substring]) -> String? {
+        guard segments.count > 2, segments[0] == "v1" else { return nil }
+        let name = String(segments[1])
+        return UpstreamName.reserved.contains(name) ? nil : name
+    }
+
+    /// Puts the values of the path's parameters into the route's action.
+    private func bind(_ route: Route, _ values: [String: String]) -> Result<RouteMatch.Respond, RoutingProblem> {
+        let handlers = handlers
+        switch route.action {
+        case .plain(let respond): return .success { respond(handlers, $0, $1) }
+        case .message(let respond):
+            guard let id = MessageID(values["id"] ?? "") else { return .failure(.noSuchMessage) }
+            return .success { respond(handlers, id, $1) }
+        case .upstream(let respond): return target(values["name"]).map { target in { respond(handlers, target, $1) } }
+        case .batch(let respond):
+            return target(values["name"]).flatMap { target in
+                guard let number = Int64(values["batch"] ?? ""), number > 0 else { return .failure(.notFound) }
+                return .success { respond(handlers, target, BatchID(rawValue: number), $1) }
+            }
+        case .payloads(let respond):
+            guard let name = values["upstream"], !UpstreamName.reserved.contains(name) else {
+                return .failure(.notFound)
+            }
+            return target(name).flatMap { target in
+                guard let kind = target.acceptable(values["kind"] ?? "") else {
+                    return .failure(.unknownKind(values["kind"] ?? "", known: target.kinds.map(\.text)))
+                }
+                return .success { respond(handlers, target, kind, $0, $1) }
+            }
+        case .resource(let resource):
+            return target(values["upstream"]).flatMap { target in
+                var parameters = values
+                parameters["upstream"] = nil
+                guard !parameters.values.contains("") else { return .failure(.notFound) }
+                let found = FoundResource(target: target, resource: resource, parameters: parameters)
+                return .success { handlers.resources.answer(found, $0, $1) }
+            }
+        }
+    }
+
+    private func target(_ name: String?) -> Result<Target, RoutingProblem> {
+        let name = name ?? ""
+        return gateway.target(named: name).map { .success($0) } ?? .failure(.unknownUpstream(name))
+    }
+}
+
+/// A route, and what responds to a request for it.
+final class RouteMatch: Sendable {
+    typealias Respond = @Sendable (IncomingRequest, Reply) -> Void
+
+    let route: Route
+    let metrics: RouteMetrics
+    let respond: Respond
+
+    init(_ route: Route, _ metrics: RouteMetrics, _ respond: @escaping Respond) {
+        self.route = route
+        self.metrics = metrics
+        self.respond = respond
+    }
+}
+
+/// Why a request has no route.
+enum RoutingProblem: Error {
+    case notFound
+    case noSuchMessage
+    case unknownUpstream(String)
+    case unknownKind(String, known: [String])
+    /// With the value of `Allow`.
+    case methodNotAllowed(String)
+
+    func problem(in gateway: Gateway) -> Problem {
+        switch self {
+        case .notFound:
+            Problem(slug: .notFound, status: 404, detail: "There is no such path. See /openapi.yaml.")
+        case .noSuchMessage: MessageHandler.noSuchMessage
+        case .unknownUpstream(let name):
+            Problem(
+                slug: .unknownUpstream, status: 404,
+                detail: "No upstream is called \(name); configured are: "
+                    + gateway.targets.map(\.name.description).joined(separator: ", ") + ".")
+        case .unknownKind(let kind, let known):
+            Problem(
+                slug: .unknownKind, status: 404,
+                detail: "This upstream has no kind \(kind); it takes: \(known.joined(separator: ", ")).")
+        case .methodNotAllowed(let allowed):
+            Problem(
+                slug: .methodNotAllowed, status: 405, detail: "This path takes \(allowed).",
+                headers: [("Allow", allowed)])
+        }
+    }
+}
