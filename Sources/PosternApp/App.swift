@@ -126,26 +126,11 @@ public final class App: Sendable {
 
     private func load(_ simulators: SimulatorHost?) throws(AppError) -> ConfigurationLoader.Loaded {
         var loader = ConfigurationLoader(file: options.configFile)
-        if let urls = simulators?.urls { loader.types = loader.types.map { Self.simulated($0, urls: urls) } }
+        loader.simulators = simulators?.urls ?? [:]
         do throws(ConfigurationProblems) {
             return try loader.load()
         } catch {
             throw .configuration(error)
-        }
-    }
-
-    /// The same type, except that its upstreams are where its simulator is, with credentials that it takes.
-    private static func simulated(_ type: UpstreamType, urls: [String: String]) -> UpstreamType {
-        guard let url = urls[type.name] else { return type }
-        return UpstreamType(
-            name: type.name, settings: type.settings, addressSetting: type.addressSetting,
-            batchMaxMessages: type.batchMaxMessages
-        ) { name, values throws(SettingProblems) in
-            var values = values.replacing(type.addressSetting, with: url)
-            for (setting, text) in type.simulated where values.text(setting).isEmpty {
-                values = values.replacing(setting, with: text)
-            }
-            return try type.make(name, values)
         }
     }
 

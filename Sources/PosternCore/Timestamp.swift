@@ -77,7 +77,10 @@ extension Duration {
     }
 
     /// With fractions; for metrics and logs.
-    public var inSeconds: Double { Double(components.seconds) + Double(components.attoseconds) * 1e-18 }
+    public var inSeconds: Double { Double(components.seconds) + Double(components.attoseconds) / 1e18 }
+
+    /// Rounded to nanoseconds, so that 0.05 is 50 ms exactly.
+    public static func inSeconds(_ seconds: Double) -> Duration { .nanoseconds(Int64((seconds * 1e9).rounded())) }
 }
 
 extension Int64 {

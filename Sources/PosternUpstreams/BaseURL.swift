@@ -1,3 +1,5 @@
+import PosternCore
+
 /// A configured `http` or `https` URL, to which an upstream appends its paths.
 struct BaseURL: Equatable {
     /// Scheme and authority, e.g. `http://127.0.0.1:9000`.
@@ -9,6 +11,15 @@ struct BaseURL: Equatable {
     struct Problem: Error, Equatable { let detail: String }
 
     var text: String { origin + path }
+
+    /// For defaults in the code.
+    init(known text: String) {
+        do {
+            try self.init(text)
+        } catch {
+            preconditionFailure("\(text) \(error.detail)")
+        }
+    }
 
     init(_ text: String) throws(Problem) {
         guard text.utf8.allSatisfy({ (0x21...0x7E).contains($0) }) else {
@@ -63,5 +74,36 @@ struct BaseURL: Equatable {
         guard port.first == ":" else { return port.isEmpty }
         let digits = port.dropFirst()
         return digits.allSatisfy(\.isWholeNumber) && (Int(digits).map { (1...65535).contains($0) } ?? false)
+    }
+}
+
+extension SettingField {
+    /// Where the upstream is.
+    static func address(_ name: String, _ property: Property<BaseURL>, _ summary: String) -> Self {
+        Self(name, .url, property, isAddress: true, summary) {
+            .text($0.text)
+        } decode: { value throws(SettingMismatch) in
+            try value.text.map(BaseURL.init(setting:))
+        }
+    }
+
+    /// One that is used exactly as it is configured; empty where there is none.
+    static func spelledURL(_ name: String, _ property: Property<String>, _ summary: String) -> Self {
+        Self(name, .url, property, summary) {
+            .text($0)
+        } decode: { value throws(SettingMismatch) in
+            if let text = value.text, !text.isEmpty { _ = try BaseURL(setting: text) }
+            return value.text
+        }
+    }
+}
+
+extension BaseURL {
+    fileprivate init(setting text: String) throws(SettingMismatch) {
+        do {
+            try self.init(text)
+        } catch {
+            throw SettingMismatch(error.detail)
+        }
     }
 }

@@ -1,3 +1,5 @@
+import PosternCore
+
 /// Headers from the configuration, sent with every request: what a proxy in front of an upstream wants to see.
 enum FixedHeaders {
     /// Names that the transport or the protocol of any upstream sets itself.
@@ -6,14 +8,11 @@ enum FixedHeaders {
         "trailer", "transfer-encoding", "upgrade",
     ]
 
-    /// In the order of their names, so that requests are the same each time; or what is wrong, which shows no value.
-    static func checked(
-        _ headers: [String: String], besides own: Set<String> = []
-    ) -> Result<[(name: String, value: String)], BadHeaders> {
-        let sorted = headers.sorted { $0.key < $1.key }
+    /// What is wrong with `headers`; shows no value. `own`: names that the type sets, in lower case.
+    static func problems(in headers: [String: String], besides own: Set<String> = []) -> [String] {
         var problems: [String] = []
         var seen: Set<String> = []
-        for (name, value) in sorted {
+        for (name, value) in headers.sorted(by: { $0.key < $1.key }) {
             let lowercased = name.lowercased()
             if name.isEmpty || !name.utf8.allSatisfy(isTokenByte) {
                 problems.append("'\(name)' is no header name")
@@ -26,10 +25,8 @@ enum FixedHeaders {
                 problems.append("the value of \(name) holds a control character")
             }
         }
-        return problems.isEmpty ? .success(sorted.map { ($0.key, $0.value) }) : .failure(BadHeaders(details: problems))
+        return problems
     }
-
-    struct BadHeaders: Error { let details: [String] }
 
     /// `tchar` of RFC 9110, section 5.6.2.
     private static func isTokenByte(_ byte: UInt8) -> Bool {
@@ -39,5 +36,15 @@ enum FixedHeaders {
             true
         default: "!#$%&'*+-.^_`|~".utf8.contains(byte)
         }
+    }
+}
+
+extension SettingField {
+    /// Headers of every request. They may hold credentials.
+    static func headers(
+        _ name: String, _ property: Property<[String: String]>, besides own: Set<String>, _ summary: String
+    ) -> Self {
+        strings(
+            name, property, rule: SettingRule { FixedHeaders.problems(in: $0, besides: own) }, secret: true, summary)
     }
 }

@@ -151,6 +151,14 @@ import Testing
             #"upstreams.post.url is "ftp://x"; expected an http or https URL"#
         ),
         (
+            #"{"upstreams": {"post": {"url": "ftp://user:pass@word@h/p?k=v"}}}"#,
+            #"upstreams.post.url is "ftp://***@h/p?***"; expected an http or https URL"#
+        ),
+        (
+            #"{"upstreams": {"post": {"url": "user:pass#@h"}}}"#,
+            #"upstreams.post.url is "***"; expected an http or https URL"#
+        ),
+        (
             #"{"upstreams": {"post": {"apiKey": "wrong"}}}"#,
             "upstreams.post.apiKey is ***; expected a key of this API"
         ),

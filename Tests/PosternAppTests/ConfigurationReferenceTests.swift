@@ -48,13 +48,13 @@ import Testing
         for section in ConfigurationSchema.fixed {
             for setting in section.settings {
                 let raw = try #require(sources.value(at: section.path + [setting.name]), "\(setting.name) is missing")
-                #expect(try setting.check(raw) == setting.byDefault)
+                #expect(try setting.value(of: raw) == setting.defaultValue)
             }
         }
         for type in UpstreamRegistry.types {
             for setting in type.settings {
                 let raw = try #require(sources.value(at: ["upstreams", type.name, setting.name]))
-                #expect(try setting.check(raw) == setting.byDefault)
+                #expect(try setting.value(of: raw) == setting.defaultValue)
             }
         }
     }

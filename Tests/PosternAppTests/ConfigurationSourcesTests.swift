@@ -15,10 +15,10 @@ import Testing
         let loaded = try scratch.load(environment: ["POSTERN_SERVER_PORT": "3"])
         #expect(loaded.server.port == 3)
         #expect(loaded.outbox.maxBytes == 2)
-        #expect(loaded.upstreams[0].settings.text("apiKey") == "secret")
+        #expect(loaded.upstreams[0].values["apiKey"] == .text("secret"))
         #expect(
             try scratch.load(environment: ["POSTERN_UPSTREAMS_PUSH_DEV_API_KEY": "env"])
-                .upstreams[0].settings.text("apiKey") == "env")
+                .upstreams[0].values["apiKey"] == .text("env"))
     }
 
     @Test(arguments: [
@@ -44,12 +44,12 @@ import Testing
                 "POSTERN_UPSTREAMS_P_QUEUE_WHEN_FULL": "dropOldest", "POSTERN_UPSTREAMS_P_ENABLED": "false",
             ]
         ).upstreams[0]
-        #expect(upstream.settings.text("mode") == "safe")
-        #expect(upstream.settings.flag("dry"))
-        #expect(upstream.settings.integer("sizeBytes") == 7)
-        #expect(upstream.settings.number("share") == 0.25)
-        #expect(upstream.settings.texts("headers") == ["X-A": "1"])
-        #expect(upstream.settings.list("actions") == ["a", "b"])
+        #expect(upstream.values["mode"] == .text("safe"))
+        #expect(upstream.values["dry"] == .bool(true))
+        #expect(upstream.values["sizeBytes"] == .integer(7))
+        #expect(upstream.values["share"] == .number(0.25))
+        #expect(upstream.values["headers"] == .strings(["X-A": "1"]))
+        #expect(upstream.values["actions"] == .list(["a", "b"]))
         #expect(upstream.delivery.retryBase == .milliseconds(500))
         #expect(upstream.queue.whenFull == .dropOldest)
         #expect(!upstream.isEnabled)
@@ -107,10 +107,7 @@ import Testing
     }
 
     @Test func variableForTwoSettings_isRefused() throws {
-        let type = UpstreamType(
-            name: "odd", settings: [.init("maxInFlight", .integer(0...1), default: .integer(0), "Meets `delivery`.")],
-            addressSetting: "maxInFlight"
-        ) { (_, _) throws(SettingProblems) in throw SettingProblems([]) }
+        let type = UpstreamType(OddUpstream.self)
         let scratch = try ScratchConfiguration(
             #"{"upstreams": {"a": {"type": "odd"}, "a-delivery": {"type": "odd"}}}"#)
         #expect(
@@ -161,5 +158,22 @@ import Testing
             .init("/no/such/directory", "cannot be listed: No such file or directory; see POSTERN_SECRETS_DIR")
         ])
         #expect(throws: expected) { try loader.load() }
+    }
+}
+
+/// Has a setting whose variable may be that of another upstream's `delivery`.
+private struct OddUpstream: SilentUpstream {
+    struct Settings: SettingsSection {
+        var limit = 0
+        static let fields: [SettingField<Self>] = [.integer("maxInFlight", 0...1, \.limit, "Meets `delivery`.")]
+    }
+
+    static let typeName = "odd"
+    let name: UpstreamName
+    let settings: Settings
+
+    init(_ name: UpstreamName, _ settings: Settings) {
+        self.name = name
+        self.settings = settings
     }
 }

@@ -100,14 +100,14 @@ import Testing
         #expect(upstream.queue.maxMessages == 3)
         #expect(upstream.queue.maxBytes == 4)
         #expect(upstream.queue.whenFull == .dropOldest)
-        #expect(upstream.settings.text("url") == "https://x")
-        #expect(upstream.settings.text("apiKey") == "")
-        #expect(upstream.settings.text("mode") == "safe")
-        #expect(upstream.settings.flag("dry"))
-        #expect(upstream.settings.integer("sizeBytes") == 9)
-        #expect(upstream.settings.number("share") == 1)
-        #expect(upstream.settings.texts("headers") == ["X-A": "1"])
-        #expect(upstream.settings.list("actions") == ["a", "b"])
+        #expect(upstream.values["url"] == .text("https://x"))
+        #expect(upstream.values["apiKey"] == .text(""))
+        #expect(upstream.values["mode"] == .text("safe"))
+        #expect(upstream.values["dry"] == .bool(true))
+        #expect(upstream.values["sizeBytes"] == .integer(9))
+        #expect(upstream.values["share"] == .number(1))
+        #expect(upstream.values["headers"] == .strings(["X-A": "1"]))
+        #expect(upstream.values["actions"] == .list(["a", "b"]))
     }
 
     @Test func load_makesTheEnabledUpstreams_byName() throws {
@@ -118,15 +118,23 @@ import Testing
         #expect(try scratch.loader().load().upstreams.map(\.name.description) == ["an", "post"])
     }
 
-    @Test func makeUpstreams_reportsWhatTheTypesFind() throws {
-        var loaded = try configuration("{}")
-        loaded.upstreams = [
-            .init(name: try #require(UpstreamName("post")), type: .post, values: ["url": .text("ftp://x")])
-        ]
-        let expected = ConfigurationProblems([
-            .init("upstreams.post.url", "is \"ftp://x\"; expected an http or https URL")
-        ])
-        #expect(throws: expected) { try loaded.makeUpstreams(of: [.post]) }
+    @Test func conflict_ofValidSettings_isReported() throws {
+        #expect(
+            try problems(in: #"{"upstreams": {"post": {"sizeBytes": 1, "dry": true}}}"#)
+                == ["upstreams.post.sizeBytes is 1; must exceed 1 when dry"])
+        #expect(
+            try problems(in: #"{"upstreams": {"post": {"sizeBytes": 1, "dry": true, "url": ""}}}"#)
+                == [#"upstreams.post.url is ""; expected an http or https URL"#])
+    }
+
+    @Test func simulatedUpstream_isAtItsSimulator_withCredentialsItAccepts() throws {
+        let scratch = try ScratchConfiguration(
+            #"{"upstreams": {"post": {"apiKey": ""}, "push": {"type": "post", "apiKey": "own"}}}"#)
+        var loader = scratch.loader()
+        loader.simulators = ["post": "http://127.0.0.1:1"]
+        let settings = try loader.load().upstreams.compactMap { ($0 as? PostUpstream)?.settings }
+        #expect(settings.map(\.url) == ["http://127.0.0.1:1", "http://127.0.0.1:1"])
+        #expect(settings.map(\.apiKey) == ["simulated-key", "own"])
     }
 
     @Test(arguments: ConfigurationSchema.fixed.indices)
@@ -134,7 +142,7 @@ import Testing
         let section = ConfigurationSchema.fixed[section]
         for setting in section.settings {
             let edges: (inside: [String], outside: [String])
-            switch setting.form {
+            switch setting.kind {
             case .integer(let range):
                 edges = (
                     ["\(range.lowerBound)", "\(range.upperBound)"],
@@ -145,11 +153,11 @@ import Testing
                     [plain(range.lowerBound), plain(range.upperBound)],
                     [plain(range.lowerBound.nextDown), plain(range.upperBound.nextUp)]
                 )
-            case .text, .choice, .flag, .texts, .list: continue
+            case .text, .url, .choice, .bool, .strings, .list: continue
             }
             let path = section.path + [setting.name]
             for edge in edges.inside {
-                #expect(try setting.check(.init(content: .json(.number(edge)), origin: nil)) == setting.parse(edge))
+                #expect(try setting.value(of: .init(content: .json(.number(edge)), origin: nil)) == setting.parse(edge))
             }
             for beyond in edges.outside {
                 let file = path.reversed().reduce(beyond) { "{\"\($1)\": \($0)}" }
@@ -160,10 +168,10 @@ import Testing
     }
 }
 
-extension UpstreamType.Setting {
+extension Setting {
     /// What a number in its range stands for.
-    fileprivate func parse(_ spelling: String) throws -> UpstreamType.Value {
-        if case .integer = form { return .integer(try #require(Int64(spelling))) }
+    fileprivate func parse(_ spelling: String) throws -> SettingValue {
+        if case .integer = kind { return .integer(try #require(Int64(spelling))) }
         return .number(try #require(Double(spelling)))
     }
 }

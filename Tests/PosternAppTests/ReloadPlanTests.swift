@@ -50,7 +50,7 @@ import Testing
                 """)
         #expect(plan.live == ["upstreams.push.apiKey", "upstreams.push.delivery.maxInFlight"])
         #expect(plan.upstreams.map(\.description) == ["push"])
-        #expect(plan.configuration.upstreams[1].settings.text("apiKey") == "new")
+        #expect(plan.configuration.upstreams[1].values["apiKey"] == .text("new"))
     }
 
     @Test func otherSettings_waitForARestart_andStayAsTheyAre() throws {

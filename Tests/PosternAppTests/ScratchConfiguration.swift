@@ -51,40 +51,52 @@ func configuration(_ text: String, environment: [String: String] = [:]) throws -
 }
 
 extension UpstreamType {
-    /// A type with a setting of every form.
-    static let post = UpstreamType(
-        name: "post",
-        settings: [
-            .init("url", .text, default: .text("http://post.example"), "Where it is."),
-            .init("apiKey", .text, default: .text(""), secret: true, "Opens it."),
-            .init("mode", .choice(["fast", "safe"]), default: .text("fast"), "How it goes."),
-            .init("dry", .flag, default: .flag(false), "Does nothing."),
-            .init("sizeBytes", .integer(1...9), default: .integer(5), "How much."),
-            .init("share", .number(0...1), default: .number(0.5), "Which part."),
-            .init("headers", .texts, default: .texts([:]), "Sent along."),
-            .init("actions", .list, default: .list([]), "What it may do."),
-        ], addressSetting: "url"
-    ) { (name, settings) throws(SettingProblems) in
-        var problems: [(setting: String, detail: String)] = []
-        if !settings.text("url").hasPrefix("http") { problems.append(("url", "expected an http or https URL")) }
-        if settings.text("apiKey") == "wrong" { problems.append(("apiKey", "expected a key of this API")) }
-        guard problems.isEmpty else { throw SettingProblems(problems) }
-        return NamedUpstream(name: name)
-    }
+    static let post = UpstreamType(PostUpstream.self)
+    static let trap = UpstreamType(TrapUpstream.self)
+}
 
-    /// Fails the test that makes one.
-    static let trap = UpstreamType(name: "trap", settings: [], addressSetting: "") {
-        (name, _) throws(SettingProblems) in
-        Issue.record("makes \(name)")
-        return NamedUpstream(name: name)
+/// A type with a setting of every kind.
+struct PostSettings: SettingsSection {
+    enum Mode: String, CaseIterable { case fast, safe }
+
+    var url = "http://post.example"
+    var apiKey = ""
+    var mode = Mode.fast
+    var isDry = false
+    var size = 5
+    var share = 0.5
+    var headers: [String: String] = [:]
+    var actions: [String] = []
+
+    static let fields: [SettingField<Self>] = [
+        SettingField("url", .url, \.url, isAddress: true, "Where it is.") {
+            .text($0)
+        } decode: { value throws(SettingMismatch) in
+            guard value.text?.hasPrefix("http") ?? true else { throw SettingMismatch("expected an http or https URL") }
+            return value.text
+        },
+        .text(
+            "apiKey", \.apiKey, rule: SettingRule("expected a key of this API") { $0 != "wrong" }, secret: true,
+            simulated: "simulated-key", "Opens it."),
+        .choice("mode", \.mode, "How it goes."),
+        .bool("dry", \.isDry, "Does nothing."),
+        .integer("sizeBytes", 1...9, \.size, "How much."),
+        .number("share", 0...1, \.share, "Which part."),
+        .strings("headers", \.headers, "Sent along."),
+        .list("actions", \.actions, "What it may do."),
+    ]
+
+    var conflicts: [(property: PartialKeyPath<Self>, detail: String)] {
+        size == 1 && isDry ? [(\.size, "must exceed 1 when dry")] : []
     }
 }
 
 /// An upstream for tests that make some but send nothing.
-struct NamedUpstream: Upstream {
-    let name: UpstreamName
-    let kinds: [Kind] = ["letter"]
-    let laneRule = LaneRule.mixed
+protocol SilentUpstream: ConfigurableUpstream {}
+
+extension SilentUpstream {
+    var kinds: [Kind] { ["letter"] }
+    var laneRule: LaneRule { .mixed }
 
     func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
         Admission()
@@ -94,5 +106,33 @@ struct NamedUpstream: Upstream {
     }
     func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
         Judgement(.delivered())
+    }
+}
+
+struct PostUpstream: SilentUpstream {
+    static let typeName = "post"
+    let name: UpstreamName
+    let settings: PostSettings
+
+    init(_ name: UpstreamName, _ settings: PostSettings) {
+        self.name = name
+        self.settings = settings
+    }
+}
+
+/// Fails the test that makes one.
+struct TrapUpstream: SilentUpstream {
+    struct Settings: SettingsSection {
+        static let fields: [SettingField<Self>] = []
+    }
+
+    static let typeName = "trap"
+    let name: UpstreamName
+    let settings: Settings
+
+    init(_ name: UpstreamName, _ settings: Settings) {
+        Issue.record("makes \(name)")
+        self.name = name
+        self.settings = settings
     }
 }

@@ -16,11 +16,11 @@ import Testing
 
     private static func appServices() throws -> any Upstream {
         let type = try #require(UpstreamRegistry.types.first { $0.name == "appservices" })
-        let values: [String: UpstreamType.Value] = [
+        let values: [String: SettingValue] = [
             "baseURL": .text("http://app/x"), "organization": .text("acme"), "application": .text("campus-dev"),
             "apiKey": .text("KEY"),
         ]
-        return try type.make(UpstreamName("appservices")!, SettingValues(values, of: type.settings))
+        return try type.make(UpstreamName("appservices")!, values)
     }
 
     private func bench(hasKey: Bool = true) throws -> DeliveryBench {

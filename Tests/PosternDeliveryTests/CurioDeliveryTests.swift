@@ -9,17 +9,17 @@ import Testing
 
 /// Curio's adapter with a real store and a real worker, over hours of the test's own clock.
 @Suite(.timeLimit(.minutes(10))) struct CurioDeliveryTests {
-    private static let settings: [String: UpstreamType.Value] = [
+    private static let settings: [String: SettingValue] = [
         "serverURL": .text("http://curio"), "apiKey": .text("key"), "trackingCode": .text("RIGHT"),
     ]
 
-    private func curio(_ others: [String: UpstreamType.Value] = [:]) throws -> any Upstream {
+    private func curio(_ others: [String: SettingValue] = [:]) throws -> any Upstream {
         let type = try #require(UpstreamRegistry.types.first { $0.name == "curio" })
         return try type.make(
-            UpstreamName("curio")!, SettingValues(Self.settings.merging(others) { $1 }, of: type.settings))
+            UpstreamName("curio")!, Self.settings.merging(others) { $1 })
     }
 
-    private func bench(_ settings: [String: UpstreamType.Value] = [:]) throws -> DeliveryBench {
+    private func bench(_ settings: [String: SettingValue] = [:]) throws -> DeliveryBench {
         try DeliveryBench(try curio(settings), settings: DeliverySettings(maxInFlight: 8))
     }
 
@@ -146,7 +146,7 @@ import Testing
     }
 
     @Test func periodicDispatch_waitsForItsPeriod_andGoesBeforeTheSessionEnds() throws {
-        let bench = try bench(["periodicDispatchEnabled": .flag(true)])
+        let bench = try bench(["periodicDispatchEnabled": .bool(true)])
         bench.transport.answerAll { self.answer($0) }
         try post(bench, 0, "session_start", Self.device)
         let id = try post(bench, 0, "event", #""eventKey":"k","eventValue":"1""#)
@@ -168,7 +168,7 @@ import Testing
     }
 
     @Test func flush_endsThePeriod() throws {
-        let bench = try bench(["periodicDispatchEnabled": .flag(true)])
+        let bench = try bench(["periodicDispatchEnabled": .bool(true)])
         bench.transport.answerAll { self.answer($0) }
         try post(bench, 0, "session_start", Self.device)
         try post(bench, 0, "event", #""eventKey":"k","eventValue":"1""#)

@@ -12,13 +12,13 @@ import Testing
 @Suite(.timeLimit(.minutes(10))) struct SeerDeliveryTests {
     private static let kinds = ["activity", "instrumentation", "tincan"]
 
-    private func bench(_ settings: [String: UpstreamType.Value] = [:]) throws -> DeliveryBench {
+    private func bench(_ settings: [String: SettingValue] = [:]) throws -> DeliveryBench {
         let type = try #require(UpstreamRegistry.types.first { $0.name == "seer" })
-        let all: [String: UpstreamType.Value] = [
+        let all: [String: SettingValue] = [
             "clientId": .text("id"), "clientSecret": .text("secret"), "baseURL": .text("http://seer"),
         ]
         let seer = try type.make(
-            UpstreamName("seer")!, SettingValues(all.merging(settings) { $1 }, of: type.settings))
+            UpstreamName("seer")!, all.merging(settings) { $1 })
         return try DeliveryBench(seer, settings: DeliverySettings(maxInFlight: 8, batchMaxMessages: 1 << 20))
     }
 
@@ -171,7 +171,7 @@ import Testing
     // MARK: Flush
 
     @Test func queueThatWaits_goesOutByAFlush_andWaitsAgain() throws {
-        let bench = try bench(["autoReportQueue": .flag(false)])
+        let bench = try bench(["autoReportQueue": .bool(false)])
         serve(bench) { _ in .status(200) }
         let ids = try bench.post((0..<3).map { Self.payload("tincan", $0) }, as: "tincan")
         try bench.post([Self.payload("instrumentation", 0), Self.payload("instrumentation", 1)], as: "instrumentation")
@@ -189,7 +189,7 @@ import Testing
     }
 
     @Test func awaitedReport_goesAtOnce_whileTheQueueWaits() throws {
-        let bench = try bench(["autoReportQueue": .flag(false)])
+        let bench = try bench(["autoReportQueue": .bool(false)])
         serve(bench) { _ in .status(200) }
         let waiting = try bench.post([Self.payload("tincan", 1)], as: "tincan")
         let direct = try bench.post([Self.payload("tincan", 2)], as: "tincan", isAwaited: true)
@@ -200,7 +200,7 @@ import Testing
     }
 
     @Test func flushOfADeadUpstream_isOver_whenItWasTried() throws {
-        let bench = try bench(["autoReportQueue": .flag(false)])
+        let bench = try bench(["autoReportQueue": .bool(false)])
         serve(bench) { _ in .status(503) }
         try bench.post((0..<3).map { Self.payload("tincan", $0) }, as: "tincan")
         let report = try #require(try bench.flush(for: .milliseconds(500)))

@@ -14,8 +14,7 @@ import Testing
         let type = try #require(UpstreamRegistry.types.first { $0.name == "streamone" })
         return try type.make(
             UpstreamName("streamone")!,
-            SettingValues(
-                ["apiUrl": .text("http://streamone"), "id": .text("app"), "psk": .text("secret")], of: type.settings))
+            ["apiUrl": .text("http://streamone"), "id": .text("app"), "psk": .text("secret")])
     }
 
     private let settings = DeliverySettings(maxInFlight: 4, batchMaxWait: .zero)

@@ -10,10 +10,9 @@ import Testing
     private static let psk = "ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu"
 
     private static func withGateway(_ body: (TestGateway) throws -> Void) throws {
-        let settings = SettingValues(
-            ["id": .text("9yC-4pQxT_2a"), "psk": .text(psk)], of: StreamOneUpstream.type.settings)
+        let settings = try StreamOneSettings(["id": .text("9yC-4pQxT_2a"), "psk": .text(psk)])
         var setup = Setup()
-        setup.upstreams = [try StreamOneUpstream(try #require(UpstreamName("streamone")), settings)]
+        setup.upstreams = [StreamOneUpstream(try #require(UpstreamName("streamone")), settings)]
         try PosternServerTests.withGateway(setup) { gateway in
             gateway.transport.answerAll { _ in
                 .status(200, #"{"header":{"status":0,"statusmessage":"OK","cacheable":true},"body":[]}"#)

@@ -9,7 +9,7 @@ import Testing
 /// values.
 struct AppServicesDesk {
     static let key = "SAMPLEKEY7Q2W9E4R6T1Y8U3I5O0PAS1"
-    static let settings: [String: UpstreamType.Value] = [
+    static let settings: [String: SettingValue] = [
         "organization": .text("acme"), "application": .text("campus-dev"), "apiKey": .text(key),
     ]
 
@@ -21,10 +21,10 @@ struct AppServicesDesk {
     private(set) var parked: Set<String> = []
     private var sequence: Int64 = 0
 
-    init(_ others: [String: UpstreamType.Value] = [:]) throws {
+    init(_ others: [String: SettingValue] = [:]) throws {
         let settings = Self.settings.merging(others) { $1 }
-        upstream = try AppServicesUpstream(
-            #require(UpstreamName("appservices")), SettingValues(settings, of: AppServicesUpstream.type.settings))
+        upstream = AppServicesUpstream(
+            try #require(UpstreamName("appservices")), try AppServicesSettings(settings))
     }
 
     var context: PlanContext { PlanContext(now: now, token: nil, state: state) }

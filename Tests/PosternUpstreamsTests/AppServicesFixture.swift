@@ -6,7 +6,7 @@ import PosternTestKit
 extension UpstreamFixture {
     static let appservices = UpstreamFixture(
         type: AppServicesUpstream.type,
-        settings: AppServicesDesk.settings.merging(["monitoringEnabled": .flag(true)]) { $1 },
+        settings: AppServicesDesk.settings.merging(["monitoringEnabled": .bool(true)]) { $1 },
         secrets: [AppServicesDesk.key, AppServicesItems.u1Token],
         credentials: [
             AppServicesItems.u1: HeldCredential(value: Array(AppServicesItems.u1Token.utf8), note: "pi"),

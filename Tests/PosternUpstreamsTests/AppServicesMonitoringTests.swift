@@ -12,8 +12,8 @@ import Testing
     private static let sent = Desk.response(200, #"{"message":"successfully sent"}"#)
     private static let item = #"{"sessionMetrics":{"appId":"1"}}"#
 
-    private func desk(_ others: [String: UpstreamType.Value] = [:]) throws -> Desk {
-        try Desk(["monitoringEnabled": .flag(true)].merging(others) { $1 })
+    private func desk(_ others: [String: SettingValue] = [:]) throws -> Desk {
+        try Desk(["monitoringEnabled": .bool(true)].merging(others) { $1 })
     }
 
     private static func usual(_ request: UpstreamRequest) -> UpstreamResponse {

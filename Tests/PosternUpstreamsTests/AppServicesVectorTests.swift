@@ -89,7 +89,7 @@ import Testing
 
     @Test(arguments: missing.indices)
     func onlyExistingGroups_isV8_andNothingMore(style: Int) throws {
-        var desk = try Desk(["onlyAddUserToExistingGroups": .flag(true)])
+        var desk = try Desk(["onlyAddUserToExistingGroups": .bool(true)])
         let id = try desk.post("group_add", Items.group())
         try expect(try desk.run(id) { _ in Self.missing[style] }, are: [8])
         #expect(desk.ended[id]?.state == .failed)
@@ -136,7 +136,7 @@ import Testing
     }
 
     @Test func metrics_areV15() throws {
-        var desk = try Desk(["monitoringEnabled": .flag(true)])
+        var desk = try Desk(["monitoringEnabled": .bool(true)])
         desk.now = Timestamp(milliseconds: 1_412_080_000_123)
         let id = try desk.post(
             "metrics",

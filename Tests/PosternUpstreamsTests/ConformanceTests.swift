@@ -40,10 +40,12 @@ import Testing
     }
 
     @Test(arguments: UpstreamFixture.all)
-    func settings_haveDefaultsOfTheirForm(fixture: UpstreamFixture) {
+    func settings_haveDefaultsThatTheyTake(fixture: UpstreamFixture) {
         #expect(Set(fixture.type.settings.map(\.name)).count == fixture.type.settings.count)
         for setting in fixture.type.settings {
-            #expect(setting.byDefault.fits(setting.form), "\(setting.name)")
+            #expect(throws: Never.self, "\(setting.name)") {
+                try fixture.type.check(setting.defaultValue, of: setting)
+            }
             #expect(!setting.summary.isEmpty, "\(setting.name)")
             if setting.isSecret { #expect(fixture.settings[setting.name] != nil, "\(setting.name) is not tried") }
         }
@@ -157,7 +159,7 @@ import Testing
         }
         // Settings of the wrong form, with everything else as it was: what is said about them shows none either.
         for setting in fixture.type.settings {
-            guard case .text = setting.byDefault else { continue }
+            guard case .text = setting.defaultValue else { continue }
             for wrong in ["", "\u{7}", "ftp://user:\(fixture.secrets[0])@host"] {
                 do { _ = try fixture.make([setting.name: .text(wrong)]) } catch { shown.append("\(error)") }
             }
@@ -173,18 +175,5 @@ import Testing
         let message = try fixture.admit(fixture.good[0], to: upstream).message
         let batch = Batch(id: BatchID(rawValue: 1), messages: Array(repeating: message, count: samples))
         return upstream.judge(response, to: batch, in: fixture.planContext)
-    }
-}
-
-extension UpstreamType.Value {
-    fileprivate func fits(_ form: UpstreamType.Setting.Form) -> Bool {
-        switch (form, self) {
-        case (.text, .text), (.flag, .flag), (.texts, .texts), (.list, .list): true
-        case (.choice(let choices), .text(let text)): choices.contains(text)
-        case (.integer(let range), .integer(let number)): range.contains(number)
-        case (.number(let range), .number(let number)): range.contains(number)
-        case (.number(let range), .integer(let number)): range.contains(Double(number))
-        default: false
-        }
     }
 }

@@ -10,7 +10,7 @@ import Testing
 
     private func refusal(
         of sample: UpstreamFixture.Sample, after others: [UpstreamFixture.Sample] = [],
-        _ settings: [String: UpstreamType.Value] = [:]
+        _ settings: [String: SettingValue] = [:]
     ) throws -> Refusal? {
         var lab = try CurioLab(settings)
         for other in others { try lab.post(other) }
@@ -121,7 +121,7 @@ import Testing
     }
 
     @Test func waitingLane_isWoken_byWhatDoesNotWait() throws {
-        var lab = try CurioLab(["periodicDispatchEnabled": .flag(true)])
+        var lab = try CurioLab(["periodicDispatchEnabled": .bool(true)])
         let wake = StateChange.wake(lane: CurioSample.visitor)
         #expect(try !lab.post(CurioSample.sessionStart()).changes.contains(wake))
         #expect(try !lab.post(CurioSample.screenStart()).changes.contains(wake))
@@ -132,7 +132,7 @@ import Testing
     }
 
     @Test func waitingLane_isWoken_byAFullBatch() throws {
-        var lab = try CurioLab(["periodicDispatchEnabled": .flag(true)])
+        var lab = try CurioLab(["periodicDispatchEnabled": .bool(true)])
         try lab.post(CurioSample.sessionStart())
         lab.turn { _ in UpstreamResponse(status: 200) }
         for count in 1...250 {

@@ -22,7 +22,7 @@ struct CurioLab {
     private var pieces: [Int] = []
     private var sequence: Int64 = 1000
 
-    init(_ settings: [String: UpstreamType.Value] = [:]) throws {
+    init(_ settings: [String: SettingValue] = [:]) throws {
         upstream = try UpstreamFixture.curio.make(settings)
     }
 

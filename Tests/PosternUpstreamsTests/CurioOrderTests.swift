@@ -11,7 +11,7 @@ import Testing
     func actions_arriveInOrder_withTheRightCodes(seed: UInt64) throws {
         var dice = Dice(seed: seed)
         let isPeriodic = seed % 3 == 0
-        var lab = try CurioLab(["periodicDispatchEnabled": .flag(isPeriodic), "dispatchPeriodMinutes": .integer(2)])
+        var lab = try CurioLab(["periodicDispatchEnabled": .bool(isPeriodic), "dispatchPeriodMinutes": .integer(2)])
         var server = ModelServer(codeForm: Int(seed % 4))
         var caller = Caller()
         var posted: [String] = []

@@ -154,20 +154,27 @@ import Testing
             throws: SettingProblems([
                 ("serverURL", "must begin with http:// or https://"), ("trackingCode", "must not hold U+0000"),
                 ("userAgentVersion", "must be ASCII without white space, and not empty"),
-                ("dispatchPeriodMinutes", "must not exceed sessionTimeoutMinutes, which is 5"),
             ])
         ) {
             try fixture.make([
                 "serverURL": .text("curio"), "trackingCode": .text("a\0"), "userAgentVersion": .text("1 2"),
+            ])
+        }
+        #expect(
+            throws: SettingProblems([
+                ("dispatchPeriodMinutes", "must not exceed sessionTimeoutMinutes, which is 5")
+            ])
+        ) {
+            try fixture.make([
                 "sessionTimeoutMinutes": .integer(5), "dispatchPeriodMinutes": .integer(6),
-                "periodicDispatchEnabled": .flag(true),
+                "periodicDispatchEnabled": .bool(true),
             ])
         }
     }
 
     @Test func dispatchPeriod_mayBeTheTimeout_orAnythingWhileItIsOff() throws {
-        for settings: [String: UpstreamType.Value] in [
-            ["dispatchPeriodMinutes": .integer(30), "periodicDispatchEnabled": .flag(true)],
+        for settings: [String: SettingValue] in [
+            ["dispatchPeriodMinutes": .integer(30), "periodicDispatchEnabled": .bool(true)],
             ["dispatchPeriodMinutes": .integer(1440)],
         ] {
             #expect(throws: Never.self) { try fixture.make(settings) }
@@ -203,7 +210,7 @@ import Testing
     }
 
     @Test func locations_areRefused_whenSwitchedOff() throws {
-        let upstream = try fixture.make(["fetchLocationEnabled": .flag(false)])
+        let upstream = try fixture.make(["fetchLocationEnabled": .bool(false)])
         let refusal = #expect(throws: InvalidPayload.self) {
             try fixture.admit(CurioSample.make("location", #""lat":1,"long":1"#), to: upstream)
         }

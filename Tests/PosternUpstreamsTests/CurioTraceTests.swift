@@ -14,7 +14,7 @@ import Testing
     private static let screenEnd = CurioSample.make("screen_end", CurioSample.screenClass)
 
     /// A lab whose session is alive upstream; what was sent for that is forgotten.
-    private func lab(_ settings: [String: UpstreamType.Value] = [:]) throws -> CurioLab {
+    private func lab(_ settings: [String: SettingValue] = [:]) throws -> CurioLab {
         var lab = try CurioLab(settings)
         try lab.post(CurioSample.sessionStart())
         lab.turn { _ in Self.ok }
@@ -66,7 +66,7 @@ import Testing
     }
 
     @Test func expiredPeriodicBatch_keepsItsRecords_underTheNewCode() throws {
-        var lab = try lab(["periodicDispatchEnabled": .flag(true)])
+        var lab = try lab(["periodicDispatchEnabled": .bool(true)])
         try lab.post(CurioSample.screenStart())
         try lab.post(CurioSample.event())
         lab.now = lab.now + .seconds(300)
@@ -208,7 +208,7 @@ import Testing
     }
 
     @Test func failedPeriodicBatch_goesOffline() throws {
-        var lab = try lab(["periodicDispatchEnabled": .flag(true)])
+        var lab = try lab(["periodicDispatchEnabled": .bool(true)])
         try lab.post(CurioSample.screenStart())
         lab.now = lab.now + .seconds(300)
         play(&lab, Self.down, Self.ok)
@@ -432,7 +432,7 @@ import Testing
     // MARK: Periodic dispatch
 
     @Test func screensAndEvents_waitForTheirPeriod() throws {
-        var lab = try lab(["periodicDispatchEnabled": .flag(true), "dispatchPeriodMinutes": .integer(3)])
+        var lab = try lab(["periodicDispatchEnabled": .bool(true), "dispatchPeriodMinutes": .integer(3)])
         let began = lab.now
         try lab.post(CurioSample.screenStart())
         lab.now = began + .seconds(100)
@@ -449,7 +449,7 @@ import Testing
             (CurioSample.make("session_end"), "/visit/end"), (CurioSample.make("unregister"), "/visitor/unregister"),
             (CurioSample.event(at: CurioSample.fresh - 361_000), "/offline/create"),
         ] {
-            var lab = try lab(["periodicDispatchEnabled": .flag(true)])
+            var lab = try lab(["periodicDispatchEnabled": .bool(true)])
             try lab.post(CurioSample.screenStart())
             try lab.post(sample)
             play(&lab, Self.ok, Self.ok)
@@ -458,7 +458,7 @@ import Testing
     }
 
     @Test func waitingOnes_goAtOnce_whenFlushed_orMoreIsBehindThem() throws {
-        var lab = try lab(["periodicDispatchEnabled": .flag(true)])
+        var lab = try lab(["periodicDispatchEnabled": .bool(true)])
         let id = try lab.post(CurioSample.screenStart()).id
         lab.flushedThrough = MessageID(rawValue: id.rawValue - 1)
         #expect(lab.turn { _ in Self.ok } == .waits(until: lab.now + .seconds(300)))
@@ -471,7 +471,7 @@ import Testing
     }
 
     @Test func batchOfADeadSession_staysTogether_whileItIsMadeAnew() throws {
-        var lab = try lab(["periodicDispatchEnabled": .flag(true)])
+        var lab = try lab(["periodicDispatchEnabled": .bool(true)])
         for _ in 1...3 { try lab.post(CurioSample.event()) }
         try lab.post(CurioSample.make("session_end"))
         play(&lab, Self.gone, Self.ok, Self.ok, Self.ok)
@@ -482,7 +482,7 @@ import Testing
 
     @Test(arguments: [(30, 1), (29, 0)])
     func periodAsLongAsTheTimeout_isRemarkedUpon(minutes: Int64, remarks: Int) throws {
-        var lab = try lab(["periodicDispatchEnabled": .flag(true), "dispatchPeriodMinutes": .integer(minutes)])
+        var lab = try lab(["periodicDispatchEnabled": .bool(true), "dispatchPeriodMinutes": .integer(minutes)])
         try lab.post(CurioSample.event())
         try lab.post(CurioSample.make("session_end"))
         play(&lab, Self.ok, Self.ok)

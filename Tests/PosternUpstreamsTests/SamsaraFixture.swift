@@ -6,7 +6,7 @@ extension UpstreamFixture {
         type: UpstreamRegistry.types.first { $0.name == "samsara" }!,
         settings: [
             "url": .text("http://127.0.0.1:9000"), "compression": .text("none"),
-            "headers": .texts(["Authorization": "Bearer opensesame"]),
+            "headers": .strings(["Authorization": "Bearer opensesame"]),
         ],
         secrets: ["opensesame"],
         good: [sessionStarted, userScored]
@@ -48,7 +48,7 @@ extension UpstreamFixture {
                 file: "filled-in.http",
                 settings: [
                     "url": .text("https://samsara.example/base/v1/"), "sourceId": .text(#"gateway "7""#),
-                    "addId": .flag(true),
+                    "addId": .bool(true),
                 ],
                 samples: [
                     Sample("event", #" {"eventName":"user.logged", "n": 0.1000} "#),

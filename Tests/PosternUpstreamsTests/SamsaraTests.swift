@@ -58,13 +58,13 @@ import Testing
         #expect(
             throws: SettingProblems([
                 ("url", "must begin with http:// or https://"),
+                ("sourceId", "must not be blank"),
                 ("headers", "the value of X-One holds a control character"),
                 ("headers", "X-Samsara-PublishedTimestamp is set by Postern itself"),
                 ("headers", "'a b' is no header name"),
                 ("headers", "content-TYPE is set by Postern itself"), ("headers", "x-one is there twice"),
-                ("sourceId", "must not be blank"),
             ])
-        ) { try fixture.make(["url": .text(""), "headers": .texts(headers), "sourceId": .text(" ")]) }
+        ) { try fixture.make(["url": .text(""), "headers": .strings(headers), "sourceId": .text(" ")]) }
     }
 
     @Test func faults_sayTheRule() throws {
@@ -120,7 +120,7 @@ import Testing
     }
 
     @Test func id_isLeftAlone_whenItIsThere() throws {
-        let samsara = try fixture.make(["addId": .flag(true)])
+        let samsara = try fixture.make(["addId": .bool(true)])
         for id in ["7", "\"x\"", "false", "{}"] {
             let event = UpstreamFixture.Sample("event", #"{"timestamp":1,"sourceId":"a","eventName":"b","id":\#(id)}"#)
             #expect(try fixture.admit(event, to: samsara).admission.rewritten == nil)

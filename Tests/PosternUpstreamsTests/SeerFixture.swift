@@ -6,7 +6,7 @@ extension UpstreamFixture {
         type: UpstreamRegistry.types.first { $0.name == "seer" }!,
         settings: [
             "clientId": .text("gw-client"), "clientSecret": .text("gw:secret/1"), "apiKey": .text("KEY123"),
-            "endpoints": .texts(["customendpoint": "/customendpoint"]),
+            "endpoints": .strings(["customendpoint": "/customendpoint"]),
         ],
         secrets: ["gw:secret/1", "KEY123"],
         token: Token(value: "2YotnFZFEjr1zCsicMWpAA", renewAt: now + .seconds(60), expiresAt: nil),

@@ -9,7 +9,7 @@ import Testing
 @Suite struct SeerTests {
     private let fixture = UpstreamFixture.seer
 
-    private func seer(_ settings: [String: UpstreamType.Value] = [:]) throws -> SeerUpstream {
+    private func seer(_ settings: [String: SettingValue] = [:]) throws -> SeerUpstream {
         try #require(try fixture.make(settings) as? SeerUpstream)
     }
 
@@ -31,11 +31,12 @@ import Testing
         ("https://h", "a//b", "", "https://h/a//b"),
     ])
     func url_isJoined(base: String, path: String, key: String, url: String) throws {
-        let endpoints = try SeerEndpoints(base: BaseURL(base), entries: ["custom": path], apiKey: key)
-        #expect(endpoints.url(named: "custom") == url)
-        #expect(
-            try SeerEndpoints(base: BaseURL(base), entries: ["TincanBatch": path], apiKey: key).url(.tincanBatch) == url
-        )
+        var settings = SeerSettings()
+        settings.baseURL = try BaseURL(base)
+        settings.apiKey = key
+        settings.endpoints = ["custom": path, "TincanBatch": path]
+        #expect(SeerEndpoints(settings).url(named: "custom") == url)
+        #expect(SeerEndpoints(settings).url(.tincanBatch) == url)
     }
 
     @Test func tokenRequest_isTheSpecifications() throws {
@@ -50,7 +51,7 @@ import Testing
     ])
     func single_isTheSpecifications(kind: String, text: String, file: String) throws {
         let alone = message(text, Kind(kind), lane: "\(kind)!direct")
-        let plan = try seer(["autoReportQueue": .flag(false)]).plan(for: [alone], in: fixture.planContext)
+        let plan = try seer(["autoReportQueue": .bool(false)]).plan(for: [alone], in: fixture.planContext)
         guard case .send(let request, 1) = plan else {
             Issue.record("\(plan)")
             return
@@ -118,7 +119,7 @@ import Testing
         let byItself = try seer()
         #expect(try admission(byItself, isAwaited: false) == Admission(lane: .named("tincan")))
         #expect(try admission(byItself, isAwaited: true) == Admission(lane: .named("tincan")))
-        let onDemand = try seer(["autoReportQueue": .flag(false)])
+        let onDemand = try seer(["autoReportQueue": .bool(false)])
         #expect(
             try admission(onDemand, isAwaited: false)
                 == Admission(lane: .named("tincan", group: "tincan"), waitsFor: .schedule))
@@ -128,7 +129,7 @@ import Testing
     }
 
     @Test func flush_sendsWhatItCovers() throws {
-        let upstream = try seer(["autoReportQueue": .flag(false)])
+        let upstream = try seer(["autoReportQueue": .bool(false)])
         let messages = (1...3).map { message(SeerSamples.t1, "tincan", sequence: $0) }
         #expect(upstream.plan(for: messages, in: fixture.planContext) == .wait(.schedule, until: .never))
         let flushed = PlanContext(
@@ -239,6 +240,7 @@ import Testing
         let endpoints = ["tincan": "x", "a b": "y", "TincanBatch": "//", "ok": "a b"]
         #expect(
             throws: SettingProblems([
+                ("clientId", "must not contain a colon"),
                 (
                     "endpoints", "the path of 'TincanBatch' must not be empty"
                 ), ("endpoints", "'a b' cannot be a kind: 1 to 64 letters, digits, '-', '_' and '.' can"),
@@ -246,10 +248,10 @@ import Testing
                 (
                     "endpoints",
                     "'tincan' is a kind already; to give it another path, name the SDK's endpoint, e.g. SeerTincanReport"
-                ), ("clientId", "must not contain a colon"),
+                ),
             ])
-        ) { try fixture.make(["endpoints": .texts(endpoints), "clientId": .text("a:b")]) }
-        #expect(SeerUpstream.type.settings.first { $0.name == "bundleSizeBytes" }?.form == .integer(1024...1_048_576))
+        ) { try fixture.make(["endpoints": .strings(endpoints), "clientId": .text("a:b")]) }
+        #expect(SeerUpstream.type.settings.first { $0.name == "bundleSizeBytes" }?.kind == .integer(1024...1_048_576))
     }
 
     @Test func credentials_areMissed_whenTheyAreEmpty() throws {
@@ -260,7 +262,7 @@ import Testing
     }
 
     @Test func endpointTable_namesPresetsAndCustomOnes_withoutTheKey() throws {
-        let upstream = try seer(["endpoints": .texts(["SeerTincanReport": "/xapi/", "mine": "m"])])
+        let upstream = try seer(["endpoints": .strings(["SeerTincanReport": "/xapi/", "mine": "m"])])
         let resource = try #require(upstream.resources.first)
         #expect(resource.template == "endpoints")
         guard case .read(let respond) = resource.response,

@@ -10,7 +10,7 @@ import Testing
     private var transport: ScriptedTransport { tools.transport }
     private let kept = StreamOneSamples.answer(cacheable: true, body: "[1]")
 
-    private func upstream(_ settings: [String: UpstreamType.Value] = [:]) throws -> StreamOneUpstream {
+    private func upstream(_ settings: [String: SettingValue] = [:]) throws -> StreamOneUpstream {
         try StreamOneSamples.upstream(settings)
     }
 
@@ -200,7 +200,7 @@ import Testing
     }
 
     @Test func otherAnswers_areNotKept() throws {
-        let answers: [(String, String, [String: UpstreamType.Value])] = [
+        let answers: [(String, String, [String: SettingValue])] = [
             ("item/view", StreamOneSamples.answer(cacheable: false), [:]),
             ("item/view", StreamOneSamples.answer(4, cacheable: true), [:]),
             ("item/view", StreamOneSamples.answer(9999, cacheable: true), [:]),

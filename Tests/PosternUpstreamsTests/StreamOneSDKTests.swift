@@ -85,7 +85,7 @@ import Testing
 
     /// Anybody can sign with an empty key.
     @Test func gatewayWithoutCredentials_believesNobody() throws {
-        for settings in [["psk": UpstreamType.Value.text("")], ["id": .text("")]] {
+        for settings in [["psk": SettingValue.text("")], ["id": .text("")]] {
             let sdk = StreamOneSDK(
                 actor: StreamOneActor(kind: .application, id: settings["id"] == nil ? "9yC-4pQxT_2a" : ""), psk: "")
             let reply = try StreamOneSamples.upstream(settings).call("item/view", by: sdk, tools)

@@ -91,7 +91,7 @@ import Testing
             id: MessageID(sequence: 1, upstream: UpstreamNumber(rawValue: 1)), kind: "call", lane: lane,
             acceptedAt: UpstreamFixture.now, payload: Array(text.utf8))
         let context = PlanContext(now: UpstreamFixture.now, token: nil, state: NoState())
-        for settings in [["defaultAccountId": UpstreamType.Value.text("D2")], [:]] {
+        for settings in [["defaultAccountId": SettingValue.text("D2")], [:]] {
             guard case .send(let request, _) = try StreamOneSamples.upstream(settings).plan(for: [message], in: context)
             else {
                 Issue.record("not sent")

@@ -156,15 +156,14 @@ enum StreamOneSamples {
     }
 
     static func upstream(
-        _ settings: [String: UpstreamType.Value] = [:], name: String = "streamone"
+        _ settings: [String: SettingValue] = [:], name: String = "streamone"
     ) throws -> StreamOneUpstream {
-        let all: [String: UpstreamType.Value] = [
+        let all: [String: SettingValue] = [
             "apiUrl": .text("http://api.test"), "id": .text("9yC-4pQxT_2a"),
             "psk": .text("ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu"),
         ]
-        let type = StreamOneUpstream.type
-        return try StreamOneUpstream(
-            try #require(UpstreamName(name)), SettingValues(all.merging(settings) { $1 }, of: type.settings))
+        return StreamOneUpstream(
+            try #require(UpstreamName(name)), try StreamOneSettings(all.merging(settings) { $1 }))
     }
 
     /// Logs in; the session's id.

@@ -11,7 +11,7 @@ struct UpstreamFixture: Sendable, CustomTestStringConvertible {
 
     let type: UpstreamType
     /// Enough to make one, with a value for every secret.
-    let settings: [String: UpstreamType.Value]
+    let settings: [String: SettingValue]
     /// Texts that must not show up anywhere but in requests.
     let secrets: [String]
     var token: Token?
@@ -46,7 +46,7 @@ struct UpstreamFixture: Sendable, CustomTestStringConvertible {
     /// What is sent for `samples`, as in the file: method and URL, headers, an empty line, the body before compression.
     struct GoldenRequest: Sendable {
         let file: String
-        var settings: [String: UpstreamType.Value] = [:]
+        var settings: [String: SettingValue] = [:]
         let samples: [Sample]
     }
 
@@ -84,9 +84,9 @@ extension UpstreamFixture {
         return PlanContext(now: Self.now, token: token, state: state)
     }
 
-    func make(_ others: [String: UpstreamType.Value] = [:]) throws -> any Upstream {
+    func make(_ others: [String: SettingValue] = [:]) throws -> any Upstream {
         let name = try #require(UpstreamName(type.name))
-        return try type.make(name, SettingValues(settings.merging(others) { $1 }, of: type.settings))
+        return try type.make(name, settings.merging(others) { $1 })
     }
 
     /// What happens to a payload on its way in.

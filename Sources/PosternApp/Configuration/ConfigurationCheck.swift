@@ -16,7 +16,7 @@ struct ConfigurationCheck {
         self.environment = environment
         for type in types {
             precondition(
-                Upstream.common.isDisjoint(with: type.settings.map(\.name)),
+                Upstream.reserved.isDisjoint(with: type.settings.map(\.name)),
                 "\(type.name) has a setting that every upstream has")
         }
     }
@@ -43,37 +43,27 @@ struct ConfigurationCheck {
         return result
     }
 
-    /// False when something about that upstream is wrong already.
-    func mayBeMade(_ name: UpstreamName) -> Bool {
-        !problems.contains { $0.path.hasPrefix("upstreams.\(name).") || $0.path == "upstreams.\(name)" }
-    }
-
     // MARK: Single settings
 
-    /// The checked value; nil when it is not configured, or wrong.
+    /// Calls `take` with the value if there is one of the right kind, and reports what either finds wrong.
     private mutating func value(
-        of setting: UpstreamType.Setting, at path: [String], rule: TextRule? = nil
-    ) -> UpstreamType.Value? {
-        sources.value(at: path).flatMap { value($0, of: setting, named: dotted(path), rule: rule) }
-    }
-
-    private mutating func value(
-        _ raw: RawValue, of setting: UpstreamType.Setting, named path: String, rule: TextRule? = nil
-    ) -> UpstreamType.Value? {
-        do throws(UpstreamType.Setting.Mismatch) {
-            return try setting.check(raw, rule: rule)
+        _ raw: RawValue?, of setting: Setting, named path: String,
+        _ take: (SettingValue) throws(SettingMismatch) -> Void
+    ) {
+        guard let raw else { return }
+        do throws(SettingMismatch) {
+            try take(try setting.value(of: raw))
         } catch {
-            problem(path, "is \(setting.shown(raw))\(raw.fromOrigin); \(error.expectation)")
-            return nil
+            for detail in error.details { problem(path, "is \(setting.shown(raw))\(raw.fromOrigin); \(detail)") }
         }
     }
 
-    private mutating func read<Section: ConfigurationSection>(_ section: inout Section, at path: [String]) {
+    private mutating func read<Section: SettingsSection>(_ section: inout Section, at path: [String]) {
         for field in Section.fields {
-            guard let value = value(of: field.setting, at: path + [field.setting.name], rule: field.rule) else {
-                continue
+            let place = path + [field.setting.name]
+            value(sources.value(at: place), of: field.setting, named: dotted(place)) {
+                (value) throws(SettingMismatch) in try field.set(&section, value)
             }
-            field.set(&section, value)
         }
     }
 
@@ -100,7 +90,9 @@ struct ConfigurationCheck {
     }
 
     private mutating func type(of name: String) -> UpstreamType? {
-        let path = ["upstreams", name, Upstream.typeSetting.name]
+        let setting = Upstream.Common.field(of: \.type).setting
+        let path = ["upstreams", name, setting.name]
+        let types = types
         let known = types.map(\.name)
         guard let raw = sources.value(at: path) else {
             if let type = types.first(where: { $0.name == name }) { return type }
@@ -108,11 +100,12 @@ struct ConfigurationCheck {
             problem(dotted(path), "is missing; known types: \(known.joined(separator: ", "))\(advice)")
             return nil
         }
-        guard case .text(let text)? = value(raw, of: Upstream.typeSetting, named: dotted(path)) else { return nil }
-        if let type = types.first(where: { $0.name == text }) { return type }
-        let shown = Upstream.typeSetting.shown(raw) + raw.fromOrigin
-        problem(dotted(path), "is \(shown); known types: \(known.joined(separator: ", "))")
-        return nil
+        var found: UpstreamType?
+        value(raw, of: setting, named: dotted(path)) { (value) throws(SettingMismatch) in
+            found = types.first { $0.name == value.text }
+            if found == nil { throw SettingMismatch("known types: \(known.joined(separator: ", "))") }
+        }
+        return found
     }
 
     private mutating func upstream(
@@ -124,15 +117,40 @@ struct ConfigurationCheck {
         read(&delivery, at: path + ["delivery"])
         checkRetries(delivery, at: path)
         read(&queue, at: path + ["queue"])
-        let enabled = value(of: Upstream.enabledSetting, at: path + ["enabled"]) ?? .flag(true)
-        var values: [String: UpstreamType.Value] = [:]
-        for setting in entry.type?.settings ?? [] {
-            values[setting.name] = value(of: setting, at: path + [setting.name])
+        var common = Upstream.Common()
+        // What is wrong with the type has been said already.
+        let isEnabled = Upstream.Common.field(of: \.isEnabled)
+        let place = path + [isEnabled.setting.name]
+        value(sources.value(at: place), of: isEnabled.setting, named: dotted(place)) {
+            (value) throws(SettingMismatch) in try isEnabled.set(&common, value)
         }
+        let values = entry.type.map { self.values(of: $0, at: path) } ?? [:]
         guard let name = upstreamName(entry.name), let type = entry.type else { return nil }
         return .init(
-            name: name, type: type, isEnabled: enabled == .flag(true), delivery: delivery, queue: queue,
-            values: values)
+            name: name, type: type, isEnabled: common.isEnabled, delivery: delivery, queue: queue, values: values)
+    }
+
+    /// The configured values of a type's own settings.
+    private mutating func values(of type: UpstreamType, at path: [String]) -> [String: SettingValue] {
+        let before = problems.count
+        var values: [String: SettingValue] = [:]
+        for setting in type.settings {
+            let place = path + [setting.name]
+            value(sources.value(at: place), of: setting, named: dotted(place)) {
+                (value) throws(SettingMismatch) in
+                try type.check(value, of: setting)
+                values[setting.name] = value
+            }
+        }
+        guard problems.count == before else { return values }
+        for conflict in type.conflicts(in: values) {
+            let place = path + [conflict.setting.name]
+            let shown =
+                conflict.setting.isSecret
+                ? "***" : (values[conflict.setting.name] ?? conflict.setting.defaultValue).json
+            problem(dotted(place), "is \(shown)\(origin(of: place)); \(conflict.detail)")
+        }
+        return values
     }
 
     private mutating func upstreamName(_ text: String) -> UpstreamName? {
@@ -192,35 +210,34 @@ struct ConfigurationCheck {
     private mutating func key(
         _ node: ConfigurationNode, at path: String, upstreams: [String]
     ) -> GatewayConfiguration.APIKey? {
-        typealias Key = GatewayConfiguration.APIKey
         guard case .object(let members) = node else {
             problem(path, "is \(node.shown); expected an object")
             return nil
         }
         let before = problems.count
-        let known = Key.settings.map(\.name)
+        let known = KeyEntry.fields.map(\.setting.name)
         for member in members where !known.contains(member.name) {
             let near = nearestName(to: member.name, among: known)
             let advice = near.map { "did you mean \(path).\($0)?" } ?? "allowed here: \(known.joined(separator: ", "))"
             problem("\(path).\(dotted([member.name]))", "is unknown; \(advice)")
         }
-        var values: [String: UpstreamType.Value] = [:]
-        for setting in Key.settings {
-            guard let configured = node[setting.name] else { continue }
-            values[setting.name] = value(
-                RawValue(content: .json(configured), origin: nil), of: setting, named: "\(path).\(setting.name)",
-                rule: setting.name == "name" ? .keyName : setting.name == "sha256" ? .digest : nil)
+        var entry = KeyEntry()
+        for field in KeyEntry.fields {
+            let raw = node[field.setting.name].map { RawValue(content: .json($0), origin: nil) }
+            value(raw, of: field.setting, named: "\(path).\(field.setting.name)") {
+                (value) throws(SettingMismatch) in try field.set(&entry, value)
+            }
         }
-        for needed in Key.needed where node[needed] == nil {
+        for needed in KeyEntry.needed where node[needed] == nil {
             problem("\(path).\(needed)", "is missing")
         }
-        let settings = SettingValues(values, of: Key.settings)
-        let scopes = scopes(settings.list("scopes"), isGiven: values["scopes"] != nil, at: path)
-        let allowed = allowedUpstreams(settings.list("upstreams"), of: upstreams, at: path)
+        let isGiven = !problems[before...].contains { $0.path == "\(path).scopes" }
+        let scopes = scopes(entry.scopes, isGiven: isGiven, at: path)
+        let allowed = allowedUpstreams(entry.upstreams, of: upstreams, at: path)
         guard problems.count == before else { return nil }
-        return Key(
-            name: settings.text("name"), sha256: bytes(ofHex: settings.text("sha256")) ?? [], scopes: scopes,
-            upstreams: allowed, requestsPerSecond: settings.number("requestsPerSecond"))
+        return .init(
+            name: entry.name, sha256: bytes(ofHex: entry.sha256) ?? [], scopes: scopes, upstreams: allowed,
+            requestsPerSecond: entry.requestsPerSecond)
     }
 
     private mutating func scopes(
@@ -306,15 +323,6 @@ struct ConfigurationCheck {
         if let near = nearestName(to: variable, among: known) { return "did you mean \(near)?" }
         if variable.hasPrefix("POSTERN_UPSTREAMS_") { return "is its upstream in the file?" }
         return "correct its name, or remove it"
-    }
-}
-
-extension TextRule {
-    fileprivate static let keyName = TextRule(expected: "1 to 64 of letters, digits, '.', '_' and '-'") {
-        $0.wholeMatch(of: #/[A-Za-z0-9._\-]{1,64}/#) != nil
-    }
-    fileprivate static let digest = TextRule(expected: "64 hexadecimal digits, as postern keys new prints them") {
-        bytes(ofHex: $0)?.count == 32
     }
 }
 

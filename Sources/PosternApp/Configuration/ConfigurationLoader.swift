@@ -4,7 +4,9 @@ import PosternUpstreams
 
 /// Reads the configuration from its sources, checks all of it, and makes the upstreams.
 public struct ConfigurationLoader: Sendable {
-    var types: [UpstreamType]
+    let types: [UpstreamType]
+    /// Base URLs by type: upstreams of these types are where their simulators are, with credentials that those accept.
+    var simulators: [String: String] = [:]
     let environment: [String: String]
     let file: String
     let secretsDirectory: String?
@@ -45,10 +47,23 @@ public struct ConfigurationLoader: Sendable {
         var check = ConfigurationCheck(sources: sources, types: types, environment: environment)
         check.problems = ConfigurationSchema.repeatedMembers(in: root) + secrets.problems
         let configuration = check.configuration()
-        let made = configuration.instantiate(types) { check.mayBeMade($0) }
-        let problems = check.problems + made.problems
-        guard problems.isEmpty else { throw ConfigurationProblems(problems) }
-        return Loaded(configuration: configuration, upstreams: made.upstreams)
+        guard check.problems.isEmpty else { throw ConfigurationProblems(check.problems) }
+        return Loaded(configuration: configuration, upstreams: try makeUpstreams(of: configuration))
+    }
+
+    private func makeUpstreams(of configuration: GatewayConfiguration) throws(ConfigurationProblems) -> [any Upstream] {
+        var made: [any Upstream] = []
+        for upstream in configuration.upstreams where upstream.isEnabled {
+            guard let type = types.first(where: { $0.name == upstream.type }) else { continue }
+            let values = simulators[type.name].map { type.simulated(upstream.values, at: $0) } ?? upstream.values
+            do throws(SettingProblems) {
+                made.append(try type.make(upstream.name, values))
+            } catch {
+                throw ConfigurationProblems(
+                    error.problems.map { .init(dotted(["upstreams", "\(upstream.name)", $0.setting]), $0.detail) })
+            }
+        }
+        return made
     }
 
     private func parsedFile() throws(ConfigurationProblems) -> ConfigurationNode {
@@ -65,41 +80,5 @@ public struct ConfigurationLoader: Sendable {
             }
         }
         throw ConfigurationProblems([ConfigurationProblem(file, detail)])
-    }
-}
-
-extension GatewayConfiguration {
-    /// Makes the enabled upstreams, ordered by name; throws what all their types find wrong with the settings.
-    public func makeUpstreams(of types: [UpstreamType]) throws(ConfigurationProblems) -> [any Upstream] {
-        let made = instantiate(types) { _ in true }
-        guard made.problems.isEmpty else { throw ConfigurationProblems(made.problems) }
-        return made.upstreams
-    }
-
-    func instantiate(
-        _ types: [UpstreamType], where mayBeMade: (UpstreamName) -> Bool
-    ) -> (upstreams: [any Upstream], problems: [ConfigurationProblem]) {
-        var made: [any Upstream] = []
-        var problems: [ConfigurationProblem] = []
-        for upstream in upstreams where upstream.isEnabled && mayBeMade(upstream.name) {
-            guard let type = types.first(where: { $0.name == upstream.type }) else { continue }
-            do throws(SettingProblems) {
-                made.append(try type.make(upstream.name, upstream.settings))
-            } catch {
-                problems += error.problems.map { upstream.problem(with: $0.setting, $0.detail, of: type) }
-            }
-        }
-        return (made, problems)
-    }
-}
-
-extension GatewayConfiguration.UpstreamConfiguration {
-    fileprivate func problem(with setting: String, _ detail: String, of type: UpstreamType) -> ConfigurationProblem {
-        let path = dotted(["upstreams", name.description, setting])
-        guard let described = type.settings.first(where: { $0.name == setting }), let value = values[setting] else {
-            return ConfigurationProblem(path, detail)
-        }
-        let shown = described.isSecret && value != described.byDefault ? "***" : value.json
-        return ConfigurationProblem(path, "is \(shown); \(detail)")
     }
 }

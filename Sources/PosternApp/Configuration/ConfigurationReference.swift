@@ -24,12 +24,15 @@ enum ConfigurationReference {
 
     private static func upstream(_ type: UpstreamType) -> [String] {
         let queue = GatewayConfiguration.QueueSettings.fields.map { member($0.setting) }
-        return [member(GatewayConfiguration.UpstreamConfiguration.enabledSetting)] + type.settings.map(member)
+        let common = GatewayConfiguration.UpstreamConfiguration.Common.fields.map(\.setting).filter {
+            $0.name != "type"
+        }
+        return (common + type.settings).map(member)
             + ["\"delivery\": {}", "\"queue\": \(object(queue, depth: 3))"]
     }
 
-    private static func member(_ setting: UpstreamType.Setting) -> String {
-        "\"\(setting.name)\": \(setting.byDefault.json)"
+    private static func member(_ setting: Setting) -> String {
+        "\"\(setting.name)\": \(setting.defaultValue.json)"
     }
 
     private static func object(_ members: [String], depth: Int) -> String {
@@ -45,7 +48,7 @@ enum ConfigurationReference {
             text += "\n## `\(section.path.joined(separator: "."))`\n\n\(table(section.settings))"
             if section.path == ["auth"] {
                 text +=
-                    "\n### `auth.keys`\n\n\(aboutKeys)\n\(table(GatewayConfiguration.APIKey.settings, needed: GatewayConfiguration.APIKey.needed))"
+                    "\n### `auth.keys`\n\n\(aboutKeys)\n\(table(KeyEntry.fields.map(\.setting), needed: KeyEntry.needed))"
             }
             if section.path == ["delivery"] { text += upstreams(types) }
         }
@@ -69,28 +72,28 @@ enum ConfigurationReference {
         return text
     }
 
-    private static func table(_ settings: [UpstreamType.Setting], needed: [String] = []) -> String {
+    private static func table(_ settings: [Setting], needed: [String] = []) -> String {
         let rows = settings.map {
-            let byDefault = needed.contains($0.name) ? "none" : "`\($0.byDefault.json)`"
+            let byDefault = needed.contains($0.name) ? "none" : "`\($0.defaultValue.json)`"
             return "| `\($0.name)` | \(unit(of: $0)) | \(byDefault) | \(allowed(by: $0)) | \(cell($0.summary))"
                 + "\($0.isSecret ? " Secret." : "") |\n"
         }
         return "| key | unit | default | allowed | meaning |\n|---|---|---|---|---|\n" + rows.joined()
     }
 
-    private static func unit(of setting: UpstreamType.Setting) -> String {
+    private static func unit(of setting: Setting) -> String {
         for (ending, unit) in [("Seconds", "seconds"), ("Minutes", "minutes"), ("Bytes", "bytes")] {
             if setting.name.hasSuffix(ending) { return unit }
         }
         return ""
     }
 
-    private static func allowed(by setting: UpstreamType.Setting) -> String {
-        switch setting.form {
+    private static func allowed(by setting: Setting) -> String {
+        switch setting.kind {
         case .choice(let choices): choices.map { "`\($0)`" }.joined(separator: ", ")
-        case .flag: "`true`, `false`"
+        case .bool: "`true`, `false`"
         case .integer: "whole, \(setting.allowed)"
-        case .number, .text, .texts, .list: setting.allowed
+        case .number, .text, .url, .strings, .list: setting.allowed
         }
     }
 

@@ -4,7 +4,7 @@ import PosternCore
 struct ConfigurationSchema {
     struct Section {
         let path: [String]
-        let settings: [UpstreamType.Setting]
+        let settings: [Setting]
     }
 
     static let sectionNames = ["server", "auth", "outbox", "delivery", "upstreams", "log"]
@@ -24,7 +24,7 @@ struct ConfigurationSchema {
     static func common(at path: [String]) -> [Section] {
         typealias Upstream = GatewayConfiguration.UpstreamConfiguration
         return [
-            Section(path: path, settings: [Upstream.typeSetting, Upstream.enabledSetting]),
+            Section(path: path, settings: Upstream.Common.fields.map(\.setting)),
             Section(path: path + ["delivery"], settings: GatewayConfiguration.DeliverySettings.fields.map(\.setting)),
             Section(path: path + ["queue"], settings: GatewayConfiguration.QueueSettings.fields.map(\.setting)),
         ]

@@ -1,12 +1,12 @@
-import PosternCore
+public import PosternCore
 
 // The settings of the gateway itself: name, range, place in memory, meaning. The defaults are those of the properties.
 
 private let tenYears = 315_360_000.0
 private let pebibyte: Int64 = 1 << 50
 
-extension GatewayConfiguration.Server: ConfigurationSection {
-    static let fields: [Field<Self>] = [
+extension GatewayConfiguration.Server: SettingsSection {
+    public static let fields: [SettingField<Self>] = [
         .text("host", \.host, rule: .filled, "Address to listen on; anything but loopback wants API keys."),
         .integer("port", 0...65_535, \.port, "TCP port to listen on; 0: any that is free."),
         .integer("workerThreads", 0...256, \.workerThreads, "Threads that serve connections; 0: one per core."),
@@ -30,8 +30,8 @@ extension GatewayConfiguration.Server: ConfigurationSection {
     ]
 }
 
-extension GatewayConfiguration.TLS: ConfigurationSection {
-    static let fields: [Field<Self>] = [
+extension GatewayConfiguration.TLS: SettingsSection {
+    public static let fields: [SettingField<Self>] = [
         .text("certificateFile", \.certificateFile, "PEM file with the certificate chain; empty: plain HTTP."),
         .text("keyFile", \.keyFile, "PEM file with the certificate's private key."),
         .text(
@@ -40,16 +40,16 @@ extension GatewayConfiguration.TLS: ConfigurationSection {
     ]
 }
 
-extension GatewayConfiguration.Auth: ConfigurationSection {
-    static let fields: [Field<Self>] = [
-        .flag(
+extension GatewayConfiguration.Auth: SettingsSection {
+    public static let fields: [SettingField<Self>] = [
+        .bool(
             "allowAnonymous", \.allowAnonymous,
             "Serve callers without a key even where others than this machine can reach the gateway.")
     ]
 }
 
-extension GatewayConfiguration.OutboxSettings: ConfigurationSection {
-    static let fields: [Field<Self>] = [
+extension GatewayConfiguration.OutboxSettings: SettingsSection {
+    public static let fields: [SettingField<Self>] = [
         .text("path", \.path, rule: .filled, "The SQLite file, from the working directory; its directory is made."),
         .integer("maxBytes", 0...pebibyte, \.maxBytes, "Size at which writes get 503; 0: no cap."),
         .seconds(
@@ -70,8 +70,8 @@ extension GatewayConfiguration.OutboxSettings: ConfigurationSection {
     ]
 }
 
-extension GatewayConfiguration.DeliverySettings: ConfigurationSection {
-    static let fields: [Field<Self>] = [
+extension GatewayConfiguration.DeliverySettings: SettingsSection {
+    public static let fields: [SettingField<Self>] = [
         .integer("maxInFlight", 1...256, \.maxInFlight, "Requests to one upstream at a time."),
         .integer("batchMaxMessages", 1...10_000, \.batchMaxMessages, "Messages in one upstream request."),
         .integer(
@@ -91,43 +91,63 @@ extension GatewayConfiguration.DeliverySettings: ConfigurationSection {
     ]
 }
 
-extension GatewayConfiguration.QueueSettings: ConfigurationSection {
-    static let fields: [Field<Self>] = [
+extension GatewayConfiguration.QueueSettings: SettingsSection {
+    public static let fields: [SettingField<Self>] = [
         .integer("maxMessages", 0...1_000_000_000_000, \.maxMessages, "Messages that may wait; 0: no cap."),
         .integer("maxBytes", 0...pebibyte, \.maxBytes, "Bytes of payload that may wait; 0: no cap."),
         .choice("whenFull", \.whenFull, "At a cap: refuse new messages with 503, or drop the oldest ones."),
     ]
 }
 
-extension GatewayConfiguration.Log: ConfigurationSection {
-    static let fields: [Field<Self>] = [
+extension GatewayConfiguration.Log: SettingsSection {
+    public static let fields: [SettingField<Self>] = [
         .choice("level", \.level, "The least important lines that are written."),
         .choice("format", \.format, "Lines for people, or one JSON object per line."),
     ]
 }
 
 extension GatewayConfiguration.UpstreamConfiguration {
-    static let typeSetting = UpstreamType.Setting(
-        "type", .text, default: .text(""), "Its type; needed when its name is none.")
-    static let enabledSetting = UpstreamType.Setting(
-        "enabled", .flag, default: .flag(true), "Does it take messages and get requests?")
+    /// What every upstream has besides the settings of its type.
+    struct Common: SettingsSection {
+        var type = ""
+        var isEnabled = true
+
+        static let fields: [SettingField<Self>] = [
+            .text("type", \.type, "Its type; needed when its name is none."),
+            .bool("enabled", \.isEnabled, "Does it take messages and get requests?"),
+        ]
+    }
 
     /// Names that no type may use for settings of its own.
-    static let common: Set<String> = ["type", "enabled", "delivery", "queue"]
+    static let reserved = Set(["delivery", "queue"] + Common.fields.map(\.setting.name))
 }
 
-extension GatewayConfiguration.APIKey {
-    /// Members that an element of `auth.keys` cannot do without.
-    static let needed = ["name", "sha256", "scopes"]
+/// An element of `auth.keys` as it is written.
+struct KeyEntry: SettingsSection {
+    var name = ""
+    /// 64 hexadecimal digits.
+    var sha256 = ""
+    var scopes: [String] = []
+    var upstreams = ["*"]
+    var requestsPerSecond = 0.0
 
-    /// Members of an element of `auth.keys`.
-    static let settings: [UpstreamType.Setting] = [
-        .init("name", .text, default: .text(""), "What logs call the key; no two have the same."),
-        .init(
-            "sha256", .text, default: .text(""), secret: true,
+    static let fields: [SettingField<Self>] = [
+        .text("name", \.name, rule: keyName, "What logs call the key; no two have the same."),
+        .text(
+            "sha256", \.sha256, rule: digest, secret: true,
             "SHA-256 of the key, 64 hexadecimal digits; `postern keys new` prints both."),
-        .init("scopes", .list, default: .list([]), "What it allows: `write`, `read`, `admin`; at least one."),
-        .init("upstreams", .list, default: .list(["*"]), "Upstreams it is good for; `*`: all."),
-        .init("requestsPerSecond", .number(0...1_000_000), default: .number(0), "More get 429; 0: no limit."),
+        .list("scopes", \.scopes, "What it allows: `write`, `read`, `admin`; at least one."),
+        .list("upstreams", \.upstreams, "Upstreams it is good for; `*`: all."),
+        .number("requestsPerSecond", 0...1_000_000, \.requestsPerSecond, "More get 429; 0: no limit."),
     ]
+
+    /// Settings that cannot be left out.
+    static let needed = [\Self.name, \Self.sha256, \Self.scopes].map { name(of: $0) }
+
+    private static let keyName = SettingRule<String>("expected 1 to 64 of letters, digits, '.', '_' and '-'") {
+        $0.wholeMatch(of: #/[A-Za-z0-9._\-]{1,64}/#) != nil
+    }
+    private static let digest = SettingRule<String>(
+        "expected 64 hexadecimal digits, as postern keys new prints them"
+    ) { bytes(ofHex: $0)?.count == 32 }
 }

@@ -137,23 +137,20 @@ public struct GatewayConfiguration: Sendable, Equatable {
         /// The global settings with this upstream's overrides.
         public var delivery: DeliverySettings
         public var queue: QueueSettings
-        public let settings: SettingValues
-        /// What `settings` is made of: a value for each setting of the type, so that two of them can be compared.
-        let values: [String: UpstreamType.Value]
+        /// A value for each setting of the type, so that two upstreams can be compared.
+        public let values: [String: SettingValue]
 
         /// Settings left out of `values` have their default, and so has `delivery` for that type.
         public init(
             name: UpstreamName, type: UpstreamType, isEnabled: Bool = true, delivery: DeliverySettings? = nil,
-            queue: QueueSettings = .init(), values: [String: UpstreamType.Value] = [:]
+            queue: QueueSettings = .init(), values: [String: SettingValue] = [:]
         ) {
             self.name = name
             self.type = type.name
             self.isEnabled = isEnabled
             self.delivery = delivery ?? DeliverySettings().inherited(by: type)
             self.queue = queue
-            self.values = Dictionary(uniqueKeysWithValues: type.settings.map { ($0.name, $0.byDefault) })
-                .merging(values) { $1 }
-            settings = SettingValues(self.values, of: type.settings)
+            self.values = type.defaults.merging(values) { $1 }
         }
     }
 

@@ -58,7 +58,7 @@ extension GatewayConfiguration {
     }
 }
 
-extension ConfigurationSection {
+extension SettingsSection {
     /// Paths of the settings that differ.
     fileprivate func changedFields(since old: Self, at path: [String]) -> [String] {
         Self.fields.filter { $0.get(old) != $0.get(self) }.map { dotted(path + [$0.setting.name]) }
@@ -70,8 +70,8 @@ extension GatewayConfiguration.UpstreamConfiguration {
     private var path: [String] { ["upstreams", name.description] }
 
     fileprivate func fixedChanges(to new: Self) -> [String] {
-        (type == new.type ? [] : [dotted(path + ["type"])])
-            + (isEnabled == new.isEnabled ? [] : [dotted(path + ["enabled"])])
+        (type == new.type ? [] : [dotted(path + [Common.name(of: \.type)])])
+            + (isEnabled == new.isEnabled ? [] : [dotted(path + [Common.name(of: \.isEnabled)])])
             + new.queue.changedFields(since: queue, at: path + ["queue"])
     }
 

@@ -3,8 +3,6 @@ import PosternCore
 /// Whose identity provider issued a user's token (section 3.1).
 enum AppServicesProvider: String, CaseIterable, Sendable {
     case pi, mi
-
-    static let names = allCases.map(\.rawValue)
 }
 
 /// What an item says in `auth`, or a caller who hands in a token: `{"provider"?, "token", "expiresAt"?, "expiresIn"?}`.

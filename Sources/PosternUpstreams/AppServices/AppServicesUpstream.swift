@@ -5,25 +5,41 @@ import PosternJSON
 ///
 /// An item is a sequence of requests, each with the token of the user that the item is of; how far it has come is kept
 /// with the message. Tokens are credentials of the user, not of the item: the newest serves all.
-struct AppServicesUpstream: Upstream {
+struct AppServicesUpstream: ConfigurableUpstream {
+    static let typeName = "appservices"
+
     let name: UpstreamName
     let kinds = AppServicesKind.allCases.map(\.kind)
     let laneRule = LaneRule.separate
     let acceptsByState = true
-    let missingSettings: [String]
-    let secrets: [String]
     let resources: [Resource]
+    let settings: AppServicesSettings
     let monitoring: AppServicesMonitoring
-    let onlyAddUserToExistingGroups: Bool
 
     private let requests: AppServicesRequests
     private let rules: AppServicesRules
-    /// How long items are kept, and how long those are that stop notifications for somebody who has logged out.
-    private let giveUpAfter: Duration
+    /// Items that stop notifications for a user who has logged out are kept so many times as long as others.
     static let patienceWithUnregister = 4
 
     /// Group items look for their user's registration again after this, should nobody tell them.
     private static let registrationCheck = Duration.seconds(5)
+
+    init(_ name: UpstreamName, _ settings: AppServicesSettings) {
+        self.name = name
+        self.settings = settings
+        requests = AppServicesRequests(
+            base: settings.baseURL, organization: settings.organization, application: settings.application,
+            apiKey: settings.apiKey, notifier: settings.notifier)
+        rules = AppServicesRules(provider: settings.provider, takesMetrics: settings.takesMetrics)
+        monitoring = AppServicesMonitoring(requests: requests, uploadURL: settings.uploadURL)
+        resources = AppServicesResources.all(provider: settings.provider)
+    }
+
+    var onlyAddUserToExistingGroups: Bool { settings.onlyAddUserToExistingGroups }
+    /// As configured, and as requests spell it.
+    var secrets: [String] {
+        [settings.apiKey, PercentEncoding.encode(settings.apiKey)].filter { !$0.isEmpty }
+    }
 
     // MARK: Accepting
 
@@ -51,8 +67,8 @@ struct AppServicesUpstream: Upstream {
     }
 
     private func expiry(of kind: AppServicesKind, from acceptedAt: Timestamp) -> Timestamp? {
-        guard giveUpAfter > .zero else { return nil }
-        return acceptedAt + giveUpAfter * (kind == .unregister ? Self.patienceWithUnregister : 1)
+        guard settings.giveUpAfter > .zero else { return nil }
+        return acceptedAt + settings.giveUpAfter * (kind == .unregister ? Self.patienceWithUnregister : 1)
     }
 
     /// Remembers what was accepted: later items replace earlier ones, devices change hands, preferences outlive their
@@ -134,85 +150,5 @@ struct AppServicesUpstream: Upstream {
                 step, for: item, lists: context.state.preferences(of: item.device)?.lists,
                 registeredNotifier: device.notifier.isEmpty ? nil : device.notifier, credential: held),
             count: 1)
-    }
-}
-
-extension AppServicesUpstream {
-    static let type = UpstreamType(
-        name: "appservices",
-        settings: [
-            .init(
-                "baseURL", .text, default: .text("https://mobileservices.openclasslabs.com/appservices"),
-                "Where AppServices is."),
-            .init("organization", .text, default: .text(""), "The organization's name, from Pearson."),
-            .init(
-                "application", .text, default: .text(""),
-                "The application's name, from Pearson; development and distribution builds have two, so two upstreams."),
-            .init("apiKey", .text, default: .text(""), secret: true, "The application's key, from Pearson."),
-            .init(
-                "authenticationProvider", .choice(AppServicesProvider.names), default: .text("pi"),
-                "Who issued the tokens of items that do not say it."),
-            .init(
-                "notifier", .text, default: .text("apple"),
-                "The server's notifier, for items that name none: 1 to 64 letters, digits, _ and -."),
-            .init(
-                "onlyAddUserToExistingGroups", .flag, default: .flag(false),
-                "Whether a missing group fails `group_add` instead of being created."),
-            .init("monitoringEnabled", .flag, default: .flag(false), "Whether `metrics` are taken."),
-            .init(
-                "customUploadUrl", .text, default: .text(""),
-                "Where metrics are sent; empty: to the application's own place."),
-            .init(
-                "giveUpAfterSeconds", .integer(0...315_360_000), default: .integer(604_800),
-                "How long an item may wait, for a token too, before it expires; four times as long for `unregister`; "
-                    + "0: for ever."),
-        ],
-        addressSetting: "baseURL",
-        simulated: [
-            "organization": "acme", "application": "campus-dev", "apiKey": "SAMPLEKEY7Q2W9E4R6T1Y8U3I5O0PAS1",
-        ],
-        make: { name, settings throws(SettingProblems) in try AppServicesUpstream(name, settings) })
-
-    init(_ name: UpstreamName, _ settings: SettingValues) throws(SettingProblems) {
-        var problems: [(setting: String, detail: String)] = []
-        let base = Self.url("baseURL", settings, &problems)
-        let upload = settings.text("customUploadUrl")
-        if !upload.isEmpty { _ = Self.url("customUploadUrl", settings, &problems) }
-        let notifier = settings.text("notifier")
-        if !AppServicesRules.isNotifier(notifier) {
-            problems.append(("notifier", "must be 1 to 64 letters, digits, _ and -"))
-        }
-        for setting in ["organization", "application", "apiKey"] {
-            guard settings.text(setting).unicodeScalars.contains(where: { $0.value < 0x21 || $0.value == 0x7F }) else {
-                continue
-            }
-            problems.append((setting, "must hold no white space and no control character"))
-        }
-        guard problems.isEmpty, let base else { throw SettingProblems(problems) }
-
-        self.name = name
-        let key = settings.text("apiKey")
-        requests = AppServicesRequests(
-            base: base, organization: settings.text("organization"), application: settings.text("application"),
-            apiKey: key, notifier: notifier)
-        let provider = AppServicesProvider(rawValue: settings.text("authenticationProvider")) ?? .pi
-        rules = AppServicesRules(provider: provider, takesMetrics: settings.flag("monitoringEnabled"))
-        monitoring = AppServicesMonitoring(requests: requests, uploadURL: upload)
-        onlyAddUserToExistingGroups = settings.flag("onlyAddUserToExistingGroups")
-        giveUpAfter = .seconds(settings.integer("giveUpAfterSeconds"))
-        missingSettings = ["organization", "application", "apiKey"].filter { settings.text($0).isEmpty }
-        secrets = [key, PercentEncoding.encode(key)].filter { !$0.isEmpty }
-        resources = AppServicesResources.all(provider: provider)
-    }
-
-    private static func url(
-        _ setting: String, _ settings: SettingValues, _ problems: inout [(setting: String, detail: String)]
-    ) -> BaseURL? {
-        do throws(BaseURL.Problem) {
-            return try BaseURL(settings.text(setting))
-        } catch {
-            problems.append((setting, error.detail))
-            return nil
-        }
     }
 }

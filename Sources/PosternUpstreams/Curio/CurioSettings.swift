@@ -1,15 +1,84 @@
 import PosternCore
 
 /// What the configuration says about one application, checked.
-struct CurioSettings: Sendable {
-    let requests: CurioRequests
+struct CurioSettings: SettingsSection {
+    var serverURL = BaseURL(known: "https://curiotest.turkcell.com.tr/api/v2")
+    var apiKey = ""
+    var trackingCode = ""
+    var sessionTimeoutMinutes = 30
+    var dispatchesPeriodically = false
+    var dispatchPeriodMinutes = 5
+    var maxCachedActivityCount = 1000
     /// Requests for one item carry no time, so what happened longer ago goes by batch.
-    let onlineMaxAge: Duration
+    var onlineMaxAge = Duration.seconds(60)
+    var takesLocations = true
+    /// Older fixes are refused.
+    var longestLocationAge = Duration.seconds(600)
+    var userAgentVersion = "1.2.4"
+    var registersForNotifications = true
+    var notificationTypes = "Sound,Badge,Alert"
+
+    static let fields: [SettingField<Self>] = [
+        .address("serverURL", \.serverURL, "Where the API is, its version included."),
+        .text(
+            "apiKey", \.apiKey, rule: noNUL, secret: true, simulated: "0f1e2d3c4b5a69788796a5b4c3d2e1f0",
+            "Key of the application, from Turkcell."),
+        .text(
+            "trackingCode", \.trackingCode, rule: noNUL, simulated: "GW7DEM01",
+            "Tracking code of the application, from Turkcell."),
+        .integer(
+            "sessionTimeoutMinutes", 1...1440, \.sessionTimeoutMinutes,
+            "Minutes without a request after which the server ends a session."),
+        .bool(
+            "periodicDispatchEnabled", \.dispatchesPeriodically,
+            "Sends screens and events in batches, once in dispatchPeriodMinutes for each visitor."),
+        .integer(
+            "dispatchPeriodMinutes", 1...1440, \.dispatchPeriodMinutes,
+            "Minutes between two such batches; at most sessionTimeoutMinutes."),
+        .integer(
+            "maxCachedActivityCount", 1...4000, \.maxCachedActivityCount,
+            "Undelivered actions of one visitor; further ones are refused with 503."),
+        .wholeSeconds(
+            "onlineMaxAgeSeconds", 0...31_536_000, \.onlineMaxAge,
+            "Age in seconds up to which an action goes alone and gets the server's time; older ones go by batch."),
+        .bool("fetchLocationEnabled", \.takesLocations, "Takes locations; otherwise they are refused."),
+        .seconds(
+            "maxValidLocationTimeIntervalSeconds", 0...31_536_000, \.longestLocationAge,
+            "Age in seconds of the oldest location taken."),
+        .text(
+            "userAgentVersion", \.userAgentVersion, rule: headerWord,
+            "Version in the User-Agent, IOS CurioSDK v<version>."),
+        .bool(
+            "registerForRemoteNotifications", \.registersForNotifications,
+            "For devices alone; taken so that an application's settings can stand in one place."),
+        .text("notificationTypes", \.notificationTypes, "For devices alone, as above: Sound, Badge, Alert."),
+    ]
+
+    private static let noNUL = SettingRule<String>("must not hold U+0000") { !$0.utf8.contains(0) }
+    private static let headerWord = SettingRule<String>("must be ASCII without white space, and not empty") { text in
+        !text.isEmpty && text.utf8.allSatisfy { (0x21...0x7E).contains($0) }
+    }
+
+    var conflicts: [(property: PartialKeyPath<Self>, detail: String)] {
+        guard dispatchesPeriodically, dispatchPeriodMinutes > sessionTimeoutMinutes else { return [] }
+        return [
+            (\.dispatchPeriodMinutes, "must not exceed sessionTimeoutMinutes, which is \(sessionTimeoutMinutes)")
+        ]
+    }
+
+    // MARK: What follows from them
+
+    var requests: CurioRequests {
+        CurioRequests(
+            serverURL: serverURL.text, apiKey: apiKey, trackingCode: trackingCode,
+            sessionTimeoutMinutes: sessionTimeoutMinutes, userAgent: "IOS CurioSDK v\(userAgentVersion)")
+    }
+    var admission: CurioAdmission {
+        CurioAdmission(takesLocations: takesLocations, longestLocationAge: longestLocationAge)
+    }
     /// How long screens and events collect; nil when each goes alone.
-    let dispatchPeriod: Duration?
-    let maxCachedActivityCount: Int
-    let sessionTimeout: Duration
-    let admission: CurioAdmission
+    var dispatchPeriod: Duration? { dispatchesPeriodically ? .seconds(dispatchPeriodMinutes * 60) : nil }
+    var sessionTimeout: Duration { .seconds(sessionTimeoutMinutes * 60) }
 
     /// The largest batch that an SDK sends.
     static let mostRecords = 250

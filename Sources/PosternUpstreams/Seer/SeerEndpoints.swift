@@ -37,30 +37,17 @@ struct SeerEndpoints: Sendable {
     private let key: String?
     private let paths: [String: String]
 
-    /// - Parameters:
-    ///   - entries: name to path; a preset's name gives it another path, any other name makes a custom kind.
-    ///   - apiKey: empty for none (Assumption 1).
-    init(base: BaseURL, entries: [String: String], apiKey: String) throws(SettingProblems) {
-        var problems: [(setting: String, detail: String)] = []
-        var paths: [String: String] = [:]
-        for (name, path) in entries.sorted(by: { $0.key < $1.key }) {
-            if Preset(rawValue: name) == nil, let problem = Self.problem(withKind: name) {
-                problems.append(("endpoints", "'\(name)' \(problem)"))
-            }
-            let trimmed = Self.trimmed(path)
-            if let problem = Self.problem(withPath: trimmed) {
-                problems.append(("endpoints", "the path of '\(name)' \(problem)"))
-            }
-            paths[name] = trimmed
-        }
-        guard problems.isEmpty else { throw SettingProblems(problems) }
+    /// A preset's name in `endpoints` gives it another path; any other name makes a custom kind. No api key goes out
+    /// where it is empty (Assumption 1).
+    init(_ settings: SeerSettings) {
+        let paths = settings.endpoints.mapValues(Self.trimmed)
         let presets = Preset.allCases.map {
             Endpoint(name: $0.rawValue, path: paths[$0.rawValue] ?? $0.path, isPreset: true)
         }
         let custom = paths.filter { Preset(rawValue: $0.key) == nil }.sorted { $0.key < $1.key }
         table = presets + custom.map { Endpoint(name: $0.key, path: $0.value, isPreset: false) }
-        self.base = base.text
-        key = apiKey.isEmpty ? nil : PercentEncoding.encode(apiKey)
+        base = settings.baseURL.text
+        key = settings.apiKey.isEmpty ? nil : PercentEncoding.encode(settings.apiKey)
         self.paths = Dictionary(uniqueKeysWithValues: table.map { ($0.name, $0.path) })
     }
 
@@ -79,6 +66,16 @@ struct SeerEndpoints: Sendable {
     func shownURL(of endpoint: Endpoint) -> String { base + "/" + endpoint.path }
 
     // MARK: Rules
+
+    static func problems(_ entries: [String: String]) -> [String] {
+        entries.sorted { $0.key < $1.key }.flatMap { name, path in
+            let kind = Preset(rawValue: name) == nil ? problem(withKind: name) : nil
+            return [
+                kind.map { "'\(name)' \($0)" },
+                problem(withPath: trimmed(path)).map { "the path of '\(name)' \($0)" },
+            ].compactMap(\.self)
+        }
+    }
 
     private static func trimmed(_ path: String) -> String {
         String(path.drop { $0 == "/" }.reversed().drop { $0 == "/" }.reversed())

@@ -3,20 +3,20 @@ import PosternCore
 /// Pearson's Seer collects activity streams, instrumentation and Tin Can statements.
 ///
 /// A lane for each kind, so that kinds keep their order and do not wait for each other. Texts are forwarded as they came.
-struct SeerUpstream: Upstream {
+struct SeerUpstream: ConfigurableUpstream {
+    static let typeName = "seer"
+    /// Only bytes bound a batch.
+    static let batchMaxMessages: Int? = 1 << 20
+
     let name: UpstreamName
     let kinds: [Kind]
     let laneRule = LaneRule.separate
     let tokenSource: (any TokenSource)?
-    let missingSettings: [String]
-    let secrets: [String]
     let resources: [Resource]
 
+    let settings: SeerSettings
     private let endpoints: SeerEndpoints
     private let rules: SeerRules
-    private let bundleSize: Int
-    private let reportsByItself: Bool
-    private let inFlightPerKind: Int
 
     /// `{"activities":[` and `]}`: the wrapper of a batch, for statements too.
     static let wrapping = 17
@@ -24,14 +24,28 @@ struct SeerUpstream: Upstream {
     /// Behind the lane of a kind: reports that somebody waits for while the queue waits for a flush.
     private static let direct = "!direct"
 
+    init(_ name: UpstreamName, _ settings: SeerSettings) {
+        self.name = name
+        self.settings = settings
+        endpoints = SeerEndpoints(settings)
+        kinds = SeerKind.presets.map(\.kind) + endpoints.customNames.map { Kind($0) }
+        rules = SeerRules(maxBytes: settings.bundleSize)
+        tokenSource = SeerTokenSource(
+            url: endpoints.url(.tokenFetch), clientID: settings.clientID, clientSecret: settings.clientSecret)
+        resources = [SeerEndpointTable.resource(endpoints)]
+    }
+
+    /// As configured, and as requests spell it.
+    var secrets: [String] { settings.secrets + [PercentEncoding.encode(settings.apiKey)].filter { !$0.isEmpty } }
+
     // MARK: Accepting
 
     func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
         let kind = SeerKind(kind)
         try rules.check(payload, as: kind)
         var lane = kind.name
-        if inFlightPerKind > 1 { lane += "/\(context.random().0 % UInt64(inFlightPerKind))" }
-        guard !reportsByItself else { return Admission(lane: .named(lane)) }
+        if settings.inFlightPerKind > 1 { lane += "/\(context.random().0 % UInt64(settings.inFlightPerKind))" }
+        guard !settings.reportsByItself else { return Admission(lane: .named(lane)) }
         // The queue waits; who waits for the answer does not. Still one request of a kind at a time.
         return context.isAwaited
             ? Admission(lane: .named(lane + Self.direct, group: lane))
@@ -49,7 +63,7 @@ struct SeerUpstream: Upstream {
 
     func limits(_ configured: BatchLimits) -> BatchLimits {
         BatchLimits(
-            maxMessages: configured.maxMessages, maxBytes: min(configured.maxBytes, bundleSize),
+            maxMessages: configured.maxMessages, maxBytes: min(configured.maxBytes, settings.bundleSize),
             overhead: Self.wrapping)
     }
 
@@ -62,13 +76,13 @@ struct SeerUpstream: Upstream {
 
     func plan(for messages: [Message], in context: PlanContext) -> Plan {
         var carried = messages[...]
-        if !reportsByItself, !isDirect(messages[0]) {
+        if !settings.reportsByItself, !isDirect(messages[0]) {
             carried = messages.prefix(while: context.isFlushed)
             if carried.isEmpty { return .wait(.schedule, until: .never) }
         }
         let kind = SeerKind(messages[0].kind)
         guard let batch = kind.batchEndpoint, !isDirect(messages[0]),
-            messages[0].payload.count <= bundleSize - Self.wrapping
+            messages[0].payload.count <= settings.bundleSize - Self.wrapping
         else {
             return .send(
                 report(to: endpoints.url(named: kind.endpoint), messages[0].payload, token: context.token), count: 1)
@@ -105,76 +119,5 @@ struct SeerUpstream: Upstream {
         case .batchEnded: "SeerRequestResultForQueuedBatch"
         case .settled(let kind): SeerKind.presets.first { $0.kind == kind }?.endpoint
         }
-    }
-}
-
-extension SeerUpstream {
-    static let type = UpstreamType(
-        name: "seer",
-        settings: [
-            .init(
-                "baseURL", .text, default: .text("https://seer-beacon.qaprod.ecollege.com"),
-                "Where Seer is; the default is its test server."),
-            .init("clientId", .text, default: .text(""), "The client's id, from the Seer team; without a colon."),
-            .init("clientSecret", .text, default: .text(""), secret: true, "The client's secret, from the Seer team."),
-            .init(
-                "apiKey", .text, default: .text(""), secret: true,
-                "Goes on every URL as apikey; empty: there is none."),
-            .init(
-                "bundleSizeBytes", .integer(1024...1_048_576), default: .integer(102_400),
-                "Bytes of the largest batch, its wrapper included, and of the largest payload."),
-            .init(
-                "autoReportQueue", .flag, default: .flag(true),
-                "Whether queued messages go out by themselves; if not, they wait for a flush."),
-            .init(
-                "maxInFlightPerKind", .integer(1...16), default: .integer(1),
-                "Requests of one kind at a time; with more than one a kind keeps no order."),
-            .init(
-                "endpoints", .texts, default: .texts([:]),
-                "Paths by name: the SDK's names give its endpoints other paths, further names are further kinds."),
-        ],
-        addressSetting: "baseURL",
-        simulated: ["clientId": "simulated-client", "clientSecret": "simulated-secret"],
-        // Only bytes bound a batch.
-        batchMaxMessages: 1 << 20,
-        make: { name, settings throws(SettingProblems) in try SeerUpstream(name, settings) })
-
-    init(_ name: UpstreamName, _ settings: SettingValues) throws(SettingProblems) {
-        var problems: [(setting: String, detail: String)] = []
-        var endpoints: SeerEndpoints?
-        do throws(SettingProblems) {
-            endpoints = try Self.endpoints(settings)
-        } catch {
-            problems += error.problems
-        }
-        let clientID = settings.text("clientId")
-        let secret = settings.text("clientSecret")
-        // RFC 7617, section 2: the first colon ends the id.
-        if clientID.contains(":") { problems.append(("clientId", "must not contain a colon")) }
-        guard problems.isEmpty, let endpoints else { throw SettingProblems(problems) }
-
-        self.name = name
-        self.endpoints = endpoints
-        kinds = SeerKind.presets.map(\.kind) + endpoints.customNames.map { Kind($0) }
-        bundleSize = settings.integer("bundleSizeBytes")
-        rules = SeerRules(maxBytes: bundleSize)
-        reportsByItself = settings.flag("autoReportQueue")
-        inFlightPerKind = settings.integer("maxInFlightPerKind")
-        missingSettings = ["clientId", "clientSecret"].filter { settings.text($0).isEmpty }
-        let source = SeerTokenSource(url: endpoints.url(.tokenFetch), clientID: clientID, clientSecret: secret)
-        tokenSource = source
-        let key = settings.text("apiKey")
-        secrets = [secret, key, PercentEncoding.encode(key)].filter { !$0.isEmpty }
-        resources = [SeerEndpointTable.resource(endpoints)]
-    }
-
-    private static func endpoints(_ settings: SettingValues) throws(SettingProblems) -> SeerEndpoints {
-        let base: BaseURL
-        do {
-            base = try BaseURL(settings.text("baseURL"))
-        } catch {
-            throw SettingProblems([("baseURL", error.detail)])
-        }
-        return try SeerEndpoints(base: base, entries: settings.texts("endpoints"), apiKey: settings.text("apiKey"))
     }
 }

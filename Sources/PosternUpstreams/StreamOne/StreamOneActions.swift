@@ -9,16 +9,14 @@ struct StreamOneActions: Sendable {
     private let writes: Set<String>
 
     /// As `command/action`; of an action in both lists the writes have it.
-    init(reads: [String], writes: [String]) throws(SettingProblems) {
-        var problems: [(setting: String, detail: String)] = []
-        for (setting, list) in [("readActions", reads), ("writeActions", writes)] {
-            for entry in list where !Self.isEntry(entry) {
-                problems.append((setting, "'\(entry)' is no command/action, e.g. item/view"))
-            }
-        }
-        guard problems.isEmpty else { throw SettingProblems(problems) }
+    init(reads: [String], writes: [String]) {
         self.reads = Set(reads)
         self.writes = Set(writes)
+    }
+
+    /// For the settings that hold such lists.
+    static let rule = SettingRule<[String]> { list in
+        list.filter { !isEntry($0) }.map { "'\($0)' is no command/action, e.g. item/view" }
     }
 
     private static func isEntry(_ text: String) -> Bool {

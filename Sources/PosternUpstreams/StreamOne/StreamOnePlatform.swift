@@ -4,7 +4,7 @@ import PosternCore
 
 /// Who signs: a user or an application, each with an id and a pre-shared key.
 struct StreamOneActor: Hashable, Sendable {
-    enum Kind: String, Sendable { case user, application }
+    enum Kind: String, Sendable, CaseIterable { case application, user }
     let kind: Kind
     let id: String
 }

@@ -4,14 +4,15 @@ import PosternJSON
 /// StreamOne's video platform, version 3 of its API: calls that are queued, and calls that are answered at once.
 ///
 /// Writes of one account or customer keep their order; each is a request of its own, signed when it is sent.
-struct StreamOneUpstream: Upstream {
+struct StreamOneUpstream: ConfigurableUpstream {
+    static let typeName = "streamone"
+
     let name: UpstreamName
     let kinds: [Kind] = ["call"]
     let laneRule = LaneRule.separate
     let hasSessions = true
-    let missingSettings: [String]
-    let secrets: [String]
     let resources: [Resource]
+    let settings: StreamOneSettings
 
     private let platform: StreamOnePlatform
     private let actions: StreamOneActions
@@ -19,6 +20,25 @@ struct StreamOneUpstream: Upstream {
     // What this run knows: written by calls of both ways, and safe to lose.
     private let cache: StreamOneCache
     private let gate: StreamOneGate
+
+    init(_ name: UpstreamName, _ settings: StreamOneSettings) {
+        self.name = name
+        self.settings = settings
+        platform = StreamOnePlatform(
+            base: settings.apiURL, actor: StreamOneActor(kind: settings.authentication, id: settings.id),
+            psk: settings.psk, defaultAccount: settings.defaultAccount.isEmpty ? nil : settings.defaultAccount)
+        actions = StreamOneActions(reads: settings.readActions, writes: settings.writeActions)
+        lengths = StreamOnePause.Lengths(
+            readOnly: settings.readOnlyPause, rateLimited: settings.rateLimitPause)
+        cache = StreamOneCache(maxBytes: settings.cacheBytes)
+        gate = StreamOneGate(lengths)
+        let desk = StreamOneDesk(
+            platform: platform, actions: actions, cache: cache, sessions: StreamOneSessions(of: platform), gate: gate,
+            lifetime: settings.cacheLifetime)
+        resources =
+            [StreamOneProxy(desk: desk).resource, StreamOneSDKs(desk: desk).resource] + StreamOneLogin(desk).resources
+            + StreamOneRights(desk: desk).resources
+    }
 
     // MARK: Accepting
 
@@ -96,88 +116,5 @@ struct StreamOneUpstream: Upstream {
             try? StreamOneCall(payload, defaultAccount: Self.account(ofLane: message.lane))
         }
         return (try? read.get()) ?? nil
-    }
-}
-
-extension StreamOneUpstream {
-    static let type = UpstreamType(
-        name: "streamone",
-        settings: [
-            .init(
-                "apiUrl", .text, default: .text("https://api.streamonecloud.net"),
-                "Where the platform is, with its scheme."),
-            .init(
-                "authenticationType", .choice(["application", "user"]), default: .text("application"),
-                "Who signs; only an application has sessions."),
-            .init("id", .text, default: .text(""), "The id of that application or user."),
-            .init("psk", .text, default: .text(""), secret: true, "Its pre-shared key."),
-            .init(
-                "defaultAccountId", .text, default: .text(""),
-                "Account of the calls that name neither accounts nor a customer; empty: none."),
-            .init(
-                "requestCacheSeconds", .integer(0...86400), default: .integer(60),
-                "How long cacheable answers, roles and tokens are kept; 0: not at all."),
-            .init(
-                "requestCacheBytes", .integer(65536...1 << 30), default: .integer(16 << 20),
-                "Memory for them; the oldest make room."),
-            .init(
-                "readActions", .list, default: .list([]),
-                "Further actions that only read, as command/action; they may be cached and are not queued."),
-            .init(
-                "writeActions", .list, default: .list([]),
-                "Further actions that write, whatever their names say; they are never cached."),
-            .init(
-                "readOnlyPauseSeconds", .number(0.01...300), default: .number(30),
-                "First pause of the queue while the platform only takes reads; doubles up to ten times as much."),
-            .init(
-                "rateLimitPauseSeconds", .number(0.01...900), default: .number(60),
-                "First pause after the platform blocked the actor or a login's address; doubles up to 15 times as much."
-            ),
-        ],
-        addressSetting: "apiUrl",
-        simulated: ["id": "9yC-4pQxT_2a", "psk": "ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu"],
-        make: { name, settings throws(SettingProblems) in try StreamOneUpstream(name, settings) })
-
-    init(_ name: UpstreamName, _ settings: SettingValues) throws(SettingProblems) {
-        var problems: [(setting: String, detail: String)] = []
-        var base: BaseURL?
-        do {
-            base = try BaseURL(settings.text("apiUrl"))
-        } catch {
-            problems.append(("apiUrl", error.detail))
-        }
-        var actions: StreamOneActions?
-        do throws(SettingProblems) {
-            actions = try StreamOneActions(
-                reads: settings.list("readActions"), writes: settings.list("writeActions"))
-        } catch {
-            problems += error.problems
-        }
-        let account = settings.text("defaultAccountId")
-        if account.contains(",") { problems.append(("defaultAccountId", "must have no comma: it is one account")) }
-        guard problems.isEmpty, let base, let actions else { throw SettingProblems(problems) }
-
-        let kind = StreamOneActor.Kind(rawValue: settings.text("authenticationType")) ?? .application
-        let psk = settings.text("psk")
-        let platform = StreamOnePlatform(
-            base: base, actor: StreamOneActor(kind: kind, id: settings.text("id")), psk: psk,
-            defaultAccount: account.isEmpty ? nil : account)
-        let lengths = StreamOnePause.Lengths(
-            readOnly: .seconds(settings.number("readOnlyPauseSeconds")),
-            rateLimited: .seconds(settings.number("rateLimitPauseSeconds")))
-        self.name = name
-        self.platform = platform
-        self.actions = actions
-        self.lengths = lengths
-        cache = StreamOneCache(maxBytes: settings.integer("requestCacheBytes"))
-        gate = StreamOneGate(lengths)
-        missingSettings = ["id", "psk"].filter { settings.text($0).isEmpty }
-        secrets = [psk].filter { !$0.isEmpty }
-        let desk = StreamOneDesk(
-            platform: platform, actions: actions, cache: cache, sessions: StreamOneSessions(of: platform), gate: gate,
-            lifetime: .seconds(settings.integer("requestCacheSeconds")))
-        resources =
-            [StreamOneProxy(desk: desk).resource, StreamOneSDKs(desk: desk).resource] + StreamOneLogin(desk).resources
-            + StreamOneRights(desk: desk).resources
     }
 }

@@ -1,0 +1,111 @@
+import PosternCore
+
+extension Setting {
+    /// The value that `raw` stands for.
+    func value(of raw: RawValue) throws(SettingMismatch) -> SettingValue {
+        switch raw.content {
+        case .json(let node): try value(of: node)
+        case .text(let text): try value(of: text)
+        }
+    }
+
+    private func value(of node: ConfigurationNode) throws(SettingMismatch) -> SettingValue {
+        switch (kind, node) {
+        case (.text, .string(let text)), (.url, .string(let text)): .text(text)
+        case (.choice(let choices), .string(let text)) where choices.contains(text): .text(text)
+        case (.bool, .flag(let flag)): .bool(flag)
+        case (.integer(let range), .number(let spelling)): try integer(spelling, in: range)
+        case (.number(let range), .number(let spelling)): try number(spelling, in: range)
+        case (.strings, .object(let members)):
+            .strings(
+                Dictionary(
+                    try members.map { (member) throws(SettingMismatch) in (member.name, try text(member.value)) },
+                    uniquingKeysWith: { $1 }))
+        case (.list, .array(let elements)):
+            .list(try elements.map { (element) throws(SettingMismatch) in try text(element) })
+        default: throw SettingMismatch(expectation)
+        }
+    }
+
+    /// From a variable or a secret file: lists are separated by commas, objects are JSON.
+    private func value(of text: String) throws(SettingMismatch) -> SettingValue {
+        switch kind {
+        case .text, .url, .choice: return try value(of: .string(text))
+        case .bool where text == "true" || text == "false": return .bool(text == "true")
+        case .integer(let range): return try integer(text, in: range)
+        case .number(let range): return try number(text, in: range)
+        case .list:
+            return .list(text.split(separator: ",").map(trimmed))
+        case .strings:
+            guard let node = try? ConfigurationText.parse(Array(text.utf8)) else { throw SettingMismatch(expectation) }
+            return try value(of: node)
+        case .bool: throw SettingMismatch(expectation)
+        }
+    }
+
+    private func text(_ node: ConfigurationNode) throws(SettingMismatch) -> String {
+        guard case .string(let text) = node else { throw SettingMismatch(expectation) }
+        return text
+    }
+
+    private func integer(_ spelling: String, in range: ClosedRange<Int64>) throws(SettingMismatch) -> SettingValue {
+        guard spelling.wholeMatch(of: #/-?[0-9]+/#) != nil else { throw SettingMismatch(expectation) }
+        guard let number = Int64(spelling), range.contains(number) else { throw SettingMismatch("allowed \(allowed)") }
+        return .integer(number)
+    }
+
+    private func number(_ spelling: String, in range: ClosedRange<Double>) throws(SettingMismatch) -> SettingValue {
+        // `Double` alone would also take "inf", "nan" and "0x10".
+        guard spelling.wholeMatch(of: #/-?[0-9]+(\.[0-9]+)?([eE][+\-]?[0-9]+)?/#) != nil, let number = Double(spelling)
+        else { throw SettingMismatch(expectation) }
+        guard range.contains(number) else { throw SettingMismatch("allowed \(allowed)") }
+        return .number(number)
+    }
+
+    /// `raw` as a problem may show it: no secret, and no part of a URL that may hold one.
+    func shown(_ raw: RawValue) -> String {
+        if isSecret { return "***" }
+        switch (raw.content, kind) {
+        case (.json(.string(let text)), .url), (.text(let text), .url):
+            return ConfigurationNode.string(masked(url: text)).shown
+        case (.json(let node), _): return node.shown
+        case (.text(let text), .integer), (.text(let text), .number):
+            let isNumber = text.wholeMatch(of: #/-?[0-9]{1,30}(\.[0-9]{1,30})?/#) != nil
+            return isNumber ? text : ConfigurationNode.string(text).shown
+        case (.text(let text), _): return ConfigurationNode.string(text).shown
+        }
+    }
+}
+
+/// `url` without user name, password, query, and fragment.
+func masked(url: String) -> String {
+    var text = url[...]
+    var end = ""
+    if let mark = text.firstIndex(where: { $0 == "?" || $0 == "#" }) {
+        end = "\(text[mark])***"
+        text = text[..<mark]
+    }
+    guard let at = url.lastIndex(of: "@") else { return text + end }
+    let start = url.firstRange(of: "://")?.upperBound ?? url.startIndex
+    guard start <= at else { return "***" }
+    // A password may itself contain what looks like the begin of a query.
+    if at >= text.endIndex { return url[..<start] + "***" }
+    return text[..<start] + "***" + text[at...] + end
+}
+
+extension SettingValue {
+    /// As it stands in the file.
+    var json: String {
+        switch self {
+        case .text(let text): JSONEscapes.quoted(text)
+        case .bool(let flag): flag ? "true" : "false"
+        case .integer(let number): String(number)
+        case .number(let number): plain(number)
+        case .strings(let texts):
+            "{"
+                + texts.sorted { $0.key < $1.key }
+                .map { "\(JSONEscapes.quoted($0)): \(JSONEscapes.quoted($1))" }.joined(separator: ", ") + "}"
+        case .list(let list): "[" + list.map(JSONEscapes.quoted).joined(separator: ", ") + "]"
+        }
+    }
+}

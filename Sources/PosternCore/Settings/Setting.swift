@@ -1,0 +1,120 @@
+/// One setting as operators see it: of the gateway itself, or of a type of upstream.
+public struct Setting: Sendable, Equatable {
+    public enum Kind: Sendable, Equatable {
+        case text
+        /// An `http` or `https` URL.
+        case url
+        case choice([String])
+        case bool
+        case integer(ClosedRange<Int64>)
+        case number(ClosedRange<Double>)
+        /// An object of texts, e.g. header names and values.
+        case strings
+        case list
+    }
+
+    public let name: String
+    public let kind: Kind
+    /// The value in the example configuration.
+    public let defaultValue: SettingValue
+    /// Masked wherever it would be shown.
+    public let isSecret: Bool
+    /// Whether it says where the upstream is; a simulator's URL takes its place.
+    public let isAddress: Bool
+    /// The value that the type's simulator accepts, for a setting that has to be filled in before anything can be sent;
+    /// nil for any other.
+    public let simulated: String?
+    /// One line for the documentation: meaning and unit.
+    public let summary: String
+
+    /// The permitted values, in words.
+    public var allowed: String {
+        switch kind {
+        case .text: "text"
+        case .url: "an http or https URL"
+        case .choice(let choices): choices.joined(separator: ", ")
+        case .bool: "true, false"
+        case .integer(let range): "\(range.lowerBound) to \(range.upperBound)"
+        case .number(let range): "\(plain(range.lowerBound)) to \(plain(range.upperBound))"
+        case .strings: "an object of texts"
+        case .list: "a list of texts"
+        }
+    }
+
+    /// What a value of another kind is told.
+    public var expectation: String {
+        switch kind {
+        case .text, .url: "expected text"
+        case .choice: "allowed \(allowed)"
+        case .bool: "expected true or false"
+        case .integer: "expected a whole number"
+        case .number: "expected a number"
+        case .strings: "expected an object of texts"
+        case .list: "expected a list of texts"
+        }
+    }
+}
+
+/// The value of a setting as it is written in the configuration.
+public enum SettingValue: Sendable, Equatable {
+    case text(String)
+    case bool(Bool)
+    case integer(Int64)
+    case number(Double)
+    case strings([String: String])
+    case list([String])
+
+    public var text: String? { if case .text(let text) = self { text } else { nil } }
+    public var bool: Bool? { if case .bool(let flag) = self { flag } else { nil } }
+    public var integer: Int? { if case .integer(let number) = self { Int(number) } else { nil } }
+    public var number: Double? {
+        switch self {
+        case .number(let number): number
+        case .integer(let number): Double(number)
+        case .text, .bool, .strings, .list: nil
+        }
+    }
+    public var strings: [String: String]? { if case .strings(let texts) = self { texts } else { nil } }
+    public var list: [String]? { if case .list(let list) = self { list } else { nil } }
+
+    /// The texts in it.
+    var allTexts: [String] {
+        switch self {
+        case .text(let text): [text]
+        case .strings(let texts): Array(texts.values)
+        case .list(let list): list
+        case .bool, .integer, .number: []
+        }
+    }
+}
+
+/// What is wrong with a value: each text completes "server.port is "x"; ".
+public struct SettingMismatch: Error, Sendable, Equatable {
+    public let details: [String]
+    public init(_ details: String...) { self.details = details }
+    public init(details: [String]) { self.details = details }
+}
+
+/// Problems with the settings of one section, each with the setting's name.
+public struct SettingProblems: Error, Sendable, Equatable {
+    public let problems: [(setting: String, detail: String)]
+    public init(_ problems: [(setting: String, detail: String)]) { self.problems = problems }
+    public static func == (left: Self, right: Self) -> Bool { left.problems.elementsEqual(right.problems, by: ==) }
+}
+
+/// A rule for values besides their kind and range.
+public struct SettingRule<Value>: Sendable {
+    /// What is wrong, as in `SettingMismatch`; empty if nothing is.
+    let problems: @Sendable (Value) -> [String]
+
+    public init(problems: @escaping @Sendable (Value) -> [String]) { self.problems = problems }
+
+    public init(_ requirement: String, isMet: @escaping @Sendable (Value) -> Bool) {
+        problems = { isMet($0) ? [] : [requirement] }
+    }
+}
+
+/// Without a fraction that is zero: 1, not 1.0.
+public func plain(_ number: Double) -> String {
+    Int64(exactly: number).map(String.init) ?? String(number)
+}

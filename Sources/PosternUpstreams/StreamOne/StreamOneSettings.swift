@@ -1,0 +1,47 @@
+import PosternCore
+
+struct StreamOneSettings: SettingsSection {
+    var apiURL = BaseURL(known: "https://api.streamonecloud.net")
+    var authentication = StreamOneActor.Kind.application
+    var id = ""
+    var psk = ""
+    /// Empty: none.
+    var defaultAccount = ""
+    var cacheLifetime = Duration.seconds(60)
+    var cacheBytes = 16 << 20
+    var readActions: [String] = []
+    var writeActions: [String] = []
+    var readOnlyPause = Duration.seconds(30)
+    var rateLimitPause = Duration.seconds(60)
+
+    static let fields: [SettingField<Self>] = [
+        .address("apiUrl", \.apiURL, "Where the platform is, with its scheme."),
+        .choice("authenticationType", \.authentication, "Who signs; only an application has sessions."),
+        .text("id", \.id, simulated: "9yC-4pQxT_2a", "The id of that application or user."),
+        .text(
+            "psk", \.psk, secret: true, simulated: "ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu", "Its pre-shared key."),
+        .text(
+            "defaultAccountId", \.defaultAccount, rule: oneAccount,
+            "Account of the calls that name neither accounts nor a customer; empty: none."),
+        .wholeSeconds(
+            "requestCacheSeconds", 0...86400, \.cacheLifetime,
+            "How long cacheable answers, roles and tokens are kept; 0: not at all."),
+        .integer("requestCacheBytes", 65536...1 << 30, \.cacheBytes, "Memory for them; the oldest make room."),
+        .list(
+            "readActions", \.readActions, rule: StreamOneActions.rule,
+            "Further actions that only read, as command/action; they may be cached and are not queued."),
+        .list(
+            "writeActions", \.writeActions, rule: StreamOneActions.rule,
+            "Further actions that write, whatever their names say; they are never cached."),
+        .seconds(
+            "readOnlyPauseSeconds", 0.01...300, \.readOnlyPause,
+            "First pause of the queue while the platform only takes reads; doubles up to ten times as much."),
+        .seconds(
+            "rateLimitPauseSeconds", 0.01...900, \.rateLimitPause,
+            "First pause after the platform blocked the actor or a login's address; doubles up to 15 times as much."),
+    ]
+
+    private static let oneAccount = SettingRule<String>("must have no comma: it is one account") {
+        !$0.contains(",")
+    }
+}
