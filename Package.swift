@@ -69,7 +69,11 @@ let package = Package(
                 "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternHTTP", "PosternDelivery",
                 "PosternCompression", logging,
             ]),
-        part("PosternSimulators", ["PosternCore", "PosternHTTP", "CZlib", "CCrypt", crypto, logging]),
+        // Stand-ins for the upstreams, for trials and tests.
+        part("PosternFaultServer", ["PosternCore", "PosternHTTP", logging]),
+        part(
+            "PosternSimulators",
+            ["PosternCore", "PosternHTTP", "PosternFaultServer", "CZlib", "CCrypt", crypto, logging]),
         part(
             "PosternApp",
             [
@@ -99,7 +103,7 @@ let package = Package(
             of: "PosternDelivery",
             [
                 "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternTransport", "PosternHTTP",
-                "PosternUpstreams", grdb, logging,
+                "PosternFaultServer", "PosternUpstreams", grdb, logging,
             ]),
         tests(
             of: "PosternServer",
@@ -107,6 +111,7 @@ let package = Package(
                 "PosternCore", "PosternMetrics", "PosternHTTP", "PosternStore", "PosternDelivery",
                 "PosternCompression", "PosternUpstreams", logging,
             ]),
+        tests(of: "PosternFaultServer", ["PosternHTTP", logging]),
         tests(of: "PosternSimulators", ["PosternCore", "PosternTransport", crypto, logging]),
         tests(
             of: "PosternApp",

@@ -1,5 +1,4 @@
 internal import CMicrohttpd
-import Glibc
 import Synchronization
 
 // Carrying out what became of a request, on the connection's worker thread.
@@ -12,22 +11,9 @@ extension Connection {
         case .rendered(let render): return send(render())
         case .problem(let problem): return head.map { send(problem.response(to: $0)) } ?? .NO
         case .hangUp: return .NO
-        case .reset:
-            // Dissolving the association is the one way to send a RST without a FIN before it, which the `shutdown`
-            // that libmicrohttpd closes with would send.
-            var nobody = sockaddr()
-            nobody.sa_family = sa_family_t(AF_UNSPEC)
-            _ = connect(socket, &nobody, socklen_t(MemoryLayout<sockaddr>.size))
-            return .NO
-        case .dripped(.raw(let bytes)):
-            drip(bytes, chunk: max(bytes.count, 1), every: .milliseconds(1))
-            return .YES
-        case .dripped(.response(let response, let chunk, let pause)):
-            drip(response.serialized(requestID: head?.requestID ?? ""), chunk: chunk, every: pause)
-            return .YES
-        case .held:
-            beginDripping()
-            hold()
+        case .detached(let use):
+            suspend()
+            use(DetachedConnection(self))
             return .YES
         }
     }
@@ -49,37 +35,5 @@ extension Connection {
 
     private func add(_ name: String, _ value: String, to reply: OpaquePointer) {
         name.withCString { name in value.withCString { _ = MHD_add_response_header(reply, name, $0) } }
-    }
-
-    private func drip(_ bytes: [UInt8], chunk: Int, every pause: Duration) {
-        beginDripping()
-        drip(bytes[...], chunk: chunk, every: pause, after: .zero)
-    }
-
-    private func drip(_ bytes: ArraySlice<UInt8>, chunk: Int, every pause: Duration, after delay: Duration) {
-        keeper.run(after: delay) { [self] in
-            var rest = bytes
-            drip { socket in
-                let sent = rest.prefix(chunk).withUnsafeBytes {
-                    Glibc.send(socket, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL | MSG_DONTWAIT))
-                }
-                if sent < 0 { return errno != EAGAIN }
-                rest = rest.dropFirst(sent)
-                return rest.isEmpty
-            }
-            if isDripping { drip(rest, chunk: chunk, every: pause, after: pause) }
-        }
-    }
-
-    /// While a connection is put aside libmicrohttpd does not see its peer leave; so this looks now and then.
-    private func hold() {
-        keeper.run(after: .milliseconds(20)) { [self] in
-            drip { socket in
-                var byte: UInt8 = 0
-                let count = recv(socket, &byte, 1, Int32(MSG_PEEK | MSG_DONTWAIT))
-                return count == 0 || count < 0 && errno != EAGAIN
-            }
-            if isDripping { hold() }
-        }
     }
 }

@@ -16,8 +16,6 @@ final class Connection: @unchecked Sendable {
         case answering
         /// The handler has it; libmicrohttpd has put the connection aside until it is resumed.
         case suspended
-        /// Put aside too, for the keeper to write to.
-        case dripping
         /// To be carried out by the worker.
         case settled(Outcome)
         /// Being sent.
@@ -104,31 +102,14 @@ final class Connection: @unchecked Sendable {
         case .answering:
             stage = .settled(outcome)
             return false
-        case .suspended, .dripping:
+        case .suspended:
             stage = .settled(outcome)
             return true
         case .receiving, .settled, .sending, .closed: return false
         }
     }
 
-    var isSuspended: Bool {
-        stage.withLock { stage in
-            switch stage {
-            case .suspended, .dripping: true
-            case .receiving, .answering, .settled, .sending, .closed: false
-            }
-        }
-    }
-
-    /// Runs `body` on the socket while the keeper may write to it; afterwards the connection is closed if it says so.
-    func drip(_ body: (Int32) -> Bool) {
-        resumeIfAside { stage in
-            guard case .dripping = stage, body(socket) else { return false }
-            return settle(&stage, .hangUp)
-        }
-    }
-
-    var isDripping: Bool { stage.withLock { if case .dripping = $0 { true } else { false } } }
+    var isSuspended: Bool { stage.withLock { if case .suspended = $0 { true } else { false } } }
 
     /// Shuts the socket down if its time is over; the worker sees that as a hang-up.
     func cutIfOverdue(_ now: MonotonicInstant) {
@@ -187,16 +168,16 @@ final class Connection: @unchecked Sendable {
                 MHD_suspend_connection(handle)
                 stage = .suspended
                 return nil
-            case .receiving, .suspended, .dripping, .sending, .closed: return nil
+            case .receiving, .suspended, .sending, .closed: return nil
             }
         }
     }
 
-    /// Puts the connection aside for the keeper.
-    func beginDripping() {
+    /// Puts the connection aside once more, for the owner of its detached form.
+    func suspend() {
         stage.withLock { stage in
             MHD_suspend_connection(handle)
-            stage = .dripping
+            stage = .suspended
         }
     }
 

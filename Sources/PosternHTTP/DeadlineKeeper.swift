@@ -4,18 +4,13 @@ internal import PosternCore
 import Synchronization
 
 /// One thread beside the workers that minds the time: it cuts off connections that are past their deadline, which
-/// libmicrohttpd cannot do for clients that drip; runs delayed jobs; and reads away what refused clients still send,
-/// so that the refusal reaches them before the reset that unread bytes would cause.
+/// libmicrohttpd cannot do for clients that drip; and reads away what refused clients still send, so that the refusal
+/// reaches them before the reset that unread bytes would cause.
 final class DeadlineKeeper: Sendable {
     private struct Entries {
         var connections: [ObjectIdentifier: Connection] = [:]
-        var jobs: [Job] = []
         var lingering: [Lingering] = []
         var isStopped = false
-    }
-    private struct Job {
-        let due: MonotonicInstant
-        let run: @Sendable () -> Void
     }
     private struct Lingering {
         let socket: Int32
@@ -63,12 +58,6 @@ final class DeadlineKeeper: Sendable {
         if lingering { bell.ring() }
     }
 
-    /// Runs `job` on the keeper's thread, unless it stops before.
-    func run(after delay: Duration, _ job: @escaping @Sendable () -> Void) {
-        entries.withLock { $0.jobs.append(Job(due: now + delay, run: job)) }
-        bell.ring()
-    }
-
     var connectionCount: Int { entries.withLock { $0.connections.count } }
 
     func forEach(_ body: (Connection) -> Void) { entries.withLock { $0.connections.values.forEach(body) } }
@@ -80,7 +69,7 @@ final class DeadlineKeeper: Sendable {
         thread.withLock { $0 = handle }
     }
 
-    /// Ends the thread and waits for it; jobs that are not due are dropped.
+    /// Ends the thread and waits for it.
     func stop() {
         guard let handle = thread.withLock({ $0.take() }) else { return }
         entries.withLock { $0.isStopped = true }
@@ -92,7 +81,6 @@ final class DeadlineKeeper: Sendable {
         var nextLook = now
         var nextProbe = now
         while true {
-            runJobs()
             drainLingering()
             if now >= nextLook {
                 // Asking the kernel costs a system call for each waiting connection, so this is done less often.
@@ -101,37 +89,25 @@ final class DeadlineKeeper: Sendable {
                 cutOverdue(probing: probing)
                 nextLook = now + tick
             }
-            let (isStopped, until, sockets) = entries.withLock { entries in
-                let due = entries.jobs.map(\.due).min()
-                let look = entries.connections.isEmpty && entries.lingering.isEmpty ? nil : nextLook
-                return (entries.isStopped, [due, look].compactMap { $0 }.min(), entries.lingering.map(\.socket))
+            let (isStopped, isIdle, sockets) = entries.withLock { entries in
+                (
+                    entries.isStopped, entries.connections.isEmpty && entries.lingering.isEmpty,
+                    entries.lingering.map(\.socket)
+                )
             }
             if isStopped { break }
-            wait(until: until, sockets)
+            wait(until: isIdle ? nil : nextLook, sockets)
         }
-        let (jobs, sockets) = entries.withLock { entries in
-            defer { (entries.jobs, entries.lingering) = ([], []) }
-            return (entries.jobs, entries.lingering)
+        entries.withLock { entries in
+            for lingering in entries.lingering { close(lingering.socket) }
+            entries.lingering = []
         }
-        sockets.forEach { _ = close($0.socket) }
-        _ = jobs  // Released outside the lock: what they hold may answer on its way out.
     }
 
     private func wait(until instant: MonotonicInstant?, _ sockets: [Int32]) {
         var ready = ([bell.descriptor] + sockets).map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
         poll(&ready, nfds_t(ready.count), instant.map { ($0 - now).pollMilliseconds } ?? -1)
         bell.silence()
-    }
-
-    private func runJobs() {
-        let due = entries.withLock { entries in
-            let now = now
-            guard entries.jobs.contains(where: { $0.due <= now }) else { return [Job]() }
-            let due = entries.jobs.filter { $0.due <= now }
-            entries.jobs.removeAll { $0.due <= now }
-            return due
-        }
-        for job in due.sorted(by: { $0.due < $1.due }) { job.run() }
     }
 
     private func cutOverdue(probing: Bool) {

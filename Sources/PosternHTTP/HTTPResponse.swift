@@ -25,7 +25,7 @@ public struct HTTPResponse: Sendable, Equatable {
 
     /// The whole answer as it goes over the wire, saying that the connection ends with it; for answers that bypass
     /// libmicrohttpd.
-    func serialized(requestID: String) -> [UInt8] {
+    package func serialized(requestID: String) -> [UInt8] {
         let lines =
             headers.map { "\($0.name): \($0.value)\r\n" }.joined()
             + "X-Request-Id: \(requestID)\r\nContent-Length: \(body.count)\r\nConnection: close\r\n\r\n"

@@ -26,12 +26,12 @@ public final class HTTPServer: Sendable {
     public var runningRequests: Int { core.running.load(ordering: .acquiring) }
     public var openConnections: Int { core.keeper.connectionCount }
     /// For leak checks: connections put aside for an answer, and connection objects that exist at all.
-    var suspendedConnections: Int {
+    package var suspendedConnections: Int {
         var count = 0
         core.keeper.forEach { count += $0.isSuspended ? 1 : 0 }
         return count
     }
-    var livingConnections: Int { core.living.load(ordering: .acquiring) }
+    package var livingConnections: Int { core.living.load(ordering: .acquiring) }
 
     /// Listens and serves; returns the port.
     public func start() throws(HTTPServerError) -> UInt16 {

@@ -26,12 +26,15 @@ public final class Responder: Sendable {
     /// Answers with what `render` makes of it on the connection's worker thread: for callers who have no time for that.
     public func respond(rendering render: @escaping @Sendable () -> HTTPResponse) { settle(.rendered(render)) }
 
+    /// Closes the connection without a response.
+    public func hangUp() { settle(.hangUp) }
+
     func settle(_ outcome: Outcome) {
         if use() { connection.settle(outcome, turn: turn) }
     }
 
     /// Whether this call is the first to use the responder.
-    func use() -> Bool { !isUsed.exchange(true, ordering: .relaxed) }
+    private func use() -> Bool { !isUsed.exchange(true, ordering: .relaxed) }
 }
 
 /// What becomes of a request.
@@ -42,15 +45,6 @@ enum Outcome: Sendable {
     case problem(Problem)
     /// Closed without an answer.
     case hangUp
-    /// Aborted with RST.
-    case reset
-    /// Written past libmicrohttpd, `chunk` bytes every so often, then closed.
-    case dripped(Dripping)
-    /// No answer until the peer or the server closes.
-    case held
-}
-
-enum Dripping: Sendable {
-    case raw([UInt8])
-    case response(HTTPResponse, chunk: Int, every: Duration)
+    /// Closed by whoever owns the detached connection.
+    case detached(@Sendable (DetachedConnection) -> Void)
 }

@@ -1,4 +1,5 @@
 internal import PosternCore
+internal import PosternFaultServer
 internal import PosternHTTP
 internal import Synchronization
 
@@ -11,7 +12,7 @@ internal import Synchronization
 /// - `/control` and what is below it: the simulator's own.
 ///
 /// Everything else is the upstream's own.
-final class SimulatedUpstream: HTTPHandler {
+final class SimulatedUpstream: FaultHandler {
     private let simulator: any Simulator
     private let time: any TimeSource
     private let state: Mutex<State>
@@ -30,10 +31,7 @@ final class SimulatedUpstream: HTTPHandler {
         state = Mutex(State(received: Received(keep: keep), player: FaultPlayer(faults, seed: seed)))
     }
 
-    /// The real servers know no limit; ours is memory.
-    func admit(_ head: RequestHead) -> Admittance { .accept(maxBodyBytes: 256 << 20) }
-
-    func answer(_ request: IncomingRequest, _ responder: Responder) {
+    func answer(_ request: IncomingRequest, _ responder: FaultResponder) {
         switch request.head.path {
         case "/received": responder.respond(answerAboutReceived(request.head))
         case "/faults": responder.respond(answerAboutFaults(request))
@@ -46,7 +44,7 @@ final class SimulatedUpstream: HTTPHandler {
 
     // MARK: The upstream
 
-    private func play(_ request: IncomingRequest, _ responder: Responder) {
+    private func play(_ request: IncomingRequest, _ responder: FaultResponder) {
         let (decision, poisons) = state.withLock {
             ($0.player.decide(path: request.head.path), $0.player.faults.poisons)
         }
@@ -154,7 +152,7 @@ final class SimulatedUpstream: HTTPHandler {
     }
 }
 
-extension Responder {
+extension FaultResponder {
     fileprivate func respond(_ answer: SimulatedAnswer, delay: Duration) {
         let response = HTTPResponse(answer)
         if delay > .zero { respond(response, after: delay) } else { respond(response) }

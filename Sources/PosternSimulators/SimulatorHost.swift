@@ -1,4 +1,5 @@
 public import Logging
+internal import PosternFaultServer
 internal import PosternHTTP
 
 /// Runs the simulators, each on a port of its own because their paths are fixed.
@@ -7,7 +8,7 @@ internal import PosternHTTP
 public final class SimulatorHost: Sendable {
     /// The base URL for each type of upstream, without a slash at the end.
     public let urls: [String: String]
-    private let servers: [HTTPServer]
+    private let servers: [FaultServer]
 
     /// How much is remembered of each item that is taken.
     public enum Keep: String, Sendable {
@@ -51,18 +52,18 @@ public final class SimulatorHost: Sendable {
             StreamOneSimulator(seed: seed),
         ]
         var urls: [String: String] = [:]
-        var servers: [HTTPServer] = []
+        var servers: [FaultServer] = []
         for simulator in simulators {
             let place = port == 0 ? 0 : places[simulator.name, default: 0]
             let upstream = SimulatedUpstream(
                 simulator, faults: faults, seed: seed, keep: keep)
-            let server = HTTPServer(
+            let server = FaultServer(
                 HTTPServerSettings(host: host, port: port + place, workerThreads: workerThreads),
                 handler: upstream, logger: logger)
             do {
                 urls[simulator.name] = "http://\(host):\(try server.start())"
             } catch {
-                for server in servers { server.stopAndWait(grace: .zero) }
+                for server in servers { server.stop() }
                 throw StartFailure(description: "the simulator of \(simulator.name) did not start: \(error)")
             }
             servers.append(server)
@@ -70,13 +71,13 @@ public final class SimulatorHost: Sendable {
         return SimulatorHost(urls: urls, servers: servers)
     }
 
-    private init(urls: [String: String], servers: [HTTPServer]) {
+    private init(urls: [String: String], servers: [FaultServer]) {
         self.urls = urls
         self.servers = servers
     }
 
     /// Cuts off whatever is still under way, hanging requests too. Blocks.
     public func stop() {
-        for server in servers { server.stopAndWait(grace: .zero) }
+        for server in servers { server.stop() }
     }
 }

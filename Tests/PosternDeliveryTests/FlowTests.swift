@@ -1,5 +1,6 @@
 import Logging
 import PosternCore
+import PosternFaultServer
 import PosternHTTP
 import PosternMetrics
 import PosternStore
@@ -48,7 +49,7 @@ import Testing
 /// Three upstreams on one server, each with lanes of another rule, and what a gateway has between them.
 private final class Flow {
     let server: FlakyServer
-    private let http: HTTPServer
+    private let http: FaultServer
     private let port: UInt16
     private let folder = ScratchFolder()
     private let time = SystemTime()
@@ -65,11 +66,11 @@ private final class Flow {
 
     init(seed: UInt64) throws {
         server = FlakyServer(seed: seed)
-        http = HTTPServer(HTTPServerSettings(port: 0, workerThreads: 1), handler: server, logger: logger)
+        http = FaultServer(HTTPServerSettings(port: 0, workerThreads: 1), handler: server, logger: logger)
         port = try http.start()
     }
 
-    deinit { http.stopAndWait(grace: .zero) }
+    deinit { http.stop() }
 
     func start() throws {
         let metrics = Metrics()
@@ -144,7 +145,7 @@ private final class Flow {
 }
 
 /// Takes `lane:number` texts; every third request fails in one way or another.
-private final class FlakyServer: HTTPHandler {
+private final class FlakyServer: FaultHandler {
     private struct State {
         var random: UInt64
         var arrivals: [String: [Int]] = [:]
@@ -172,9 +173,7 @@ private final class FlakyServer: HTTPHandler {
     var resets: Int { state.withLock { $0.resets } }
     func arrivals(of lane: String) -> [Int] { state.withLock { $0.arrivals[lane] ?? [] } }
 
-    func admit(_ head: RequestHead) -> Admittance { .accept(maxBodyBytes: 1 << 20) }
-
-    func answer(_ request: IncomingRequest, _ responder: Responder) {
+    func answer(_ request: IncomingRequest, _ responder: FaultResponder) {
         enum Way { case take, takeSlowly, refuse, limit, lose, drop }
         let way: Way = state.withLock { state in
             let way: Way =

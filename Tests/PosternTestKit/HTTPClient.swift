@@ -29,10 +29,11 @@ public final class HTTPClient {
     private let socket: Int32
     private var received: [UInt8] = []
 
-    /// `patience` bounds each wait for bytes.
-    public init(port: UInt16, patience: Duration = .seconds(20)) throws {
+    /// `patience` bounds each wait for bytes. A small `receiveBuffer` makes a slow reader.
+    public init(port: UInt16, patience: Duration = .seconds(20), receiveBuffer: Int32? = nil) throws {
         self.port = port
         socket = Glibc.socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+        if var receiveBuffer { setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &receiveBuffer, 4) }
         let milliseconds = patience.components.seconds * 1000 + patience.components.attoseconds / 1_000_000_000_000_000
         var limit = timeval(tv_sec: Int(milliseconds / 1000), tv_usec: Int(milliseconds % 1000) * 1000)
         setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, socklen_t(MemoryLayout<timeval>.size))
@@ -124,11 +125,16 @@ public final class HTTPClient {
         return Answer(status: status, headers: headers, body: Array(received.prefix(length)))
     }
 
+    /// Everything until the peer closes in good order.
+    public func readToEnd() throws -> [UInt8] {
+        while true {
+            do { try receiveMore() } catch Failure.closed { return received }
+        }
+    }
+
     /// Waits for the end of the connection, orderly or not.
     public func waitForEnd() throws {
-        while true {
-            do { try receiveMore() } catch Failure.closed { return } catch Failure.reset { return }
-        }
+        do { _ = try readToEnd() } catch Failure.reset {}
     }
 
     /// Has anything come? Does not wait.

@@ -1,0 +1,52 @@
+public import Logging
+public import PosternHTTP
+
+/// Answers the requests of a `FaultServer`, on a worker thread of it: it must not block.
+public protocol FaultHandler: Sendable {
+    func answer(_ request: IncomingRequest, _ responder: FaultResponder)
+}
+
+/// An HTTP server that can also do what no honest one does, so that clients can be tested against it. Plain HTTP only.
+///
+/// `stop` must have returned before the last reference is released.
+public final class FaultServer: Sendable {
+    private let server: HTTPServer
+    private let timer = Timer()
+
+    /// - Parameter maxBodyBytes: A longer body is refused with 413, whatever `settings` say.
+    public init(
+        _ settings: HTTPServerSettings, maxBodyBytes: Int = 256 << 20, handler: any FaultHandler, logger: Logger
+    ) {
+        server = HTTPServer(
+            settings, handler: Adapter(handler: handler, maxBodyBytes: maxBodyBytes, timer: timer), logger: logger)
+    }
+
+    /// Listens and serves; returns the port.
+    public func start() throws(HTTPServerError) -> UInt16 {
+        let port = try server.start()
+        timer.start()
+        return port
+    }
+
+    public var openConnections: Int { server.openConnections }
+    /// For leak checks: connections that wait for their response, and connection objects that exist at all.
+    var suspendedConnections: Int { server.suspendedConnections }
+    var livingConnections: Int { server.livingConnections }
+
+    /// Cuts off every request that is still running. Blocks.
+    public func stop() {
+        server.stopAndWait(grace: .zero)
+        timer.stop()
+    }
+}
+
+private struct Adapter: HTTPHandler {
+    let handler: any FaultHandler
+    let maxBodyBytes: Int
+    let timer: Timer
+
+    func admit(_ head: RequestHead) -> Admittance { .accept(maxBodyBytes: maxBodyBytes) }
+    func answer(_ request: IncomingRequest, _ responder: Responder) {
+        handler.answer(request, FaultResponder(responder, requestID: request.head.requestID, timer: timer))
+    }
+}

@@ -1,0 +1,26 @@
+import Glibc
+
+extension Responder {
+    /// Takes the connection out of HTTP: instead of a response, `use` is called on the connection's worker thread and
+    /// owns the socket from then on. `use` is not called if the client has left or the server stops. Plain HTTP only.
+    package func detach(_ use: @escaping @Sendable (DetachedConnection) -> Void) { settle(.detached(use)) }
+}
+
+/// A connection that the server no longer reads or writes. Released, it is closed.
+package final class DetachedConnection: Sendable {
+    /// A duplicate, valid as long as this object, even if the server has closed its own.
+    package let socket: Int32
+    private let connection: Connection
+    private let turn: UInt64
+
+    init(_ connection: Connection) {
+        self.connection = connection
+        turn = connection.turn
+        socket = fcntl(connection.socket, F_DUPFD_CLOEXEC, 0)
+    }
+
+    deinit {
+        close(socket)
+        connection.settle(.hangUp, turn: turn)
+    }
+}
