@@ -1,41 +1,30 @@
+import PosternCore
 import PosternHTTP
 
-/// The request's `Prefer` header (RFC 7240) as far as Postern understands it; the rest is ignored, as section 2 asks.
+/// The preferences of a request that Postern understands (RFC 7240); others are ignored, as section 2 asks.
 struct Preferences: Equatable {
-    /// Seconds to hold the answer, 1 to 60.
+    /// Seconds to hold the response, 1 to 60.
     var wait: Int?
-    /// Store the good messages even when there are bad ones.
+    /// Whether the good messages are stored even if there are bad ones.
     var isLenient = false
-    /// Leave the ids out.
+    /// Whether the ids are left out.
     var isMinimal = false
 
-    static let longestWait = 60
-
     init(_ head: RequestHead) {
+        // The usual request has none, and looking for one header is cheaper than copying all.
         guard head.header("Prefer") != nil else {
-            self.init("")
+            self.init([])
             return
         }
-        // There may be several such lines; together they are one list.
-        let lines = head.headers.filter { $0.name.lowercased() == "prefer" }
-        self.init(lines.map(\.value).joined(separator: ","))
+        self.init(head.headers.filter { $0.name.lowercased() == "prefer" }.map(\.value))
     }
 
-    init(_ value: String) {
-        for preference in value.split(whereSeparator: { $0 == "," || $0 == ";" }) {
-            let parts = preference.split(separator: "=", maxSplits: 1)
-            let name = parts.first.map { $0.filter { $0 != " " && $0 != "\t" }.lowercased() } ?? ""
-            let argument = parts.count > 1 ? String(parts[1].filter { $0 != " " && $0 != "\"" && $0 != "\t" }) : ""
-            switch (name, argument.lowercased()) {
-            case ("wait", _):
-                if let seconds = Int(argument), seconds > 0 { wait = min(seconds, Self.longestWait) }
-            case ("handling", "lenient"): isLenient = true
-            case ("handling", "strict"): isLenient = false
-            case ("return", "minimal"): isMinimal = true
-            case ("return", "representation"): isMinimal = false
-            default: continue
-            }
-        }
+    /// - Parameter lines: the values of the `Prefer` header lines.
+    init(_ lines: [String]) {
+        let header = PreferHeader(lines)
+        wait = header.wait
+        isLenient = header["handling"]?.lowercased() == "lenient"
+        isMinimal = header["return"]?.lowercased() == "minimal"
     }
 
     /// For `Preference-Applied` (RFC 7240, section 3); nil when there was nothing to apply. One message alone is either

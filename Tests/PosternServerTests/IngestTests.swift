@@ -171,7 +171,7 @@ import Testing
         ("return=representation", .init()), ("unheard-of=3", .init()),
     ])
     func preference_isReadAsRFC7240HasIt(text: String, expected: Preferences.Expected) {
-        let preferences = Preferences(text)
+        let preferences = Preferences([text])
         #expect(preferences.wait == expected.wait)
         #expect(preferences.isLenient == expected.isLenient)
         #expect(preferences.isMinimal == expected.isMinimal)
