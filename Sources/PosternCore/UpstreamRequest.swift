@@ -1,3 +1,5 @@
+import Synchronization
+
 /// An HTTP request to an upstream, as it goes over the wire.
 public struct UpstreamRequest: Sendable, Equatable {
     public enum Method: String, Sendable {
@@ -75,7 +77,7 @@ public struct TransferFailure: Error, Sendable, Equatable {
         case interrupted
         /// Something came back that is no HTTP, or larger than allowed.
         case garbled
-        /// Ended by ourselves, on stopping.
+        /// Ended by the gateway: it stops, or the caller has hung up.
         case cancelled
     }
     public let reason: Reason
@@ -115,6 +117,58 @@ public struct TransferOptions: Sendable, Equatable {
 /// Sends requests. Any thread may call; `completion` is called exactly once, on a thread of the transport's, and must
 /// not block.
 public protocol Transport: Sendable {
-    func submit(
-        _ request: UpstreamRequest, options: TransferOptions, completion: @escaping @Sendable (TransferResult) -> Void)
+    @discardableResult func submit(
+        _ request: UpstreamRequest, options: TransferOptions, completion: @escaping @Sendable (TransferResult) -> Void
+    ) -> SubmittedTransfer
+}
+
+/// A transfer that can be aborted.
+public struct SubmittedTransfer: Sendable {
+    /// Ends the transfer with `.cancelled` unless it has ended before; from any thread, also more than once.
+    public let cancel: @Sendable () -> Void
+
+    public init(cancel: @escaping @Sendable () -> Void) { self.cancel = cancel }
+}
+
+extension Transport {
+    /// Sends `request` and waits for the result.
+    ///
+    /// - Parameter isAbortable: Whether cancelling the task aborts the transfer.
+    public func send(
+        _ request: UpstreamRequest, options: TransferOptions, isAbortable: Bool = true
+    ) async -> TransferResult {
+        let cancellation = TransferCancellation()
+        return await withTaskCancellationHandler {
+            await withCheckedContinuation { continuation in
+                cancellation.started(submit(request, options: options) { continuation.resume(returning: $0) })
+            }
+        } onCancel: {
+            if isAbortable { cancellation.cancel() }
+        }
+    }
+}
+
+/// Connects a task's cancellation with its transfer, whichever of the two comes first.
+private final class TransferCancellation: Sendable {
+    private struct State {
+        var isCancelled = false
+        var transfer: SubmittedTransfer?
+    }
+    private let state = Mutex(State())
+
+    func started(_ transfer: SubmittedTransfer) {
+        let isCancelled = state.withLock { state in
+            state.transfer = transfer
+            return state.isCancelled
+        }
+        if isCancelled { transfer.cancel() }
+    }
+
+    func cancel() {
+        let transfer = state.withLock { state in
+            state.isCancelled = true
+            return state.transfer
+        }
+        transfer?.cancel()
+    }
 }

@@ -37,6 +37,7 @@ public final class CurlLoop: Transport, @unchecked Sendable {
 
     private struct Inbox {
         var transfers: [Transfer] = []
+        var cancelled: [Transfer] = []
         var isStopped = false
     }
 
@@ -68,20 +69,30 @@ public final class CurlLoop: Transport, @unchecked Sendable {
     private static let isLibraryReady = curl_global_init(Int(CURL_GLOBAL_DEFAULT)) == CURLE_OK
 
     /// Called back on the loop's thread; once the loop has been stopped, on the caller's own, with `.cancelled`.
-    public func submit(
+    @discardableResult public func submit(
         _ request: UpstreamRequest, options: TransferOptions,
         completion: @escaping @Sendable (TransferResult) -> Void
-    ) {
+    ) -> SubmittedTransfer {
         let transfer = Transfer(request, options, completion)
-        let isTaken = inbox.withLock { inbox in
+        if !leave({ $0.transfers.append(transfer) }) {
+            transfer.complete(.failure(.cancelled(mayHaveArrived: false, because: Self.stopping)))
+        }
+        // If the loop has stopped, it has cancelled the transfer already.
+        return SubmittedTransfer { [self] in _ = leave { $0.cancelled.append(transfer) } }
+    }
+
+    /// Returns false if the loop has stopped.
+    private func leave(_ change: (inout Inbox) -> Void) -> Bool {
+        inbox.withLock { inbox in
             guard !inbox.isStopped else { return false }
-            // Whoever finds the inbox empty wakes the thread, which then takes everything.
-            if inbox.transfers.isEmpty { curl_multi_wakeup(multi) }
-            inbox.transfers.append(transfer)
+            // The caller that finds the inbox empty wakes the thread, which then takes everything.
+            if inbox.transfers.isEmpty && inbox.cancelled.isEmpty { curl_multi_wakeup(multi) }
+            change(&inbox)
             return true
         }
-        if !isTaken { transfer.complete(.failure(.cancelled(mayHaveArrived: false))) }
     }
+
+    private static let stopping = "the gateway is stopping"
 
     /// Cancels what is under way, closes all connections and ends the thread; returns when that is done. Not to be
     /// called from a completion. A second call only waits for the first.
@@ -116,12 +127,24 @@ public final class CurlLoop: Transport, @unchecked Sendable {
 
     /// False when the loop is to end; what came in until then is cancelled with the rest.
     private func takeInbox() -> Bool {
-        let (transfers, isStopped) = inbox.withLock { inbox in
-            defer { inbox.transfers.removeAll(keepingCapacity: true) }
-            return (inbox.transfers, inbox.isStopped)
+        let (transfers, cancelled, isStopped) = inbox.withLock { inbox in
+            defer {
+                inbox.transfers.removeAll(keepingCapacity: true)
+                inbox.cancelled.removeAll()
+            }
+            return (inbox.transfers, inbox.cancelled, inbox.isStopped)
         }
         for transfer in transfers {
-            if isStopped { transfer.complete(.failure(.cancelled(mayHaveArrived: false))) } else { start(transfer) }
+            if isStopped {
+                transfer.complete(.failure(.cancelled(mayHaveArrived: false, because: Self.stopping)))
+            } else {
+                start(transfer)
+            }
+        }
+        for transfer in cancelled {
+            // Not found if it has ended meanwhile.
+            guard let curl = transfer.curl, active.removeValue(forKey: curl) != nil else { continue }
+            cancel(transfer, on: curl, because: "the caller has hung up")
         }
         return !isStopped
     }
@@ -156,13 +179,15 @@ public final class CurlLoop: Transport, @unchecked Sendable {
     }
 
     private func cancelActive() {
-        for (curl, transfer) in active {
-            let mayHaveArrived = transfer.bytesSent > 0
-            curl_multi_remove_handle(multi, curl)
-            transfer.release()
-            transfer.complete(.failure(.cancelled(mayHaveArrived: mayHaveArrived)))
-        }
+        for (curl, transfer) in active { cancel(transfer, on: curl, because: Self.stopping) }
         active.removeAll()
+    }
+
+    private func cancel(_ transfer: Transfer, on curl: UnsafeMutableRawPointer, because reason: String) {
+        let mayHaveArrived = transfer.bytesSent > 0
+        curl_multi_remove_handle(multi, curl)
+        if let handle = transfer.release() { idle.append(handle) }
+        transfer.complete(.failure(.cancelled(mayHaveArrived: mayHaveArrived, because: reason)))
     }
 }
 

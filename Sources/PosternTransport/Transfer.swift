@@ -30,6 +30,8 @@ final class Transfer: @unchecked Sendable {
     func complete(_ result: TransferResult) { completion(result) }
 
     var bytesSent: Int { handle?.bytesSent ?? 0 }
+    /// Nil before the transfer has started and after it has ended.
+    var curl: UnsafeMutableRawPointer? { handle?.curl }
 
     /// Gives the handle back and frees the lists; only when the handle is in no multi handle.
     @discardableResult func release() -> EasyHandle? {

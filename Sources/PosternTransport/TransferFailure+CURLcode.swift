@@ -8,8 +8,8 @@ extension TransferFailure {
         self.init(Self.reason(of: code, bytesSent: bytesSent), mayHaveArrived: bytesSent > 0, detail: detail)
     }
 
-    static func cancelled(mayHaveArrived: Bool) -> Self {
-        Self(.cancelled, mayHaveArrived: mayHaveArrived, detail: "Cancelled because the gateway is stopping")
+    static func cancelled(mayHaveArrived: Bool, because reason: String) -> Self {
+        Self(.cancelled, mayHaveArrived: mayHaveArrived, detail: "Cancelled because \(reason)")
     }
 
     private static func reason(of code: CURLcode, bytesSent: Int) -> Reason {

@@ -6,6 +6,7 @@ import Synchronization
 public final class ScriptedTransport: Transport {
     public struct Sent: Sendable {
         public let request: UpstreamRequest
+        let number: Int
         let completion: @Sendable (TransferResult) -> Void
     }
     private struct State {
@@ -21,18 +22,26 @@ public final class ScriptedTransport: Transport {
         state.withLock { $0.outcomes = outcomes }
     }
 
-    public func submit(
+    @discardableResult public func submit(
         _ request: UpstreamRequest, options: TransferOptions, completion: @escaping @Sendable (TransferResult) -> Void
-    ) {
-        let outcome: TransferResult? = state.withLock { state in
-            let sent = Sent(request: request, completion: completion)
+    ) -> SubmittedTransfer {
+        let (number, outcome): (Int, TransferResult?) = state.withLock { state in
+            let sent = Sent(request: request, number: state.sent.count, completion: completion)
             state.sent.append(sent)
-            if !state.outcomes.isEmpty { return state.outcomes.removeFirst() }
+            if !state.outcomes.isEmpty { return (sent.number, state.outcomes.removeFirst()) }
             let answer = state.rule?(request)
             if answer == nil { state.open.append(sent) }
-            return answer
+            return (sent.number, answer)
         }
         if let outcome { completion(outcome) }
+        return SubmittedTransfer { [self] in cancel(number) }
+    }
+
+    private func cancel(_ number: Int) {
+        let cancelled: Sent? = state.withLock { state in
+            state.open.firstIndex { $0.number == number }.map { state.open.remove(at: $0) }
+        }
+        cancelled?.completion(.failure(TransferFailure(.cancelled, mayHaveArrived: true, detail: "cancelled")))
     }
 
     /// What was sent so far.

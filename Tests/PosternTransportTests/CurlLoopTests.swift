@@ -1,3 +1,4 @@
+import Dispatch
 import Glibc
 import PosternCore
 import Synchronization
@@ -18,9 +19,7 @@ private final class Fixture: Sendable {
     deinit { loop.stop() }
 
     func send(_ request: UpstreamRequest, options: TransferOptions = TransferOptions()) async -> TransferResult {
-        await withCheckedContinuation { done in
-            loop.submit(request, options: options) { done.resume(returning: $0) }
-        }
+        await loop.send(request, options: options)
     }
 }
 
@@ -276,6 +275,74 @@ extension TransferResult {
         ).failure
         #expect(failure?.reason == .timeout)
         #expect(failure?.mayHaveArrived == false)
+    }
+
+    // MARK: Cancelling one transfer
+
+    @Test(.timeLimit(.minutes(1))) func cancelledTask_endsItsTransfer_andTheUpstreamSeesIt() async throws {
+        let (arrived, gone) = (AsyncStream<Void>.makeStream(), AsyncStream<Void>.makeStream())
+        let server = RawServer { connection, number in
+            _ = connection.request()
+            guard number == 1 else { return _ = connection.send(ok) }
+            arrived.continuation.yield()
+            connection.waitForEnd()
+            gone.continuation.yield()
+        }
+        defer { server.stop() }
+        let task = Task { await fixture.send(UpstreamRequest(url: server.url, body: [1])) }
+        for await _ in arrived.stream { break }
+        task.cancel()
+        let failure = await task.value.failure
+        #expect(failure?.reason == .cancelled)
+        #expect(failure?.mayHaveArrived == true)
+        for await _ in gone.stream { break }
+        #expect(try await fixture.send(UpstreamRequest(url: server.url, body: [1])).get().status == 200)
+    }
+
+    @Test func taskThatIsCancelledBefore_sendsNothing_orEndsAtOnce() async {
+        let server = RawServer { connection, _ in connection.waitForEnd() }
+        defer { server.stop() }
+        let task = Task {
+            withUnsafeCurrentTask { $0?.cancel() }
+            return await fixture.send(UpstreamRequest(url: server.url, body: [1]))
+        }
+        #expect(await task.value.failure?.reason == .cancelled)
+    }
+
+    @Test func transferThatIsNotAbortable_outlivesItsTask() async throws {
+        let (arrived, cancelled) = (AsyncStream<Void>.makeStream(), DispatchSemaphore(value: 0))
+        let server = RawServer { connection, _ in
+            _ = connection.request()
+            arrived.continuation.yield()
+            cancelled.wait()
+            connection.send(ok)
+        }
+        defer { server.stop() }
+        let task = Task {
+            await fixture.loop.send(
+                UpstreamRequest(url: server.url, body: [1]), options: TransferOptions(), isAbortable: false)
+        }
+        for await _ in arrived.stream { break }
+        task.cancel()
+        cancelled.signal()
+        #expect(try await task.value.get().status == 200)
+    }
+
+    @Test func cancellingWhatHasEnded_changesNothing() async throws {
+        let server = serving(ok)
+        defer { server.stop() }
+        let transfer = Mutex<SubmittedTransfer?>(nil)
+        let first: TransferResult = await withCheckedContinuation { done in
+            let submitted = fixture.loop.submit(UpstreamRequest(url: server.url), options: TransferOptions()) {
+                done.resume(returning: $0)
+            }
+            transfer.withLock { $0 = submitted }
+        }
+        #expect(try first.get().status == 200)
+        // The handle may serve the next one by now.
+        async let next = fixture.send(UpstreamRequest(url: server.url))
+        transfer.withLock { $0 }?.cancel()
+        #expect(try await next.get().status == 200)
     }
 
     // MARK: A kept connection that the server has given up

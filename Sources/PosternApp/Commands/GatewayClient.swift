@@ -30,10 +30,7 @@ public final class GatewayClient: Sendable {
             method: method, url: url + path, headers: json == nil ? [] : [("Content-Type", "application/json")],
             body: Array((json ?? "").utf8))
         let options = TransferOptions(connectTimeout: min(within, .seconds(5)), requestTimeout: within)
-        let result: TransferResult = await withCheckedContinuation { continuation in
-            loop.submit(request, options: options) { continuation.resume(returning: $0) }
-        }
-        return try result.get()
+        return try await loop.send(request, options: options).get()
     }
 }
 
