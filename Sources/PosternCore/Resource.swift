@@ -22,10 +22,9 @@ public struct Resource: Sendable {
         /// Looks at the state and says what to change in it, on the writer's thread: quick, and no I/O but the state.
         /// The answer leaves once that is on disk.
         case change(@Sendable (ResourceRequest, any UpstreamState) -> ResourceChange)
-        /// Takes its time: calls the last argument exactly once, on any thread. Called on the thread that serves the
-        /// connection, so it must not block.
-        case perform(
-            @Sendable (ResourceRequest, any ResourceTools, @escaping @Sendable (ResourceAnswer) -> Void) -> Void)
+        /// Waits for other systems. Starts on the thread that serves the connection and goes on wherever it is resumed,
+        /// so it must not block. If the caller hangs up, the task is cancelled and the answer is dropped.
+        case perform(@Sendable (ResourceRequest, any ResourceTools) async throws(ResourceRefusal) -> ResourceAnswer)
     }
 
     public let method: Method
@@ -86,6 +85,11 @@ public struct ResourceRequest: Sendable {
     public func header(_ name: String) -> String? {
         headers.first { $0.name.lowercased() == name.lowercased() }?.value
     }
+
+    /// The seconds of `Prefer: wait=N`, 1 to 60.
+    public var wait: Int? {
+        PreferHeader(headers.lazy.filter { $0.name.lowercased() == "prefer" }.map(\.value)).wait
+    }
 }
 
 public enum ResourceAnswer: Sendable, Equatable {
@@ -112,14 +116,50 @@ public struct ResourceChange: Sendable {
     }
 }
 
-/// What a resource that takes its time may use; for one upstream, from any thread.
+/// Why a request is answered without doing what it asks for.
+public struct ResourceRefusal: Error, Sendable {
+    public let answer: ResourceAnswer
+
+    public init(_ answer: ResourceAnswer) { self.answer = answer }
+
+    public init(_ error: StateError) {
+        self.init(.problem(slug: .internal, status: 500, detail: "\(error)"))
+    }
+}
+
+/// Why the state of an upstream could not be used. The log has the cause.
+public enum StateError: Error, Sendable, Equatable, CustomStringConvertible {
+    case unreadable
+    /// Nothing of the changes is stored.
+    case unwritable
+
+    public var description: String {
+        switch self {
+        case .unreadable: "The store cannot be read; the log says why."
+        case .unwritable: "The store cannot be written; nothing was changed."
+        }
+    }
+}
+
+/// What a resource that waits for other systems may use; for one upstream, from any thread.
 public protocol ResourceTools: Sendable {
     var time: any TimeSource { get }
-    /// Sends a request beside the queue; `timeout` bounds the whole exchange.
-    func send(_ request: UpstreamRequest, timeout: Duration, completion: @escaping @Sendable (TransferResult) -> Void)
-    /// Reads the state on one snapshot, both on a reader's thread; `completion` gets nil when the store cannot be read.
+
+    /// Sends a request outside the queue; `timeout` bounds the whole exchange.
+    ///
+    /// - Parameter isAbortable: Whether the request is aborted, and fails with `.cancelled`, when the task is cancelled.
+    ///   If not, it runs to its end, so that what follows from the response is not lost.
+    func send(_ request: UpstreamRequest, timeout: Duration, isAbortable: Bool) async -> TransferResult
+
+    /// Reads the state on one snapshot; `body` runs on a reader's thread.
     func read<T: Sendable>(
-        _ body: @escaping @Sendable (any UpstreamState) -> T, completion: @escaping @Sendable (T?) -> Void)
-    /// `completion` is told, on the writer's thread, whether the changes are on disk.
-    func change(_ changes: [StateChange], completion: @escaping @Sendable (Bool) -> Void)
+        _ body: @escaping @Sendable (any UpstreamState) throws -> T
+    ) async throws(StateError) -> T
+
+    /// Returns once the changes are on disk.
+    func change(_ changes: [StateChange]) async throws(StateError)
+
+    /// Hands the changes to the writer, behind all that were handed over before, without waiting for the disk. If the
+    /// process stops before the next commit they are lost.
+    func enqueue(_ changes: [StateChange])
 }

@@ -73,13 +73,11 @@ public final class UpstreamWorker: Sendable {
         inbox.put(.flush(completion))
     }
 
-    /// Sends a request that carries no message, beside the queue and whatever the queue waits for. `completion` is
-    /// called once, on a thread of the transport's.
-    public func send(
-        _ request: UpstreamRequest, timeout: Duration, completion: @escaping @Sendable (TransferResult) -> Void
-    ) {
-        loop.transport.submit(
-            request, options: TransferOptions(requestTimeout: timeout), completion: completion)
+    /// Sends a request that carries no message, outside the queue and whatever the queue waits for. `isAbortable`:
+    /// whether cancelling the task aborts it.
+    public func send(_ request: UpstreamRequest, timeout: Duration, isAbortable: Bool) async -> TransferResult {
+        await loop.transport.send(
+            request, options: TransferOptions(requestTimeout: timeout), isAbortable: isAbortable)
     }
 
     /// Goes on with other settings. `upstream` takes the place of the one it delivers to, of the same name and type:

@@ -32,6 +32,8 @@ public final class Gateway: Sendable {
     let isDraining = Atomic<Bool>(false)
     let waitingRoom: WaitingRoom
     let readers = Readers()
+    /// For calls that are answered at once.
+    let taskExecutor = SerialTaskExecutor(name: "postern-calls")
     let pendingBytes = Atomic<Int>(0)
 
     public init(

@@ -1205,7 +1205,8 @@ components:
       name: Prefer
       in: header
       description: |
-        Preferences (RFC 7240), joined by commas; others are ignored. `Preference-Applied` says which were understood.
+        Preferences (RFC 7240), joined by commas; others are ignored. `Preference-Applied` says which were understood. Of
+        a preference that is given twice the first one counts.
 
         * `handling=lenient`: of many, stores the good ones and lists the others in `rejected`.
         * `return=minimal`: leaves `ids` out of the answer to many.

@@ -14,20 +14,14 @@ import Testing
 
     private static let setup: Setup = {
         let resources = [
-            Resource(.post, "echo/at-once", .perform { request, _, completion in completion(echo(request)) }),
-            Resource(.post, "echo/of-anything", body: .any, .perform { request, _, done in done(echo(request)) }),
-            Resource(.post, "echo/query", query: nil, .perform { request, _, done in done(.json(request.queryText)) }),
+            Resource(.post, "echo/at-once", .perform { request, _ in echo(request) }),
+            Resource(.post, "echo/of-anything", body: .any, .perform { request, _ in echo(request) }),
+            Resource(.post, "echo/query", query: nil, .perform { request, _ in .json(request.queryText) }),
             Resource(.put, "echo/read", .read { request, _ in echo(request) }),
             Resource(.post, "echo/changed", .change { request, _ in ResourceChange(answer: echo(request)) }),
             Resource(
                 .get, "keeps",
-                .perform { _, tools, completion in
-                    tools.read {
-                        $0.keepsCredentials
-                    } completion: {
-                        completion(.json("\($0 ?? true)"))
-                    }
-                }),
+                .perform { _, tools in .json("\((try? await tools.read { $0.keepsCredentials }) ?? true)") }),
         ]
         var setup = Setup()
         setup.upstreams = [PlainUpstream("plain", resources: resources)]

@@ -1,5 +1,6 @@
 import PosternCore
 import PosternTestKit
+import Synchronization
 import Testing
 
 @testable import PosternUpstreams
@@ -98,14 +99,10 @@ import Testing
 
     @Test func deadline_isTheCallers() throws {
         let upstream = try upstream()
-        let timeouts = TimeoutRecorder()
         for (prefer, seconds) in [("wait=7", 7), ("return=minimal, wait=61", 60), ("", 30), ("wait=x", 30)] {
             let headers = prefer.isEmpty ? [] : [(name: "prefer", value: prefer)]
-            let request = ResourceRequest(
-                parameters: ["command": "item", "action": "edit"], headers: headers, receivedAt: tools.clock.now)
-            guard case .perform(let perform) = upstream.resources[0].response else { return }
-            perform(request, timeouts) { _ in }
-            #expect(timeouts.last == .seconds(seconds))
+            try upstream.ask(.post, "proxy/item/edit", headers: headers, tools)
+            #expect(tools.timeouts.withLock { $0.last } == .seconds(seconds))
         }
     }
 
@@ -297,7 +294,7 @@ import Testing
         #expect(hit.json?.text.contains("new") == true)
     }
 
-    @Test func memory_isBounded_andTheOldestGo() throws {
+    @Test func memory_isBounded_andTheOldestGo() async throws {
         let cache = StreamOneCache(maxBytes: 100_000)
         let actor = StreamOneActor(kind: .user, id: "u")
         let answer = try #require(
@@ -305,26 +302,21 @@ import Testing
                 Array(StreamOneSamples.answer(cacheable: true, body: "\"\(String(repeating: "x", count: 1000))\"").utf8)
             ))
         var now = MonotonicInstant(nanoseconds: 0)
-        func key(_ number: Int) -> StreamOneCache.Key {
-            .init(StreamOneCall(command: "c\(number % 7)", action: "view", timezone: "\(number)"), by: actor)
+        func find(_ number: Int) async -> StreamOneCache.Found {
+            let call = StreamOneCall(command: "c\(number % 7)", action: "view", timezone: "\(number)")
+            return await cache.find(.init(call, by: actor), session: nil, deadline: now + .seconds(30), now: now)
         }
         for number in 0..<10_000 {
             now = now + .milliseconds(1)
-            guard
-                case .lead(let flight) = cache.look(
-                    key(number), session: nil, deadline: now + .seconds(30), now: now, resume: { _ in })
-            else {
+            guard case .lead(let flight) = await find(number) else {
                 Issue.record("not asked for")
                 return
             }
-            _ = cache.land(flight, keeping: answer, for: .seconds(60), now: now)
+            cache.land(flight, .success(answer), isKept: true, for: .seconds(60), now: now)
             #expect(cache.bytes <= 100_000)
         }
         #expect((50...100).contains(cache.count))
-        guard
-            case .hit = cache.look(key(9999), session: nil, deadline: now, now: now, resume: { _ in }),
-            case .lead = cache.look(key(0), session: nil, deadline: now, now: now, resume: { _ in })
-        else {
+        guard case .hit = await find(9999), case .lead = await find(0) else {
             Issue.record("the newest is kept, the oldest is not")
             return
         }
@@ -379,6 +371,67 @@ import Testing
         #expect(long[0].json != nil && long[1].json != nil)
     }
 
+    // MARK: Callers that hang up
+
+    @Test func read_isAborted_onceItsCallerHasLeft() throws {
+        let reply = try upstream().ask(.post, "proxy/item/view", tools)
+        #expect(transport.openRequests.count == 1)
+        reply.hangUp()
+        #expect(transport.openRequests.isEmpty)
+        #expect(transport.requests.count == 1, "nor is it tried again")
+    }
+
+    @Test func write_runsToItsEnd_andItsChangesLeaveTheCache() throws {
+        transport.answerAll { [kept] request in request.url.contains("/edit") ? nil : .status(200, kept) }
+        let upstream = try upstream()
+        try upstream.ask(.post, "proxy/item/view", tools)
+        let write = try upstream.ask(.post, "proxy/item/edit", tools)
+        write.hangUp()
+        #expect(transport.openRequests.count == 1)
+        transport.answer(.status(200, StreamOneSamples.answer()))
+        #expect(try upstream.ask(.post, "proxy/item/view", tools).json?.headers["X-Cache"] == "miss")
+    }
+
+    @Test func writeThatWasNotSentYet_isNotSent_onceItsCallerHasLeft() throws {
+        let upstream = try upstream()
+        let session = try StreamOneSamples.login(upstream, tools)
+        let next = try self.upstream()
+        let sent = transport.requests.count
+        let gate = Gate()
+        tools.whileReading.withLock { $0 = { _ in await gate.wait() } }
+        let reply = try next.ask(.post, "proxy/item/edit", session: session, tools)
+        reply.hangUp()
+        gate.open()
+        #expect(reply.answer != nil)
+        #expect(transport.requests.count == sent)
+    }
+
+    @Test func followerThatLeaves_leavesTheOthersAlone() throws {
+        let upstream = try upstream()
+        let replies = try (0..<3).map { _ in try upstream.ask(.post, "proxy/item/view", tools) }
+        replies[1].hangUp()
+        #expect(replies[1].problem?.status == 504)
+        #expect(transport.openRequests.count == 1)
+        transport.answer(.status(200, StreamOneSamples.answer()))
+        #expect(replies[0].json != nil && replies[2].json != nil)
+    }
+
+    /// The others' answer comes by a request of their own.
+    @Test func leaderThatLeaves_handsOver() throws {
+        let upstream = try upstream()
+        let replies = try (0..<3).map { _ in try upstream.ask(.post, "proxy/item/view", tools) }
+        replies[0].hangUp()
+        #expect(transport.requests.count == 2)
+        #expect(transport.openRequests.count == 1)
+        replies[1].hangUp()
+        #expect(transport.openRequests.count == 1)
+        transport.answer(.status(200, StreamOneSamples.answer()))
+        #expect(replies[2].json != nil)
+        #expect(transport.requests.count == 3)
+        try upstream.ask(.post, "proxy/item/view", tools)
+        #expect(transport.openRequests.count == 1, "what nobody waits for is not shared")
+    }
+
     @Test(arguments: [("wait=5", "wait=5"), ("wait=600", "wait=60"), ("wait=soon", nil)])
     func deadlineOfTheCaller_isConfirmed(preference: String, applied: String?) throws {
         transport.answerAll { _ in .status(200, StreamOneSamples.answer()) }
@@ -394,22 +447,9 @@ import Testing
     }
 }
 
-/// Remembers how long requests may take.
-private final class TimeoutRecorder: ResourceTools {
-    private let inner = StreamOneTools()
-    private let latest = Outcome<Duration?>(nil)
-    var time: any TimeSource { inner.time }
-    var last: Duration? { latest.value }
-
-    func send(_ request: UpstreamRequest, timeout: Duration, completion: @escaping @Sendable (TransferResult) -> Void) {
-        latest.set(timeout)
-    }
-
-    func read<T: Sendable>(
-        _ body: @escaping @Sendable (any UpstreamState) -> T, completion: @escaping @Sendable (T?) -> Void
-    ) { inner.read(body, completion: completion) }
-
-    func change(_ changes: [StateChange], completion: @escaping @Sendable (Bool) -> Void) {
-        inner.change(changes, completion: completion)
-    }
+/// Holds a task until the test opens it.
+private final class Gate: Sendable {
+    private let waiting = Mutex<CheckedContinuation<Void, Never>?>(nil)
+    func wait() async { await withCheckedContinuation { continuation in waiting.withLock { $0 = continuation } } }
+    func open() { waiting.withLock { $0.take() }?.resume() }
 }

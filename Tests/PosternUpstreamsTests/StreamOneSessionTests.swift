@@ -208,7 +208,7 @@ import Testing
         tools.holdChanges()
         let reply = try upstream.ask(.delete, "sessions/\(session)", tools)
         #expect(reply.answer == nil)
-        tools.letGo()
+        tools.release()
         #expect(reply.answer == .empty())
     }
 
@@ -307,45 +307,38 @@ import Testing
     }
 
     /// Else it would come back to life: with every lookup that had begun before.
-    @Test func sessionThatEndsWhileItIsLookedUp_staysEnded() throws {
+    @Test func sessionThatEndsWhileItIsLookedUp_staysEnded() async throws {
         let session = StreamOneSession(id: "S1", key: "k", user: "u", deadline: tools.clock.now + .seconds(60))
         let platform = StreamOnePlatform(
             base: try BaseURL("http://api.test"), actor: StreamOneActor(kind: .application, id: "a"), psk: "p",
             defaultAccount: nil)
-        StreamOneSessions(of: platform).add(session, tools) { _ in }
+        #expect(await StreamOneSessions(of: platform).add(session, tools))
         let sessions = StreamOneSessions(of: platform)
-        let slow = SlowReads(tools) { sessions.forget("S1", $0) }
-        let found = Outcome<[StreamOneSession?]>([])
-        sessions.find("S1", slow) { found.set([$0]) }
-        #expect(found.value == [nil])
-        sessions.find("S1", tools) { found.set([$0]) }
-        #expect(found.value == [nil])
-    }
-}
-
-/// Tools whose state changes while it is read.
-private final class SlowReads: ResourceTools {
-    private let inner: StreamOneTools
-    private let meanwhile: @Sendable (StreamOneTools) -> Void
-    init(_ inner: StreamOneTools, meanwhile: @escaping @Sendable (StreamOneTools) -> Void) {
-        self.inner = inner
-        self.meanwhile = meanwhile
-    }
-    var time: any TimeSource { inner.time }
-
-    func send(_ request: UpstreamRequest, timeout: Duration, completion: @escaping @Sendable (TransferResult) -> Void) {
-        inner.send(request, timeout: timeout, completion: completion)
+        tools.whileReading.withLock { $0 = { await sessions.forget("S1", $0) } }
+        #expect(try await sessions.find("S1", tools) == nil)
+        tools.whileReading.withLock { $0 = nil }
+        #expect(try await sessions.find("S1", tools) == nil)
     }
 
-    func read<T: Sendable>(
-        _ body: @escaping @Sendable (any UpstreamState) -> T, completion: @escaping @Sendable (T?) -> Void
-    ) {
-        let seen = body(inner.state)
-        meanwhile(inner)
-        completion(seen)
+    /// A store that cannot be read is not a session that has ended.
+    @Test func unreadableStore_isAnError_andNoMissingSession() throws {
+        let session = try StreamOneSamples.login(StreamOneSamples.upstream(), tools)
+        tools.isUnreadable.withLock { $0 = true }
+        let next = try StreamOneSamples.upstream()
+        #expect(try next.ask(.post, "proxy/item/view", session: session, tools).problem?.slug == "internal")
+        #expect(try next.ask(.delete, "sessions/\(session)", tools).problem?.slug == "internal")
+        tools.isUnreadable.withLock { $0 = false }
+        transport.answerAll { _ in .status(200, StreamOneSamples.answer()) }
+        #expect(try next.ask(.post, "proxy/item/view", session: session, tools).json != nil)
     }
 
-    func change(_ changes: [StateChange], completion: @escaping @Sendable (Bool) -> Void) {
-        inner.change(changes, completion: completion)
+    /// The others get its turn at the processor, and the platform is not asked for a session without an owner.
+    @Test func login_endsBetweenItsSteps_onceItsCallerHasLeft() throws {
+        let reply = try StreamOneSamples.upstream().ask(.post, "sessions", body: credentials, tools)
+        reply.hangUp()
+        #expect(transport.openRequests.count == 1, "a step that was sent runs to its end")
+        transport.answer(.status(200, StreamOneSamples.initialized))
+        try reply.wait()
+        #expect(tools.calls.map(\.path) == ["api/session/initialize"])
     }
 }

@@ -6,7 +6,7 @@ import Testing
 
 @testable import PosternUpstreams
 
-/// What a resource may use, with a platform that answers what the test says.
+/// The tools of a resource, with a platform that answers what the test says.
 final class StreamOneTools: ResourceTools {
     let clock = ManualTime(now: Timestamp(milliseconds: 1_450_000_000_000))
     let transport = ScriptedTransport()
@@ -18,29 +18,52 @@ final class StreamOneTools: ResourceTools {
 
     init(keepsCredentials: Bool = true) { stored.withLock { $0.keepsCredentials = keepsCredentials } }
 
-    func send(_ request: UpstreamRequest, timeout: Duration, completion: @escaping @Sendable (TransferResult) -> Void) {
-        transport.submit(request, options: TransferOptions(requestTimeout: timeout), completion: completion)
+    func send(_ request: UpstreamRequest, timeout: Duration, isAbortable: Bool) async -> TransferResult {
+        timeouts.withLock { $0.append(timeout) }
+        return await transport.send(
+            request, options: TransferOptions(requestTimeout: timeout), isAbortable: isAbortable)
     }
 
     func read<T: Sendable>(
-        _ body: @escaping @Sendable (any UpstreamState) -> T, completion: @escaping @Sendable (T?) -> Void
-    ) { completion(body(state)) }
-
-    func change(_ changes: [StateChange], completion: @escaping @Sendable (Bool) -> Void) {
-        stored.withLock { $0.apply(changes) }
-        writes.withLock { $0 += 1 }
-        let isHeld = held.withLock { held in
-            held?.append { completion(true) }
-            return held != nil
+        _ body: @escaping @Sendable (any UpstreamState) throws -> T
+    ) async throws(StateError) -> T {
+        let seen: T
+        do {
+            seen = try body(state)
+        } catch {
+            throw .unreadable
         }
-        if !isHeld { completion(true) }
+        if let happening = whileReading.withLock({ $0 }) { await happening(self) }
+        if isUnreadable.withLock({ $0 }) { throw .unreadable }
+        return seen
     }
 
+    func change(_ changes: [StateChange]) async throws(StateError) {
+        enqueue(changes)
+        await withCheckedContinuation { continuation in
+            let isHeld = held.withLock { held in
+                held?.append { continuation.resume() }
+                return held != nil
+            }
+            if !isHeld { continuation.resume() }
+        }
+    }
+
+    func enqueue(_ changes: [StateChange]) {
+        stored.withLock { $0.apply(changes) }
+        writes.withLock { $0 += 1 }
+    }
+
+    /// How long each request was given.
+    let timeouts = Mutex<[Duration]>([])
+    /// What happens between a look at the state and its result.
+    let whileReading = Mutex<(@Sendable (StreamOneTools) async -> Void)?>(nil)
+    let isUnreadable = Mutex(false)
     private let held = Mutex<[@Sendable () -> Void]?>(nil)
 
-    /// From now on nothing is on disk until `letGo`.
+    /// From now on changes are not on disk until `release`.
     func holdChanges() { held.withLock { $0 = [] } }
-    func letGo() {
+    func release() {
         let completions = held.withLock { held in
             defer { held = nil }
             return held ?? []
@@ -76,10 +99,16 @@ struct StreamOneSent {
     }
 }
 
-/// Where the answer to a request for a resource comes to.
+/// The answer to a request for a resource.
 final class StreamOneReply: Sendable {
     private let answers = Mutex<[ResourceAnswer]>([])
+    private let task = Mutex<Task<Void, Never>?>(nil)
     func take(_ answer: ResourceAnswer) { answers.withLock { $0.append(answer) } }
+    func begin(_ task: Task<Void, Never>) { self.task.withLock { $0 = task } }
+
+    /// The caller hangs up.
+    func hangUp() { task.withLock { $0?.cancel() } }
+
     /// Nil while there is none; a second one fails the test that looks.
     var answer: ResourceAnswer? {
         answers.withLock { answers in
@@ -106,6 +135,13 @@ final class StreamOneReply: Sendable {
     }
 }
 
+/// Runs a task on the thread that resumes it, so that all that follows from an event has happened when the event's
+/// function returns.
+private final class InlineExecutor: TaskExecutor {
+    func enqueue(_ job: consuming ExecutorJob) { job.runSynchronously(on: asUnownedTaskExecutor()) }
+}
+private let executor = InlineExecutor()
+
 extension Upstream {
     /// Asks for a resource as the API does.
     @discardableResult func ask(
@@ -128,7 +164,14 @@ extension Upstream {
             Issue.record("\(path) does not take its time")
             return reply
         }
-        perform(request, tools) { reply.take($0) }
+        reply.begin(
+            Task.immediate(executorPreference: executor) {
+                do throws(ResourceRefusal) {
+                    reply.take(try await perform(request, tools))
+                } catch {
+                    reply.take(error.answer)
+                }
+            })
         return reply
     }
 }

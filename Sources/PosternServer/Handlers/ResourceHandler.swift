@@ -30,8 +30,24 @@ struct ResourceHandler: Sendable {
                 }
             }
         case .change(let respond): change(respond, question, of: target, reply)
-        case .perform(let respond):
-            respond(question, Tools(target: target, gateway: gateway)) { [self] in send($0, reply) }
+        case .perform(let respond): perform(respond, question, of: target, reply)
+        }
+    }
+
+    private func perform(
+        _ respond:
+            @escaping @Sendable (ResourceRequest, any ResourceTools) async throws(ResourceRefusal) ->
+            ResourceAnswer,
+        _ question: ResourceRequest, of target: Target, _ reply: Reply
+    ) {
+        // Unstructured, because the connection's thread cannot wait for it. The task starts on this thread, so an answer
+        // that needs no waiting, such as a cached one, costs no change of threads.
+        Task.immediate(executorPreference: gateway.taskExecutor) { [self] in
+            do throws(ResourceRefusal) {
+                send(try await respond(question, Tools(target: target, gateway: gateway)), reply)
+            } catch {
+                send(error.answer, reply)
+            }
         }
     }
 
@@ -91,23 +107,44 @@ private struct Tools: ResourceTools {
     let gateway: Gateway
     var time: any TimeSource { gateway.time }
 
-    func send(_ request: UpstreamRequest, timeout: Duration, completion: @escaping @Sendable (TransferResult) -> Void) {
-        target.worker.send(request, timeout: timeout, completion: completion)
+    func send(_ request: UpstreamRequest, timeout: Duration, isAbortable: Bool) async -> TransferResult {
+        await target.worker.send(request, timeout: timeout, isAbortable: isAbortable)
     }
 
     func read<T: Sendable>(
-        _ body: @escaping @Sendable (any UpstreamState) -> T, completion: @escaping @Sendable (T?) -> Void
-    ) {
-        gateway.readers.run { [self] in
-            completion(try? gateway.outbox.withState(of: target.queue.number, body))
+        _ body: @escaping @Sendable (any UpstreamState) throws -> T
+    ) async throws(StateError) -> T {
+        let result: Result<T, StateError> = await withCheckedContinuation { continuation in
+            gateway.readers.run { [self] in
+                do {
+                    let result = try gateway.outbox.withState(of: target.queue.number) { state in
+                        Result { try body(state) }
+                    }
+                    continuation.resume(returning: .success(try result.get()))
+                } catch {
+                    gateway.logger.error("cannot read the store", metadata: ["error": "\(error)"])
+                    continuation.resume(returning: .failure(.unreadable))
+                }
+            }
         }
+        return try result.get()
     }
 
-    func change(_ changes: [StateChange], completion: @escaping @Sendable (Bool) -> Void) {
+    func change(_ changes: [StateChange]) async throws(StateError) {
+        let result: Result<Void, StateError> = await withCheckedContinuation { continuation in
+            gateway.outbox.change(of: target.queue) { _ in
+                changes
+            } completion: { result in
+                continuation.resume(returning: result.mapError { _ in .unwritable })
+            }
+        }
+        try result.get()
+    }
+
+    func enqueue(_ changes: [StateChange]) {
         gateway.outbox.change(of: target.queue) { _ in
             changes
-        } completion: { result in
-            if case .success = result { completion(true) } else { completion(false) }
+        } completion: { _ in
         }
     }
 }

@@ -1,7 +1,7 @@
 import PosternCore
 import Synchronization
 
-/// Answers that were kept, and reads under way that others may share (the specification's 7.4).
+/// Answers that were kept, and reads in flight that several callers share (the specification's 7.4).
 ///
 /// Bounded: the oldest answers make room. Any thread.
 final class StreamOneCache: Sendable {
@@ -33,7 +33,7 @@ final class StreamOneCache: Sendable {
         }
     }
 
-    /// A read under way. Whoever leads it sends it; whoever asks the same meanwhile waits for that answer.
+    /// A read in flight. The caller that leads it sends it; callers that ask the same meanwhile wait for that answer.
     final class Flight: @unchecked Sendable {
         // @unchecked: the variables are touched with the cache's lock held.
         fileprivate let key: Key
@@ -41,7 +41,7 @@ final class StreamOneCache: Sendable {
         fileprivate let session: String?
         fileprivate var deadline: MonotonicInstant
         fileprivate var followers: [Follower] = []
-        /// A write came between: what this read brings may be old.
+        /// Whether a write came between: what this read brings may be old.
         fileprivate var isOvertaken = false
 
         fileprivate init(_ key: Key, session: String?, deadline: MonotonicInstant) {
@@ -51,23 +51,19 @@ final class StreamOneCache: Sendable {
         }
     }
 
-    struct Follower: Sendable {
-        fileprivate let deadline: MonotonicInstant
-        let resume: @Sendable (Landing) -> Void
+    /// A caller that waits for the answer of a flight.
+    fileprivate struct Follower {
+        let number: Int
+        let deadline: MonotonicInstant
+        let continuation: CheckedContinuation<Found, Never>
     }
 
-    /// What becomes of a follower.
-    enum Landing: Sendable {
-        case outcome(StreamOneDesk.Outcome)
-        /// The leader ran out of time; this one has some left and leads from here.
-        case lead(Flight)
-    }
-
-    enum Look: Sendable {
+    enum Found: Sendable {
         case hit(StreamOneAnswer, age: Duration)
+        /// What the leader of the same read has got.
+        case shared(Result<StreamOneAnswer, StreamOneTrouble>)
+        /// The caller has to send the read, and then calls `land` or `handOver` exactly once.
         case lead(Flight)
-        /// `resume` will be called.
-        case follow
     }
 
     private struct Entry {
@@ -95,6 +91,7 @@ final class StreamOneCache: Sendable {
     }
 
     private let state = Mutex(State())
+    private let followerNumbers = Atomic<Int>(0)
     private let maxBytes: Int
 
     init(maxBytes: Int) { self.maxBytes = maxBytes }
@@ -104,62 +101,87 @@ final class StreamOneCache: Sendable {
 
     // MARK: Asking
 
-    /// A kept answer, or a way to one. A leader calls `land` or `handOver` exactly once; a follower's leader has no more
-    /// time than the follower itself.
-    func look(
-        _ key: Key, session: String?, deadline: MonotonicInstant, now: MonotonicInstant,
-        resume: @escaping @Sendable (Landing) -> Void
-    ) -> Look {
-        state.withLock { state in
-            if let entry = state.entries[key], entry.expiresAt > now {
-                return .hit(entry.answer, age: now - entry.storedAt)
+    /// A kept answer, the answer of a flight that has no more time than the caller, or a new flight to lead. If the task
+    /// is cancelled while it waits it gets `.abandoned`; the flight goes on.
+    func find(_ key: Key, session: String?, deadline: MonotonicInstant, now: MonotonicInstant) async -> Found {
+        let number = followerNumbers.wrappingAdd(1, ordering: .relaxed).newValue
+        return await withTaskCancellationHandler {
+            await withCheckedContinuation { continuation in
+                let found = state.withLock { state -> Found? in
+                    if let entry = state.entries[key], entry.expiresAt > now {
+                        return .hit(entry.answer, age: now - entry.storedAt)
+                    }
+                    let index = FlightKey(key: key, session: session)
+                    if let flight = state.flights[index]?.last, !flight.isOvertaken, flight.deadline <= deadline {
+                        flight.followers.append(
+                            Follower(number: number, deadline: deadline, continuation: continuation))
+                        return nil
+                    }
+                    let flight = Flight(key, session: session, deadline: deadline)
+                    state.flights[index, default: []].append(flight)
+                    return .lead(flight)
+                }
+                if let found { return continuation.resume(returning: found) }
+                // The cancellation may have come before there was a follower to remove.
+                if Task.isCancelled { leave(number) }
             }
-            let place = FlightKey(key: key, session: session)
-            if let flight = state.flights[place]?.last, !flight.isOvertaken, flight.deadline <= deadline {
-                flight.followers.append(Follower(deadline: deadline, resume: resume))
-                return .follow
-            }
-            let flight = Flight(key, session: session, deadline: deadline)
-            state.flights[place, default: []].append(flight)
-            return .lead(flight)
+        } onCancel: {
+            leave(number)
         }
     }
 
-    /// The flight is over; answers who is to be told. `answer` is kept for `lifetime`, unless a write came between.
+    private func leave(_ number: Int) {
+        let follower = state.withLock { state -> Follower? in
+            for flight in state.flights.values.joined() {
+                guard let index = flight.followers.firstIndex(where: { $0.number == number }) else { continue }
+                return flight.followers.remove(at: index)
+            }
+            return nil
+        }
+        follower?.continuation.resume(returning: .shared(.failure(.abandoned)))
+    }
+
+    /// Ends the flight with `result` for all its followers. An answer that `isKept` is kept for `lifetime`, unless a
+    /// write came between.
     func land(
-        _ flight: Flight, keeping answer: StreamOneAnswer?, for lifetime: Duration, now: MonotonicInstant
-    ) -> [Follower] {
-        state.withLock { state in
+        _ flight: Flight, _ result: Result<StreamOneAnswer, StreamOneTrouble>, isKept: Bool, for lifetime: Duration,
+        now: MonotonicInstant
+    ) {
+        let followers = state.withLock { state in
             end(flight, &state)
-            if let answer, !flight.isOvertaken { store(answer, under: flight.key, for: lifetime, now, &state) }
+            if isKept, !flight.isOvertaken, case .success(let answer) = result {
+                store(answer, under: flight.key, for: lifetime, now, &state)
+            }
             return flight.followers
         }
+        for follower in followers { follower.continuation.resume(returning: .shared(result)) }
     }
 
-    /// The leader ran out of time. The follower with the least time left leads from here; without one the flight is
-    /// over. `late` have run out of time too.
-    func handOver(_ flight: Flight, now: MonotonicInstant) -> (next: Follower?, late: [Follower]) {
-        state.withLock { state in
+    /// The leader has run out of time, or left. The follower with the least time left leads from here; without one the
+    /// flight is over.
+    func handOver(_ flight: Flight, now: MonotonicInstant) {
+        let (next, late) = state.withLock { state in
             let late = flight.followers.filter { $0.deadline <= now }
             flight.followers.removeAll { $0.deadline <= now }
-            guard
-                let next = flight.followers.indices.min(by: {
-                    flight.followers[$0].deadline < flight.followers[$1].deadline
-                })
-            else {
+            let next = flight.followers.min { $0.deadline < $1.deadline }
+            if let next {
+                flight.followers.removeAll { $0.number == next.number }
+                flight.deadline = next.deadline
+            } else {
                 end(flight, &state)
-                return (nil, late)
             }
-            let leader = flight.followers.remove(at: next)
-            flight.deadline = leader.deadline
-            return (leader, late)
+            return (next, late)
         }
+        for follower in late {
+            follower.continuation.resume(returning: .shared(.failure(.late(StreamOneTrouble.lateness))))
+        }
+        next?.continuation.resume(returning: .lead(flight))
     }
 
     private func end(_ flight: Flight, _ state: inout State) {
-        let place = FlightKey(key: flight.key, session: flight.session)
-        state.flights[place]?.removeAll { $0 === flight }
-        if state.flights[place]?.isEmpty ?? false { state.flights[place] = nil }
+        let index = FlightKey(key: flight.key, session: flight.session)
+        state.flights[index]?.removeAll { $0 === flight }
+        if state.flights[index]?.isEmpty ?? false { state.flights[index] = nil }
     }
 
     // MARK: Keeping
@@ -180,7 +202,7 @@ final class StreamOneCache: Sendable {
         makeRoom(now, &state)
     }
 
-    /// The oldest go: those that nobody may have any more, and as many as there is no room for.
+    /// Removes the oldest answers: those that have expired, and as many as there is no room for.
     private func makeRoom(_ now: MonotonicInstant, _ state: inout State) {
         while state.gone < state.order.count {
             let oldest = state.order[state.gone]

@@ -1,13 +1,14 @@
 import Foundation
 import PosternCore
 import PosternJSON
+import Synchronization
 
 /// `POST /v1/{name}/sessions` and `DELETE /v1/{name}/sessions/{sessionCode}` (the specification's section 5).
 struct StreamOneLogin: Sendable {
-    let desk: StreamOneDesk
-    private let hashing = Hashing()
+    let client: StreamOneClient
+    private let hashing = PasswordHashing()
 
-    init(_ desk: StreamOneDesk) { self.desk = desk }
+    init(_ client: StreamOneClient) { self.client = client }
 
     var resources: [Resource] {
         [
@@ -21,43 +22,33 @@ struct StreamOneLogin: Sendable {
     private struct Credentials: Sendable {
         let username: String
         let password: String
-        /// The end user's, not ours: failed logins are counted by it.
+        /// The end user's, not ours: the platform counts failed logins by it.
         let userIP: String
-    }
-
-    /// A login under way.
-    private struct Attempt: Sendable {
-        let credentials: Credentials
         let deadline: MonotonicInstant
-        let tools: any ResourceTools
-        let completion: @Sendable (ResourceAnswer) -> Void
-        /// Does the session outlive this run?
-        let keepsKeys: Bool
-        /// The platform wants the old hash although it did not say so at first.
-        var sendsOldHash = false
     }
 
     private func begin(
-        _ request: ResourceRequest, _ tools: any ResourceTools,
-        _ completion: @escaping @Sendable (ResourceAnswer) -> Void
-    ) {
-        guard desk.platform.actor.kind == .application else { return completion(.needsApplication) }
-        switch request.withObject(Self.credentials) {
-        case .failure(let refusal): completion(refusal.answer)
-        case .success(let credentials):
-            let deadline = tools.time.instant + request.patience
-            tools.read {
-                $0.keepsCredentials
-            } completion: { keepsKeys in
-                initialize(
-                    Attempt(
-                        credentials: credentials, deadline: deadline, tools: tools, completion: completion,
-                        keepsKeys: keepsKeys ?? false))
-            }
-        }
+        _ request: ResourceRequest, _ tools: any ResourceTools
+    ) async throws(ResourceRefusal) -> ResourceAnswer {
+        guard client.platform.actor.kind == .application else { throw ResourceRefusal(.needsApplication) }
+        let deadline = tools.time.instant + request.patience
+        let credentials = try request.withObject { body throws(InvalidPayload) in
+            try Self.credentials(body, until: deadline)
+        }.get()
+        // A store that cannot be read is not going to keep the session's key either.
+        let keepsKeys = (try? await tools.read { $0.keepsCredentials }) ?? false
+        var answer = try await logIn(credentials, sendingOldHash: false, tools)
+        // The platform requires the old hash although it did not say so at first.
+        if answer.status.meaning == .needsHash { answer = try await logIn(credentials, sendingOldHash: true, tools) }
+        try check(answer, credentials, tools)
+        guard let session = StreamOneSession(answer, now: tools.time.now) else { throw .unusableLogin }
+        let isStored = await client.sessions.add(session, tools)
+        return .json(session.shown(isDurable: keepsKeys && isStored), status: 201)
     }
 
-    private static func credentials(_ body: JSONValue) throws(InvalidPayload) -> Credentials {
+    private static func credentials(
+        _ body: JSONValue, until deadline: MonotonicInstant
+    ) throws(InvalidPayload) -> Credentials {
         var faults: [PayloadFault] = []
         func text(_ name: StaticString) -> String {
             if let value = body[name], value.isFilledString, let text = value.string { return text }
@@ -65,99 +56,69 @@ struct StreamOneLogin: Sendable {
             return ""
         }
         let credentials = Credentials(
-            username: text("username"), password: text("password"), userIP: text("userip"))
+            username: text("username"), password: text("password"), userIP: text("userip"), deadline: deadline)
         guard faults.isEmpty else { throw InvalidPayload(faults) }
         return credentials
     }
 
-    private func initialize(_ attempt: Attempt) {
-        let call = StreamOneCall(
-            command: "session", action: "initialize",
-            arguments: [.init("user", attempt.credentials.username), .init("userip", attempt.credentials.userIP)])
-        desk.fetch(.init(call: call, deadline: attempt.deadline), attempt.tools) { outcome in
-            guard let answer = success(outcome, attempt) else { return }
-            guard let challenge = Challenge(answer) else { return attempt.completion(.unusableLogin) }
-            respond(to: challenge, attempt)
+    /// The platform's answer to the second step, whatever it is.
+    private func logIn(
+        _ credentials: Credentials, sendingOldHash: Bool, _ tools: any ResourceTools
+    ) async throws(ResourceRefusal) -> StreamOneAnswer {
+        let first = try await send(
+            "initialize", [.init("user", credentials.username), .init("userip", credentials.userIP)], credentials,
+            tools)
+        try check(first, credentials, tools)
+        guard let challenge = Challenge(first) else { throw .unusableLogin }
+        let response = try await hashing.response(
+            to: challenge.text, password: credentials.password, salt: challenge.salt
+        ) {
+            tools.time.instant < credentials.deadline
+        }
+        var arguments = [StreamOneCall.Argument("challenge", challenge.text), .init("response", response)]
+        if challenge.needsOldHash || sendingOldHash {
+            arguments.append(.init("v2hash", StreamOnePassword.oldHash(of: credentials.password)))
+        }
+        return try await send("create", arguments, credentials, tools)
+    }
+
+    private func send(
+        _ action: String, _ arguments: [StreamOneCall.Argument], _ credentials: Credentials, _ tools: any ResourceTools
+    ) async throws(ResourceRefusal) -> StreamOneAnswer {
+        let call = StreamOneCall(command: "session", action: action, arguments: arguments)
+        do throws(StreamOneTrouble) {
+            return try await client.perform(.init(content: call, deadline: credentials.deadline), tools).answer
+        } catch {
+            throw ResourceRefusal(error.answer)
         }
     }
 
-    /// Hashing takes its time and must not hold up whoever brought the answer.
-    private func respond(to challenge: Challenge, _ attempt: Attempt) {
-        let isTaken = hashing.run {
-            // Nobody waits for it any more, but others do for their turn.
-            guard attempt.tools.time.instant < attempt.deadline else {
-                return attempt.completion(StreamOneTrouble.late("The login did not get its turn in time.").answer)
-            }
-            let credentials = attempt.credentials
-            guard
-                let response = StreamOnePassword.response(
-                    to: challenge.text, password: credentials.password, salt: challenge.salt)
-            else { return attempt.completion(.unusableLogin) }
-            var arguments = [StreamOneCall.Argument("challenge", challenge.text), .init("response", response)]
-            if challenge.needsOldHash || attempt.sendsOldHash {
-                arguments.append(.init("v2hash", StreamOnePassword.oldHash(of: credentials.password)))
-            }
-            create(StreamOneCall(command: "session", action: "create", arguments: arguments), attempt)
-        }
-        if !isTaken {
-            attempt.completion(
-                .later(
-                    .problem(slug: .overloaded, status: 503, detail: "Too many logins are under way; try again soon."),
-                    after: .seconds(5)))
-        }
-    }
-
-    private func create(_ call: StreamOneCall, _ attempt: Attempt) {
-        desk.fetch(.init(call: call, deadline: attempt.deadline), attempt.tools) { outcome in
-            if case .answer(let answer, _) = outcome, case .needsHash = answer.status.meaning, !attempt.sendsOldHash {
-                var again = attempt
-                again.sendsOldHash = true
-                return initialize(again)
-            }
-            guard let answer = success(outcome, attempt) else { return }
-            let now = attempt.tools.time.now
-            guard let session = StreamOneSession(answer, now: now) else { return attempt.completion(.unusableLogin) }
-            desk.sessions.add(session, attempt.tools) { isStored in
-                attempt.completion(.json(session.shown(isDurable: attempt.keepsKeys && isStored), status: 201))
-            }
-        }
-    }
-
-    /// The answer of a step that went well; else the caller is told, and nothing is tried again.
-    private func success(_ outcome: StreamOneDesk.Outcome, _ attempt: Attempt) -> StreamOneAnswer? {
-        switch outcome {
-        case .problem(let trouble): attempt.completion(trouble.answer)
-        case .answer(let answer, _) where answer.isSuccess: return answer
-        case .answer(let answer, _):
-            if case .rateLimited = answer.status.meaning {
-                let now = attempt.tools.time.now
-                let pause = desk.gate.close(.address(attempt.credentials.userIP), .rateLimited, now: now)
-                attempt.completion(StreamOneTrouble.paused(pause, now).answer)
-            } else {
-                attempt.completion(.refusedLogin(answer))
-            }
-        }
-        return nil
+    /// A step that went wrong ends the login: nothing is tried again.
+    private func check(
+        _ answer: StreamOneAnswer, _ credentials: Credentials, _ tools: any ResourceTools
+    ) throws(ResourceRefusal) {
+        guard !answer.isSuccess else { return }
+        guard answer.status.meaning == .rateLimited else { throw ResourceRefusal(.refusedLogin(answer)) }
+        let now = tools.time.now
+        let pause = client.backoff.begin(.address(credentials.userIP), .rateLimited, now: now)
+        throw ResourceRefusal(StreamOneTrouble.paused(pause, now).answer)
     }
 
     // MARK: Ending
 
     /// The session is forgotten whatever the platform answers.
     private func end(
-        _ request: ResourceRequest, _ tools: any ResourceTools,
-        _ completion: @escaping @Sendable (ResourceAnswer) -> Void
-    ) {
+        _ request: ResourceRequest, _ tools: any ResourceTools
+    ) async throws(ResourceRefusal) -> ResourceAnswer {
         let deadline = tools.time.instant + request.patience
-        desk.sessions.find(request.parameters["sessionCode"] ?? "", tools) { session in
-            guard let session else {
-                return completion(.notFound("There is no such session: ended, expired, or never begun here."))
-            }
-            let call = StreamOneCall(command: "session", action: "delete")
-            desk.fetch(.init(call: call, session: session, deadline: deadline), tools) { _ in
-                // Once it is on disk: whoever was told that it is over does not meet it again after a crash.
-                desk.forget(session, tools) { completion(.empty()) }
-            }
+        guard let session = try await client.session(request.parameters["sessionCode"] ?? "", tools) else {
+            throw ResourceRefusal(.notFound("There is no such session: ended, expired, or never begun here."))
         }
+        let call = StreamOneCall(command: "session", action: "delete")
+        _ = try? await client.perform(.init(content: call, session: session, deadline: deadline), tools)
+        // Answered once that is on disk: a caller that was told of the end does not meet the session after a crash.
+        await client.forget(session, tools)
+        return .empty()
     }
 }
 
@@ -202,14 +163,16 @@ extension StreamOneSession {
     }
 }
 
-extension ResourceAnswer {
-    fileprivate static let unusableLogin = ResourceAnswer.problem(
-        slug: .deliveryFailed, status: 502, detail: "The platform's answer to the login cannot be used.")
+extension ResourceRefusal {
+    fileprivate static let unusableLogin = ResourceRefusal(
+        .problem(slug: .deliveryFailed, status: 502, detail: "The platform's answer to the login cannot be used."))
+}
 
+extension ResourceAnswer {
     static let needsApplication = ResourceAnswer.problem(
         slug: .conflict, status: 409, detail: "Only an application has sessions; this upstream signs as a user.")
 
-    /// Wrong name, wrong password, or a fault beyond the caller.
+    /// A wrong name, a wrong password, or a fault that is not the caller's.
     fileprivate static func refusedLogin(_ answer: StreamOneAnswer) -> Self {
         switch answer.status.meaning {
         case .loginRefused, .needsHash, .sessionGone:
@@ -221,10 +184,10 @@ extension ResourceAnswer {
     }
 }
 
-/// Where passwords are hashed: one at a time, as each takes a core for a quarter of a second. Any thread.
-private final class Hashing: Sendable {
+/// Hashes passwords on a thread of its own: one at a time, as each takes a core for a quarter of a second.
+private final class PasswordHashing: Sendable {
     private let queue = OperationQueue()
-    /// Logins that wait; with more, the last would wait for half a minute.
+    /// The most logins that wait. With more, the last one would wait for half a minute.
     private static let most = 100
 
     init() {
@@ -232,10 +195,37 @@ private final class Hashing: Sendable {
         queue.maxConcurrentOperationCount = 1
     }
 
-    /// False when too many wait already.
-    func run(_ work: @escaping @Sendable () -> Void) -> Bool {
-        guard queue.operationCount < Self.most else { return false }
-        queue.addOperation(work)
-        return true
+    /// The response to a challenge. A login whose turn comes when its time is over, or when its caller has hung up, is
+    /// not hashed: others wait for their turn.
+    func response(
+        to challenge: String, password: String, salt: String, isInTime: @escaping @Sendable () -> Bool
+    ) async throws(ResourceRefusal) -> String {
+        guard queue.operationCount < Self.most else {
+            let overload = ResourceAnswer.problem(
+                slug: .overloaded, status: 503, detail: "Too many logins are in progress; try again soon.")
+            throw ResourceRefusal(.later(overload, after: .seconds(5)))
+        }
+        let isAbandoned = Flag()
+        let hashed: Result<String, ResourceRefusal> = await withTaskCancellationHandler {
+            await withCheckedContinuation { continuation in
+                queue.addOperation {
+                    guard isInTime(), !isAbandoned.isSet else {
+                        let late = StreamOneTrouble.late("The login did not get its turn in time.")
+                        return continuation.resume(returning: .failure(ResourceRefusal(late.answer)))
+                    }
+                    let response = StreamOnePassword.response(to: challenge, password: password, salt: salt)
+                    continuation.resume(returning: response.map { .success($0) } ?? .failure(.unusableLogin))
+                }
+            }
+        } onCancel: {
+            isAbandoned.set()
+        }
+        return try hashed.get()
+    }
+
+    private final class Flag: Sendable {
+        private let value = Atomic<Bool>(false)
+        var isSet: Bool { value.load(ordering: .relaxed) }
+        func set() { value.store(true, ordering: .relaxed) }
     }
 }

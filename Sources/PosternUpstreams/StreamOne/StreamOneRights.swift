@@ -2,7 +2,7 @@ import PosternCore
 
 /// `GET /v1/{name}/tokens/{token}` and `GET /v1/{name}/roles`: what an actor may do (the specification's section 6).
 struct StreamOneRights: Sendable {
-    let desk: StreamOneDesk
+    let client: StreamOneClient
 
     var resources: [Resource] {
         [
@@ -11,75 +11,29 @@ struct StreamOneRights: Sendable {
         ]
     }
 
-    /// Somebody asks about itself, in a scope.
-    private struct Question: Sendable {
-        let session: StreamOneSession?
-        let scope: StreamOneScope
-        let deadline: MonotonicInstant
-        let tools: any ResourceTools
-        let completion: @Sendable (ResourceAnswer) -> Void
-    }
-
-    private func withQuestion(
-        _ request: ResourceRequest, _ tools: any ResourceTools,
-        _ completion: @escaping @Sendable (ResourceAnswer) -> Void, ask: @escaping @Sendable (Question) -> Void
-    ) {
-        let scope: StreamOneScope
-        do throws(StreamOneRefusal) {
-            scope = try request.scope(defaultAccount: desk.platform.defaultAccount)
-        } catch {
-            return completion(error.answer)
-        }
-        let deadline = tools.time.instant + request.patience
-        desk.findSession(of: request, tools, orAnswer: completion) { session in
-            ask(Question(session: session, scope: scope, deadline: deadline, tools: tools, completion: completion))
-        }
-    }
-
     private func roles(
-        _ request: ResourceRequest, _ tools: any ResourceTools,
-        _ completion: @escaping @Sendable (ResourceAnswer) -> Void
-    ) {
-        withQuestion(request, tools, completion) { question in
-            fetchRoles(question) { answer in
-                let list = answer.withBody { $0.kind == .array ? String(decoding: $0.bytes, as: UTF8.self) : nil }
-                guard let roles = list ?? nil else { return completion(.unusableRights) }
-                completion(.json(JSONText.object { $0.raw("roles", roles) }))
-            }
-        }
+        _ request: ResourceRequest, _ tools: any ResourceTools
+    ) async throws(ResourceRefusal) -> ResourceAnswer {
+        let answer = try await fetchRoles(try await question(request, tools), tools)
+        let list = answer.withBody { $0.kind == .array ? String(decoding: $0.bytes, as: UTF8.self) : nil }
+        guard let roles = list ?? nil else { throw .unusableRights }
+        return .json(JSONText.object { $0.raw("roles", roles) })
     }
 
     private func hasToken(
-        _ request: ResourceRequest, _ tools: any ResourceTools,
-        _ completion: @escaping @Sendable (ResourceAnswer) -> Void
-    ) {
+        _ request: ResourceRequest, _ tools: any ResourceTools
+    ) async throws(ResourceRefusal) -> ResourceAnswer {
         let token = request.parameters["token"] ?? ""
-        withQuestion(request, tools, completion) { question in
-            fetchRoles(question) { answer in
-                guard let roles = answer.withBody(StreamOneRole.list) ?? nil else {
-                    return completion(.unusableRights)
-                }
-                guard let known = StreamOneRole.hasToken(token, roles: roles, scope: question.scope) else {
-                    return fetchTokens(question) { completion(.hasToken($0.contains(token))) }
-                }
-                completion(.hasToken(known))
-            }
+        let question = try await question(request, tools)
+        guard let roles = try await fetchRoles(question, tools).withBody(StreamOneRole.list) ?? nil else {
+            throw .unusableRights
         }
-    }
-
-    // MARK: Asking the platform
-
-    /// In a session, or signed by a user, it is a user who acts.
-    private func fetchRoles(_ question: Question, then: @escaping @Sendable (StreamOneAnswer) -> Void) {
-        let isUser = question.session != nil || desk.platform.actor.kind == .user
-        fetch(isUser ? "user" : "application", "getmyroles", question, then: then)
-    }
-
-    private func fetchTokens(_ question: Question, then: @escaping @Sendable ([String]) -> Void) {
-        fetch("api", "mytokens", question) { answer in
-            guard let tokens = answer.withBody(Self.texts) ?? nil else { return question.completion(.unusableRights) }
-            then(tokens)
+        if let known = StreamOneRole.hasToken(token, roles: roles, scope: question.content.scope) {
+            return .hasToken(known)
         }
+        let answer = try await fetch("api", "mytokens", question, tools)
+        guard let tokens = answer.withBody(Self.texts) ?? nil else { throw .unusableRights }
+        return .hasToken(tokens.contains(token))
     }
 
     private static func texts(_ body: JSONValue) -> [String]? {
@@ -87,25 +41,46 @@ struct StreamOneRights: Sendable {
         return body.elements.compactMap(\.string)
     }
 
-    /// Goes on with a success only: a failure is an error, and never "no".
+    // MARK: Asking the platform
+
+    /// What is asked in the request's scope and session; `fetch` fills in the action.
+    private func question(
+        _ request: ResourceRequest, _ tools: any ResourceTools
+    ) async throws(ResourceRefusal) -> StreamOneClient.Call {
+        let scope = try request.scope(defaultAccount: client.platform.defaultAccount)
+        let deadline = tools.time.instant + request.patience
+        return StreamOneClient.Call(
+            content: StreamOneCall(command: "", action: "", scope: scope),
+            session: try await client.session(of: request, tools), isForRights: true, deadline: deadline)
+    }
+
+    /// In a session, or signed by a user, it is a user who acts.
+    private func fetchRoles(
+        _ question: StreamOneClient.Call, _ tools: any ResourceTools
+    ) async throws(ResourceRefusal) -> StreamOneAnswer {
+        let isUser = question.session != nil || client.platform.actor.kind == .user
+        return try await fetch(isUser ? "user" : "application", "getmyroles", question, tools)
+    }
+
+    /// A success only: a failure is an error, and never "no".
     private func fetch(
-        _ command: String, _ action: String, _ question: Question,
-        then: @escaping @Sendable (StreamOneAnswer) -> Void
-    ) {
-        let order = StreamOneDesk.Order(
-            call: StreamOneCall(command: command, action: action, scope: question.scope), session: question.session,
-            isForRights: true, deadline: question.deadline)
-        desk.fetch(order, question.tools) { outcome in
-            switch outcome {
-            case .problem(let trouble): question.completion(trouble.answer)
-            case .answer(let answer, _) where answer.isSuccess: then(answer)
-            case .answer(let answer, _):
-                question.completion(
-                    .problem(
-                        slug: .deliveryFailed, status: 502,
-                        detail: "The platform does not say what the actor may do: \(answer.summary)"))
-            }
+        _ command: String, _ action: String, _ question: StreamOneClient.Call, _ tools: any ResourceTools
+    ) async throws(ResourceRefusal) -> StreamOneAnswer {
+        var call = question
+        (call.content.command, call.content.action) = (command, action)
+        let answer: StreamOneAnswer
+        do throws(StreamOneTrouble) {
+            answer = try await client.perform(call, tools).answer
+        } catch {
+            throw ResourceRefusal(error.answer)
         }
+        guard answer.isSuccess else {
+            throw ResourceRefusal(
+                .problem(
+                    slug: .deliveryFailed, status: 502,
+                    detail: "The platform does not say what the actor may do: \(answer.summary)"))
+        }
+        return answer
     }
 }
 
@@ -155,9 +130,11 @@ struct StreamOneRole: Sendable, Equatable {
     }
 }
 
-extension ResourceAnswer {
-    fileprivate static let unusableRights = ResourceAnswer.problem(
-        slug: .deliveryFailed, status: 502, detail: "The platform's roles or tokens cannot be read.")
+extension ResourceRefusal {
+    fileprivate static let unusableRights = ResourceRefusal(
+        .problem(slug: .deliveryFailed, status: 502, detail: "The platform's roles or tokens cannot be read."))
+}
 
+extension ResourceAnswer {
     fileprivate static func hasToken(_ has: Bool) -> Self { .json(JSONText.object { $0.flag("hasToken", has) }) }
 }

@@ -17,7 +17,7 @@ struct StreamOneSession: Sendable, Equatable, CustomStringConvertible {
 final class StreamOneSessions: Sendable {
     fileprivate struct State {
         var known: [String: Known] = [:]
-        /// On their way out of the store.
+        /// Being removed from the store.
         var ending: Set<String> = []
         /// Being looked up in the store.
         var lookups: [String: Lookup] = [:]
@@ -25,7 +25,7 @@ final class StreamOneSessions: Sendable {
 
     fileprivate struct Lookup {
         var count = 0
-        /// The session has ended since: what the store said before is over.
+        /// Whether the session has ended since: what the store had before no longer counts.
         var isOvertaken = false
     }
 
@@ -45,55 +45,54 @@ final class StreamOneSessions: Sendable {
 
     init(of platform: StreamOnePlatform) { realm = platform.realm }
 
-    /// Gives nil when there is none of that id, or its time is over: then it is forgotten without asking the platform.
-    /// At once if this run has seen the session; else the store is read.
-    func find(
-        _ id: String, _ tools: any ResourceTools, completion: @escaping @Sendable (StreamOneSession?) -> Void
-    ) {
-        let (known, isOver) = state.withLock { state in
+    /// Nil if there is no session of that id, or its time is over: then it is forgotten without asking the platform. The
+    /// store is read only if this run has not seen the session.
+    func find(_ id: String, _ tools: any ResourceTools) async throws(StateError) -> StreamOneSession? {
+        let (known, hasEnded) = state.withLock { state in
             let known = state.known[id]?.session
-            let isOver = known == nil && state.ending.contains(id)
-            if known == nil, !isOver { state.lookups[id, default: Lookup()].count += 1 }
-            return (known, isOver)
+            let hasEnded = known == nil && state.ending.contains(id)
+            if known == nil, !hasEnded { state.lookups[id, default: Lookup()].count += 1 }
+            return (known, hasEnded)
         }
-        if let known { return completion(living(known, tools)) }
-        guard !isOver else { return completion(nil) }
-        let owner = owner(of: id)
-        tools.read {
-            $0.credential(of: owner)
-        } completion: { [self] held in
-            completion(taken(held ?? nil, id).flatMap { living($0, tools) })
-        }
-    }
-
-    private func living(_ session: StreamOneSession, _ tools: any ResourceTools) -> StreamOneSession? {
-        if session.deadline >= tools.time.now { return session }
-        forget(session.id, tools)
+        if hasEnded { return nil }
+        let found = if let known { known } else { try await lookUp(id, tools) }
+        guard let found, found.deadline < tools.time.now else { return found }
+        await forget(id, tools)
         return nil
     }
 
-    /// What the store says of the session, unless something newer is known by now.
-    private func taken(_ held: HeldCredential?, _ id: String) -> StreamOneSession? {
-        state.withLock { state in
-            let isOvertaken = state.endLookup(id)
-            // Somebody else may have been quicker, and renewed it since.
+    /// What the store has of the session, unless something newer is known by now.
+    private func lookUp(_ id: String, _ tools: any ResourceTools) async throws(StateError) -> StreamOneSession? {
+        defer { state.withLock { $0.endLookup(id) } }
+        let owner = owner(of: id)
+        let held = try await tools.read { $0.credential(of: owner) }
+        return state.withLock { state in
+            // Another caller may have found it first, and renewed it since.
             if let known = state.known[id] { return known.session }
-            guard !isOvertaken, let held, let session = StreamOneSession(id, held) else { return nil }
+            guard state.lookups[id]?.isOvertaken == false, let held, let session = StreamOneSession(id, held) else {
+                return nil
+            }
             state.keep(Known(session: session, storedDeadline: session.deadline), most: Self.mostKnown)
             return session
         }
     }
 
-    /// `completion` is called, on the writer's thread, when the session is on disk, or cannot be brought there.
-    func add(_ session: StreamOneSession, _ tools: any ResourceTools, completion: @escaping @Sendable (Bool) -> Void) {
+    /// Returns when the session is on disk, or cannot be stored; it can be used in either case.
+    /// - Returns: Whether it is on disk.
+    func add(_ session: StreamOneSession, _ tools: any ResourceTools) async -> Bool {
         state.withLock { state in
             state.ending.remove(session.id)
             state.keep(Known(session: session, storedDeadline: session.deadline), most: Self.mostKnown)
         }
-        tools.change([.hold(credential(of: session))], completion: completion)
+        do {
+            try await tools.change([.hold(credential(of: session))])
+            return true
+        } catch {
+            return false
+        }
     }
 
-    /// After an answer of the platform's own. One that was forgotten meanwhile stays so.
+    /// After an answer of the platform's own. A session that was forgotten meanwhile stays so.
     func renew(_ id: String, until deadline: Timestamp, _ tools: any ResourceTools) {
         state.withLock { state in
             guard var known = state.known[id] else { return }
@@ -102,26 +101,23 @@ final class StreamOneSessions: Sendable {
                 known.storedDeadline > deadline ? known.storedDeadline - deadline : deadline - known.storedDeadline
             if change >= Self.slack {
                 known.storedDeadline = deadline
-                // With the lock held, so that it cannot come after the end of the session; nobody waits for it.
-                tools.change([.hold(credential(of: known.session))]) { _ in }
+                // With the lock held, so that it cannot come after the end of the session.
+                tools.enqueue([.hold(credential(of: known.session))])
             }
             state.known[id] = known
         }
     }
 
-    /// At once for all who ask here; `completion` is called when it is on disk too, or cannot be brought there.
-    func forget(
-        _ id: String, _ tools: any ResourceTools, completion: @escaping @Sendable () -> Void = {}
-    ) {
+    /// Ends the session at once for all callers; returns when that is on disk too, or cannot be stored.
+    func forget(_ id: String, _ tools: any ResourceTools) async {
         state.withLock { state in
             state.known[id] = nil
             state.ending.insert(id)
             state.lookups[id]?.isOvertaken = true
         }
-        tools.change([.drop(credentialOf: owner(of: id))]) { [self] _ in
-            state.withLock { state in _ = state.ending.remove(id) }
-            completion()
-        }
+        // If the store cannot be written, the session may be found again after a restart, until its time is over.
+        try? await tools.change([.drop(credentialOf: owner(of: id))])
+        state.withLock { state in _ = state.ending.remove(id) }
     }
 
     private func owner(of id: String) -> String { "session/\(realm)/\(id)" }
@@ -134,12 +130,9 @@ final class StreamOneSessions: Sendable {
 }
 
 extension StreamOneSessions.State {
-    /// Has the session ended since the lookup began?
-    fileprivate mutating func endLookup(_ id: String) -> Bool {
-        guard var lookup = lookups[id] else { return false }
-        lookup.count -= 1
-        lookups[id] = lookup.count > 0 ? lookup : nil
-        return lookup.isOvertaken
+    fileprivate mutating func endLookup(_ id: String) {
+        guard let count = lookups[id]?.count else { return }
+        if count > 1 { lookups[id]?.count = count - 1 } else { lookups[id] = nil }
     }
 
     fileprivate mutating func keep(_ known: StreamOneSessions.Known, most: Int) {

@@ -19,7 +19,7 @@ struct StreamOneUpstream: ConfigurableUpstream {
     private let lengths: StreamOnePause.Lengths
     // What this run knows: written by calls of both ways, and safe to lose.
     private let cache: StreamOneCache
-    private let gate: StreamOneGate
+    private let backoff: AuthenticationBackoff
 
     init(_ name: UpstreamName, _ settings: StreamOneSettings) {
         self.name = name
@@ -31,13 +31,13 @@ struct StreamOneUpstream: ConfigurableUpstream {
         lengths = StreamOnePause.Lengths(
             readOnly: settings.readOnlyPause, rateLimited: settings.rateLimitPause)
         cache = StreamOneCache(maxBytes: settings.cacheBytes)
-        gate = StreamOneGate(lengths)
-        let desk = StreamOneDesk(
-            platform: platform, actions: actions, cache: cache, sessions: StreamOneSessions(of: platform), gate: gate,
-            lifetime: settings.cacheLifetime)
+        backoff = AuthenticationBackoff(lengths)
+        let client = StreamOneClient(
+            platform: platform, actions: actions, cache: cache, sessions: StreamOneSessions(of: platform),
+            backoff: backoff, lifetime: settings.cacheLifetime)
         resources =
-            [StreamOneProxy(desk: desk).resource, StreamOneSDKs(desk: desk).resource] + StreamOneLogin(desk).resources
-            + StreamOneRights(desk: desk).resources
+            [StreamOneProxy(client: client).resource, StreamOneSDKs(client: client).resource]
+            + StreamOneLogin(client).resources + StreamOneRights(client: client).resources
     }
 
     // MARK: Accepting
@@ -103,10 +103,10 @@ struct StreamOneUpstream: ConfigurableUpstream {
         case .denied: cache.forgetRights(of: nil)
         default: break
         }
-        if answer?.isSuccess ?? false { gate.open(.actor) }
+        if answer?.isSuccess ?? false { backoff.end(.actor) }
         for case .set(StreamOnePause.key, let value, _) in judgement.changes {
             guard let pause = StreamOnePause(stored: value), pause.holdsActor else { continue }
-            gate.close(.actor, as: pause)
+            backoff.begin(.actor, as: pause)
         }
     }
 

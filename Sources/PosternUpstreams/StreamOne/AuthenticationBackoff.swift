@@ -1,9 +1,9 @@
 import PosternCore
 import Synchronization
 
-/// Who may not authenticate for a while, because bad authentications lead to more of the same (Assumptions A3, A4).
-/// Any thread.
-final class StreamOneGate: Sendable {
+/// Who may not authenticate for a while, because bad authentications lead to longer blocks (Assumptions A3, A4). Any
+/// thread.
+final class AuthenticationBackoff: Sendable {
     enum Subject: Hashable, Sendable {
         /// The configured user or application, outside sessions.
         case actor
@@ -19,27 +19,28 @@ final class StreamOneGate: Sendable {
 
     init(_ lengths: StreamOnePause.Lengths) { self.lengths = lengths }
 
-    /// The pause that lasts.
+    /// The pause that is not over yet.
     func pause(of subject: Subject, now: Timestamp) -> StreamOnePause? {
         pauses.withLock { $0[subject].flatMap { $0.until > now ? $0 : nil } }
     }
 
-    @discardableResult func close(_ subject: Subject, _ reason: StreamOnePause.Reason, now: Timestamp) -> StreamOnePause
+    /// Begins a pause, or the next longer one if a former one is over.
+    @discardableResult func begin(_ subject: Subject, _ reason: StreamOnePause.Reason, now: Timestamp) -> StreamOnePause
     {
         pauses.withLock { pauses in
-            // Here the call has been signed anew already.
+            // Here the call has been signed again already.
             let pause = StreamOnePause.after(
                 pauses[subject], reason, now: now, lengths: lengths, firstStep: reason == .authentication ? 1 : 0)
             if pauses.count >= Self.mostSubjects { pauses = pauses.filter { $0.value.until > now } }
-            // Full of pauses that last: somebody tries many addresses, and one more is not remembered.
+            // If all of them last, a client tries many addresses, and one more is not remembered.
             if pauses.count < Self.mostSubjects || pauses[subject] != nil { pauses[subject] = pause }
             return pause
         }
     }
 
-    /// What the queue has met.
-    func close(_ subject: Subject, as pause: StreamOnePause) { pauses.withLock { $0[subject] = pause } }
+    /// Takes over a pause that the queue has begun.
+    func begin(_ subject: Subject, as pause: StreamOnePause) { pauses.withLock { $0[subject] = pause } }
 
-    /// The platform let it in.
-    func open(_ subject: Subject) { pauses.withLock { $0[subject] = nil } }
+    /// The platform has accepted an authentication.
+    func end(_ subject: Subject) { pauses.withLock { $0[subject] = nil } }
 }
