@@ -36,8 +36,8 @@ final class SimulatedUpstream: FaultHandler {
         case "/received": responder.respond(answerAboutReceived(request.head))
         case "/faults": responder.respond(answerAboutFaults(request))
         case let path where path == "/control" || path.hasPrefix("/control/"):
-            responder.respond(
-                simulator.control(SimulatedRequest(request)).map { HTTPResponse($0) } ?? text(404, "no such control\n"))
+            let answer = simulator.control(SimulatedRequest(request)) ?? .text(404, "no such control\n")
+            responder.respond(HTTPResponse(answer))
         default: play(request, responder)
         }
     }
@@ -147,9 +147,7 @@ final class SimulatedUpstream: FaultHandler {
         HTTPResponse(status: status, headers: [("Content-Type", "text/plain; charset=utf-8")], body: text)
     }
 
-    private func notAllowed(_ allowed: String) -> HTTPResponse {
-        HTTPResponse(status: 405, headers: [("Allow", allowed)])
-    }
+    private func notAllowed(_ allowed: String) -> HTTPResponse { HTTPResponse(.notAllowed(allowed)) }
 }
 
 extension FaultResponder {

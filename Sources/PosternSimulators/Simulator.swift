@@ -55,6 +55,12 @@ struct SimulatedAnswer: Sendable, Equatable {
         Self(status: status, headers: [("Content-Type", "application/json; charset=utf-8")], body: Array(text.utf8))
     }
 
+    static func text(_ status: Int, _ text: String) -> Self {
+        Self(status: status, headers: [("Content-Type", "text/plain; charset=utf-8")], body: Array(text.utf8))
+    }
+
+    static func notAllowed(_ allowed: String) -> Self { Self(status: 405, headers: [("Allow", allowed)]) }
+
     static func == (left: Self, right: Self) -> Bool {
         left.status == right.status && left.body == right.body && left.headers.elementsEqual(right.headers, by: ==)
     }
@@ -83,5 +89,14 @@ struct Judged: Sendable {
 }
 
 extension Faults.Poison {
+    /// For an upstream that names no items.
+    var status: Int {
+        switch answer {
+        case .failure: 500
+        case .tooLarge: 413
+        case .refusal, .naming: 400
+        }
+    }
+
     func matches(_ item: UnsafeBufferPointer<UInt8>) -> Bool { found(field, in: item)?.text == value }
 }

@@ -223,6 +223,14 @@ private let malformed = "Malformed JSON in request body."
 
     // MARK: Events
 
+    @Test(arguments: ["receivedAt", "publishedAt"]) func times_thatACallerSet_areNoViolation(name: String) {
+        for value in ["5", "null", "1479988864057"] {
+            let judged = judge(#"[{"timestamp":1,"sourceId":"s","eventName":"e","\#(name)":\#(value)}]"#)
+            #expect(judged.answer?.status == 202)
+            #expect(judged.violations.isEmpty)
+        }
+    }
+
     static let events: [(event: String, complaint: String)] = [
         (#"{"timestamp":-1,"sourceId":"","eventName":"","x":{"":[]}}"#, "OK"),
         (#"{"timestamp":99999999999999999999999,"sourceId":"s","eventName":"e"}"#, "OK"),
@@ -272,8 +280,8 @@ private let malformed = "Malformed JSON in request body."
         (#"[{"timestamp":1,"sourceId":" \t\u00a0","eventName":"e"}]"#, "a blank sourceId"),
         (#"[{"timestamp":1,"sourceId":"s","eventName":""}]"#, "a blank eventName"),
         (
-            #"[{"timestamp":1,"sourceId":"s","eventName":"e","receivedAt":5}]"#,
-            "receivedAt in an event: not the gateway's to add"
+            #"[{"timestamp":1,"sourceId":"s","eventName":"e","receivedAt":{}}]"#,
+            "receivedAt that is neither integer nor null"
         ),
         (
             #"[{"timestamp":1,"sourceId":"s","eventName":"e","publishedAt":"x"}]"#,

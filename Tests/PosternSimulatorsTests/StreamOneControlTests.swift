@@ -15,71 +15,67 @@ import Testing
         let shown = String(decoding: platform.control("GET")?.body ?? [], as: UTF8.self)
         #expect(
             shown == """
-                {"applications":[{"id":"9yC-4pQxT_2a","name":"gateway","roles":[]}],\
-                "users":[{"id":"Cmv8fnKfjF2l","username":"jan@example.nl","salt":"$2y$12$gmdjitkypwyd4d1mkeefiv",\
-                "needsV2Hash":false,"roles":[]}],"accounts":[],"customers":[],"prefix":"",\
-                "sessionTimeoutSeconds":3600,"challengeTimeoutSeconds":60,"clockSkewToleranceSeconds":300,\
-                "clockOffsetSeconds":0,"failuresUntilRateLimited":10,"rateLimitSeconds":60,"statusRate":{},\
-                "nextStatus":[],"readOnly":false,"answers":{},"timezone":"Europe/Amsterdam","seed":1,"statuses":{}}
+                {"accounts":[],"answers":{},"applications":[{"id":"9yC-4pQxT_2a","name":"gateway","roles":[]}],\
+                "challengeTimeoutSeconds":60,"clockOffsetSeconds":0,"clockSkewToleranceSeconds":300,"customers":[],\
+                "failuresUntilRateLimited":10,"items":[],"nextStatus":[],"onlyKnownActions":false,"prefix":"",\
+                "rateLimitSeconds":60,"readOnly":false,"seed":1,"sessionTimeoutSeconds":3600,"statusRate":{},\
+                "statuses":{},"timezone":"Europe/Amsterdam","users":[{"id":"Cmv8fnKfjF2l","needsV2Hash":false,\
+                "roles":[],"salt":"$2y$12$gmdjitkypwyd4d1mkeefiv","username":"jan@example.nl"}]}
                 """)
     }
 
     @Test func control_showsWhatWasSet() {
-        let text = """
-            {"accounts":[{"id":"A1","customer":"C1"},{"id":"A2","customer":null}],"customers":["C1"],"prefix":"/p",\
-            "sessionTimeoutSeconds":1,"challengeTimeoutSeconds":2,"clockSkewToleranceSeconds":3,\
-            "clockOffsetSeconds":-4,"failuresUntilRateLimited":5,"rateLimitSeconds":6,\
-            "statusRate":{"8":0.25,"10":0.5},"nextStatus":[0,-1,1337],"readOnly":true,\
-            "answers":{"a/b":[1, 2]},"timezone":"UTC","seed":7
-            """
-        #expect(platform.change(text + "}").text.contains(text.dropFirst()))
+        let change = #"""
+            {"accounts":[{"id":"A1","customer":"C1"},"A2"],"customers":["C1"],"prefix":"/p",
+             "sessionTimeoutSeconds":1,"challengeTimeoutSeconds":2,"clockSkewToleranceSeconds":3,
+             "clockOffsetSeconds":-4,"failuresUntilRateLimited":5,"rateLimitSeconds":6,
+             "statusRate":{"8":0.25,"10":0.5},"nextStatus":[0,-1,1337],"readOnly":true,"onlyKnownActions":true,
+             "items":[{"id":"I1","views":1.50}],"answers":{"a/b":[1, 2]},"timezone":"UTC","seed":7}
+            """#
+        let shown = platform.change(change).text
+        for member in [
+            #""accounts":[{"customer":"C1","id":"A1"},{"id":"A2"}]"#, #""answers":{"a/b":[1,2]}"#,
+            #""challengeTimeoutSeconds":2,"clockOffsetSeconds":-4,"clockSkewToleranceSeconds":3,"customers":["C1"]"#,
+            #""failuresUntilRateLimited":5,"items":[{"id":"I1","views":1.50}],"nextStatus":[0,-1,1337]"#,
+            #""onlyKnownActions":true,"prefix":"/p","rateLimitSeconds":6,"readOnly":true,"seed":7"#,
+            #""sessionTimeoutSeconds":1,"statusRate":{"10":0.5,"8":0.25},"statuses":{},"timezone":"UTC""#,
+        ] { #expect(shown.contains(member)) }
     }
 
-    static let refused: [(body: String, complaint: String)] = [
-        ("", "the body must be a JSON object"), ("[]", "the body must be a JSON object"),
-        ("{} x", "the body must be a JSON object"), ("{\"prefix\":\"\u{0}", "the body must be a JSON object"),
-        (#"{"readOnly":1}"#, "readOnly must be true or false"),
-        (#"{"prefix":"p"}"#, "prefix is empty or starts with a slash and does not end with one"),
-        (#"{"prefix":"/p/"}"#, "prefix is empty or starts with a slash and does not end with one"),
-        (#"{"timezone":null}"#, "timezone must be a string"),
-        (#"{"sessionTimeoutSeconds":-1}"#, "sessionTimeoutSeconds must be an integer from 0 to 315360000"),
-        (#"{"sessionTimeoutSeconds":1.5}"#, "sessionTimeoutSeconds must be an integer from 0 to 315360000"),
-        (
-            #"{"clockOffsetSeconds":99999999999999999999}"#,
-            "clockOffsetSeconds must be an integer from -3153600000 to 3153600000"
-        ),
-        (#"{"statusRate":{"x":1}}"#, "statusRate must be an object of statuses and their rates from 0 to 1"),
-        (#"{"statusRate":{"8":1.1}}"#, "statusRate must be an object of statuses and their rates from 0 to 1"),
-        (#"{"statusRate":{"8":0.6,"10":0.6}}"#, "statusRate must be at most 1 in all"),
-        (#"{"nextStatus":8}"#, "nextStatus must be an array"),
-        (#"{"nextStatus":[8,"9"]}"#, "nextStatus[1] must be an integer from -1 to 1000000"),
-        (#"{"answers":[]}"#, "answers must be an object"), (#"{"customers":[1]}"#, "customers[0] must be a string"),
-        (#"{"accounts":[{"customer":"C"}]}"#, "accounts[0] must be given an id"),
-        (#"{"applications":[{"id":"a"}]}"#, "applications[0] must be given id and psk"),
-        (#"{"users":[{"psk":"a"}]}"#, "users[0] must be given an id, and no empty psk"),
-        (#"{"users":[{"id":"a","psk":""}]}"#, "users[0] must be given an id, and no empty psk"),
-        (#"{"users":["a"]}"#, "users[0] must be an object"),
-        (
-            #"{"users":[{"id":"a","pin":1}]}"#,
-            #"users[0]: unknown member "pin"; known: id, psk, username, password, salt, needsV2Hash, roles"#
-        ),
-        (
-            #"{"users":[{"id":"a","roles":[{"tokens":[1]}]}]}"#, "users[0].roles[0].tokens[0] must be a string"
-        ),
-        (
-            #"{"statuses":{}}"#,
-            """
-            unknown member "statuses"; known: applications, users, accounts, customers, prefix, \
-            sessionTimeoutSeconds, challengeTimeoutSeconds, clockSkewToleranceSeconds, clockOffsetSeconds, \
-            failuresUntilRateLimited, rateLimitSeconds, statusRate, nextStatus, readOnly, answers, timezone, seed
-            """
-        ),
+    static let refused: [(body: String, problem: String)] = [
+        ("", "the body is not a JSON object"), ("[]", "the body is not a JSON object"),
+        ("{} x", "the body is not a JSON object"), ("{\"prefix\":\"\u{0}", "the body is not a JSON object"),
+        (#"{"readOnly":1}"#, "readOnly: "),
+        (#"{"prefix":"p"}"#, "prefix: must be empty, or start with a slash and not end with one"),
+        (#"{"prefix":"/p/"}"#, "prefix: must be empty, or start with a slash and not end with one"),
+        (#"{"timezone":null}"#, "timezone: "),
+        (#"{"sessionTimeoutSeconds":-1}"#, "sessionTimeoutSeconds: must be from 0 to 315360000"),
+        (#"{"sessionTimeoutSeconds":1.5}"#, "sessionTimeoutSeconds: "),
+        (#"{"clockOffsetSeconds":9999999999}"#, "clockOffsetSeconds: must be from -3153600000 to 3153600000"),
+        (#"{"clockOffsetSeconds":99999999999999999999}"#, "clockOffsetSeconds: "),
+        (#"{"statusRate":{"x":1}}"#, "statusRate"), (#"{"statusRate":{"-9":1}}"#, "a status: must be from -1 to"),
+        (#"{"statusRate":{"8":1.1}}"#, "statusRate: rates must be from 0 to 1, and at most 1 in all"),
+        (#"{"statusRate":{"8":0.6,"10":0.6}}"#, "statusRate: rates must be from 0 to 1, and at most 1 in all"),
+        (#"{"nextStatus":8}"#, "nextStatus: "), (#"{"nextStatus":[8,"9"]}"#, "nextStatus[1]: "),
+        (#"{"nextStatus":[-2]}"#, "a status: must be from -1 to 1000000"),
+        (#"{"answers":[]}"#, "answers: must be an object"), (#"{"customers":[1]}"#, "customers[0]: "),
+        (#"{"items":{}}"#, "items: must be an array of objects with an id"),
+        (#"{"items":[{"title":"a"}]}"#, "items: must be an array of objects with an id"),
+        (#"{"accounts":[{"customer":"C"}]}"#, "accounts[0].id: is missing"),
+        (#"{"accounts":[""]}"#, "accounts: each must have an id"),
+        (#"{"applications":[{"id":"a"}]}"#, "applications: each must have an id and a psk"),
+        (#"{"users":[{"psk":"a"}]}"#, "users[0].id: is missing"),
+        (#"{"users":[{"id":"a","psk":""}]}"#, "users: each must have an id, and no empty psk"),
+        (#"{"users":["a"]}"#, "users[0]: "),
+        (#"{"users":[{"id":"a","pin":1}]}"#, "users[0].pin: there is no such member"),
+        (#"{"users":[{"id":"a","roles":[{"tokens":[1]}]}]}"#, "users[0].roles[0].tokens[0]: "),
+        (#"{"statuses":{}}"#, #"unknown member "statuses"; known are accounts, answers, applications, "#),
     ]
 
-    @Test(arguments: refused) func control_refusesWhatItCannotUse(body: String, complaint: String) {
+    @Test(arguments: refused) func control_refusesWhatItCannotUse(body: String, problem: String) {
         let answer = platform.change(body)
         #expect(answer.status == 400)
-        #expect(answer.text == complaint + "\n")
+        #expect(answer.text.hasPrefix(problem), "\(answer.text)")
     }
 
     @Test func control_changesAllOrNothing() {
@@ -101,9 +97,7 @@ import Testing
         #expect((0..<3).map { platform.call("item/edit", "x=\($0)").apiStatus } == [0, 1337, 0])
         let shown = String(decoding: platform.control("GET")?.body ?? [], as: UTF8.self)
         #expect(
-            shown.hasSuffix(
-                #""nextStatus":[],"readOnly":false,"answers":{},"timezone":"Europe/Amsterdam","seed":1,"statuses":{"0":2,"6":1,"10":1,"1337":1}}"#
-            ))
+            shown.contains(#""nextStatus":[],"#) && shown.contains(#""statuses":{"0":2,"10":1,"1337":1,"6":1},"#))
     }
 
     @Test func everyStatusOfTheSpecification_canBeMade() {
@@ -146,11 +140,32 @@ import Testing
         let judged = platform.call("item/view")
         #expect(
             judged.apiText.hasSuffix(
-                #""cacheable":true,"count":2,"timezone":"Europe\/Amsterdam"},"body":[{"id" : "é/"},1.0]}"#))
+                #""cacheable":true,"count":2,"timezone":"Europe\/Amsterdam"},"body":[{"id":"é/"},1.0]}"#))
         #expect(platform.call("user/viewme").apiText.hasSuffix(#""body":null}"#))
     }
 
     // MARK: Actions
+
+    @Test func items_areViewed_byIDAndByPage_whenThereAreSome() {
+        #expect(platform.call("item/view", "item=I1").apiJSON["body"]["item"].string == "I1")
+        platform.change(#"{"items":[{"id":"I1","title":"a"},{"id":"I2"},{"id":"I3"}]}"#)
+        let one = platform.call("item/view", "item=I1").apiJSON
+        #expect(one["body"].description == #"[{"id":"I1","title":"a"}]"#)
+        #expect(one["header"]["count"].int == 1)
+        let page = platform.call("item/view", "limit=1&offset=1").apiJSON
+        #expect(page["body"].description == #"[{"id":"I2"}]"#)
+        #expect(page["header"]["count"].int == 3)
+        #expect(platform.call("item/view", "item=I9").apiStatus == 120)
+        #expect(platform.call("item/view", "limit=-1").apiStatus == 6)
+    }
+
+    @Test func unknownAction_isInvalid_whenOnlyKnownOnesAre() {
+        #expect(platform.call("nothing/here").apiStatus == 0)
+        platform.change(#"{"onlyKnownActions":true,"answers":{"a/b":1}}"#)
+        #expect(platform.call("nothing/here").apiStatus == 5)
+        #expect(platform.call("a/b").apiStatus == 0)
+        #expect(platform.call("api/mytokens").apiStatus == 0)
+    }
 
     @Test func applications_andUsers_areShown() throws {
         let list = platform.call("application/view", "application=9yC-4pQxT_2a&limit=3").apiJSON
@@ -252,7 +267,7 @@ import Testing
         client.send(line("seq=7") + "Content-Length: 5\r\n\r\nseq=7")
         #expect(try client.answer().json["header"]["status"].int == 0)
         #expect(try client.get("/received?field=/arguments/seq").text == "A1\t\nA1\t7\n")
-        #expect(try client.get("/received").json["violations"].strings == ["no Content-Length"])
+        #expect(try client.get("/received").json["violationCount"].int == 0)
         #expect(try client.post("/control", #"{"clockOffsetSeconds":9999}"#).status == 200)
         client.send(line("") + "Content-Length: 0\r\n\r\n")
         let answer = try client.answer()

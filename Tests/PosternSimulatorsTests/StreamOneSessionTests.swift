@@ -262,7 +262,7 @@ import Testing
         let listed = platform.control("GET", "/control/sessions")?.body
         #expect(
             String(decoding: listed ?? [], as: UTF8.self)
-                == #"[{"id":"\#(session.id)","application":"9yC-4pQxT_2a","user":"Cmv8fnKfjF2l","secondsLeft":3570}]"#)
+                == #"[{"application":"9yC-4pQxT_2a","id":"\#(session.id)","secondsLeft":3570,"user":"Cmv8fnKfjF2l"}]"#)
         #expect(platform.control("DELETE", "/control/sessions")?.status == 204)
         #expect(platform.control("GET", "/control/sessions")?.body == Array("[]".utf8))
         let judged = platform.call("item/view", session: session)

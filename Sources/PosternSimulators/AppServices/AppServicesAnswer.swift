@@ -60,8 +60,8 @@ struct AppServicesAnswer: Sendable {
 
     var notFound: SimulatedAnswer {
         error(
-            settings.notFoundError, settings.style,
-            settings.notFoundError == "entity_not_found" ? "Entity not found" : "Service resource not found")
+            settings.notFoundError.rawValue, settings.style.status,
+            settings.notFoundError == .entity ? "Entity not found" : "Service resource not found")
     }
 
     static func fault(_ status: Int, _ code: String, _ text: String) -> SimulatedAnswer {
@@ -121,7 +121,7 @@ enum AppServicesTold: Sendable, Equatable {
     case unreadable
 
     init(_ answer: SimulatedAnswer, to step: AppServicesCall.Step) {
-        let body = AppServicesJSON.read(answer.body)?.value
+        let body = JSONTree.read(answer.body)?.value
         self =
             (body?["error"]?.string).flatMap { Self.error($0, answer.status, step) }
             ?? (body?["fault"]).flatMap(Self.fault) ?? Self.plain(answer.status, body)
@@ -145,7 +145,7 @@ enum AppServicesTold: Sendable, Equatable {
         }
     }
 
-    private static func fault(_ fault: AppServicesJSON) -> Self? {
+    private static func fault(_ fault: JSONTree) -> Self? {
         guard let code = fault["detail"]?["errorcode"]?.string else { return nil }
         let lowered = code.lowercased()
         if lowered.contains("apikey") { return .configuration }
@@ -154,7 +154,7 @@ enum AppServicesTold: Sendable, Equatable {
         return ["ApplicationNotFound", "CLASSIFICATION_FAILURE"].contains(where: code.contains) ? .configuration : nil
     }
 
-    private static func plain(_ status: Int, _ body: AppServicesJSON?) -> Self {
+    private static func plain(_ status: Int, _ body: JSONTree?) -> Self {
         guard (200...299).contains(status) else { return byStatus(status) }
         guard body?.members != nil else { return .unreadable }
         return body?["entities"]?.elements?.contains { $0.members != nil } == true ? .ok : .refusedToken

@@ -5,9 +5,9 @@ struct AppServicesBodyCheck {
     private(set) var notifier: String?
     private(set) var deviceToken: String?
     private(set) var violations: [String] = []
-    private let body: AppServicesJSON
+    private let body: JSONTree
 
-    init(_ body: AppServicesJSON, step: AppServicesCall.Step, device: String?) {
+    init(_ body: JSONTree, step: AppServicesCall.Step, device: String?) {
         self.body = body
         self.step = step
         switch step {
@@ -19,7 +19,7 @@ struct AppServicesBodyCheck {
         }
     }
 
-    private var members: [AppServicesJSON.Member] { body.members ?? [] }
+    private var members: [JSONTree.Member] { body.members ?? [] }
 
     private mutating func checkUser() {
         if members.contains(where: { $0.name != "username" }) { violations.append("more than username in the body") }

@@ -1,6 +1,6 @@
 /// A request to AppServices taken apart, with what is wrong about it on the wire (specification, sections 3, 4 and 8).
 struct AppServicesCall: Sendable {
-    enum Step: String, Sendable, CaseIterable {
+    enum Step: String, ControlChoice {
         case registerDevice = "register_device"
         case registerUser = "register_user"
         case connect
@@ -40,7 +40,7 @@ struct AppServicesCall: Sendable {
     enum Body: Sendable {
         case none
         /// With the text as sent.
-        case json(AppServicesJSON, text: [UInt8])
+        case json(JSONTree, text: [UInt8])
         case unreadable
         case tooLarge
     }
@@ -65,7 +65,7 @@ struct AppServicesCall: Sendable {
     private(set) var violations: [String] = []
 
     var step: Step? { if case .step(let step) = target { step } else { nil } }
-    var json: AppServicesJSON? { if case .json(let value, _) = body { value } else { nil } }
+    var json: JSONTree? { if case .json(let value, _) = body { value } else { nil } }
 
     /// The server's own; a body this long is not looked into.
     static let maxBodyBytes = 1 << 20
@@ -118,7 +118,7 @@ struct AppServicesCall: Sendable {
                 violations.append("a path segment that is no percent-encoded UTF-8")
                 return target = .nowhere
             }
-            if !isEncodedExactly(segment, text) {
+            if !isEncodedExactly(segment) {
                 violations.append("a path segment that is not encoded as everything but letters, digits, - . _ ~")
             }
             segments.append(text)
@@ -191,7 +191,7 @@ struct AppServicesCall: Sendable {
         if keys.isEmpty { violations.append("no api_key in the query") }
         if pairs.count > 1 { violations.append("a query with more than api_key") }
         apiKey = keys.first.flatMap { decoded($0.utf8) }
-        if let key = keys.first, !isEncodedExactly(key.utf8, apiKey ?? "") {
+        if let key = keys.first, !isEncodedExactly(key.utf8) {
             violations.append("an api_key that is not encoded as everything but letters, digits, - . _ ~")
         }
     }
@@ -269,7 +269,7 @@ struct AppServicesCall: Sendable {
         }
         if request.body.count > 64 << 10 { violations.append("a body of more than 65536 bytes") }
         guard request.body.count <= Self.maxBodyBytes else { return body = .tooLarge }
-        guard let document = AppServicesJSON.read(request.body), document.value.members != nil else {
+        guard let document = JSONTree.read(request.body), document.value.members != nil else {
             violations.append("a body that is no JSON object in UTF-8")
             return body = .unreadable
         }
@@ -287,45 +287,25 @@ struct AppServicesCall: Sendable {
 
 // MARK: Percent-encoding
 
-/// Nil when the result is no UTF-8 or an escape is none.
+/// Nil when the result is not UTF-8, or a per cent sign has no digits.
 private func decoded(_ raw: some Collection<UInt8>) -> String? {
-    var bytes: [UInt8] = []
+    let decoded = PercentDecoded(raw, plusIsSpace: false)
+    return decoded.isWhole ? decoded.text : nil
+}
+
+/// Whether `raw` is what encoding everything but unreserved characters makes of it. Either case of the digits will do.
+private func isEncodedExactly(_ raw: some Collection<UInt8>) -> Bool {
     var rest = raw[...]
     while let byte = rest.popFirst() {
         guard byte == UInt8(ascii: "%") else {
-            bytes.append(byte)
-            continue
+            if isUnreserved(byte) { continue }
+            return false
         }
-        let digits = String(decoding: rest.prefix(2), as: UTF8.self)
-        guard digits.utf8.count == 2, digits.utf8.allSatisfy(Form.isHexDigit), let byte = UInt8(digits, radix: 16)
-        else {
-            return nil
-        }
-        bytes.append(byte)
+        let escape = PercentDecoded([byte] + rest.prefix(2), plusIsSpace: false).bytes
+        guard escape.count == 1, !isUnreserved(escape[0]) else { return false }
         rest = rest.dropFirst(2)
     }
-    return String(validating: bytes, as: UTF8.self)
-}
-
-/// Is `raw` what encoding everything but `A-Z a-z 0-9 - . _ ~` makes of `text`? Either case of the digits will do.
-private func isEncodedExactly(_ raw: some Collection<UInt8>, _ text: String) -> Bool {
-    var encoded: [UInt8] = []
-    for byte in text.utf8 {
-        if Form.isAlphanumeric(byte) || "-._~".utf8.contains(byte) {
-            encoded.append(byte)
-        } else {
-            let digits = String(byte, radix: 16)
-            encoded += Array("%\(digits.utf8.count == 1 ? "0" : "")\(digits)".utf8)
-        }
-    }
-    guard encoded.count == raw.count else { return false }
-    var escape = 0
-    return zip(raw, encoded).allSatisfy { sent, wanted in
-        if wanted == UInt8(ascii: "%") { escape = 3 }
-        defer { escape = max(0, escape - 1) }
-        return sent == wanted
-            || escape > 0 && Form.isHexDigit(sent) && Form.isHexDigit(wanted) && sent | 0x20 == wanted | 0x20
-    }
+    return true
 }
 
 private typealias Form = AppServicesForm

@@ -34,7 +34,7 @@ enum AppServicesForm {
             && !["(null)", "null", "nil"].contains(text)
     }
 
-    static func isHexDigit(_ byte: UInt8) -> Bool { byte &- 0x30 < 10 || (byte | 0x20) &- UInt8(ascii: "a") < 6 }
+    static func isHexDigit(_ byte: UInt8) -> Bool { hexValue(byte) != nil }
 
     static func isAlphanumeric(_ byte: UInt8) -> Bool { byte &- 0x30 < 10 || (byte | 0x20) &- UInt8(ascii: "a") < 26 }
 }

@@ -223,6 +223,6 @@ struct AppServicesHistory: Sendable {
     }
 
     private static func digest(of call: AppServicesCall) -> UInt64 {
-        Array((call.json?.canonical ?? "").utf8).withUnsafeBufferPointer { PosternSimulators.digest($0) }
+        PosternSimulators.digest(of: call.json?.canonical ?? "")
     }
 }

@@ -30,12 +30,12 @@ struct AppServicesItem {
         let bytes = Array((text + "}").utf8)
         items = Judged.Items(
             text: bytes, ranges: [0..<bytes.count],
-            identities: [Array(same.utf8).withUnsafeBufferPointer { digest($0) }])
+            identities: [digest(of: same)])
     }
 
-    private static func withoutTime(_ body: AppServicesJSON?, _ step: AppServicesCall.Step) -> String {
+    private static func withoutTime(_ body: JSONTree?, _ step: AppServicesCall.Step) -> String {
         guard step == .metrics, let members = body?.members else { return body?.canonical ?? "" }
-        return AppServicesJSON.object(members.filter { $0.name != "timeStamp" }).canonical
+        return JSONTree.object(members.filter { $0.name != "timeStamp" }).canonical
     }
 
     /// The answer to an item that is poisoned.

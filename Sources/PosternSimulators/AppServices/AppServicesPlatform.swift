@@ -11,7 +11,7 @@ struct AppServicesPlatform: Sendable {
     }
     struct Device: Sendable {
         /// Without `type` and `uuid`.
-        var properties: [AppServicesJSON.Member]
+        var properties: [JSONTree.Member]
         var created: Int64
         var modified: Int64
         /// In small letters, the last to be connected at the end.
@@ -67,13 +67,13 @@ struct AppServicesPlatform: Sendable {
 
     // MARK: Operations
 
-    private mutating func put(_ id: String, _ members: [AppServicesJSON.Member], _ now: Timestamp) -> Result {
+    private mutating func put(_ id: String, _ members: [JSONTree.Member], _ now: Timestamp) -> Result {
         guard AppServicesForm.isUUID(id) else {
             return .error("illegal_argument", status: 400, description: "A device is named by a UUID")
         }
         var device = devices[id] ?? Device(properties: [], created: now.milliseconds, modified: 0)
         let sent = members.filter { $0.name != "uuid" && $0.name != "type" }
-        device.properties = AppServicesJSON.object(of: device.properties + sent).members ?? []
+        device.properties = JSONTree.object(of: device.properties + sent).members ?? []
         device.modified = now.milliseconds
         devices[id] = device
         return deviceEntity(id)
@@ -135,7 +135,7 @@ struct AppServicesPlatform: Sendable {
         users[name.lowercased()] = Entity(uuid: uuid(), name: name, created: now.milliseconds)
     }
 
-    mutating func addDevice(_ id: String, _ properties: [AppServicesJSON.Member], _ now: Timestamp) {
+    mutating func addDevice(_ id: String, _ properties: [JSONTree.Member], _ now: Timestamp) {
         devices[id] = Device(properties: properties, created: now.milliseconds, modified: now.milliseconds)
     }
 
@@ -162,12 +162,7 @@ struct AppServicesPlatform: Sendable {
     mutating func takeCrashLog(_ file: String) { crashLogs.insert(file) }
 
     private mutating func uuid() -> String {
-        let (high, low) = (random.next(), random.next())
-        func digits(_ value: UInt64, _ count: Int) -> String {
-            let text = String(value, radix: 16)
-            return String(repeating: "0", count: max(0, count - text.utf8.count)) + text.suffix(count)
-        }
-        let (head, tail) = (digits(high, 16), digits(low, 16))
+        let (head, tail) = (hexDigits(random.next()), hexDigits(random.next()))
         return
             "\(head.prefix(8))-\(head.dropFirst(8).prefix(4))-4\(head.suffix(3))-a\(tail.prefix(3))-\(tail.suffix(12))"
     }
@@ -207,25 +202,20 @@ struct AppServicesPlatform: Sendable {
     /// All of it in one line, members sorted; without ids and times of the platform's own making, so that it can be
     /// compared as text.
     var canonical: String {
-        func object(_ pairs: [(String, String)]) -> String {
-            let sorted = pairs.sorted { $0.0.utf8.lexicographicallyPrecedes($1.0.utf8) }
-            return "{\(sorted.map { "\(quoted($0)):\($1)" }.joined(separator: ","))}"
+        func array(_ names: some Sequence<String>) -> JSONTree {
+            .array(names.sorted { $0.utf8.lexicographicallyPrecedes($1.utf8) }.map { .string($0) })
         }
-        func array(_ names: some Sequence<String>) -> String {
-            let sorted = names.sorted { $0.utf8.lexicographicallyPrecedes($1.utf8) }
-            return "[\(sorted.map { quoted($0) }.joined(separator: ","))]"
+        func object(_ pairs: some Sequence<(String, JSONTree)>) -> JSONTree {
+            .object(of: pairs.map { .init(name: $0, value: $1) })
         }
-        func names(_ keys: some Sequence<String>) -> String { array(keys.map { users[$0]?.name ?? $0 }) }
+        func names(_ keys: some Sequence<String>) -> JSONTree { array(keys.map { users[$0]?.name ?? $0 }) }
         return object([
-            (
-                "connections",
-                object(devices.filter { !$0.value.users.isEmpty }.map { ($0, names($1.users)) })
-            ),
+            ("connections", object(devices.filter { !$0.value.users.isEmpty }.map { ($0, names($1.users)) })),
             ("crashLogs", array(crashLogs)),
-            ("devices", object(devices.map { ($0, AppServicesJSON.object($1.properties).canonical) })),
+            ("devices", object(devices.map { ($0, JSONTree.object(of: $1.properties)) })),
             ("groups", object(groups.values.map { ($0.name, names($0.members)) })),
-            ("metrics", "\(metrics)"),
+            ("metrics", .number("\(metrics)")),
             ("users", array(users.values.map(\.name))),
-        ])
+        ]).canonical
     }
 }

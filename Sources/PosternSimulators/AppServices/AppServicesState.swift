@@ -81,7 +81,7 @@ struct AppServicesState: Sendable {
             return answers.error("organization_application_not_found", 404, "Could not find application")
         }
         let scripted = settings.script(for: call, step)
-        if let scripted, !scripted.isTaken { return self.scripted(scripted.answer, answers) }
+        if let scripted, scripted.taken != true { return self.scripted(scripted, answers) }
         let item = AppServicesItem(call, step, tokenNumber: call.auth.flatMap { tokens[$0.token]?.number }, tokens)
         if let refusal = item.refusal(by: poisons, answers) { return refusal }
         switch call.body {
@@ -92,7 +92,7 @@ struct AppServicesState: Sendable {
         let own = step.isMonitoring ? monitor(call, step, answers, &judged) : perform(call, step, answers)
         // A 200 with an error inside has taken nothing.
         if AppServicesTold.isTaken(own, step) { judged.items = item.items }
-        return scripted.map { self.scripted($0.answer, answers) } ?? own
+        return scripted.map { self.scripted($0, answers) } ?? own
     }
 
     private mutating func refusal(
@@ -113,7 +113,7 @@ struct AppServicesState: Sendable {
     }
 
     private func scripted(
-        _ wanted: AppServicesSettings.Scripted.Answer, _ answers: AppServicesAnswer
+        _ wanted: AppServicesSettings.Scripted, _ answers: AppServicesAnswer
     ) -> SimulatedAnswer {
         var answer: SimulatedAnswer
         if let error = wanted.error {
@@ -122,9 +122,9 @@ struct AppServicesState: Sendable {
         } else if let fault = wanted.fault {
             answer = AppServicesAnswer.fault(wanted.status, fault, "Scripted")
         } else {
-            answer = SimulatedAnswer(status: wanted.status, body: Array(wanted.body.utf8))
+            answer = SimulatedAnswer(status: wanted.status, body: Array((wanted.body ?? "").utf8))
         }
-        answer.headers += wanted.headers.map { ($0.name, $0.value.string ?? "") }
+        answer.headers += (wanted.headers ?? [:]).sorted { $0.key < $1.key }.map { ($0.key, $0.value) }
         return answer
     }
 
@@ -148,7 +148,8 @@ struct AppServicesState: Sendable {
     private mutating func monitor(
         _ call: AppServicesCall, _ step: AppServicesCall.Step, _ answers: AppServicesAnswer, _ judged: inout Judged
     ) -> SimulatedAnswer {
-        guard let configuration = settings.monitoring else {
+        let configuration = settings.monitoring
+        guard configuration.members != nil else {
             return answers.error("entity_not_found", 404, "Monitoring is not provided for this application")
         }
         if step == .monitoringConfiguration { return .json(200, configuration.canonical) }

@@ -115,8 +115,3 @@ struct CurioAction {
         return text + "}"
     }
 }
-
-func digest(of text: String) -> UInt64 {
-    var text = text
-    return text.withUTF8 { digest($0) }
-}

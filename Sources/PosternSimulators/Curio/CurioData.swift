@@ -6,69 +6,54 @@ enum CurioData {
     static func actions(
         in data: String, visitor: String, nowMs: Int64, _ findings: inout CurioFindings
     ) -> [CurioAction] {
-        var actions: [CurioAction] = []
-        var count = 0
-        let isWhole = walk(data, &findings) { scanner, findings in
-            guard scanner.take(UInt8(ascii: "[")) else { return false }
-            if scanner.take(UInt8(ascii: "]")) { return true }
-            repeat {
-                count += 1
-                guard scanner.peek() == UInt8(ascii: "{"), let members = members(&scanner, &findings) else {
-                    return false
-                }
-                if let action = action(members, visitor: visitor, nowMs: nowMs, &findings) { actions.append(action) }
-            } while scanner.take(UInt8(ascii: ","))
-            return scanner.take(UInt8(ascii: "]"))
-        }
-        guard isWhole else {
+        guard let records = read(data, &findings)?.elements, records.allSatisfy({ $0.members != nil }) else {
             findings.refuse("data that is no JSON array of objects")
             return []
         }
-        if count == 0 { findings.refuse("a batch without records") }
-        if count > maxRecords { findings.note("a batch of more than \(maxRecords) records") }
-        return actions
+        if records.isEmpty { findings.refuse("a batch without records") }
+        if records.count > maxRecords { findings.note("a batch of more than \(maxRecords) records") }
+        return records.compactMap { action($0, visitor: visitor, nowMs: nowMs, &findings) }
     }
 
     /// The tags with their values as JSON strings.
     static func tags(in text: String, _ findings: inout CurioFindings) -> [String: String] {
-        var tags: [String: String] = [:]
-        let isWhole = walk(text, &findings) { scanner, findings in
-            guard scanner.peek() == UInt8(ascii: "{"), let members = members(&scanner, &findings) else { return false }
-            if members.isEmpty { findings.note("userTags without a tag") }
-            for (name, value) in members {
-                if name.isEmpty { findings.note("a user tag without a name") }
-                guard value.kind == .string else {
-                    findings.refuse("a user tag that is no string")
-                    continue
-                }
-                tags[name] = value.text
-            }
-            return true
+        guard let members = read(text, &findings)?.members else {
+            findings.refuse("userTags that are no JSON object")
+            return [:]
         }
-        if !isWhole { findings.refuse("userTags that are no JSON object") }
+        if members.isEmpty { findings.note("userTags without a tag") }
+        var tags: [String: String] = [:]
+        for member in members {
+            if member.name.isEmpty { findings.note("a user tag without a name") }
+            if member.value.string == nil { findings.refuse("a user tag that is no string") }
+            tags[member.name] = member.value.string
+        }
         return tags
+    }
+
+    private static func read(_ text: String, _ findings: inout CurioFindings) -> JSONTree? {
+        if hasSpace(text.utf8) { findings.note("JSON that is not compact") }
+        guard let document = JSONTree.read(text.utf8), !document.hasTrailingBytes else { return nil }
+        if document.hasRepeatedNames { findings.note("a JSON object with the same name twice") }
+        return document.value
     }
 
     // MARK: Records
 
-    private typealias Members = [String: (kind: JSONScanner.Kind, text: String)]
-
     private static func action(
-        _ members: Members, visitor: String, nowMs: Int64, _ findings: inout CurioFindings
+        _ record: JSONTree, visitor: String, nowMs: Int64, _ findings: inout CurioFindings
     ) -> CurioAction? {
-        guard let type = members["type"], type.kind == .integer, let kind = CurioAction.Kind(recordType: type.text)
-        else {
+        guard case .number(let type)? = record["type"], let kind = CurioAction.Kind(recordType: type) else {
             findings.refuse("a record whose type is none of the numbers 0, 1, 2, 3, 4 and 7")
             return nil
         }
-        let codeNames = kind.codeName.map { [$0] } ?? []
-        let wanted = ["timestamp", "sessionCode"] + kind.fields + codeNames
-        if !Set(members.keys).subtracting(wanted).subtracting(["type"]).isEmpty {
+        let wanted = ["timestamp", "sessionCode"] + kind.fields + (kind.codeName.map { [$0] } ?? [])
+        if record.members?.contains(where: { $0.name != "type" && !wanted.contains($0.name) }) == true {
             findings.note("a record with a field that its type does not have")
         }
         var values: [String: String] = [:]
         for name in wanted {
-            guard let text = text(of: members[name], named: name, &findings) else { return nil }
+            guard let text = text(of: record[name], named: name, &findings) else { return nil }
             values[name] = text
         }
         var action = CurioAction(kind: kind, visitor: visitor, session: values["sessionCode"] ?? "")
@@ -87,14 +72,14 @@ enum CurioData {
 
     /// Nil when the record is refused.
     private static func text(
-        of member: (kind: JSONScanner.Kind, text: String)?, named name: String, _ findings: inout CurioFindings
+        of member: JSONTree?, named name: String, _ findings: inout CurioFindings
     ) -> String? {
         switch member {
         case nil:
             findings.refuse("a record without \(name)")
             return nil
-        case (.string, let text)?: return text
-        case (.integer, let text)? where name == "timestamp" || name == "eventDuration":
+        case .string(let text)?: return text
+        case .number(let text)? where (name == "timestamp" || name == "eventDuration") && Int64(text) != nil:
             findings.note("a record whose \(name) is a number instead of a string")
             return text
         case _?:
@@ -123,48 +108,18 @@ enum CurioData {
         return inner.text
     }
 
-    // MARK: JSON
-
-    /// Reads `text` to its end; false when it is no JSON or something else follows.
-    private static func walk(
-        _ text: String, _ findings: inout CurioFindings,
-        _ body: (inout JSONScanner, inout CurioFindings) -> Bool
-    ) -> Bool {
-        var text = text
-        return text.withUTF8 { bytes in
-            if hasSpace(bytes) { findings.note("JSON that is not compact") }
-            var scanner = JSONScanner(bytes)
-            return body(&scanner, &findings) && scanner.peek() == nil && !scanner.sawControlCharacter
-        }
-    }
-
-    private static func members(_ scanner: inout JSONScanner, _ findings: inout CurioFindings) -> Members? {
-        var members: Members = [:]
-        var isRepeated = false
-        let bytes = scanner.text
-        let isWhole = scanner.members { key, value in
-            let raw = bytes[value.range]
-            let text =
-                value.kind == .string
-                ? unescaped(raw.dropFirst().dropLast()) : String(decoding: raw, as: UTF8.self)
-            isRepeated = members.updateValue((value.kind, text), forKey: key.name) != nil || isRepeated
-        }
-        if isRepeated { findings.note("a JSON object with the same name twice") }
-        return isWhole ? members : nil
-    }
-
-    /// White space between tokens.
-    private static func hasSpace(_ bytes: UnsafeBufferPointer<UInt8>) -> Bool {
+    /// Whether there is white space between tokens.
+    private static func hasSpace(_ bytes: String.UTF8View) -> Bool {
         var isInside = false
-        var place = 0
-        while place < bytes.count {
-            switch bytes[place] {
+        var isEscaped = false
+        for byte in bytes {
+            switch byte {
+            case _ where isEscaped: isEscaped = false
             case UInt8(ascii: "\""): isInside.toggle()
-            case UInt8(ascii: "\\") where isInside: place += 1
+            case UInt8(ascii: "\\"): isEscaped = isInside
             case 0x20, 0x0a, 0x0d, 0x09: if !isInside { return true }
             default: break
             }
-            place += 1
         }
         return false
     }

@@ -1,40 +1,47 @@
-/// What `GET /control` tells.
+/// What `GET /control` shows besides the settings.
 extension CurioState {
-    mutating func json(at moment: Moment) -> String {
-        var lives: [String: Int] = [:]
-        for code in Array(sessions.keys) where isLive(code, at: moment) { lives["live", default: 0] += 1 }
-        for session in sessions.values {
-            switch session.life {
-            case .live: break
-            case .ended: lives["ended", default: 0] += 1
-            case .timedOut: lives["timedOut", default: 0] += 1
-            case .killed: lives["killed", default: 0] += 1
-            case .adopted: lives["adopted", default: 0] += 1
-            }
-        }
-        var open = (screens: 0, events: 0)
-        var orphans = (screens: counts.orphanScreens, events: counts.orphanEvents)
+    private struct Shown: Encodable {
+        var visitors = 0
+        var sessions = ["live": 0, "ended": 0, "timedOut": 0, "killed": 0, "adopted": 0]
+        var actions: [String: Int] = [:]
+        var repeats = 0
+        var recreations = 0
+        var refusedSessions = 0
+        var wrongCredentials = 0
+        var openScreens = 0
+        var openEvents = 0
+        var orphanScreens = 0
+        var orphanEvents = 0
+    }
+
+    mutating func shown(at moment: Moment) -> [JSONTree.Member] {
+        for code in Array(sessions.keys) { _ = isLive(code, at: moment) }
+        var shown = Shown(
+            visitors: visitors.count, repeats: counts.repeats, recreations: counts.recreations,
+            refusedSessions: counts.refusedSessions, wrongCredentials: counts.wrongCredentials,
+            orphanScreens: counts.orphanScreens, orphanEvents: counts.orphanEvents)
+        for kind in CurioAction.Kind.allCases { shown.actions[kind.rawValue] = counts.actions[kind] ?? 0 }
+        for session in sessions.values { shown.sessions[session.life.name, default: 0] += 1 }
         for opening in openings.values where !opening.isClosed {
-            let isOpen = sessions[opening.session].map { $0.life == .live } ?? false
-            let (screens, events) = opening.kind == .event ? (0, 1) : (1, 0)
-            if isOpen {
-                open = (open.screens + screens, open.events + events)
-            } else {
-                orphans = (orphans.screens + screens, orphans.events + events)
+            switch (opening.kind, sessions[opening.session]?.life == .live) {
+            case (.event, true): shown.openEvents += 1
+            case (.event, false): shown.orphanEvents += 1
+            case (_, true): shown.openScreens += 1
+            case (_, false): shown.orphanScreens += 1
             }
         }
-        let sessionCounts = ["live", "ended", "timedOut", "killed", "adopted"].map { "\"\($0)\":\(lives[$0] ?? 0)" }
-        let actionCounts = CurioAction.Kind.allCases.map { "\"\($0.rawValue)\":\(counts.actions[$0] ?? 0)" }
-        return """
-            {"apiKey":\(quoted(settings.apiKey)),"trackingCode":\(quoted(settings.trackingCode)),\
-            "sessionTimeoutMinutes":\(settings.sessionTimeoutMinutes.map { "\($0)" } ?? "null"),\
-            "killSessionRate":\(settings.killSessionRate),"codeForm":"\(settings.codeForm.rawValue)",\
-            "adoptOtherSessionCode":\(settings.adoptOtherSessionCode),\
-            "visitors":\(visitors.count),"sessions":{\(sessionCounts.joined(separator: ","))},\
-            "actions":{\(actionCounts.joined(separator: ","))},"repeats":\(counts.repeats),\
-            "recreations":\(counts.recreations),"refusedSessions":\(counts.refusedSessions),\
-            "wrongCredentials":\(counts.wrongCredentials),"openScreens":\(open.screens),"openEvents":\(open.events),\
-            "orphanScreens":\(orphans.screens),"orphanEvents":\(orphans.events)}
-            """
+        return settings.shown + (tree(of: shown).members ?? [])
+    }
+}
+
+extension CurioSession.Life {
+    fileprivate var name: String {
+        switch self {
+        case .live: "live"
+        case .ended: "ended"
+        case .timedOut: "timedOut"
+        case .killed: "killed"
+        case .adopted: "adopted"
+        }
     }
 }

@@ -121,11 +121,11 @@ struct CurioState: Sendable {
     /// A code for a session of the server's own: a version-1 UUID.
     mutating func newSessionCode(at moment: Moment) -> String {
         let time = UInt64(bitPattern: moment.now.milliseconds &* 10_000 &+ 122_192_928_000_000_000)
-        let low = hexDigits(time).suffix(8)
-        let middle = hexDigits(time >> 32).suffix(4)
-        let high = hexDigits(time >> 48 & 0x0fff | 0x1000).suffix(4)
-        let sequence = hexDigits(random.next() & 0x3fff | 0x8000).suffix(4)
-        let node = hexDigits(random.next() | 1 << 40).suffix(12)
+        let low = hexDigits(time, count: 8)
+        let middle = hexDigits(time >> 32, count: 4)
+        let high = hexDigits(time >> 48 & 0x0fff | 0x1000, count: 4)
+        let sequence = hexDigits(random.next() & 0x3fff | 0x8000, count: 4)
+        let node = hexDigits(random.next() | 1 << 40, count: 12)
         return "\(low)-\(middle)-\(high)-\(sequence)-\(node)"
     }
 }
@@ -133,9 +133,4 @@ struct CurioState: Sendable {
 extension CurioRequest {
     /// Sixty years for one that is longer: nothing lives that long.
     var timeout: Duration { .seconds(60 * Int64(min(timeoutMinutes ?? 30, 31_536_000))) }
-}
-
-private func hexDigits(_ number: UInt64) -> String {
-    let digits = String(number, radix: 16)
-    return String(repeating: "0", count: 16 - digits.count) + digits
 }

@@ -22,8 +22,8 @@ struct CurioText {
             switch byte {
             case UInt8(ascii: "+"): bytes.append(0x20)
             case UInt8(ascii: "%"):
-                guard let first = rest.popFirst(), let second = rest.popFirst(), let high = hexDigit(first),
-                    let low = hexDigit(second)
+                guard let first = rest.popFirst(), let second = rest.popFirst(), let high = hexValue(first),
+                    let low = hexValue(second)
                 else { return nil }
                 let decoded = high << 4 | low
                 if first >= 0x60 || second >= 0x60 { oddity = oddity ?? .lowerCase }
@@ -37,22 +37,5 @@ struct CurioText {
         guard let text = String(validating: bytes, as: UTF8.self) else { return nil }
         self.text = text
         self.oddity = oddity
-    }
-}
-
-private func isUnreserved(_ byte: UInt8) -> Bool {
-    switch byte {
-    case 0x30...0x39, 0x41...0x5A, 0x61...0x7A: true
-    case UInt8(ascii: "."), UInt8(ascii: "-"), UInt8(ascii: "_"), UInt8(ascii: "~"): true
-    default: false
-    }
-}
-
-private func hexDigit(_ digit: UInt8) -> UInt8? {
-    switch digit {
-    case 0x30...0x39: digit - 0x30
-    case 0x41...0x46: digit - 0x37
-    case 0x61...0x66: digit - 0x57
-    default: nil
     }
 }

@@ -193,13 +193,11 @@ struct SamsaraSimulator: Simulator {
         }
         if let name = event.sourceId, isBlank(text[name.range]) { violations.append("a blank sourceId") }
         if let name = event.eventName, isBlank(text[name.range]) { violations.append("a blank eventName") }
-        if let time = event.receivedAt { violations.append(complaint(about: time, named: "receivedAt")) }
-        if let time = event.publishedAt { violations.append(complaint(about: time, named: "publishedAt")) }
-    }
-
-    private func complaint(about time: JSONScanner.Value, named name: String) -> String {
-        time.kind == .integer || time.kind == .null
-            ? "\(name) in an event: not the gateway's to add" : "\(name) that is neither integer nor null"
+        // A caller may set them; a gateway passes them on as they are.
+        for (name, time) in [("receivedAt", event.receivedAt), ("publishedAt", event.publishedAt)] {
+            guard let time, time.kind != .integer, time.kind != .null else { continue }
+            violations.append("\(name) that is neither integer nor null")
+        }
     }
 
     private func isMillisecond(_ literal: Slice<UnsafeBufferPointer<UInt8>>) -> Bool {

@@ -13,7 +13,7 @@ struct SeerDesk: Sendable {
     private var tokenAnswerDueAt: MonotonicInstant?
     private var counts = Counts()
 
-    struct Counts: Sendable {
+    struct Counts: Encodable, Sendable {
         var tokenRequests = 0
         /// That came while the answer to another was still awaited.
         var overlappingTokenRequests = 0
@@ -25,7 +25,7 @@ struct SeerDesk: Sendable {
     }
 
     /// Of one path.
-    struct Reports: Sendable {
+    struct Reports: Encodable, Sendable {
         var requests = 0
         var accepted = 0
         var items = 0
@@ -162,7 +162,7 @@ struct SeerDesk: Sendable {
         case .good:
             guard random.fraction() < settings.refuse401Rate else { return true }
             counts.randomRefusals += 1
-            tokens.noteRefusal(of: token, at: moment.instant, revoking: settings.revokes)
+            tokens.noteRefusal(of: token, at: moment.instant, revoking: settings.revoke)
             return false
         }
     }
@@ -176,49 +176,17 @@ struct SeerDesk: Sendable {
 
     // MARK: Control
 
-    /// Problems, one sentence each; with any nothing changes.
-    mutating func obey(_ order: SeerOrder) -> [String] {
-        guard order.problems.isEmpty else { return order.problems }
-        settings = order.settings
-        if order.names.contains("apiKey") { firstAPIKey = nil }
-        if order.names.contains("clientId") || order.names.contains("clientSecret") { firstLogin = nil }
-        if let seed = order.seed { random = SeededRandom(seed: seed) }
-        if order.revokesNow { tokens.revokeAll() }
-        return []
+    mutating func change(_ body: [UInt8]) throws(ControlProblem) {
+        let request = try ControlRequest<SeerSettings, SeerCommands>(body, changing: settings)
+        settings = request.settings
+        if request.names.contains("apiKey") { firstAPIKey = nil }
+        if !request.names.isDisjoint(with: ["clientId", "clientSecret"]) { firstLogin = nil }
+        if let seed = request.commands.seed { random = SeededRandom(seed: seed) }
+        if request.commands.revokeNow == true { tokens.revokeAll() }
     }
 
-    func shown(at now: Timestamp) -> String {
-        JSONText.object { json in
-            json.string("clientId", settings.clientId)
-            json.string("clientSecret", settings.clientSecret)
-            json.string("apiKey", settings.apiKey)
-            json.decimal("tokenLifeSeconds", settings.tokenLife.inSeconds)
-            json.string("expirationForm", settings.expirationForm.rawValue)
-            json.string("tokenAnswer", settings.tokenAnswer.description)
-            json.decimal("refuse401Rate", settings.refuse401Rate)
-            json.flag("revoke", settings.revokes)
-            json.number("bundleLimit", settings.bundleLimit)
-            json.raw(
-                "customPaths",
-                JSONText.array(
-                    settings.customPaths.map { quoted($0.path + ($0.query.map { "?" + $0 } ?? "")) }))
-            json.number("tokenRequests", counts.tokenRequests)
-            json.number("overlappingTokenRequests", counts.overlappingTokenRequests)
-            json.number("tokensIssued", counts.tokensIssued)
-            json.number("validTokens", tokens.validCount(at: now))
-            json.number("reportsWithoutAuthorization", counts.reportsWithoutAuthorization)
-            json.number("expiredTokenReports", counts.expiredTokenReports)
-            json.number("randomRefusals", counts.randomRefusals)
-            json.object("reports") { json in
-                for (path, reports) in counts.reports.sorted(by: { $0.key < $1.key }) {
-                    json.object(path) { json in
-                        json.number("requests", reports.requests)
-                        json.number("accepted", reports.accepted)
-                        json.number("items", reports.items)
-                        json.number("largestBytes", reports.largestBytes)
-                    }
-                }
-            }
-        }
+    func shown(at now: Timestamp) -> [JSONTree.Member] {
+        let validTokens = JSONTree.Member(name: "validTokens", value: .number("\(tokens.validCount(at: now))"))
+        return settings.shown + (tree(of: counts).members ?? []) + [validTokens]
     }
 }

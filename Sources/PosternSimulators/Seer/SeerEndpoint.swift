@@ -1,5 +1,5 @@
 /// Where a kind of report goes.
-struct SeerEndpoint: Sendable, Equatable {
+struct SeerEndpoint: ControlText, Equatable {
     let kind: SeerKind
     /// With the slash in front; matched as sent.
     let path: String
@@ -27,9 +27,13 @@ struct SeerEndpoint: Sendable, Equatable {
         self.kindPath = kindPath ?? path
     }
 
+    static let form = "a path that is not a preset's"
+
+    var description: String { path + (query.map { "?" + $0 } ?? "") }
+
     /// From an entry of an endpoint table: slashes at both ends do not count. Nil for what can be no path or is a
     /// preset's.
-    init?(custom entry: String) {
+    init?(_ entry: String) {
         let sides = entry.split(separator: "?", maxSplits: 1, omittingEmptySubsequences: false)
         let path = "/" + trimmingSlashes(sides[0])
         guard path.utf8.count > 1, entry.utf8.allSatisfy({ (0x21...0x7e).contains($0) && !"#\"\\".utf8.contains($0) }),
@@ -76,42 +80,14 @@ struct SeerQuery {
         if !Self.isEncoded(value) { violations = ["an apikey that is not percent-encoded"] }
     }
 
-    /// Only characters that mean themselves anywhere (RFC 3986, section 2.3) and whole escapes of UTF-8.
+    /// Only characters that mean themselves anywhere and whole escapes of UTF-8.
     private static func isEncoded(_ value: Substring) -> Bool {
-        var bytes: [UInt8] = []
-        var rest = value.utf8[...]
-        while let byte = rest.popFirst() {
-            switch byte {
-            case UInt8(ascii: "%"):
-                guard let escape = hexByte(rest.prefix(2)) else { return false }
-                bytes.append(escape)
-                rest = rest.dropFirst(2)
-            case 0x30...0x39, 0x41...0x5a, 0x61...0x7a, UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: "_"),
-                UInt8(ascii: "~"):
-                bytes.append(byte)
-            default: return false
-            }
-        }
-        return String(validating: bytes, as: UTF8.self) != nil
+        let decoded = PercentDecoded(value.utf8, plusIsSpace: false)
+        return decoded.isWhole && decoded.text != nil
+            && value.utf8.allSatisfy { isUnreserved($0) || $0 == UInt8(ascii: "%") }
     }
 
     private static func decoded(_ value: Substring) -> String {
-        var bytes: [UInt8] = []
-        var rest = value.utf8[...]
-        while let byte = rest.popFirst() {
-            if byte == UInt8(ascii: "%"), let escape = hexByte(rest.prefix(2)) {
-                bytes.append(escape)
-                rest = rest.dropFirst(2)
-            } else {
-                bytes.append(byte == UInt8(ascii: "+") ? 0x20 : byte)
-            }
-        }
-        return String(decoding: bytes, as: UTF8.self)
+        String(decoding: PercentDecoded(value.utf8, plusIsSpace: true).bytes, as: UTF8.self)
     }
-}
-
-/// Two hexadecimal digits.
-private func hexByte(_ digits: Substring.UTF8View.SubSequence) -> UInt8? {
-    guard digits.count == 2, digits.allSatisfy({ Character(Unicode.Scalar($0)).isHexDigit }) else { return nil }
-    return UInt8(String(decoding: digits, as: UTF8.self), radix: 16)
 }

@@ -1,23 +1,34 @@
 internal import PosternCore
 
 /// How the simulator of Seer behaves; the members of `/control` that can be set.
-struct SeerSettings: Sendable {
+struct SeerSettings: ControlMembers {
     /// Empty: any, but the same in every request.
     var clientId = ""
     var clientSecret = ""
     var apiKey = ""
-    var tokenLife = Duration.seconds(3600)
+    var tokenLifeSeconds = 3600.0
     var expirationForm = ExpirationForm.number
     var tokenAnswer = TokenAnswer.normal
     /// How often a report under a good token is answered 401.
     var refuse401Rate = 0.0
-    /// Does such a refusal revoke the token?
-    var revokes = false
+    /// Whether such a refusal revokes the token.
+    var revoke = false
     var bundleLimit = 1 << 20
     var customPaths: [SeerEndpoint] = []
 
+    var tokenLife: Duration { .milliseconds(tokenLifeSeconds * 1000) }
+
+    var problem: String? {
+        if customPaths.count > 100 || Set(customPaths.map(\.path)).count < customPaths.count {
+            return "customPaths: must be at most 100 different paths"
+        }
+        return PosternSimulators.problem("tokenLifeSeconds", tokenLifeSeconds, 0...1_000_000_000)
+            ?? PosternSimulators.problem("refuse401Rate", refuse401Rate, 0...1)
+            ?? PosternSimulators.problem("bundleLimit", bundleLimit, 0...1 << 40)
+    }
+
     /// How `expiration_date` is written, the true one being `number`.
-    enum ExpirationForm: String, Sendable, CaseIterable {
+    enum ExpirationForm: String, ControlChoice {
         case number, text
         /// Without the member.
         case none
@@ -46,13 +57,15 @@ struct SeerSettings: Sendable {
         }
     }
 
-    enum TokenAnswer: Sendable, Equatable, CustomStringConvertible {
+    enum TokenAnswer: ControlText, Equatable {
         case normal
         /// 200 without a token that could be used; a different one each time.
         case junk
         case slow(milliseconds: Int)
         /// With a token that is only good if the status is.
         case status(Int)
+
+        static let form = "normal, junk, slow:<milliseconds up to 3600000> or status:<200 to 599>"
 
         init?(_ text: String) {
             let parts = text.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
@@ -78,4 +91,13 @@ struct SeerSettings: Sendable {
     func endpoint(_ path: String) -> SeerEndpoint? {
         SeerEndpoint.presets.first { $0.path == path } ?? customPaths.first { $0.path == path }
     }
+}
+
+/// What a `POST /control` does at once.
+struct SeerCommands: ControlCommands {
+    var revokeNow: Bool?
+    /// Starts the choices for `refuse401Rate` over.
+    var seed: UInt64?
+
+    enum CodingKeys: CodingKey, CaseIterable { case revokeNow, seed }
 }

@@ -7,29 +7,8 @@ internal import Synchronization
 /// Whatever a gateway must never send is noted as a violation. Credentials that an operator may have got wrong, and
 /// tokens that have just died, are answered 401 or 403 and are no violation.
 ///
-/// **`/received`.** An item is a payload byte for byte as it stood in the body; its order key is the path of its
-/// kind's single endpoint, `/sactivity` also when it came by `/sactivity/batch`. Items are the same when their texts
-/// and their kinds are.
-///
-/// **`/control`.** `GET` shows the members below and counts; `POST` with a JSON object changes members, all or none.
-///
-/// - `clientId`, `clientSecret`, `apiKey`: empty for any, which then must be the same in every request; else exactly
-///   these, answered 401 (credentials) or 403 (key). Setting one forgets what came before.
-/// - `tokenLifeSeconds`, 3600: of tokens issued from then on.
-/// - `expirationForm`, `number`: how `expiration_date` is written: `number` and `text` are right, `none` leaves it out,
-///   `fraction` and `exponent` are odd numbers; `seconds`, `null`, `short`, `negative`, `huge`, `word`, `empty`, `flag`,
-///   `object`, `array` are junk. The token's life is the true one.
-/// - `tokenAnswer`, `normal`: `junk` (200 without a usable token, another form each time), `slow:<ms>`, `status:<n>`
-///   (with a token, which is good only when the status is).
-/// - `refuse401Rate`, 0: how often a report under a good token is answered 401; with `revoke` the token dies of it.
-///   `seed` starts these choices over.
-/// - `revokeNow`: `true` ends all tokens issued so far.
-/// - `bundleLimit`, 1048576: longer bodies are answered 413.
-/// - `customPaths`, `[]`: paths that take any JSON object, as in an endpoint table.
-///
-/// Counts: `tokenRequests`, `overlappingTokenRequests` (while the answer `slow` to another was due), `tokensIssued`,
-/// `validTokens`, `reportsWithoutAuthorization`, `expiredTokenReports`, `randomRefusals`, and `reports` by path.
-final class SeerSimulator: Simulator {
+/// `docs/simulators.md` describes what it shows at `/received` and takes at `/control`.
+final class SeerSimulator: ControlledSimulator {
     let name = "seer"
     let orderField = ""
     private let time: any TimeSource
@@ -170,33 +149,9 @@ final class SeerSimulator: Simulator {
 
     // MARK: /control
 
-    func control(_ request: SimulatedRequest) -> SimulatedAnswer? {
-        guard request.path == "/control" else { return nil }
-        let now = time.now
-        switch request.method {
-        case "GET": return SeerAnswer.json(200, desk.withLock { $0.shown(at: now) })
-        case "POST":
-            return desk.withLock { desk in
-                let problems = desk.obey(SeerOrder(request.body, changing: desk.settings))
-                guard problems.isEmpty else {
-                    return SimulatedAnswer(
-                        status: 400, headers: [("Content-Type", "text/plain; charset=utf-8")],
-                        body: Array(problems.map { $0 + "\n" }.joined().utf8))
-                }
-                return SeerAnswer.json(200, desk.shown(at: now))
-            }
-        default: return SimulatedAnswer(status: 405, headers: [("Allow", "GET, POST")])
-        }
-    }
-}
+    func shownControl() -> [JSONTree.Member] { desk.withLock { $0.shown(at: time.now) } }
 
-extension Faults.Poison {
-    /// Seer names no items.
-    fileprivate var status: Int {
-        switch answer {
-        case .failure: 500
-        case .tooLarge: 413
-        case .refusal, .naming: 400
-        }
+    func change(_ body: [UInt8]) throws(ControlProblem) {
+        try desk.withLock { desk throws(ControlProblem) in try desk.change(body) }
     }
 }

@@ -33,16 +33,14 @@ struct StreamOneAnswer {
     }
 
     /// `body` as it is given, with a count if it is a list.
-    static func given(_ body: String) -> Self {
-        Self(body: body, count: StreamOneJSON(Array(body.utf8))?.elements?.count)
-    }
+    static func given(_ body: JSONTree) -> Self { Self(body: body.canonical, count: body.elements?.count) }
 
     static func roles(_ roles: [StreamOneSettings.Role]) -> Self {
         .list(
             roles.map { role in
                 var text = """
-                    {"role":{"id":\(phpQuoted(role.id)),"name":\(phpQuoted(role.name)),\
-                    "tokens":[\(role.tokens.map(phpQuoted).joined(separator: ","))]}
+                    {"role":{"id":\(phpQuoted(role.id ?? "")),"name":\(phpQuoted(role.name ?? "")),\
+                    "tokens":[\((role.tokens ?? []).map(phpQuoted).joined(separator: ","))]}
                     """
                 if let account = role.account {
                     text += ",\"account\":{\"id\":\(phpQuoted(account)),\"name\":\(phpQuoted("Account \(account)"))}"
@@ -68,7 +66,7 @@ struct StreamOneAnswer {
         .list(
             list.map { application in
                 """
-                {"id":\(phpQuoted(application.id)),"name":\(phpQuoted(application.name)),"description":"",\(dates),\
+                {"id":\(phpQuoted(application.id)),"name":\(phpQuoted(application.name ?? "")),"description":"",\(dates),\
                 "active":true,"iplock":null,"timezone":\(phpQuoted(timezone))}
                 """
             })

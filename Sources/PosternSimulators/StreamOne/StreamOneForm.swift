@@ -11,8 +11,8 @@ struct StreamOneForm {
         guard !bytes.isEmpty else { return }
         for pair in bytes.split(separator: UInt8(ascii: "&"), omittingEmptySubsequences: false) {
             let sides = pair.split(separator: UInt8(ascii: "="), maxSplits: 1, omittingEmptySubsequences: false)
-            let name = Self.decoded(sides[0])
-            let value = sides.count > 1 ? Self.decoded(sides[1]) : []
+            let name = PercentDecoded(sides[0], plusIsSpace: true).bytes
+            let value = sides.count > 1 ? PercentDecoded(sides[1], plusIsSpace: true).bytes : []
             isExact = isExact && (Self.encoded(name) + [UInt8(ascii: "=")] + Self.encoded(value)).elementsEqual(pair)
             pairs.append((text(of: name), text(of: value)))
         }
@@ -33,23 +33,6 @@ struct StreamOneForm {
         return String(decoding: bytes, as: UTF8.self)
     }
 
-    private static func decoded(_ text: some Collection<UInt8>) -> [UInt8] {
-        var result: [UInt8] = []
-        result.reserveCapacity(text.count)
-        var rest = text[...]
-        while let byte = rest.popFirst() {
-            if byte == UInt8(ascii: "%"), let high = rest.first.flatMap(hexValue),
-                let low = rest.dropFirst().first.flatMap(hexValue)
-            {
-                result.append(high << 4 | low)
-                rest = rest.dropFirst(2)
-            } else {
-                result.append(byte == UInt8(ascii: "+") ? UInt8(ascii: " ") : byte)
-            }
-        }
-        return result
-    }
-
     static func encoded(_ text: some Sequence<UInt8>) -> [UInt8] {
         var result: [UInt8] = []
         for byte in text {
@@ -62,15 +45,6 @@ struct StreamOneForm {
             }
         }
         return result
-    }
-
-    private static func hexValue(_ digit: UInt8) -> UInt8? {
-        switch digit {
-        case 0x30...0x39: digit - 0x30
-        case 0x41...0x46: digit - 0x37
-        case 0x61...0x66: digit - 0x57
-        default: nil
-        }
     }
 
     private static func upperHex(_ value: UInt8) -> UInt8 { value < 10 ? 0x30 + value : 0x37 + value }

@@ -43,7 +43,7 @@ enum StreamOnePassword {
 
     /// Takes the crypt form out of `response` with what the platform keeps, and checks it against the same.
     static func accepts(response: String, challenge: String, verifier: String) -> Bool {
-        guard let masked = base64Decoded(response), masked.count == 60 else { return false }
+        guard let masked = base64Decoded(response.utf8), masked.count == 60 else { return false }
         let mask = sha256(verifier + challenge).utf8
         let form = zip(masked, mask).map { $0 ^ $1 }
         return hex(SHA256.hash(data: form)) == verifier
@@ -59,31 +59,5 @@ enum StreamOnePassword {
     private static func hex(_ bytes: some Sequence<UInt8>) -> String {
         let digits = Array("0123456789abcdef".utf8)
         return String(decoding: bytes.flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] }, as: UTF8.self)
-    }
-
-    /// Of a whole number of groups without padding, as 60 bytes are; nil for anything else.
-    private static func base64Decoded(_ text: String) -> [UInt8]? {
-        guard text.utf8.count % 4 == 0 else { return nil }
-        var result: [UInt8] = []
-        var group: UInt32 = 0
-        for (place, character) in text.utf8.enumerated() {
-            let value: UInt8
-            switch character {
-            case UInt8(ascii: "A")...UInt8(ascii: "Z"): value = character - UInt8(ascii: "A")
-            case UInt8(ascii: "a")...UInt8(ascii: "z"): value = character - UInt8(ascii: "a") + 26
-            case 0x30...0x39: value = character - 0x30 + 52
-            case UInt8(ascii: "+"): value = 62
-            case UInt8(ascii: "/"): value = 63
-            default: return nil
-            }
-            group = group << 6 | UInt32(value)
-            guard place % 4 == 3 else { continue }
-            result += [
-                UInt8(truncatingIfNeeded: group >> 16), UInt8(truncatingIfNeeded: group >> 8),
-                UInt8(truncatingIfNeeded: group),
-            ]
-            group = 0
-        }
-        return result
     }
 }

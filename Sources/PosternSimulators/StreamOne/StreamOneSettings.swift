@@ -1,47 +1,63 @@
 /// What `/control` shows and changes.
-struct StreamOneSettings: Sendable, Equatable {
-    /// One who signs with a key of its own.
-    struct Application: Sendable, Equatable {
+struct StreamOneSettings: ControlMembers {
+    /// One that signs with a key of its own.
+    struct Application: Codable, Sendable {
         var id: String
-        var psk: String
-        var name = ""
-        var roles: [Role] = []
+        /// Never shown.
+        var psk: String?
+        var name: String?
+        var roles: [Role]?
     }
 
-    struct User: Sendable, Equatable {
+    struct User: Codable, Sendable {
         var id: String
-        /// Nil for one who only logs in.
+        /// Nil for one that only logs in. Never shown.
         var psk: String?
-        /// Nil for one who only signs.
+        /// Nil for one that only signs.
         var username: String?
-        var password = ""
-        var salt = Self.usualSalt
-        /// Is the platform still without a hash of the second kind? Cleared by a login that brings one.
-        var needsV2Hash = false
-        var roles: [Role] = []
+        /// Never shown.
+        var password: String?
+        var salt: String?
+        /// Whether the platform is still without a hash of the second kind. Cleared by a login that brings one.
+        var needsV2Hash: Bool?
+        var roles: [Role]?
 
         static let usualSalt = "$2y$12$gmdjitkypwyd4d1mkeefiv"
+        /// The salt as it is handed out, usable or not.
+        var shownSalt: String { salt ?? Self.usualSalt }
     }
 
     /// Tokens that hold everywhere, for one account, or for one customer.
-    struct Role: Sendable, Equatable {
-        var id = ""
-        var name = ""
-        var tokens: [String] = []
+    struct Role: Codable, Sendable {
+        var id: String?
+        var name: String?
+        var tokens: [String]?
         var account: String?
         var customer: String?
     }
 
-    struct Account: Sendable, Equatable {
+    struct Account: Codable, Sendable {
         var id: String
         var customer: String?
+
+        init(from decoder: any Decoder) throws {
+            if let id = try? decoder.singleValueContainer().decode(String.self) {
+                self.id = id
+            } else {
+                let container = try decoder.container(keyedBy: CodingKeys.self)
+                id = try container.decode(String.self, forKey: .id)
+                customer = try container.decodeIfPresent(String.self, forKey: .customer)
+            }
+        }
     }
 
-    var applications = [Application(id: "9yC-4pQxT_2a", psk: "ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu", name: "gateway")]
+    var applications = [
+        Application(id: "9yC-4pQxT_2a", psk: "ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu", name: "gateway", roles: [])
+    ]
     var users = [
         User(
             id: "Cmv8fnKfjF2l", psk: "abcdefghijklmnopqrstuvwxyzABCDEF", username: "jan@example.nl",
-            password: "password")
+            password: "password", salt: User.usualSalt, needsV2Hash: false, roles: [])
     ]
     /// Empty: every account there is.
     var accounts: [Account] = []
@@ -60,78 +76,67 @@ struct StreamOneSettings: Sendable, Equatable {
     var statusRate: [Int: Double] = [:]
     var nextStatus: [Int] = []
     var readOnly = false
-    /// Bodies by `command/action`, as JSON.
-    var answers: [String: String] = [:]
+    /// Whether actions that the simulator does not know are answered 5 instead of with their arguments.
+    var onlyKnownActions = false
+    /// What `item/view` shows; empty: its arguments, as every action that the simulator does not know.
+    var items = JSONTree.array([])
+    /// Bodies by `command/action`.
+    var answers = JSONTree.object([])
     /// Of answers to requests that name none.
     var timezone = "Europe/Amsterdam"
     /// Of challenges, sessions and `statusRate`; counts from when it is set.
     var seed = 0
 
-    enum Member: String, CaseIterable {
-        case applications, users, accounts, customers, prefix, sessionTimeoutSeconds, challengeTimeoutSeconds
-        case clockSkewToleranceSeconds, clockOffsetSeconds, failuresUntilRateLimited, rateLimitSeconds
-        case statusRate, nextStatus, readOnly, answers, timezone, seed
-    }
-
-    struct Problem: Error, Equatable, CustomStringConvertible {
-        let description: String
-    }
-
     func application(_ id: String) -> Application? { applications.first { $0.id == id } }
     func user(_ id: String) -> User? { users.first { $0.id == id } }
     func user(named name: String) -> User? { users.first { $0.username == name } }
+
+    /// Everything but keys and passwords.
+    var shownWithoutSecrets: [JSONTree.Member] {
+        var open = self
+        for index in open.applications.indices { open.applications[index].psk = nil }
+        for index in open.users.indices { (open.users[index].psk, open.users[index].password) = (nil, nil) }
+        return open.shown
+    }
+
+    // MARK: Checks
+
+    static let free: Set = ["answers", "items"]
+
+    private static let longest = 10 * 365 * 86400
+
+    var problem: String? {
+        if !(prefix.isEmpty || prefix.hasPrefix("/") && !prefix.hasSuffix("/")) {
+            return "prefix: must be empty, or start with a slash and not end with one"
+        }
+        if applications.contains(where: { $0.id.isEmpty || ($0.psk ?? "").isEmpty }) {
+            return "applications: each must have an id and a psk"
+        }
+        if users.contains(where: { $0.id.isEmpty || $0.psk == "" }) {
+            return "users: each must have an id, and no empty psk"
+        }
+        if accounts.contains(where: \.id.isEmpty) { return "accounts: each must have an id" }
+        if items.elements?.allSatisfy({ $0["id"]?.string?.isEmpty == false }) != true {
+            return "items: must be an array of objects with an id"
+        }
+        if answers.members == nil { return "answers: must be an object" }
+        if !statusRate.values.allSatisfy((0...1).contains) || statusRate.values.reduce(0, +) > 1 {
+            return "statusRate: rates must be from 0 to 1, and at most 1 in all"
+        }
+        let statuses = nextStatus + statusRate.keys
+        return statuses.lazy.compactMap { PosternSimulators.problem("a status", $0, -1...1_000_000) }.first
+            ?? PosternSimulators.problem("sessionTimeoutSeconds", sessionTimeoutSeconds, 0...Self.longest)
+            ?? PosternSimulators.problem("challengeTimeoutSeconds", challengeTimeoutSeconds, 0...Self.longest)
+            ?? PosternSimulators.problem("clockSkewToleranceSeconds", clockSkewToleranceSeconds, 0...Self.longest)
+            ?? PosternSimulators.problem(
+                "clockOffsetSeconds", clockOffsetSeconds, -10 * Self.longest...10 * Self.longest)
+            ?? PosternSimulators.problem("failuresUntilRateLimited", failuresUntilRateLimited, 0...Self.longest)
+            ?? PosternSimulators.problem("rateLimitSeconds", rateLimitSeconds, 0...Self.longest)
+            ?? PosternSimulators.problem("seed", seed, 0...Int.max)
+    }
 }
 
-// MARK: Showing
-
-extension StreamOneSettings {
-    /// Everything but keys and passwords, by the members' names.
-    func shown(_ member: Member) -> String {
-        switch member {
-        case .applications:
-            array(applications) { "{\"id\":\(quoted($0.id)),\"name\":\(quoted($0.name)),\(shown($0.roles))}" }
-        case .users:
-            array(users) {
-                """
-                {"id":\(quoted($0.id)),"username":\(orNull($0.username)),"salt":\(quoted($0.salt)),\
-                "needsV2Hash":\($0.needsV2Hash),\(shown($0.roles))}
-                """
-            }
-        case .accounts: array(accounts) { "{\"id\":\(quoted($0.id)),\"customer\":\(orNull($0.customer))}" }
-        case .customers: array(customers) { quoted($0) }
-        case .prefix: quoted(prefix)
-        case .sessionTimeoutSeconds: "\(sessionTimeoutSeconds)"
-        case .challengeTimeoutSeconds: "\(challengeTimeoutSeconds)"
-        case .clockSkewToleranceSeconds: "\(clockSkewToleranceSeconds)"
-        case .clockOffsetSeconds: "\(clockOffsetSeconds)"
-        case .failuresUntilRateLimited: "\(failuresUntilRateLimited)"
-        case .rateLimitSeconds: "\(rateLimitSeconds)"
-        case .statusRate: object(statusRate.sorted { $0.key < $1.key }.map { ("\($0.key)", "\($0.value)") })
-        case .nextStatus: array(nextStatus) { "\($0)" }
-        case .readOnly: "\(readOnly)"
-        case .answers: object(answers.sorted { $0.key < $1.key }.map { ($0.key, $0.value) })
-        case .timezone: quoted(timezone)
-        case .seed: "\(seed)"
-        }
-    }
-
-    private func shown(_ roles: [Role]) -> String {
-        let list = array(roles) {
-            """
-            {"id":\(quoted($0.id)),"name":\(quoted($0.name)),"tokens":\(array($0.tokens) { quoted($0) }),\
-            "account":\(orNull($0.account)),"customer":\(orNull($0.customer))}
-            """
-        }
-        return "\"roles\":\(list)"
-    }
-
-    private func orNull(_ text: String?) -> String { text.map { quoted($0) } ?? "null" }
-
-    private func array<Element>(_ list: [Element], _ shown: (Element) -> String) -> String {
-        "[\(list.map(shown).joined(separator: ","))]"
-    }
-
-    private func object(_ members: [(name: String, json: String)]) -> String {
-        "{\(members.map { "\(quoted($0.name)):\($0.json)" }.joined(separator: ","))}"
-    }
+/// There are none: everything in a `POST /control` is a setting.
+struct StreamOneCommands: ControlCommands {
+    enum CodingKeys: CodingKey, CaseIterable {}
 }

@@ -10,35 +10,8 @@ internal import Synchronization
 /// twice, 7 for a parameter twice or one of the other kind of actor, 3 for a query or body in another encoding than
 /// PHP's, 282 for a dead session, 281 for a wrong password, an unknown user and a used, old or unknown challenge.
 ///
-/// Unknown actions succeed and return their arguments. Known are `session/…`, `api/mytokens`, `user/getmyroles`,
-/// `application/getmyroles`, `user/viewme` and `application/view`.
-///
-/// An item of `/received` is one call that was answered with status 0, also when it is a read:
-/// `{"account":"A1,A2","command":"item","action":"edit","arguments":{"title":"x"},"timezone":"UTC","session":"S1"}`.
-/// `customer` can stand instead of `account`; it, `timezone` and `session` are there if they were sent. Arguments are
-/// texts in the order received; `challenge`, `response` and `v2hash` of `session/create` are hidden. Equal texts are
-/// duplicates, except those of `session/…`. The order key is the `account`, else the `customer`.
-///
-/// `GET /control` shows the settings, `POST /control` changes those in a JSON object, all or none:
-///
-/// - `applications`: list of `{"id","psk","name","roles"}`, the last two optional;
-/// - `users`: list of `{"id","psk","username","password","salt","needsV2Hash","roles"}`, all but `id` optional: without
-///   `psk` they cannot sign, without `username` not log in;
-/// - `roles` of both: list of `{"id","name","tokens":[…],"account","customer"}`, all optional, at most one scope;
-/// - `accounts`: list of IDs or `{"id","customer"}`; `customers`: list of IDs; empty lists know every one;
-/// - `sessionTimeoutSeconds`, `challengeTimeoutSeconds`, `clockSkewToleranceSeconds`;
-/// - `clockOffsetSeconds`: how far the platform's clock is ahead; shown in `Date` unless it is 0;
-/// - `failuresUntilRateLimited` (0 is never), `rateLimitSeconds`: bad signatures of an actor in a row, or failed logins
-///   of a `userip`, and then 8;
-/// - `statusRate`: `{"10":0.05}`; `nextStatus`: `[10,0,8]`, one for each call from now on whose signature is right, 0
-///   for its own answer; calls answered so have no effect;
-/// - `readOnly`: 10 for everything that does not look like a read;
-/// - `answers`: `{"item/view":[…]}`, bodies by `command/action`, instead of what the simulator would do;
-/// - `prefix` before `/api`, `timezone` of answers, `seed` of all randomness.
-///
-/// It also shows `statuses`: how many calls were answered with which. `GET /control/sessions` lists the sessions that
-/// are alive, `DELETE` ends them as if the platform had forgotten them.
-struct StreamOneSimulator: Simulator {
+/// `docs/simulators.md` describes what it shows at `/received` and takes at `/control`.
+struct StreamOneSimulator: ControlledSimulator {
     let name = "streamone"
     let orderField = "account"
     let held: Held
@@ -66,9 +39,8 @@ struct StreamOneSimulator: Simulator {
                 violations: ["\(request.method) \(request.path): there is no such endpoint"])
         }
         guard request.method == "POST" else {
-            var refusal = answer(status: 405)
-            refusal.headers.append(("Allow", "POST"))
-            return Judged(answer: refusal, violations: ["\(request.method) \(request.path): every call is a POST"])
+            return Judged(
+                answer: .notAllowed("POST"), violations: ["\(request.method) \(request.path): every call is a POST"])
         }
         let verifier = verifier(for: call)
         return held.state.withLock { state in judge(call, verifier, poisons, &state) }
@@ -133,61 +105,43 @@ struct StreamOneSimulator: Simulator {
 
     // MARK: Control
 
-    func control(_ request: SimulatedRequest) -> SimulatedAnswer? {
-        switch (request.path, request.method) {
-        case ("/control", "GET"): .json(200, held.state.withLock { shown($0) })
-        case ("/control", "POST"): change(request.body)
-        case ("/control", _): Self.notAllowed("GET, POST")
-        case ("/control/sessions", "GET"): .json(200, held.state.withLock { sessions($0) })
-        case ("/control/sessions", "DELETE"):
-            held.state.withLock { state in
-                state.forgetSessions()
-                return SimulatedAnswer(status: 204)
-            }
-        case ("/control/sessions", _): Self.notAllowed("GET, DELETE")
-        default: nil
-        }
-    }
-
-    private func change(_ body: [UInt8]) -> SimulatedAnswer {
+    func shownControl() -> [JSONTree.Member] {
         held.state.withLock { state in
-            do throws(StreamOneSettings.Problem) {
-                try state.change(body)
-                return .json(200, shown(state))
-            } catch {
-                return SimulatedAnswer(
-                    status: 400, headers: [("Content-Type", "text/plain; charset=utf-8")],
-                    body: Array("\(error)\n".utf8))
-            }
+            let counts = Dictionary(uniqueKeysWithValues: state.statuses.map { ($0.key.rawValue, $0.value) })
+            return state.settings.shownWithoutSecrets + [.init(name: "statuses", value: tree(of: counts))]
         }
     }
 
-    private func shown(_ state: StreamOneState) -> String {
-        var json = JSONText()
-        for member in StreamOneSettings.Member.allCases { json.raw(member.rawValue, state.settings.shown(member)) }
-        json.object("statuses") { json in
-            for (status, count) in state.statuses.sorted(by: { $0.key.rawValue < $1.key.rawValue }) {
-                json.number("\(status.rawValue)", count)
-            }
-        }
-        return json.finished
+    func change(_ body: [UInt8]) throws(ControlProblem) {
+        try held.state.withLock { state throws(ControlProblem) in try state.change(body) }
     }
 
-    private func sessions(_ state: StreamOneState) -> String {
+    func controlPart(_ request: SimulatedRequest) -> SimulatedAnswer? {
+        switch (request.path, request.method) {
+        case ("/control/sessions", "GET"):
+            return .json(200, tree(of: held.state.withLock { living($0) }).canonical)
+        case ("/control/sessions", "DELETE"):
+            held.state.withLock { $0.forgetSessions() }
+            return SimulatedAnswer(status: 204)
+        case ("/control/sessions", _): return .notAllowed("GET, DELETE")
+        default: return nil
+        }
+    }
+
+    private struct LivingSession: Encodable {
+        let id: String
+        let application: String
+        let user: String
+        let secondsLeft: Int64
+    }
+
+    private func living(_ state: StreamOneState) -> [LivingSession] {
         let now = time.instant
-        let alive = state.sessions.values.filter { $0.value.isAlive(at: now) }.sorted { $0.key < $1.key }
-        return JSONText.array(
-            alive.map { id, session in
-                JSONText.object { json in
-                    json.string("id", id)
-                    json.string("application", session.application)
-                    json.string("user", session.user)
-                    json.number("secondsLeft", Int((session.endsAt - now).components.seconds))
-                }
-            })
-    }
-
-    private static func notAllowed(_ allowed: String) -> SimulatedAnswer {
-        SimulatedAnswer(status: 405, headers: [("Allow", allowed)])
+        return state.sessions.values.filter { $0.value.isAlive(at: now) }.sorted { $0.key < $1.key }
+            .map { id, session in
+                LivingSession(
+                    id: id, application: session.application, user: session.user,
+                    secondsLeft: (session.endsAt - now).components.seconds)
+            }
     }
 }

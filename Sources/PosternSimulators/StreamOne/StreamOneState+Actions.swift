@@ -19,7 +19,7 @@ extension StreamOneState {
         case "session/delete": return try delete(call, actor, &violations)
         case _ where call.command == "session": throw .status(.invalidAction)
         case "api/mytokens": return .list(tokens(of: actor, call).map(phpQuoted))
-        case "user/getmyroles": return .roles(try user(actor).roles)
+        case "user/getmyroles": return .roles(try user(actor).roles ?? [])
         case "application/getmyroles":
             guard actor.user == nil else { throw .status(.accessDenied) }
             return .roles(roles(of: actor))
@@ -29,8 +29,25 @@ extension StreamOneState {
             if let id, settings.application(id) == nil { throw .status(.applicationNotFound) }
             return .applications(
                 settings.applications.filter { id == nil || $0.id == id }, timezone: settings.timezone)
-        default: return .echo(call)
+        case "item/view" where settings.items != .array([]): return try items(call)
+        default:
+            if settings.onlyKnownActions { throw .status(.invalidAction) }
+            return .echo(call)
         }
+    }
+
+    /// The item with the ID of the argument `item`, else a page of them all by `limit` and `offset`.
+    private func items(_ call: StreamOneCall) throws(StreamOneRefusal) -> StreamOneAnswer {
+        let items = settings.items.elements ?? []
+        if let id = call.arguments["item"] {
+            guard let item = items.first(where: { $0["id"]?.string == id }) else { throw .status(.itemNotFound) }
+            return .given(.array([item]))
+        }
+        let (limit, offset) = (Int(call.arguments["limit"] ?? "") ?? .max, Int(call.arguments["offset"] ?? "") ?? 0)
+        guard limit >= 0, offset >= 0 else { throw .status(.inputError) }
+        var answer = StreamOneAnswer.given(.array(Array(items.dropFirst(offset).prefix(limit))))
+        answer.count = items.count
+        return answer
     }
 
     private func checkScope(_ call: StreamOneCall) throws(StreamOneRefusal) {
@@ -71,7 +88,7 @@ extension StreamOneState {
     private func tokens(of actor: Actor, _ call: StreamOneCall) -> [String] {
         let roles = roles(of: actor)
         func tokens(customer: String?, account: String?) -> [String] {
-            roles.filter { $0.covers(customer: customer, account: account) }.flatMap(\.tokens)
+            roles.filter { $0.covers(customer: customer, account: account) }.flatMap { $0.tokens ?? [] }
         }
         let accounts = call.accounts.map { account in
             let customer = settings.accounts.first { $0.id == account }?.customer

@@ -18,7 +18,7 @@ extension StreamOneState {
                 endsAt: moment.instant + .seconds(settings.challengeTimeoutSeconds)))
         return StreamOneAnswer(
             body: """
-                {"challenge":\(phpQuoted(challenge)),"salt":\(phpQuoted(user?.salt ?? Self.fakeSalt(for: name))),\
+                {"challenge":\(phpQuoted(challenge)),"salt":\(phpQuoted(user.map(\.shownSalt) ?? Self.fakeSalt(for: name))),\
                 "needsv2hash":\(user?.needsV2Hash ?? false)}
                 """)
     }
@@ -49,13 +49,13 @@ extension StreamOneState {
         if !challenge.needsV2Hash, hash != nil { violations.append("a v2hash that was not asked for") }
         guard challenge.endsAt >= moment.instant else { throw .status(.sessionInvalid) }
         let user = challenge.user.flatMap(settings.user(_:))
-        if let user, !StreamOnePassword.isSalt(user.salt) {
+        if let user, !StreamOnePassword.isSalt(user.shownSalt) {
             violations.append("a login that went on after a salt that cannot be used")
         }
         let response = call.arguments["response"] ?? ""
         guard let user, let kept = verifier?.value(for: user),
             StreamOnePassword.accepts(response: response, challenge: text, verifier: kept),
-            !challenge.needsV2Hash || hash == StreamOnePassword.md5(user.password)
+            !challenge.needsV2Hash || hash == StreamOnePassword.md5(user.password ?? "")
         else {
             fail(Self.failures(of: challenge.address), at: moment)
             throw .status(.sessionInvalid)
@@ -141,12 +141,12 @@ struct StreamOneVerifier: Sendable {
     private let value: String?
 
     init(for user: StreamOneSettings.User) {
-        password = user.password
-        salt = user.salt
-        value = StreamOnePassword.verifier(password: user.password, salt: user.salt)
+        password = user.password ?? ""
+        salt = user.shownSalt
+        value = StreamOnePassword.verifier(password: password, salt: salt)
     }
 
-    func isFor(_ user: StreamOneSettings.User) -> Bool { user.password == password && user.salt == salt }
+    func isFor(_ user: StreamOneSettings.User) -> Bool { (user.password ?? "") == password && user.shownSalt == salt }
 
     /// Nil when it was made for another password or salt.
     func value(for user: StreamOneSettings.User) -> String? { isFor(user) ? value : nil }

@@ -64,10 +64,11 @@ struct StreamOneState: Sendable {
 
     // MARK: Steering
 
-    mutating func change(_ text: [UInt8]) throws(StreamOneSettings.Problem) {
-        let members = try settings.change(text)
-        if members.contains(.seed) { random = SeededRandom(seed: UInt64(settings.seed)) }
-        if !members.isDisjoint(with: [.applications, .users, .failuresUntilRateLimited, .rateLimitSeconds]) {
+    mutating func change(_ body: [UInt8]) throws(ControlProblem) {
+        let request = try ControlRequest<StreamOneSettings, StreamOneCommands>(body, changing: settings)
+        settings = request.settings
+        if request.names.contains("seed") { random = SeededRandom(seed: UInt64(settings.seed)) }
+        if !request.names.isDisjoint(with: ["applications", "users", "failuresUntilRateLimited", "rateLimitSeconds"]) {
             failures = Recent(limit: 1_000)
         }
     }

@@ -12,6 +12,7 @@ struct StreamOneStatus: RawRepresentable, Hashable, Sendable {
     static let rateLimited = Self(rawValue: 8)
     static let invalidTimezone = Self(rawValue: 9)
     static let readOnlyMode = Self(rawValue: 10)
+    static let itemNotFound = Self(rawValue: 120)
     static let customerNotFound = Self(rawValue: 250)
     static let applicationNotFound = Self(rawValue: 260)
     static let sessionNeedsV2Hash = Self(rawValue: 280)

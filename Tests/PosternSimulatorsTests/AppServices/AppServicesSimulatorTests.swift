@@ -498,6 +498,6 @@ private let pushToken = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add
             let control = SimulatedRequest(method: "POST", path: "/control", headers: [], body: request.body)
             #expect(fixture.simulator.control(control)?.status == 400)
         }
-        #expect(AppServicesJSON.read(Array(fixture.state.utf8)) != nil)
+        #expect(JSONTree.read(fixture.state.utf8) != nil)
     }
 }

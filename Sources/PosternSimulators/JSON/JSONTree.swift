@@ -1,30 +1,31 @@
-/// A JSON value taken apart. Members stand in the order of their names; names are compared byte by byte, for nothing is
-/// normalised upstream.
-enum AppServicesJSON: Sendable {
+/// A JSON value taken apart. Members are in the order of their names, which are compared byte by byte, because the
+/// upstreams normalize nothing.
+enum JSONTree: Sendable, Equatable {
     case object([Member])
     case array([Self])
     case string(String)
-    /// As it was spelled.
+    /// With the spelling it came in.
     case number(String)
     case bool(Bool)
     case null
 
-    struct Member: Sendable {
+    struct Member: Sendable, Equatable {
         let name: String
-        let value: AppServicesJSON
+        let value: JSONTree
     }
 
-    /// What stands in a text, and what the server puts up with in it.
+    /// The value of a text, and what the server tolerates around it.
     struct Document {
-        let value: AppServicesJSON
+        let value: JSONTree
         /// Without the white space around it.
         let range: Range<Int>
         let hasRepeatedNames: Bool
         let hasTrailingBytes: Bool
     }
 
-    /// Nil when the text is no JSON, no UTF-8, has a raw control character in a string, or is nested deeper than 128.
-    static func read(_ text: [UInt8]) -> Document? {
+    /// Nil when the text is not JSON in UTF-8, has a raw control character in a string, or is nested deeper than 128.
+    static func read(_ text: some Sequence<UInt8>) -> Document? {
+        let text = Array(text)
         guard String(validating: text, as: UTF8.self) != nil else { return nil }
         return text.withUnsafeBufferPointer { text in
             var reader = Reader(scanner: JSONScanner(text))
@@ -59,38 +60,17 @@ enum AppServicesJSON: Sendable {
     var members: [Member]? { if case .object(let members) = self { members } else { nil } }
     var elements: [Self]? { if case .array(let elements) = self { elements } else { nil } }
     var string: String? { if case .string(let text) = self { text } else { nil } }
-    var bool: Bool? { if case .bool(let value) = self { value } else { nil } }
-    var int: Int? { if case .number(let text) = self { Int(text) } else { nil } }
-    var double: Double? { if case .number(let text) = self { Double(text) } else { nil } }
-    var isNull: Bool { if case .null = self { true } else { false } }
 
     /// Members by name, no white space, nothing escaped that need not be.
     var canonical: String {
-        var text = ""
-        write(into: &text)
-        return text
-    }
-
-    private func write(into text: inout String) {
         switch self {
         case .object(let members):
-            text += "{"
-            for (place, member) in members.enumerated() {
-                text += (place == 0 ? "" : ",") + quoted(member.name) + ":"
-                member.value.write(into: &text)
-            }
-            text += "}"
-        case .array(let elements):
-            text += "["
-            for (place, element) in elements.enumerated() {
-                if place > 0 { text += "," }
-                element.write(into: &text)
-            }
-            text += "]"
-        case .string(let string): text += quoted(string)
-        case .number(let number): text += number
-        case .bool(let value): text += value ? "true" : "false"
-        case .null: text += "null"
+            "{\(members.map { "\(quoted($0.name)):\($0.value.canonical)" }.joined(separator: ","))}"
+        case .array(let elements): "[\(elements.map(\.canonical).joined(separator: ","))]"
+        case .string(let string): quoted(string)
+        case .number(let number): number
+        case .bool(let value): value ? "true" : "false"
+        case .null: "null"
         }
     }
 
@@ -100,7 +80,7 @@ enum AppServicesJSON: Sendable {
 
         private static let maxDepth = 128
 
-        mutating func value(depth: Int) -> AppServicesJSON? {
+        mutating func value(depth: Int) -> JSONTree? {
             guard depth <= Self.maxDepth else { return nil }
             switch scanner.peek() {
             case UInt8(ascii: "{"): return object(depth: depth)
@@ -109,7 +89,7 @@ enum AppServicesJSON: Sendable {
             }
         }
 
-        private mutating func object(depth: Int) -> AppServicesJSON? {
+        private mutating func object(depth: Int) -> JSONTree? {
             scanner.place += 1
             if scanner.take(UInt8(ascii: "}")) { return .object([]) }
             var members: [Member] = []
@@ -120,15 +100,15 @@ enum AppServicesJSON: Sendable {
                 members.append(Member(name: name, value: value))
             } while scanner.take(UInt8(ascii: ","))
             guard scanner.take(UInt8(ascii: "}")) else { return nil }
-            let object = AppServicesJSON.object(of: members)
+            let object = JSONTree.object(of: members)
             if object.members?.count != members.count { sawRepeatedName = true }
             return object
         }
 
-        private mutating func array(depth: Int) -> AppServicesJSON? {
+        private mutating func array(depth: Int) -> JSONTree? {
             scanner.place += 1
             if scanner.take(UInt8(ascii: "]")) { return .array([]) }
-            var elements: [AppServicesJSON] = []
+            var elements: [JSONTree] = []
             repeat {
                 guard let element = value(depth: depth + 1) else { return nil }
                 elements.append(element)
@@ -136,7 +116,7 @@ enum AppServicesJSON: Sendable {
             return scanner.take(UInt8(ascii: "]")) ? .array(elements) : nil
         }
 
-        private func scalar(_ value: JSONScanner.Value) -> AppServicesJSON? {
+        private func scalar(_ value: JSONScanner.Value) -> JSONTree? {
             let raw = scanner.text[value.range]
             switch value.kind {
             case .string: return .string(unescaped(raw.dropFirst().dropLast()))

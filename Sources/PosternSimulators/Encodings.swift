@@ -1,0 +1,78 @@
+/// The value of a hexadecimal digit, either case.
+func hexValue(_ digit: UInt8) -> UInt8? {
+    switch digit {
+    case 0x30...0x39: digit - 0x30
+    case 0x41...0x46: digit - 0x37
+    case 0x61...0x66: digit - 0x57
+    default: nil
+    }
+}
+
+/// `number` as that many lower-case digits, the lowest ones.
+func hexDigits(_ number: UInt64, count: Int = 16) -> String {
+    let digits = String(number, radix: 16).suffix(count)
+    return String(repeating: "0", count: count - digits.utf8.count) + digits
+}
+
+/// Letters, digits and `-._~`: what means itself anywhere in a URL (RFC 3986, section 2.3).
+func isUnreserved(_ byte: UInt8) -> Bool {
+    switch byte {
+    case 0x30...0x39, 0x41...0x5A, 0x61...0x7A, UInt8(ascii: "."), UInt8(ascii: "-"), UInt8(ascii: "_"),
+        UInt8(ascii: "~"):
+        true
+    default: false
+    }
+}
+
+/// The bytes that percent-encoded text means.
+struct PercentDecoded {
+    private(set) var bytes: [UInt8] = []
+    /// Whether every per cent sign is followed by two digits. One that is not stands for itself.
+    private(set) var isWhole = true
+
+    var text: String? { String(validating: bytes, as: UTF8.self) }
+
+    /// - Parameter plusIsSpace: As in forms.
+    init(_ raw: some Collection<UInt8>, plusIsSpace: Bool) {
+        bytes.reserveCapacity(raw.count)
+        var rest = raw[...]
+        while let byte = rest.popFirst() {
+            if byte == UInt8(ascii: "%") {
+                if let high = rest.first.flatMap(hexValue), let low = rest.dropFirst().first.flatMap(hexValue) {
+                    bytes.append(high << 4 | low)
+                    rest = rest.dropFirst(2)
+                    continue
+                }
+                isWhole = false
+            }
+            bytes.append(plusIsSpace && byte == UInt8(ascii: "+") ? 0x20 : byte)
+        }
+    }
+}
+
+/// The letters of standard base64 (RFC 4648, section 4).
+let base64Letters = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/".utf8)
+
+/// Nil for anything but the one canonical encoding.
+func base64Decoded(_ text: some Collection<UInt8>) -> [UInt8]? {
+    let padding = text.reversed().prefix { $0 == UInt8(ascii: "=") }.count
+    guard text.count % 4 == 0, padding <= 2 else { return nil }
+    var bytes: [UInt8] = []
+    var (bits, count): (UInt32, UInt32) = (0, 0)
+    for letter in text.dropLast(padding) {
+        guard let value = base64Letters.firstIndex(of: letter) else { return nil }
+        bits = bits << 6 | UInt32(value)
+        count += 6
+        if count >= 8 {
+            count -= 8
+            bytes.append(UInt8(truncatingIfNeeded: bits >> count))
+        }
+    }
+    // What is left over is zero in the canonical form.
+    return bits & (1 << count - 1) == 0 ? bytes : nil
+}
+
+func digest(of text: String) -> UInt64 {
+    var text = text
+    return text.withUTF8 { digest($0) }
+}
