@@ -18,10 +18,10 @@ public struct Resource: Sendable {
     /// How the answer comes about.
     public enum Response: Sendable {
         /// Reads the state and nothing else; called on a reader's thread.
-        case read(@Sendable (ResourceRequest, any UpstreamState) -> ResourceAnswer)
+        case read(@Sendable (ResourceRequest, any UpstreamState) throws -> ResourceAnswer)
         /// Looks at the state and says what to change in it, on the writer's thread: quick, and no I/O but the state.
         /// The answer leaves once that is on disk.
-        case change(@Sendable (ResourceRequest, any UpstreamState) -> ResourceChange)
+        case change(@Sendable (ResourceRequest, any UpstreamState) throws -> ResourceChange)
         /// Waits for other systems. Starts on the thread that serves the connection and goes on wherever it is resumed,
         /// so it must not block. If the caller hangs up, the task is cancelled and the answer is dropped.
         case perform(@Sendable (ResourceRequest, any ResourceTools) async throws(ResourceRefusal) -> ResourceAnswer)

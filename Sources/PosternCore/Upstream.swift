@@ -16,8 +16,9 @@ public protocol Upstream: Sendable, CustomStringConvertible {
     /// Does `accept` have anything to say? When not, the write path leaves it out.
     var acceptsByState: Bool { get }
     /// A second look inside the transaction that stores the message, with the upstream's state before it; may refuse
-    /// the message or change the state. Runs on the writer's thread: quick, and no I/O but `state`.
-    func accept(_ candidate: Candidate, in state: any UpstreamState) throws(Refusal) -> [StateChange]
+    /// the message by throwing a `Refusal`, or change the state. Runs on the writer's thread: quick, and no I/O but
+    /// `state`.
+    func accept(_ candidate: Candidate, in state: any UpstreamState) throws -> [StateChange]
 
     /// What one request may carry, given what the configuration allows.
     func limits(_ configured: BatchLimits) -> BatchLimits
@@ -25,15 +26,27 @@ public protocol Upstream: Sendable, CustomStringConvertible {
     func limits(_ configured: BatchLimits, ofLane name: String) -> BatchLimits
 
     /// What to do next with the oldest messages of a lane (or, with mixed lanes, of the queue). Pure: the same
-    /// messages and context always give the same plan.
-    func plan(for messages: [Message], in context: PlanContext) -> Plan
+    /// messages and context always give the same plan. Throws only if the state cannot be read, as do the four below.
+    func plan(for messages: [Message], in context: PlanContext) throws -> Plan
 
-    /// Says what `response` means for `batch`. Never throws: an unreadable answer is a verdict too.
-    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement
+    /// Returns what `response` means for `batch`. An unreadable response is a verdict too. Pure, like `plan`: it reads a
+    /// snapshot of the state, and may be called more than once.
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) throws -> Judgement
 
-    /// As above when there was no answer; nil leaves it at sending the batch again later, which suits all that may be
-    /// sent twice.
-    func judge(_ failure: TransferFailure, to batch: Batch, in context: PlanContext) -> Judgement?
+    /// As above if there was no response. Nil sends the batch again later, which suits all that may be sent twice.
+    func judge(_ failure: TransferFailure, to batch: Batch, in context: PlanContext) throws -> Judgement?
+
+    /// Returns what changes in the state by the result of a request. Called once, inside the transaction that settles
+    /// the batch: `context` holds the state as that transaction has left it, with all that was accepted since the
+    /// verdict. An error fails the transaction, which is tried again.
+    func changes(after result: TransferResult, to batch: Batch, in context: PlanContext) throws -> [StateChange]
+
+    /// As above for messages that a plan settles as `end` without a request.
+    func changes(settling messages: [Message], as end: MessageState, in context: PlanContext) throws -> [StateChange]
+
+    /// Called once after the result of a request is on disk, with the changes it made, for what only this run knows,
+    /// such as a cache. Runs on the worker's thread.
+    func settled(_ batch: Batch, by result: TransferResult, with changes: [StateChange])
 
     /// What lanes have in common whose messages are never to be under way side by side, besides their group; nil for
     /// nothing.
@@ -99,7 +112,7 @@ public enum Plan: Sendable, Equatable {
     /// Send `request`, which carries the first `count` of them.
     case send(UpstreamRequest, count: Int)
     /// Nothing has to be sent for the first `count` of them.
-    case settle(count: Int, as: MessageState, reason: String, changes: [StateChange])
+    case settle(count: Int, as: MessageState, reason: String)
     /// Not yet.
     case wait(WaitingFor, until: Timestamp)
     /// Not before a caller hands in a credential for the lane's group.
@@ -109,10 +122,17 @@ public enum Plan: Sendable, Equatable {
 extension Upstream {
     public var description: String { name.description }
     public var acceptsByState: Bool { false }
-    public func accept(_ candidate: Candidate, in state: any UpstreamState) throws(Refusal) -> [StateChange] { [] }
+    public func accept(_ candidate: Candidate, in state: any UpstreamState) throws -> [StateChange] { [] }
     public func limits(_ configured: BatchLimits) -> BatchLimits { configured }
     public func limits(_ configured: BatchLimits, ofLane name: String) -> BatchLimits { limits(configured) }
     public func judge(_ failure: TransferFailure, to batch: Batch, in context: PlanContext) -> Judgement? { nil }
+    public func changes(
+        after result: TransferResult, to batch: Batch, in context: PlanContext
+    ) throws -> [StateChange] { [] }
+    public func changes(
+        settling messages: [Message], as end: MessageState, in context: PlanContext
+    ) throws -> [StateChange] { [] }
+    public func settled(_ batch: Batch, by result: TransferResult, with changes: [StateChange]) {}
     public func exclusion(ofLane name: String) -> String? { nil }
     public var resources: [Resource] { [] }
     public func codes(for refusal: StoreRefusal) -> [String: Int] { [:] }

@@ -1,18 +1,21 @@
 /// An upstream's durable state: values under keys, which change in the same transaction as its messages.
+///
+/// A read throws if the store cannot be read. An upstream passes that error on: a value that could not be read is not a
+/// value that is missing.
 public protocol UpstreamState {
-    func value(of key: String) -> [UInt8]?
+    func value(of key: String) throws -> [UInt8]?
     /// The values whose keys begin with `key` and a slash, in the order of their keys, `most` at most.
-    func values(below key: String, atMost most: Int) -> [(key: String, value: [UInt8])]
+    func values(below key: String, atMost most: Int) throws -> [(key: String, value: [UInt8])]
     /// How many messages of that named lane are queued, the one being looked at not counted; counts no further than
     /// `most`.
-    func queued(inLane name: String, atMost most: Int) -> Int
-    /// Is that message still queued, be it under way?
-    func isQueued(_ id: MessageID) -> Bool
+    func queued(inLane name: String, atMost most: Int) throws -> Int
+    /// Whether the message is still queued, including while it is being sent.
+    func isQueued(_ id: MessageID) throws -> Bool
     /// The credential that is held for `owner`; nil when there is none, or none that can be read.
-    func credential(of owner: String) -> HeldCredential?
-    /// Did the upstream turn that very credential down before? It is not held then.
-    func wasRefused(_ credential: Credential) -> Bool
-    /// Do credentials outlive this run? Without a key to encrypt them they do not.
+    func credential(of owner: String) throws -> HeldCredential?
+    /// Whether the upstream rejected this very credential before. It is not held then.
+    func wasRefused(_ credential: Credential) throws -> Bool
+    /// Whether credentials outlive this run. Without a key to encrypt them they do not.
     var keepsCredentials: Bool { get }
 }
 

@@ -50,10 +50,9 @@ public enum HoldReason: String, Sendable {
     case configuration
 }
 
-/// A verdict with the changes of the upstream's state that go with it, in one transaction.
+/// A verdict and what explains it. Changes of the upstream's state are `Upstream.changes`.
 public struct Judgement: Sendable, Equatable {
     public var verdict: Verdict
-    public var changes: [StateChange]
     /// Something an operator should read once, e.g. a warning inside a success.
     public var notice: String?
     /// What to show as the messages' last error where the verdict itself says nothing and the HTTP status little.
@@ -65,11 +64,10 @@ public struct Judgement: Sendable, Equatable {
     public var refusal: [UInt8]?
 
     public init(
-        _ verdict: Verdict, changes: [StateChange] = [], notice: String? = nil, reason: String? = nil,
-        tookNothing: Bool = false, refusal: [UInt8]? = nil
+        _ verdict: Verdict, notice: String? = nil, reason: String? = nil, tookNothing: Bool = false,
+        refusal: [UInt8]? = nil
     ) {
         self.verdict = verdict
-        self.changes = changes
         self.notice = notice
         self.reason = reason
         self.tookNothing = tookNothing

@@ -4,7 +4,7 @@ import PosternStore
 /// What a worker is told.
 enum WorkerEvent: Sendable {
     case answered(Flight, TransferResult)
-    case recorded(Flight, Ruling, Result<Void, StoreError>)
+    case recorded(Flight, Ruling, Result<[StateChange], StoreError>)
     case tokenAnswered(TransferResult, fetch: Int)
     case pause, resume, stop, end
     case flush(@Sendable (FlushReport) -> Void)
@@ -39,7 +39,8 @@ struct Ruling: Sendable {
     var again: [Again] = []
     /// All of them stand where they stood before the claim.
     var isGivenBack = false
-    /// Says what to change in the state as it is in the transaction that changes it: messages may have been accepted
-    /// since the answer was judged, and what they changed must not be undone.
-    var changesAnew: (@Sendable (any UpstreamState) -> [StateChange])?
+    /// Computes the state changes that go with it, in the transaction that settles it.
+    var changes: @Sendable (any UpstreamState) throws -> [StateChange] = { _ in [] }
+    /// What the upstream answered; nil for a batch that was not sent, or that a stop has cancelled.
+    var result: TransferResult?
 }

@@ -23,7 +23,10 @@ extension WorkerLoop {
         }
         inFlight -= 1
         var ruling = rule(on: outcome, of: flight)
-        if !ruling.settlement.changes.isEmpty { ruling.changesAnew = changesAnew(result, of: flight) }
+        if !outcome.wasCancelled {
+            ruling.changes = changes(after: result, of: flight)
+            ruling.result = result
+        }
         let duration = time.instant - flight.startedAt
         metrics.attemptDuration(queue.name.description).observe(duration.inSeconds)
         metrics.attempts(queue.name.description, ruling.settlement.outcome).add()
@@ -38,28 +41,25 @@ extension WorkerLoop {
         case .failure(let failure):
             guard failure.reason != .cancelled else { return AttemptOutcome(failure, at: now) }
             let judgement = try outbox.withState(of: queue.number) { state in
-                upstream.judge(failure, to: flight.batch, in: context(now: now, token: flight.token, state))
+                try upstream.judge(failure, to: flight.batch, in: context(now: now, token: flight.token, state))
             }
             return AttemptOutcome(failure, judgement: judgement, at: now)
         case .success(let response):
             let judgement = try outbox.withState(of: queue.number) { state in
-                upstream.judge(
+                try upstream.judge(
                     response, to: flight.batch, in: context(now: now, token: flight.token, state))
             }
             return AttemptOutcome(judgement, on: response, at: now)
         }
     }
 
-    private func changesAnew(
-        _ result: TransferResult, of flight: Flight
-    ) -> @Sendable (any UpstreamState) -> [StateChange] {
+    private func changes(
+        after result: TransferResult, of flight: Flight
+    ) -> @Sendable (any UpstreamState) throws -> [StateChange] {
         let (now, flushedThrough) = (time.now, flushedThrough)
         return { [upstream] state in
             let context = PlanContext(now: now, token: flight.token, state: state, flushedThrough: flushedThrough)
-            return switch result {
-            case .failure(let failure): upstream.judge(failure, to: flight.batch, in: context)?.changes ?? []
-            case .success(let response): upstream.judge(response, to: flight.batch, in: context).changes
-            }
+            return try upstream.changes(after: result, to: flight.batch, in: context)
         }
     }
 
@@ -73,20 +73,15 @@ extension WorkerLoop {
             ruling.settlement.circuit = record
             saved = record
         }
-        outbox.writer.change { [queue, ruling] transaction in
-            var settlement = ruling.settlement
-            if let changesAnew = ruling.changesAnew {
-                settlement.changes = transaction.withState(of: queue, changesAnew)
-            }
-            try transaction.settle(settlement, of: queue)
-        } completion: { [inbox, ruling] result in
+        outbox.settle(ruling.settlement, of: queue, changes: ruling.changes) { [inbox, ruling] result in
             inbox.put(.recorded(flight, ruling, result))
         }
     }
 
-    func recorded(_ flight: Flight, _ ruling: Ruling, _ result: Result<Void, StoreError>) {
+    func recorded(_ flight: Flight, _ ruling: Ruling, _ result: Result<[StateChange], StoreError>) {
         switch result {
-        case .success: break
+        case .success(let changes):
+            if let result = ruling.result { upstream.settled(flight.batch, by: result, with: changes) }
         case .failure(.closed):
             // The next run finds the messages as they were before the attempt.
             unsettled -= 1

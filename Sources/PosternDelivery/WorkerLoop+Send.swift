@@ -58,7 +58,7 @@ extension WorkerLoop {
         do {
             let token = tokens.token(at: now)
             plan = try outbox.withState(of: queue.number) { state in
-                upstream.plan(for: claim.messages, in: context(now: now, token: token, state))
+                try upstream.plan(for: claim.messages, in: context(now: now, token: token, state))
             }
         } catch {
             logger.error("cannot read the state", metadata: ["upstream": "\(queue.name)", "error": "\(error)"])
@@ -66,8 +66,8 @@ extension WorkerLoop {
         }
         switch plan {
         case .send(let request, let count): send(request, carrying: count, of: claim, now: now)
-        case .settle(let count, let state, let reason, let changes):
-            settleUnsent(count, of: claim, as: state, reason: reason, changes: changes, now: now)
+        case .settle(let count, let state, let reason):
+            settleUnsent(count, of: claim, as: state, reason: reason, now: now)
         case .wait(let reason, let until):
             // Asked again at once it would say the same.
             queue.postpone(claim, until: until > now ? until : now + .seconds(1), for: reason)
@@ -99,8 +99,8 @@ extension WorkerLoop {
 
     private func depart(_ batch: Batch, now: Timestamp) {
         let departure = Departure(batch: batch.id, startedAt: now, ids: batch.messages.map(\.id).sorted())
-        // Nobody waits for this: should the run end before the next commit, only a count is lost.
-        outbox.writer.change { [queue] transaction in try transaction.depart(departure, of: queue) }
+        // Fire and forget: if the process stops before the next commit, only a counter is lost.
+        outbox.openAttempt(departure, of: queue)
     }
 
     private func compressed(_ request: UpstreamRequest) -> UpstreamRequest {
@@ -112,12 +112,11 @@ extension WorkerLoop {
     }
 
     private func settleUnsent(
-        _ count: Int, of claim: Claim, as state: MessageState, reason: String, changes: [StateChange], now: Timestamp
+        _ count: Int, of claim: Claim, as state: MessageState, reason: String, now: Timestamp
     ) {
         let batch = Batch(id: outbox.nextBatch(), messages: Array(claim.messages.prefix(count)))
         var ruling = Ruling(settlement: Settlement(batch: batch.id, outcome: "unsent", detail: reason, endedAt: now))
-        ruling.settlement.changes = changes
-        if !changes.isEmpty { ruling.changesAnew = changesAnew(by: changes, for: claim.messages, now: now) }
+        ruling.changes = changes(settling: batch.messages, as: state, now: now)
         if state == .delivered {
             ruling.settlement.delivered = batch.messages
         } else {
@@ -131,15 +130,13 @@ extension WorkerLoop {
         settle(unsent: batch, of: claim, ruling)
     }
 
-    /// What the same plan changes in the state of a later moment.
-    private func changesAnew(
-        by changes: [StateChange], for messages: [Message], now: Timestamp
-    ) -> @Sendable (any UpstreamState) -> [StateChange] {
+    private func changes(
+        settling messages: [Message], as end: MessageState, now: Timestamp
+    ) -> @Sendable (any UpstreamState) throws -> [StateChange] {
         let (token, flushedThrough) = (tokens.token(at: now), flushedThrough)
         return { [upstream] state in
             let context = PlanContext(now: now, token: token, state: state, flushedThrough: flushedThrough)
-            if case .settle(_, _, _, let anew) = upstream.plan(for: messages, in: context) { return anew }
-            return changes
+            return try upstream.changes(settling: messages, as: end, in: context)
         }
     }
 

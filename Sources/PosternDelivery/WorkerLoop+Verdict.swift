@@ -163,7 +163,6 @@ extension Ruling {
         case .each, .retry, .backOff, .suspect, .refreshToken, .holdUpstream, .park, .split, .reject:
             settlement.detail = outcome.error.detail
         }
-        settlement.changes = outcome.judgement.changes
         settlement.isAmbiguous = outcome.isAmbiguous
     }
 

@@ -31,15 +31,13 @@ extension Outbox {
         _ wish: PurgeWish, after id: Int64, count: Int,
         _ completion: @escaping @Sendable (Result<Int, StoreError>) -> Void
     ) {
-        let outcome = Outcome<(gone: Int, last: Int64?)>((0, nil))
         writer.change { transaction in
-            outcome.set(try transaction.purge(wish, after: id, limit: Self.rowsPerPurge))
+            try transaction.purge(wish, after: id, limit: Self.rowsPerPurge)
         } completion: { [self] result in
-            let total = count + outcome.value.gone
-            switch (result, outcome.value.last) {
-            case (.failure(let error), _): completion(.failure(error))
-            case (.success, nil): completion(.success(total))
-            case (.success, let last?): purge(wish, after: last, count: total, completion)
+            switch result {
+            case .failure(let error): completion(.failure(error))
+            case .success((let gone, nil)): completion(.success(count + gone))
+            case .success((let gone, let last?)): purge(wish, after: last, count: count + gone, completion)
             }
         }
     }

@@ -121,8 +121,9 @@ extension Outbox {
     }
 
     /// The state an upstream keeps, on one snapshot.
-    public func withState<T>(of number: UpstreamNumber, _ body: (any UpstreamState) -> T) throws(StoreError) -> T {
-        try read { db in body(StoredState(upstream: number, db: db, vault: vault)) }
+    public func withState<T>(of number: UpstreamNumber, _ body: (any UpstreamState) throws -> T) throws(StoreError) -> T
+    {
+        try read { db in try body(StoredState(upstream: number, db: db, vault: vault)) }
     }
 
     /// Messages of an upstream up to `id` that are still queued.

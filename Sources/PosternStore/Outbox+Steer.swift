@@ -16,24 +16,18 @@ extension Outbox {
         _ id: MessageID, completion: @escaping @Sendable (Result<Cancellation, StoreError>) -> Void
     ) {
         guard let queue = queue(id.upstream) else { return completion(.success(.notQueued)) }
-        let outcome = Outcome(Cancellation.notQueued)
         let now = time.now
-        writer.change { transaction in
-            if try transaction.cancel(id, in: queue, at: now) {
-                outcome.set(.cancelled)
-            } else {
-                outcome.set(queue.isUnderWay(id) ? .underWay : .notQueued)
-            }
-        } completion: { result in
-            completion(result.map { outcome.value })
-        }
+        writer.change(
+            { transaction in
+                if try transaction.cancel(id, in: queue, at: now) { return .cancelled }
+                return queue.isUnderWay(id) ? .underWay : .notQueued
+            }, completion: completion)
     }
 
     /// Queues failed or dropped messages again, all in one transaction; answers which.
     public func requeue(
         _ ids: [MessageID], completion: @escaping @Sendable (Result<[MessageID], StoreError>) -> Void
     ) {
-        let outcome = Outcome<[MessageID]>([])
         let now = time.now
         writer.change { [self] transaction in
             var done: [MessageID] = []
@@ -41,14 +35,14 @@ extension Outbox {
                 guard let queue = queue(id.upstream), try transaction.requeue(id, in: queue, at: now) else { continue }
                 done.append(id)
             }
-            outcome.set(done)
+            return done
         } completion: { [self] result in
-            for (number, members) in Dictionary(grouping: outcome.value, by: \.upstream) {
-                guard case .success = result, let first = members.min() else { continue }
+            for (number, members) in Dictionary(grouping: (try? result.get()) ?? [], by: \.upstream) {
+                guard let first = members.min() else { continue }
                 queue(number)?.rewind(to: first)
                 queue(number)?.alarm()
             }
-            completion(result.map { outcome.value })
+            completion(result)
         }
     }
 
@@ -73,14 +67,17 @@ extension Outbox {
         }
     }
 
-    /// Changes an upstream's state by what it is; `body` runs on the writer's thread.
-    public func change(
-        of queue: UpstreamQueue, _ body: @escaping @Sendable (any UpstreamState) -> [StateChange],
-        completion: @escaping @Sendable (Result<Void, StoreError>) -> Void
+    /// Changes an upstream's state by what it is; `body` runs on the writer's thread and returns what `completion` gets.
+    public func change<Value: Sendable>(
+        of queue: UpstreamQueue,
+        _ body: @escaping @Sendable (any UpstreamState) throws -> (changes: [StateChange], value: Value),
+        completion: @escaping @Sendable (Result<Value, StoreError>) -> Void
     ) {
         writer.change(
             { transaction in
-                try transaction.change(body(transaction.state(of: queue)), of: queue)
+                let (changes, value) = try body(transaction.state(of: queue))
+                try transaction.change(changes, of: queue)
+                return value
             }, completion: completion)
     }
 

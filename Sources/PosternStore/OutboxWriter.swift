@@ -12,7 +12,9 @@ import Synchronization
 public final class OutboxWriter: Sendable {
     enum Job: Sendable {
         case append([NewMessage], @Sendable (Result<AppendReceipt, AppendRefusal>) -> Void)
-        case change(@Sendable (Transaction) throws -> Void, @Sendable (Result<Void, StoreError>) -> Void)
+        /// The body returns what to do once its changes are committed.
+        case change(@Sendable (Transaction) throws -> @Sendable () -> Void, failed: @Sendable (StoreError) -> Void)
+        case upkeep
         case stop
     }
 
@@ -47,12 +49,19 @@ public final class OutboxWriter: Sendable {
         if !put(.append(messages, completion)) { completion(.failure(.closed)) }
     }
 
-    /// Runs `body` in the next transaction; its changes and those of its neighbours are committed together.
-    public func change(
-        _ body: @escaping @Sendable (Transaction) throws -> Void,
-        completion: @escaping @Sendable (Result<Void, StoreError>) -> Void = { _ in }
+    /// Runs `body` in the next transaction; its changes and those of its neighbours are committed together. Then
+    /// `completion` gets what `body` returned. If the transaction fails, `body` may run again in another one.
+    public func change<Value: Sendable>(
+        _ body: @escaping @Sendable (Transaction) throws -> Value,
+        completion: @escaping @Sendable (Result<Value, StoreError>) -> Void = { _ in }
     ) {
-        if !put(.change(body, completion)) { completion(.failure(.closed)) }
+        let job = Job.change { transaction in
+            let value = try body(transaction)
+            return { completion(.success(value)) }
+        } failed: {
+            completion(.failure($0))
+        }
+        if !put(job) { completion(.failure(.closed)) }
     }
 
     var hasClosed: Bool { isClosed.load(ordering: .sequentiallyConsistent) }
@@ -70,15 +79,7 @@ public final class OutboxWriter: Sendable {
         _ body: @escaping @Sendable (Transaction) throws -> Value
     ) throws(StoreError) -> Value {
         let done = Inbox<Result<Value, StoreError>>()
-        let outcome = Outcome<Value?>(nil)
-        change { transaction in
-            outcome.set(try body(transaction))
-        } completion: { result in
-            done.put(
-                result.flatMap {
-                    outcome.value.map(Result.success) ?? .failure(.failed(detail: "a change was committed unmade"))
-                })
-        }
+        change(body) { done.put($0) }
         guard let result = done.takeAll(waitingUntil: nil).first else { throw .closed }
         return try result.get()
     }
@@ -110,6 +111,7 @@ private final class WriterLoop {
     private let accounts: Accounts
     private var sequence: Int64
     private var upkeep: Upkeep
+    private var hasMoreUpkeep = false
     private var isStopping = false
 
     init(outbox: Outbox, inbox: Inbox<OutboxWriter.Job>, lastTurn: @escaping (Int64) -> Void) {
@@ -152,7 +154,7 @@ private final class WriterLoop {
                     continue
                 }
                 messages += new.count
-            case .change: break
+            case .change, .upkeep: break
             case .stop:
                 isStopping = true
                 continue
@@ -169,12 +171,10 @@ private final class WriterLoop {
 
     /// True when there is more to do.
     private func keepUp() -> Bool {
-        let hasMore = Outcome(false)
-        commit([
-            .change({ [upkeep] transaction in hasMore.set(try upkeep.run(in: transaction)) }, { _ in })
-        ])
+        hasMoreUpkeep = false
+        commit([.upkeep])
         outbox.lookForRoom()
-        return hasMore.value
+        return hasMoreUpkeep
     }
 
     // MARK: One commit
@@ -212,16 +212,16 @@ private final class WriterLoop {
         outbox.pool.writeWithoutTransaction { [checkpoints] in checkpoints.run(on: $0) }
     }
 
-    /// What is to be done once a job is committed. No closure: those would be made anew for each job.
+    /// What is to be done once a job is committed. No closure for messages: one for each request would cost.
     private enum Effect {
         case appended(Result<AppendReceipt, AppendRefusal>, @Sendable (Result<AppendReceipt, AppendRefusal>) -> Void)
-        case changed(@Sendable (Result<Void, StoreError>) -> Void)
+        case changed(@Sendable () -> Void)
         case nothing
 
         func happen() {
             switch self {
             case .appended(let result, let completion): completion(result)
-            case .changed(let completion): completion(.success(()))
+            case .changed(let follow): follow()
             case .nothing: break
             }
         }
@@ -232,9 +232,10 @@ private final class WriterLoop {
         switch job {
         case .append(let messages, let completion):
             return .appended(try transaction.append(messages, isDiskFull: outbox.isFull), completion)
-        case .change(let body, let completion):
-            try body(transaction)
-            return .changed(completion)
+        case .change(let body, _): return .changed(try body(transaction))
+        case .upkeep:
+            hasMoreUpkeep = try upkeep.run(in: transaction)
+            return .nothing
         case .stop: return .nothing
         }
     }
@@ -271,7 +272,7 @@ private final class WriterLoop {
                 switch job {
                 case .append(let messages, _) where isNews && mayMakeRoom(for: messages): evicting.append(job)
                 case .append(_, let completion): completion(.failure(.diskFull(detail: "\(error)")))
-                case .change: changes.append(job)
+                case .change, .upkeep: changes.append(job)
                 case .stop: break
                 }
             }
@@ -296,8 +297,8 @@ private final class WriterLoop {
         switch jobs[0] {
         case .append(_, let completion):
             completion(.failure(error.isFull ? .diskFull(detail: "\(error)") : .failed(detail: "\(error)")))
-        case .change(_, let completion): completion(.failure(error))
-        case .stop: break
+        case .change(_, let failed): failed(error)
+        case .upkeep, .stop: break
         }
     }
 }

@@ -200,13 +200,12 @@ struct StoredState: UpstreamState {
     let db: Database
     let vault: Vault
 
-    func value(of key: String) -> [UInt8]? {
-        guard let statement = try? db.cachedStatement(sql: "SELECT value FROM state WHERE upstream = ? AND key = ?")
-        else { return nil }
+    func value(of key: String) throws -> [UInt8]? {
+        let statement = try db.cachedStatement(sql: "SELECT value FROM state WHERE upstream = ? AND key = ?")
         statement.bind(Int64(upstream.rawValue), at: 1)
         statement.bind(key, at: 2)
         var value: [UInt8]?
-        try? statement.forEachRow(in: db) { row in
+        try statement.forEachRow(in: db) { row in
             value = row.bytes(0)
             return false
         }
@@ -214,32 +213,32 @@ struct StoredState: UpstreamState {
     }
 
     /// `0` follows `/` in ASCII, which is how SQLite compares texts: byte by byte.
-    func values(below key: String, atMost most: Int) -> [(key: String, value: [UInt8])] {
+    func values(below key: String, atMost most: Int) throws -> [(key: String, value: [UInt8])] {
         let sql = "SELECT key, value FROM state WHERE upstream = ? AND key >= ? AND key < ? ORDER BY key LIMIT ?"
-        guard let statement = try? db.cachedStatement(sql: sql) else { return [] }
+        let statement = try db.cachedStatement(sql: sql)
         statement.bind(Int64(upstream.rawValue), at: 1)
         statement.bind(key + "/", at: 2)
         statement.bind(key + "0", at: 3)
         statement.bind(most, at: 4)
         var found: [(key: String, value: [UInt8])] = []
-        try? statement.forEachRow(in: db) { row in
+        try statement.forEachRow(in: db) { row in
             found.append((row.text(0) ?? "", row.bytes(1) ?? []))
             return true
         }
         return found
     }
 
-    func queued(inLane name: String, atMost most: Int) -> Int {
+    func queued(inLane name: String, atMost most: Int) throws -> Int {
         let sql = """
             SELECT count(*) FROM (SELECT 1 FROM queue_\(upstream.rawValue)
               WHERE lane = (SELECT number FROM lanes WHERE upstream = ? AND name = ?) LIMIT ?)
             """
-        guard let statement = try? db.cachedStatement(sql: sql) else { return 0 }
+        let statement = try db.cachedStatement(sql: sql)
         statement.bind(Int64(upstream.rawValue), at: 1)
         statement.bind(name, at: 2)
         statement.bind(most, at: 3)
         var count = 0
-        try? statement.forEachRow(in: db) { row in
+        try statement.forEachRow(in: db) { row in
             count = Int(row.integer(0))
             return false
         }

@@ -22,7 +22,6 @@ public struct Settlement: Sendable {
     public var progressed: [(id: MessageID, progress: [UInt8])] = []
     /// Messages whose lane, with its group, has to stop until somebody releases it.
     public var parked: [Message] = []
-    public var changes: [StateChange] = []
     public var circuit: CircuitRecord?
 
     public struct Ended: Sendable {

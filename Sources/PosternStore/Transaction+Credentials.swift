@@ -20,8 +20,8 @@ extension Transaction {
         touchedOwners.insert(CredentialOwner(upstream: queue.number, name: credential.owner))
         let state = state(of: queue)
         let now = outbox.time.now
-        guard !state.wasRefused(credential) else { return false }
-        if let held = state.credential(of: credential.owner) {
+        guard try !state.wasRefused(credential) else { return false }
+        if let held = try state.credential(of: credential.owner) {
             if held.value == credential.value {
                 guard held.isUsable(at: now) else { return false }
                 try describeAnew(credential, of: queue)
@@ -111,7 +111,7 @@ extension Transaction {
                             WHERE upstream = ?1 AND (laneGroup = ?2 OR (laneGroup IS NULL AND name = ?2)))
                         """), arguments: place)
             guard isUnneeded == true else { continue }
-            let held = state(of: queue).credential(of: owner.name)
+            let held = try state(of: queue).credential(of: owner.name)
             try retire(owner.name, isRefused: held.map { !$0.isUsable(at: now) } ?? false, at: now, of: queue)
             try drop(credentialOf: owner.name, of: queue)
             // With nothing queued nothing is under way: no answer can refuse a former one any more.
@@ -124,16 +124,16 @@ extension Transaction {
 }
 
 extension StoredState {
-    func credential(of owner: String) -> HeldCredential? {
+    func credential(of owner: String) throws -> HeldCredential? {
         let sql = """
             SELECT version, note, keyId, nonce, sealed, expiresAtMs, isRefused FROM credentials
             WHERE upstream = ? AND owner = ?
             """
-        guard let statement = try? db.cachedStatement(sql: sql) else { return nil }
+        let statement = try db.cachedStatement(sql: sql)
         statement.bind(Int64(upstream.rawValue), at: 1)
         statement.bind(owner, at: 2)
         var found: HeldCredential?
-        try? statement.forEachRow(in: db) { row in
+        try statement.forEachRow(in: db) { row in
             let sealed = row.text(2).map {
                 Vault.Sealed(keyID: $0, nonce: row.bytes(3) ?? [], box: row.bytes(4) ?? [])
             }
@@ -148,19 +148,19 @@ extension StoredState {
         return found
     }
 
-    func wasRefused(_ credential: Credential) -> Bool {
+    func wasRefused(_ credential: Credential) throws -> Bool {
         let digests = vault.digests(of: credential.value, upstream: upstream, owner: credential.owner)
-        return digests.contains { digest in
-            ["credentials", "formerCredentials"].contains { table in
+        return try digests.contains { digest in
+            try ["credentials", "formerCredentials"].contains { table in
                 let sql = """
                     SELECT 1 FROM \(table) WHERE upstream = ? AND owner = ? AND digest = ? AND isRefused
                     """
-                guard let statement = try? db.cachedStatement(sql: sql) else { return false }
+                let statement = try db.cachedStatement(sql: sql)
                 statement.bind(Int64(upstream.rawValue), at: 1)
                 statement.bind(credential.owner, at: 2)
                 statement.bind(digest, at: 3)
                 var isThere = false
-                try? statement.forEachRow(in: db) { _ in
+                try statement.forEachRow(in: db) { _ in
                     isThere = true
                     return false
                 }
@@ -171,13 +171,12 @@ extension StoredState {
 
     var keepsCredentials: Bool { vault.isDurable }
 
-    func isQueued(_ id: MessageID) -> Bool {
-        guard id.upstream == upstream,
-            let statement = try? db.cachedStatement(sql: "SELECT 1 FROM queue_\(upstream.rawValue) WHERE id = ?")
-        else { return false }
+    func isQueued(_ id: MessageID) throws -> Bool {
+        guard id.upstream == upstream else { return false }
+        let statement = try db.cachedStatement(sql: "SELECT 1 FROM queue_\(upstream.rawValue) WHERE id = ?")
         statement.bind(id.rawValue, at: 1)
         var isThere = false
-        try? statement.forEachRow(in: db) { _ in
+        try statement.forEachRow(in: db) { _ in
             isThere = true
             return false
         }

@@ -179,7 +179,7 @@ extension Transaction {
     func park(_ lane: Lane, of queue: UpstreamQueue) throws {
         accounts[queue.number].openLane = nil
         guard case .named(let name, let group) = lane else { return }
-        if let held = state(of: queue).credential(of: group ?? name), held.isUsable(at: outbox.time.now) { return }
+        if let held = try state(of: queue).credential(of: group ?? name), held.isUsable(at: outbox.time.now) { return }
         let number = queue.number.rawValue
         if let group {
             try db.execute(

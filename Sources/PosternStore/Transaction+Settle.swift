@@ -14,8 +14,12 @@ extension Transaction {
         try statement.run(in: db)
     }
 
-    /// Applies what an attempt came to.
-    public func settle(_ settlement: Settlement, of queue: UpstreamQueue) throws {
+    /// Applies the result of an attempt, and the state changes that `changes` computes. Returns those.
+    @discardableResult
+    public func settle(
+        _ settlement: Settlement, of queue: UpstreamQueue,
+        changes: (any UpstreamState) throws -> [StateChange] = { _ in [] }
+    ) throws -> [StateChange] {
         try closeAttempt(settlement)
         try deliver(settlement.delivered, of: queue, result: settlement.result, at: settlement.endedAt)
         for ended in settlement.ended {
@@ -27,10 +31,12 @@ extension Transaction {
         if let waiting = settlement.waiting { try wait(waiting, of: queue) }
         for (id, progress) in settlement.progressed { try keep(progress, of: id, in: queue) }
         // First what is known of its credential: lanes for which there is a good one are not parked.
-        try apply(settlement.changes, of: queue)
+        let changes = try changes(state(of: queue))
+        try apply(changes, of: queue)
         if let parked = settlement.parked.first { try park(parked.lane, of: queue) }
         if settlement.isAmbiguous { accounts[queue.number].ledger.ambiguousSends += 1 }
         if let circuit = settlement.circuit { try save(circuit, of: queue.number) }
+        return changes
     }
 
     public func save(_ circuit: CircuitRecord, of number: UpstreamNumber) throws {
@@ -221,9 +227,6 @@ extension Transaction {
     }
 
     // MARK: State
-
-    /// The state of an upstream as this transaction has left it so far.
-    public func withState<T>(of queue: UpstreamQueue, _ body: (any UpstreamState) -> T) -> T { body(state(of: queue)) }
 
     /// Applies changes of an upstream's state.
     func apply(_ changes: [StateChange], of queue: UpstreamQueue) throws {

@@ -152,14 +152,14 @@ extension Transaction {
     /// Asks the upstream, and makes the changes of state that go with its consent.
     private func refusal(of message: NewMessage, as id: MessageID) throws -> Refusal? {
         let changes: [StateChange]
-        do throws(Refusal) {
+        do {
             let state = state(of: message.queue)
             let candidate = Candidate(
                 id: id, kind: message.kind, lane: message.lane, acceptedAt: message.acceptedAt,
                 payload: Array(message.bytes[message.range]), credentialOwner: message.credential?.owner)
             changes = try message.queue.upstream.accept(candidate, in: state)
-        } catch {
-            return error
+        } catch let refusal as Refusal {
+            return refusal
         }
         try apply(changes, of: message.queue)
         return nil

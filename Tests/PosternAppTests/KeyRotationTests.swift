@@ -30,7 +30,7 @@ import Testing
         let queue = try outbox.register(PlainUpstream(), type: "plain", cap: QueueCap())
         let done = Inbox<Result<Void, StoreError>>()
         outbox.change(of: queue) { _ in
-            [.hold(Credential(owner: "u", value: Array("canary".utf8), isKept: true))]
+            ([.hold(Credential(owner: "u", value: Array("canary".utf8), isKept: true))], ())
         } completion: {
             done.put($0)
         }

@@ -102,7 +102,7 @@ extension SilentUpstream {
         Admission()
     }
     func plan(for messages: [Message], in context: PlanContext) -> Plan {
-        .settle(count: messages.count, as: .failed, reason: "configuration tests send nothing", changes: [])
+        .settle(count: messages.count, as: .failed, reason: "configuration tests send nothing")
     }
     func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
         Judgement(.delivered())

@@ -104,7 +104,7 @@ final class DeliveryBench {
     func change(_ changes: [StateChange]) throws {
         let done = Inbox<Result<Void, StoreError>>()
         outbox.change(of: queue) { _ in
-            changes
+            (changes, ())
         } completion: {
             done.put($0)
         }

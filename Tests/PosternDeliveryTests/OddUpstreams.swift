@@ -36,7 +36,7 @@ struct SkippingUpstream: PlainAtHeart {
     func plan(for messages: [Message], in context: PlanContext) -> Plan {
         let skipped = messages.prefix { String(decoding: $0.payload, as: UTF8.self).contains("skip") }
         guard skipped.isEmpty else {
-            return .settle(count: skipped.count, as: .failed, reason: "nothing to send", changes: [])
+            return .settle(count: skipped.count, as: .failed, reason: "nothing to send")
         }
         return plain.plan(for: messages, in: context)
     }

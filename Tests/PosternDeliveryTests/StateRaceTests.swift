@@ -15,22 +15,25 @@ import Testing
         let acceptsByState = true
         static let key = "count"
 
-        static func more(_ state: any UpstreamState) -> [StateChange] {
-            [.set(key: key, value: [(state.value(of: key)?.first ?? 0) + 1])]
+        static func more(_ state: any UpstreamState) throws -> [StateChange] {
+            [.set(key: key, value: [(try state.value(of: key)?.first ?? 0) + 1])]
         }
 
         func admit(
             _ payload: JSONValue, of kind: Kind, in context: AdmissionContext
         ) throws(InvalidPayload) -> Admission { Admission(lane: .named("a")) }
-        func accept(_ candidate: Candidate, in state: any UpstreamState) throws(Refusal) -> [StateChange] {
-            Self.more(state)
+        func accept(_ candidate: Candidate, in state: any UpstreamState) throws -> [StateChange] {
+            try Self.more(state)
         }
         func limits(_ configured: BatchLimits) -> BatchLimits { .init(maxMessages: 1, maxBytes: configured.maxBytes) }
         func plan(for messages: [Message], in context: PlanContext) -> Plan {
             .send(UpstreamRequest(url: "http://counting.test/"), count: 1)
         }
         func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
-            Judgement(.delivered(), changes: Self.more(context.state))
+            Judgement(.delivered())
+        }
+        func changes(after result: TransferResult, to batch: Batch, in context: PlanContext) throws -> [StateChange] {
+            try Self.more(context.state)
         }
     }
 
@@ -51,7 +54,7 @@ import Testing
         gate.put(())
         #expect(!accepted.takeAll(waitingUntil: SystemTime().instant + .seconds(10)).isEmpty)
         try bench.turn()
-        let count = try bench.outbox.withState(of: bench.queue.number) { $0.value(of: Counting.key) }
+        let count = try bench.outbox.withState(of: bench.queue.number) { try $0.value(of: Counting.key) }
         // Two accepted, one delivered.
         #expect(count == [3])
     }

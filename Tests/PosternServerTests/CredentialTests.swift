@@ -21,9 +21,9 @@ private struct KeyedUpstream: Upstream {
             credential: token.map { Credential(owner: user, value: Array($0.utf8), note: "kind") })
     }
 
-    func plan(for messages: [Message], in context: PlanContext) -> Plan {
+    func plan(for messages: [Message], in context: PlanContext) throws -> Plan {
         guard case .named(_, let user?) = messages[0].lane,
-            let held = context.state.credential(of: user), held.isUsable(at: context.now)
+            let held = try context.state.credential(of: user), held.isUsable(at: context.now)
         else { return .park }
         let headers = [("Authorization", held.note + " " + String(decoding: held.value, as: UTF8.self))]
         return .send(
@@ -31,10 +31,14 @@ private struct KeyedUpstream: Upstream {
     }
 
     func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
-        guard response.status == 401, case .named(_, let user?) = batch.messages[0].lane,
-            let version = batch.request?.credentialVersion
-        else { return plain.judge(response, to: batch, in: context) }
-        return Judgement(.park, changes: [.refuse(credentialOf: user, version: version)])
+        response.status == 401 ? Judgement(.park) : plain.judge(response, to: batch, in: context)
+    }
+
+    func changes(after result: TransferResult, to batch: Batch, in context: PlanContext) -> [StateChange] {
+        guard case .success(let response) = result, response.status == 401,
+            case .named(_, let user?) = batch.messages[0].lane, let version = batch.request?.credentialVersion
+        else { return [] }
+        return [.refuse(credentialOf: user, version: version)]
     }
 }
 

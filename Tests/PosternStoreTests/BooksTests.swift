@@ -27,6 +27,44 @@ import Testing
         #expect(try !StoreView(path: store.path).audit().isBalanced)
     }
 
+    @Test func settlement_isNotKept_ifItsChangesCannotBeComputed() throws {
+        let store = try TestStore()
+        let queue = try store.register()
+        try store.append(1, to: queue)
+        var settlement = store.settlement("delivered")
+        settlement.delivered = try store.claim(queue).messages
+        let unreadable = StoreError.failed(detail: "as the test demands")
+        let done = SharedValue<Result<[StateChange], StoreError>?>(nil)
+        store.outbox.settle(settlement, of: queue) { _ in
+            throw unreadable
+        } completion: {
+            done.set($0)
+        }
+        try store.settleDown()
+        #expect(done.value == .failure(unreadable))
+        #expect(try store.state(settlement.delivered[0].id) == .queued)
+    }
+
+    @Test func state_throws_whenItCannotBeRead() throws {
+        let store = try TestStore()
+        let queue = try store.register()
+        try store.change { transaction in
+            for table in ["state", "credentials", "lanes", "queue_\(queue.number.rawValue)"] {
+                try transaction.db.execute(sql: "DROP TABLE \(table)")
+            }
+        }
+        let credential = Credential(owner: "a", value: [1])
+        let reads: [@Sendable (any UpstreamState) throws -> Void] = [
+            { _ = try $0.value(of: "a") }, { _ = try $0.values(below: "a", atMost: 1) },
+            { _ = try $0.queued(inLane: "a", atMost: 1) }, { _ = try $0.credential(of: "a") },
+            { _ = try $0.wasRefused(credential) },
+            { _ = try $0.isQueued(MessageID(sequence: 1, upstream: queue.number)) },
+        ]
+        for read in reads {
+            #expect(throws: StoreError.self) { try store.outbox.withState(of: queue.number, read) }
+        }
+    }
+
     @Test func stateChanges_areCommitted_withTheirSettlement_orNotAtAll() throws {
         let store = try TestStore()
         let queue = try store.register()
@@ -34,22 +72,20 @@ import Testing
         let claim = try store.claim(queue)
         var settlement = store.settlement("delivered")
         settlement.delivered = claim.messages
-        settlement.changes = [.set(key: "a", value: [1])]
         let first = settlement
         #expect(throws: StoreError.self) {
             try store.change { transaction in
-                try transaction.settle(first, of: queue)
+                try transaction.settle(first, of: queue) { _ in [.set(key: "a", value: [1])] }
                 throw StoreError.failed(detail: "after all")
             }
         }
-        #expect(try store.outbox.withState(of: queue.number) { $0.value(of: "a") } == nil)
+        #expect(try store.outbox.withState(of: queue.number) { try $0.value(of: "a") } == nil)
         #expect(try store.state(claim.messages[0].id) == .queued)
-        try store.settle(settlement, of: queue)
-        #expect(try store.outbox.withState(of: queue.number) { $0.value(of: "a") } == [1])
-        settlement.changes = [.remove(key: "a"), .set(key: "b", value: [])]
-        try store.settle(settlement, of: queue)
-        #expect(try store.outbox.withState(of: queue.number) { $0.value(of: "a") } == nil)
-        #expect(try store.outbox.withState(of: queue.number) { $0.value(of: "b") } == [])
+        try store.settle(settlement, of: queue, changes: [.set(key: "a", value: [1])])
+        #expect(try store.outbox.withState(of: queue.number) { try $0.value(of: "a") } == [1])
+        try store.settle(settlement, of: queue, changes: [.remove(key: "a"), .set(key: "b", value: [])])
+        #expect(try store.outbox.withState(of: queue.number) { try $0.value(of: "a") } == nil)
+        #expect(try store.outbox.withState(of: queue.number) { try $0.value(of: "b") } == [])
         #expect(try store.isBalanced())
     }
 }
@@ -85,7 +121,7 @@ import Testing
         try store.drain(queue)
         store.time.advance(by: .seconds(101))
         let upkeep = Upkeep(outbox: store.outbox)
-        let hasMore = Outcome(false)
+        let hasMore = SharedValue(false)
         try store.change { hasMore.set(try upkeep.run(in: $0)) }
         #expect(hasMore.value)
         #expect(try store.integer("SELECT count(*) FROM delivered_1") == 3000 - Upkeep.rowsPerTurn)

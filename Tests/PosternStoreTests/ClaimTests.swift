@@ -434,7 +434,7 @@ import Testing
         let store = try TestStore()
         let queue = try store.register()
         try store.drain(queue)
-        let alarms = Outcome(0)
+        let alarms = SharedValue(0)
         store.outbox.onArrival(in: queue, limits: BatchLimits(maxMessages: 10, maxBytes: 1 << 20)) {
             alarms.set(alarms.value + 1)
         }

@@ -53,7 +53,7 @@ private struct OwnedUpstream: Upstream {
     }
 
     private func held(_ owner: String, _ queue: UpstreamQueue? = nil) throws -> HeldCredential? {
-        try store.outbox.withState(of: (queue ?? self.queue).number) { $0.credential(of: owner) }
+        try store.outbox.withState(of: (queue ?? self.queue).number) { try $0.credential(of: owner) }
     }
 
     private func token(_ owner: String, _ queue: UpstreamQueue? = nil) throws -> String? {
@@ -72,9 +72,8 @@ private struct OwnedUpstream: Upstream {
     private func refuse(_ claim: Claim, version: Int64) throws {
         guard case .named(_, let group?) = claim.messages[0].lane else { return }
         var settlement = store.settlement("parked")
-        settlement.changes = [.refuse(credentialOf: group, version: version)]
         settlement.parked = claim.messages
-        try store.settle(settlement, of: queue)
+        try store.settle(settlement, of: queue, changes: [.refuse(credentialOf: group, version: version)])
         queue.giveBack(claim, now: store.time.now)
     }
 
@@ -183,7 +182,7 @@ private struct OwnedUpstream: Upstream {
         #expect(try token("u1") == "T2")
         #expect(try store.claim(queue, most: 1).messages.count == 1, "there is a good one: nothing is parked")
         let state = try store.outbox.withState(of: queue.number) {
-            $0.wasRefused(Credential(owner: "u1", value: Array("T1".utf8)))
+            try $0.wasRefused(Credential(owner: "u1", value: Array("T1".utf8)))
         }
         #expect(state)
         #expect(try post("u1/d1", "T1").needsCredential)
@@ -249,10 +248,10 @@ private struct OwnedUpstream: Upstream {
         let queue = try memoryOnly.register(OwnedUpstream())
         try post("u1/d1", "T1", in: memoryOnly, queue)
         #expect(!memoryOnly.outbox.keepsCredentials)
-        #expect(try memoryOnly.outbox.withState(of: queue.number) { $0.credential(of: "u1") } != nil)
+        #expect(try memoryOnly.outbox.withState(of: queue.number) { try $0.credential(of: "u1") } != nil)
         try memoryOnly.reopen()
         let after = try memoryOnly.register(OwnedUpstream())
-        #expect(try memoryOnly.outbox.withState(of: after.number) { $0.credential(of: "u1") } == nil)
+        #expect(try memoryOnly.outbox.withState(of: after.number) { try $0.credential(of: "u1") } == nil)
         #expect(try memoryOnly.integer("SELECT count(*) FROM credentials") == 0)
         #expect(try memoryOnly.claim(after, most: 1).messages.count == 1, "it is there, to be parked by its plan")
     }

@@ -134,13 +134,14 @@ import Testing
         try store.append(1, to: queue, lane: .named("b"))
         try store.change(
             ["s", "s/1", "s/2/x", "s0", "s-1", "t/1"].map { .set(key: $0, value: [1]) }, of: queue)
-        try store.outbox.withState(of: queue.number) { state in
-            #expect(state.queued(inLane: "a", atMost: 10) == 3)
-            #expect(state.queued(inLane: "a", atMost: 2) == 2)
-            #expect(state.queued(inLane: "none", atMost: 2) == 0)
-            #expect(state.values(below: "s", atMost: 10).map(\.key) == ["s/1", "s/2/x"])
-            #expect(state.values(below: "s", atMost: 1).count == 1)
+        let queued = try store.outbox.withState(of: queue.number) { state in
+            try [("a", 10), ("a", 2), ("none", 2)].map { try state.queued(inLane: $0.0, atMost: $0.1) }
         }
+        #expect(queued == [3, 2, 0])
+        let below = try store.outbox.withState(of: queue.number) { state in
+            try [10, 1].map { try state.values(below: "s", atMost: $0).map(\.key) }
+        }
+        #expect(below == [["s/1", "s/2/x"], ["s/1"]])
     }
 
     @Test func expiredState_goesWithWhatIsBelowIt_onceItsLaneIsEmpty() throws {

@@ -38,7 +38,7 @@ import Testing
 
     @Test func writer_isSetToFullSynchronous() throws {
         let store = try TestStore()
-        let level = Outcome<Int?>(nil)
+        let level = SharedValue<Int?>(nil)
         try store.change { level.set(try Int.fetchOne($0.db, sql: "PRAGMA synchronous")) }
         #expect(level.value == 2)
     }
@@ -147,7 +147,7 @@ import Testing
         let store = try TestStore()
         let queue = try store.register(CountingUpstream())
         try store.append("yes", to: queue)
-        let before = try store.outbox.withState(of: queue.number) { $0.value(of: "taken") }
+        let before = try store.outbox.withState(of: queue.number) { try $0.value(of: "taken") }
         #expect(before == [1])
         let request = ["yes", "no", "yes", "no"].map { store.message($0, to: queue) }
         #expect(
@@ -155,11 +155,11 @@ import Testing
                 .init(index: 1, refusal: Refusal(.conflict, "no")), .init(index: 3, refusal: Refusal(.conflict, "no")),
             ])
         ) { try store.append(request) }
-        #expect(try store.outbox.withState(of: queue.number) { $0.value(of: "taken") } == [1])
+        #expect(try store.outbox.withState(of: queue.number) { try $0.value(of: "taken") } == [1])
         #expect(store.outbox.ledger(of: queue.number).accepted == 1)
         let last = try store.append("yes", to: queue)
         #expect(try store.claim(queue).messages.last?.id == last)
-        #expect(try store.outbox.withState(of: queue.number) { $0.value(of: "taken") } == [1, 1])
+        #expect(try store.outbox.withState(of: queue.number) { try $0.value(of: "taken") } == [1, 1])
         #expect(try store.isBalanced())
     }
 

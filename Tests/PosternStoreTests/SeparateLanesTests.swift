@@ -145,7 +145,7 @@ import Testing
             try store.reopen()
             queue = try store.register(plain())
         }
-        let alarms = Outcome(0)
+        let alarms = SharedValue(0)
         store.outbox.onArrival(in: queue, limits: BatchLimits(maxMessages: 1, maxBytes: 1)) {
             alarms.set(alarms.value + 1)
         }

@@ -103,7 +103,7 @@ final class TestStore {
 
     func keepUp() throws {
         let upkeep = Upkeep(outbox: outbox)
-        let hasMore = Outcome(true)
+        let hasMore = SharedValue(true)
         while hasMore.value { try change { hasMore.set(try upkeep.run(in: $0)) } }
     }
 
@@ -118,8 +118,8 @@ final class TestStore {
         Settlement(batch: outbox.nextBatch(), outcome: outcome, endedAt: time.now)
     }
 
-    func settle(_ settlement: Settlement, of queue: UpstreamQueue) throws {
-        try change { try $0.settle(settlement, of: queue) }
+    func settle(_ settlement: Settlement, of queue: UpstreamQueue, changes: [StateChange] = []) throws {
+        try change { _ = try $0.settle(settlement, of: queue) { _ in changes } }
     }
 
     /// As a worker does: on disk first, then let go of.
@@ -233,9 +233,9 @@ struct CountingUpstream: Upstream {
     func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
         Admission()
     }
-    func accept(_ candidate: Candidate, in state: any UpstreamState) throws(Refusal) -> [StateChange] {
+    func accept(_ candidate: Candidate, in state: any UpstreamState) throws -> [StateChange] {
         guard candidate.payload != Array("no".utf8) else { throw Refusal(.conflict, "no") }
-        return [.set(key: "taken", value: (state.value(of: "taken") ?? []) + [1])]
+        return [.set(key: "taken", value: (try state.value(of: "taken") ?? []) + [1])]
     }
     func plan(for messages: [Message], in context: PlanContext) -> Plan { plain.plan(for: messages, in: context) }
     func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {

@@ -19,6 +19,7 @@ struct AppServicesDesk {
     private(set) var messages: [MessageID: Message] = [:]
     private(set) var ended: [MessageID: (state: MessageState, reason: String)] = [:]
     private(set) var parked: Set<String> = []
+    private(set) var lastChanges: [StateChange] = []
     private var sequence: Int64 = 0
 
     init(_ others: [String: SettingValue] = [:]) throws {
@@ -71,17 +72,17 @@ struct AppServicesDesk {
     // MARK: Sending
 
     func plan(_ id: MessageID) throws -> Plan {
-        upstream.plan(for: [try #require(messages[id], "it has ended")], in: context)
+        try upstream.plan(for: [try #require(messages[id], "it has ended")], in: context)
     }
 
     func isOpen(_ id: MessageID) -> Bool { messages[id] != nil }
 
     /// Does what a plan says that sends nothing.
-    mutating func obey(_ plan: Plan, _ id: MessageID) {
+    mutating func obey(_ plan: Plan, _ id: MessageID) throws {
         guard let message = messages[id] else { return }
         switch plan {
-        case .settle(_, let end, let reason, let changes):
-            state.apply(changes)
+        case .settle(_, let end, let reason):
+            state.apply(try upstream.changes(settling: [message], as: end, in: context))
             finish(message, end, reason)
         case .park: park(message)
         case .send, .wait: break
@@ -89,11 +90,13 @@ struct AppServicesDesk {
     }
 
     @discardableResult
-    mutating func judge(_ response: UpstreamResponse, to request: UpstreamRequest, of id: MessageID) -> Judgement {
+    mutating func judge(_ response: UpstreamResponse, to request: UpstreamRequest, of id: MessageID) throws -> Judgement
+    {
         guard let message = messages[id] else { return Judgement(.retry(after: nil)) }
-        let judgement = upstream.judge(
-            response, to: Batch(id: BatchID(rawValue: 1), messages: [message], request: request), in: context)
-        state.apply(judgement.changes)
+        let batch = Batch(id: BatchID(rawValue: 1), messages: [message], request: request)
+        let judgement = try upstream.judge(response, to: batch, in: context)
+        lastChanges = try upstream.changes(after: .success(response), to: batch, in: context)
+        state.apply(lastChanges)
         switch judgement.verdict {
         case .delivered: finish(message, .delivered, "")
         case .reject(let reason): finish(message, .failed, reason)
@@ -128,12 +131,12 @@ struct AppServicesDesk {
         while isOpen(id) {
             let plan = try plan(id)
             guard case .send(let request, 1) = plan else {
-                obey(plan, id)
+                try obey(plan, id)
                 return requests
             }
             requests.append(request)
             try #require(requests.count < 20, "a loop")
-            let judgement = judge(answer(request), to: request, of: id)
+            let judgement = try judge(answer(request), to: request, of: id)
             switch judgement.verdict {
             case .proceed, .delivered, .reject: continue
             case .park where !parked.contains(owner(of: id)): continue

@@ -76,8 +76,8 @@ import Testing
             }
         }
         for (item, request) in world.underWay {
-            next.append(answering(item, request, in: world, isLost: false))
-            if world.losses > 0 { next.append(answering(item, request, in: world, isLost: true)) }
+            next.append(try answering(item, request, in: world, isLost: false))
+            if world.losses > 0 { next.append(try answering(item, request, in: world, isLost: true)) }
         }
         if !world.isTokenOfBDead {
             var after = world
@@ -107,14 +107,14 @@ import Testing
             after.answers[item] = after.model.answer(request)
             if !after.refused.isDisjoint(with: tokens(request)) { after.sendsRefused = true }
         case .wait: return nil
-        case let plan: after.desk.obey(plan, id)
+        case let plan: try after.desk.obey(plan, id)
         }
         return after
     }
 
     private static func answering(
         _ item: String, _ request: UpstreamRequest, in world: World, isLost: Bool
-    ) -> World {
+    ) throws -> World {
         var after = world
         after.underWay[item] = nil
         guard let id = world.ids[item], let response = after.answers.removeValue(forKey: item) else { return after }
@@ -122,7 +122,7 @@ import Testing
             after.losses -= 1
             after.desk.lose(id)
         } else {
-            after.desk.judge(response, to: request, of: id)
+            try after.desk.judge(response, to: request, of: id)
             if String(decoding: response.body, as: UTF8.self).contains("expired_token") {
                 after.refused.formUnion(tokens(request))
             }

@@ -24,9 +24,9 @@ import Testing
     private func fail(_ id: MessageID, mayHaveArrived: Bool, _ desk: inout Desk) throws -> Judgement? {
         guard case .send(let request, _) = try desk.plan(id), let message = desk.messages[id] else { return nil }
         let failure = TransferFailure(.unreachable, mayHaveArrived: mayHaveArrived, detail: "as the test wants it")
-        let judgement = desk.upstream.judge(
-            failure, to: Batch(id: BatchID(rawValue: 1), messages: [message], request: request), in: desk.context)
-        desk.state.apply(judgement?.changes ?? [])
+        let batch = Batch(id: BatchID(rawValue: 1), messages: [message], request: request)
+        let judgement = desk.upstream.judge(failure, to: batch, in: desk.context)
+        desk.state.apply(try desk.upstream.changes(after: .failure(failure), to: batch, in: desk.context))
         desk.lose(id)
         return judgement
     }

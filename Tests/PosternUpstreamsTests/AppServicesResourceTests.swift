@@ -27,7 +27,7 @@ import Testing
         let request = ResourceRequest(
             parameters: parameters, body: Array(body.utf8), receivedAt: UpstreamFixture.now)
         guard case .read(let respond) = resource.response else { throw NoSuchResource() }
-        return respond(request, state)
+        return try respond(request, state)
     }
 
     private func change(
@@ -37,7 +37,7 @@ import Testing
         let request = ResourceRequest(
             parameters: parameters, body: Array(body.utf8), receivedAt: UpstreamFixture.now)
         guard case .change(let respond) = resource.response else { throw NoSuchResource() }
-        return respond(request, state)
+        return try respond(request, state)
     }
 
     // MARK: Registrations
@@ -61,7 +61,7 @@ import Testing
         let id = try desk.post("register", Items.registration())
         var seen = [try flags(desk)]
         while desk.isOpen(id), case .send(let request, _) = try desk.plan(id) {
-            desk.judge(Desk.usual(request), to: request, of: id)
+            try desk.judge(Desk.usual(request), to: request, of: id)
             seen.append(try flags(desk))
         }
         #expect(

@@ -174,6 +174,6 @@ import Testing
     ) throws -> Judgement {
         let message = try fixture.admit(fixture.good[0], to: upstream).message
         let batch = Batch(id: BatchID(rawValue: 1), messages: Array(repeating: message, count: samples))
-        return upstream.judge(response, to: batch, in: fixture.planContext)
+        return try upstream.judge(response, to: batch, in: fixture.planContext)
     }
 }

@@ -67,7 +67,7 @@ import Testing
         var closed: [MessageID?] = []
         for _ in opens {
             let end = try lab.post(CurioSample.make("screen_end", CurioSample.screenClass)).id
-            let open = lab.state.open(at: CurioKey.closing(end, of: CurioSample.session))
+            let open = try lab.state.open(at: CurioKey.closing(end, of: CurioSample.session))
             closed.append(open?.id)
             #expect(open?.texts?.first == String(4 - closed.count))
         }
@@ -134,7 +134,7 @@ import Testing
     @Test func waitingLane_isWoken_byAFullBatch() throws {
         var lab = try CurioLab(["periodicDispatchEnabled": .bool(true)])
         try lab.post(CurioSample.sessionStart())
-        lab.turn { _ in UpstreamResponse(status: 200) }
+        try lab.turn { _ in UpstreamResponse(status: 200) }
         for count in 1...250 {
             let changes = try lab.post(CurioSample.event()).changes
             #expect(changes.contains(.wake(lane: CurioSample.visitor)) == (count == 250), "\(count)")

@@ -57,21 +57,22 @@ struct CurioLab {
 
     /// Plans what is in front and plays what comes of it; `answer` is nil for one that is lost.
     @discardableResult
-    mutating func turn(_ answer: (UpstreamRequest) throws -> UpstreamResponse?) rethrows -> Turn {
+    mutating func turn(_ answer: (UpstreamRequest) throws -> UpstreamResponse?) throws -> Turn {
         guard let lane = queue.first?.lane else { return .idle }
         let own = queue.filter { $0.lane == lane }
         let claimed = Array(own.prefix(pieces.first ?? 250))
         if case .named(let name, _) = lane { state.queued[name] = own.count }
-        switch upstream.plan(for: claimed, in: context) {
+        switch try upstream.plan(for: claimed, in: context) {
         case .wait(_, let until): return .waits(until: until)
         case .park: return .waits(until: .never)
-        case .settle(let count, let outcome, _, let changes):
-            state.apply(changes)
+        case .settle(let count, let outcome, _):
+            state.apply(try upstream.changes(settling: Array(claimed.prefix(count)), as: outcome, in: context))
             settle(claimed.prefix(count), as: outcome)
             if !pieces.isEmpty { pieces.removeFirst() }
             return .settled
         case .send(let request, let count):
-            precondition(upstream.plan(for: claimed, in: context) == .send(request, count: count), "plans are pure")
+            let second = try upstream.plan(for: claimed, in: context)
+            precondition(second == .send(request, count: count), "plans are pure")
             if !pieces.isEmpty { pieces.removeFirst() }
             sent.append(request)
             let carried = Array(claimed.prefix(count))
@@ -82,10 +83,11 @@ struct CurioLab {
             // So much time passes that a plan made anew would be another one.
             now = now + .seconds(61)
             let batch = Batch(id: BatchID(rawValue: Int64(sent.count)), messages: carried, request: request)
-            let judgement = upstream.judge(response, to: batch, in: context)
+            let judgement = try upstream.judge(response, to: batch, in: context)
+            let changes = try upstream.changes(after: .success(response), to: batch, in: context)
             now = now - .seconds(61)
             if let notice = judgement.notice { notices.append(notice) }
-            state.apply(judgement.changes)
+            state.apply(changes)
             follow(judgement.verdict, for: carried)
             return .sent
         }

@@ -21,12 +21,12 @@ import Testing
                 try lab.post(sample)
                 posted.append(name)
             }
-            for _ in 0..<dice.roll(6) { play(&lab, &server, &dice, troubles: true) }
+            for _ in 0..<dice.roll(6) { try play(&lab, &server, &dice, troubles: true) }
             lab.now = lab.now + .seconds(dice.roll(20) == 0 ? 600 : dice.roll(20))
         }
         // The trouble ends; a lane that waits for its period gets there.
         for _ in 0..<2000 where !lab.queue.isEmpty {
-            if case .waits(let until) = play(&lab, &server, &dice, troubles: false) { lab.now = until }
+            if case .waits(let until) = try play(&lab, &server, &dice, troubles: false) { lab.now = until }
         }
         #expect(lab.queue.isEmpty)
         #expect(server.faults.isEmpty, "\(server.faults.prefix(5))")
@@ -35,10 +35,10 @@ import Testing
     }
 
     @discardableResult
-    private func play(_ lab: inout CurioLab, _ server: inout ModelServer, _ dice: inout Dice, troubles: Bool)
+    private func play(_ lab: inout CurioLab, _ server: inout ModelServer, _ dice: inout Dice, troubles: Bool) throws
         -> CurioLab.Turn
     {
-        lab.turn { request in
+        try lab.turn { request in
             guard troubles else { return server.answer(request) }
             switch dice.roll(12) {
             case 0: return UpstreamResponse(status: [500, 503, 429, 412, 404][dice.roll(5)])

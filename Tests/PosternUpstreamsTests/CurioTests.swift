@@ -131,7 +131,7 @@ import Testing
         let opener = try lab.post(CurioSample.screenStart("Ana sayfa", "/home", at: start + 1000)).id
         try lab.post(CurioSample.make("screen_end", CurioSample.screenClass, at: start + 40000))
         try lab.post(CurioSample.make("session_end", at: start + 41000))
-        lab.turn { _ in UpstreamResponse(status: 200) }
+        try lab.turn { _ in UpstreamResponse(status: 200) }
         #expect(lab.queue.isEmpty)
         let code = CurioCode.open(opener, session: CurioSample.session, visitor: CurioSample.visitor)
         let text = String(decoding: lab.sent[0].spelledOut, as: UTF8.self)

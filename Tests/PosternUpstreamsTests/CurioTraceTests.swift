@@ -17,15 +17,15 @@ import Testing
     private func lab(_ settings: [String: SettingValue] = [:]) throws -> CurioLab {
         var lab = try CurioLab(settings)
         try lab.post(CurioSample.sessionStart())
-        lab.turn { _ in Self.ok }
+        try lab.turn { _ in Self.ok }
         #expect(lab.trace == ["/visit/create \(Self.s)"])
         lab.sent = []
         lab.settled = []
         return lab
     }
 
-    private func play(_ lab: inout CurioLab, _ answers: UpstreamResponse?...) {
-        for answer in answers { lab.turn { _ in answer } }
+    private func play(_ lab: inout CurioLab, _ answers: UpstreamResponse?...) throws {
+        for answer in answers { try lab.turn { _ in answer } }
     }
 
     /// The records of a batch.
@@ -36,7 +36,7 @@ import Testing
     @Test func expiredSession_isMadeAnew_underItsDeviceBlock() throws {
         var lab = try lab()
         try lab.post(CurioSample.screenStart())
-        play(&lab, Self.gone, Self.ok, Self.hit)
+        try play(&lab, Self.gone, Self.ok, Self.hit)
         let next = try #require(lab.sent[1].form["sessionCode"])
         #expect(next != Self.s && CurioCode.isSession(Array(next.utf8)))
         #expect(lab.trace == ["/hit/create \(Self.s)", "/visit/create \(next)", "/hit/create \(next)"])
@@ -44,7 +44,7 @@ import Testing
         #expect(String(decoding: lab.sent[1].spelledOut, as: UTF8.self) == golden.replacing(Self.s, with: next))
         #expect(lab.queue.isEmpty)
         try lab.post(Self.screenEnd)
-        play(&lab, Self.ok)
+        try play(&lab, Self.ok)
         #expect(lab.trace.last == "/hit/end \(next) h1")
         // Nothing is left of what has ended.
         #expect(
@@ -54,9 +54,9 @@ import Testing
     @Test func closeOfAnExpiredSession_keepsTheServersCode() throws {
         var lab = try lab()
         try lab.post(CurioSample.screenStart())
-        play(&lab, Self.hit)
+        try play(&lab, Self.hit)
         try lab.post(Self.screenEnd)
-        play(&lab, Self.gone, Self.ok, Self.ok)
+        try play(&lab, Self.gone, Self.ok, Self.ok)
         let next = try #require(lab.sent[2].form["sessionCode"])
         #expect(
             lab.trace == [
@@ -70,7 +70,7 @@ import Testing
         try lab.post(CurioSample.screenStart())
         try lab.post(CurioSample.event())
         lab.now = lab.now + .seconds(300)
-        play(&lab, Self.gone, Self.ok, Self.ok)
+        try play(&lab, Self.gone, Self.ok, Self.ok)
         let next = try #require(lab.sent[2].form["sessionCode"])
         #expect(lab.trace == ["/batch/create \(Self.s)", "/visit/create \(next)", "/batch/create \(next)"])
         #expect(data(lab.sent[0]).contains(#""sessionCode":"\#(Self.s)""#))
@@ -78,7 +78,7 @@ import Testing
         // What comes later is recorded under the new code.
         try lab.post(CurioSample.event(at: lab.now.milliseconds))
         lab.now = lab.now + .seconds(300)
-        play(&lab, Self.ok)
+        try play(&lab, Self.ok)
         #expect(lab.trace.last == "/batch/create \(next)")
         #expect(data(lab.sent[3]).contains(#""sessionCode":"\#(next)""#))
         #expect(lab.queue.isEmpty)
@@ -87,7 +87,7 @@ import Testing
     @Test func endOfAnExpiredSession_isDone() throws {
         var lab = try lab()
         try lab.post(CurioSample.make("session_end"))
-        play(&lab, Self.gone, Self.gone)
+        try play(&lab, Self.gone, Self.gone)
         #expect(lab.trace == ["/visit/end \(Self.s)"])
         #expect(lab.settled.map(\.state) == [.delivered])
     }
@@ -97,24 +97,26 @@ import Testing
         try lab.post(CurioSample.make("unregister"))
         var verdicts: [Verdict?] = []
         for _ in 1...7 {
-            play(&lab, Self.gone)
+            try play(&lab, Self.gone)
             verdicts.append(lab.lastVerdict)
-            play(&lab, Self.ok)
+            try play(&lab, Self.ok)
         }
         #expect(verdicts == [.proceed(progress: [])] + Array(repeating: .backOff, count: 6))
         let codes = lab.sent.filter { $0.path == "/visitor/unregister" }.compactMap { $0.form["sessionCode"] }
         #expect(codes.count == 7 && Set(codes).count == 7)
-        play(&lab, Self.ok)
+        try play(&lab, Self.ok)
         #expect(lab.queue.isEmpty)
-        #expect(lab.state.life(of: Self.s).rounds == 0)
+        #expect(try lab.state.life(of: Self.s).rounds == 0)
     }
 
     @Test func screensAndEvents_goOffline_afterFiveRounds() throws {
         var lab = try lab()
         try lab.post(CurioSample.event())
-        for _ in 1...6 { lab.turn { $0.path == "/visit/create" ? Self.ok : Self.gone } }
+        for _ in 1...6 { try lab.turn { $0.path == "/visit/create" ? Self.ok : Self.gone } }
         #expect(lab.trace.filter { $0.hasPrefix("/event/create") }.count == 3)
-        while lab.sent.last?.path != "/offline/create" { lab.turn { $0.path == "/event/create" ? Self.gone : Self.ok } }
+        while lab.sent.last?.path != "/offline/create" {
+            try lab.turn { $0.path == "/event/create" ? Self.gone : Self.ok }
+        }
         #expect(lab.trace.filter { $0.hasPrefix("/event/create") }.count == 6)
         #expect(lab.trace.filter { $0.hasPrefix("/visit/create") }.count == 5)
         #expect(lab.queue.isEmpty)
@@ -124,7 +126,7 @@ import Testing
         var lab = try lab()
         try lab.post(CurioSample.event())
         try lab.post(CurioSample.make("session_end"))
-        play(&lab, Self.gone, Self.down, Self.ok, Self.ok)
+        try play(&lab, Self.gone, Self.down, Self.ok, Self.ok)
         #expect(lab.sent.map(\.path) == ["/event/create", "/visit/create", "/offline/create", "/offline/create"])
         #expect(data(lab.sent[3]) == #"[{"type":1,"timestamp":"\#(CurioSample.fresh)","sessionCode":"\#(Self.s)"}]"#)
     }
@@ -132,20 +134,20 @@ import Testing
     @Test func refusedStart_isTriedOnceMore_underAnotherCode_andThenHolds() throws {
         var lab = try CurioLab()
         try lab.post(CurioSample.sessionStart())
-        play(&lab, Self.gone)
+        try play(&lab, Self.gone)
         #expect(lab.lastVerdict == .proceed(progress: []))
-        play(&lab, Self.gone)
+        try play(&lab, Self.gone)
         let held = Verdict.holdUpstream(
             .credentials, detail: "answered 401 to two new sessions: the api key may be wrong")
         #expect(lab.lastVerdict == held)
         // Each probe is one request, with a code of its own.
-        play(&lab, Self.gone)
+        try play(&lab, Self.gone)
         #expect(lab.lastVerdict == held)
-        play(&lab, Self.ok)
+        try play(&lab, Self.ok)
         #expect(lab.queue.isEmpty)
         #expect(Set(lab.trace).count == 4 && lab.trace.allSatisfy { $0.hasPrefix("/visit/create") })
         try lab.post(CurioSample.event())
-        play(&lab, Self.ok)
+        try play(&lab, Self.ok)
         #expect(lab.sent[4].form["sessionCode"] == lab.sent[3].form["sessionCode"])
     }
 
@@ -156,14 +158,14 @@ import Testing
         var lab = try CurioLab()
         try lab.post(CurioSample.sessionStart())
         try lab.post(CurioSample.event())
-        play(&lab, UpstreamResponse(status: status))
+        try play(&lab, UpstreamResponse(status: status))
         #expect(
             lab.lastVerdict
                 == .holdUpstream(
                     .credentials, detail: "answered \(status): the api key or the tracking code is wrong"))
         #expect(lab.queue.count == 2 && lab.queue.allSatisfy { $0.attempts == 0 && !$0.wasTried })
         lab.upstream = try UpstreamFixture.curio.make(["trackingCode": .text("RIGHT001")])
-        play(&lab, Self.ok, Self.ok)
+        try play(&lab, Self.ok, Self.ok)
         #expect(lab.sent.map { $0.form["trackingCode"] } == ["GW7DEM01", "RIGHT001", "RIGHT001"])
         #expect(lab.trace.map { $0.prefix(13) } == ["/visit/create", "/visit/create", "/event/create"])
         #expect(lab.queue.isEmpty)
@@ -172,9 +174,9 @@ import Testing
     @Test func failedEvent_goesOffline_withItsTimeAndOurCode() throws {
         var lab = try lab()
         let id = try lab.post(CurioSample.event()).id
-        play(&lab, Self.down)
+        try play(&lab, Self.down)
         #expect(lab.lastVerdict == .retry(after: nil))
-        play(&lab, Self.ok)
+        try play(&lab, Self.ok)
         #expect(lab.sent.map(\.path) == ["/event/create", "/offline/create"])
         let code = CurioCode.open(id, session: Self.s, visitor: CurioSample.visitor)
         #expect(
@@ -183,7 +185,7 @@ import Testing
                 + #""eventKey":"Buton%3EGiri%C5%9F","eventValue":"100%25+A%2BB","eventCode":"\#(code)"}]"#)
         // Its end is fresh: it goes alone and quotes that code.
         try lab.post(CurioSample.eventEnd())
-        play(&lab, Self.ok)
+        try play(&lab, Self.ok)
         #expect(lab.trace.last == "/event/end \(Self.s) \(code)")
     }
 
@@ -191,10 +193,10 @@ import Testing
         var lab = try lab()
         try lab.post(CurioSample.screenStart(at: CurioSample.fresh - 61_000))
         try lab.post(CurioSample.event(at: CurioSample.fresh - 60_001))
-        play(&lab, nil)
+        try play(&lab, nil)
         lab.now = lab.now + .seconds(7200)
         try lab.post(CurioSample.event(at: CurioSample.fresh))
-        play(&lab, Self.ok)
+        try play(&lab, Self.ok)
         #expect(lab.sent.map(\.path) == ["/offline/create", "/offline/create"])
         #expect(lab.sent[0] == lab.sent[1])
         #expect(lab.queue.count == 1)
@@ -203,7 +205,7 @@ import Testing
     @Test func lostAnswerOfOne_isRepeatedOffline() throws {
         var lab = try lab()
         try lab.post(CurioSample.screenStart())
-        play(&lab, nil, Self.ok)
+        try play(&lab, nil, Self.ok)
         #expect(lab.sent.map(\.path) == ["/hit/create", "/offline/create"])
     }
 
@@ -211,7 +213,7 @@ import Testing
         var lab = try lab(["periodicDispatchEnabled": .bool(true)])
         try lab.post(CurioSample.screenStart())
         lab.now = lab.now + .seconds(300)
-        play(&lab, Self.down, Self.ok)
+        try play(&lab, Self.down, Self.ok)
         #expect(lab.sent.map(\.path) == ["/batch/create", "/offline/create"])
         #expect(data(lab.sent[0]) == data(lab.sent[1]))
     }
@@ -219,9 +221,9 @@ import Testing
     @Test func whatHasNoBatchForm_isRepeatedAlone_howeverLate() throws {
         var lab = try lab()
         try lab.post(CurioSample.make("push_token", CurioSample.pushToken))
-        play(&lab, Self.down)
+        try play(&lab, Self.down)
         lab.now = lab.now + .seconds(86400)
-        play(&lab, nil, Self.ok)
+        try play(&lab, nil, Self.ok)
         #expect(lab.sent.map(\.path) == Array(repeating: "/visitor/setPushData", count: 3))
         #expect(lab.queue.isEmpty)
     }
@@ -235,11 +237,11 @@ import Testing
     func openWithoutACode_goesAgain_withItsEnd(body: String) throws {
         var lab = try lab()
         let id = try lab.post(CurioSample.screenStart("t", "/p", at: CurioSample.fresh - 1000)).id
-        play(&lab, UpstreamResponse(status: 200, body: Array(body.utf8)))
+        try play(&lab, UpstreamResponse(status: 200, body: Array(body.utf8)))
         #expect(lab.settled.map(\.state) == [.delivered])
         #expect(lab.notices.count == 1)
         try lab.post(Self.screenEnd)
-        play(&lab, Self.ok)
+        try play(&lab, Self.ok)
         let code = CurioCode.open(id, session: Self.s, visitor: CurioSample.visitor)
         let rest = #""sessionCode":"\#(Self.s)","pageTitle":"t","path":"%2Fp","hitCode":"\#(code)""#
         #expect(lab.sent[1].path == "/offline/create")
@@ -254,17 +256,18 @@ import Testing
         var lab = try lab()
         try lab.post(CurioSample.screenStart())
         try lab.post(Self.screenEnd)
-        play(&lab, UpstreamResponse(status: 200, body: Array(#" { "hitCode" : 700000012345678901 } "#.utf8)), Self.ok)
+        try play(
+            &lab, UpstreamResponse(status: 200, body: Array(#" { "hitCode" : 700000012345678901 } "#.utf8)), Self.ok)
         #expect(lab.trace == ["/hit/create \(Self.s)", "/hit/end \(Self.s) 700000012345678901"])
     }
 
     @Test func lateEnd_quotesTheServersCode_offline() throws {
         var lab = try lab()
         try lab.post(CurioSample.screenStart())
-        play(&lab, Self.hit)
+        try play(&lab, Self.hit)
         try lab.post(Self.screenEnd)
         lab.now = lab.now + .seconds(61)
-        play(&lab, Self.ok)
+        try play(&lab, Self.ok)
         #expect(lab.sent[1].path == "/offline/create")
         #expect(data(lab.sent[1]).contains(#""type":3"#) && data(lab.sent[1]).contains(#""hitCode":"h1""#))
         #expect(!data(lab.sent[1]).contains(#""type":2"#))
@@ -274,7 +277,7 @@ import Testing
         var lab = try lab()
         try lab.post(CurioSample.event())
         try lab.post(CurioSample.eventEnd())
-        play(&lab, UpstreamResponse(status: 200, body: Array(#"{"eventCode":"e9"}"#.utf8)), Self.ok)
+        try play(&lab, UpstreamResponse(status: 200, body: Array(#"{"eventCode":"e9"}"#.utf8)), Self.ok)
         #expect(lab.trace == ["/event/create \(Self.s)", "/event/end \(Self.s) e9"])
     }
 
@@ -282,9 +285,9 @@ import Testing
     func otherSessionCode_isUsedFromThenOn(body: String, code: String) throws {
         var lab = try CurioLab()
         try lab.post(CurioSample.sessionStart(at: CurioSample.fresh - 100_000))
-        play(&lab, UpstreamResponse(status: 200, body: Array(body.utf8)))
+        try play(&lab, UpstreamResponse(status: 200, body: Array(body.utf8)))
         try lab.post(CurioSample.event())
-        play(&lab, Self.ok)
+        try play(&lab, Self.ok)
         #expect(lab.trace == ["/offline/create", "/event/create \(code)"])
     }
 
@@ -292,9 +295,9 @@ import Testing
     func sameOrNoSessionCode_changesNothing(body: String) throws {
         var lab = try CurioLab()
         try lab.post(CurioSample.sessionStart(at: CurioSample.fresh - 100_000))
-        play(&lab, UpstreamResponse(status: 200, body: Array(body.utf8)))
+        try play(&lab, UpstreamResponse(status: 200, body: Array(body.utf8)))
         try lab.post(CurioSample.event())
-        play(&lab, Self.ok)
+        try play(&lab, Self.ok)
         #expect(lab.trace == ["/offline/create", "/event/create \(Self.s)"])
     }
 
@@ -307,19 +310,19 @@ import Testing
         try lab.post(CurioSample.make("unregister"))
         let next = "6d551000-a21d-11e4-8123-03ab5c7d9e20"
         try lab.post(CurioSample.sessionStart(session: next))
-        play(&lab, UpstreamResponse(status: 422))
+        try play(&lab, UpstreamResponse(status: 422))
         #expect(lab.lastVerdict == .split(reason: "answered 422"))
-        #expect(lab.turn { _ in Self.ok } == .settled)
+        #expect(try lab.turn { _ in Self.ok } == .settled)
         #expect(lab.settled.map(\.state) == [.failed, .failed, .failed])
-        play(&lab, Self.ok)
+        try play(&lab, Self.ok)
         #expect(lab.trace == ["/visit/create \(Self.s)", "/visit/create \(next)"])
     }
 
     @Test func refusedStep_isTheSessions() throws {
         var lab = try lab()
         try lab.post(CurioSample.event())
-        play(&lab, Self.gone, UpstreamResponse(status: 400))
-        #expect(lab.turn { _ in Self.ok } == .settled)
+        try play(&lab, Self.gone, UpstreamResponse(status: 400))
+        #expect(try lab.turn { _ in Self.ok } == .settled)
         #expect(lab.settled.map(\.state) == [.failed])
     }
 
@@ -327,8 +330,8 @@ import Testing
         var lab = try lab()
         try lab.post(CurioSample.event())
         try lab.post(CurioSample.eventEnd())
-        play(&lab, UpstreamResponse(status: 400))
-        #expect(lab.turn { _ in Self.ok } == .settled)
+        try play(&lab, UpstreamResponse(status: 400))
+        #expect(try lab.turn { _ in Self.ok } == .settled)
         #expect(lab.settled.map(\.state) == [.failed, .failed])
     }
 
@@ -337,7 +340,7 @@ import Testing
         let id = try lab.post(CurioSample.event()).id
         try lab.post(CurioSample.eventEnd())
         lab.queue.removeAll { $0.id == id }
-        #expect(lab.turn { _ in Self.ok } == .settled)
+        #expect(try lab.turn { _ in Self.ok } == .settled)
         #expect(lab.settled.map(\.state) == [.failed])
     }
 
@@ -345,7 +348,7 @@ import Testing
         var lab = try lab()
         try lab.post(CurioSample.event(at: CurioSample.fresh + 80_000_000))
         lab.now = lab.now + .seconds(61)
-        play(&lab, Self.ok)
+        try play(&lab, Self.ok)
         #expect(lab.sent.map(\.path) == ["/offline/create"])
     }
 
@@ -356,7 +359,7 @@ import Testing
             try lab.post(CurioSample.screenStart("t\($0)", at: CurioSample.fresh - 99_000)).id
         }
         while !lab.queue.isEmpty {
-            lab.turn { data($0).contains(#""t5""#) ? UpstreamResponse(status: status) : Self.ok }
+            try lab.turn { data($0).contains(#""t5""#) ? UpstreamResponse(status: status) : Self.ok }
         }
         #expect(lab.settled.filter { $0.state == .failed }.map(\.id) == [opens[4]])
         #expect(lab.settled.map(\.id) == opens, "order is kept")
@@ -365,9 +368,9 @@ import Testing
     @Test func offline401_isSuspect() throws {
         var lab = try lab()
         try lab.post(CurioSample.event(at: CurioSample.fresh - 99_000))
-        play(&lab, Self.gone)
+        try play(&lab, Self.gone)
         #expect(lab.lastVerdict == .suspect(limit: 5, after: nil))
-        #expect(lab.state.life(of: Self.s) == CurioLife(isStarted: true))
+        #expect(try lab.state.life(of: Self.s) == CurioLife(isStarted: true))
     }
 
     // MARK: Batches
@@ -376,7 +379,7 @@ import Testing
         var lab = try lab()
         for number in 1...260 { try lab.post(CurioSample.screenStart("t\(number)", at: CurioSample.fresh - 99_000)) }
         try lab.post(CurioSample.event())
-        while !lab.queue.isEmpty { lab.turn { _ in Self.ok } }
+        while !lab.queue.isEmpty { try lab.turn { _ in Self.ok } }
         #expect(lab.sent.map(\.path) == ["/offline/create", "/offline/create", "/event/create"])
         let titles = lab.sent.dropLast().map { data($0).matches(of: /"pageTitle":"t(\d+)"/).compactMap { Int($0.1) } }
         #expect(titles == [Array(1...250), Array(251...260)])
@@ -386,11 +389,11 @@ import Testing
         var lab = try lab()
         for _ in 1...130 {
             try lab.post(CurioSample.screenStart())
-            play(&lab, Self.ok)
+            try play(&lab, Self.ok)
         }
         lab.sent = []
         for _ in 1...130 { try lab.post(Self.screenEnd) }
-        play(&lab, Self.ok, Self.ok)
+        try play(&lab, Self.ok, Self.ok)
         #expect(lab.queue.isEmpty)
         #expect(lab.sent.map { data($0).count(of: #""type""#) } == [250, 10])
     }
@@ -404,7 +407,7 @@ import Testing
                 CurioSample.sessionStart(at: CurioSample.fresh - 99_000, session: codes[place], device: device))
             try lab.post(CurioSample.make("session_end", at: CurioSample.fresh - 98_000, session: codes[place]))
         }
-        play(&lab, Self.ok, Self.ok)
+        try play(&lab, Self.ok, Self.ok)
         #expect(lab.queue.isEmpty)
         #expect(lab.sent.map { data($0).count(of: #""type""#) } == [4, 2])
         #expect(lab.sent.map { $0.form["appVer"] } == ["2.4.0", "2.5.0"])
@@ -418,14 +421,14 @@ import Testing
             lab.queue.removeAll()
             try lab.post(CurioSample.event())
             if isLate { lab.now = lab.now + .seconds(61) }
-            while !lab.queue.isEmpty { lab.turn { _ in Self.ok } }
+            while !lab.queue.isEmpty { try lab.turn { _ in Self.ok } }
             if isLate {
                 #expect(lab.trace == ["/offline/create"])
                 #expect(data(lab.sent[0]).hasPrefix(#"[{"type":0,"timestamp":"\#(CurioSample.fresh)""#))
             } else {
                 #expect(lab.trace == ["/visit/create \(Self.s)", "/event/create \(Self.s)"])
             }
-            #expect(lab.state.life(of: Self.s).isStarted)
+            #expect(try lab.state.life(of: Self.s).isStarted)
         }
     }
 
@@ -437,9 +440,9 @@ import Testing
         try lab.post(CurioSample.screenStart())
         lab.now = began + .seconds(100)
         try lab.post(CurioSample.event(at: lab.now.milliseconds))
-        #expect(lab.turn { _ in Self.ok } == .waits(until: began + .seconds(180)))
+        #expect(try lab.turn { _ in Self.ok } == .waits(until: began + .seconds(180)))
         lab.now = began + .seconds(180)
-        #expect(lab.turn { _ in Self.ok } == .sent)
+        #expect(try lab.turn { _ in Self.ok } == .sent)
         #expect(lab.trace == ["/batch/create \(Self.s)"])
         #expect(data(lab.sent[0]).count(of: #""type""#) == 2)
     }
@@ -452,7 +455,7 @@ import Testing
             var lab = try lab(["periodicDispatchEnabled": .bool(true)])
             try lab.post(CurioSample.screenStart())
             try lab.post(sample)
-            play(&lab, Self.ok, Self.ok)
+            try play(&lab, Self.ok, Self.ok)
             #expect(lab.sent.map(\.path) == ["/batch/create", path])
         }
     }
@@ -461,20 +464,20 @@ import Testing
         var lab = try lab(["periodicDispatchEnabled": .bool(true)])
         let id = try lab.post(CurioSample.screenStart()).id
         lab.flushedThrough = MessageID(rawValue: id.rawValue - 1)
-        #expect(lab.turn { _ in Self.ok } == .waits(until: lab.now + .seconds(300)))
+        #expect(try lab.turn { _ in Self.ok } == .waits(until: lab.now + .seconds(300)))
         lab.flushedThrough = id
-        #expect(lab.turn { _ in Self.ok } == .sent)
+        #expect(try lab.turn { _ in Self.ok } == .sent)
         for _ in 1...251 { try lab.post(CurioSample.event()) }
-        #expect(lab.turn { _ in Self.ok } == .sent)
+        #expect(try lab.turn { _ in Self.ok } == .sent)
         #expect(data(lab.sent[1]).count(of: #""type""#) == 250)
-        #expect(lab.turn { _ in Self.ok } == .waits(until: lab.now + .seconds(300)))
+        #expect(try lab.turn { _ in Self.ok } == .waits(until: lab.now + .seconds(300)))
     }
 
     @Test func batchOfADeadSession_staysTogether_whileItIsMadeAnew() throws {
         var lab = try lab(["periodicDispatchEnabled": .bool(true)])
         for _ in 1...3 { try lab.post(CurioSample.event()) }
         try lab.post(CurioSample.make("session_end"))
-        play(&lab, Self.gone, Self.ok, Self.ok, Self.ok)
+        try play(&lab, Self.gone, Self.ok, Self.ok, Self.ok)
         #expect(lab.sent.map(\.path) == ["/batch/create", "/visit/create", "/batch/create", "/visit/end"])
         #expect(data(lab.sent[2]).count(of: #""type""#) == 3)
         #expect(lab.sent[3].form["sessionCode"] == lab.sent[1].form["sessionCode"])
@@ -485,7 +488,7 @@ import Testing
         var lab = try lab(["periodicDispatchEnabled": .bool(true), "dispatchPeriodMinutes": .integer(minutes)])
         try lab.post(CurioSample.event())
         try lab.post(CurioSample.make("session_end"))
-        play(&lab, Self.ok, Self.ok)
+        try play(&lab, Self.ok, Self.ok)
         #expect(lab.notices.count == remarks)
     }
 
@@ -495,11 +498,11 @@ import Testing
         var lab = try lab()
         try lab.post(CurioSample.screenStart("t", "/p"))
         let event = try lab.post(CurioSample.event()).id
-        play(&lab, Self.hit)
+        try play(&lab, Self.hit)
         let resource = try #require(lab.upstream.resources.first)
         let parameters = try #require(resource.parameters(matching: ["sessions", Substring(Self.s)]))
         guard case .read(let read) = resource.response,
-            case .json(let text, 200, _) = read(.init(parameters: parameters, receivedAt: lab.now), lab.state)
+            case .json(let text, 200, _) = try read(.init(parameters: parameters, receivedAt: lab.now), lab.state)
         else {
             Issue.record("no answer")
             return
@@ -511,7 +514,7 @@ import Testing
         ] {
             #expect(text.contains(part), "\(part)")
         }
-        guard case .problem(.notFound, 404, _, _) = read(.init(parameters: [:], receivedAt: lab.now), lab.state)
+        guard case .problem(.notFound, 404, _, _) = try read(.init(parameters: [:], receivedAt: lab.now), lab.state)
         else {
             Issue.record("an unknown session is shown")
             return

@@ -266,7 +266,7 @@ import Testing
         let resource = try #require(upstream.resources.first)
         #expect(resource.template == "endpoints")
         guard case .read(let respond) = resource.response,
-            case .json(let text, 200, [:]) = respond(ResourceRequest(receivedAt: UpstreamFixture.now), NoState())
+            case .json(let text, 200, [:]) = try respond(ResourceRequest(receivedAt: UpstreamFixture.now), NoState())
         else {
             Issue.record("no table")
             return

@@ -156,7 +156,7 @@ import Testing
         #expect(transport.requests.count == 1)
         #expect(try upstream.ask(.post, "proxy/item/edit", tools).problem?.status == 429)
         #expect(transport.requests.count == 1)
-        #expect(StreamOnePause(in: tools.state)?.reason == .rateLimited)
+        #expect(try StreamOnePause(in: tools.state)?.reason == .rateLimited)
         tools.clock.advance(by: .seconds(60))
         try upstream.ask(.post, "proxy/item/edit", tools)
         tools.clock.advance(by: .seconds(119))
@@ -266,10 +266,9 @@ import Testing
         let message = Message(
             id: MessageID(sequence: 1, upstream: UpstreamNumber(rawValue: 1)), kind: "call", lane: .named("none"),
             acceptedAt: UpstreamFixture.now, payload: Array(#"{"command":"item","action":"edit"}"#.utf8))
-        _ = upstream.judge(
-            UpstreamResponse(status: 200, body: Array(StreamOneSamples.answer().utf8)),
-            to: Batch(id: BatchID(rawValue: 1), messages: [message]),
-            in: PlanContext(now: UpstreamFixture.now, token: nil, state: NoState()))
+        upstream.settled(
+            Batch(id: BatchID(rawValue: 1), messages: [message]),
+            by: .success(UpstreamResponse(status: 200, body: Array(StreamOneSamples.answer().utf8))), with: [])
         #expect(try upstream.ask(.post, "proxy/item/view", tools).json?.headers["X-Cache"] == "miss")
     }
 

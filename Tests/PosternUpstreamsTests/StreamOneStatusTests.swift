@@ -35,13 +35,19 @@ import Testing
 
     private func judge(
         _ body: String, status: Int = 200, action: String = "edit", wasTried: Bool = false,
-        pause: StreamOnePause? = nil,
-        headers: [(name: String, value: String)] = []
+        pause: StreamOnePause? = nil, headers: [(name: String, value: String)] = []
     ) -> Judgement {
+        decision(body, status: status, action: action, wasTried: wasTried, pause: pause, headers: headers).judgement
+    }
+
+    private func decision(
+        _ body: String, status: Int = 200, action: String = "edit", wasTried: Bool = false,
+        pause: StreamOnePause? = nil, headers: [(name: String, value: String)] = []
+    ) -> Decision {
         StreamOneJudge(
             call: StreamOneCall(command: "item", action: action), wasTried: wasTried, pause: pause, lengths: .init(),
             now: now
-        ).judge(UpstreamResponse(status: status, headers: headers, body: Array(body.utf8)))
+        ).decision(on: UpstreamResponse(status: status, headers: headers, body: Array(body.utf8)))
     }
 
     private func shown(_ row: Row) -> String { "status \(row.number) \(row.name): M\(row.number)" }
@@ -149,17 +155,18 @@ import Testing
     // MARK: Pauses
 
     /// Plays answers one after the other, each when the pause before it is over.
-    private func pauses(_ number: Int, times: Int) -> [Verdict] {
+    private func pauses(_ number: Int, times: Int) throws -> [Verdict] {
         var state = DictionaryState()
         var moment = now
-        return (0..<times).map { _ in
-            let judgement = StreamOneJudge(
-                call: StreamOneCall(command: "item", action: "edit"), wasTried: false, pause: StreamOnePause(in: state),
+        return try (0..<times).map { _ in
+            let decision = StreamOneJudge(
+                call: StreamOneCall(command: "item", action: "edit"), wasTried: false,
+                pause: try StreamOnePause(in: state),
                 lengths: .init(), now: moment
-            ).judge(UpstreamResponse(status: 200, body: Array(StreamOneSamples.answer(number).utf8)))
-            state.apply(judgement.changes)
-            moment = StreamOnePause(in: state)?.until ?? moment
-            return judgement.verdict
+            ).decision(on: UpstreamResponse(status: 200, body: Array(StreamOneSamples.answer(number).utf8)))
+            state.apply(decision.changes)
+            moment = try StreamOnePause(in: state)?.until ?? moment
+            return decision.judgement.verdict
         }
     }
 
@@ -169,49 +176,49 @@ import Testing
         }
     }
 
-    @Test func readOnly_pausesFrom30sTo5min() {
-        #expect(seconds(pauses(10, times: 6)) == [30, 60, 120, 240, 300, 300])
+    @Test func readOnly_pausesFrom30sTo5min() throws {
+        #expect(seconds(try pauses(10, times: 6)) == [30, 60, 120, 240, 300, 300])
     }
 
-    @Test func rateLimit_pausesFrom60sTo15min() {
-        #expect(seconds(pauses(8, times: 6)) == [60, 120, 240, 480, 900, 900])
+    @Test func rateLimit_pausesFrom60sTo15min() throws {
+        #expect(seconds(try pauses(8, times: 6)) == [60, 120, 240, 480, 900, 900])
     }
 
-    @Test func wrongClock_isSignedAnewOnce_thenSlowly() {
-        let verdicts = pauses(2, times: 6)
+    @Test func wrongClock_isSignedAnewOnce_thenSlowly() throws {
+        let verdicts = try pauses(2, times: 6)
         #expect(seconds(verdicts) == [1, 30, 60, 120, 240, 300])
     }
 
-    @Test func refusedActor_isSignedAnewOnce_thenHeld() {
+    @Test func refusedActor_isSignedAnewOnce_thenHeld() throws {
         let held = Verdict.holdUpstream(.credentials, detail: "status 3 AUTHENTICATION_FAILED: M3")
-        #expect(pauses(3, times: 3) == [.retry(after: .seconds(1)), held, held])
+        #expect(try pauses(3, times: 3) == [.retry(after: .seconds(1)), held, held])
     }
 
     /// Several were under way when it began.
     @Test func pause_doesNotGrow_whileItLasts() {
         let pause = StreamOnePause(reason: .readOnly, step: 0, until: now + .seconds(20))
-        let judgement = judge(StreamOneSamples.answer(10), pause: pause)
-        #expect(judgement.verdict == .retry(after: .seconds(20)))
-        #expect(judgement.changes.isEmpty)
+        let decision = decision(StreamOneSamples.answer(10), pause: pause)
+        #expect(decision.judgement.verdict == .retry(after: .seconds(20)))
+        #expect(decision.changes.isEmpty)
     }
 
     @Test func pause_isForgotten_afterAnyOtherAnswer() {
         let pause = StreamOnePause(reason: .readOnly, step: 3, until: now)
         for number in [0, 1, 6, 120] {
-            #expect(judge(StreamOneSamples.answer(number), pause: pause).changes == [.remove(key: "pause")])
+            #expect(decision(StreamOneSamples.answer(number), pause: pause).changes == [.remove(key: "pause")])
         }
-        #expect(judge(StreamOneSamples.answer(0)).changes.isEmpty)
+        #expect(decision(StreamOneSamples.answer(0)).changes.isEmpty)
         // What says nothing about the platform leaves it.
-        #expect(judge("", status: 503, pause: pause).changes.isEmpty)
+        #expect(decision("", status: 503, pause: pause).changes.isEmpty)
     }
 
-    @Test func pause_survivesTheStore() {
+    @Test func pause_survivesTheStore() throws {
         let pause = StreamOnePause(reason: .clock, step: 2, until: now)
         var state = DictionaryState()
         state.apply([pause.change])
-        #expect(StreamOnePause(in: state) == pause)
+        #expect(try StreamOnePause(in: state) == pause)
         state.values["pause"] = Array("nonsense".utf8)
-        #expect(StreamOnePause(in: state) == nil)
+        #expect(try StreamOnePause(in: state) == nil)
     }
 
     /// `now` is 12:01:04.

@@ -107,7 +107,7 @@ extension UpstreamFixture {
 
     /// The request that carries all of `messages`.
     func request(for messages: [Message], to upstream: any Upstream) throws -> UpstreamRequest {
-        guard case .send(let request, messages.count) = upstream.plan(for: messages, in: planContext) else {
+        guard case .send(let request, messages.count) = try upstream.plan(for: messages, in: planContext) else {
             throw NoRequest()
         }
         return request

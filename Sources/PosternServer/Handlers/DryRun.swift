@@ -67,14 +67,14 @@ struct DryRun {
         let plan = try? gateway.outbox.withState(of: target.queue.number) { stored in
             let state = MaskedState(stored: stored, mask: Self.mask, notes: notes)
             // As if flushed: what is asked is what goes out, not when.
-            return target.upstream.plan(
+            return try target.upstream.plan(
                 for: messages,
                 in: PlanContext(now: now, token: token, state: state, flushedThrough: messages.last?.id))
         }
         switch plan {
         case .send(let request, let count):
             return (show(request, of: target, carrying: count), count)
-        case .settle(let count, _, let reason, _):
+        case .settle(let count, _, let reason):
             return (
                 JSONText.object { json in
                     json.string("upstream", target.name.description)
@@ -124,13 +124,13 @@ private struct MaskedState: UpstreamState {
     /// By owner.
     let notes: [String: String]
 
-    func value(of key: String) -> [UInt8]? { stored.value(of: key) }
-    func values(below key: String, atMost most: Int) -> [(key: String, value: [UInt8])] {
-        stored.values(below: key, atMost: most)
+    func value(of key: String) throws -> [UInt8]? { try stored.value(of: key) }
+    func values(below key: String, atMost most: Int) throws -> [(key: String, value: [UInt8])] {
+        try stored.values(below: key, atMost: most)
     }
-    func queued(inLane name: String, atMost most: Int) -> Int { stored.queued(inLane: name, atMost: most) }
-    func isQueued(_ id: MessageID) -> Bool { stored.isQueued(id) }
-    func credential(of owner: String) -> HeldCredential? {
-        HeldCredential(value: Array(mask.utf8), note: notes[owner] ?? stored.credential(of: owner)?.note ?? "")
+    func queued(inLane name: String, atMost most: Int) throws -> Int { try stored.queued(inLane: name, atMost: most) }
+    func isQueued(_ id: MessageID) throws -> Bool { try stored.isQueued(id) }
+    func credential(of owner: String) throws -> HeldCredential? {
+        try HeldCredential(value: Array(mask.utf8), note: notes[owner] ?? stored.credential(of: owner)?.note ?? "")
     }
 }

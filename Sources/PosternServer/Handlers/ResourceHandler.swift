@@ -22,7 +22,9 @@ struct ResourceHandler: Sendable {
         case .read(let respond):
             gateway.readers.run { [self] in
                 do throws(StoreError) {
-                    let answer = try gateway.outbox.withState(of: target.queue.number) { respond(question, $0) }
+                    let answer = try gateway.outbox.withState(of: target.queue.number) {
+                        try respond(question, $0)
+                    }
                     send(answer, reply)
                 } catch {
                     gateway.logger.error("cannot read the store", metadata: ["error": "\(error)"])
@@ -52,16 +54,14 @@ struct ResourceHandler: Sendable {
     }
 
     private func change(
-        _ respond: @escaping @Sendable (ResourceRequest, any UpstreamState) -> ResourceChange,
+        _ respond: @escaping @Sendable (ResourceRequest, any UpstreamState) throws -> ResourceChange,
         _ question: ResourceRequest, of target: Target, _ reply: Reply
     ) {
-        let outcome = Outcome<ResourceAnswer?>(nil)
         gateway.outbox.change(of: target.queue) { state in
-            let change = respond(question, state)
-            outcome.set(change.answer)
-            return change.changes
+            let change = try respond(question, state)
+            return (change.changes, change.answer)
         } completion: { [self] result in
-            if case .success = result, let answer = outcome.value { return send(answer, reply) }
+            if case .success(let answer) = result { return send(answer, reply) }
             reply.send(
                 Problem(slug: .internal, status: 500, detail: "The store cannot be written; nothing was changed."))
         }
@@ -117,10 +117,8 @@ private struct Tools: ResourceTools {
         let result: Result<T, StateError> = await withCheckedContinuation { continuation in
             gateway.readers.run { [self] in
                 do {
-                    let result = try gateway.outbox.withState(of: target.queue.number) { state in
-                        Result { try body(state) }
-                    }
-                    continuation.resume(returning: .success(try result.get()))
+                    let found = try gateway.outbox.withState(of: target.queue.number, body)
+                    continuation.resume(returning: .success(found))
                 } catch {
                     gateway.logger.error("cannot read the store", metadata: ["error": "\(error)"])
                     continuation.resume(returning: .failure(.unreadable))
@@ -133,7 +131,7 @@ private struct Tools: ResourceTools {
     func change(_ changes: [StateChange]) async throws(StateError) {
         let result: Result<Void, StateError> = await withCheckedContinuation { continuation in
             gateway.outbox.change(of: target.queue) { _ in
-                changes
+                (changes, ())
             } completion: { result in
                 continuation.resume(returning: result.mapError { _ in .unwritable })
             }
@@ -143,7 +141,7 @@ private struct Tools: ResourceTools {
 
     func enqueue(_ changes: [StateChange]) {
         gateway.outbox.change(of: target.queue) { _ in
-            changes
+            (changes, ())
         } completion: { _ in
         }
     }

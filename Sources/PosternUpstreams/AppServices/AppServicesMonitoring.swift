@@ -21,15 +21,15 @@ struct AppServicesMonitoring: Sendable {
 
     // MARK: Sending
 
-    func plan(for message: Message, in context: PlanContext) -> Plan {
-        guard let configuration = context.state.value(of: Self.configurationKey),
+    func plan(for message: Message, in context: PlanContext) throws -> Plan {
+        guard let configuration = try context.state.value(of: Self.configurationKey),
             fetchedAt(configuration) + Self.configurationLife > context.now
         else { return .send(requests.configurationRequest, count: 1) }
-        if message.wasTried, context.state.value(of: unsentKey(message)) == nil {
-            return .settle(count: 1, as: .dropped, reason: Self.mayHaveArrived, changes: [])
+        if message.wasTried, try context.state.value(of: unsentKey(message)) == nil {
+            return .settle(count: 1, as: .dropped, reason: Self.mayHaveArrived)
         }
         guard let body = body(of: message, configuration: configuration, now: context.now) else {
-            return .settle(count: 1, as: .failed, reason: "its text cannot be read", changes: [])
+            return .settle(count: 1, as: .failed, reason: "its text cannot be read")
         }
         return .send(requests.metricsRequest(body, to: uploadURL), count: 1)
     }
@@ -73,16 +73,17 @@ struct AppServicesMonitoring: Sendable {
 
     // MARK: Answers
 
-    func judge(
-        _ response: UpstreamResponse, to message: Message, step: String?, in context: PlanContext
-    ) -> Judgement {
+    func decision(
+        on response: UpstreamResponse, to message: Message, step: String?, at now: Timestamp
+    ) -> Decision {
         let isUpload = step == AppServicesStep.uploadMetrics.rawValue
         switch response.status {
         case 200..<300:
             return isUpload
-                ? judge(upload: response.body, message) : judge(configuration: response.body, message, at: context.now)
+                ? decision(upload: response.body, message)
+                : decision(configuration: response.body, message, at: now)
         case 300..<400:
-            return Judgement(.holdUpstream(.configuration, detail: "answered \(response.status) to monitoring"))
+            return Decision(.holdUpstream(.configuration, detail: "answered \(response.status) to monitoring"))
         case 401, 403, 404:
             return refused("monitoring answered \(response.status)", message)
         default:
@@ -90,27 +91,25 @@ struct AppServicesMonitoring: Sendable {
             if isUpload { return refused("monitoring answered \(response.status)", message) }
             return response.status < 500 && ![408, 425, 429].contains(response.status) && response.status >= 400
                 ? refused("monitoring answered \(response.status)", message)
-                : Judgement(.retry(after: response.retryAfter(now: context.now)))
+                : Decision(.retry(after: response.retryAfter(now: now)))
         }
     }
 
-    func judge(
-        _ failure: TransferFailure, to message: Message, step: String?, in context: PlanContext
-    ) -> Judgement? {
+    func decision(on failure: TransferFailure, to message: Message, step: String?) -> Decision? {
         guard step == AppServicesStep.uploadMetrics.rawValue else { return nil }
-        guard failure.mayHaveArrived else { return Judgement(.retry(after: nil), changes: [markUnsent(message)]) }
+        guard failure.mayHaveArrived else { return Decision(.retry(after: nil), changes: [markUnsent(message)]) }
         return refused(Self.mayHaveArrived, message)
     }
 
-    private func judge(upload body: [UInt8], _ message: Message) -> Judgement {
+    private func decision(upload body: [UInt8], _ message: Message) -> Decision {
         let read = JSONParser.ofThisThread.parse(body) { $0["message"]?.string?.lowercased() ?? "" }
         if case .success(let word) = read, word.hasPrefix("successfully sent") {
-            return Judgement(.delivered(), changes: [.remove(key: unsentKey(message))])
+            return Decision(.delivered(), changes: [.remove(key: unsentKey(message))])
         }
         return refused("monitoring did not say that it was sent", message)
     }
 
-    private func judge(configuration body: [UInt8], _ message: Message, at now: Timestamp) -> Judgement {
+    private func decision(configuration body: [UInt8], _ message: Message, at now: Timestamp) -> Decision {
         let read = JSONParser.ofThisThread.parse(body) { root -> (text: String?, isDisabled: Bool) in
             let needed = ["instaOpsApplicationId", "orgName", "appName"]
             let isDisabled = root["monitoringDisabled"]?.kind == .true
@@ -122,10 +121,10 @@ struct AppServicesMonitoring: Sendable {
             }
             return (CanonicalJSON.object(kept + [("fetchedAtMs", String(now.milliseconds))]), isDisabled)
         }
-        guard case .success(let found) = read else { return Judgement(.suspect(limit: 4, after: nil)) }
+        guard case .success(let found) = read else { return Decision(.suspect(limit: 4, after: nil)) }
         if found.isDisabled { return refused("monitoring is disabled for the application", message) }
         guard let text = found.text else { return refused("monitoring is not provided for the application", message) }
-        return Judgement(
+        return Decision(
             .proceed(progress: Array("K".utf8)),
             changes: [.set(key: Self.configurationKey, value: Array(text.utf8)), markUnsent(message)])
     }
@@ -135,7 +134,7 @@ struct AppServicesMonitoring: Sendable {
             key: unsentKey(message), value: [], expiry: StateExpiry(at: message.acceptedAt + .seconds(90 * 86400)))
     }
 
-    private func refused(_ reason: String, _ message: Message) -> Judgement {
-        Judgement(.reject(reason: reason), changes: [.remove(key: unsentKey(message))])
+    private func refused(_ reason: String, _ message: Message) -> Decision {
+        Decision(.reject(reason: reason), changes: [.remove(key: unsentKey(message))])
     }
 }

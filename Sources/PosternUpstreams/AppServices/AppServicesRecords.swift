@@ -123,12 +123,14 @@ private struct Words {
 }
 
 extension UpstreamState {
-    func pair(_ owner: String, _ device: String) -> AppServicesPair {
-        AppServicesPair(value(of: AppServicesPair.key(owner, device)))
+    func pair(_ owner: String, _ device: String) throws -> AppServicesPair {
+        AppServicesPair(try value(of: AppServicesPair.key(owner, device)))
     }
-    func device(_ device: String) -> AppServicesDevice { AppServicesDevice(value(of: AppServicesDevice.key(device))) }
-    func preferences(of device: String) -> AppServicesPreferences? {
-        AppServicesPreferences(value(of: AppServicesPreferences.key(device)))
+    func device(_ device: String) throws -> AppServicesDevice {
+        AppServicesDevice(try value(of: AppServicesDevice.key(device)))
     }
-    func isUserKnown(_ owner: String) -> Bool { value(of: AppServicesUser.key(owner)) != nil }
+    func preferences(of device: String) throws -> AppServicesPreferences? {
+        AppServicesPreferences(try value(of: AppServicesPreferences.key(device)))
+    }
+    func isUserKnown(_ owner: String) throws -> Bool { try value(of: AppServicesUser.key(owner)) != nil }
 }

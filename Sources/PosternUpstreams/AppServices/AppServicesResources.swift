@@ -8,7 +8,7 @@ enum AppServicesResources {
             Resource(.get, "registrations/{userId}/{deviceId}", .read(registration)),
             Resource(
                 .put, "users/{userId}/token",
-                .change { request, state in handIn(request, byDefault: provider, state) }),
+                .change { request, state in try handIn(request, byDefault: provider, state) }),
             Resource(.post, "notifications/parse", access: .scope(.read), .read { request, _ in parse(request) }),
         ]
     }
@@ -16,17 +16,19 @@ enum AppServicesResources {
     // MARK: Registrations
 
     /// The four requirements under the framework's names (section 5.1), and what else is known of the pair.
-    @Sendable private static func registration(_ request: ResourceRequest, _ state: any UpstreamState) -> ResourceAnswer
-    {
+    @Sendable private static func registration(
+        _ request: ResourceRequest, _ state: any UpstreamState
+    ) throws -> ResourceAnswer {
         let user = request.parameters["userId"] ?? ""
         let owner = user.lowercased()
         let device = (request.parameters["deviceId"] ?? "").lowercased()
-        guard state.value(of: AppServicesPair.key(owner, device)) != nil else {
+        guard try state.value(of: AppServicesPair.key(owner, device)) != nil else {
             return .notFound("Nothing was accepted here for that user and device.")
         }
-        let pair = state.pair(owner, device)
-        let isUserKnown = state.isUserKnown(owner)
-        let preferences = state.preferences(of: device)
+        let pair = try state.pair(owner, device)
+        let isUserKnown = try state.isUserKnown(owner)
+        let preferences = try state.preferences(of: device)
+        let needsToken = try needsToken(owner, device, at: request.receivedAt, state)
         return .json(
             JSONText.object { json in
                 json.string("userId", user)
@@ -39,16 +41,16 @@ enum AppServicesResources {
                     "registered",
                     pair.hasPushToken && isUserKnown && pair.isDeviceRegistered && pair.isConnected)
                 json.flag("notificationPreferencesHaveBeenUpdated", preferences?.isSent ?? false)
-                json.flag("needsToken", needsToken(owner, device, at: request.receivedAt, state))
+                json.flag("needsToken", needsToken)
             })
     }
 
     /// Does something wait that only another token lets go on?
     private static func needsToken(
         _ owner: String, _ device: String, at now: Timestamp, _ state: any UpstreamState
-    ) -> Bool {
-        if let held = state.credential(of: owner) { return !held.isUsable(at: now) }
-        return ["\(owner)/\(device)", "\(owner)/groups"].contains { state.queued(inLane: $0, atMost: 1) > 0 }
+    ) throws -> Bool {
+        if let held = try state.credential(of: owner) { return !held.isUsable(at: now) }
+        return try ["\(owner)/\(device)", "\(owner)/groups"].contains { try state.queued(inLane: $0, atMost: 1) > 0 }
     }
 
     // MARK: Tokens
@@ -56,7 +58,7 @@ enum AppServicesResources {
     /// Takes a user's token, for all that waits for one.
     private static func handIn(
         _ request: ResourceRequest, byDefault provider: AppServicesProvider, _ state: any UpstreamState
-    ) -> ResourceChange {
+    ) throws -> ResourceChange {
         let user = request.parameters["userId"] ?? ""
         var faults = AppServicesFaults()
         if !AppServicesRules.isUser(user) { faults.add("", "the path names no user id", code: 7) }
@@ -69,9 +71,9 @@ enum AppServicesResources {
                 answer: invalid("The token cannot be taken; see errors.", faults.found.map(\.fault)))
         }
         let credential = auth.credential(of: user.lowercased())
-        let held = state.credential(of: credential.owner)
+        let held = try state.credential(of: credential.owner)
         let isDead = held?.value == credential.value && !(held?.isUsable(at: request.receivedAt) ?? true)
-        guard !isDead, !state.wasRefused(credential), credential.expiresAt.map({ $0 > request.receivedAt }) ?? true
+        guard !isDead, try !state.wasRefused(credential), credential.expiresAt.map({ $0 > request.receivedAt }) ?? true
         else {
             return ResourceChange(
                 answer: .problem(

@@ -29,12 +29,12 @@ struct AppServicesSequence {
         self.state = state
     }
 
-    var next: Next {
+    func next() throws -> Next {
         switch item.kind {
-        case .register, .reregister: nextOfRegistration
-        case .unregister: nextOfUnregistration
-        case .preferences: nextOfPreferences
-        case .addToGroup, .removeFromGroup: nextOfGroup
+        case .register, .reregister: try nextOfRegistration()
+        case .unregister: try nextOfUnregistration()
+        case .preferences: try nextOfPreferences()
+        case .addToGroup, .removeFromGroup: try nextOfGroup()
         case .metrics: .impossible(reason: "metrics have no sequence")
         }
     }
@@ -44,54 +44,56 @@ struct AppServicesSequence {
 
     // MARK: Registration
 
-    private var nextOfRegistration: Next {
-        if let reason = pointlessReason {
+    private func nextOfRegistration() throws -> Next {
+        if let reason = try pointlessReason() {
             // Groups wait for their user; who is not registered cannot be added.
-            return isUserAwaited ? .send(.registerUser) : .pointless(reason: reason)
+            return try isUserAwaited() ? .send(.registerUser) : .pointless(reason: reason)
         }
         // In the second round all of it, whichever item it is.
         let steps: [AppServicesStep] =
             item.kind == .register || progress.isSecondRound
             ? [.registerDevice, .registerUser, .connect] : [.registerDevice, .connect]
         if let step = steps.first(where: { !progress.done.contains($0) }) { return .send(step) }
-        if !progress.done.contains(.savePreferences), state.preferences(of: item.device) != nil {
+        if !progress.done.contains(.savePreferences), try state.preferences(of: item.device) != nil {
             return .send(.savePreferences)
         }
         return .finished(note: "registered")
     }
 
-    private var pointlessReason: String? {
-        let pair = state.pair(item.owner, item.device)
+    private func pointlessReason() throws -> String? {
+        let pair = try state.pair(item.owner, item.device)
         if isUnsent {
             let later = item.kind == .register ? pair.register : pair.latestRegistration
-            if isLaterAndQueued(later) { return "replaced by a later registration of the same user and device" }
-            if isLaterAndQueued(pair.unregister) { return "made pointless by a later unregister of the same device" }
+            if try isLaterAndQueued(later) { return "replaced by a later registration of the same user and device" }
+            if try isLaterAndQueued(pair.unregister) {
+                return "made pointless by a later unregister of the same device"
+            }
         }
-        return isHandedOver ? "another user has registered the device since" : nil
+        return try isHandedOver() ? "another user has registered the device since" : nil
     }
 
-    private func isLaterAndQueued(_ other: MessageID?) -> Bool {
-        other.map { $0 > id && state.isQueued($0) } ?? false
+    private func isLaterAndQueued(_ other: MessageID?) throws -> Bool {
+        try other.map { try $0 > id && state.isQueued($0) } ?? false
     }
 
-    private var isUserAwaited: Bool {
-        !progress.done.contains(.registerUser) && !state.isUserKnown(item.owner)
+    private func isUserAwaited() throws -> Bool {
+        try !progress.done.contains(.registerUser) && !state.isUserKnown(item.owner)
             && state.queued(inLane: item.groupsLane, atMost: 1) > 0
     }
 
     /// Is the device's latest registration another user's, and did it or will it take place?
-    private var isHandedOver: Bool {
-        let device = state.device(item.device)
+    private func isHandedOver() throws -> Bool {
+        let device = try state.device(item.device)
         guard !device.owner.isEmpty, device.owner != item.owner else { return false }
-        return device.isOwnerDone || (device.registration.map(state.isQueued) ?? false)
+        return try device.isOwnerDone || (device.registration.map(state.isQueued) ?? false)
     }
 
     // MARK: Unregistration
 
-    private var nextOfUnregistration: Next {
+    private func nextOfUnregistration() throws -> Next {
         if !progress.done.contains(.disconnect), progress.disconnectRefusal == nil { return .send(.disconnect) }
         // Sent now it would silence the new owner (5.4).
-        if isHandedOver, !progress.done.contains(.blankToken) {
+        if try isHandedOver(), !progress.done.contains(.blankToken) {
             if let refusal = progress.disconnectRefusal { return .impossible(reason: "disconnect \(refusal)") }
             return .finished(note: "disconnected; the push token stays, since another user has registered the device")
         }
@@ -100,39 +102,39 @@ struct AppServicesSequence {
 
     // MARK: Preferences
 
-    private var nextOfPreferences: Next {
+    private func nextOfPreferences() throws -> Next {
         guard !progress.done.contains(.savePreferences) else { return .finished(note: "saved") }
-        if let stored = state.preferences(of: item.device), stored.revision > id,
-            state.isQueued(stored.revision) || stored.isSent
+        if let stored = try state.preferences(of: item.device), stored.revision > id,
+            try state.isQueued(stored.revision) || stored.isSent
         {
             return .pointless(reason: "replaced by later preferences of the same device")
         }
-        let device = state.device(item.device)
+        let device = try state.device(item.device)
         if device.exists { return .send(.savePreferences) }
-        let pair = state.pair(item.owner, item.device)
+        let pair = try state.pair(item.owner, item.device)
         // What replaced the registration before this one, or made it pointless, is queued or done.
-        if isLaterAndQueued(pair.latestRegistration) || isLaterAndQueued(pair.unregister) || device.isOwnerDone {
+        if try isLaterAndQueued(pair.latestRegistration) || isLaterAndQueued(pair.unregister) || device.isOwnerDone {
             return .pointless(reason: "the device is not registered yet; they are kept for its next registration")
         }
         // A PUT would make a device without a push token (4.4).
-        return device.registration.map(state.isQueued) ?? false
+        return try device.registration.map(state.isQueued) ?? false
             ? .wait : .impossible(reason: "the device is not registered")
     }
 
     // MARK: Groups
 
-    private var nextOfGroup: Next {
+    private func nextOfGroup() throws -> Next {
         let last: AppServicesStep = item.kind == .addToGroup ? .addToGroup : .removeFromGroup
         if progress.done.contains(last) { return .finished(note: "done") }
         if progress.done.contains(.findGroup) || progress.done.contains(.createGroup) { return .send(last) }
         if progress.lacksGroup { return .send(.createGroup) }
-        return isUserAboutToBeRegistered ? .wait : .send(.findGroup)
+        return try isUserAboutToBeRegistered() ? .wait : .send(.findGroup)
     }
 
-    private var isUserAboutToBeRegistered: Bool {
-        guard !state.isUserKnown(item.owner) else { return false }
-        return state.values(below: "pair/" + item.owner, atMost: 64).contains { _, value in
-            AppServicesPair(value).latestRegistration.map(state.isQueued) ?? false
+    private func isUserAboutToBeRegistered() throws -> Bool {
+        guard try !state.isUserKnown(item.owner) else { return false }
+        return try state.values(below: "pair/" + item.owner, atMost: 64).contains { _, value in
+            try AppServicesPair(value).latestRegistration.map(state.isQueued) ?? false
         }
     }
 }

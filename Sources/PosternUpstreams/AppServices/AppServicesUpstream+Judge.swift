@@ -2,26 +2,43 @@ import PosternCore
 
 /// What follows an answer: by the step that got it, and by the rules of its sequence (sections 5.2, 5.3, 6 and 10.5).
 extension AppServicesUpstream {
-    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) throws -> Judgement {
+        try decision(on: response, to: batch, in: context).judgement
+    }
+
+    func judge(_ failure: TransferFailure, to batch: Batch, in context: PlanContext) -> Judgement? {
+        decision(on: failure, to: batch)?.judgement
+    }
+
+    func changes(after result: TransferResult, to batch: Batch, in context: PlanContext) throws -> [StateChange] {
+        switch result {
+        case .success(let response): try decision(on: response, to: batch, in: context).changes
+        case .failure(let failure): decision(on: failure, to: batch)?.changes ?? []
+        }
+    }
+
+    private func decision(
+        on response: UpstreamResponse, to batch: Batch, in context: PlanContext
+    ) throws -> Decision {
         let message = batch.messages[0]
         if message.kind == AppServicesKind.metrics.kind {
-            return monitoring.judge(response, to: message, step: batch.request?.step, in: context)
+            return monitoring.decision(on: response, to: message, step: batch.request?.step, at: context.now)
         }
-        guard let item = AppServicesItem(message) else { return Judgement(.reject(reason: "its text cannot be read")) }
+        guard let item = AppServicesItem(message) else { return Decision(.reject(reason: "its text cannot be read")) }
         let step = batch.request?.step.flatMap(AppServicesStep.init) ?? item.kind.firstStep
         let answer = AppServicesAnswer(response, now: context.now, secrets: secrets + tokens(in: batch.request))
         var follower = AppServicesFollower(
             item: item, message: message, step: step, state: context.state,
             onlyExistingGroups: onlyAddUserToExistingGroups)
-        follower.follow(
+        try follower.follow(
             answer.outcome(of: step), version: batch.request?.credentialVersion, sent: batch.request?.body ?? [])
-        return follower.judgement
+        return follower.decision
     }
 
-    func judge(_ failure: TransferFailure, to batch: Batch, in context: PlanContext) -> Judgement? {
+    private func decision(on failure: TransferFailure, to batch: Batch) -> Decision? {
         let message = batch.messages[0]
         guard message.kind == AppServicesKind.metrics.kind else { return nil }
-        return monitoring.judge(failure, to: message, step: batch.request?.step, in: context)
+        return monitoring.decision(on: failure, to: message, step: batch.request?.step)
     }
 
     /// In case an answer echoes it.
@@ -43,14 +60,14 @@ extension AppServicesKind {
     }
 }
 
-/// One answer on its way to a judgement.
+/// One response on its way to a decision.
 private struct AppServicesFollower {
     let item: AppServicesItem
     let message: Message
     let step: AppServicesStep
     let state: any UpstreamState
     let onlyExistingGroups: Bool
-    private(set) var judgement = Judgement(.retry(after: nil))
+    private(set) var decision = Decision(.retry(after: nil))
 
     init(
         item: AppServicesItem, message: Message, step: AppServicesStep, state: any UpstreamState,
@@ -70,63 +87,63 @@ private struct AppServicesFollower {
     /// Longer than any message waits.
     private static let doubtLife = Duration.seconds(90 * 86400)
 
-    mutating func follow(_ outcome: AppServicesAnswer.Outcome, version: Int64?, sent body: [UInt8]) {
+    mutating func follow(_ outcome: AppServicesAnswer.Outcome, version: Int64?, sent body: [UInt8]) throws {
         switch outcome {
         case .ok:
-            settleDoubt()
-            succeed(sent: body)
+            try settleDoubt()
+            try succeed(sent: body)
         case .notFound:
-            settleDoubt()
-            miss()
+            try settleDoubt()
+            try miss()
         case .permanent(let reason):
-            settleDoubt()
-            fail(reason)
+            try settleDoubt()
+            try fail(reason)
         case .reauthenticate(let isDoubtful, let reason):
-            if isDoubtful, state.value(of: doubtKey) != nil {
-                settleDoubt()
-                return fail("\(reason), with a fresh token too")
+            if isDoubtful, try state.value(of: doubtKey) != nil {
+                try settleDoubt()
+                return try fail("\(reason), with a fresh token too")
             }
-            reauthenticate(isDoubtful: isDoubtful, version: version)
-        case .hold(let reason, let detail): judgement.verdict = .holdUpstream(reason, detail: detail)
-        case .retry(let after): judgement.verdict = .retry(after: after)
-        case .suspect: judgement.verdict = .suspect(limit: AppServicesAnswer.suspectLimit, after: nil)
+            try reauthenticate(isDoubtful: isDoubtful, version: version)
+        case .hold(let reason, let detail): decision.judgement.verdict = .holdUpstream(reason, detail: detail)
+        case .retry(let after): decision.judgement.verdict = .retry(after: after)
+        case .suspect: decision.judgement.verdict = .suspect(limit: AppServicesAnswer.suspectLimit, after: nil)
         }
     }
 
-    private mutating func settleDoubt() {
-        if state.value(of: doubtKey) != nil { judgement.changes.append(.remove(key: doubtKey)) }
+    private mutating func settleDoubt() throws {
+        if try state.value(of: doubtKey) != nil { decision.changes.append(.remove(key: doubtKey)) }
     }
 
-    private mutating func reauthenticate(isDoubtful: Bool, version: Int64?) {
+    private mutating func reauthenticate(isDoubtful: Bool, version: Int64?) throws {
         if isDoubtful {
             let expiry = StateExpiry(at: message.acceptedAt + Self.doubtLife)
-            judgement.changes.append(.set(key: doubtKey, value: [], expiry: expiry))
+            decision.changes.append(.set(key: doubtKey, value: [], expiry: expiry))
         } else {
-            settleDoubt()
+            try settleDoubt()
         }
-        if let version { judgement.changes.append(.refuse(credentialOf: item.owner, version: version)) }
-        judgement.verdict = .park
+        if let version { decision.changes.append(.refuse(credentialOf: item.owner, version: version)) }
+        decision.judgement.verdict = .park
     }
 
     // MARK: Done
 
-    private mutating func succeed(sent body: [UInt8]) {
-        note(success: body)
+    private mutating func succeed(sent body: [UInt8]) throws {
+        try note(success: body)
         let reached = progress.adding(step)
-        let next = AppServicesSequence(item, message, progress: reached, in: state).next
+        let next = try AppServicesSequence(item, message, progress: reached, in: state).next()
         if step == .blankToken, let refusal = progress.disconnectRefusal {
-            judgement.verdict = .reject(reason: "disconnect \(refusal); the push token is blanked")
+            decision.judgement.verdict = .reject(reason: "disconnect \(refusal); the push token is blanked")
         } else if case .finished = next {
-            judgement.verdict = .delivered()
+            decision.judgement.verdict = .delivered()
         } else {
-            judgement.verdict = .proceed(progress: reached.stored)
+            decision.judgement.verdict = .proceed(progress: reached.stored)
         }
     }
 
     /// Requirements 2 to 4 (section 5.1) and who holds the device.
-    private mutating func note(success body: [UInt8]) {
-        var pair = state.pair(item.owner, item.device)
-        var device = state.device(item.device)
+    private mutating func note(success body: [UInt8]) throws {
+        var pair = try state.pair(item.owner, item.device)
+        var device = try state.device(item.device)
         switch step {
         case .registerDevice:
             pair.isDeviceRegistered = true
@@ -136,12 +153,12 @@ private struct AppServicesFollower {
             keep(pair)
             keep(device)
         case .registerUser:
-            judgement.changes.append(.set(key: AppServicesUser.key(item.owner), value: []))
-            judgement.changes.append(.wake(lane: item.groupsLane))
+            decision.changes.append(.set(key: AppServicesUser.key(item.owner), value: []))
+            decision.changes.append(.wake(lane: item.groupsLane))
         case .connect:
             // The last connection wins (4.3).
             if !device.connectedUser.isEmpty, device.connectedUser != item.owner {
-                var former = state.pair(device.connectedUser, item.device)
+                var former = try state.pair(device.connectedUser, item.device)
                 former.isConnected = false
                 keep(former, of: device.connectedUser)
             }
@@ -150,11 +167,11 @@ private struct AppServicesFollower {
             keep(pair)
             keep(device)
         case .savePreferences:
-            guard var stored = state.preferences(of: item.device),
+            guard var stored = try state.preferences(of: item.device),
                 AppServicesRequests.preferences(stored.lists).utf8.elementsEqual(body)
             else { return }
             stored.sent = stored.revision
-            judgement.changes.append(.set(key: AppServicesPreferences.key(item.device), value: stored.stored))
+            decision.changes.append(.set(key: AppServicesPreferences.key(item.device), value: stored.stored))
         case .disconnect:
             pair.isConnected = false
             keep(pair)
@@ -166,59 +183,59 @@ private struct AppServicesFollower {
     }
 
     private mutating func keep(_ pair: AppServicesPair, of owner: String? = nil) {
-        judgement.changes.append(
+        decision.changes.append(
             .set(key: AppServicesPair.key(owner ?? item.owner, item.device), value: pair.stored))
     }
 
     private mutating func keep(_ device: AppServicesDevice) {
-        judgement.changes.append(.set(key: AppServicesDevice.key(item.device), value: device.stored))
+        decision.changes.append(.set(key: AppServicesDevice.key(item.device), value: device.stored))
     }
 
     // MARK: Not found (10.5)
 
-    private mutating func miss() {
+    private mutating func miss() throws {
         switch step {
         case .connect where !progress.isSecondRound:
             forgetUser()
-            judgement.verdict = .proceed(progress: AppServicesProgress.secondRound.stored)
-        case .disconnect: succeed(sent: [])
-        case .findGroup: missGroup()
+            decision.judgement.verdict = .proceed(progress: AppServicesProgress.secondRound.stored)
+        case .disconnect: try succeed(sent: [])
+        case .findGroup: try missGroup()
         case .addToGroup where !progress.isSecondRound:
             // Should its registration be under way, the second look waits for it.
             forgetUser()
-            judgement.verdict = .proceed(progress: AppServicesProgress.secondRound.stored)
+            decision.judgement.verdict = .proceed(progress: AppServicesProgress.secondRound.stored)
         case .registerDevice, .registerUser, .connect, .savePreferences, .blankToken, .createGroup, .addToGroup,
             .removeFromGroup, .fetchConfiguration, .uploadMetrics:
-            fail("AppServices does not know the user, the device or the group")
+            try fail("AppServices does not know the user, the device or the group")
         }
     }
 
-    private mutating func missGroup() {
+    private mutating func missGroup() throws {
         if item.kind == .removeFromGroup {
-            fail("there is no such group")
+            try fail("there is no such group")
         } else if onlyExistingGroups {
-            fail("there is no such group, and onlyAddUserToExistingGroups is set")
+            try fail("there is no such group, and onlyAddUserToExistingGroups is set")
         } else {
-            judgement.verdict = .proceed(progress: progress.lackingGroup().stored)
+            decision.judgement.verdict = .proceed(progress: progress.lackingGroup().stored)
         }
     }
 
     private mutating func forgetUser() {
-        judgement.changes.append(.remove(key: AppServicesUser.key(item.owner)))
+        decision.changes.append(.remove(key: AppServicesUser.key(item.owner)))
     }
 
     // MARK: Refused
 
-    private mutating func fail(_ reason: String) {
-        var pair = state.pair(item.owner, item.device)
+    private mutating func fail(_ reason: String) throws {
+        var pair = try state.pair(item.owner, item.device)
         switch step {
         case .registerDevice:
             pair.isDeviceRegistered = false
             keep(pair)
-            judgement.changes.append(.wake(lane: item.groupsLane))
+            decision.changes.append(.wake(lane: item.groupsLane))
         case .registerUser:
             forgetUser()
-            judgement.changes.append(.wake(lane: item.groupsLane))
+            decision.changes.append(.wake(lane: item.groupsLane))
         case .connect:
             pair.isConnected = false
             keep(pair)
@@ -228,7 +245,7 @@ private struct AppServicesFollower {
             // F follows all the same (5.3).
             pair.isConnected = true
             keep(pair)
-            judgement.verdict = .proceed(progress: progress.refusingDisconnect(reason).stored)
+            decision.judgement.verdict = .proceed(progress: progress.refusingDisconnect(reason).stored)
             return
         case .savePreferences, .blankToken, .findGroup, .createGroup, .addToGroup, .removeFromGroup,
             .fetchConfiguration, .uploadMetrics:
@@ -238,7 +255,7 @@ private struct AppServicesFollower {
     }
 
     private mutating func reject(_ reason: String) {
-        judgement.verdict = .reject(reason: "\(step.rawValue): \(reason) (code \(code))")
+        decision.judgement.verdict = .reject(reason: "\(step.rawValue): \(reason) (code \(code))")
     }
 
     /// The framework's (section 9).

@@ -73,10 +73,10 @@ struct AppServicesUpstream: ConfigurableUpstream {
 
     /// Remembers what was accepted: later items replace earlier ones, devices change hands, preferences outlive their
     /// item.
-    func accept(_ candidate: Candidate, in state: any UpstreamState) throws(Refusal) -> [StateChange] {
+    func accept(_ candidate: Candidate, in state: any UpstreamState) throws -> [StateChange] {
         guard let item = AppServicesItem(candidate.payload, of: candidate.kind), item.kind.isOfDevice else { return [] }
-        var device = state.device(item.device)
-        var pair = state.pair(item.owner, item.device)
+        var device = try state.device(item.device)
+        var pair = try state.pair(item.owner, item.device)
         switch item.kind {
         case .register, .reregister:
             if item.kind == .register { pair.register = candidate.id } else { pair.reregister = candidate.id }
@@ -97,7 +97,7 @@ struct AppServicesUpstream: ConfigurableUpstream {
             .set(key: AppServicesDevice.key(item.device), value: device.stored),
         ]
         if let lists = item.preferences, item.kind != .unregister {
-            let former = state.preferences(of: item.device)
+            let former = try state.preferences(of: item.device)
             let saved = AppServicesPreferences(revision: candidate.id, sent: former?.sent, lists: lists)
             changes.append(.set(key: AppServicesPreferences.key(item.device), value: saved.stored))
         }
@@ -112,42 +112,48 @@ struct AppServicesUpstream: ConfigurableUpstream {
 
     func exclusion(ofLane name: String) -> String? { AppServicesItem.device(ofLane: name) }
 
-    func plan(for messages: [Message], in context: PlanContext) -> Plan {
+    func plan(for messages: [Message], in context: PlanContext) throws -> Plan {
         let message = messages[0]
-        if message.kind == AppServicesKind.metrics.kind { return monitoring.plan(for: message, in: context) }
+        if message.kind == AppServicesKind.metrics.kind { return try monitoring.plan(for: message, in: context) }
         guard let item = AppServicesItem(message) else {
-            return .settle(count: 1, as: .failed, reason: "its text cannot be read", changes: [])
+            return .settle(count: 1, as: .failed, reason: "its text cannot be read")
         }
-        // Whoever waits for this one looks again.
-        let wake: [StateChange] = item.kind.isOfDevice ? [.wake(lane: item.groupsLane)] : []
-        switch AppServicesSequence(item, message, in: context.state).next {
-        case .finished(let note): return .settle(count: 1, as: .delivered, reason: note, changes: wake)
-        case .pointless(let reason):
-            return .settle(
-                count: 1, as: .cancelled, reason: reason,
-                changes: wake + takenOver(by: message, item, in: context.state))
-        case .impossible(let reason): return .settle(count: 1, as: .failed, reason: reason, changes: wake)
+        switch try AppServicesSequence(item, message, in: context.state).next() {
+        case .finished(let note): return .settle(count: 1, as: .delivered, reason: note)
+        case .pointless(let reason): return .settle(count: 1, as: .cancelled, reason: reason)
+        case .impossible(let reason): return .settle(count: 1, as: .failed, reason: reason)
         case .wait: return .wait(.order, until: context.now + Self.registrationCheck)
-        case .send(let step): return send(step, of: item, in: context)
+        case .send(let step): return try send(step, of: item, in: context)
         }
+    }
+
+    func changes(
+        settling messages: [Message], as end: MessageState, in context: PlanContext
+    ) throws -> [StateChange] {
+        guard let item = AppServicesItem(messages[0]), item.kind.isOfDevice else { return [] }
+        // The lane that waits for this item is planned again.
+        let wake = StateChange.wake(lane: item.groupsLane)
+        return end == .cancelled ? try [wake] + takenOver(by: messages[0], item, in: context.state) : [wake]
     }
 
     /// A registration that its own unregistration made pointless has taken the device from others all the same.
     private func takenOver(
         by message: Message, _ item: AppServicesItem, in state: any UpstreamState
-    ) -> [StateChange] {
-        var device = state.device(item.device)
+    ) throws -> [StateChange] {
+        var device = try state.device(item.device)
         guard device.registration == message.id, !device.isOwnerDone else { return [] }
         device.isOwnerDone = true
         return [.set(key: AppServicesDevice.key(item.device), value: device.stored)]
     }
 
-    private func send(_ step: AppServicesStep, of item: AppServicesItem, in context: PlanContext) -> Plan {
-        guard let held = context.state.credential(of: item.owner), held.isUsable(at: context.now) else { return .park }
-        let device = item.kind.isOfDevice ? context.state.device(item.device) : AppServicesDevice()
+    private func send(_ step: AppServicesStep, of item: AppServicesItem, in context: PlanContext) throws -> Plan {
+        guard let held = try context.state.credential(of: item.owner), held.isUsable(at: context.now) else {
+            return .park
+        }
+        let device = try item.kind.isOfDevice ? context.state.device(item.device) : AppServicesDevice()
         return .send(
             requests.request(
-                step, for: item, lists: context.state.preferences(of: item.device)?.lists,
+                step, for: item, lists: try context.state.preferences(of: item.device)?.lists,
                 registeredNotifier: device.notifier.isEmpty ? nil : device.notifier, credential: held),
             count: 1)
     }

@@ -8,7 +8,7 @@ struct CurioAcceptance {
     let candidate: Candidate
     let state: any UpstreamState
 
-    func changes() throws(Refusal) -> [StateChange] {
+    func changes() throws -> [StateChange] {
         guard let kind = CurioKind(candidate.kind), let action = CurioAction(candidate.payload, of: kind) else {
             return []
         }
@@ -18,7 +18,7 @@ struct CurioAcceptance {
         } else {
             changes = try go(on: action)
         }
-        let queued = state.queued(inLane: action.visitor, atMost: settings.maxCachedActivityCount)
+        let queued = try state.queued(inLane: action.visitor, atMost: settings.maxCachedActivityCount)
         guard queued < settings.maxCachedActivityCount else {
             throw Refusal(
                 .full,
@@ -29,8 +29,8 @@ struct CurioAcceptance {
         return changes
     }
 
-    private func start(_ action: CurioAction, _ device: CurioDevice) throws(Refusal) -> [StateChange] {
-        guard state.session(action.session) == nil else {
+    private func start(_ action: CurioAction, _ device: CurioDevice) throws -> [StateChange] {
+        guard try state.session(action.session) == nil else {
             throw Refusal(.conflict, "this sessionCode was used before; every session needs a new one")
         }
         let session = CurioSession(
@@ -38,8 +38,8 @@ struct CurioAcceptance {
         return [set(session, of: action.session)]
     }
 
-    private func go(on action: CurioAction) throws(Refusal) -> [StateChange] {
-        guard var session = state.session(action.session),
+    private func go(on action: CurioAction) throws -> [StateChange] {
+        guard var session = try state.session(action.session),
             // Byte by byte, as lanes are told apart.
             session.visitor.utf8.elementsEqual(action.visitor.utf8)
         else {
@@ -70,18 +70,18 @@ struct CurioAcceptance {
 
     // MARK: Screens and events
 
-    private func remember(_ action: CurioAction) throws(Refusal) -> [StateChange] {
+    private func remember(_ action: CurioAction) throws -> [StateChange] {
         switch action.content {
-        case .open(let texts, let mark): return open(texts, mark, in: action)
+        case .open(let texts, let mark): return try open(texts, mark, in: action)
         case .close(_, _, let mark): return try close(mark, in: action)
         case .sessionStart, .sessionEnd, .direct: return []
         }
     }
 
     /// The latest of its mark is in front; one that was open before is put behind it.
-    private func open(_ texts: CurioTexts, _ mark: String, in action: CurioAction) -> [StateChange] {
+    private func open(_ texts: CurioTexts, _ mark: String, in action: CurioAction) throws -> [StateChange] {
         let key = CurioKey.open(texts.subject, mark, of: action.session)
-        let covered = state.open(at: key)
+        let covered = try state.open(at: key)
         let open = CurioOpen(
             id: candidate.id, timestamp: action.timestamp, texts: texts.subject == .screen ? texts : nil,
             covers: covered?.id)
@@ -93,16 +93,16 @@ struct CurioAcceptance {
     }
 
     /// Takes the latest of its mark, and notes with the end what it has to know of it.
-    private func close(_ mark: String, in action: CurioAction) throws(Refusal) -> [StateChange] {
+    private func close(_ mark: String, in action: CurioAction) throws -> [StateChange] {
         let subject: CurioTexts.Subject = action.kind == .screenEnd ? .screen : .event
         let key = CurioKey.open(subject, mark, of: action.session)
-        guard let open = state.open(at: key) else {
+        guard let open = try state.open(at: key) else {
             throw Refusal(.conflict, subject.advice)
         }
         var changes: [StateChange] = [
             .set(key: CurioKey.closing(candidate.id, of: action.session), value: open.bytes)
         ]
-        if let id = open.covers, let covered = state.open(at: CurioKey.covered(id, of: action.session)) {
+        if let id = open.covers, let covered = try state.open(at: CurioKey.covered(id, of: action.session)) {
             changes.append(.set(key: key, value: covered.bytes))
             changes.append(.remove(key: CurioKey.covered(id, of: action.session)))
         } else {

@@ -12,18 +12,18 @@ struct CurioAnswer {
     private let items: [CurioItem]
 
     /// Nil when the batch holds nothing of ours.
-    init?(_ response: UpstreamResponse, to batch: Batch, settings: CurioSettings, in context: PlanContext) {
+    init?(_ response: UpstreamResponse, to batch: Batch, settings: CurioSettings, in context: PlanContext) throws {
         let sent: UpstreamRequest
         if let request = batch.request {
             sent = request
         } else {
-            let plan = CurioPlanner(settings: settings, messages: batch.messages, context: context).plan()
+            let plan = try CurioPlanner(settings: settings, messages: batch.messages, context: context).plan()
             guard case .send(let request, _) = plan else { return nil }
             sent = request
         }
         var items: [CurioItem] = []
         for message in batch.messages {
-            if let item = CurioItem(message, after: items.last, in: context.state) { items.append(item) }
+            if let item = try CurioItem(message, after: items.last, in: context.state) { items.append(item) }
         }
         guard let endpoint = CurioEndpoint(of: sent), items.count == batch.messages.count else { return nil }
         self.response = response
@@ -38,32 +38,32 @@ struct CurioAnswer {
     /// It was the session that was to be made, for an action that follows.
     private var isStep: Bool { endpoint == .visitCreate && first.action.kind != .sessionStart }
 
-    var judgement: Judgement {
+    var decision: Decision {
         let after = response.retryAfter(now: context.now)
         switch response.status {
         case 200: return taken
         case 200..<300:
-            var judgement = taken
-            judgement.notice = "answered \(response.status) where 200 is usual; taken as a success"
-            return judgement
+            var decision = taken
+            decision.judgement.notice = "answered \(response.status) where 200 is usual; taken as a success"
+            return decision
         case 401: return sessionGone
         case 403, 412:
             return held(.credentials, "answered \(response.status): the api key or the tracking code is wrong")
         case 404, 405, 300..<400:
             return held(.configuration, "answered \(response.status): nothing takes requests here")
-        case 408, 425, 429, 500...: return Judgement(.retry(after: after))
+        case 408, 425, 429, 500...: return Decision(.retry(after: after))
         case 400..<500: return refused
-        default: return Judgement(.retry(after: after))
+        default: return Decision(.retry(after: after))
         }
     }
 
-    private func held(_ reason: HoldReason, _ detail: String) -> Judgement {
-        Judgement(.holdUpstream(reason, detail: detail))
+    private func held(_ reason: HoldReason, _ detail: String) -> Decision {
+        Decision(.holdUpstream(reason, detail: detail))
     }
 
     // MARK: Taken
 
-    private var taken: Judgement {
+    private var taken: Decision {
         var life = first.life
         life.rounds = 0
         switch endpoint {
@@ -72,19 +72,19 @@ struct CurioAnswer {
             if isStep {
                 // Whether that one lives shows with the action itself.
                 life.rounds = first.life.rounds
-                return Judgement(.proceed(progress: []), changes: changes(to: life))
+                return Decision(.proceed(progress: []), changes: changes(to: life))
             }
         case .hitCreate, .eventCreate:
             let code = CurioAnswerBody(response.body).code(named: endpoint == .hitCreate ? "hitCode" : "eventCode")
             let value: CurioOpenCode = code.map { .server($0) } ?? .missing
             let key = CurioKey.code(of: first.message.id, in: first.action.session)
-            return Judgement(
+            return Decision(
                 .delivered(), changes: [.set(key: key, value: value.bytes)] + changes(to: life),
                 notice: code == nil ? "answered without a code; the end of such an open brings it again" : nil)
-        case .offline: return Judgement(.delivered(), changes: offlineChanges + traces)
+        case .offline: return Decision(.delivered(), changes: offlineChanges + traces)
         case .hitEnd, .eventEnd, .visitEnd, .periodic, .push, .location, .userTags, .unregister: break
         }
-        return Judgement(.delivered(), changes: changes(to: life) + traces, notice: warning)
+        return Decision(.delivered(), changes: changes(to: life) + traces, notice: warning)
     }
 
     /// What batches brought has our codes; of what has ended nobody asks any more.
@@ -130,11 +130,11 @@ struct CurioAnswer {
     // MARK: Not taken
 
     /// The session's code is dead.
-    private var sessionGone: Judgement {
+    private var sessionGone: Decision {
         var life = first.life
         switch endpoint {
-        case .visitEnd: return Judgement(.delivered(), changes: traces)
-        case .offline: return Judgement(.suspect(limit: 5, after: nil))
+        case .visitEnd: return Decision(.delivered(), changes: traces)
+        case .offline: return Decision(.suspect(limit: 5, after: nil))
         case .visitCreate: life.refusedStarts += 1
         case .periodic: life.keepRecordCode(of: first.action.session, through: items[items.count - 1].message.id)
         case .hitCreate, .hitEnd, .eventCreate, .eventEnd, .push, .location, .userTags, .unregister: break
@@ -145,24 +145,24 @@ struct CurioAnswer {
             insteadOf: endpoint == .visitCreate ? life.codeToCreate(session) : life.code(of: session), of: session,
             visitor: first.action.visitor, round: life.rounds + life.refusedStarts, at: context.now)
         if life.refusedStarts > 1 {
-            var judgement = held(.credentials, "answered 401 to two new sessions: the api key may be wrong")
-            judgement.changes = changes(to: life)
-            return judgement
+            var decision = held(.credentials, "answered 401 to two new sessions: the api key may be wrong")
+            decision.changes = changes(to: life)
+            return decision
         }
         guard life.rounds > 1, endpoint != .visitCreate else {
-            return Judgement(.proceed(progress: []), changes: changes(to: life))
+            return Decision(.proceed(progress: []), changes: changes(to: life))
         }
-        return Judgement(.backOff, changes: changes(to: life))
+        return Decision(.backOff, changes: changes(to: life))
     }
 
     /// The messages' own fault; for one alone what follows from that.
-    private var refused: Judgement {
+    private var refused: Decision {
         let reason = "answered \(response.status)"
         if isStep {
             // The session is what is refused, and all of it follows.
             var life = first.life
             life.refusal = reason
-            return Judgement(.proceed(progress: []), changes: changes(to: life))
+            return Decision(.proceed(progress: []), changes: changes(to: life))
         }
         var changes: [StateChange] = []
         if items.count == 1 {
@@ -177,7 +177,7 @@ struct CurioAnswer {
             case .close, .sessionEnd, .direct: break
             }
         }
-        return Judgement(.split(reason: reason), changes: changes)
+        return Decision(.split(reason: reason), changes: changes)
     }
 
     private func changes(to life: CurioLife) -> [StateChange] {

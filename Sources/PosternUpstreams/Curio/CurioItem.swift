@@ -29,7 +29,7 @@ struct CurioItem {
     init?(
         _ message: Message, after previous: CurioItem? = nil, behind opens: Set<MessageID> = [],
         in state: any UpstreamState
-    ) {
+    ) throws {
         guard let kind = CurioKind(message.kind), let action = CurioAction(message.payload, of: kind) else {
             return nil
         }
@@ -39,12 +39,12 @@ struct CurioItem {
             session = previous.session
             life = previous.life
         } else {
-            session = state.session(action.session)
-            life = state.life(of: action.session)
+            session = try state.session(action.session)
+            life = try state.life(of: action.session)
         }
         if case .close = action.content {
-            closed = state.open(at: CurioKey.closing(message.id, of: action.session)).map { open in
-                let code = state.code(of: open.id, in: action.session)
+            closed = try state.open(at: CurioKey.closing(message.id, of: action.session)).map { open in
+                let code = try state.code(of: open.id, in: action.session)
                 return Closed(open: open, code: code ?? (opens.contains(open.id) ? .own : nil))
             }
         } else {

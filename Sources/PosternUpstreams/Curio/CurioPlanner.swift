@@ -6,30 +6,30 @@ struct CurioPlanner {
     let messages: [Message]
     let context: PlanContext
 
-    func plan() -> Plan {
-        guard let first = item(0) else {
-            return .settle(count: 1, as: .failed, reason: "the payload is none that this version knows", changes: [])
+    func plan() throws -> Plan {
+        guard let first = try item(0) else {
+            return .settle(count: 1, as: .failed, reason: "the payload is none that this version knows")
         }
         switch way(first) {
         case .never(let reason):
-            let count = run { way($0) == .never(reason: reason) }.count
-            return .settle(count: count, as: .failed, reason: reason, changes: [])
+            let count = try run { way($0) == .never(reason: reason) }.count
+            return .settle(count: count, as: .failed, reason: reason)
         case .online:
             let mustBeCreated = first.action.kind != .sessionStart && first.life.mustBeCreated
             let request = mustBeCreated ? first.creation(settings.requests) : first.request(settings.requests)
             return send(request, count: 1)
-        case .periodic: return periodic(first)
+        case .periodic: return try periodic(first)
         case .offline:
-            let batch = CurioOfflineBatch(run { way($0) == .offline })
+            let batch = CurioOfflineBatch(try run { way($0) == .offline })
             return send(batch.request(settings.requests), count: batch.count)
         }
     }
 
     // MARK: Screens and events of one session, once in a period
 
-    private func periodic(_ first: CurioItem) -> Plan {
-        let run = run { way($0) == .periodic && $0.action.session == first.action.session }
-        if let until = wait(for: run) { return .wait(.schedule, until: until) }
+    private func periodic(_ first: CurioItem) throws -> Plan {
+        let run = try run { way($0) == .periodic && $0.action.session == first.action.session }
+        if let until = try wait(for: run) { return .wait(.schedule, until: until) }
         guard !first.life.mustBeCreated else { return send(first.creation(settings.requests), count: run.count) }
         let records = run.flatMap { item in
             item.records(session: first.life.recordCode(of: first.action.session, for: item.message.id))
@@ -41,29 +41,29 @@ struct CurioPlanner {
 
     /// Until the period of the oldest is over; nil when they go at once: a batch is full, something behind them does
     /// not wait, or an operator said so.
-    private func wait(for run: [CurioItem]) -> Timestamp? {
+    private func wait(for run: [CurioItem]) throws -> Timestamp? {
         guard let first = run.first, let period = settings.dispatchPeriod else { return nil }
         let end = first.message.acceptedAt + period
         guard context.now < end, run.count < CurioSettings.mostRecords, run.count == messages.count,
             !context.isFlushed(first.message)
         else { return nil }
         // What did not fit into the claim may not want to wait either.
-        let queued = context.state.queued(inLane: first.action.visitor, atMost: messages.count + 1)
+        let queued = try context.state.queued(inLane: first.action.visitor, atMost: messages.count + 1)
         return queued > messages.count ? nil : end
     }
 
     // MARK: Parts
 
-    private func item(_ place: Int) -> CurioItem? { CurioItem(messages[place], in: context.state) }
+    private func item(_ place: Int) throws -> CurioItem? { try CurioItem(messages[place], in: context.state) }
 
     private func way(_ item: CurioItem) -> CurioItem.Way { item.way(settings, now: context.now) }
 
     /// The first messages, as long as they belong to what is sent together.
-    private func run(while belongs: (CurioItem) -> Bool) -> [CurioItem] {
+    private func run(while belongs: (CurioItem) -> Bool) throws -> [CurioItem] {
         var run: [CurioItem] = []
         var opens: Set<MessageID> = []
         for message in messages.prefix(CurioSettings.mostRecords) {
-            guard let item = CurioItem(message, after: run.last, behind: opens, in: context.state), belongs(item)
+            guard let item = try CurioItem(message, after: run.last, behind: opens, in: context.state), belongs(item)
             else { break }
             if case .open = item.action.content { opens.insert(message.id) }
             run.append(item)
@@ -73,7 +73,7 @@ struct CurioPlanner {
 
     private func send(_ request: UpstreamRequest?, count: Int) -> Plan {
         guard let request else {
-            return .settle(count: 1, as: .failed, reason: "what it needs of its session is forgotten", changes: [])
+            return .settle(count: 1, as: .failed, reason: "what it needs of its session is forgotten")
         }
         return .send(request, count: count)
     }

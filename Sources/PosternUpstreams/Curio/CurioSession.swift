@@ -203,12 +203,14 @@ enum CurioKey {
 }
 
 extension UpstreamState {
-    func session(_ code: String) -> CurioSession? { value(of: CurioKey.session(code)).flatMap(CurioSession.init) }
-    func life(of session: String) -> CurioLife {
-        value(of: CurioKey.life(of: session)).flatMap(CurioLife.init) ?? CurioLife()
+    func session(_ code: String) throws -> CurioSession? {
+        try value(of: CurioKey.session(code)).flatMap(CurioSession.init)
     }
-    func open(at key: String) -> CurioOpen? { value(of: key).flatMap(CurioOpen.init) }
-    func code(of open: MessageID, in session: String) -> CurioOpenCode? {
-        value(of: CurioKey.code(of: open, in: session)).flatMap(CurioOpenCode.init)
+    func life(of session: String) throws -> CurioLife {
+        try value(of: CurioKey.life(of: session)).flatMap(CurioLife.init) ?? CurioLife()
+    }
+    func open(at key: String) throws -> CurioOpen? { try value(of: key).flatMap(CurioOpen.init) }
+    func code(of open: MessageID, in session: String) throws -> CurioOpenCode? {
+        try value(of: CurioKey.code(of: open, in: session)).flatMap(CurioOpenCode.init)
     }
 }

@@ -6,10 +6,10 @@ struct CurioSessionView {
         .get, "sessions/{sessionCode}",
         .read { request, state in
             let code = request.parameters["sessionCode"] ?? ""
-            guard let session = state.session(code) else {
+            guard let session = try state.session(code) else {
                 return .notFound("No session of this code is known; it was never started, or ended a while ago.")
             }
-            return .json(CurioSessionView(code: code, session: session, state: state).json)
+            return .json(try CurioSessionView(code: code, session: session, state: state).json())
         })
 
     /// Open screens and events that are shown; a session may leave any number of events open.
@@ -19,14 +19,16 @@ struct CurioSessionView {
     let session: CurioSession
     let state: any UpstreamState
 
-    private var json: String {
-        let life = state.life(of: code)
+    private func json() throws -> String {
+        let life = try state.life(of: code)
+        let queued = try state.queued(inLane: session.visitor, atMost: 4000)
+        let opens = try opens().map(text)
         return JSONText.object { json in
             json.string("sessionCode", code)
             json.string("visitorCode", session.visitor)
             json.string("state", life.refusal != nil ? "refused" : session.isEnded ? "ended" : "open")
             json.time("startedAt", Timestamp(milliseconds: session.startedAt))
-            json.number("queuedOfVisitor", state.queued(inLane: session.visitor, atMost: 4000))
+            json.number("queuedOfVisitor", queued)
             json.object("upstream") { json in
                 json.flag("isStarted", life.isStarted)
                 json.string("sessionCode", life.code(of: code))
@@ -38,18 +40,19 @@ struct CurioSessionView {
                     if let value { json.string("\(name)", value) }
                 }
             }
-            json.raw("open", JSONText.array(opens.map(text)))
+            json.raw("open", JSONText.array(opens))
         }
     }
 
     /// Those whose end has not been accepted, oldest first.
-    private var opens: [CurioOpen] {
-        ["o", "u"].flatMap { state.values(below: "\(CurioKey.session(code))/\($0)", atMost: Self.mostOpens) }
+    private func opens() throws -> [CurioOpen] {
+        try ["o", "u"].flatMap { try state.values(below: "\(CurioKey.session(code))/\($0)", atMost: Self.mostOpens) }
             .compactMap { CurioOpen($0.value) }.sorted { $0.id < $1.id }.prefix(Self.mostOpens).map(\.self)
     }
 
-    private func text(of open: CurioOpen) -> String {
-        JSONText.object { json in
+    private func text(of open: CurioOpen) throws -> String {
+        let known = try state.code(of: open.id, in: code)
+        return JSONText.object { json in
             json.string("id", "\(open.id)")
             json.string("kind", (open.texts == nil ? CurioKind.event : .screenStart).rawValue)
             json.time("timestamp", Timestamp(milliseconds: open.timestamp))
@@ -57,7 +60,7 @@ struct CurioSessionView {
                 json.string("pageTitle", texts.first)
                 json.string("path", texts.second)
             }
-            switch state.code(of: open.id, in: code) {
+            switch known {
             case .server(let given): json.string("code", given)
             case .own: json.string("code", CurioCode.open(open.id, session: code, visitor: session.visitor))
             case .missing, .refused, nil: json.string("code", nil)

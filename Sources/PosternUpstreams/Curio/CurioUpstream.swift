@@ -38,16 +38,27 @@ struct CurioUpstream: ConfigurableUpstream {
         return try settings.admission.admit(payload, of: kind, in: context)
     }
 
-    func accept(_ candidate: Candidate, in state: any UpstreamState) throws(Refusal) -> [StateChange] {
+    func accept(_ candidate: Candidate, in state: any UpstreamState) throws -> [StateChange] {
         try CurioAcceptance(settings: settings, candidate: candidate, state: state).changes()
     }
 
-    func plan(for messages: [Message], in context: PlanContext) -> Plan {
-        CurioPlanner(settings: settings, messages: messages, context: context).plan()
+    func plan(for messages: [Message], in context: PlanContext) throws -> Plan {
+        try CurioPlanner(settings: settings, messages: messages, context: context).plan()
     }
 
-    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
-        CurioAnswer(response, to: batch, settings: settings, in: context)?.judgement ?? Judgement(.retry(after: nil))
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) throws -> Judgement {
+        try decision(on: response, to: batch, in: context).judgement
+    }
+
+    func changes(after result: TransferResult, to batch: Batch, in context: PlanContext) throws -> [StateChange] {
+        guard case .success(let response) = result else { return [] }
+        return try decision(on: response, to: batch, in: context).changes
+    }
+
+    private func decision(
+        on response: UpstreamResponse, to batch: Batch, in context: PlanContext
+    ) throws -> Decision {
+        try CurioAnswer(response, to: batch, settings: settings, in: context)?.decision ?? Decision(.retry(after: nil))
     }
 
     let resources = [CurioSessionView.resource]

@@ -12,12 +12,12 @@ struct StreamOneJudge {
     /// Tries of a call that the platform fails on by itself (A1).
     private static let faultLimit = 5
 
-    func judge(_ response: UpstreamResponse) -> Judgement {
+    func decision(on response: UpstreamResponse) -> Decision {
         guard let answer = StreamOneAnswer(response) else {
             let after = response.retryAfter(now: now)
-            guard (200...299).contains(response.status) else { return Judgement(.retry(after: after)) }
+            guard (200...299).contains(response.status) else { return Decision(.retry(after: after)) }
             // Perhaps it has carried out the call and cannot say so: not without end, if others fare better.
-            return Judgement(
+            return Decision(
                 .suspect(limit: Self.faultLimit, after: after),
                 reason: "answered \(response.status) with something that is no answer of the platform's")
         }
@@ -42,17 +42,17 @@ struct StreamOneJudge {
     }
 
     /// The platform lets the actor in and takes writes: whatever was in the way is over. A `refusal` stays with the call.
-    private func cleared(_ verdict: Verdict, _ refusal: StreamOneAnswer? = nil) -> Judgement {
-        Judgement(
+    private func cleared(_ verdict: Verdict, _ refusal: StreamOneAnswer? = nil) -> Decision {
+        Decision(
             verdict, changes: pause == nil ? [] : [.remove(key: StreamOnePause.key)], reason: refusal?.summary,
             refusal: refusal?.bytes)
     }
 
     /// Signed anew once; then slowly, and never given up: the clock is nobody's payload (A2).
-    private func clock(_ answer: StreamOneAnswer, _ response: UpstreamResponse) -> Judgement {
-        var judgement = paused(.clock, answer)
-        judgement.notice = skew(response)
-        return judgement
+    private func clock(_ answer: StreamOneAnswer, _ response: UpstreamResponse) -> Decision {
+        var decision = paused(.clock, answer)
+        decision.judgement.notice = skew(response)
+        return decision
     }
 
     private func skew(_ response: UpstreamResponse) -> String? {
@@ -63,18 +63,18 @@ struct StreamOneJudge {
     }
 
     /// Signed anew once; then every further call would fail too, and leads to status 8 (A3).
-    private func authentication(_ answer: StreamOneAnswer) -> Judgement {
-        var judgement = paused(.authentication, answer)
+    private func authentication(_ answer: StreamOneAnswer) -> Decision {
+        var decision = paused(.authentication, answer)
         if StreamOnePause.after(pause, .authentication, now: now, lengths: lengths).step > 0 {
-            judgement.verdict = .holdUpstream(.credentials, detail: answer.summary)
+            decision.judgement.verdict = .holdUpstream(.credentials, detail: answer.summary)
         }
-        return judgement
+        return decision
     }
 
     /// Concerns the actor, so nobody's calls go out; then one looks whether it is over.
-    private func paused(_ reason: StreamOnePause.Reason, _ answer: StreamOneAnswer) -> Judgement {
+    private func paused(_ reason: StreamOnePause.Reason, _ answer: StreamOneAnswer) -> Decision {
         let next = StreamOnePause.after(pause, reason, now: now, lengths: lengths)
-        return Judgement(
+        return Decision(
             .retry(after: next.until - now), changes: next == pause ? [] : [next.change], reason: answer.summary,
             tookNothing: true)
     }

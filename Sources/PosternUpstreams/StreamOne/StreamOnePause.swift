@@ -62,8 +62,8 @@ struct StreamOnePause: Sendable, Equatable {
 extension StreamOnePause {
     static let key = "pause"
 
-    init?(in state: any UpstreamState) {
-        guard let value = state.value(of: Self.key) else { return nil }
+    init?(in state: any UpstreamState) throws {
+        guard let value = try state.value(of: Self.key) else { return nil }
         self.init(stored: value)
     }
 

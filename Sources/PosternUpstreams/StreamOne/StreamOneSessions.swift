@@ -65,7 +65,7 @@ final class StreamOneSessions: Sendable {
     private func lookUp(_ id: String, _ tools: any ResourceTools) async throws(StateError) -> StreamOneSession? {
         defer { state.withLock { $0.endLookup(id) } }
         let owner = owner(of: id)
-        let held = try await tools.read { $0.credential(of: owner) }
+        let held = try await tools.read { try $0.credential(of: owner) }
         return state.withLock { state in
             // Another caller may have found it first, and renewed it since.
             if let known = state.known[id] { return known.session }

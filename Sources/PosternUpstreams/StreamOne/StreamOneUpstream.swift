@@ -74,29 +74,39 @@ struct StreamOneUpstream: ConfigurableUpstream {
         BatchLimits(maxMessages: 1, maxBytes: configured.maxBytes)
     }
 
-    func plan(for messages: [Message], in context: PlanContext) -> Plan {
+    func plan(for messages: [Message], in context: PlanContext) throws -> Plan {
         guard let call = call(of: messages[0]) else {
             // Not what was admitted: a default account or a list of actions cannot make it so.
-            return .settle(count: 1, as: .failed, reason: "the stored call cannot be read", changes: [])
+            return .settle(count: 1, as: .failed, reason: "the stored call cannot be read")
         }
-        if let pause = StreamOnePause(in: context.state), pause.reason == .rateLimited, pause.until > context.now {
+        if let pause = try StreamOnePause(in: context.state), pause.reason == .rateLimited, pause.until > context.now {
             return .wait(.circuit, until: pause.until)
         }
         return .send(platform.request(for: call, at: context.now), count: 1)
     }
 
-    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
-        guard let call = call(of: batch.messages[0]) else { return Judgement(.reject(reason: "cannot be read")) }
-        let judgement = StreamOneJudge(
-            call: call, wasTried: batch.messages[0].wasTried, pause: StreamOnePause(in: context.state),
-            lengths: lengths, now: context.now
-        ).judge(response)
-        tell(judgement, of: call, response)
-        return judgement
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) throws -> Judgement {
+        try decision(on: response, to: batch, in: context).judgement
     }
 
-    /// What calls that are answered at once have to know of it; to say it twice does no harm.
-    private func tell(_ judgement: Judgement, of call: StreamOneCall, _ response: UpstreamResponse) {
+    func changes(after result: TransferResult, to batch: Batch, in context: PlanContext) throws -> [StateChange] {
+        guard case .success(let response) = result else { return [] }
+        return try decision(on: response, to: batch, in: context).changes
+    }
+
+    private func decision(
+        on response: UpstreamResponse, to batch: Batch, in context: PlanContext
+    ) throws -> Decision {
+        guard let call = call(of: batch.messages[0]) else { return Decision(.reject(reason: "cannot be read")) }
+        let judge = StreamOneJudge(
+            call: call, wasTried: batch.messages[0].wasTried, pause: try StreamOnePause(in: context.state),
+            lengths: lengths, now: context.now)
+        return judge.decision(on: response)
+    }
+
+    /// What calls that are answered at once have to know of it.
+    func settled(_ batch: Batch, by result: TransferResult, with changes: [StateChange]) {
+        guard case .success(let response) = result, let call = call(of: batch.messages[0]) else { return }
         let answer = StreamOneAnswer(response)
         switch answer?.status.meaning {
         case .ok, .fault, .settledBefore, nil: cache.invalidate(call.command, call.scope)
@@ -104,7 +114,7 @@ struct StreamOneUpstream: ConfigurableUpstream {
         default: break
         }
         if answer?.isSuccess ?? false { backoff.end(.actor) }
-        for case .set(StreamOnePause.key, let value, _) in judgement.changes {
+        for case .set(StreamOnePause.key, let value, _) in changes {
             guard let pause = StreamOnePause(stored: value), pause.holdsActor else { continue }
             backoff.begin(.actor, as: pause)
         }
