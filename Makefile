@@ -14,7 +14,7 @@ RELEASE_BINARY = $(CURDIR)/.build/release/postern
 SOURCES = Package.swift Sources Tests
 
 .DEFAULT_GOAL := help
-.PHONY: help dependencies bench-tools debug build test test-e2e test-soak torture storm sanitize sanitize-thread sanitize-address \
+.PHONY: help dependencies bench-tools debug build test test-e2e test-soak torture storm scenarios sanitize sanitize-thread sanitize-address \
 	format lint coverage bench openapi run smoke install clean verify
 
 help:
@@ -51,6 +51,9 @@ torture: build bench-tools ## kill -9 the gateway KILLS=200 times under load: no
 
 storm: build ## random work, faults, kills and operator actions on all five types for STORM_SECONDS=60
 	scripts/storm.py --binary $(RELEASE_BINARY) --seconds $(STORM_SECONDS) $(ARGS)
+
+scenarios: build ## combinations of faults that once stopped the gateway, driven from outside; minutes
+	scripts/scenarios.py --binary $(RELEASE_BINARY) $(ARGS)
 
 sanitize: sanitize-thread sanitize-address ## every test with the thread, then with the address sanitizer
 

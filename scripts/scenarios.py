@@ -1,0 +1,408 @@
+#!/usr/bin/env python3
+"""Drives the built gateway through combinations of faults that once stopped it, against stand-ins written here.
+
+usage: make scenarios        or scripts/scenarios.py [--binary PATH] [NAME ...]
+
+Each scenario states what it expects of the gateway from outside, with default settings unless it says otherwise. The
+stand-ins are a few lines of Python, so that they share no mistake with the simulators. Exit code 1 if a scenario fails.
+"""
+
+import argparse
+import collections
+import gzip
+import http.client
+import http.server
+import json
+import pathlib
+import random
+import re
+import socketserver
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from harness import Failure, Gateway, binary_from, call  # noqa: E402
+
+
+# ---- Stand-ins
+
+
+class StandIn:
+    """An HTTP server on loopback; `decide(method, path, body)` returns (status, headers, body)."""
+
+    def __init__(self, decide):
+        stand_in, self.paths = self, []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def respond(self):
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                if self.headers.get("Content-Encoding") == "gzip":
+                    body = gzip.decompress(body)
+                stand_in.paths.append(self.path)
+                status, headers, answer = decide(self.command, self.path, body)
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+            do_GET = do_POST = do_PUT = do_DELETE = respond
+
+            def log_message(self, *_):
+                pass
+
+        class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
+            daemon_threads, request_queue_size, allow_reuse_address = True, 256, True
+
+        self.server = Server(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+class Samsara(StandIn):
+    """Accepts arrays of events for which `status(events)` is 202."""
+
+    def __init__(self, status):
+        self.status, self.order, self.arrived_at = status, [], {}
+        super().__init__(self.decide)
+
+    def decide(self, _, path, body):
+        events = json.loads(body)
+        status = self.status(events)
+        if status == 202:
+            for event in events:
+                self.order.append(event["seq"])
+                self.arrived_at.setdefault(event["seq"], time.monotonic())
+        return status, {}, b"" if status == 202 else b'{"status":"ERROR"}'
+
+    def settings(self, **delivery):
+        return {"delivery": delivery, "upstreams": {"samsara": {"url": self.url}}}
+
+
+def refuses_poison(events):
+    return 500 if any(event["eventName"] == "poison" for event in events) else 202
+
+
+class Seer(StandIn):
+    """Issues tokens, accepts every report, and answers those to the custom endpoint with `custom`."""
+
+    def __init__(self, custom):
+        self.custom, self.tokens, self.arrived_at = custom, 0, {}
+        super().__init__(self.decide)
+
+    def decide(self, _, path, body):
+        if "token" in path.lower():
+            self.tokens += 1
+            token = {
+                "access_token": f"T{self.tokens}", "token_type": "bearer", "expires_in": 3600,
+                "expiration_date": int((time.time() + 3600) * 1000),
+            }
+            return 200, {"Content-Type": "application/json"}, json.dumps(token).encode()
+        if "custom" in path:
+            return *self.custom, b""
+        for number in re.findall(rb'"seq": ?(\d+)', body):
+            self.arrived_at.setdefault(int(number), time.monotonic())
+        return 200, {}, b"{}"
+
+    def settings(self):
+        seer = {"baseURL": self.url, "clientId": "c", "clientSecret": "s", "endpoints": {"custom": "/custom"}}
+        return {"upstreams": {"seer": seer}}
+
+
+# ---- The gateway from outside
+
+
+class Subject(Gateway):
+    def __init__(self, binary, settings):
+        super().__init__(binary, tempfile.mkdtemp(prefix="postern-scenario-"), settings)
+
+    def post(self, path, body=None):
+        headers = {"Content-Type": "application/json"} if body is not None else {}
+        text = None if body is None else json.dumps(body)
+        status, _, answer = call(self.port, "POST", path, text, headers, timeout=70)
+        if status not in (200, 202):
+            raise Failure(f"POST {path}: {status} {answer.decode()[:300]}")
+        return json.loads(answer)
+
+    def get(self, path):
+        return json.loads(call(self.port, "GET", path, timeout=30)[2])
+
+    def message(self, identifier):
+        return self.get(f"/v1/messages/{identifier}")
+
+    def failed(self):
+        return self.get("/v1/messages?state=failed&limit=1000")["messages"]
+
+
+def event(source, number, name="page.viewed"):
+    return {"timestamp": 1479988864057 + number, "sourceId": source, "eventName": name, "seq": number}
+
+
+def percentile(values, share):
+    values = sorted(values)
+    return values[min(len(values) - 1, int(len(values) * share))] if values else float("inf")
+
+
+def wait(condition, seconds):
+    """Whether it became true within `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def expect(holds, what):
+    if not holds:
+        raise Failure(what)
+
+
+# ---- Scenarios
+
+
+def poison_among_many_sources(binary):
+    """One event that is always answered 500, sources that share its batch, and traffic that goes on: only it fails."""
+    samsara = Samsara(refuses_poison)
+    with Subject(binary, samsara.settings()) as gateway:
+        sources = ["p"] + ["one"] * 31 + [f"s{number % 12}" for number in range(28)] + ["one"] * 4
+        batch = [event(source, number, "page.viewed" if number else "poison") for number, source in enumerate(sources)]
+        poison = gateway.post("/v1/samsara/event", batch)["ids"][0]
+        sent = {}
+        for number in range(1000, 1200):
+            sent[number] = time.monotonic()
+            gateway.post("/v1/samsara/event", event(f"s{random.randrange(12)}", number))
+            time.sleep(0.2)
+        count = len(sources) - 1 + len(sent)
+        expect(wait(lambda: len(samsara.arrived_at) == count, 10), f"{len(samsara.arrived_at)} of {count} arrived")
+        expect(gateway.message(poison)["state"] == "failed", f"the poison is {gateway.message(poison)['state']}")
+        expect(len(gateway.failed()) == 1, "an innocent event failed")
+        slow = percentile([samsara.arrived_at[number] - sent[number] for number in sent], 0.9)
+        return f"{count} arrived, 90 % of the traffic within {slow:.2f} s, {len(samsara.paths)} requests"
+
+
+def poison_in_a_fleet_with_a_single_source(binary):
+    """Order forbids trying anything else: the poison event fails after suspectSeconds, and the rest goes on."""
+    samsara = Samsara(refuses_poison)
+    with Subject(binary, samsara.settings(suspectSeconds=10)) as gateway:
+        batch = [event("one", number, "poison" if number == 10 else "page.viewed") for number in range(40)]
+        ids = gateway.post("/v1/samsara/event", batch)["ids"]
+        expect(wait(lambda: len(samsara.arrived_at) >= 10, 10), "what precedes the poison did not arrive")
+        started = time.monotonic()
+        expect(wait(lambda: len(samsara.arrived_at) == 39, 90), f"{len(samsara.arrived_at)} of 39 arrived")
+        expect(gateway.message(ids[10])["state"] == "failed", "the poison did not fail")
+        expect(samsara.order == sorted(samsara.order), "out of order")
+        return f"the rest arrived after {time.monotonic() - started:.0f} s, {len(samsara.paths)} requests"
+
+
+def ten_poison_events_at_once(binary):
+    """Ten suspects hold nobody up."""
+    samsara = Samsara(refuses_poison)
+    with Subject(binary, samsara.settings()) as gateway:
+        for number in range(10):
+            gateway.post("/v1/samsara/event", event(f"p{number}", 10_000 + number, "poison"))
+        sent = {}
+        for number in range(260):
+            sent[number] = time.monotonic()
+            gateway.post("/v1/samsara/event", event(f"h{number % 30}", number))
+            time.sleep(0.05)
+        expect(wait(lambda: len(samsara.arrived_at) == 260, 3), f"{len(samsara.arrived_at)} of 260 arrived")
+        slow = percentile([samsara.arrived_at[number] - sent[number] for number in sent], 0.99)
+        expect(slow < 0.3, f"99 % of the healthy events arrived within {slow:.2f} s")
+        deadline = time.monotonic() + 60
+        number = 1000
+        while len(gateway.failed()) < 10 and time.monotonic() < deadline:
+            number += 1
+            gateway.post("/v1/samsara/event", event("h", number))
+            time.sleep(0.3)
+        expect(len(gateway.failed()) == 10, f"{len(gateway.failed())} of 10 poison events failed")
+        return f"99 % within {slow:.3f} s"
+
+
+def random_500s_after_an_outage(binary):
+    """Three seconds of 500 for everything, then 10 to 30 % of them at random: no event fails."""
+    slowest = 0
+    for seed in range(4):
+        dice = random.Random(seed)
+        rate, start = 0.1 + 0.2 * dice.random(), time.monotonic()
+        samsara = Samsara(lambda _: 500 if time.monotonic() - start < 3 or dice.random() < rate else 202)
+        with Subject(binary, samsara.settings()) as gateway:
+            start = time.monotonic()
+            for number in range(400):
+                gateway.post("/v1/samsara/event", event(f"s{number % 20}", number))
+            began = time.monotonic()
+            arrived = wait(lambda: len(samsara.arrived_at) == 400, 60)
+            expect(not gateway.failed(), f"seed {seed}: {len(gateway.failed())} innocent events failed")
+            expect(arrived, f"seed {seed}: {len(samsara.arrived_at)} of 400 arrived")
+            slowest = max(slowest, time.monotonic() - began)
+    return f"drained within {slowest:.0f} s"
+
+
+def outage_that_answers_500(binary):
+    """An outage that answers 500 to everything costs no attempts, and the messages go out when it ends."""
+    is_down = True
+    samsara = Samsara(lambda _: 500 if is_down else 202)
+    with Subject(binary, samsara.settings()) as gateway:
+        ids = []
+        for number in range(20):
+            ids.append(gateway.post("/v1/samsara/event", event(f"s{number % 5}", number))["id"])
+            time.sleep(0.05)
+        time.sleep(20)
+        attempts = max(gateway.message(identifier)["attempts"] for identifier in ids)
+        expect(attempts == 0, f"a message has {attempts} attempts during the outage")
+        expect(gateway.upstream()["health"] == "down", f"health is {gateway.upstream()['health']}")
+        is_down = False
+        gateway.post("/v1/upstreams/samsara/resume")
+        expect(wait(lambda: len(samsara.arrived_at) == 20, 30), f"{len(samsara.arrived_at)} of 20 arrived")
+        return f"{len(samsara.paths)} requests"
+
+
+def seer_with_a_bad_endpoint(binary, status, headers):
+    seer = Seer((status, headers))
+    with Subject(binary, seer.settings()) as gateway:
+        sent, number, end = {}, 0, time.monotonic() + 20
+        while time.monotonic() < end:
+            for kind in ("tincan", "activity", "instrumentation"):
+                number += 1
+                sent[number] = time.monotonic()
+                gateway.post(f"/v1/seer/{kind}", report(kind, number))
+            if number % 30 == 0 or number == 3:
+                gateway.post("/v1/seer/custom", {"x": number})
+            time.sleep(0.2)
+        expect(wait(lambda: len(seer.arrived_at) == number, 3), f"{len(seer.arrived_at)} of {number} arrived")
+        slowest = max(seer.arrived_at[key] - sent[key] for key in sent)
+        expect(slowest < 1.5, f"the slowest took {slowest:.1f} s")
+        expect(gateway.get("/v1/upstreams/seer")["health"] in ("up", "degraded"), "the whole upstream is held")
+        return f"slowest {slowest:.2f} s, {sum('custom' in path for path in seer.paths)} requests to the endpoint"
+
+
+def report(kind, number):
+    if kind == "tincan":
+        target = {"id": "o", "definition": {"type": "t"}}
+        context = {"extensions": {"appId": "a"}}
+        return {"actor": {"mbox": "m"}, "verb": {"id": "v"}, "object": target, "context": context, "seq": number}
+    target = {"id": "o", "objectType": "t"}
+    return {"actor": {"id": "a"}, "verb": "v", "object": target, "generator": {"appId": "g"}, "seq": number}
+
+
+def seer_endpoint_that_does_not_exist(binary):
+    """404 from a custom endpoint concerns that endpoint alone."""
+    return seer_with_a_bad_endpoint(binary, 404, {})
+
+
+def seer_endpoint_that_is_rate_limited(binary):
+    """So does a rate limit with Retry-After."""
+    return seer_with_a_bad_endpoint(binary, 429, {"Retry-After": "8"})
+
+
+def seer_endpoint_that_is_unavailable(binary):
+    """And a 503 with Retry-After."""
+    return seer_with_a_bad_endpoint(binary, 503, {"Retry-After": "8"})
+
+
+def seer_endpoint_that_refuses_the_token(binary):
+    """And 401 under a token that the others accept."""
+    return seer_with_a_bad_endpoint(binary, 401, {})
+
+
+def seer_endpoint_that_forbids(binary):
+    """And 403."""
+    return seer_with_a_bad_endpoint(binary, 403, {})
+
+
+def steady_traffic(binary):
+    """Accepted → delivered at 10 and 200 messages/s: p99 within batchMaxWaitSeconds + 50 ms."""
+    samsara = Samsara(lambda _: 202)
+    figures = []
+    with Subject(binary, samsara.settings()) as gateway:
+        connection = http.client.HTTPConnection("127.0.0.1", gateway.port)
+        for start, rate in ((0, 10), (100_000, 200)):
+            sent, began = {}, time.monotonic()
+            for index in range(rate * 15):
+                body = json.dumps(event(f"s{index % 50}", start + index))
+                connection.request("POST", "/v1/samsara/event", body, {"Content-Type": "application/json"})
+                connection.getresponse().read()
+                sent[start + index] = time.monotonic()
+                time.sleep(max(0, began + (index + 1) / rate - time.monotonic()))
+            expect(wait(lambda: sent.keys() <= samsara.arrived_at.keys(), 6), f"at {rate}/s some did not arrive")
+            slow = percentile([samsara.arrived_at[key] - sent[key] for key in sent], 0.99)
+            figures.append(f"p99 {slow * 1000:.0f} ms at {rate}/s")
+            expect(slow <= 0.1, figures[-1])
+    return ", ".join(figures)
+
+
+def expiry_while_the_upstream_is_held(binary):
+    """expireAfterSeconds counts while a wrong URL holds the upstream."""
+    samsara = Samsara(lambda _: 404)
+    with Subject(binary, samsara.settings(expireAfterSeconds=3)) as gateway:
+        ids = [gateway.post("/v1/samsara/event", event("a", number))["id"] for number in range(3)]
+        began = time.monotonic()
+        expired = wait(lambda: {gateway.message(one)["state"] for one in ids} == {"expired"}, 15)
+        expect(expired, f"states are {[gateway.message(one)['state'] for one in ids]}")
+        return f"after {time.monotonic() - began:.0f} s"
+
+
+def reason_of_a_paused_message(binary):
+    """A paused message waits for `pause`, and no time is promised."""
+    samsara = Samsara(lambda _: 503)
+    with Subject(binary, samsara.settings()) as gateway:
+        identifier = gateway.post("/v1/samsara/event", event("a", 1))["id"]
+        time.sleep(2)
+        gateway.post("/v1/upstreams/samsara/pause")
+        time.sleep(0.5)
+        message = gateway.message(identifier)
+        shown = (message["waitingFor"], message["nextAttemptAt"])
+        expect(shown == ("pause", None), f"shows {shown}")
+        return ""
+
+
+def message_with_not_before(binary):
+    """It takes its place in the lane when it becomes due, and holds nobody up until then."""
+    samsara = Samsara(lambda _: 202)
+    with Subject(binary, samsara.settings()) as gateway:
+        due = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 3))
+        gateway.post(
+            "/v1/messages", {"upstream": "samsara", "kind": "event", "payload": event("a", 1), "notBefore": due})
+        gateway.post("/v1/samsara/event", event("a", 2))
+        expect(wait(lambda: samsara.order == [2], 1), f"arrived at first: {samsara.order}")
+        expect(wait(lambda: samsara.order == [2, 1], 6), f"arrived: {samsara.order}")
+        return ""
+
+
+SCENARIOS = [
+    poison_among_many_sources, poison_in_a_fleet_with_a_single_source, ten_poison_events_at_once,
+    random_500s_after_an_outage, outage_that_answers_500, seer_endpoint_that_does_not_exist,
+    seer_endpoint_that_is_rate_limited, seer_endpoint_that_is_unavailable, seer_endpoint_that_refuses_the_token,
+    seer_endpoint_that_forbids, steady_traffic, expiry_while_the_upstream_is_held, reason_of_a_paused_message,
+    message_with_not_before,
+]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="scenarios to run (default: all)")
+    parser.add_argument("--binary", help="default $POSTERN_BINARY or .build/release/postern")
+    options = parser.parse_args()
+    binary = binary_from(options.binary)
+    counts = collections.Counter()
+    for scenario in SCENARIOS:
+        if options.names and scenario.__name__ not in options.names:
+            continue
+        try:
+            figures = scenario(binary)
+            counts["passed"] += 1
+            print(f"ok    {scenario.__name__}" + (f": {figures}" if figures else ""), flush=True)
+        except (Failure, KeyError, OSError, http.client.HTTPException) as failure:
+            counts["failed"] += 1
+            print(f"FAIL  {scenario.__name__}: {type(failure).__name__}: {failure}", flush=True)
+    print(f"{counts['passed']} passed, {counts['failed']} failed")
+    return 1 if counts["failed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
