@@ -11,7 +11,7 @@ extension WorkerLoop {
         flushedThrough = max(flushedThrough, through)
         outbox.setFlushed(through: flushedThrough, of: queue.number)
         flushes.append(Flush(report: FlushReport(through: through), completion: completion))
-        queue.hurry(to: time.now) { [inbox] in inbox.put(.flushBegan(through)) }
+        queue.makeDue(at: time.now) { [inbox] in inbox.put(.flushBegan(through)) }
         isHurried = true
         probe()
     }
@@ -43,7 +43,7 @@ extension WorkerLoop {
             return true
         }
         if !hasToken { return !somethingWaits || !tokens.isFetching && tokens.failures > 0 }
-        return lookedInVain || ripeness() != .now
+        return lookedInVain || readiness() != .now
     }
 
     // MARK: Events

@@ -95,7 +95,9 @@ final class WorkerLoop: @unchecked Sendable {
     /// Has the queue wake this loop.
     private func listen() {
         shared.show(limits)
-        outbox.onArrival(in: queue, limits: limits, wait: settings.batchMaxWait) { [inbox] in inbox.nudge() }
+        outbox.onArrival(in: queue, limits: limits, wait: settings.batchMaxWait, expireAfter: settings.expireAfter) {
+            [inbox] in inbox.nudge()
+        }
     }
 
     var limits: BatchLimits { upstream.limits(settings.limits) }
@@ -170,7 +172,7 @@ final class WorkerLoop: @unchecked Sendable {
             self.upstream = upstream
             tokens.reset()
             // Whatever was wrong may have been mended.
-            queue.hurry(to: time.now)
+            queue.makeDue(at: time.now)
             probe()
         } else if hold != nil {
             probe()
@@ -193,7 +195,7 @@ final class WorkerLoop: @unchecked Sendable {
         logger.warning(
             "the clock was set back; waits end now",
             metadata: ["upstream": "\(queue.name)", "now": "\(now)", "before": "\(last.now)"])
-        queue.hurry(to: now)
+        queue.makeDue(at: now)
         probe()
     }
 
@@ -210,7 +212,7 @@ final class WorkerLoop: @unchecked Sendable {
     private func sendWhatMayBeSent() {
         var claims = 0
         while claims < Self.claimsPerTurn, circuit.permits(inFlight: unsettled, now: time.now), hasToken,
-            ripeness() == .now
+            readiness() == .now
         {
             claims += 1
             guard claimAndSend() else {
@@ -218,20 +220,20 @@ final class WorkerLoop: @unchecked Sendable {
                 break
             }
         }
-        if isHurried, ripeness() != .now { isHurried = false }
+        if isHurried, readiness() != .now { isHurried = false }
     }
 
     var hasToken: Bool { upstream.tokenSource == nil || tokens.token(at: time.now) != nil }
 
     /// When there is something to send; `collecting` says whether to let messages collect, as the settings wish.
-    func ripeness(collecting: Bool = true) -> UpstreamQueue.Ripeness {
+    func readiness(collecting: Bool = true) -> Readiness {
         let wait = isHurried || !collecting ? .zero : settings.batchMaxWait
-        return queue.ripeness(limits: limits, wait: wait, now: time.now, instant: time.instant)
+        return queue.readiness(limits: limits, wait: wait, now: time.now, instant: time.instant)
     }
 
     /// Is there something that could go out under a token?
     var somethingWaits: Bool {
-        outbox.ledger(of: queue.number).queued > 0 && ripeness(collecting: false) == .now
+        outbox.ledger(of: queue.number).queued > 0 && readiness(collecting: false) == .now
     }
 
     // MARK: Waiting
@@ -248,10 +250,10 @@ final class WorkerLoop: @unchecked Sendable {
         guard hasToken else {
             // A turn that could have used one has begun to fetch it.
             if somethingWaits, let fetchAt = tokens.nextFetch { alarm.consider(fetchAt) }
-            if case .due(let at) = ripeness(collecting: false) { alarm.consider(at) }
+            if case .due(let at) = readiness(collecting: false) { alarm.consider(at) }
             return alarm.instant
         }
-        switch ripeness() {
+        switch readiness() {
         // What seems to be there waits for its lane, whose turn comes with an event.
         case .now: alarm.consider(lookedInVain ? time.instant + .seconds(1) : time.instant)
         case .collecting(let until): alarm.consider(until)

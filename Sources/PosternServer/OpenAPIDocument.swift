@@ -1503,7 +1503,9 @@ components:
           minLength: 1
           maxLength: 255
         notBefore:
-          description: Not to be sent before.
+          description: >-
+            The time before which the message is not sent. Until then it holds up no other message. Then it takes its
+            place in its lane: in the order of acceptance among the messages that are due.
           type: [string, "null"]
           format: date-time
         expiresAt:

@@ -1,59 +1,62 @@
 import PosternCore
 
+/// What a worker asks of its queue.
+struct ClaimRequest {
+    var limits: BatchLimits
+    var now: Timestamp
+    /// Messages accepted until then have expired; nil when they do not by their age.
+    var oldest: Timestamp?
+    var preference = ClaimPreference.inTurn
+    /// Whether a batch with this history and so many messages may go out again now.
+    var mayRepeat: (BatchHistory, Int) -> Bool = { _, _ in true }
+    /// What one request of a named lane may carry; nil: `limits`.
+    var limitsOfLane: ((String) -> BatchLimits)?
+    /// Lanes of one exclusion have one batch in flight at a time.
+    var exclusionOfLane: (String) -> String? = { _ in nil }
+}
+
 /// What one look at the queue brings together.
 struct ClaimScan {
+    let request: ClaimRequest
+    /// The newest id that was announced when the look began.
+    let newest: MessageID
+    /// When the first scheduled row is due that was not found yet.
+    let due: Timestamp
     private(set) var limits: BatchLimits
-    /// What one request of a named lane may carry.
-    private let limitsOfLane: (String) -> BatchLimits
-    let now: Timestamp
-    /// Messages accepted before have expired.
-    let oldest: Timestamp?
-    /// The newest id that was there when the look began.
-    let newest: Int64
-    /// When the first scheduled row is due that was not found yet; nil when there is none.
-    let scheduledSince: Timestamp?
-    var batch: [Message] = []
-    var expired: [Message] = []
+    private(set) var batch: [Message] = []
+    private(set) var expired: [Message] = []
     var isGroup = false
     var history = BatchHistory()
-    /// When the next scheduled row, or the next lane, is due; nil when the look did not ask.
+    /// When the next scheduled row, or the next lane, is due; nil when the look did not find out.
     var nextDue: Timestamp?
     /// The lane claimed from a queue with separate ones, and lanes that had nothing to give although they were ready.
-    var lane: Int64?
-    /// How often that lane had been woken then.
-    private(set) var wakes = 0
+    private(set) var lane: ReadyLane?
     var staleLanes: [Int64] = []
     private var bytes: Int
 
-    // How far the look went, for whoever counts arrivals.
+    // How many new rows were looked at, for the count of arrivals.
     private(set) var lookedMessages = 0
     private(set) var lookedBytes = 0
-    private(set) var lastLookedAt: Timestamp?
-    var reachedEnd = false
 
-    init(
-        limits: BatchLimits, now: Timestamp, oldest: Timestamp? = nil, newest: Int64 = .max,
-        scheduledSince: Timestamp? = nil, limitsOfLane: ((String) -> BatchLimits)? = nil
-    ) {
-        self.limits = limits
-        self.limitsOfLane = limitsOfLane ?? { _ in limits }
-        self.now = now
-        self.oldest = oldest
+    init(_ request: ClaimRequest, newest: MessageID = MessageID(rawValue: .max), due: Timestamp = .never) {
+        self.request = request
         self.newest = newest
-        self.scheduledSince = scheduledSince
+        self.due = due
+        limits = request.limits
         bytes = limits.overhead
     }
 
     /// From here on the batch is one of `lane`.
-    mutating func narrow(toLane lane: ReadyLane) {
-        limits = limitsOfLane(lane.name)
+    mutating func narrow(to lane: ReadyLane) {
+        self.lane = lane
+        limits = request.limitsOfLane?(lane.name) ?? request.limits
         bytes = limits.overhead
-        wakes = lane.wakes
     }
 
+    var now: Timestamp { request.now }
+    var messages: [Message] { batch + expired }
     var count: Int { batch.count + expired.count }
     var isEmpty: Bool { count == 0 }
-    var firstID: MessageID? { [batch.first?.id, expired.first?.id].compactMap(\.self).min() }
 
     /// Expired ones are bounded too: a long outage leaves any number of them.
     var isFull: Bool {
@@ -66,10 +69,9 @@ struct ClaimScan {
         batch.isEmpty || (batch.count < limits.maxMessages && bytes + 1 + count <= limits.maxBytes)
     }
 
-    mutating func looked(at acceptedAt: Timestamp, bytes: Int) {
+    mutating func looked(atBytes count: Int) {
         lookedMessages += 1
-        lookedBytes += bytes
-        lastLookedAt = acceptedAt
+        lookedBytes += count
     }
 
     /// False when there is no room for it.
@@ -85,6 +87,19 @@ struct ClaimScan {
     }
 
     private func hasExpired(_ row: QueueRow) -> Bool {
-        row.expiresAt.map { $0 <= now } ?? false || oldest.map { row.message.acceptedAt <= $0 } ?? false
+        row.expiresAt.map { $0 <= now } ?? false || request.oldest.map { row.message.acceptedAt <= $0 } ?? false
+    }
+
+    /// Keeps what the queue could lease.
+    mutating func keep(_ isLeased: (MessageID) -> Bool) {
+        batch.removeAll { !isLeased($0.id) }
+        expired.removeAll { !isLeased($0.id) }
+    }
+
+    /// What was found, oldest first.
+    var claim: Claim {
+        Claim(
+            messages: batch.sorted { $0.id < $1.id }, expired: expired, isGroup: isGroup, history: history,
+            wakes: lane?.wakes ?? 0)
     }
 }

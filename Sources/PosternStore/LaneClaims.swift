@@ -1,165 +1,184 @@
 import PosternCore
 
-/// The memory of a queue with separate lanes: who is being sent. A plain value; the queue guards it.
+/// The memory of a queue with separate lanes: what is being sent. A plain value; the queue guards it.
 ///
-/// Which lane is next stands in the table `lanes`, so what is kept here is bounded by what is under way, however many
-/// lanes there are. A lane that is due comes in the order of `readyAtMs`; each lane, and each group of lanes, has one
-/// batch under way at a time.
+/// Which lane is next is stored in the table `lanes`, so what is kept here is bounded by what is in flight, however many
+/// lanes there are. A lane that is due is served in the order of `readyAtMs`; each lane, and each group of lanes, has
+/// one batch in flight at a time.
 struct LaneClaims {
-    private struct UnderWay {
+    private struct InFlight {
         var group: String?
         var exclusion: String?
         /// Ascending.
         var ids: [MessageID]
     }
-    /// A batch that is to go out again in the same composition; rows and lanes do not tell.
+    /// A batch that is to be sent again in the same composition, which neither its rows nor its lane say.
     private struct Piece {
-        let first: MessageID
-        let count: Int
+        /// Ascending.
+        let ids: [MessageID]
         let history: BatchHistory
     }
 
-    private var laneOf: [MessageID: Int64] = [:]
-    private var underWay: [Int64: UnderWay] = [:]
+    var leases = Leases()
+    var due = NextDue()
+    private var inFlight: [Int64: InFlight] = [:]
     private var busyGroups: Set<String> = []
     private var busyExclusions: Set<String> = []
-    private var removing: Set<MessageID> = []
-    /// Ascending for each lane; kept for batches that were taken apart or are under suspicion.
+    /// By lane, ascending; kept for batches that were taken apart or are under suspicion.
     private var pieces: [Int64: [Piece]] = [:]
 
-    /// How many lanes are known here at all.
-    var count: Int { Set(underWay.keys).union(pieces.keys).count }
-
-    func isLeased(_ id: MessageID) -> Bool { laneOf[id] != nil }
+    /// The number of lanes known here.
+    var count: Int { Set(inFlight.keys).union(pieces.keys).count }
 
     // MARK: Claiming
 
-    /// Takes the oldest messages of the lane that has been ready longest. Lanes of one `exclusion`, like those of one
-    /// group, have one batch under way at a time.
-    mutating func claim(
-        _ scan: inout ClaimScan, from rows: QueueRows, exclusion: (String) -> String? = { _ in nil }
-    ) throws {
+    /// Returns when the next lane was known to be due.
+    mutating func beginLook() -> Timestamp {
+        leases.beginLook()
+        return due.beginLook()
+    }
+
+    /// Lanes looked at in vain before one is taken that is not preferred.
+    private static let lanesToPass = 1000
+
+    /// Collects the oldest messages of the lane that has been ready longest. Changes nothing: the store is read without
+    /// a lock, on a copy.
+    func look(_ scan: inout ClaimScan, from rows: QueueRows) throws {
+        let request = scan.request
+        var second: ReadyLane?
+        var passed = 0
         scan.nextDue = .never
         try rows.forEachReadyLane { lane in
-            guard underWay[lane.number] == nil, !(lane.group.map(busyGroups.contains) ?? false) else { return true }
-            let exclusion = exclusion(lane.name)
-            guard !(exclusion.map(busyExclusions.contains) ?? false) else { return true }
+            guard !isBusy(lane, in: request) else { return true }
             guard scan.isEmpty, lane.readyAt <= scan.now else {
                 scan.nextDue = lane.readyAt
                 return false
             }
+            if hasFailed(lane), !mayTake(lane, request) || request.preference == .fresh {
+                if second == nil, mayTake(lane, request) { second = lane }
+                passed += 1
+                return passed < Self.lanesToPass
+            }
             try take(lane, into: &scan, from: rows)
-            lease(scan.batch + scan.expired, of: lane, exclusion: exclusion)
             return true
         }
+        if scan.isEmpty, let second { try take(second, into: &scan, from: rows) }
+        if passed > 0 { scan.nextDue = scan.now }
     }
 
-    private mutating func take(_ lane: ReadyLane, into scan: inout ClaimScan, from rows: QueueRows) throws {
-        scan.narrow(toLane: lane)
+    private func isBusy(_ lane: ReadyLane, in request: ClaimRequest) -> Bool {
+        inFlight[lane.number] != nil || lane.group.map(busyGroups.contains) ?? false
+            || !busyExclusions.isEmpty && request.exclusionOfLane(lane.name).map(busyExclusions.contains) ?? false
+    }
+
+    private func hasFailed(_ lane: ReadyLane) -> Bool { lane.failures > 0 || pieces[lane.number] != nil }
+
+    private func mayTake(_ lane: ReadyLane, _ request: ClaimRequest) -> Bool {
+        guard let piece = pieces[lane.number]?.first else {
+            return request.mayRepeat(BatchHistory(failures: lane.failures), 1)
+        }
+        return request.mayRepeat(piece.history, piece.ids.count)
+    }
+
+    private func take(_ lane: ReadyLane, into scan: inout ClaimScan, from rows: QueueRows) throws {
+        scan.narrow(to: lane)
         var piece: Piece?
         var compositionDueAt: Int64?
-        var meetsRemoval = false
         try rows.forEach(inLane: lane.number) { row in
             let id = row.id
-            if removing.contains(id) {
-                // Nobody overtakes it before it is known to be gone.
-                meetsRemoval = true
-                return false
-            }
             if row.waiting == QueueColumn.scheduled, row.nextAttemptAtMs > scan.now.milliseconds { return true }
             let retryAt = row.waiting == QueueColumn.retrying ? row.nextAttemptAtMs : nil
             if scan.isEmpty {
                 compositionDueAt = retryAt
-                piece = piecesGone(before: id, of: lane.number)
-                if let piece, piece.first == id { pieces[lane.number]?.removeFirst() }
-            } else {
-                // A batch that failed goes out again as it was, and alone.
-                guard retryAt == compositionDueAt, id != piece?.first else { return false }
-                if let piece, piece.first < id, scan.count >= piece.count { return false }
+                piece = pieces[lane.number]?.first { $0.ids.last.map { $0 >= id } ?? false }
             }
+            // A batch that failed is sent again as it was, and alone.
+            let isOfPiece = piece?.ids.contains(id) ?? false
+            guard retryAt == compositionDueAt, scan.isEmpty || isOfPiece == scan.isGroup else { return false }
+            scan.isGroup = isOfPiece
             guard scan.fits(row.byteCount) else { return false }
             scan.take(row.queueRow(lane: lane))
             return !scan.isFull
         }
-        if pieces[lane.number]?.isEmpty == true { pieces[lane.number] = nil }
         guard !scan.isEmpty else {
-            if !meetsRemoval { scan.staleLanes.append(lane.number) }
-            return
+            scan.isGroup = false
+            return scan.staleLanes.append(lane.number)
         }
-        scan.lane = lane.number
-        if let piece, piece.first == scan.firstID {
+        if scan.isGroup, let piece {
             scan.history = piece.history
-            scan.isGroup = true
         } else if compositionDueAt != nil {
             scan.history = BatchHistory(failures: lane.failures)
             scan.isGroup = true
         }
     }
 
-    /// The lane's next piece, once those that were removed meanwhile are forgotten.
-    private mutating func piecesGone(before id: MessageID, of lane: Int64) -> Piece? {
-        pieces[lane]?.removeAll { $0.first < id }
-        return pieces[lane]?.first
-    }
-
-    private mutating func lease(_ messages: [Message], of lane: ReadyLane, exclusion: String?) {
-        guard !messages.isEmpty else { return }
-        for message in messages { laneOf[message.id] = lane.number }
-        underWay[lane.number] = UnderWay(group: lane.group, exclusion: exclusion, ids: messages.map(\.id).sorted())
+    /// Leases what was found, unless it is being removed.
+    mutating func endLook(_ scan: inout ClaimScan) {
+        due.endLook(scan.nextDue ?? scan.due)
+        guard let lane = scan.lane else { return leases.abandonLook() }
+        // What is refused is looked at again once its removal is over.
+        _ = leases.endLook(taking: scan.messages) { _ in lane.number }
+        scan.keep(leases.contains)
+        guard let first = scan.messages.map(\.id).min() else { return }
+        let exclusion = scan.request.exclusionOfLane(lane.name)
+        inFlight[lane.number] = InFlight(
+            group: lane.group, exclusion: exclusion, ids: scan.messages.map(\.id).sorted())
         if let group = lane.group { busyGroups.insert(group) }
         if let exclusion { busyExclusions.insert(exclusion) }
+        forgetPieces(of: lane.number, through: scan.isGroup ? first : MessageID(rawValue: first.rawValue - 1))
     }
 
-    // MARK: Giving back
+    mutating func abandonLook(_ scan: ClaimScan) {
+        due.endLook(scan.due)
+        leases.abandonLook()
+    }
+
+    /// Forgets those that are being sent, or whose messages were removed meanwhile.
+    private mutating func forgetPieces(of lane: Int64, through id: MessageID) {
+        pieces[lane]?.removeAll { $0.ids[0] <= id }
+        if pieces[lane]?.isEmpty == true { pieces[lane] = nil }
+    }
+
+    // MARK: What became of a claim
 
     mutating func release(_ messages: [Message]) {
-        for (lane, members) in Dictionary(grouping: messages, by: { laneOf.removeValue(forKey: $0.id) }) {
+        defer { due.mustLook() }
+        for (lane, members) in Dictionary(grouping: messages, by: { leases.end($0.id) }) {
             guard let lane else { continue }
             let gone = Set(members.map(\.id))
-            underWay[lane]?.ids.removeAll { gone.contains($0) }
-            guard let left = underWay[lane], left.ids.isEmpty else { continue }
-            underWay[lane] = nil
+            inFlight[lane]?.ids.removeAll { gone.contains($0) }
+            guard let left = inFlight[lane], left.ids.isEmpty else { continue }
+            inFlight[lane] = nil
             if let group = left.group { busyGroups.remove(group) }
             if let exclusion = left.exclusion { busyExclusions.remove(exclusion) }
         }
     }
 
-    /// They go out again, in this composition if somebody has to know it. When that is due stands with their rows.
+    /// They are sent again, in this composition if only this run knows of it. Their rows say when that is due.
     mutating func sendAgain(_ messages: [Message], isDueNow: Bool, history: BatchHistory) {
         defer { release(messages) }
-        guard let first = messages.map(\.id).min(), let lane = laneOf[first] else { return }
-        // Whoever comes behind others that are still being sent was merely not carried.
-        guard isDueNow || history.suspectedAfter != nil, underWay[lane]?.ids.first == first else { return }
-        let piece = Piece(first: first, count: messages.count, history: history)
+        let ids = messages.map(\.id).sorted()
+        guard let first = ids.first, let lane = leases.lanes[first] else { return }
+        // What comes behind others that are still being sent was merely not carried.
+        guard isDueNow || history.suspectedAfter != nil, inFlight[lane]?.ids.first == first else { return }
         var known = pieces[lane] ?? []
-        known.removeAll { $0.first == first }
-        known.insert(piece, at: known.firstIndex { $0.first > first } ?? known.count)
+        known.removeAll { $0.ids[0] == first }
+        known.insert(Piece(ids: ids, history: history), at: known.firstIndex { $0.ids[0] > first } ?? known.count)
         pieces[lane] = known
     }
 
     /// The lane under which `messages` are being sent.
-    func lane(of messages: [Message]) -> Int64? { messages.first.flatMap { laneOf[$0.id] } }
-
-    // MARK: Removing
-
-    /// Keeps a row from being claimed until `doneRemoving`. False while it is being sent.
-    mutating func tryRemoving(_ id: MessageID) -> Bool {
-        guard laneOf[id] == nil else { return false }
-        removing.insert(id)
-        return true
-    }
-
-    mutating func doneRemoving(_ ids: [MessageID]) {
-        for id in ids { removing.remove(id) }
-    }
+    func lane(of messages: [Message]) -> Int64? { messages.first.flatMap { leases.lanes[$0.id] } }
 }
 
-/// A lane whose turn it is, or will be.
+/// A lane that may be served, now or at `readyAt`.
 struct ReadyLane {
     let number: Int64
     let name: String
     let group: String?
     let readyAt: Timestamp
+    /// How often its front has failed in a row.
     let failures: Int
+    /// How often its waits were ended early.
     let wakes: Int
 }

@@ -20,7 +20,7 @@ extension Outbox {
         writer.change(
             { transaction in
                 if try transaction.cancel(id, in: queue, at: now) { return .cancelled }
-                return queue.isUnderWay(id) ? .underWay : .notQueued
+                return queue.isInFlight(id) ? .underWay : .notQueued
             }, completion: completion)
     }
 
@@ -39,8 +39,7 @@ extension Outbox {
         } completion: { [self] result in
             for (number, members) in Dictionary(grouping: (try? result.get()) ?? [], by: \.upstream) {
                 guard let first = members.min() else { continue }
-                queue(number)?.rewind(to: first)
-                queue(number)?.alarm()
+                queue(number)?.cameBack(from: first)
             }
             completion(result)
         }
@@ -79,25 +78,5 @@ extension Outbox {
                 try transaction.change(changes, of: queue)
                 return value
             }, completion: completion)
-    }
-
-    /// Settles claimed messages that grew too old before they could be sent, and lets go of them.
-    public func expire(
-        _ messages: [Message], of queue: UpstreamQueue, completion: @escaping @Sendable () -> Void
-    ) {
-        let now = time.now
-        writer.change { transaction in
-            for message in messages {
-                try transaction.end(message.id, in: queue, as: .expired, error: nil, at: now)
-            }
-        } completion: { result in
-            switch result {
-            case .success: queue.release(messages)
-            // They are still there, to be looked at again.
-            case .failure:
-                queue.giveBack(Claim(messages: messages, expired: [], isGroup: false, history: .init()), now: now)
-            }
-            completion()
-        }
     }
 }

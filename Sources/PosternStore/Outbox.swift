@@ -123,7 +123,8 @@ public final class Outbox: Sendable {
         }
         let queue = UpstreamQueue(
             upstream: upstream, number: number, cap: cap,
-            reader: QueueReader(pool: pool, kinds: kinds, number: number), writer: writer, time: time, newest: newest)
+            reader: QueueReader(pool: pool, kinds: kinds, number: number), writer: writer, time: time,
+            newest: MessageID(rawValue: newest))
         do {
             try queue.adoptLeftovers()
         } catch {
@@ -137,12 +138,14 @@ public final class Outbox: Sendable {
         return queue
     }
 
-    /// Calls `alarm`, on the writer's thread, when the queue has something new for a worker whose batches hold as much
-    /// as `limits` and collect for `wait`.
+    /// Calls `wake`, on the writer's thread, when the queue has something new for a worker whose batches hold as much
+    /// as `limits` and collect for `wait`. Messages of the age `expireAfter` expire, whatever the worker does; zero:
+    /// none.
     public func onArrival(
-        in queue: UpstreamQueue, limits: BatchLimits, wait: Duration = .zero, _ alarm: @escaping @Sendable () -> Void
+        in queue: UpstreamQueue, limits: BatchLimits, wait: Duration = .zero, expireAfter: Duration = .zero,
+        _ wake: @escaping @Sendable () -> Void
     ) {
-        queue.listen(limits: limits, wait: wait, alarm)
+        queue.listen(.init(limits: limits, wait: wait, expireAfter: expireAfter, wake: wake))
     }
 
     public func queue(_ number: UpstreamNumber) -> UpstreamQueue? { shared.withLock { $0.queues[number] } }

@@ -247,7 +247,7 @@ private final class WriterLoop {
         outbox.publish(changed)
         outbox.metrics.commitDuration.observe((clock.instant - start).inSeconds)
         transaction.doneRemoving(isCommitted: true)
-        for (queue, moment) in transaction.lanesDue where queue.isDue(at: moment) { queue.alarm() }
+        for (queue, moment) in transaction.lanesDue { queue.isDue(at: moment) }
         var accepted = 0
         for account in changed {
             guard let arrival = account.arrival else { continue }

@@ -29,12 +29,13 @@ struct QueueRows {
         "id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, progress, payload, tried"
 
     enum Query: CaseIterable {
-        case row, fresh, scheduled, nextScheduled, retrying, readyLanes, inLane, isBehindOthers
+        case row, exists, fresh, scheduled, nextScheduled, retrying, readyLanes, inLane, isBehindOthers
 
         func sql(for number: UInt8) -> String {
             let queue = "queue_\(number)"
             switch self {
             case .row: return "SELECT \(columns) FROM \(queue) WHERE id = ?"
+            case .exists: return "SELECT 1 FROM \(queue) WHERE id = ?"
             case .fresh: return "SELECT \(columns) FROM \(queue) WHERE id > ? AND waiting = 0 ORDER BY id"
             case .scheduled:
                 return """
@@ -55,7 +56,9 @@ struct QueueRows {
                     """
             case .inLane: return "SELECT \(columns) FROM \(queue) WHERE lane = ? ORDER BY id"
             case .isBehindOthers:
-                return "SELECT 1 FROM \(queue) WHERE lane = ? AND id < ? AND waiting <> 2 LIMIT 1"
+                return """
+                    SELECT 1 FROM \(queue) WHERE lane = ? AND id < ? AND (waiting <> 2 OR nextAttemptAtMs <= ?) LIMIT 1
+                    """
             }
         }
     }
@@ -73,6 +76,21 @@ struct QueueRows {
             return false
         }
         return found
+    }
+
+    func exists(_ id: MessageID) throws -> Bool {
+        let statement = try statement(.exists)
+        statement.bind(id.rawValue, at: 1)
+        return try hasRow(statement)
+    }
+
+    private func hasRow(_ statement: Statement) throws -> Bool {
+        var hasRow = false
+        try statement.forEachRow(in: db) { _ in
+            hasRow = true
+            return false
+        }
+        return hasRow
     }
 
     struct Scheduled {
@@ -142,17 +160,13 @@ struct QueueRows {
         }
     }
 
-    /// Is an earlier message of its separate lane still queued?
-    func isBehindOthers(_ id: MessageID, lane: Int64) throws -> Bool {
+    /// Whether an earlier message of its separate lane is queued, not counting those that are scheduled for later.
+    func isBehindOthers(_ id: MessageID, lane: Int64, now: Timestamp) throws -> Bool {
         let statement = try statement(.isBehindOthers)
         statement.bind(lane, at: 1)
         statement.bind(id.rawValue, at: 2)
-        var isBehind = false
-        try statement.forEachRow(in: db) { _ in
-            isBehind = true
-            return false
-        }
-        return isBehind
+        statement.bind(now.milliseconds, at: 3)
+        return try hasRow(statement)
     }
 
     /// Retries that a former run left, and when the first scheduled one is due.

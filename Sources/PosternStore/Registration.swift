@@ -22,7 +22,7 @@ enum Registration {
             try db.execute(sql: "UPDATE upstreams SET type = ? WHERE number = ?", arguments: [type, number])
         }
         try Migrations.createTables(of: number, in: db)
-        if case .separate = upstream.laneRule { try Migrations.createLaneIndex(of: number, in: db) }
+        if upstream.laneRule.needsLaneIndex { try Migrations.createLaneIndex(of: number, in: db) }
         try lookAtParkedLanes(of: number, in: transaction)
         for kind in upstream.kinds where kinds.number(of: kind) == 0 {
             try db.execute(sql: "INSERT INTO kinds (name) VALUES (?)", arguments: [kind.description])

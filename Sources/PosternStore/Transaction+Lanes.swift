@@ -80,21 +80,26 @@ extension Transaction {
         return isParked
     }
 
-    func laneText(of lane: Int64, in queue: UpstreamQueue) throws -> LaneText {
-        guard queue.isSeparate else { return LaneText(text: String(lane), group: nil) }
+    func nameOfLane(_ lane: Int64) throws -> (name: String, group: String?)? {
         let row = try Row.fetchOne(
             db.cachedStatement(sql: "SELECT name, laneGroup FROM lanes WHERE number = ?"), arguments: [lane])
-        return LaneText(text: row.map { "=" + ($0["name"] as String) } ?? "0", group: row?["laneGroup"])
+        return row.map { ($0["name"], $0["laneGroup"]) }
     }
 
-    func laneNumber(_ lane: LaneText, in queue: UpstreamQueue, readyAt: Timestamp) throws -> Int64 {
-        guard queue.isSeparate, lane.text.hasPrefix("=") else { return Int64(lane.text) ?? 0 }
-        return try openLane(String(lane.text.dropFirst()), group: lane.group, of: queue, readyAt: readyAt).number
+    /// The lane of a message that is still queued.
+    func lane(of id: MessageID, in queue: UpstreamQueue) throws -> Int64? {
+        let statement = try statements.laneOf(queue.number, in: db)
+        statement.bind(id.rawValue, at: 1)
+        var lane: Int64?
+        try statement.forEachRow(in: db) { row in
+            lane = row.integer(0)
+            return false
+        }
+        return lane
     }
 
     /// Has the lane's row brought up to date before the commit. One that `isServed` goes behind the others.
     func touch(_ lane: Int64, of queue: UpstreamQueue, isServed: Bool) {
-        guard queue.isSeparate else { return }
         let account = accounts[queue.number]
         account.touchedLanes[lane] = isServed || account.touchedLanes[lane] ?? false
     }
@@ -163,7 +168,7 @@ extension Transaction {
     }
 
     /// What waits is due now.
-    func hurryLanes(of queue: UpstreamQueue, to now: Timestamp) throws {
+    func makeLanesDue(of queue: UpstreamQueue, at now: Timestamp) throws {
         accounts[queue.number].openLane = nil
         try db.execute(
             literal: """
@@ -239,12 +244,15 @@ private struct LaneFront {
             return
         }
         if let retryAt = front.retryAt {
-            self.init(readyAt: retryAt, isHeld: true)
+            // A scheduled message that was accepted before it is sent before it.
+            self.init(readyAt: min(retryAt, nextScheduled ?? retryAt), isHeld: true)
             return
         }
-        let (fullBatch, wait) = queue.collecting
-        var readyAt = front.acceptedAt + wait
-        if readyAt > now, try front.hasBegun || Self.isLong(lane, fullBatch, in: queue, by: transaction) {
+        let listener = queue.collecting
+        var readyAt = front.acceptedAt + listener.wait
+        if readyAt > now,
+            try front.hasBegun || Self.isLong(lane, listener.limits.maxMessages, in: queue, by: transaction)
+        {
             readyAt = now
         }
         self.init(readyAt: isServed ? max(now, readyAt) : readyAt, isHeld: false)

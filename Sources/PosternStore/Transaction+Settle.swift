@@ -76,7 +76,7 @@ extension Transaction {
         guard messages.count > 4, let first = messages.map(\.id).min(),
             let last = messages.map(\.id).max(), try count(from: first, to: last, in: queue) == messages.count
         else { return false }
-        try touchLane(of: first, in: queue, isServed: true)
+        try queue.discipline.touchLane(of: first, of: queue, in: self)
         if outbox.keepsDelivered {
             let statement = try statements.deliverRun(in: queue.number, db: db)
             statement.bind(moment.milliseconds, at: 1)
@@ -112,7 +112,7 @@ extension Transaction {
     }
 
     private func deliver(_ message: Message, of queue: UpstreamQueue, result: [UInt8]?, at moment: Timestamp) throws {
-        try touchLane(of: message.id, in: queue, isServed: true)
+        try queue.discipline.touchLane(of: message.id, of: queue, in: self)
         guard try remove(message.id, bytes: message.payload.count, from: queue) else { return }
         let account = accounts[queue.number]
         if outbox.keepsDelivered {
@@ -147,16 +147,6 @@ extension Transaction {
         return true
     }
 
-    private func touchLane(of id: MessageID, in queue: UpstreamQueue, isServed: Bool) throws {
-        guard queue.isSeparate else { return }
-        let statement = try statements.laneOf(queue.number, in: db)
-        statement.bind(id.rawValue, at: 1)
-        try statement.forEachRow(in: db) { row in
-            touch(row.integer(0), of: queue, isServed: isServed)
-            return false
-        }
-    }
-
     // MARK: Ended
 
     /// Moves a queued message to the ended ones, payload and all. False when it is not queued.
@@ -173,7 +163,7 @@ extension Transaction {
             return false
         }
         guard let found else { return false }
-        let lane = try laneText(of: found.lane, in: queue)
+        let lane = try queue.discipline.laneText(of: found.lane, in: self)
         let statement = try statements.end(in: queue.number, db: db)
         statement.bind(Int64(state.rawValue), at: 1)
         statement.bind(lane.text, at: 2)
@@ -186,7 +176,7 @@ extension Transaction {
         statement.bind(result, at: 8)
         statement.bind(id.rawValue, at: 9)
         try statement.run(in: db)
-        touch(found.lane, of: queue, isServed: state == .failed)
+        queue.discipline.touch(found.lane, isServed: state == .failed, of: queue, in: self)
         guard try remove(id, bytes: found.bytes, from: queue) else { return false }
         let account = accounts[queue.number]
         account.ledger.add(1, to: state)
@@ -207,9 +197,11 @@ extension Transaction {
             statement.bind(waiting.wasTried ? 1 : 0, at: 5)
             statement.bind(message.id.rawValue, at: 6)
             try statement.run(in: db)
-            try touchLane(of: message.id, in: queue, isServed: true)
+            try queue.discipline.touchLane(of: message.id, of: queue, in: self)
         }
-        if queue.isSeparate, let first = waiting.messages.first { try failLane(of: first.id, in: queue) }
+        if let first = waiting.messages.first {
+            try queue.discipline.laneFailed(of: first.id, of: queue, in: self)
+        }
     }
 
     private func markTried(_ id: MessageID, in queue: UpstreamQueue) throws {
@@ -223,7 +215,7 @@ extension Transaction {
         statement.bind(progress, at: 1)
         statement.bind(id.rawValue, at: 2)
         try statement.run(in: db)
-        try touchLane(of: id, in: queue, isServed: true)
+        try queue.discipline.touchLane(of: id, of: queue, in: self)
     }
 
     // MARK: State
@@ -281,7 +273,7 @@ extension Transaction {
             return false
         }
         guard let found else { return false }
-        let lane = try laneNumber(found.lane, in: queue, readyAt: moment)
+        let lane = try queue.discipline.reopenLane(found.lane, at: moment, of: queue, in: self)
         let requeue = try statements.requeue(in: queue.number, db: db)
         requeue.bind(lane, at: 1)
         requeue.bind(id.rawValue, at: 2)
@@ -289,7 +281,7 @@ extension Transaction {
         let remove = try statements.removeEnded(in: queue.number, db: db)
         remove.bind(id.rawValue, at: 1)
         try remove.run(in: db)
-        touch(lane, of: queue, isServed: false)
+        queue.discipline.touch(lane, isServed: false, of: queue, in: self)
         let account = accounts[queue.number]
         account.ledger.add(-1, to: found.state)
         account.ledger.queued += 1

@@ -174,7 +174,8 @@ extension Transaction {
         let statement = try statements.insert(into: queue.number, in: db)
         statement.bind(id.rawValue, at: 1)
         statement.bind(account.kindNumber(of: message.kind, in: outbox.kinds), at: 2)
-        statement.bind(try laneNumber(of: message, scheduledAt: scheduledAt, arrival: &arrival), at: 3)
+        statement.bind(
+            try queue.discipline.openLane(of: message, scheduledAt: scheduledAt, arrival: &arrival, in: self), at: 3)
         statement.bind(message.acceptedAt.milliseconds, at: 4)
         statement.bind(scheduledAt == nil ? QueueColumn.ready : QueueColumn.scheduled, at: 5)
         statement.bind(scheduledAt?.milliseconds, at: 6)
@@ -189,29 +190,11 @@ extension Transaction {
         account.ledger.queued += 1
         account.ledger.queuedBytes += message.range.count
         arrival.newest = id.rawValue
-        if let scheduledAt {
-            if !queue.isSeparate { arrival.isDue(at: scheduledAt) }
-        } else {
+        if scheduledAt == nil {
             arrival.messages += 1
             arrival.bytes += message.range.count
         }
         account.arrival = arrival
-    }
-
-    /// The number under which a queue row names its lane; a named lane becomes ready.
-    private func laneNumber(
-        of message: NewMessage, scheduledAt: Timestamp?, arrival: inout Arrival
-    ) throws -> Int64 {
-        switch message.lane {
-        case .none: return 0
-        case .digest(let digest): return digest
-        case .named(let name, let group):
-            let queue = message.queue
-            let readyAt = scheduledAt ?? message.acceptedAt + queue.collecting.wait
-            let lane = try openLane(name, group: group, of: queue, readyAt: readyAt, waitingFor: message.waitsFor)
-            if let readyAt = lane.readyAt { arrival.isDue(at: readyAt) }
-            return lane.number
-        }
     }
 }
 

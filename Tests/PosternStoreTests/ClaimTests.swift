@@ -46,7 +46,7 @@ import Testing
         #expect(try store.claim(queue, bytes: 20).messages.map(\.id) == [ids[4]])
         #expect(try store.claim(queue, bytes: 5).messages.map(\.id) == [ids[5]])
         #expect(try store.claim(queue).messages.isEmpty)
-        #expect(store.ripeness(queue) == .nothing)
+        #expect(store.readiness(queue) == .nothing)
     }
 
     @Test func delivered_keepsAReceipt_andEmptiesTheQueue() throws {
@@ -107,7 +107,7 @@ import Testing
             #expect(record.isRetry)
             #expect(record.lastError?.errorClass == "failing")
             #expect(try store.claim(queue).messages.isEmpty)
-            #expect(store.ripeness(queue) == .due(at: due))
+            #expect(store.readiness(queue) == .due(at: due))
             try store.reopen()
             queue = try store.register()
             // The first look sees that nothing is there.
@@ -132,7 +132,7 @@ import Testing
         let none = try store.append(to: queue)
         #expect(try store.drain(queue) == [other, none])
         #expect(queue.isHeldUp(held, lane: 1))
-        #expect(store.ripeness(queue) == .due(at: due))
+        #expect(store.readiness(queue) == .due(at: due))
         store.time.advance(by: soon)
         #expect(try store.drain(queue) == [first[0].id, held])
         #expect(try store.isBalanced())
@@ -145,9 +145,9 @@ import Testing
         let claim = try store.claim(queue)
         let later = try store.append(3, to: queue, lane: .digest(1))
         #expect(try store.claim(queue).messages.isEmpty)
-        #expect(store.ripeness(queue) == .nothing)
+        #expect(store.readiness(queue) == .nothing)
         try store.deliver(claim.messages, of: queue)
-        #expect(store.ripeness(queue) == .now)
+        #expect(store.readiness(queue) == .now)
         #expect(try store.claim(queue).messages.map(\.id) == later)
     }
 
@@ -175,7 +175,7 @@ import Testing
         #expect(older.messages.map(\.id) == Array(ids[..<2]))
         #expect(try store.claim(queue).messages.isEmpty)
         // Held by the older one, so there is no point in looking again and again.
-        #expect(store.ripeness(queue) == .nothing)
+        #expect(store.readiness(queue) == .nothing)
         try store.deliver(older.messages, of: queue)
         #expect(try store.claim(queue).messages.map(\.id) == Array(ids[2...]))
     }
@@ -196,7 +196,7 @@ import Testing
         let claim = try store.claim(queue, most: 3)
         #expect(try store.claim(queue).messages.isEmpty)
         queue.giveBack(claim, now: store.time.now)
-        #expect(store.ripeness(queue) == .now)
+        #expect(store.readiness(queue) == .now)
         #expect(try store.claim(queue).messages.map(\.id) == ids)
         #expect(try store.claim(queue).messages.isEmpty)
     }
@@ -209,7 +209,7 @@ import Testing
         let plain = try store.append(to: queue, lane: .digest(1))
         #expect(try store.drain(queue) == [plain])
         for _ in 0..<2 {
-            #expect(store.ripeness(queue) == .due(at: store.time.now + .seconds(10)))
+            #expect(store.readiness(queue) == .due(at: store.time.now + .seconds(10)))
             #expect(try store.claim(queue).messages.isEmpty)
             try store.reopen()
             queue = try store.register()
@@ -217,10 +217,10 @@ import Testing
         }
         store.time.advance(by: .seconds(10))
         #expect(try store.drain(queue) == [early])
-        #expect(store.ripeness(queue) == .due(at: store.time.now + .seconds(10)))
+        #expect(store.readiness(queue) == .due(at: store.time.now + .seconds(10)))
         store.time.advance(by: .seconds(10))
         #expect(try store.drain(queue) == [late])
-        #expect(store.ripeness(queue) == .nothing)
+        #expect(store.readiness(queue) == .nothing)
     }
 
     @Test func manyScheduledOnes_ofOneMoment_areAllSentOnce() throws {
@@ -235,9 +235,9 @@ import Testing
         let past = NewMessage(
             queue: queue, kind: "thing", acceptedAt: due - .seconds(1), notBefore: due, bytes: Array("{}".utf8))
         let late = try store.append([past]).ids
-        #expect(store.ripeness(queue) == .now)
+        #expect(store.readiness(queue) == .now)
         #expect(try store.drain(queue) == late)
-        #expect(store.ripeness(queue) == .nothing)
+        #expect(store.readiness(queue) == .nothing)
     }
 
     @Test func scheduledClaim_givenBack_isClaimedAgain() throws {
@@ -287,7 +287,7 @@ import Testing
         let claim = try store.claim(queue, most: 2)
         try store.fail(claim.messages, of: queue)
         #expect(try store.requeue([ids[1], ids[0], ids[2]]) == [ids[0], ids[1]])
-        #expect(store.ripeness(queue) == .now)
+        #expect(store.readiness(queue) == .now)
         let record = try #require(try store.record(ids[0]))
         #expect(record.attempts == 0)
         #expect(record.state == .queued)
@@ -338,11 +338,9 @@ import Testing
         let claim = try store.claim(queue, oldest: store.time.now - .seconds(60))
         #expect(claim.expired.map(\.id) == old + [ended])
         #expect(claim.messages.map(\.id) == [young])
-        let done = Waiter<Void>()
-        store.outbox.expire(claim.expired, of: queue) { done.put(()) }
-        _ = try done.take()
+        try store.expire(claim.expired, of: queue)
         #expect(try store.state(old[0]) == .expired)
-        #expect(!queue.isUnderWay(old[0]))
+        #expect(!queue.isInFlight(old[0]))
         try store.deliver(claim.messages, of: queue)
         #expect(try store.isBalanced())
     }
@@ -355,26 +353,11 @@ import Testing
         let claim = try store.claim(queue, most: 30, oldest: store.time.now)
         #expect(claim.expired.count == 30)
         #expect(claim.messages.isEmpty)
-        #expect(store.ripeness(queue) == .now)
-    }
-
-    @Test func expiryThatCannotBeRecorded_leavesTheMessagesClaimable() throws {
-        let store = try TestStore()
-        let queue = try store.register()
-        let ids = try store.append(3, to: queue)
-        store.time.advance(by: .seconds(60))
-        let claim = try store.claim(queue, oldest: store.time.now)
-        #expect(claim.expired.map(\.id) == ids)
-        try store.change { try $0.db.execute(sql: "ALTER TABLE ended_1 RENAME TO hidden") }
-        let done = Waiter<Void>()
-        store.outbox.expire(claim.expired, of: queue) { done.put(()) }
-        _ = try done.take()
-        try store.change { try $0.db.execute(sql: "ALTER TABLE hidden RENAME TO ended_1") }
-        #expect(try store.claim(queue).messages.map(\.id) == ids)
+        #expect(store.readiness(queue) == .now)
     }
 }
 
-@Suite struct RipenessTests {
+@Suite struct ReadinessTests {
     private let wait = Duration.milliseconds(50)
 
     @Test func firstMessage_collects_andAFullBatchGoesAtOnce() throws {
@@ -383,14 +366,14 @@ import Testing
         try store.drain(queue)
         let begin = store.time.instant
         try store.append(1, to: queue)
-        #expect(store.ripeness(queue, most: 10, wait: wait) == .collecting(until: begin + wait))
+        #expect(store.readiness(queue, most: 10, wait: wait) == .collecting(until: begin + wait))
         store.time.advance(by: .milliseconds(20))
         try store.append(8, to: queue)
-        #expect(store.ripeness(queue, most: 10, wait: wait) == .collecting(until: begin + wait))
+        #expect(store.readiness(queue, most: 10, wait: wait) == .collecting(until: begin + wait))
         try store.append(1, to: queue)
-        #expect(store.ripeness(queue, most: 10, wait: wait) == .now)
+        #expect(store.readiness(queue, most: 10, wait: wait) == .now)
         store.time.advance(by: wait)
-        #expect(store.ripeness(queue, most: 100, wait: wait) == .now)
+        #expect(store.readiness(queue, most: 100, wait: wait) == .now)
     }
 
     @Test func busyQueue_staysRipe_asLongAsFullBatchesAreThere() throws {
@@ -399,7 +382,7 @@ import Testing
         try store.drain(queue)
         try store.append(100, to: queue)
         for _ in 0..<10 {
-            #expect(store.ripeness(queue, most: 10, wait: wait) == .now)
+            #expect(store.readiness(queue, most: 10, wait: wait) == .now)
             let claim = try store.claim(queue, most: 10)
             #expect(claim.messages.count == 10)
             try store.append(10, to: queue)
@@ -416,7 +399,7 @@ import Testing
         store.time.advance(by: .milliseconds(20))
         try store.append(1, to: queue)
         _ = try store.claim(queue, most: 10)
-        #expect(store.ripeness(queue, most: 10, wait: wait) == .collecting(until: begin + wait))
+        #expect(store.readiness(queue, most: 10, wait: wait) == .collecting(until: begin + wait))
     }
 
     @Test func cancelledMessages_leaveTheQueueIdle() throws {
@@ -427,29 +410,29 @@ import Testing
         for id in ids { #expect(try store.cancel(id) == .cancelled) }
         store.time.advance(by: wait)
         #expect(try store.claim(queue).messages.isEmpty)
-        #expect(store.ripeness(queue, wait: wait) == .nothing)
+        #expect(store.readiness(queue, wait: wait) == .nothing)
     }
 
-    @Test func worker_isAlarmed_byTheFirstArrival_andByAFullBatch() throws {
+    @Test func worker_isWoken_byTheFirstArrival_andByAFullBatch() throws {
         let store = try TestStore()
         let queue = try store.register()
         try store.drain(queue)
-        let alarms = SharedValue(0)
+        let wakes = SharedValue(0)
         store.outbox.onArrival(in: queue, limits: BatchLimits(maxMessages: 10, maxBytes: 1 << 20)) {
-            alarms.set(alarms.value + 1)
+            wakes.set(wakes.value + 1)
         }
         try store.append(1, to: queue)
-        #expect(alarms.value == 1)
+        #expect(wakes.value == 1)
         try store.append(8, to: queue)
-        #expect(alarms.value == 1)
+        #expect(wakes.value == 1)
         try store.append(1, to: queue)
-        #expect(alarms.value == 2)
+        #expect(wakes.value == 2)
         try store.append(1, to: queue)
-        #expect(alarms.value == 2)
+        #expect(wakes.value == 2)
         try store.drain(queue)
         try store.append(1, to: queue)
-        #expect(alarms.value == 3)
+        #expect(wakes.value == 3)
         try store.append(to: queue, notBefore: store.time.now + .seconds(5))
-        #expect(alarms.value == 4)
+        #expect(wakes.value == 4)
     }
 }

@@ -19,14 +19,14 @@ import Testing
         queue.postpone(try store.claim(queue), until: until, for: .schedule)
         try store.settleDown()
         #expect(try store.claim(queue).messages.isEmpty)
-        #expect(store.ripeness(queue) == .due(at: until))
+        #expect(store.readiness(queue) == .due(at: until))
         let record = try #require(try store.record(ids[1]))
         #expect(record.laneWaitsFor == .schedule)
         #expect(record.laneWaitsUntil == until)
         // Arrivals do not end it.
         try store.append(to: queue, lane: .named("a"))
         #expect(try store.claim(queue).messages.isEmpty)
-        #expect(store.ripeness(queue) == .due(at: until))
+        #expect(store.readiness(queue) == .due(at: until))
         try store.change([.wake(lane: "a")], of: queue)
         #expect(try store.claim(queue).messages.count == 3)
         #expect(try #require(try store.record(ids[1])).laneWaitsFor == nil)
@@ -51,7 +51,7 @@ import Testing
         try store.sendLater(store.claim(queue).messages, of: queue, at: due)
         try store.change([.wake(lane: "a")], of: queue)
         #expect(try store.claim(queue).messages.isEmpty)
-        #expect(store.ripeness(queue) == .due(at: due))
+        #expect(store.readiness(queue) == .due(at: due))
     }
 
     @Test func hurry_endsWaits() throws {
@@ -59,7 +59,7 @@ import Testing
         let queue = try store.register(plain())
         try store.append(to: queue, lane: .named("a"))
         queue.postpone(try store.claim(queue), until: .never, for: .schedule)
-        queue.hurry(to: store.time.now)
+        queue.makeDue(at: store.time.now)
         try store.settleDown()
         #expect(try store.claim(queue).messages.count == 1)
     }
@@ -74,7 +74,7 @@ import Testing
                     waitsFor: .schedule)
             ]).ids
         #expect(try store.claim(queue).messages.isEmpty)
-        #expect(store.ripeness(queue) == .nothing)
+        #expect(store.readiness(queue) == .nothing)
         let record = try #require(try store.record(ids[0]))
         #expect(record.laneWaitsFor == .schedule)
         #expect(record.laneWaitsUntil == .never)
@@ -100,10 +100,10 @@ import Testing
             try store.append(
                 (0..<10_000).map { store.message(to: queue, lane: .named("visitor-\(part * 10_000 + $0)")) })
         }
-        #expect(queue.lanesInMemory == 0)
+        #expect(queue.countInMemory == 0)
         let claims = try (0..<4).map { _ in try store.claim(queue) }
         #expect(claims.map(\.messages.count) == [1, 1, 1, 1])
-        #expect(queue.lanesInMemory == 4)
+        #expect(queue.countInMemory == 4)
         let plan = try store.outbox.pool.read { db in
             try Row.fetchAll(
                 db, sql: "EXPLAIN QUERY PLAN " + QueueRows.Query.readyLanes.sql(for: queue.number.rawValue)

@@ -84,7 +84,7 @@ import Testing
         #expect(try store.claim(queue).messages.isEmpty)
         let receipt = try store.append([store.message(to: queue, lane: .digest(7))])
         #expect(receipt.evicted.count == 1)
-        #expect(store.ripeness(queue) == .now)
+        #expect(store.readiness(queue) == .now)
         #expect(try store.drain(queue) == [second] + receipt.ids)
     }
 }

@@ -112,7 +112,7 @@ private final class Trial {
         case 85..<88: try requeue()
         case 88..<95: store.time.advance(by: .milliseconds(Int.random(in: 1...3000, using: &random)))
         case 95..<97: try store.keepUp()
-        case 97: queue.hurry(to: store.time.now)
+        case 97: queue.makeDue(at: store.time.now)
         default: try restart()
         }
     }
@@ -140,11 +140,7 @@ private final class Trial {
 
     private func claim() throws {
         let claim = try store.claim(queue, most: Int.random(in: 1...6, using: &random))
-        if !claim.expired.isEmpty {
-            let done = Waiter<Void>()
-            store.outbox.expire(claim.expired, of: queue) { done.put(()) }
-            _ = try done.take()
-        }
+        if !claim.expired.isEmpty { try store.expire(claim.expired, of: queue) }
         guard !claim.messages.isEmpty else { return }
         try check(claim)
         open.append(claim.narrowed(to: claim.messages))
@@ -235,14 +231,14 @@ private final class Trial {
         for _ in 0..<5000 where store.outbox.ledger(of: queue.number).queued > 0 {
             try claim()
             while let claim = open.popLast() { try deliver(claim.messages) }
-            switch store.ripeness(queue) {
+            switch store.readiness(queue) {
             case .now, .collecting: break
             case .due(let at): store.time.advance(by: max(.zero, at - store.time.now))
             case .nothing:
                 guard store.outbox.ledger(of: queue.number).queued > 0 else { return }
                 store.time.advance(by: .seconds(5))
                 try store.keepUp()
-                guard case .nothing = store.ripeness(queue) else { break }
+                guard case .nothing = store.readiness(queue) else { break }
                 #expect(store.outbox.ledger(of: queue.number).queued == 0, "messages stay behind")
                 return
             }

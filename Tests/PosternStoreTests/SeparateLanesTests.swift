@@ -20,7 +20,7 @@ import Testing
         #expect(claim.messages[0].lane == .named("a"))
         #expect(try store.claim(queue).messages.map(\.id) == second)
         #expect(try store.claim(queue).messages.isEmpty)
-        #expect(store.ripeness(queue) == .nothing)
+        #expect(store.readiness(queue) == .nothing)
     }
 
     /// A worker that has no token yet does not look, and still has to learn that somebody needs one.
@@ -78,7 +78,7 @@ import Testing
         #expect(queue.isHeldUp(ids[1], lane: try #require(try store.record(ids[1])).lane))
         #expect(!queue.isHeldUp(ids[0], lane: try #require(try store.record(ids[0])).lane))
         try store.deliver(claim.messages, of: queue)
-        #expect(store.ripeness(queue) == .now)
+        #expect(store.readiness(queue) == .now)
         #expect(try store.claim(queue).messages.map(\.id) == [ids[1]])
     }
 
@@ -92,7 +92,7 @@ import Testing
         for _ in 0..<2 {
             let other = try store.append(to: queue, lane: .named("other"))
             #expect(try store.drain(queue) == [other])
-            #expect(store.ripeness(queue) == .due(at: due))
+            #expect(store.readiness(queue) == .due(at: due))
             try store.reopen()
             queue = try store.register(plain())
         }
@@ -117,7 +117,7 @@ import Testing
         #expect(claim.messages.map(\.id) == [first])
         #expect(try store.claim(queue).messages.map(\.id) == [other])
         #expect(try store.claim(queue).messages.isEmpty)
-        #expect(store.ripeness(queue) == .nothing)
+        #expect(store.readiness(queue) == .nothing)
         try store.deliver(claim.messages, of: queue)
         #expect(try store.claim(queue).messages.map(\.id) == [second])
     }
@@ -141,7 +141,7 @@ import Testing
         #expect(try store.record(other)?.isParked == false)
         for _ in 0..<2 {
             #expect(try store.drain(queue).allSatisfy { $0 == other })
-            #expect(store.ripeness(queue) == .nothing)
+            #expect(store.readiness(queue) == .nothing)
             try store.reopen()
             queue = try store.register(plain())
         }
@@ -165,7 +165,7 @@ import Testing
         let due = store.time.now + wait
         try store.append(7, to: queue, lane: .named("a"))
         _ = try store.claim(queue, most: 3)
-        #expect(store.ripeness(queue) == .due(at: due))
+        #expect(store.readiness(queue) == .due(at: due))
         #expect(try store.claim(queue, most: 3).messages.isEmpty)
         store.time.advance(by: wait)
         // The rest of what has collected long enough.
@@ -184,10 +184,10 @@ import Testing
         let due = store.time.now + .seconds(10)
         let late = try store.append(to: queue, lane: .named("a"), notBefore: due)
         #expect(try store.claim(queue).messages.isEmpty)
-        #expect(store.ripeness(queue) == .due(at: due))
+        #expect(store.readiness(queue) == .due(at: due))
         let now = try store.append(to: queue, lane: .named("a"))
         #expect(try store.drain(queue) == [now])
-        #expect(store.ripeness(queue) == .due(at: due))
+        #expect(store.readiness(queue) == .due(at: due))
         store.time.advance(by: .seconds(10))
         #expect(try store.drain(queue) == [late])
         #expect(try store.isBalanced())
@@ -231,11 +231,11 @@ import Testing
         let later = try store.append(to: queue, lane: .named("a"))
         for _ in 0..<2 {
             #expect(try store.claim(queue).messages.isEmpty)
-            #expect(store.ripeness(queue) == .due(at: due))
+            #expect(store.readiness(queue) == .due(at: due))
             try store.reopen()
             queue = try store.register(plain())
         }
-        queue.hurry(to: store.time.now)
+        queue.makeDue(at: store.time.now)
         try store.change { _ in }
         #expect(try store.drain(queue) == ids + [later])
     }
@@ -248,7 +248,7 @@ import Testing
         let next = try store.append(to: queue, lane: .named("a"))
         #expect(try store.claim(queue).messages.isEmpty)
         #expect(try store.cancel(front) == .cancelled)
-        #expect(store.ripeness(queue) == .now)
+        #expect(store.readiness(queue) == .now)
         #expect(try store.drain(queue) == [next])
         #expect(try store.integer("SELECT count(*) FROM lanes") == 0)
     }
@@ -303,8 +303,8 @@ import Testing
             return looked
         }
         #expect(steps == 60)
-        #expect(queue.lanesInMemory == 50)
+        #expect(queue.countInMemory == 50)
         for claim in claims[..<50] { try store.deliver(claim.messages, of: queue) }
-        #expect(queue.lanesInMemory == 0)
+        #expect(queue.countInMemory == 0)
     }
 }

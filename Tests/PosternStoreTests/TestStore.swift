@@ -109,9 +109,12 @@ final class TestStore {
 
     // MARK: Delivering
 
-    func claim(_ queue: UpstreamQueue, most: Int = 500, bytes: Int = 1 << 20, oldest: Timestamp? = nil) throws -> Claim
-    {
-        try queue.claim(BatchLimits(maxMessages: most, maxBytes: bytes), now: time.now, oldest: oldest)
+    func claim(
+        _ queue: UpstreamQueue, most: Int = 500, bytes: Int = 1 << 20, oldest: Timestamp? = nil,
+        preferring preference: ClaimPreference = .inTurn
+    ) throws -> Claim {
+        try queue.claim(
+            BatchLimits(maxMessages: most, maxBytes: bytes), now: time.now, oldest: oldest, preferring: preference)
     }
 
     func settlement(_ outcome: String = "test") -> Settlement {
@@ -138,6 +141,13 @@ final class TestStore {
     func fail(_ messages: [Message], of queue: UpstreamQueue) throws {
         var settlement = settlement("rejected")
         settlement.ended = messages.map { .init($0, as: .failed, error: error(.refused)) }
+        try settle(settlement, of: queue)
+        queue.release(messages)
+    }
+
+    func expire(_ messages: [Message], of queue: UpstreamQueue) throws {
+        var settlement = settlement("expired")
+        settlement.ended = messages.map { .init($0, as: .expired, error: nil) }
         try settle(settlement, of: queue)
         queue.release(messages)
     }
@@ -170,8 +180,8 @@ final class TestStore {
 
     func state(_ id: MessageID) throws -> MessageState? { try record(id)?.state }
 
-    func ripeness(_ queue: UpstreamQueue, most: Int = 500, wait: Duration = .zero) -> UpstreamQueue.Ripeness {
-        queue.ripeness(
+    func readiness(_ queue: UpstreamQueue, most: Int = 500, wait: Duration = .zero) -> Readiness {
+        queue.readiness(
             limits: BatchLimits(maxMessages: most, maxBytes: 1 << 20), wait: wait, now: time.now, instant: time.instant)
     }
 

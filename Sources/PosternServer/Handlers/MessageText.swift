@@ -122,7 +122,7 @@ public struct Outlook: Sendable, Equatable {
             waitingFor = record.isRetry ? .retry : .schedule
         } else if let token = snapshot.token, !token.isValid {
             waitingFor = snapshot.health == .unauthorized ? .credentials : .token
-        } else if target.queue.isUnderWay(record.id) {
+        } else if target.queue.isInFlight(record.id) {
             nextAttemptAt = nil
         } else if target.queue.isHeldUp(record.id, lane: record.lane) {
             waitingFor = .order

@@ -1,0 +1,117 @@
+import PosternCore
+
+/// The committed messages of a queue that no claim has looked at yet, as far as the writer has announced them. A plain
+/// value; the discipline guards it.
+///
+/// A claim reads a snapshot of the store, and the writer announces a commit after it. So a claim can see rows before
+/// their announcement. Both name ids, and ids ascend in the order of the commits: an announcement up to an id that a
+/// claim has already reached is dropped, and what a claim has reached is taken off. Whatever the order of the two, what
+/// remains is exactly what nobody has looked at, and the first arrival after a lull finds the value empty.
+struct Arrivals {
+    /// Commits that were announced together, or joined because there were too many.
+    private struct Record {
+        var newest: MessageID
+        var messages: Int
+        var bytes: Int
+        /// When the first of them arrived.
+        let since: MonotonicInstant
+    }
+
+    /// The most records kept. Beyond that the newest two are joined, which lets messages collect for less time, never
+    /// for more.
+    static let recordLimit = 64
+
+    private var records: [Record] = []
+    private var messages = 0
+    private var bytes = 0
+    /// Every id up to this one was looked at.
+    private(set) var reached = MessageID(rawValue: 0)
+
+    /// The newest id that was announced; ids up to it are in every later snapshot.
+    private(set) var newest = MessageID(rawValue: 0)
+
+    init(newest: MessageID = MessageID(rawValue: 0)) { self.newest = newest }
+
+    var isEmpty: Bool { records.isEmpty }
+
+    /// Announces the messages of a commit. Returns whether the worker has to be woken: by the first arrival after a
+    /// lull, and when a full batch has collected.
+    mutating func add(
+        through newest: MessageID, messages: Int, bytes: Int, at instant: MonotonicInstant, limits: BatchLimits
+    ) -> Bool {
+        self.newest = max(self.newest, newest)
+        guard messages > 0, newest > reached else { return false }
+        let (wasEmpty, wasFull) = (isEmpty, isFull(limits))
+        if records.count == Self.recordLimit {
+            records[records.count - 1].newest = newest
+            records[records.count - 1].messages += messages
+            records[records.count - 1].bytes += bytes
+        } else {
+            records.append(Record(newest: newest, messages: messages, bytes: bytes, since: instant))
+        }
+        self.messages += messages
+        self.bytes += bytes
+        return wasEmpty || (!wasFull && isFull(limits))
+    }
+
+    /// A claim has looked at every row up to `id`; these were `count` messages of `size` payload bytes.
+    mutating func looked(through id: MessageID, count: Int, size: Int) {
+        guard id > reached else { return }
+        reached = id
+        var (count, size) = (count, size)
+        let open = records.firstIndex { $0.newest > id } ?? records.count
+        for record in records[..<open] {
+            count -= record.messages
+            size -= record.bytes
+            messages -= record.messages
+            bytes -= record.bytes
+        }
+        records.removeFirst(open)
+        guard var first = records.first else { return }
+        // Rows that an earlier run left are counted too, so that only a part may be of this record.
+        count = min(max(count, 0), first.messages - 1)
+        size = min(max(size, 0), first.bytes)
+        first.messages -= count
+        first.bytes -= size
+        records[0] = first
+        messages -= count
+        bytes -= size
+    }
+
+    /// When the messages have collected for `wait`, or at once if they fill a batch. Nil when there are none.
+    func readyAt(after wait: Duration, limits: BatchLimits) -> MonotonicInstant? {
+        guard let first = records.first else { return nil }
+        return isFull(limits) ? first.since : first.since + wait
+    }
+
+    private func isFull(_ limits: BatchLimits) -> Bool { messages >= limits.maxMessages || bytes >= limits.maxBytes }
+}
+
+/// When the next scheduled message, or the next lane, is due, as far as is known. A plain value; the discipline guards
+/// it.
+struct NextDue {
+    /// `lookNow` until the worker has looked; `never` when only an announcement can change that.
+    private(set) var moment = Self.lookNow
+
+    static let lookNow = Timestamp(milliseconds: 0)
+
+    init(_ moment: Timestamp = lookNow) { self.moment = moment }
+
+    /// Announces that something is due at `moment`. Returns whether the worker has to be woken: it is sooner than
+    /// anything known, or the worker has not looked since it had to.
+    mutating func announce(_ moment: Timestamp) -> Bool {
+        defer { self.moment = min(self.moment, moment) }
+        return moment < self.moment || self.moment == Self.lookNow
+    }
+
+    mutating func mustLook() { moment = Self.lookNow }
+
+    /// A claim begins to read: what is announced from here on may be missing from its snapshot. Returns what was known.
+    mutating func beginLook() -> Timestamp {
+        defer { moment = .never }
+        return moment
+    }
+
+    /// The claim has found that the next one is due at `found`.
+    mutating func endLook(_ found: Timestamp) { moment = min(moment, found) }
+}

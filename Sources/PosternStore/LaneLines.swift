@@ -1,0 +1,143 @@
+import DequeModule
+import PosternCore
+
+/// The rows of a mixed queue that were looked at and left, by lane and in accepted order: an earlier message of the lane
+/// is not done, they were given back, their scheduled time has come, or they are to be sent again. A plain value.
+///
+/// The rows of lane 0 have no order among each other. A lane that becomes free costs only its own rows.
+struct LaneLines {
+    private struct Line {
+        /// Whether its first row may be sent, as far as is known here.
+        var isUsable: Bool { isFree && inFlight == 0 }
+
+        /// Ascending.
+        var ids: [MessageID] = []
+        /// How many of the lane are being sent. Earlier ones, if some come back, wait for those too.
+        var inFlight = 0
+        /// Whether the lane is in `free`.
+        var isFree = false
+    }
+
+    private var lines: [Int64: Line] = [:]
+    /// Lanes whose first row may be sent, in the order they became free.
+    private var free: Deque<Int64> = []
+    /// The number of rows left.
+    private(set) var count = 0
+
+    var hasFree: Bool { free.contains { lines[$0]?.isUsable == true } }
+
+    func contains(_ id: MessageID, in lane: Int64) -> Bool {
+        guard let ids = lines[lane]?.ids else { return false }
+        let index = ids.firstIndex(notBefore: id)
+        return index < ids.count && ids[index] == id
+    }
+
+    /// Whether an earlier message of the lane has to be done before `id`.
+    func isHeld(_ id: MessageID, in lane: Int64) -> Bool {
+        guard lane != 0, let line = lines[lane] else { return false }
+        return line.inFlight > 0 || line.ids.first.map { $0 < id } ?? false
+    }
+
+    /// Whether `id` may be sent before every row of the lane that was left.
+    func mayTake(_ id: MessageID, in lane: Int64) -> Bool {
+        guard lane != 0, let line = lines[lane] else { return true }
+        return line.inFlight == 0 && line.ids.first.map { id < $0 } ?? true
+    }
+
+    /// Whether `id` is the row at `index` of a lane of which nothing is being sent.
+    func isNext(_ id: MessageID, in lane: Int64, at index: Int) -> Bool {
+        guard let line = lines[lane], line.inFlight == 0, index < line.ids.count else { return false }
+        return line.ids[index] == id
+    }
+
+    func row(at index: Int, of lane: Int64) -> MessageID? {
+        guard let ids = lines[lane]?.ids, index < ids.count else { return nil }
+        return ids[index]
+    }
+
+    // MARK: Rows
+
+    mutating func insert(_ id: MessageID, in lane: Int64) {
+        var line = lines.removeValue(forKey: lane) ?? Line()
+        let index = line.ids.firstIndex(notBefore: id)
+        if index == line.ids.count || line.ids[index] != id {
+            line.ids.insert(id, at: index)
+            count += 1
+        }
+        lines[lane] = line
+    }
+
+    mutating func remove(_ id: MessageID, from lane: Int64) {
+        guard contains(id, in: lane), let index = lines[lane]?.ids.firstIndex(notBefore: id) else { return }
+        remove(index..<index + 1, from: lane)
+    }
+
+    /// Removes the first `count` rows of the lane.
+    mutating func removeFirst(_ count: Int, from lane: Int64) { remove(0..<count, from: lane) }
+
+    private mutating func remove(_ range: Range<Int>, from lane: Int64) {
+        guard !range.isEmpty else { return }
+        lines[lane]?.ids.removeSubrange(range)
+        count -= range.count
+        forgetIfEmpty(lane)
+    }
+
+    private mutating func forgetIfEmpty(_ lane: Int64) {
+        if let line = lines[lane], line.ids.isEmpty, line.inFlight == 0 { lines[lane] = nil }
+    }
+
+    // MARK: In flight
+
+    mutating func beginFlight(in lane: Int64) {
+        if lane != 0 { lines[lane, default: Line()].inFlight += 1 }
+    }
+
+    /// Returns whether nothing of the lane is in flight any longer.
+    mutating func endFlight(in lane: Int64) -> Bool {
+        guard lane != 0, let line = lines[lane], line.inFlight > 0 else { return false }
+        lines[lane]?.inFlight -= 1
+        forgetIfEmpty(lane)
+        return line.inFlight == 1
+    }
+
+    // MARK: Free lanes
+
+    /// The first row of the lane may be sent, as far as is known here.
+    mutating func becameFree(_ lane: Int64) {
+        guard let line = lines[lane], !line.isFree, line.inFlight == 0, !line.ids.isEmpty else { return }
+        lines[lane]?.isFree = true
+        free.append(lane)
+    }
+
+    /// Takes out the lane that has been free longest; its rows stay.
+    mutating func takeFree() -> Int64? {
+        while let lane = free.popFirst() {
+            // One with something in flight is free again after that.
+            let isUsable = lines[lane]?.isUsable == true
+            lines[lane]?.isFree = false
+            if isUsable { return lane }
+        }
+        return nil
+    }
+
+    /// There was no room for more of the lane: it is the first to go on.
+    mutating func staysFree(_ lane: Int64) {
+        guard let line = lines[lane], !line.isFree, line.inFlight == 0, !line.ids.isEmpty else { return }
+        lines[lane]?.isFree = true
+        free.prepend(lane)
+    }
+}
+
+extension [MessageID] {
+    /// In an ascending list, where `id` is or would be inserted.
+    fileprivate func firstIndex(notBefore id: MessageID) -> Int {
+        if let last, last < id { return count }
+        var low = 0
+        var high = count
+        while low < high {
+            let middle = (low + high) / 2
+            if self[middle] < id { low = middle + 1 } else { high = middle }
+        }
+        return low
+    }
+}

@@ -1,0 +1,63 @@
+import PosternCore
+
+/// The messages of a queue that are being sent, and those that the writer is removing: no message is ever both. A plain
+/// value; the discipline guards it.
+///
+/// A claim reads the store without a lock. So a removal can begin between that read and the moment the claim takes its
+/// messages, and can even be committed by then. `lease` refuses such messages.
+struct Leases {
+    /// The lanes of the messages in flight.
+    private(set) var lanes: [MessageID: Int64] = [:]
+    private var removing: Set<MessageID> = []
+    /// Removed since the current look began; nil while there is none.
+    private var removedMeanwhile: Set<MessageID>?
+
+    func contains(_ id: MessageID) -> Bool { lanes[id] != nil }
+
+    // MARK: The worker's side
+
+    mutating func beginLook() { removedMeanwhile = [] }
+
+    /// Ends the look and takes what it found. Returns the messages that it may not have although they are still there:
+    /// those that are being removed, and later ones of their lanes, since such a removal can be undone.
+    mutating func endLook(taking found: [Message], lane: (Message) -> Int64) -> [MessageID] {
+        defer { removedMeanwhile = nil }
+        let isSimple = removing.isEmpty && removedMeanwhile?.isEmpty != false
+        var refused: [MessageID] = []
+        var blocked: Set<Int64> = []
+        for message in isSimple ? found : found.sorted(by: { $0.id < $1.id }) {
+            let (id, lane) = (message.id, lane(message))
+            if removing.contains(id) || blocked.contains(lane) {
+                refused.append(id)
+                if lane != 0 { blocked.insert(lane) }
+            } else if removedMeanwhile?.contains(id) != true {
+                lanes[id] = lane
+            }
+        }
+        return refused
+    }
+
+    mutating func abandonLook() { removedMeanwhile = nil }
+
+    /// The message is no longer being sent. Returns its lane; nil if it was not.
+    mutating func end(_ id: MessageID) -> Int64? { lanes.removeValue(forKey: id) }
+
+    // MARK: The writer's side
+
+    /// Keeps a message from being claimed until `doneRemoving`. False while it is being sent.
+    mutating func tryRemoving(_ id: MessageID) -> Bool {
+        guard lanes[id] == nil else { return false }
+        removing.insert(id)
+        return true
+    }
+
+    func isRemoving(_ id: MessageID) -> Bool { removing.contains(id) }
+
+    /// The removal is committed (`areGone`) or undone.
+    mutating func doneRemoving(_ ids: [MessageID], areGone: Bool) {
+        for id in ids {
+            removing.remove(id)
+            if areGone { removedMeanwhile?.insert(id) }
+        }
+    }
+}

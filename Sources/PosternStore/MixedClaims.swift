@@ -1,0 +1,337 @@
+import PosternCore
+
+/// Where the worker is in a mixed queue, and which rows it has passed over. A plain value, which the worker owns.
+///
+/// Rows up to `cursor` have been looked at: they are gone, being sent, or in `lines`. Some of those are to be sent again
+/// together (`groups`). Scheduled rows are found through `scheduledCursor` when they are due. What is kept here is
+/// bounded by what can be in flight and by the scan limit, never by the length of the queue.
+struct MixedClaims {
+    struct Group {
+        var dueAt: Timestamp
+        /// Ascending. Those that are no longer in `members` have left it.
+        var ids: [MessageID]
+        var history = BatchHistory()
+        /// Earlier messages come first in each of its lanes; cleared when a lane becomes free.
+        var isBlocked = false
+    }
+
+    /// A message that the writer was about to remove, as the worker hears of it later.
+    struct Removal {
+        let id: MessageID
+        let isGone: Bool
+    }
+
+    /// Rows left behind beyond which looking further would only collect more of them: about 2 MB.
+    static let defaultScanLimit = 65_536
+
+    private let scanLimit: Int
+    private(set) var cursor = MessageID(rawValue: 0)
+    /// Ids above this one are not known here.
+    private var frontier = MessageID(rawValue: 0)
+    private var scheduledCursor = ScheduledPlace.beginning
+    private var lines = LaneLines()
+    private var groups: [Group] = []
+    /// The lanes of the rows in groups; mixed lanes are numbers without a row of their own.
+    private var members: [MessageID: Int64] = [:]
+    /// The lanes of rows that could not be taken because the writer was removing them.
+    private var awaitingRemoval: [MessageID: Int64] = [:]
+    /// Whether rows after the cursor may be there that no arrival announced.
+    private(set) var isBehind = true
+    /// Whether rows may be gone that the worker has not heard of.
+    private(set) var mustVerify = false
+    private var tookGroupLast = false
+    /// Whether a lane became free since groups were found blocked.
+    private var mayUnblock = false
+
+    init(scanLimit: Int = defaultScanLimit) { self.scanLimit = scanLimit }
+
+    var countInMemory: Int { lines.count + members.count }
+    var isAtScanLimit: Bool { countInMemory >= scanLimit }
+    var hasFree: Bool { lines.hasFree }
+
+    func isHeld(_ id: MessageID, in lane: Int64) -> Bool { lines.isHeld(id, in: lane) }
+
+    /// When the next group is due that may have a free lane.
+    var nextGroupDue: Timestamp? { groups.lazy.filter { mayUnblock || !$0.isBlocked }.map(\.dueAt).min() }
+
+    // MARK: Claiming
+
+    /// Collects the rows to be sent next; `end` says what of them could be leased. `isLeased` is asked about rows that
+    /// are passed again.
+    mutating func look(_ scan: inout ClaimScan, from rows: QueueRows, isLeased: (MessageID) -> Bool) throws {
+        do {
+            if mustVerify { try findRemoved(in: rows) }
+            try findScheduled(&scan, from: rows, isLeased: isLeased)
+            let isFreshFirst = scan.request.preference == .fresh || tookGroupLast
+            if isFreshFirst { try claimUnsent(&scan, from: rows, isLeased: isLeased) }
+            if scan.isEmpty { try claimGroup(&scan, from: rows) }
+            if scan.isEmpty, !isFreshFirst { try claimUnsent(&scan, from: rows, isLeased: isLeased) }
+            tookGroupLast = scan.isGroup
+        } catch {
+            // What was taken so far must not be lost with the look that failed.
+            for message in scan.messages { leave(message.id, in: message.lane.number) }
+            isBehind = true
+            throw error
+        }
+    }
+
+    /// The look is over. Some of what it found may have been removed since, or is about to be.
+    mutating func end(_ found: [Message], as leases: Leases, refused: Set<MessageID>) {
+        for message in found {
+            let (id, lane) = (message.id, message.lane.number)
+            if leases.contains(id) {
+                lines.beginFlight(in: lane)
+            } else if refused.contains(id) {
+                if leases.isRemoving(id) { awaitingRemoval[id] = lane }
+                // Nobody overtakes it before it is known to be gone.
+                if lane != 0 { lines.insert(id, in: lane) }
+            } else {
+                becameFree(lane)
+            }
+        }
+    }
+
+    private func isKnown(_ id: MessageID, in lane: Int64, _ isLeased: (MessageID) -> Bool) -> Bool {
+        guard id <= frontier else { return false }
+        return members[id] != nil || awaitingRemoval[id] != nil || lines.contains(id, in: lane) || isLeased(id)
+    }
+
+    /// Leaves a row for a later look.
+    private mutating func leave(_ id: MessageID, in lane: Int64) {
+        lines.insert(id, in: lane)
+        frontier = max(frontier, id)
+        becameFree(lane)
+    }
+
+    /// What the lane waited for is over. If a group is next in it, the group is looked at again.
+    private mutating func becameFree(_ lane: Int64) {
+        mayUnblock = true
+        guard let first = lines.row(at: 0, of: lane) else { return }
+        if lane == 0 || (members[first] == nil && awaitingRemoval[first] == nil) { lines.becameFree(lane) }
+    }
+
+    // MARK: Groups
+
+    /// Of the group that has been due longest: the messages whose lanes are free. The others stay in it.
+    private mutating func claimGroup(_ scan: inout ClaimScan, from rows: QueueRows) throws {
+        if mayUnblock {
+            for index in groups.indices { groups[index].isBlocked = false }
+            mayUnblock = false
+        }
+        while scan.isEmpty, let index = nextGroup(for: scan.request) {
+            let free = freeMembers(of: groups[index], atMost: scan.limits.maxMessages)
+            let found = try free.map { try rows.row($0) }
+            for (id, row) in zip(free, found) {
+                // Limits may have shrunk since it was put together.
+                if let row, !scan.take(row) { break }
+                leaveGroup(id, isGone: row == nil)
+            }
+            groups[index].ids.removeAll { members[$0] == nil }
+            if scan.isEmpty { groups[index].isBlocked = true }
+            scan.history = groups[index].history
+            if groups[index].ids.isEmpty { groups.remove(at: index) }
+        }
+        scan.isGroup = !scan.isEmpty
+        if !scan.isGroup { scan.history = BatchHistory() }
+    }
+
+    private func nextGroup(for request: ClaimRequest) -> Int? {
+        groups.indices.lazy.filter { index in
+            let group = groups[index]
+            return group.dueAt <= request.now && !group.isBlocked && request.mayRepeat(group.history, group.ids.count)
+        }.min { (groups[$0].dueAt, groups[$0].ids[0]) < (groups[$1].dueAt, groups[$1].ids[0]) }
+    }
+
+    /// Those for which no earlier message has to wait or be sent first, unless it is of the group and goes along.
+    private func freeMembers(of group: Group, atMost most: Int) -> [MessageID] {
+        var free: [MessageID] = []
+        var taken: [Int64: Int] = [:]
+        for id in group.ids where free.count < most {
+            guard let lane = members[id], awaitingRemoval[id] == nil else { continue }
+            if lane != 0 {
+                let index = taken[lane, default: 0]
+                guard lines.isNext(id, in: lane, at: index) else { continue }
+                taken[lane] = index + 1
+            }
+            free.append(id)
+        }
+        return free
+    }
+
+    private mutating func leaveGroup(_ id: MessageID, isGone: Bool) {
+        guard let lane = members.removeValue(forKey: id) else { return }
+        lines.remove(id, from: lane)
+        if isGone { becameFree(lane) }
+    }
+
+    // MARK: Scheduled, left and new messages
+
+    /// Brings scheduled rows whose time has come among those that were left, all of them: in their lane they take the
+    /// place that their id gives them.
+    private mutating func findScheduled(
+        _ scan: inout ClaimScan, from rows: QueueRows, isLeased: (MessageID) -> Bool
+    ) throws {
+        guard scan.due <= scan.now else { return }
+        // One that was accepted late for its time is before the place reached.
+        if scan.due.milliseconds <= scheduledCursor.dueAtMs {
+            scheduledCursor = .init(dueAtMs: scan.due.milliseconds, id: 0)
+        }
+        scan.nextDue = scan.now
+        while !isAtScanLimit {
+            let found = try rows.scheduled(after: scheduledCursor, until: scan.now, limit: Self.scheduledPage)
+            for row in found where !isKnown(row.id, in: row.lane, isLeased) { leave(row.id, in: row.lane) }
+            guard found.count == Self.scheduledPage, let last = found.last else {
+                scheduledCursor = .init(dueAtMs: scan.now.milliseconds, id: .max)
+                scan.nextDue = try rows.nextScheduled(after: scan.now) ?? .never
+                return
+            }
+            scheduledCursor = last.place
+        }
+    }
+
+    private static let scheduledPage = 1000
+
+    private mutating func claimUnsent(
+        _ scan: inout ClaimScan, from rows: QueueRows, isLeased: (MessageID) -> Bool
+    ) throws {
+        while !scan.isFull, let lane = lines.takeFree(), try claimLeft(of: lane, &scan, from: rows) {}
+        try claimFresh(&scan, from: rows, isLeased: isLeased)
+    }
+
+    /// Returns whether there was room for all of the lane that may be sent.
+    private mutating func claimLeft(of lane: Int64, _ scan: inout ClaimScan, from rows: QueueRows) throws -> Bool {
+        var done = 0
+        var hasRoom = true
+        while hasRoom, let id = lines.row(at: done, of: lane), members[id] == nil, awaitingRemoval[id] == nil {
+            let row = try rows.row(id)
+            hasRoom = !scan.isFull && row.map { scan.take($0) } ?? true
+            if hasRoom { done += 1 }
+        }
+        lines.removeFirst(done, from: lane)
+        if !hasRoom { lines.staysFree(lane) }
+        // A group may be next.
+        if done > 0 { mayUnblock = true }
+        return hasRoom
+    }
+
+    private mutating func claimFresh(
+        _ scan: inout ClaimScan, from rows: QueueRows, isLeased: (MessageID) -> Bool
+    ) throws {
+        guard !scan.isFull, !isAtScanLimit, cursor < scan.newest || isBehind else { return }
+        var position = cursor
+        var isCut = false
+        // Rows that came back before the cursor lead past some that were taken a moment ago.
+        let taken = cursor < frontier ? Set(scan.messages.map(\.id)) : []
+        // Also when the look fails: what was taken is left for another one.
+        defer {
+            cursor = position
+            frontier = max(frontier, position)
+        }
+        try rows.forEachFresh(after: cursor) { row in
+            let (id, lane) = (row.id, row.laneNumber)
+            if !taken.contains(id), !isKnown(id, in: lane, isLeased) {
+                if lines.mayTake(id, in: lane) {
+                    guard scan.fits(row.byteCount) else {
+                        isCut = true
+                        return false
+                    }
+                    scan.take(row.queueRow())
+                } else {
+                    lines.insert(id, in: lane)
+                }
+                scan.looked(atBytes: row.byteCount)
+            }
+            position = id
+            isCut = scan.isFull || isAtScanLimit
+            return !isCut
+        }
+        guard !isCut else { return }
+        // All there was is behind; what is gone since needs no second look.
+        position = max(position, scan.newest)
+        isBehind = false
+    }
+
+    // MARK: What became of a claim
+
+    /// One message of the lane is no longer being sent.
+    mutating func endFlight(in lane: Int64) {
+        if lines.endFlight(in: lane) { becameFree(lane) }
+    }
+
+    mutating func sendAgain(_ messages: [Message], from dueAt: Timestamp, history: BatchHistory) {
+        groupTogether(messages.map { ($0.id, $0.lane.number) }, dueAt: dueAt, history: history)
+    }
+
+    private mutating func groupTogether(
+        _ rows: [(id: MessageID, lane: Int64)], dueAt: Timestamp, history: BatchHistory = BatchHistory()
+    ) {
+        for (id, lane) in rows {
+            members[id] = lane
+            if lane != 0 { lines.insert(id, in: lane) }
+            frontier = max(frontier, id)
+        }
+        groups.append(Group(dueAt: dueAt, ids: rows.map(\.id).sorted(), history: history))
+    }
+
+    /// They were not sent after all; they are the first to be looked at again.
+    mutating func giveBack(_ messages: [Message]) {
+        for message in messages { leave(message.id, in: message.lane.number) }
+    }
+
+    /// Groups need not wait any longer.
+    mutating func makeDue(at now: Timestamp) {
+        for index in groups.indices { groups[index].dueAt = min(groups[index].dueAt, now) }
+    }
+
+    /// What a former run left to be sent again.
+    mutating func adopt(_ retries: [(id: MessageID, lane: Int64, dueAt: Timestamp)]) {
+        for (dueAt, rows) in Dictionary(grouping: retries, by: \.dueAt) {
+            groupTogether(rows.map { ($0.id, $0.lane) }, dueAt: dueAt)
+        }
+    }
+
+    // MARK: What the writer has done meanwhile
+
+    mutating func hear(_ news: MixedExchange.News) {
+        mustVerify = mustVerify || news.isCut
+        for removal in news.removals { hear(removal) }
+        // Rows before the cursor came back.
+        if let id = news.cameBackFrom, id <= cursor {
+            cursor = MessageID(rawValue: id.rawValue - 1)
+            isBehind = true
+        }
+    }
+
+    private mutating func hear(_ removal: Removal) {
+        let id = removal.id
+        guard let lane = awaitingRemoval.removeValue(forKey: id) ?? members[id] else { return }
+        if removal.isGone {
+            leaveGroup(id, isGone: true)
+            lines.remove(id, from: lane)
+        } else if members[id] == nil {
+            lines.insert(id, in: lane)
+        }
+        becameFree(lane)
+    }
+
+    /// More was removed than was announced: looks at the rows that others wait for.
+    private mutating func findRemoved(in rows: QueueRows) throws {
+        for id in Array(members.keys) + Array(awaitingRemoval.keys) {
+            let isGone = try !rows.exists(id)
+            if isGone || members[id] == nil { hear(Removal(id: id, isGone: isGone)) }
+        }
+        mustVerify = false
+    }
+}
+
+/// A place among the scheduled rows, which are in the order of their time.
+struct ScheduledPlace: Equatable {
+    var dueAtMs: Int64
+    var id: Int64
+    static let beginning = ScheduledPlace(dueAtMs: .min, id: 0)
+}
+
+extension Lane {
+    /// What the `lane` column of a mixed queue holds.
+    var number: Int64 { if case .digest(let digest) = self { digest } else { 0 } }
+}

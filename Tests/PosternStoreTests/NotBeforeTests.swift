@@ -1,0 +1,71 @@
+import PosternCore
+import PosternTestKit
+import Testing
+
+@testable import PosternStore
+
+/// A message takes the place that its acceptance gives it among those that are due.
+@Suite struct NotBeforeTests {
+    private func lane(_ laneRule: LaneRule) -> Lane { laneRule == .mixed ? .digest(1) : .named("lane") }
+
+    @Test(arguments: [LaneRule.mixed, .separate])
+    func dueMessage_goesBeforeLaterOnesOfItsLane(laneRule: LaneRule) throws {
+        let store = try TestStore()
+        let queue = try store.register(PlainUpstream(laneRule: laneRule))
+        let lane = lane(laneRule)
+        let slow = try store.append(to: queue, lane: lane, notBefore: store.time.now + .seconds(3))
+        let quick = try store.append(to: queue, lane: lane, notBefore: store.time.now + .seconds(2))
+        let first = try store.append(to: queue, lane: lane)
+        // Not due: in nobody's way.
+        #expect(try store.drain(queue) == [first])
+        let later = try store.append(to: queue, lane: lane)
+        store.time.advance(by: .seconds(5))
+        let last = try store.append(to: queue, lane: lane)
+        // Not in the order in which they became due, nor behind those that never waited.
+        #expect(try store.drain(queue) == [slow, quick, later, last])
+    }
+
+    @Test(arguments: [LaneRule.mixed, .separate])
+    func dueMessage_goesBeforeALaterOne_thatIsToBeSentAgain(laneRule: LaneRule) throws {
+        let store = try TestStore()
+        let queue = try store.register(PlainUpstream(laneRule: laneRule))
+        let lane = lane(laneRule)
+        let scheduled = try store.append(to: queue, lane: lane, notBefore: store.time.now + .seconds(2))
+        let failed = try store.append(to: queue, lane: lane)
+        try store.sendLater(store.claim(queue).messages, of: queue, at: store.time.now + .seconds(60))
+        #expect(try store.claim(queue).messages.isEmpty)
+        #expect(store.readiness(queue) == .due(at: store.time.now + .seconds(2)))
+        store.time.advance(by: .seconds(2))
+        #expect(try store.drain(queue) == [scheduled])
+        store.time.advance(by: .seconds(58))
+        #expect(try store.drain(queue) == [failed])
+    }
+
+    @Test(arguments: [LaneRule.mixed, .separate])
+    func dueMessage_waitsForAnEarlierOne_thatIsToBeSentAgain(laneRule: LaneRule) throws {
+        let store = try TestStore()
+        let queue = try store.register(PlainUpstream(laneRule: laneRule))
+        let lane = lane(laneRule)
+        let failed = try store.append(to: queue, lane: lane)
+        try store.sendLater(store.claim(queue).messages, of: queue, at: store.time.now + .seconds(60))
+        let scheduled = try store.append(to: queue, lane: lane, notBefore: store.time.now + .seconds(2))
+        store.time.advance(by: .seconds(2))
+        #expect(try store.claim(queue).messages.isEmpty)
+        #expect(queue.isHeldUp(scheduled, lane: try #require(try store.record(scheduled)).lane))
+        store.time.advance(by: .seconds(58))
+        #expect(try store.drain(queue) == [failed, scheduled])
+    }
+
+    /// More of one lane than one look takes in.
+    @Test func manyDueMessages_goInAcceptedOrder() throws {
+        let store = try TestStore()
+        let queue = try store.register()
+        let due = store.time.now + .seconds(10)
+        let ids = try store.append(
+            (0..<3000).map { store.message(to: queue, lane: .digest(1), notBefore: due - .milliseconds($0)) }
+        ).ids
+        store.time.advance(by: .seconds(10))
+        let fresh = try store.append(to: queue, lane: .digest(1))
+        #expect(try store.drain(queue, most: 7) == ids + [fresh])
+    }
+}
