@@ -36,7 +36,9 @@ final class Upkeep: @unchecked Sendable {
         for account in transaction.accounts.open {
             if try purgeDelivered(of: account, before: now - isShort, in: transaction.db) { hasMore = true }
             if try purgeEnded(of: account, before: now - isLong, in: transaction.db) { hasMore = true }
-            if try expire(in: account.number, at: now, in: transaction) { hasMore = true }
+            if let queue = outbox.queue(account.number), try expire(from: queue, at: now, in: transaction) {
+                hasMore = true
+            }
         }
         if try expireState(at: now, in: transaction.db) { hasMore = true }
         if try forgetCredentials(at: now, in: transaction.db) { hasMore = true }
@@ -75,16 +77,35 @@ final class Upkeep: @unchecked Sendable {
         return rows.count == Self.heavyRowsPerTurn
     }
 
-    /// Messages with an end of their own; those of `expireAfterSeconds` are settled when they are claimed.
-    private func expire(in number: UpstreamNumber, at now: Timestamp, in transaction: Transaction) throws -> Bool {
-        guard let queue = outbox.queue(number) else { return false }
-        let ids = try Int64.fetchAll(
-            transaction.db.cachedStatement(
-                sql: "SELECT id FROM queue_\(number.rawValue) WHERE expiresAtMs <= ? ORDER BY expiresAtMs LIMIT ?"),
-            arguments: [now.milliseconds, Self.heavyRowsPerTurn])
-        for id in ids.map(MessageID.init(rawValue:)) where transaction.tryRemoving(id, from: queue) {
-            try transaction.end(id, in: queue, as: .expired, error: nil, at: now)
+    /// Messages that are past their own end or have reached the age at which those of their upstream expire, whatever
+    /// they wait for. Those that are being sent are left to their attempt.
+    private func expire(from queue: UpstreamQueue, at now: Timestamp, in transaction: Transaction) throws -> Bool {
+        let table = "queue_\(queue.number.rawValue)"
+        let byTime = try transaction.db.cachedStatement(
+            sql: "SELECT id FROM \(table) WHERE expiresAtMs <= ? ORDER BY expiresAtMs")
+        byTime.bind(now.milliseconds, at: 1)
+        let hasMore = try expire(from: queue, at: now, in: transaction, foundBy: byTime) { _ in true }
+        let age = queue.collecting.expireAfter
+        guard age > .zero else { return hasMore }
+        let limit = (now - age).milliseconds
+        // Ids are in the order of acceptance, so the rows in front are the oldest.
+        let byAge = try transaction.db.cachedStatement(sql: "SELECT id, acceptedAtMs FROM \(table) ORDER BY id")
+        return try expire(from: queue, at: now, in: transaction, foundBy: byAge) { $0.integer(1) <= limit } || hasMore
+    }
+
+    /// Expires what the statement finds until `hasExpired` says no. True when there may be more of it.
+    private func expire(
+        from queue: UpstreamQueue, at now: Timestamp, in transaction: Transaction, foundBy statement: Statement,
+        _ hasExpired: (borrowing SQLiteRow) -> Bool
+    ) throws -> Bool {
+        var ids: [MessageID] = []
+        try statement.forEachRow(in: transaction.db) { row in
+            guard hasExpired(row) else { return false }
+            let id = MessageID(rawValue: row.integer(0))
+            if transaction.tryRemoving(id, from: queue) { ids.append(id) }
+            return ids.count < Self.heavyRowsPerTurn
         }
+        for id in ids { try transaction.end(id, in: queue, as: .expired, error: nil, at: now) }
         return ids.count == Self.heavyRowsPerTurn
     }
 

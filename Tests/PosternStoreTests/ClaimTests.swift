@@ -345,6 +345,48 @@ import Testing
         #expect(try store.isBalanced())
     }
 
+    /// Whatever they wait for: nothing has to claim them.
+    @Test(arguments: [LaneRule.mixed, .separate])
+    func age_expiresWhatIsQueued_withoutAClaim(laneRule: LaneRule) throws {
+        let store = try TestStore()
+        let queue = try store.register(PlainUpstream(laneRule: laneRule))
+        store.outbox.onArrival(
+            in: queue, limits: BatchLimits(maxMessages: 2, maxBytes: 1000), expireAfter: .seconds(3)
+        ) {}
+        let lane: (Int64) -> Lane = { laneRule == .mixed ? .digest($0) : .named("lane-\($0)") }
+        let failed = try store.append(to: queue, lane: lane(1))
+        try store.sendLater(store.claim(queue).messages, of: queue, at: store.time.now + .seconds(300))
+        let sent = try store.append(to: queue, lane: lane(2))
+        let claim = try store.claim(queue)
+        #expect(claim.messages.map(\.id) == [sent])
+        let old = try store.append(500, to: queue, lane: lane(1))
+        store.time.advance(by: .seconds(2))
+        let young = try store.append(to: queue, lane: lane(1))
+        try store.keepUp()
+        #expect(try store.state(old[0]) == .queued)
+        store.time.advance(by: .seconds(1))
+        try store.keepUp()
+        #expect(try ([failed] + old).allSatisfy { try store.state($0) == .expired })
+        #expect(try [sent, young].allSatisfy { try store.state($0) == .queued })
+        // What it held up goes on.
+        #expect(try store.drain(queue) == [young])
+        try store.deliver(claim.messages, of: queue)
+        #expect(try store.isBalanced())
+    }
+
+    @Test func expiry_readsNoMoreThanItEnds() throws {
+        let store = try TestStore()
+        _ = try store.register()
+        let plans = try ["expiresAtMs <= 1 ORDER BY expiresAtMs", "1 ORDER BY id"].map { condition in
+            try store.outbox.pool.read { db in
+                try Row.fetchAll(db, sql: "EXPLAIN QUERY PLAN SELECT id, acceptedAtMs FROM queue_1 WHERE \(condition)")
+                    .map { $0["detail"] as String }
+            }
+        }
+        // The second stops at the first row that is young enough.
+        #expect(plans == [["SEARCH queue_1 USING INDEX queue_1_expiring (expiresAtMs<?)"], ["SCAN queue_1"]])
+    }
+
     @Test func longOutage_expiresInPortions() throws {
         let store = try TestStore()
         let queue = try store.register()
