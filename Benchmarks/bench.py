@@ -20,6 +20,7 @@ import resource
 import shutil
 import signal
 import socket
+import sqlite3
 import statistics
 import subprocess
 import sys
@@ -403,6 +404,31 @@ class Bench:
         note = f"p99 {shown(statistics.median(p99))} ms; delivery going on"
         self.add("p99.9 at 2000 requests/s", values, "ms", limit=10, note=note)
 
+    def latency(self):
+        """How long an accepted message takes to be delivered to a healthy upstream, at rates far from saturation."""
+        limit = 50 + 50  # batchMaxWaitSeconds and what design.md allows on top.
+        with self.simulator() as simulator:
+            for rate in (10, 200, 2000):
+                with self.gateway(simulator.url()) as gateway:
+                    options = {"rate": rate, "seconds": 20 if self.options.quick else 60}
+                    result = self.load(gateway.port, "/v1/samsara/event", self.events, **options)
+                    delays = self.delays(gateway, result["accepted"])
+                p50, p99 = (delays[len(delays) * percent // 100] for percent in (50, 99))
+                note = f"p50 {p50} ms, max {delays[-1]} ms, {shown(len(delays))} messages"
+                self.add(f"accepted to delivered, p99 at {rate} messages/s", [p99], "ms", limit=limit, note=note)
+
+    @staticmethod
+    def delays(gateway, accepted):
+        """Milliseconds from acceptance to delivery, ascending, from the receipts in the store."""
+        with contextlib.closing(sqlite3.connect(f"file:{gateway.directory / "postern.sqlite"}?mode=ro", uri=True)) as store:
+
+            def delivered():
+                return store.execute("SELECT count(*) FROM delivered_1").fetchone()[0]
+
+            until(lambda: delivered() >= accepted, 30, f"all {accepted} messages are delivered")
+            return [delay for (delay,) in store.execute(
+                "SELECT settledAtMs - acceptedAtMs AS delay FROM delivered_1 ORDER BY delay")]
+
     def proxy(self):
         """StreamOne: what a call costs on its way through, and how many answers a second the cache gives."""
         count, spacing_us = (500, 2000) if self.options.quick else (2000, 5000)
@@ -531,6 +557,7 @@ FIGURES = {
     "e2e": Bench.end_to_end,
     "millions": Bench.millions,
     "paced": Bench.paced,
+    "latency": Bench.latency,
     "proxy": Bench.proxy,
     "connections": Bench.connections,
     "idle": Bench.idle,
@@ -567,6 +594,8 @@ refused or broken request does not count: it fails.
   same generator, without a window.
 * **2000 requests/s**: `load/load.c`, open loop: request k is due at k/2000 s whatever happened before, and latency counts
   from then (no coordinated omission); 64 connections, delivery going on.
+* **Accepted to delivered**: `load/load.c`, open loop, 60 s at each rate, default delivery settings. The times are those of the receipts in the
+  store: from the arrival of the request to the upstream's answer.
 * **Proxied calls**: `latency/latency.c` asks the simulator directly and through the gateway in turns, each on one kept-alive connection,
   with pauses between; the figure is the difference of the medians. The gateway parses, signs anew and keeps nothing. The
   cache: wrk as for ingest, one call whose answer of 25 items is kept.
