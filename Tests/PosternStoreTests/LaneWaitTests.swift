@@ -32,6 +32,19 @@ import Testing
         #expect(try #require(try store.record(ids[1])).laneWaitsFor == nil)
     }
 
+    /// What caused the hold is gone: the next one is tried at once.
+    @Test func cancelledFront_endsTheWait_ofItsLane() throws {
+        let store = try TestStore()
+        let queue = try store.register(plain())
+        let ids = try store.append(2, to: queue, lane: .named("a"))
+        queue.postpone(try store.claim(queue), until: store.time.now + .seconds(300), for: .circuit)
+        try store.settleDown()
+        #expect(try store.claim(queue).messages.isEmpty)
+        #expect(try store.cancel(ids[0]) == .cancelled)
+        #expect(store.readiness(queue) == .now)
+        #expect(try store.claim(queue).messages.map(\.id) == [ids[1]])
+    }
+
     @Test func wake_endsAWait_thatWasPlannedBeforeIt() throws {
         let store = try TestStore()
         let queue = try store.register(plain())
