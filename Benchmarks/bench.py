@@ -420,7 +420,7 @@ class Bench:
     @staticmethod
     def delays(gateway, accepted):
         """Milliseconds from acceptance to delivery, ascending, from the receipts in the store."""
-        with contextlib.closing(sqlite3.connect(f"file:{gateway.directory / "postern.sqlite"}?mode=ro", uri=True)) as store:
+        with contextlib.closing(sqlite3.connect(f"file:{gateway.directory / 'postern.sqlite'}?mode=ro", uri=True)) as store:
 
             def delivered():
                 return store.execute("SELECT count(*) FROM delivered_1").fetchone()[0]
