@@ -73,6 +73,12 @@ public struct Circuit: Sendable, Equatable {
         }
     }
 
+    /// Ends an outage on other evidence than a probe. The number of requests at a time starts at one all the same.
+    public mutating func close() {
+        failures = 0
+        state = .closed
+    }
+
     /// The upstream failed; it is probed from `retryAt` on if it is out then. Returns whether this began an outage.
     @discardableResult public mutating func failed(retryAt: Timestamp) -> Bool {
         failures += 1

@@ -16,6 +16,8 @@ public struct UpstreamRequest: Sendable, Equatable {
     public var body: [UInt8]
     /// Send the body compressed, with `Content-Encoding: gzip`.
     public var gzip: Bool
+    /// What fails together: a path, a kind or a step, of which the upstream's type has a bounded number; not sent.
+    public var endpoint: String
     /// What its upstream calls it, for when the answer comes; not sent.
     public var step: String?
     /// The version of the held credential that it carries; not sent.
@@ -25,13 +27,15 @@ public struct UpstreamRequest: Sendable, Equatable {
 
     public init(
         method: Method = .post, url: String, headers: [(name: String, value: String)] = [], body: [UInt8] = [],
-        gzip: Bool = false, step: String? = nil, credentialVersion: Int64? = nil, proofs: [String] = []
+        gzip: Bool = false, endpoint: String = "", step: String? = nil, credentialVersion: Int64? = nil,
+        proofs: [String] = []
     ) {
         self.method = method
         self.url = url
         self.headers = headers
         self.body = body
         self.gzip = gzip
+        self.endpoint = endpoint
         self.step = step
         self.credentialVersion = credentialVersion
         self.proofs = proofs
@@ -39,7 +43,8 @@ public struct UpstreamRequest: Sendable, Equatable {
 
     public static func == (left: Self, right: Self) -> Bool {
         left.method == right.method && left.url == right.url && left.body == right.body && left.gzip == right.gzip
-            && left.step == right.step && left.credentialVersion == right.credentialVersion
+            && left.endpoint == right.endpoint && left.step == right.step
+            && left.credentialVersion == right.credentialVersion
             && left.headers.elementsEqual(right.headers, by: ==)
     }
 }

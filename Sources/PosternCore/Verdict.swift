@@ -11,9 +11,9 @@ public enum Verdict: Sendable, Equatable {
     /// The upstream works, but not yet for this lane: the same messages again, later each time. Nobody else waits and
     /// nothing counts against them.
     case backOff
-    /// As `retry`, but it may be the messages' fault: counts an attempt. After `limit` of them the batch is taken
-    /// apart to find a culprit; one that stands alone is convicted as `conviction` says.
-    case suspect(limit: Int, after: Duration?, conviction: Conviction = .ifOthersAreTaken)
+    /// As `retry`, but the messages may be the cause. The worker looks for the one that is: a batch is halved once the
+    /// upstream has taken something else, and a message alone fails as `rule` says.
+    case suspect(after: Duration?, rule: SuspectRule = .ifOthersSucceed)
     /// The token is stale: get a new one, then send again.
     case refreshToken
     /// The upstream does not work for us at all: wrong address, wrong credentials. Nobody is blamed, an operator is
@@ -27,12 +27,12 @@ public enum Verdict: Sendable, Equatable {
     case reject(reason: String)
 }
 
-/// When a message that stands alone under suspicion has failed.
-public enum Conviction: Sendable {
-    /// Only if the upstream took something else meanwhile.
-    case ifOthersAreTaken
-    /// After the tries it was allowed, since further ones could do harm.
-    case always
+/// When a message fails that gets nothing but doubtful answers while it is sent alone.
+public enum SuspectRule: Sendable, Equatable {
+    /// After `delivery.suspectTries` of them in a row, each with a success of something else after the one before.
+    case ifOthersSucceed
+    /// After that many tries, whatever happens to others, since further ones could do harm.
+    case afterTries(Int)
 }
 
 /// One message's part of an answer that speaks of each.

@@ -2,7 +2,7 @@ public import PosternCore
 
 /// How an upstream is, as its worker last saw it.
 public struct UpstreamSnapshot: Sendable, Equatable {
-    public enum Health: String, Sendable, CaseIterable { case up, degraded, down, unauthorized, paused }
+    public enum Health: String, Sendable, CaseIterable { case up, degraded, down, unauthorized, misconfigured, paused }
 
     public var health: Health = .up
     public var isPaused = false
@@ -12,10 +12,26 @@ public struct UpstreamSnapshot: Sendable, Equatable {
     /// Failures in a row.
     public var failures = 0
     public var hold: HoldReason?
+    /// Endpoints that wait although the upstream does not.
+    public var endpoints: [EndpointWait] = []
     /// Of an upstream that wants tokens.
     public var token: TokenStatus?
     public var lastSuccessAt: Timestamp?
     public var lastError: AttemptError?
+
+    public struct EndpointWait: Sendable, Equatable {
+        public var name: String
+        /// Why an operator has to intervene; nil after failures or a rate limit.
+        public var reason: HoldReason?
+        /// Nil while it is probed.
+        public var until: Timestamp?
+
+        public init(name: String, reason: HoldReason? = nil, until: Timestamp? = nil) {
+            self.name = name
+            self.reason = reason
+            self.until = until
+        }
+    }
 
     public struct TokenStatus: Sendable, Equatable {
         /// Is there one to send under?
@@ -24,10 +40,14 @@ public struct UpstreamSnapshot: Sendable, Equatable {
         /// Fetches in a row that brought none.
         public var failures: Int
         public var credentialsRefused: Bool
+        /// When the next fetch is made after one that failed.
+        public var retryAt: Timestamp?
 
         public init(
-            isValid: Bool, expiresAt: Timestamp? = nil, failures: Int = 0, credentialsRefused: Bool = false
+            isValid: Bool, expiresAt: Timestamp? = nil, failures: Int = 0, credentialsRefused: Bool = false,
+            retryAt: Timestamp? = nil
         ) {
+            self.retryAt = retryAt
             self.isValid = isValid
             self.expiresAt = expiresAt
             self.failures = failures
@@ -45,7 +65,8 @@ public struct UpstreamSnapshot: Sendable, Equatable {
         if isPaused { return .paused }
         let lacksToken = token.map { !$0.isValid && $0.failures > 0 } ?? false
         if hold == .credentials || lacksToken && token?.credentialsRefused == true { return .unauthorized }
+        if circuit != .closed, hold == .configuration { return .misconfigured }
         if circuit != .closed || lacksToken { return .down }
-        return failures > 0 || (token?.failures ?? 0) > 0 ? .degraded : .up
+        return failures > 0 || !endpoints.isEmpty || (token?.failures ?? 0) > 0 ? .degraded : .up
     }
 }

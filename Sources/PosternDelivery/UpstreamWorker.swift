@@ -13,7 +13,7 @@ public final class UpstreamWorker: Sendable {
     public var name: UpstreamName { queue.name }
 
     private let inbox = Inbox<WorkerEvent>()
-    private let shared: WorkerShared
+    private let status: WorkerStatus
     private let loop: WorkerLoop
     private let thread = Mutex<OwnThread?>(nil)
     private let time: any TimeSource
@@ -44,8 +44,8 @@ public final class UpstreamWorker: Sendable {
     public init(queue: UpstreamQueue, settings: DeliverySettings, parts: Parts) throws(StoreError) {
         self.queue = queue
         time = parts.time
-        shared = WorkerShared(at: parts.time.instant)
-        loop = try WorkerLoop(queue: queue, settings: settings, parts: parts, inbox: inbox, shared: shared)
+        status = WorkerStatus(at: parts.time.instant)
+        loop = try WorkerLoop(queue: queue, settings: settings, parts: parts, inbox: inbox, status: status)
     }
 
     /// Starts the thread. Call once.
@@ -56,13 +56,13 @@ public final class UpstreamWorker: Sendable {
         }
     }
 
-    public var snapshot: UpstreamSnapshot { shared.snapshot }
+    public var snapshot: UpstreamSnapshot { status.snapshot }
 
     /// How long ago the loop last turned. It turns at least every few seconds; much more means that it hangs.
-    public func sinceLastTurn(at instant: MonotonicInstant) -> Duration { shared.sinceLastTurn(at: instant) }
+    public func sinceLastTurn(at instant: MonotonicInstant) -> Duration { status.sinceLastTurn(at: instant) }
 
     /// What one request may carry.
-    public var limits: BatchLimits { shared.limits }
+    public var limits: BatchLimits { status.limits }
 
     /// Keeps accepting, stops sending. What is under way ends.
     public func pause() { inbox.put(.pause) }
@@ -94,7 +94,7 @@ public final class UpstreamWorker: Sendable {
     /// Waits until nothing is under way, at most until `deadline`. The transport's own stop cancels what is left then.
     public func waitUntilIdle(deadline: MonotonicInstant) {
         guard thread.withLock({ $0 != nil }) else { return }
-        shared.waitUntilIdle(deadline: deadline, time: time)
+        status.waitUntilIdle(deadline: deadline, time: time)
     }
 
     /// Ends the thread; every transfer has been answered or cancelled by then.
@@ -106,7 +106,7 @@ public final class UpstreamWorker: Sendable {
     // MARK: For tests, which turn the loop by hand instead of starting it
 
     /// Batches whose outcome is not on disk yet.
-    var unsettledBatches: Int { shared.unsettledBatches }
+    var unsettledBatches: Int { status.unsettledBatches }
     func turn() -> MonotonicInstant { loop.turn(inbox.takeAll()) }
     func turn(waitingUntil deadline: MonotonicInstant) -> MonotonicInstant {
         loop.turn(inbox.takeAll(waitingUntil: deadline))

@@ -3,8 +3,10 @@ import PosternStore
 
 /// What a worker is told.
 enum WorkerEvent: Sendable {
-    case answered(Flight, TransferResult)
-    case recorded(Flight, Ruling, Result<[StateChange], StoreError>)
+    /// The row that records the request is committed, or could not be.
+    case opened(InFlightBatch, Result<Void, StoreError>)
+    case answered(InFlightBatch, TransferResult)
+    case recorded(InFlightBatch, Settlement, Result<[StateChange], StoreError>)
     case tokenAnswered(TransferResult, fetch: Int)
     case pause, resume, stop, end
     case flush(@Sendable (FlushReport) -> Void)
@@ -13,34 +15,26 @@ enum WorkerEvent: Sendable {
     case adopt(DeliverySettings, upstream: (any Upstream)?)
 }
 
-/// A batch under way: from its claim until what came of it is on disk.
-struct Flight: Sendable {
+/// A batch from its claim until its result is on disk.
+struct InFlightBatch: Sendable {
     let batch: Batch
     /// The claim on exactly its messages.
     let claim: Claim
     let startedAt: MonotonicInstant
-    /// The token it went out under, and which one that was.
+    /// The token it is sent under, and which one that is.
     var token: Token?
     var generation = 0
+    /// What the upstream answered; nil if nothing was sent or the request was cancelled.
+    var result: TransferResult?
+    /// When the result was judged: state changes are computed as of then.
+    var judgedAt: Timestamp?
+
+    var endpoint: String { batch.request?.endpoint ?? "" }
+    var number: Int { Int(batch.id.rawValue) }
+    var isLoneSuspect: Bool { claim.isLoneSuspect }
 }
 
-/// What follows an answer: what is written down, and what the queue does once that is on disk.
-struct Ruling: Sendable {
-    /// Messages that go out again, all together.
-    struct Again: Sendable {
-        let messages: [Message]
-        let dueAt: Timestamp
-        var history = BatchHistory()
-    }
-
-    var settlement: Settlement
-    /// Settled: no longer the queue's.
-    var released: [Message] = []
-    var again: [Again] = []
-    /// All of them stand where they stood before the claim.
-    var isGivenBack = false
-    /// Computes the state changes that go with it, in the transaction that settles it.
-    var changes: @Sendable (any UpstreamState) throws -> [StateChange] = { _ in [] }
-    /// What the upstream answered; nil for a batch that was not sent, or that a stop has cancelled.
-    var result: TransferResult?
+extension Claim {
+    /// Whether it is one message that had a doubtful answer while it was sent alone.
+    var isLoneSuspect: Bool { messages.count == 1 && history.suspectTries > 0 }
 }

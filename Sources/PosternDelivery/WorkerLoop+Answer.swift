@@ -3,104 +3,127 @@ import PosternCore
 import PosternMetrics
 import PosternStore
 
+/// From a response to its result on disk.
 extension WorkerLoop {
-    func answered(_ flight: Flight, _ result: TransferResult) {
-        let outcome: AttemptOutcome
+    /// Whether the response was dealt with; if the state cannot be read, it is looked at again later.
+    func answered(_ flight: InFlightBatch, _ transfer: TransferResult) {
+        let result: AttemptResult
         do {
-            outcome = try judged(result, of: flight)
+            result = try judged(transfer, of: flight)
         } catch {
-            guard !outbox.isClosed else {
-                // The next run finds the messages as they were before the attempt.
-                inFlight -= 1
-                unsettled -= 1
-                return
-            }
-            // Without the state nobody can say what an answer means.
+            // The next run finds the messages as they were before the attempt.
+            guard !outbox.isClosed else { return machine.abandoned(flight) }
             logger.error(
-                "cannot read the state; looking again",
+                "cannot read the state; trying again",
                 metadata: ["upstream": "\(queue.name)", "batch.id": "\(flight.batch.id)", "error": "\(error)"])
-            return postpone(.answered(flight, result))
+            return postpone(.answered(flight, transfer))
         }
-        inFlight -= 1
-        var ruling = rule(on: outcome, of: flight)
-        if !outcome.wasCancelled {
-            ruling.changes = changes(after: result, of: flight)
-            ruling.result = result
-        }
+        var flight = flight
+        if !result.wasCancelled { (flight.result, flight.judgedAt) = (transfer, result.at) }
+        let actions = machine.answered(flight, result, others: others(besides: flight), random: random())
         let duration = time.instant - flight.startedAt
         metrics.attemptDuration(queue.name.description).observe(duration.inSeconds)
-        metrics.attempts(queue.name.description, ruling.settlement.outcome).add()
-        if outcome.isAmbiguous { metrics.ambiguousSends(queue.name.description).add() }
-        log(ruling, of: flight, took: duration)
-        record(ruling, of: flight)
-    }
-
-    private func judged(_ result: TransferResult, of flight: Flight) throws(StoreError) -> AttemptOutcome {
-        let now = time.now
-        switch result {
-        case .failure(let failure):
-            guard failure.reason != .cancelled else { return AttemptOutcome(failure, at: now) }
-            let judgement = try outbox.withState(of: queue.number) { state in
-                try upstream.judge(failure, to: flight.batch, in: context(now: now, token: flight.token, state))
-            }
-            return AttemptOutcome(failure, judgement: judgement, at: now)
-        case .success(let response):
-            let judgement = try outbox.withState(of: queue.number) { state in
-                try upstream.judge(
-                    response, to: flight.batch, in: context(now: now, token: flight.token, state))
-            }
-            return AttemptOutcome(judgement, on: response, at: now)
+        if result.isAmbiguous { metrics.ambiguousSends(queue.name.description).add() }
+        for case .record(let settlement) in actions {
+            metrics.attempts(queue.name.description, settlement.outcome.rawValue).add()
+            log(settlement, of: flight, took: duration)
         }
+        perform(actions, for: flight)
     }
 
-    private func changes(
-        after result: TransferResult, of flight: Flight
-    ) -> @Sendable (any UpstreamState) throws -> [StateChange] {
-        let (now, flushedThrough) = (time.now, flushedThrough)
-        return { [upstream] state in
-            let context = PlanContext(now: now, token: flight.token, state: state, flushedThrough: flushedThrough)
-            return try upstream.changes(after: result, to: flight.batch, in: context)
+    private func judged(_ transfer: TransferResult, of flight: InFlightBatch) throws(StoreError) -> AttemptResult {
+        let now = time.now
+        if case .failure(let failure) = transfer, failure.reason == .cancelled {
+            return AttemptResult(transfer, nil, at: now)
+        }
+        let judgement = try outbox.withState(of: queue.number) { state in
+            let context = context(now: now, token: flight.token, state)
+            return switch transfer {
+            case .failure(let failure): try upstream.judge(failure, to: flight.batch, in: context)
+            case .success(let response): try upstream.judge(response, to: flight.batch, in: context)
+            }
+        }
+        return AttemptResult(transfer, judgement, at: now)
+    }
+
+    /// What is queued besides a batch in flight.
+    private func others(besides flight: InFlightBatch) -> DeliveryMachine.Others {
+        let hasMore = outbox.ledger(of: queue.number).queued > flight.batch.messages.count
+        guard hasMore else { return .none }
+        switch readiness(collecting: false) {
+        case .now, .collecting: return .ready
+        case .due(let at): return at - time.now <= settings.retry.longest ? .later : .blocked
+        case .nothing: return machine.inFlight > 1 ? .later : .blocked
         }
     }
 
     // MARK: Bringing it to disk
 
-    /// What the ruling means for the queue follows once it is there.
-    func record(_ ruling: Ruling, of flight: Flight) {
-        var ruling = ruling
-        let record = circuitRecord
+    /// What the settlement means for the queue follows once it is there.
+    func record(_ settlement: Settlement, of flight: InFlightBatch) {
+        var settlement = settlement
+        let record = persistedHealth
         if record != saved {
-            ruling.settlement.circuit = record
+            settlement.circuit = record
             saved = record
         }
-        outbox.settle(ruling.settlement, of: queue, changes: ruling.changes) { [inbox, ruling] result in
-            inbox.put(.recorded(flight, ruling, result))
+        outbox.settle(settlement, of: queue, changes: changes(with: settlement, of: flight)) {
+            [inbox, settlement] result in
+            inbox.put(.recorded(flight, settlement, result))
         }
     }
 
-    func recorded(_ flight: Flight, _ ruling: Ruling, _ result: Result<[StateChange], StoreError>) {
+    private func changes(
+        with settlement: Settlement, of flight: InFlightBatch
+    ) -> @Sendable (any UpstreamState) throws -> [StateChange] {
+        let (now, flushedThrough) = (flight.judgedAt ?? settlement.endedAt, flushedThrough)
+        return { [upstream] state in
+            let context = PlanContext(now: now, token: flight.token, state: state, flushedThrough: flushedThrough)
+            if let result = flight.result {
+                return try upstream.changes(after: result, to: flight.batch, in: context)
+            }
+            guard settlement.outcome == .unsent else { return [] }
+            let end = settlement.ended.first?.state ?? .delivered
+            return try upstream.changes(settling: flight.batch.messages, as: end, in: context)
+        }
+    }
+
+    func recorded(
+        _ flight: InFlightBatch, _ settlement: Settlement, _ result: Result<[StateChange], StoreError>
+    ) {
         switch result {
         case .success(let changes):
-            if let result = ruling.result { upstream.settled(flight.batch, by: result, with: changes) }
+            if let result = flight.result { upstream.settled(flight.batch, by: result, with: changes) }
         case .failure(.closed):
             // The next run finds the messages as they were before the attempt.
-            unsettled -= 1
-            return
+            return machine.ended()
         case .failure(let error):
             // What the upstream took must not be forgotten: keep trying as long as there is a store.
             logger.error(
-                "cannot record an outcome; trying again",
+                "cannot store the result of an attempt; retrying",
                 metadata: ["upstream": "\(queue.name)", "batch.id": "\(flight.batch.id)", "error": "\(error)"])
-            return postpone(.recorded(flight, ruling, result))
+            return postpone(.recorded(flight, settlement, result))
         }
-        unsettled -= 1
-        tellOfEnd(ruling, of: flight)
-        queue.release(ruling.released)
-        for group in ruling.again { queue.sendAgain(group.messages, from: group.dueAt, history: group.history) }
-        if ruling.isGivenBack { queue.giveBack(flight.claim, now: time.now) }
+        machine.ended()
+        countFlushed(settlement, of: flight)
+        follow(settlement, of: flight)
     }
 
-    private func postpone(_ event: WorkerEvent) {
+    private func follow(_ settlement: Settlement, of flight: InFlightBatch) {
+        queue.release(settlement.delivered + settlement.ended.map(\.message))
+        for group in settlement.again { queue.sendAgain(group.messages, from: group.dueAt, history: group.history) }
+        // Another answer than a doubtful one starts the count against a message again.
+        let claim = flight.claim.narrowed(to: flight.batch.messages, history: flight.claim.history.cleared)
+        if let postponed = settlement.postponed {
+            // The endpoint may have recovered meanwhile, or the hold was shortened.
+            let wait = machine.health.wait(of: flight.endpoint, now: time.now)
+            queue.postpone(claim, until: wait.map { min($0.until, postponed.until) } ?? time.now, for: postponed.reason)
+        } else if settlement.isGivenBack {
+            queue.giveBack(claim, now: time.now)
+        }
+    }
+
+    func postpone(_ event: WorkerEvent) {
         unfinished.append(event)
         storeRetryAt = storeRetryAt ?? time.instant + Self.storeRetry
     }
@@ -108,13 +131,13 @@ extension WorkerLoop {
     /// Gives what was postponed to the store again.
     func finish(_ event: WorkerEvent) {
         switch event {
-        case .answered(let flight, let result): answered(flight, result)
-        case .recorded(let flight, var ruling, _):
+        case .answered(let flight, let transfer): answered(flight, transfer)
+        case .recorded(let flight, var settlement, _):
             // Meanwhile newer than what it would write.
-            if ruling.settlement.circuit != nil { ruling.settlement.circuit = saved }
-            record(ruling, of: flight)
-        case .tokenAnswered, .pause, .resume, .flush, .flushBegan, .stop, .end, .adopt:
-            preconditionFailure("only answers and outcomes are postponed")
+            if settlement.circuit != nil { settlement.circuit = saved }
+            record(settlement, of: flight)
+        case .opened, .tokenAnswered, .pause, .resume, .flush, .flushBegan, .stop, .end, .adopt:
+            preconditionFailure("only answers and results are postponed")
         }
     }
 }

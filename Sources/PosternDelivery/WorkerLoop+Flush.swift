@@ -13,11 +13,11 @@ extension WorkerLoop {
         flushes.append(Flush(report: FlushReport(through: through), completion: completion))
         queue.makeDue(at: time.now) { [inbox] in inbox.put(.flushBegan(through)) }
         isHurried = true
-        probe()
+        perform(machine.probeNow(now: time.now))
     }
 
     func flushBegan(_ through: MessageID) {
-        for place in flushes.indices where flushes[place].report.through <= through { flushes[place].hasBegun = true }
+        for index in flushes.indices where flushes[index].report.through <= through { flushes[index].hasBegun = true }
     }
 
     /// A flush is over when everything it could send has been sent: what is left waits to be sent again, for the
@@ -38,27 +38,26 @@ extension WorkerLoop {
     }
 
     private var isAtRest: Bool {
-        guard unsettled == 0 else { return false }
-        if isPaused || isStopping || !upstream.missingSettings.isEmpty || !circuit.permits(inFlight: 0, now: time.now) {
+        guard machine.unsettled == 0 else { return false }
+        if isPaused || isStopping || !upstream.missingSettings.isEmpty || !machine.maySend(now: time.now) {
             return true
         }
-        if !hasToken { return !somethingWaits || !tokens.isFetching && tokens.failures > 0 }
+        if !hasToken { return !somethingWaits || !machine.tokens.isFetching && machine.tokens.failures > 0 }
         return lookedInVain || readiness() != .now
     }
 
     // MARK: Events
 
-    /// A batch has ended and its end is on disk.
-    func tellOfEnd(_ ruling: Ruling, of flight: Flight) {
-        let settlement = ruling.settlement
+    /// The result of a batch is on disk.
+    func countFlushed(_ settlement: Settlement, of flight: InFlightBatch) {
         let failed = settlement.ended.filter { $0.state == .failed }.map(\.message)
-        for place in flushes.indices {
-            let through = flushes[place].report.through
-            flushes[place].report.delivered += settlement.delivered.count { $0.id <= through }
-            flushes[place].report.failed += failed.count { $0.id <= through }
+        for index in flushes.indices {
+            let through = flushes[index].report.through
+            flushes[index].report.delivered += settlement.delivered.count { $0.id <= through }
+            flushes[index].report.failed += failed.count { $0.id <= through }
         }
-        guard settlement.outcome != "unsent", settlement.outcome != "expired" else { return }
-        let batch: Logger.Metadata = ["batch.id": "\(flight.batch.id)", "verdict": "\(settlement.outcome)"]
+        guard settlement.outcome != .unsent, settlement.outcome != .expired else { return }
+        let batch: Logger.Metadata = ["batch.id": "\(flight.batch.id)", "verdict": "\(settlement.outcome.rawValue)"]
         tell(.batchEnded, batch.merging(["batch.messages": "\(flight.batch.messages.count)"]) { $1 })
         for (kind, messages) in Dictionary(grouping: settlement.delivered + failed, by: \.kind) {
             tell(.settled(kind), batch.merging(["messages": "\(messages.count)"]) { $1 }, count: messages.count)

@@ -4,59 +4,69 @@ import PosternCore
 import PosternMetrics
 import PosternStore
 
+/// From a claim to a request.
 extension WorkerLoop {
-    /// False when there was nothing to claim, or no way to.
-    func claimAndSend() -> Bool {
+    /// Claims that one turn makes before it looks at events again.
+    static let claimsPerTurn = 16
+
+    func sendWhatMayBeSent() {
+        var claims = 0
+        while claims < Self.claimsPerTurn, machine.maySend(now: time.now), hasToken, readiness() == .now {
+            claims += 1
+            guard let claim = nextClaim() else {
+                lookedInVain = true
+                break
+            }
+            plan(claim)
+        }
+        if isHurried, readiness() != .now { isHurried = false }
+    }
+
+    /// Nil if there was nothing to claim, or the store could not be read. Expired messages are settled on the way.
+    private func nextClaim() -> Claim? {
         let now = time.now
-        let claim: Claim
         do {
-            claim = try circuit.state == .closed ? nextClaim(now: now) : claimProbe(now: now)
+            let claim = try claim(now: now)
+            if !claim.expired.isEmpty { expire(claim, now: now) }
+            if !claim.messages.isEmpty { return claim }
+            return claim.expired.isEmpty ? nil : nextClaim()
         } catch {
             logger.error("cannot read the queue", metadata: ["upstream": "\(queue.name)", "error": "\(error)"])
-            return false
-        }
-        if !claim.expired.isEmpty { expire(claim, now: now) }
-        if !claim.messages.isEmpty { plan(claim, now: now) }
-        return !claim.expired.isEmpty || !claim.messages.isEmpty
-    }
-
-    private func nextClaim(now: Timestamp) throws -> Claim {
-        let oldest = settings.expireAfter > .zero ? now - settings.expireAfter : nil
-        return try queue.claim(limits, now: now, oldest: oldest) { [upstream, settings] in
-            upstream.limits(settings.limits, ofLane: $0)
+            return nil
         }
     }
 
-    /// A probe is made with messages that have not failed yet, if there are any: one that fails by its own fault would
-    /// else spoil every probe, and the others never had a chance to show that the upstream works.
-    private func claimProbe(now: Timestamp) throws -> Claim {
-        var passedOver: [Claim] = []
-        defer { for claim in passedOver { queue.giveBack(claim, now: now) } }
-        while passedOver.count < Self.claimsPerTurn {
-            let claim = try nextClaim(now: now)
-            if claim.isGroup, claim.expired.isEmpty {
-                passedOver.append(claim)
-            } else if claim.messages.isEmpty, claim.expired.isEmpty {
-                break
-            } else {
-                return claim
-            }
-        }
-        return passedOver.isEmpty ? try nextClaim(now: now) : passedOver.removeFirst()
+    /// Lone suspects are sent only if nothing else is ready, one at a time.
+    private func claim(now: Timestamp) throws -> Claim {
+        let claim = try claim(now: now) { history, count in count > 1 || history.suspectTries == 0 }
+        guard claim.messages.isEmpty, claim.expired.isEmpty, machine.suspectsInFlight == 0 else { return claim }
+        return try self.claim(now: now) { _, _ in true }
+    }
+
+    /// A probe is made with messages that have not failed yet, if there are any: a message that fails by its own fault
+    /// would otherwise spoil every probe, and the others never could show that the upstream works.
+    private func claim(now: Timestamp, mayRepeat: @escaping (BatchHistory, Int) -> Bool) throws -> Claim {
+        try queue.claim(
+            limits, now: now, oldest: settings.expireAfter > .zero ? now - settings.expireAfter : nil,
+            preferring: machine.health.upstream.state == .closed ? .inTurn : .fresh,
+            limitsOfLane: { [upstream, settings] in upstream.limits(settings.limits, ofLane: $0) },
+            mayRepeat: mayRepeat)
     }
 
     private func expire(_ claim: Claim, now: Timestamp) {
         let batch = Batch(id: outbox.nextBatch(), messages: claim.expired)
-        var ruling = Ruling(settlement: Settlement(batch: batch.id, outcome: "expired", endedAt: now))
-        ruling.settlement.ended = claim.expired.map { .init($0, as: .expired, error: nil) }
-        ruling.released = claim.expired
-        settle(unsent: batch, of: claim, ruling)
+        var settlement = Settlement(batch: batch.id, outcome: .expired, endedAt: now)
+        settlement.ended = claim.expired.map { .init($0, as: .expired, error: nil) }
+        settle(unsent: batch, of: claim, settlement)
     }
 
-    private func plan(_ claim: Claim, now: Timestamp) {
+    // MARK: Planning
+
+    private func plan(_ claim: Claim) {
+        let now = time.now
         let plan: Plan
         do {
-            let token = tokens.token(at: now)
+            let token = machine.tokens.token(at: now)
             plan = try outbox.withState(of: queue.number) { state in
                 try upstream.plan(for: claim.messages, in: context(now: now, token: token, state))
             }
@@ -65,11 +75,16 @@ extension WorkerLoop {
             return queue.postpone(claim, until: now + Self.storeRetry)
         }
         switch plan {
-        case .send(let request, let count): send(request, carrying: count, of: claim, now: now)
+        case .send(let request, let count):
+            if let wait = machine.health.wait(of: request.endpoint, now: now) {
+                queue.postpone(claim, until: wait.until, for: wait.reason)
+            } else {
+                send(request, carrying: count, of: claim, now: now)
+            }
         case .settle(let count, let state, let reason):
             settleUnsent(count, of: claim, as: state, reason: reason, now: now)
         case .wait(let reason, let until):
-            // Asked again at once it would say the same.
+            // Asked again at once it would answer the same.
             queue.postpone(claim, until: until > now ? until : now + .seconds(1), for: reason)
         case .park: queue.park(claim)
         }
@@ -84,23 +99,36 @@ extension WorkerLoop {
         let rest = Array(claim.messages.dropFirst(count))
         if !rest.isEmpty { queue.sendAgain(rest, from: now, history: claim.history) }
         let batch = Batch(id: outbox.nextBatch(), messages: carried, request: request)
-        let flight = Flight(
-            batch: batch, claim: claim.narrowed(to: carried), startedAt: time.instant, token: tokens.token(at: now),
-            generation: tokens.generation)
-        unsettled += 1
-        inFlight += 1
-        circuit.sent(now: now)
-        depart(batch, now: now)
-        metrics.batchMessages(queue.name.description).observe(Double(carried.count))
-        transport.submit(compressed(request), options: settings.transfer) { [inbox] result in
-            inbox.put(.answered(flight, result))
+        let flight = InFlightBatch(
+            batch: batch, claim: claim.narrowed(to: carried), startedAt: time.instant,
+            token: machine.tokens.token(at: now), generation: machine.tokens.generation)
+        machine.began(flight, now: now)
+        let attempt = AttemptStart(batch: batch.id, startedAt: now, ids: carried.map(\.id).sorted())
+        outbox.openAttempt(attempt, of: queue) { [inbox] in inbox.put(.opened(flight, $0)) }
+    }
+
+    /// The row that records the request is on disk, so the request may be sent.
+    func opened(_ flight: InFlightBatch, _ result: Result<Void, StoreError>) {
+        switch result {
+        case .success where !isStopping: submit(flight)
+        case .success: perform(machine.unsent(flight, now: time.now), for: flight)
+        case .failure(.closed): machine.abandoned(flight)
+        case .failure(let error):
+            logger.error(
+                "cannot record a request; it was not sent",
+                metadata: ["upstream": "\(queue.name)", "batch.id": "\(flight.batch.id)", "error": "\(error)"])
+            _ = machine.unsent(flight, now: time.now)
+            machine.ended()
+            queue.postpone(flight.claim, until: time.now + Self.storeRetry)
         }
     }
 
-    private func depart(_ batch: Batch, now: Timestamp) {
-        let departure = Departure(batch: batch.id, startedAt: now, ids: batch.messages.map(\.id).sorted())
-        // Fire and forget: if the process stops before the next commit, only a counter is lost.
-        outbox.openAttempt(departure, of: queue)
+    private func submit(_ flight: InFlightBatch) {
+        guard let request = flight.batch.request else { return }
+        metrics.batchMessages(queue.name.description).observe(Double(flight.batch.messages.count))
+        transport.submit(compressed(request), options: settings.transfer) { [inbox] result in
+            inbox.put(.answered(flight, result))
+        }
     }
 
     private func compressed(_ request: UpstreamRequest) -> UpstreamRequest {
@@ -111,43 +139,31 @@ extension WorkerLoop {
         return request
     }
 
+    // MARK: Settling without a request
+
     private func settleUnsent(
         _ count: Int, of claim: Claim, as state: MessageState, reason: String, now: Timestamp
     ) {
         let batch = Batch(id: outbox.nextBatch(), messages: Array(claim.messages.prefix(count)))
-        var ruling = Ruling(settlement: Settlement(batch: batch.id, outcome: "unsent", detail: reason, endedAt: now))
-        ruling.changes = changes(settling: batch.messages, as: state, now: now)
+        var settlement = Settlement(batch: batch.id, outcome: .unsent, detail: reason, endedAt: now)
         if state == .delivered {
-            ruling.settlement.delivered = batch.messages
+            settlement.delivered = batch.messages
         } else {
             let error = AttemptError(.refused, detail: reason, at: now)
-            ruling.settlement.ended = batch.messages.map { .init($0, as: state, error: error) }
+            settlement.ended = batch.messages.map { .init($0, as: state, error: error) }
         }
-        ruling.released = batch.messages
         // Its lanes go on only after it, so that the rest is planned by the state it leaves.
         let rest = Array(claim.messages.dropFirst(count))
-        if !rest.isEmpty { ruling.again = [.init(messages: rest, dueAt: now, history: claim.history)] }
-        settle(unsent: batch, of: claim, ruling)
+        if !rest.isEmpty { settlement.again = [.init(rest, dueAt: now, history: claim.history)] }
+        settle(unsent: batch, of: claim, settlement)
     }
 
-    private func changes(
-        settling messages: [Message], as end: MessageState, now: Timestamp
-    ) -> @Sendable (any UpstreamState) throws -> [StateChange] {
-        let (token, flushedThrough) = (tokens.token(at: now), flushedThrough)
-        return { [upstream] state in
-            let context = PlanContext(now: now, token: token, state: state, flushedThrough: flushedThrough)
-            return try upstream.changes(settling: messages, as: end, in: context)
-        }
-    }
-
-    private func settle(unsent batch: Batch, of claim: Claim, _ ruling: Ruling) {
-        unsettled += 1
+    private func settle(unsent batch: Batch, of claim: Claim, _ settlement: Settlement) {
+        machine.beganUnsent()
         record(
-            ruling,
-            of: Flight(batch: batch, claim: claim.narrowed(to: batch.messages), startedAt: time.instant))
+            settlement,
+            of: InFlightBatch(
+                batch: batch, claim: claim.narrowed(to: batch.messages), startedAt: time.instant,
+                token: machine.tokens.token(at: time.now)))
     }
-}
-
-extension BatchID {
-    var number: Int { Int(rawValue) }
 }

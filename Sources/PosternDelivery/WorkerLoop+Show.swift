@@ -2,39 +2,48 @@ import Logging
 import PosternCore
 import PosternStore
 
-/// What others get to see, and what a restart finds.
+/// Publishes the snapshot and persists the health record.
 extension WorkerLoop {
     func show() {
         var snapshot = UpstreamSnapshot()
         snapshot.isPaused = isPaused
-        snapshot.inFlight = inFlight
-        snapshot.circuit = circuit.state
-        snapshot.failures = circuit.failures
-        snapshot.hold = upstream.missingSettings.isEmpty ? hold : .credentials
-        snapshot.lastSuccessAt = lastSuccessAt
-        snapshot.lastError = lastError
+        snapshot.inFlight = machine.inFlight
+        snapshot.circuit = machine.health.upstream.state
+        snapshot.failures = machine.health.upstream.failures
+        snapshot.hold = upstream.missingSettings.isEmpty ? machine.health.hold : .credentials
+        snapshot.endpoints = machine.health.waitingEndpoints.map { name, known in
+            .init(name: name, reason: known.hold, until: known.circuit.reopensAt)
+        }.sorted { $0.name < $1.name }
+        snapshot.lastSuccessAt = machine.lastSuccessAt
+        snapshot.lastError = machine.lastError
         if upstream.tokenSource != nil {
+            let tokens = machine.tokens
             let token = tokens.token(at: time.now)
             snapshot.token = .init(
                 isValid: token != nil, expiresAt: token?.expiresAt, failures: tokens.failures,
-                credentialsRefused: tokens.credentialsRefused)
+                credentialsRefused: tokens.credentialsRefused, retryAt: tokens.failures > 0 ? tokens.nextFetch : nil)
         }
         snapshot.health = snapshot.assessment
-        shared.show(snapshot)
+        status.show(snapshot)
+        if shownUnsettled != machine.unsettled {
+            shownUnsettled = machine.unsettled
+            status.show(unsettled: shownUnsettled)
+        }
     }
 
     /// The time of the last success is worth a write only when the one on disk has become old.
     private static let successResolution = Duration.seconds(10)
 
-    var circuitRecord: CircuitRecord {
+    var persistedHealth: CircuitRecord {
         var record = CircuitRecord()
+        let circuit = machine.health.upstream
         record.failures = circuit.failures
         // A probe that a crash cuts short leaves the circuit open.
         record.reopensAtMs = circuit.state == .halfOpen ? saved.reopensAtMs : circuit.reopensAt?.milliseconds
-        record.hold = hold?.rawValue
-        record.lastError = lastError.map(ErrorRecord.init)
+        record.hold = machine.health.hold?.rawValue
+        record.lastError = machine.lastError.map(ErrorRecord.init)
         record.lastSuccessAtMs = saved.lastSuccessAtMs
-        if let lastSuccessAt {
+        if let lastSuccessAt = machine.lastSuccessAt {
             let savedAt = saved.lastSuccessAtMs.map(Timestamp.init(milliseconds:))
             if savedAt.map({ lastSuccessAt - $0 > Self.successResolution }) ?? true {
                 record.lastSuccessAtMs = lastSuccessAt.milliseconds
@@ -43,13 +52,12 @@ extension WorkerLoop {
         return record
     }
 
-    /// The line that tells a whole attempt.
-    func log(_ ruling: Ruling, of flight: Flight, took duration: Duration) {
-        let settlement = ruling.settlement
+    /// The line that describes a whole attempt.
+    func log(_ settlement: Settlement, of flight: InFlightBatch, took duration: Duration) {
         var metadata: Logger.Metadata = [
             "upstream": "\(queue.name)", "batch.id": "\(flight.batch.id)",
             "batch.messages": "\(flight.batch.messages.count)", "attempt": "\(flight.claim.history.failures + 1)",
-            "verdict": "\(settlement.outcome)", "durationMs": "\(duration.wholeMilliseconds)",
+            "verdict": "\(settlement.outcome.rawValue)", "durationMs": "\(duration.wholeMilliseconds)",
         ]
         metadata["http.status"] = settlement.status.map { "\($0)" }
         metadata["detail"] = settlement.detail.map { "\($0)" }

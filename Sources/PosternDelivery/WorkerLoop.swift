@@ -16,7 +16,7 @@ final class WorkerLoop: @unchecked Sendable {
     let logger: Logger
     let random: @Sendable () -> Double
     let inbox: Inbox<WorkerEvent>
-    let shared: WorkerShared
+    let status: WorkerStatus
 
     /// The loop turns at least this often, so that one that hangs can be told from one that is idle.
     static let heartbeat = Duration.seconds(5)
@@ -27,52 +27,38 @@ final class WorkerLoop: @unchecked Sendable {
     static let clockTolerance = Duration.seconds(1)
 
     // MARK: State
-    /// Both clocks at the last turn.
-    private var lastLook: (now: Timestamp, instant: MonotonicInstant)?
+    var machine: DeliveryMachine
     var upstream: any Upstream
     var settings: DeliverySettings
-    var circuit: Circuit
-    /// What it waits for an operator to mend.
-    var hold: HoldReason?
-    var tokens = TokenKeeper()
-    var lastSuccessAt: Timestamp?
-    var lastError: AttemptError?
-    /// The last thing it told besides its answers; said once.
-    var lastNotice: String?
-    /// The latest request that the upstream took; tells a poisoned message from an outage.
-    var latestTaken = 0
-    /// The first message of the batch that was suspected last; nil since the upstream worked.
-    var lastSuspect: MessageID?
-    /// Requests that wait for their answer.
-    var inFlight = 0
-    /// Those, and batches whose outcome is on its way to the disk.
-    var unsettled = 0 { didSet { shared.show(unsettled: unsettled) } }
+    /// Both clocks at the last turn.
+    private var lastLook: (now: Timestamp, instant: MonotonicInstant)?
     /// What flushes have covered so far.
     var flushedThrough: MessageID
     /// Those that are not over yet.
     var flushes: [Flush] = []
-    /// Does what is there go out without collecting?
+    /// Whether what is there is sent without collecting.
     var isHurried = false
-    /// Was there a token since the start, or since the last time it was refused?
-    var isReady = false
     var saved: CircuitRecord
-    /// Answers and outcomes that the store did not take in; given to it again at `storeRetryAt`.
+    var shownUnsettled = 0
+    /// Answers and results that the store did not take; given to it again at `storeRetryAt`.
     var unfinished: [WorkerEvent] = []
     var storeRetryAt: MonotonicInstant?
+    /// How many messages had left the queue otherwise than by delivery when the causes of holds were last looked at.
+    private var removedBefore = 0
     private(set) var isPaused: Bool
     private(set) var isStopping = false
     private var isEnding = false
-    /// Did the last look find nothing, although something seemed to be there?
-    private(set) var lookedInVain = false
+    /// Whether the last look found nothing although something seemed to be there.
+    var lookedInVain = false
 
     init(
         queue: UpstreamQueue, settings: DeliverySettings, parts: UpstreamWorker.Parts, inbox: Inbox<WorkerEvent>,
-        shared: WorkerShared
+        status: WorkerStatus
     ) throws(StoreError) {
         self.queue = queue
         self.settings = settings
         self.inbox = inbox
-        self.shared = shared
+        self.status = status
         upstream = queue.upstream
         outbox = parts.outbox
         transport = parts.transport
@@ -82,19 +68,21 @@ final class WorkerLoop: @unchecked Sendable {
         random = parts.random
         let standing = try outbox.circuit(of: queue.number)
         (saved, isPaused, flushedThrough) = (standing.record, standing.isPaused, standing.flushedThrough)
-        hold = saved.hold.flatMap(HoldReason.init(rawValue:))
-        lastSuccessAt = saved.lastSuccessAtMs.map(Timestamp.init(milliseconds:))
-        lastError = saved.lastError.flatMap(AttemptError.init)
-        circuit = Circuit(
+        let circuit = Circuit(
             most: settings.maxInFlight, failures: saved.failures,
             reopensAt: saved.reopensAtMs.map(Timestamp.init(milliseconds:)))
+        machine = DeliveryMachine(
+            rules: settings.rules,
+            health: UpstreamHealth(upstream: circuit, hold: saved.hold.flatMap(HoldReason.init(rawValue:))))
+        machine.lastSuccessAt = saved.lastSuccessAtMs.map(Timestamp.init(milliseconds:))
+        machine.lastError = saved.lastError.flatMap(AttemptError.init)
         listen()
         show()
     }
 
     /// Has the queue wake this loop.
     private func listen() {
-        shared.show(limits)
+        status.show(limits)
         outbox.onArrival(in: queue, limits: limits, wait: settings.batchMaxWait, expireAfter: settings.expireAfter) {
             [inbox] in inbox.nudge()
         }
@@ -109,9 +97,10 @@ final class WorkerLoop: @unchecked Sendable {
 
     /// One turn; answers when the next one is due, events aside.
     func turn(_ events: [WorkerEvent]) -> MonotonicInstant {
-        shared.turned(at: time.instant)
+        status.turned(at: time.instant)
         watchTheClock()
         takeUnfinished()
+        lookForCauses()
         for event in events { take(event) }
         lookedInVain = false
         if !isPaused, !isStopping, upstream.missingSettings.isEmpty {
@@ -125,13 +114,14 @@ final class WorkerLoop: @unchecked Sendable {
 
     private func take(_ event: WorkerEvent) {
         switch event {
+        case .opened(let flight, let result): opened(flight, result)
         case .answered(let flight, let result): answered(flight, result)
-        case .recorded(let flight, let ruling, let result): recorded(flight, ruling, result)
+        case .recorded(let flight, let settlement, let result): recorded(flight, settlement, result)
         case .tokenAnswered(let result, let fetch): tokenAnswered(result, fetch: fetch)
         case .pause: setPaused(true)
         case .resume:
             setPaused(false)
-            probe()
+            perform(machine.probeNow(now: time.now))
         case .flush(let completion): flush(completion)
         case .flushBegan(let through): flushBegan(through)
         case .adopt(let settings, let upstream): adopt(settings, upstream)
@@ -166,64 +156,54 @@ final class WorkerLoop: @unchecked Sendable {
 
     private func adopt(_ settings: DeliverySettings, _ upstream: (any Upstream)?) {
         self.settings = settings
-        circuit.most = settings.maxInFlight
+        machine.rules = settings.rules
+        machine.health.most = settings.maxInFlight
         if let upstream {
             precondition(upstream.name == queue.name, "a worker keeps its upstream's name")
             self.upstream = upstream
-            tokens.reset()
-            // Whatever was wrong may have been mended.
+            machine.tokens.reset()
+            // Whatever was wrong may have been fixed.
             queue.makeDue(at: time.now)
-            probe()
-        } else if hold != nil {
-            probe()
+            perform(machine.probeNow(now: time.now))
+        } else if machine.health.hold != nil {
+            perform(machine.probeNow(now: time.now))
         }
         listen()
     }
 
-    /// Sees at once whether it works, instead of waiting.
-    func probe() {
-        tokens.hurry()
-        circuit.probeNow(now: time.now)
-    }
-
     /// Waits are measured on the monotonic clock, but what they wait for is stored in wall-clock time, since it has to
-    /// outlive this run. Should somebody set that clock back, waits would grow by as much: then all are over at once.
+    /// outlive this run. If that clock is set back, waits would grow by as much: then all are over at once.
     private func watchTheClock() {
         let (now, instant) = (time.now, time.instant)
         defer { lastLook = (now, instant) }
         guard let last = lastLook, (last.now + (instant - last.instant)) - now > Self.clockTolerance else { return }
         logger.warning(
-            "the clock was set back; waits end now",
+            "system clock moved backwards; waits ended",
             metadata: ["upstream": "\(queue.name)", "now": "\(now)", "before": "\(last.now)"])
         queue.makeDue(at: now)
-        probe()
+        perform(machine.probeNow(now: now))
+    }
+
+    /// A message that made its endpoint wait may have been cancelled, dropped or expired.
+    private func lookForCauses() {
+        let ledger = outbox.ledger(of: queue.number)
+        let removed = ledger.cancelled + ledger.dropped + ledger.expired
+        guard removed != removedBefore else { return }
+        removedBefore = removed
+        for message in machine.health.causingMessages {
+            let isQueued = try? outbox.withState(of: queue.number) { try $0.isQueued(message) }
+            if isQueued == false { perform(machine.removed(message, now: time.now)) }
+        }
     }
 
     private func stop() {
         isStopping = true
-        shared.showStop()
+        status.showStop()
     }
 
-    // MARK: Sending
+    // MARK: Readiness
 
-    /// Claims that a turn makes before it looks at events again.
-    static let claimsPerTurn = 16
-
-    private func sendWhatMayBeSent() {
-        var claims = 0
-        while claims < Self.claimsPerTurn, circuit.permits(inFlight: unsettled, now: time.now), hasToken,
-            readiness() == .now
-        {
-            claims += 1
-            guard claimAndSend() else {
-                lookedInVain = true
-                break
-            }
-        }
-        if isHurried, readiness() != .now { isHurried = false }
-    }
-
-    var hasToken: Bool { upstream.tokenSource == nil || tokens.token(at: time.now) != nil }
+    var hasToken: Bool { upstream.tokenSource == nil || machine.tokens.token(at: time.now) != nil }
 
     /// When there is something to send; `collecting` says whether to let messages collect, as the settings wish.
     func readiness(collecting: Bool = true) -> Readiness {
@@ -242,14 +222,14 @@ final class WorkerLoop: @unchecked Sendable {
         var alarm = Alarm(time, atMost: Self.heartbeat)
         if let storeRetryAt { alarm.consider(storeRetryAt) }
         guard !isPaused, !isStopping, upstream.missingSettings.isEmpty else { return alarm.instant }
-        guard circuit.permits(inFlight: unsettled, now: time.now) else {
-            // With something under way its end is an event; a moment that has passed is nothing to wait for.
-            if unsettled == 0, let reopensAt = circuit.reopensAt { alarm.consider(reopensAt) }
+        guard machine.maySend(now: time.now) else {
+            // With something in flight its end is an event; a moment that has passed is nothing to wait for.
+            if machine.unsettled == 0, let reopensAt = machine.health.upstream.reopensAt { alarm.consider(reopensAt) }
             return alarm.instant
         }
         guard hasToken else {
             // A turn that could have used one has begun to fetch it.
-            if somethingWaits, let fetchAt = tokens.nextFetch { alarm.consider(fetchAt) }
+            if somethingWaits, let fetchAt = machine.tokens.nextFetch { alarm.consider(fetchAt) }
             if case .due(let at) = readiness(collecting: false) { alarm.consider(at) }
             return alarm.instant
         }

@@ -2,9 +2,17 @@ public import PosternCore
 
 /// What a worker asks of the store. All of it runs on the writer's thread, in the next commit; completions do too.
 extension Outbox {
-    /// Writes down that a request goes out.
-    public func openAttempt(_ attempt: Departure, of queue: UpstreamQueue) {
-        writer.change { transaction in try transaction.depart(attempt, of: queue) }
+    /// Records a request before it is sent: the completion runs once that is on disk.
+    public func openAttempt(
+        _ attempt: AttemptStart, of queue: UpstreamQueue,
+        completion: @escaping @Sendable (Result<Void, StoreError>) -> Void
+    ) {
+        writer.change({ transaction in try transaction.openAttempt(attempt, of: queue) }, completion: completion)
+    }
+
+    /// Lanes that wait for their endpoint or for credentials are due at `now`.
+    public func wakeHeldLanes(of queue: UpstreamQueue, at now: Timestamp) {
+        writer.change { transaction in try transaction.wakeHeldLanes(of: queue, at: now) }
     }
 
     /// Applies the result of an attempt. `changes` computes, from the state as the transaction has left it, what

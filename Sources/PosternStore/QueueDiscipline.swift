@@ -110,20 +110,35 @@ public struct Claim: Sendable {
     var wakes = 0
 
     /// The claim on some of its messages.
-    public func narrowed(to messages: [Message]) -> Claim {
-        Claim(messages: messages, expired: [], isGroup: isGroup, history: history, wakes: wakes)
+    public func narrowed(to messages: [Message], history: BatchHistory? = nil) -> Claim {
+        Claim(messages: messages, expired: [], isGroup: isGroup, history: history ?? self.history, wakes: wakes)
     }
 }
 
 /// What a batch has been through, as far as this run knows.
 public struct BatchHistory: Sendable, Equatable {
-    /// Failures of the upstream that it met, in a row.
+    /// Failures in a row.
     public var failures = 0
-    /// How many requests the upstream had taken when this batch first came under suspicion; nil before that.
+    /// The number of the request whose doubtful answer put the batch under suspicion; nil if it is not. For a message
+    /// alone, of the latest such request that counts against it.
     public var suspectedAfter: Int?
+    /// Doubtful answers in a row that count against a message that was sent alone.
+    public var suspectTries = 0
+    /// When the first of these came.
+    public var suspectedSince: Timestamp?
+    /// How many of these had a success of something else after the one before. The others count because nothing else
+    /// could be sent.
+    public var provenTries = 0
+    /// Whether the batch is part of one that was halved because nothing else could be sent.
+    public var isSplit = false
+    /// How many requests the worker had sent at the latest doubtful answer.
+    public var requestsBefore = 0
 
     public init(failures: Int = 0, suspectedAfter: Int? = nil) {
         self.failures = failures
         self.suspectedAfter = suspectedAfter
     }
+
+    /// The same without suspicion: another answer starts the count again.
+    public var cleared: BatchHistory { BatchHistory(failures: failures) }
 }

@@ -3,8 +3,7 @@ public import PosternCore
 /// What an attempt changes in the store, all in one transaction.
 public struct Settlement: Sendable {
     public var batch: BatchID
-    /// The bounded word for the attempt's outcome: `delivered`, `retry`, `split`, `rejected` …
-    public var outcome: String
+    public var outcome: Outcome
     public var status: Int?
     public var detail: String?
     public var endedAt: Timestamp
@@ -24,6 +23,66 @@ public struct Settlement: Sendable {
     public var parked: [Message] = []
     public var circuit: CircuitRecord?
 
+    // What the queue does once the above is on disk. Messages that are delivered or ended leave it.
+
+    /// Messages that are sent again, each group together.
+    public var again: [Again] = []
+    /// Whether all messages go back to where they were before the claim.
+    public var isGivenBack = false
+    /// Until when the claim waits for its endpoint, and for what.
+    public var postponed: Postponement?
+
+    /// How an attempt ended, as the API, the metrics and the log name it.
+    public enum Outcome: String, Sendable, CaseIterable {
+        case delivered
+        /// A step of a sequence is done.
+        case proceed
+        /// The response had one verdict per message.
+        case sorted
+        /// An outage or a rate limit: the same again later.
+        case retry
+        /// The lane waits, nothing else does.
+        case backedOff = "backed-off"
+        /// The messages may be the cause of the failure.
+        case suspect
+        /// The token was rejected; the same again with a new one.
+        case unauthorized
+        /// The endpoint or the upstream waits for an operator.
+        case held
+        /// The lane waits for a credential.
+        case parked
+        /// The batch was halved.
+        case split
+        case rejected
+        /// Ended by a stop of the gateway.
+        case cancelled
+        /// Settled without a request.
+        case unsent
+        case expired
+    }
+
+    public struct Again: Sendable {
+        public let messages: [Message]
+        public let dueAt: Timestamp
+        public let history: BatchHistory
+
+        public init(_ messages: [Message], dueAt: Timestamp, history: BatchHistory = BatchHistory()) {
+            self.messages = messages
+            self.dueAt = dueAt
+            self.history = history
+        }
+    }
+
+    public struct Postponement: Sendable {
+        public let until: Timestamp
+        public let reason: WaitingFor
+
+        public init(until: Timestamp, for reason: WaitingFor) {
+            self.until = until
+            self.reason = reason
+        }
+    }
+
     public struct Ended: Sendable {
         public let message: Message
         /// `failed`, `cancelled` or `expired`.
@@ -31,13 +90,16 @@ public struct Settlement: Sendable {
         public let error: AttemptError?
         /// The upstream's answer, kept with the message.
         public let result: [UInt8]?
-        /// May this last attempt have taken effect, although it ended the message?
+        /// Whether this last attempt may have taken effect although it ended the message.
         public let wasTried: Bool
+        /// How many attempts count against the message that did not before.
+        public let attempts: Int
 
         public init(
             _ message: Message, as state: MessageState, error: AttemptError?, result: [UInt8]? = nil,
-            wasTried: Bool = false
+            wasTried: Bool = false, attempts: Int? = nil
         ) {
+            self.attempts = attempts ?? (state == .failed ? 1 : 0)
             self.message = message
             self.state = state
             self.error = error
@@ -68,7 +130,7 @@ public struct Settlement: Sendable {
         }
     }
 
-    public init(batch: BatchID, outcome: String, status: Int? = nil, detail: String? = nil, endedAt: Timestamp) {
+    public init(batch: BatchID, outcome: Outcome, status: Int? = nil, detail: String? = nil, endedAt: Timestamp) {
         self.batch = batch
         self.outcome = outcome
         self.status = status
@@ -77,8 +139,8 @@ public struct Settlement: Sendable {
     }
 }
 
-/// A request that is about to go out.
-public struct Departure: Sendable {
+/// A request that is about to be sent.
+public struct AttemptStart: Sendable {
     public let batch: BatchID
     public let startedAt: Timestamp
     /// Not empty, ascending.

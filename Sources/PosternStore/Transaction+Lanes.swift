@@ -179,6 +179,18 @@ extension Transaction {
         lanesAreDue(of: queue, at: now)
     }
 
+    /// Lanes that wait for an endpoint or for credentials are due now.
+    func wakeHeldLanes(of queue: UpstreamQueue, at now: Timestamp) throws {
+        accounts[queue.number].openLane = nil
+        try db.execute(
+            literal: """
+                UPDATE lanes SET readyAtMs = \(now.milliseconds), wakes = wakes + 1, isHeld = 0, waitingFor = NULL
+                WHERE upstream = \(queue.number.rawValue) AND readyAtMs > \(now.milliseconds)
+                  AND waitingFor IN (\(WaitingFor.circuit.rawValue), \(WaitingFor.credentials.rawValue))
+                """)
+        if db.changesCount > 0 { lanesAreDue(of: queue, at: now) }
+    }
+
     /// Nothing more for the lane, or all of its group, until somebody releases it. Should a good credential have come
     /// for the group since that was decided, nothing stops.
     func park(_ lane: Lane, of queue: UpstreamQueue) throws {

@@ -2,15 +2,15 @@ import GRDB
 public import PosternCore
 
 extension Transaction {
-    /// Notes that a request goes out, so that a run that dies before its answer leaves a trace.
-    public func depart(_ departure: Departure, of queue: UpstreamQueue) throws {
-        let statement = try statements.depart(in: db)
-        statement.bind(departure.batch.rawValue, at: 1)
+    /// Records that a request is about to be sent, so that a run that dies before its answer leaves a trace.
+    public func openAttempt(_ attempt: AttemptStart, of queue: UpstreamQueue) throws {
+        let statement = try statements.openAttempt(in: db)
+        statement.bind(attempt.batch.rawValue, at: 1)
         statement.bind(Int64(queue.number.rawValue), at: 2)
-        statement.bind(departure.startedAt.milliseconds, at: 3)
-        statement.bind(departure.ids.first?.rawValue, at: 4)
-        statement.bind(departure.ids.last?.rawValue, at: 5)
-        statement.bind(MessageIDList.encode(departure.ids), at: 6)
+        statement.bind(attempt.startedAt.milliseconds, at: 3)
+        statement.bind(attempt.ids.first?.rawValue, at: 4)
+        statement.bind(attempt.ids.last?.rawValue, at: 5)
+        statement.bind(MessageIDList.encode(attempt.ids), at: 6)
         try statement.run(in: db)
     }
 
@@ -25,7 +25,7 @@ extension Transaction {
         for ended in settlement.ended {
             try end(
                 ended.message.id, in: queue, as: ended.state, error: ended.error, at: settlement.endedAt,
-                result: ended.result, wasTried: ended.wasTried)
+                result: ended.result, wasTried: ended.wasTried, attempts: ended.attempts)
         }
         for id in settlement.wereTried { try markTried(id, in: queue) }
         if let waiting = settlement.waiting { try wait(waiting, of: queue) }
@@ -47,9 +47,9 @@ extension Transaction {
     }
 
     private func closeAttempt(_ settlement: Settlement) throws {
-        let statement = try statements.arrive(in: db)
+        let statement = try statements.closeAttempt(in: db)
         statement.bind(settlement.endedAt.milliseconds, at: 1)
-        statement.bind(settlement.outcome, at: 2)
+        statement.bind(settlement.outcome.rawValue, at: 2)
         statement.bind(settlement.status.map(Int64.init), at: 3)
         statement.bind(settlement.detail, at: 4)
         statement.bind(settlement.batch.rawValue, at: 5)
@@ -153,7 +153,7 @@ extension Transaction {
     @discardableResult
     func end(
         _ id: MessageID, in queue: UpstreamQueue, as state: MessageState, error: AttemptError?, at moment: Timestamp,
-        result: [UInt8]? = nil, wasTried: Bool = false
+        result: [UInt8]? = nil, wasTried: Bool = false, attempts: Int = 0
     ) throws -> Bool {
         var found: (lane: Int64, bytes: Int)?
         let ending = try statements.ending(in: queue.number, db: db)
@@ -169,8 +169,7 @@ extension Transaction {
         statement.bind(lane.text, at: 2)
         statement.bind(lane.group, at: 3)
         statement.bind(moment.milliseconds, at: 4)
-        // A refusal of the message itself is an attempt that counts.
-        statement.bind(state == .failed ? 1 : 0, at: 5)
+        statement.bind(attempts, at: 5)
         statement.bind(error.map { RecordText.encode(ErrorRecord($0)) }, at: 6)
         statement.bind(wasTried ? 1 : 0, at: 7)
         statement.bind(result, at: 8)

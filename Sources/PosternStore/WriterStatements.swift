@@ -13,7 +13,7 @@ enum QueueColumn {
 /// The statements of the writer, prepared once on its connection and used on it alone.
 final class WriterStatements {
     private enum Name: Int, CaseIterable {
-        case ledger, circuit, counters, depart, arrive, setState, removeState
+        case ledger, circuit, counters, openAttempt, closeAttempt, setState, removeState
         case findLane, openLane, advanceLane, updateLane, closeLane, parkedOfGroup
     }
     private enum QueueName: Int, CaseIterable {
@@ -224,15 +224,15 @@ final class WriterStatements {
         try statement(.counters, in: db, "UPDATE store SET sequence = ?, batch = ?")
     }
 
-    func depart(in db: Database) throws -> Statement {
+    func openAttempt(in db: Database) throws -> Statement {
         try statement(
-            .depart, in: db,
+            .openAttempt, in: db,
             "INSERT INTO attempts (batch, upstream, startedAtMs, firstId, lastId, ids) VALUES (?, ?, ?, ?, ?, ?)")
     }
 
-    func arrive(in db: Database) throws -> Statement {
+    func closeAttempt(in db: Database) throws -> Statement {
         try statement(
-            .arrive, in: db,
+            .closeAttempt, in: db,
             "UPDATE attempts SET endedAtMs = ?, outcome = ?, status = ?, detail = ? WHERE batch = ?")
     }
 

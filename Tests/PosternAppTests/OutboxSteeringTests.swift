@@ -46,7 +46,7 @@ import Testing
                     switch state {
                     case .queued: continue
                     case .delivered:
-                        var settlement = Settlement(batch: outbox.nextBatch(), outcome: "delivered", endedAt: settledAt)
+                        var settlement = Settlement(batch: outbox.nextBatch(), outcome: .delivered, endedAt: settledAt)
                         settlement.delivered = [message]
                         try transaction.settle(settlement, of: queue)
                     case .failed, .cancelled, .dropped, .expired:

@@ -1,9 +1,10 @@
 import Foundation
+import GRDB
 import Logging
 import PosternCore
 import PosternJSON
 import PosternMetrics
-import PosternStore
+@testable import PosternStore
 import PosternTestKit
 import Synchronization
 import Testing
@@ -76,6 +77,33 @@ final class DeliveryBench {
         run?.outbox.close()
         run = nil
         try start(upstream, settings)
+    }
+
+    /// Goes on with a copy of the files as they are on disk, as after a kill: what this run still does is lost.
+    func kill(_ upstream: some Upstream = PlainUpstream(), settings: DeliverySettings) throws {
+        try settleDown()
+        let files = try files()
+        run?.outbox.close()
+        run = nil
+        for name in try FileManager.default.contentsOfDirectory(atPath: folder.path) {
+            try FileManager.default.removeItem(atPath: folder.file(name))
+        }
+        for (name, bytes) in files { try Data(bytes).write(to: URL(filePath: folder.file(name))) }
+        try start(upstream, settings)
+    }
+
+    func execute(_ sql: String) throws {
+        let done = Inbox<Result<Void, StoreError>>()
+        outbox.writer.change({ try $0.db.execute(sql: sql) }) { done.put($0) }
+        guard let result = done.takeAll(waitingUntil: Self.deadline).first else { throw Stuck() }
+        try result.get()
+    }
+
+    func cancel(_ id: MessageID) throws -> Cancellation {
+        let done = Inbox<Result<Cancellation, StoreError>>()
+        outbox.cancel(id) { done.put($0) }
+        guard let result = done.takeAll(waitingUntil: Self.deadline).first else { throw Stuck() }
+        return try result.get()
     }
 
     /// What the next draws give.

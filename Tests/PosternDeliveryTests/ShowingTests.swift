@@ -17,7 +17,8 @@ import Testing
         (.degraded, snapshot { $0.failures = 1 }),
         (.down, snapshot { $0.circuit = .open(until: later) }),
         (.down, snapshot { $0.circuit = .halfOpen }),
-        (.down, snapshot { ($0.circuit, $0.hold) = (.open(until: later), .configuration) }),
+        (.misconfigured, snapshot { ($0.circuit, $0.hold) = (.open(until: later), .configuration) }),
+        (.degraded, snapshot { $0.endpoints = [.init(name: "a", reason: .credentials, until: later)] }),
         (.unauthorized, snapshot { ($0.circuit, $0.hold) = (.open(until: later), .credentials) }),
         (.unauthorized, snapshot { ($0.circuit, $0.hold) = (.halfOpen, .credentials) }),
         (.paused, snapshot { $0.isPaused = true }),
@@ -55,7 +56,7 @@ import Testing
         #expect(snapshot.health == .down)
         #expect(snapshot.inFlight == 0)
         #expect(snapshot.reopensAt == answeredAt + .seconds(60))
-        #expect(snapshot.lastError == AttemptError(.busy, status: 429, detail: "answered 429", at: answeredAt))
+        #expect(snapshot.lastError == AttemptError(.busy, status: 429, detail: "HTTP 429", at: answeredAt))
     }
 
     @Test func failures_haveTheirClass() throws {

@@ -118,7 +118,8 @@ import Testing
         try bench.turn()
         #expect(bench.ledger.delivered == 10)
         #expect(bench.worker.snapshot.health == .up)
-        #expect(bench.sent.suffix(10) == (1...10).map { "{\"n\":\($0)}" })
+        // Probes take one message after the other, so those without a lane change their order.
+        #expect(Set(bench.sent.suffix(10)) == Set((1...10).map { "{\"n\":\($0)}" }))
     }
 
     @Test func hold_outlastsARestart() throws {

@@ -31,7 +31,7 @@ import Testing
         let store = try TestStore()
         let queue = try store.register()
         try store.append(1, to: queue)
-        var settlement = store.settlement("delivered")
+        var settlement = store.settlement(.delivered)
         settlement.delivered = try store.claim(queue).messages
         let unreadable = StoreError.failed(detail: "as the test demands")
         let done = SharedValue<Result<[StateChange], StoreError>?>(nil)
@@ -70,7 +70,7 @@ import Testing
         let queue = try store.register()
         try store.append(1, to: queue)
         let claim = try store.claim(queue)
-        var settlement = store.settlement("delivered")
+        var settlement = store.settlement(.delivered)
         settlement.delivered = claim.messages
         let first = settlement
         #expect(throws: StoreError.self) {
@@ -164,13 +164,13 @@ import Testing
             options.failedRetention = .seconds(1000)
         }
         let queue = try store.register()
-        let outcomes = (0..<600).map { $0 < 400 ? "retry" : "delivered" }
+        let outcomes = (0..<600).map { $0 < 400 ? Settlement.Outcome.retry : .delivered }
         let time = store.time.now
         let batches = outcomes.map { _ in store.outbox.nextBatch() }
         try store.change { transaction in
             for (batch, outcome) in zip(batches, outcomes) {
                 let ids = [MessageID(rawValue: 1)]
-                try transaction.depart(Departure(batch: batch, startedAt: time, ids: ids), of: queue)
+                try transaction.openAttempt(AttemptStart(batch: batch, startedAt: time, ids: ids), of: queue)
                 try transaction.settle(Settlement(batch: batch, outcome: outcome, endedAt: time), of: queue)
             }
         }
@@ -253,8 +253,8 @@ import Testing
         let queue = try store.register()
         let ids = try store.append(6, to: queue)
         for members in [[ids[0], ids[2]], [ids[1]], [ids[2], ids[5]]] {
-            let departure = Departure(batch: store.outbox.nextBatch(), startedAt: store.time.now, ids: members)
-            try store.change { try $0.depart(departure, of: queue) }
+            let attempt = AttemptStart(batch: store.outbox.nextBatch(), startedAt: store.time.now, ids: members)
+            try store.change { try $0.openAttempt(attempt, of: queue) }
         }
         #expect(try store.outbox.attempts(of: ids[2]).map(\.batch.rawValue) == [1, 3])
         #expect(try store.outbox.attempts(of: ids[1]).map(\.messages) == [1])

@@ -257,9 +257,9 @@ import Testing
         let ids = try store.append(5, to: queue)
         let claim = try store.claim(queue)
         let batch = store.outbox.nextBatch()
-        let departure = Departure(batch: batch, startedAt: store.time.now, ids: claim.messages.map(\.id))
+        let attempt = AttemptStart(batch: batch, startedAt: store.time.now, ids: claim.messages.map(\.id))
         let departing = queue
-        try store.change { try $0.depart(departure, of: departing) }
+        try store.change { try $0.openAttempt(attempt, of: departing) }
         try store.reopen()
         queue = try store.register()
         #expect(try store.claim(queue).messages.map(\.id) == ids)
@@ -273,9 +273,9 @@ import Testing
         #expect(try store.outbox.audit().accounts[0].ledger.ambiguousSends == 1)
         // Registering anew is no death: what is under way stays so.
         let again = store.outbox.nextBatch()
-        let second = Departure(batch: again, startedAt: store.time.now, ids: ids)
+        let second = AttemptStart(batch: again, startedAt: store.time.now, ids: ids)
         let current = queue
-        try store.change { try $0.depart(second, of: current) }
+        try store.change { try $0.openAttempt(second, of: current) }
         _ = try store.register()
         #expect(try store.outbox.attempts(of: ids[0]).last?.outcome == nil)
     }

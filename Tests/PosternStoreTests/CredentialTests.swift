@@ -71,7 +71,7 @@ private struct OwnedUpstream: Upstream {
     /// As a worker does whose upstream answered that the token is not taken.
     private func refuse(_ claim: Claim, version: Int64) throws {
         guard case .named(_, let group?) = claim.messages[0].lane else { return }
-        var settlement = store.settlement("parked")
+        var settlement = store.settlement(.parked)
         settlement.parked = claim.messages
         try store.settle(settlement, of: queue, changes: [.refuse(credentialOf: group, version: version)])
         queue.giveBack(claim, now: store.time.now)

@@ -134,7 +134,7 @@ import Testing
         try store.append(to: queue, lane: .named("a"))
         let claim = try store.claim(queue)
         #expect(!claim.messages[0].wasTried)
-        try store.depart(claim.messages, of: queue)
+        try store.openAttempt(claim.messages, of: queue)
         try store.reopen()
         queue = try store.register(plain())
         #expect(try store.claim(queue).messages[0].wasTried)

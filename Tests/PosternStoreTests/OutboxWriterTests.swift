@@ -130,7 +130,7 @@ import Testing
         let notices = Waiter<SettledNotice>()
         store.outbox.whenSettled(id) { notices.put($0) }
         let claim = try store.claim(queue)
-        var settlement = store.settlement("delivered")
+        var settlement = store.settlement(.delivered)
         settlement.delivered = claim.messages
         settlement.result = Array("{}".utf8)
         try store.settle(settlement, of: queue)

@@ -179,7 +179,7 @@ private final class Trial {
                 at: store.time.now + .milliseconds(Int.random(in: 0...2000, using: &random)), counts: chance(50))
         case 60..<70: queue.giveBack(claim, now: store.time.now)
         case 70..<80 where messages.count > 1:
-            try store.settle(store.settlement("split"), of: queue)
+            try store.settle(store.settlement(.split), of: queue)
             queue.sendAgain(Array(messages[..<middle]), from: store.time.now)
             queue.sendAgain(Array(messages[middle...]), from: store.time.now)
         case 80..<85 where messages.count > 1:

@@ -130,7 +130,7 @@ import Testing
             try store.append(to: queue, lane: .named("a2", group: "a")),
         ]
         let claim = try store.claim(queue)
-        var settlement = store.settlement("parked")
+        var settlement = store.settlement(.parked)
         settlement.parked = claim.messages
         try store.settle(settlement, of: queue)
         queue.giveBack(claim, now: store.time.now)
@@ -198,7 +198,7 @@ import Testing
         let queue = try store.register(plain())
         let ids = try store.append(5, to: queue, lane: .named("a"))
         let claim = try store.claim(queue)
-        try store.settle(store.settlement("split"), of: queue)
+        try store.settle(store.settlement(.split), of: queue)
         let history = BatchHistory(failures: 0, suspectedAfter: 7)
         queue.sendAgain(Array(claim.messages[..<3]), from: store.time.now, history: history)
         queue.sendAgain(Array(claim.messages[3...]), from: store.time.now, history: history)
@@ -207,7 +207,7 @@ import Testing
         #expect(first.messages.map(\.id) == Array(ids[..<3]))
         #expect(first.history == history)
         // Apart again, with the second half still to come.
-        try store.settle(store.settlement("split"), of: queue)
+        try store.settle(store.settlement(.split), of: queue)
         queue.sendAgain([first.messages[0], first.messages[1]], from: store.time.now, history: history)
         queue.sendAgain([first.messages[2]], from: store.time.now, history: history)
         var sizes: [Int] = []

@@ -117,7 +117,7 @@ final class TestStore {
             BatchLimits(maxMessages: most, maxBytes: bytes), now: time.now, oldest: oldest, preferring: preference)
     }
 
-    func settlement(_ outcome: String = "test") -> Settlement {
+    func settlement(_ outcome: Settlement.Outcome = .cancelled) -> Settlement {
         Settlement(batch: outbox.nextBatch(), outcome: outcome, endedAt: time.now)
     }
 
@@ -127,33 +127,33 @@ final class TestStore {
 
     /// As a worker does: on disk first, then let go of.
     func deliver(_ messages: [Message], of queue: UpstreamQueue) throws {
-        var settlement = settlement("delivered")
+        var settlement = settlement(.delivered)
         settlement.delivered = messages
         try settle(settlement, of: queue)
         queue.release(messages)
     }
 
-    func depart(_ messages: [Message], of queue: UpstreamQueue) throws {
-        let departure = Departure(batch: outbox.nextBatch(), startedAt: time.now, ids: messages.map(\.id))
-        try change { try $0.depart(departure, of: queue) }
+    func openAttempt(_ messages: [Message], of queue: UpstreamQueue) throws {
+        let attempt = AttemptStart(batch: outbox.nextBatch(), startedAt: time.now, ids: messages.map(\.id))
+        try change { try $0.openAttempt(attempt, of: queue) }
     }
 
     func fail(_ messages: [Message], of queue: UpstreamQueue) throws {
-        var settlement = settlement("rejected")
+        var settlement = settlement(.rejected)
         settlement.ended = messages.map { .init($0, as: .failed, error: error(.refused)) }
         try settle(settlement, of: queue)
         queue.release(messages)
     }
 
     func expire(_ messages: [Message], of queue: UpstreamQueue) throws {
-        var settlement = settlement("expired")
+        var settlement = settlement(.expired)
         settlement.ended = messages.map { .init($0, as: .expired, error: nil) }
         try settle(settlement, of: queue)
         queue.release(messages)
     }
 
     func sendLater(_ messages: [Message], of queue: UpstreamQueue, at moment: Timestamp, counts: Bool = true) throws {
-        var settlement = settlement("retry")
+        var settlement = settlement(.retry)
         settlement.waiting = .init(messages, nextAttemptAt: moment, counts: counts, error: error(.failing))
         try settle(settlement, of: queue)
         queue.sendAgain(messages, from: moment)

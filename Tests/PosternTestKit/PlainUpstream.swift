@@ -47,7 +47,7 @@ public struct PlainUpstream: Upstream {
         case 403: Judgement(.holdUpstream(.credentials, detail: "forbidden"))
         case 410: Judgement(.reject(reason: "gone"), refusal: response.body)
         case 413, 422: Judgement(.split(reason: "refused"))
-        case 500: Judgement(.suspect(limit: 3, after: nil))
+        case 500: Judgement(.suspect(after: nil))
         case 429: Judgement(.retry(after: response.header("Retry-After").flatMap(Int.init).map { .seconds($0) }))
         default: Judgement(.retry(after: nil))
         }

@@ -46,7 +46,7 @@ extension UpstreamFixture {
         answers: [
             Answer(200, .delivered()), Answer(200, "<html>", .delivered()), Answer(200, "{}", .delivered(), samples: 3),
             Answer(204, "", .delivered(), notice: "answered 204 where 200 is usual; taken as a success"),
-            Answer(401, .suspect(limit: 5, after: nil)),
+            Answer(401, .suspect(after: nil)),
             Answer(403, credentials(403)), Answer(412, credentials(412)),
         ]
             + [301, 302, 304, 307, 308, 404, 405].map {

@@ -369,7 +369,7 @@ import Testing
         var lab = try lab()
         try lab.post(CurioSample.event(at: CurioSample.fresh - 99_000))
         try play(&lab, Self.gone)
-        #expect(lab.lastVerdict == .suspect(limit: 5, after: nil))
+        #expect(lab.lastVerdict == .suspect(after: nil))
         #expect(try lab.state.life(of: Self.s) == CurioLife(isStarted: true))
     }
 

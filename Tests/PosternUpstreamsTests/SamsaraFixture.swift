@@ -76,20 +76,20 @@ extension UpstreamFixture {
             Answer(
                 400, #"["schema.utils.ValidationError@1f"]"#,
                 .each([.reject(reason: "refused: schema.utils.ValidationError@1f")])),
-            Answer(400, #"["OK","bad"]"#, .suspect(limit: 3, after: nil), samples: 3),
-            Answer(400, #"["OK","OK"]"#, .suspect(limit: 3, after: nil), samples: 2),
-            Answer(400, #"["OK",5]"#, .suspect(limit: 3, after: nil), samples: 2),
-            Answer(400, "[]", .suspect(limit: 3, after: nil)),
-            Answer(400, "Malformed JSON in request body.", .suspect(limit: 3, after: nil)),
-            Answer(400, #"{"error":"ERROR"}"#, .suspect(limit: 3, after: nil)),
+            Answer(400, #"["OK","bad"]"#, .suspect(after: nil), samples: 3),
+            Answer(400, #"["OK","OK"]"#, .suspect(after: nil), samples: 2),
+            Answer(400, #"["OK",5]"#, .suspect(after: nil), samples: 2),
+            Answer(400, "[]", .suspect(after: nil)),
+            Answer(400, "Malformed JSON in request body.", .suspect(after: nil)),
+            Answer(400, #"{"error":"ERROR"}"#, .suspect(after: nil)),
             Answer(
                 400, #"{"status":"ERROR","message":"Invalid format, content-type must be application/json"}"#,
                 .holdUpstream(
                     .configuration, detail: "answered 400: Invalid format, content-type must be application/json")),
             Answer(400, #"{"status":"ERROR"}"#, .holdUpstream(.configuration, detail: "answered 400")),
             Answer(413, .split(reason: "answered 413: too large for something in front of it")),
-            Answer(500, .suspect(limit: 5, after: nil)),
-            Answer(500, "java.lang.Exception", .suspect(limit: 5, after: nil)),
+            Answer(500, .suspect(after: nil)),
+            Answer(500, "java.lang.Exception", .suspect(after: nil)),
             Answer(501, .retry(after: nil)), Answer(503, "503 Service Unavailable", .retry(after: nil)),
         ] + [401, 403].map { held($0, .credentials, "something in front of it wants credentials") }
             + [301, 302, 304, 307, 308, 404, 405, 406, 410, 415, 422, 431, 451].map {

@@ -54,13 +54,13 @@ extension UpstreamFixture {
         ],
         answers: [
             Answer(200, ok, .delivered(result: Array(ok.utf8))), Answer(201, ok, .delivered(result: Array(ok.utf8))),
-            Answer(200, StreamOneSamples.answer(1), .suspect(limit: 5, after: nil, conviction: .always)),
+            Answer(200, StreamOneSamples.answer(1), .suspect(after: nil, rule: .afterTries(5))),
             Answer(200, StreamOneSamples.answer(2), .retry(after: .seconds(1))),
             Answer(200, StreamOneSamples.answer(3), .retry(after: .seconds(1))),
             Answer(200, StreamOneSamples.answer(8), .retry(after: .seconds(60))),
             Answer(200, StreamOneSamples.answer(10), .retry(after: .seconds(30))),
             Answer(200, StreamOneSamples.answer(120), .reject(reason: "status 120 ITEM_NOT_FOUND: M120")),
-            Answer(200, "<html>", .suspect(limit: 5, after: nil)), Answer(200, .suspect(limit: 5, after: nil)),
+            Answer(200, "<html>", .suspect(after: nil)), Answer(200, .suspect(after: nil)),
         ]
             + [301, 302, 400, 401, 403, 404, 408, 413, 429, 500, 502, 503, 504].map {
                 Answer($0, ok, .retry(after: nil))

@@ -59,7 +59,7 @@ import Testing
         let verdict: Verdict =
             switch row.word {
             case "ok": .delivered(result: Array(text.utf8))
-            case "retry; outcome of a write unknown": .suspect(limit: 5, after: nil, conviction: .always)
+            case "retry; outcome of a write unknown": .suspect(after: nil, rule: .afterTries(5))
             case "re-sign", "without a session: hold actor; with a session: re-auth": .retry(after: .seconds(1))
             case "retry, slowly; a login: tell the caller": .retry(after: .seconds(60))
             case "retry, slowly, without counting attempts": .retry(after: .seconds(30))
@@ -104,7 +104,7 @@ import Testing
     ])
     func invalidAnswer_isRepeated(text: String) {
         #expect(StreamOneAnswer(Array(text.utf8)) == nil)
-        #expect(judge(text).verdict == .suspect(limit: 5, after: nil))
+        #expect(judge(text).verdict == .suspect(after: nil))
         #expect(!judge(text).tookNothing)
     }
 
@@ -139,7 +139,7 @@ import Testing
         }
         let refused = StreamOneSamples.answer(6, body: #"{"a":1,"a":2}"#)
         #expect(judge(refused).verdict == .reject(reason: "status 6 INPUT_ERROR: M6"))
-        #expect(judge(deep).verdict == .suspect(limit: 5, after: nil))
+        #expect(judge(deep).verdict == .suspect(after: nil))
     }
 
     @Test(arguments: [199, 301, 302, 400, 401, 403, 404, 500])
@@ -149,7 +149,7 @@ import Testing
 
     @Test(arguments: [(200, "<html>"), (200, "{}"), (204, "")])
     func success_thatIsNoAnswer_isRepeated_butNotWithoutEnd(status: Int, body: String) {
-        #expect(judge(body, status: status).verdict == .suspect(limit: 5, after: nil))
+        #expect(judge(body, status: status).verdict == .suspect(after: nil))
     }
 
     // MARK: Pauses

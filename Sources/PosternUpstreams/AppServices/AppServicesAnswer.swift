@@ -21,8 +21,6 @@ struct AppServicesAnswer {
     /// Not to be quoted, whatever an answer echoes.
     private let secrets: [String]
 
-    /// A first try and up to 3 more.
-    static let suspectLimit = 4
     /// For rate limits that name no time.
     private static let slowPause = Duration.seconds(30)
 

@@ -22,7 +22,7 @@ struct AppServicesRequests: Sendable {
         let path = segments.map { "/" + PercentEncoding.encode($0) }.joined()
         return UpstreamRequest(
             method: method, url: root + path + query, headers: headers(credential), body: Array(body.utf8),
-            step: step.rawValue, credentialVersion: credential.version)
+            endpoint: step.rawValue, step: step.rawValue, credentialVersion: credential.version)
     }
 
     private func call(
@@ -91,7 +91,8 @@ struct AppServicesRequests: Sendable {
 
     var configurationRequest: UpstreamRequest {
         UpstreamRequest(
-            method: .get, url: root + "/apm/apigeeMobileConfig", step: AppServicesStep.fetchConfiguration.rawValue)
+            method: .get, url: root + "/apm/apigeeMobileConfig",
+            endpoint: AppServicesStep.fetchConfiguration.rawValue, step: AppServicesStep.fetchConfiguration.rawValue)
     }
 
     /// - Parameter url: where uploads go instead; empty for the usual place.
@@ -99,6 +100,6 @@ struct AppServicesRequests: Sendable {
         UpstreamRequest(
             url: url.isEmpty ? root + "/apm/apmMetrics" : url,
             headers: [("Content-Type", "application/json; charset=utf-8")], body: Array(body.utf8),
-            step: AppServicesStep.uploadMetrics.rawValue)
+            endpoint: AppServicesStep.uploadMetrics.rawValue, step: AppServicesStep.uploadMetrics.rawValue)
     }
 }

@@ -134,7 +134,7 @@ struct CurioAnswer {
         var life = first.life
         switch endpoint {
         case .visitEnd: return Decision(.delivered(), changes: traces)
-        case .offline: return Decision(.suspect(limit: 5, after: nil))
+        case .offline: return Decision(.suspect(after: nil))
         case .visitCreate: life.refusedStarts += 1
         case .periodic: life.keepRecordCode(of: first.action.session, through: items[items.count - 1].message.id)
         case .hitCreate, .hitEnd, .eventCreate, .eventEnd, .push, .location, .userTags, .unregister: break

@@ -187,6 +187,7 @@ struct CurioRequests: Sendable {
 
     private func request(_ endpoint: CurioEndpoint, _ form: CurioForm) -> UpstreamRequest {
         let headers = [("User-Agent", userAgent), ("Content-Type", "application/x-www-form-urlencoded")]
-        return UpstreamRequest(url: serverURL + endpoint.rawValue, headers: headers, body: form.body)
+        return UpstreamRequest(
+            url: serverURL + endpoint.rawValue, headers: headers, body: form.body, endpoint: endpoint.rawValue)
     }
 }

@@ -28,7 +28,7 @@ struct SamsaraAnswer {
             Judgement(
                 .holdUpstream(.configuration, detail: "answered \(response.status): nothing takes events at this URL"))
         // Said to JSON broken inside the array and to bad gzip, but also when the backend fails.
-        case 500: Judgement(.suspect(limit: 5, after: after))
+        case 500: Judgement(.suspect(after: after))
         // Other 2xx and 5xx come from something in between: nothing was taken, and no event is to blame.
         default: Judgement(.retry(after: after))
         }
@@ -44,7 +44,7 @@ struct SamsaraAnswer {
             guard body["status"]?.equals("ERROR") == true else { return nil }
             let message = body["message"]?.string.map { ": \(Self.cut($0))" } ?? ""
             return .holdUpstream(.configuration, detail: "answered 400\(message)")
-        } ?? .suspect(limit: 3, after: after)
+        } ?? .suspect(after: after)
     }
 
     /// One text for each event, `OK` for those with which nothing is wrong.

@@ -101,7 +101,7 @@ struct SeerUpstream: ConfigurableUpstream {
             headers: [
                 ("Authorization", "Bearer \(token?.value ?? "")"), ("Accept", "application/json"),
                 ("Content-Type", "application/json"),
-            ], body: body)
+            ], body: body, endpoint: url)
     }
 
     func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {

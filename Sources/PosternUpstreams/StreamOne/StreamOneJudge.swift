@@ -18,13 +18,13 @@ struct StreamOneJudge {
             guard (200...299).contains(response.status) else { return Decision(.retry(after: after)) }
             // Perhaps it has carried out the call and cannot say so: not without end, if others fare better.
             return Decision(
-                .suspect(limit: Self.faultLimit, after: after),
+                .suspect(after: after),
                 reason: "answered \(response.status) with something that is no answer of the platform's")
         }
         return switch answer.status.meaning {
         case .ok: cleared(.delivered(result: answer.bytes))
         case .fault:
-            cleared(.suspect(limit: Self.faultLimit, after: nil, conviction: .always), answer)
+            cleared(.suspect(after: nil, rule: .afterTries(Self.faultLimit)), answer)
         case .clock: clock(answer, response)
         case .authentication: authentication(answer)
         case .rateLimited: paused(.rateLimited, answer)

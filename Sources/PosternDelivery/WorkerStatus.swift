@@ -1,8 +1,8 @@
 import PosternCore
 import Synchronization
 
-/// What a worker's loop shows to other threads.
-final class WorkerShared: Sendable {
+/// The status that a worker's loop publishes to other threads.
+final class WorkerStatus: Sendable {
     private let latest = Mutex(UpstreamSnapshot())
     private let batchLimits = Mutex(BatchLimits(maxMessages: 1, maxBytes: 1))
     private let unsettled = Atomic<Int>(0)

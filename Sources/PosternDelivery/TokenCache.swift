@@ -1,14 +1,14 @@
 import PosternCore
 
-/// Has a token ready for an upstream that wants one: fetches one at a time, early, and never two for one expiry.
+/// The token of an upstream that requires one: when to fetch it, and which requests were sent under which token.
 ///
-/// A plain value that the worker drives: it says when to fetch and is told what came of it.
-struct TokenKeeper {
-    /// What a new token is good for at least, whatever it says: a clock that is wrong must not make us fetch without
-    /// end. Should the upstream not take it, its refusal says so.
+/// One fetch at a time, early, and never two for one expiry.
+struct TokenCache: Equatable {
+    /// How long a new token is used at least, whatever it says: a wrong clock must not make the gateway fetch without
+    /// end. If the upstream does not take it, it rejects the request.
     static let shortestUse = Duration.seconds(1)
 
-    private struct Held {
+    private struct Held: Equatable {
         var token: Token
         var renewAt: Timestamp
         var expiresAt: Timestamp?
@@ -24,8 +24,12 @@ struct TokenKeeper {
     private(set) var credentialsRefused = false
     /// Counts tokens; a request remembers under which it went out.
     private(set) var generation = 0
-    /// Has no request been taken since a token was refused? Then a second refusal means that the credentials are bad.
+    /// Whether no request was accepted since a token was rejected. Then a second rejection means bad credentials.
     private var followsRefusal = false
+    /// Endpoints that rejected a token and have not accepted one since.
+    private var refusing: Set<String> = []
+    /// The latest token under which a request was accepted.
+    private var acceptedGeneration = 0
 
     /// The token to send under; nil when there is none or it has expired.
     func token(at now: Timestamp) -> Token? {
@@ -74,24 +78,31 @@ struct TokenKeeper {
         self.retryAt = retryAt
     }
 
-    /// An operator's wish: ask again without waiting.
-    mutating func hurry() { retryAt = nil }
+    /// Clears the backoff, at an operator's request.
+    mutating func fetchNow() { retryAt = nil }
 
-    /// The upstream has taken a request under the token of `generation`.
-    mutating func accepted(under generation: Int) {
-        if generation == self.generation { followsRefusal = false }
+    /// The endpoint accepted a request under the token of `generation`.
+    mutating func accepted(under generation: Int, at endpoint: String) {
+        guard generation == self.generation else { return }
+        followsRefusal = false
+        refusing.remove(endpoint)
+        acceptedGeneration = generation
     }
 
     enum RefusalMeaning: Equatable {
-        /// Somebody else has seen to it already, or a new token is on its way.
+        /// The token was replaced already, or is now.
         case sendAgain
-        /// The token before was refused as well: it is not the token.
+        /// The token before was rejected as well: the credentials are wrong.
         case credentialsAreBad
+        /// This endpoint rejects every token; another one accepts this very one.
+        case endpointRefuses
     }
 
-    /// The upstream has refused the token of `generation`.
-    mutating func refused(under generation: Int) -> RefusalMeaning {
+    /// The endpoint rejected the token of `generation`.
+    mutating func refused(under generation: Int, at endpoint: String) -> RefusalMeaning {
         guard generation == self.generation, held != nil else { return .sendAgain }
+        let isRepeated = !refusing.insert(endpoint).inserted
+        if isRepeated, acceptedGeneration == generation { return .endpointRefuses }
         held = nil
         defer { followsRefusal = true }
         return followsRefusal ? .credentialsAreBad : .sendAgain
@@ -100,7 +111,7 @@ struct TokenKeeper {
     /// Other credentials are configured now.
     mutating func reset() {
         let (fetches, generation) = (fetches, generation)
-        self = TokenKeeper()
+        self = TokenCache()
         (self.fetches, self.generation) = (fetches, generation)
     }
 }

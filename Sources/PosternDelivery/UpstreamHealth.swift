@@ -1,0 +1,153 @@
+import PosternCore
+
+/// Which requests may be sent: one circuit for the upstream as a whole, and one for each of its endpoints.
+///
+/// - A response that is a failure, a rate limit, or a rejection of our credentials or URL concerns the endpoint that
+///   sent it. Only that endpoint waits as long as another one is known to work: its circuit is closed and it succeeded
+///   in the last 30 s. Otherwise the whole upstream waits, and is probed with one request at a time.
+/// - A success of another endpoint, including of a request that was already in flight, narrows an upstream-wide wait to
+///   the endpoints that caused it.
+/// - A connection that fails concerns the host, so the whole upstream. Any success ends that.
+struct UpstreamHealth: Equatable {
+    struct Endpoint: Equatable {
+        var circuit: Circuit
+        var hold: HoldReason?
+        var lastSuccessAt: Timestamp?
+        /// The first message of the batch whose failure opened the circuit.
+        var cause: MessageID?
+    }
+
+    /// What changed for an operator to know.
+    enum Change: Equatable {
+        case none
+        /// The whole upstream began to wait.
+        case wentDown
+        case recovered
+        /// One endpoint alone began to wait.
+        case endpointWentDown
+        case endpointRecovered
+    }
+
+    /// A success is evidence that the upstream works for so long.
+    static let evidenceLife = Duration.seconds(30)
+    /// Other requests to an endpoint wait so long while one probes it.
+    private static let probePause = Duration.seconds(1)
+
+    private(set) var upstream: Circuit
+    /// Why an operator has to intervene before the upstream works.
+    private(set) var hold: HoldReason?
+    private(set) var endpoints: [String: Endpoint] = [:]
+    /// The endpoints whose failures made the whole upstream wait. Empty if its host did.
+    private var causes: Set<String> = []
+
+    init(upstream: Circuit, hold: HoldReason? = nil) {
+        self.upstream = upstream
+        self.hold = hold
+    }
+
+    var most: Int {
+        get { upstream.most }
+        set { upstream.most = newValue }
+    }
+
+    /// Endpoints that wait although the upstream does not.
+    var waitingEndpoints: [String: Endpoint] { endpoints.filter { $0.value.circuit.state != .closed } }
+    /// Messages whose failure made an endpoint wait.
+    var causingMessages: [MessageID] { endpoints.values.compactMap(\.cause) }
+
+    // MARK: Asking
+
+    /// Until when a request to `endpoint` has to wait, and for what; nil if it may be sent.
+    func wait(of endpoint: String, now: Timestamp) -> (until: Timestamp, reason: WaitingFor)? {
+        guard let known = endpoints[endpoint] else { return nil }
+        let reason: WaitingFor = known.hold == .credentials ? .credentials : .circuit
+        switch known.circuit.state {
+        case .closed: return nil
+        case .open(let until): return until <= now ? nil : (until, reason)
+        case .halfOpen: return (now + Self.probePause, reason)
+        }
+    }
+
+    private func othersWork(besides endpoint: String, now: Timestamp) -> Bool {
+        endpoints.contains { name, other in
+            name != endpoint && other.circuit.state == .closed
+                && other.lastSuccessAt.map { now - $0 <= Self.evidenceLife } ?? false
+        }
+    }
+
+    // MARK: Learning
+
+    private mutating func update<R>(_ endpoint: String, _ body: (inout Endpoint) -> R) -> R {
+        body(&endpoints[endpoint, default: Endpoint(circuit: Circuit(most: upstream.most))])
+    }
+
+    mutating func sent(to endpoint: String, now: Timestamp) {
+        upstream.sent(now: now)
+        update(endpoint) { $0.circuit.sent(now: now) }
+    }
+
+    /// The endpoint answered as one that works, including by rejecting a message.
+    mutating func succeeded(at endpoint: String, now: Timestamp) -> Change {
+        let hasRecovered = update(endpoint) { known in
+            let hasRecovered = known.circuit.succeeded()
+            known.lastSuccessAt = now
+            if known.circuit.state == .closed { (known.hold, known.cause) = (nil, nil) }
+            return hasRecovered
+        }
+        let wasDown = upstream.state != .closed
+        // A rate limit of the endpoint itself is obeyed to its end, whatever was sent before it.
+        if case .open = upstream.state, !causes.contains(endpoint) { upstream.close() } else { upstream.succeeded() }
+        guard upstream.state == .closed else { return hasRecovered ? .endpointRecovered : .none }
+        hold = nil
+        causes = []
+        return wasDown ? .recovered : hasRecovered ? .endpointRecovered : .none
+    }
+
+    /// The endpoint failed by `message` and is tried again from `retryAt` on. `atOnce` does not wait for more failures.
+    mutating func failed(
+        at endpoint: String, by message: MessageID, retryAt: Timestamp, atOnce: Bool, hold reason: HoldReason? = nil,
+        now: Timestamp
+    ) -> Change {
+        let othersWork = othersWork(besides: endpoint, now: now) && upstream.state == .closed
+        let endpointWentDown = update(endpoint) { known in
+            let wentDown = atOnce ? known.circuit.hold(until: retryAt) : known.circuit.failed(retryAt: retryAt)
+            if let reason { known.hold = reason }
+            if known.circuit.state != .closed, known.cause == nil { known.cause = message }
+            return wentDown
+        }
+        if othersWork { return endpointWentDown ? .endpointWentDown : .none }
+        let wentDown = atOnce ? upstream.hold(until: retryAt) : upstream.failed(retryAt: retryAt)
+        if upstream.state != .closed { causes.insert(endpoint) }
+        if let reason { hold = reason }
+        return wentDown ? .wentDown : .none
+    }
+
+    /// There was no response.
+    mutating func hostFailed(at endpoint: String, retryAt: Timestamp, now: Timestamp) -> Change {
+        update(endpoint) { $0.circuit.abandoned(now: now) }
+        return upstream.failed(retryAt: retryAt) ? .wentDown : .none
+    }
+
+    /// Nothing is known of a request that was sent.
+    mutating func abandoned(at endpoint: String, now: Timestamp) {
+        upstream.abandoned(now: now)
+        update(endpoint) { $0.circuit.abandoned(now: now) }
+    }
+
+    /// Probes now instead of waiting.
+    mutating func probeNow(now: Timestamp) {
+        upstream.probeNow(now: now)
+        for name in endpoints.keys { update(name) { $0.circuit.probeNow(now: now) } }
+    }
+
+    /// The message that made an endpoint wait is gone: the endpoint, and an upstream that waits because of it, are probed.
+    mutating func causeIsGone(_ message: MessageID, now: Timestamp) {
+        for (name, known) in endpoints where known.cause == message {
+            update(name) { known in
+                known.cause = nil
+                known.circuit.probeNow(now: now)
+            }
+            if causes.contains(name) { upstream.probeNow(now: now) }
+        }
+    }
+}

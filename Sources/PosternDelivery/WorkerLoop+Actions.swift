@@ -1,0 +1,89 @@
+import Logging
+import PosternCore
+import PosternMetrics
+import PosternStore
+
+/// Does what the machine has decided.
+extension WorkerLoop {
+    func perform(_ actions: [DeliveryMachine.Action], for flight: InFlightBatch? = nil) {
+        for action in actions {
+            switch action {
+            case .record(let settlement):
+                guard let flight else { preconditionFailure("only batches are recorded") }
+                record(settlement, of: flight)
+            case .wakeHeldLanes: outbox.wakeHeldLanes(of: queue, at: time.now)
+            case .notify(let notice): log(notice)
+            case .tell(let event, let outcome): tell(event, outcome.isEmpty ? [:] : ["outcome": "\(outcome)"])
+            }
+        }
+    }
+
+    private func log(_ notice: DeliveryMachine.Notice) {
+        let upstream: Logger.Metadata = ["upstream": "\(queue.name)"]
+        func write(_ level: Logger.Level, _ message: Logger.Message, _ more: Logger.Metadata = [:]) {
+            logger.log(level: level, message, metadata: upstream.merging(more) { $1 })
+        }
+        func described(_ error: AttemptError) -> Logger.Metadata {
+            ["error": "\(error)", "error.class": "\(error.errorClass)"]
+        }
+        switch notice {
+        case .isDown(let error, let until):
+            write(.notice, "upstream is down", described(error).merging(["circuit.reopensAt": "\(until)"]) { $1 })
+        case .isBack: write(.notice, "upstream is back")
+        case .endpointIsDown(let endpoint, let error, let until):
+            let more: Logger.Metadata = ["endpoint": "\(endpoint)", "circuit.reopensAt": "\(until)"]
+            write(.notice, "endpoint is down; others are delivered", described(error).merging(more) { $1 })
+        case .endpointIsBack(let endpoint): write(.notice, "endpoint is back", ["endpoint": "\(endpoint)"])
+        case .isHeld(let reason, let error, let endpoint):
+            let more: Logger.Metadata = ["hold": "\(reason.rawValue)", "endpoint": "\(endpoint)"]
+            write(
+                .error, "upstream rejected our credentials or URL; messages are held",
+                described(error).merging(more) { $1 })
+        case .said(let text): write(.warning, "upstream response contains a notice", ["notice": "\(text)"])
+        case .tokenFetched:
+            metrics.tokenRefreshes(queue.name.description, "fetched").add()
+            write(.info, "token fetched")
+        case .tokenFailed(let error, let isNew, let credentialsRefused, let delay):
+            metrics.tokenRefreshes(queue.name.description, credentialsRefused ? "refused" : "failed").add()
+            write(
+                !isNew ? .info : credentialsRefused ? .error : .warning,
+                "token fetch failed; messages wait for a token",
+                described(error).merging(["retry.delayMs": "\(delay.wholeMilliseconds)"]) { $1 })
+        }
+    }
+
+    // MARK: Tokens
+
+    /// Starts a fetch if one is due and something could be sent under the token.
+    func fetchToken() {
+        guard let source = upstream.tokenSource, let due = machine.tokens.nextFetch, due <= time.now, somethingWaits,
+            let fetch = machine.fetchToken(now: time.now)
+        else { return }
+        transport.submit(source.tokenRequest, options: settings.transfer) { [inbox] result in
+            inbox.put(.tokenAnswered(result, fetch: fetch))
+        }
+    }
+
+    func tokenAnswered(_ result: TransferResult, fetch: Int) {
+        guard machine.tokens.fetchEnded(fetch), let source = upstream.tokenSource else { return }
+        let now = time.now
+        switch result {
+        case .failure(let failure) where failure.reason == .cancelled: return
+        case .failure:
+            let error = AttemptResult(result, nil, at: now).error
+            perform(machine.tokenFailed(error, credentialsRefused: false, retryAfter: nil, random: random()))
+        case .success(let response):
+            do throws(TokenRefusal) {
+                perform(machine.tokenFetched(try source.token(from: response, now: now), now: now))
+            } catch {
+                let failure = AttemptError(
+                    error.credentialsRefused ? .unauthorized : .failing, status: response.status,
+                    detail: error.detail, at: now)
+                perform(
+                    machine.tokenFailed(
+                        failure, credentialsRefused: error.credentialsRefused,
+                        retryAfter: response.retryAfter(now: now), random: random()))
+            }
+        }
+    }
+}

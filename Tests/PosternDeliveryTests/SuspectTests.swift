@@ -1,0 +1,123 @@
+import PosternCore
+import PosternStore
+import PosternTestKit
+import Testing
+
+@testable import PosternDelivery
+
+/// Doubtful answers: one poison message stops nobody but those behind it, and an outage fails nobody.
+@Suite(.timeLimit(.minutes(10))) struct SuspectTests {
+    private static let poison = #"{"n":"poison"}"#
+
+    private func lane(_ source: Int) -> Lane { .digest(Int64(source + 100)) }
+
+    private func isPoison(_ request: UpstreamRequest) -> Bool { request.text.contains("poison") }
+
+    /// One poison event, 31 more of its source, 28 of others, 4 more of its source, and traffic of the others.
+    @Test func poisonMessage_amongManySources_failsAlone_andTheOthersAreDelivered() throws {
+        let bench = try DeliveryBench(settings: DeliverySettings())
+        bench.transport.answerAll { request in self.isPoison(request) ? .status(500) : .status(200) }
+        let poison = try bench.accept([Self.poison], lane: lane(-1))[0]
+        try bench.accept(31, lane: lane(-1))
+        for number in 0..<28 { try bench.accept(1, lane: lane(number % 13)) }
+        try bench.accept(4, lane: lane(-1))
+        var others = 28
+        for round in 0..<40 {
+            try bench.accept(1, lane: lane(round % 13))
+            others += 1
+            try bench.run(for: .seconds(2))
+        }
+        #expect(try bench.state(poison) == .failed)
+        #expect(bench.ledger.failed == 1)
+        #expect(bench.ledger.delivered == others + 35)
+        #expect(try bench.outbox.audit().isBalanced)
+    }
+
+    @Test func othersAreDelivered_withinSeconds_whilePoisonIsLookedFor() throws {
+        let bench = try DeliveryBench(settings: DeliverySettings())
+        bench.transport.answerAll { request in self.isPoison(request) ? .status(500) : .status(200) }
+        try bench.accept([Self.poison], lane: lane(-1))
+        let ids = try (0..<28).flatMap { try bench.accept(1, lane: lane($0 % 13)) }
+        try bench.run(for: .seconds(12))
+        #expect(try ids.allSatisfy { try bench.state($0) == .delivered })
+    }
+
+    @Test func fleetOfOneSource_isNotBlockedForGood() throws {
+        let bench = try DeliveryBench(settings: DeliverySettings())
+        bench.transport.answerAll { request in self.isPoison(request) ? .status(500) : .status(200) }
+        try bench.accept(10, lane: lane(0))
+        let poison = try bench.accept([Self.poison], lane: lane(0))[0]
+        try bench.accept(30, lane: lane(0))
+        try bench.run(for: .seconds(1700))
+        #expect(bench.ledger.delivered == 10)
+        #expect(try bench.state(poison) == .queued, "nothing else could be sent: it gets half an hour")
+        try bench.run(for: .seconds(1200))
+        #expect(try bench.state(poison) == .failed)
+        #expect(bench.ledger.delivered == 40)
+        #expect(bench.sent.count < 60)
+    }
+
+    @Test func tenSuspects_delayNobodyElse() throws {
+        let bench = try DeliveryBench(settings: DeliverySettings())
+        bench.transport.answerAll { request in self.isPoison(request) ? .status(500) : .status(200) }
+        let suspects = try (0..<10).flatMap { try bench.accept([Self.poison], lane: lane(1000 + $0)) }
+        try bench.run(for: .seconds(1))
+        for number in 0..<260 {
+            let id = try bench.accept(1, lane: lane(number))[0]
+            try bench.run(for: .milliseconds(100))
+            #expect(try bench.state(id) == .delivered)
+        }
+        try bench.run(for: .seconds(3600))
+        for round in 0..<200 where bench.ledger.queued > 0 {
+            try bench.accept(1, lane: lane(round))
+            try bench.run(for: .seconds(10))
+        }
+        #expect(try suspects.allSatisfy { try bench.state($0) == .failed })
+        #expect(bench.ledger.failed == 10)
+    }
+
+    /// 3 s of plain 500s, then some at random.
+    @Test(arguments: 1...12, [10, 30]) func random500s_failNobody(seed: UInt64, percent: UInt64) throws {
+        let bench = try DeliveryBench(settings: DeliverySettings(batchMaxMessages: 32))
+        let dice = RandomAnswers(seed: seed &* 1_000_003 &+ percent)
+        bench.transport.answerAll { _ in .status(500) }
+        for number in 0..<400 {
+            try bench.accept(["{\"n\":\(number)}"], lane: lane(number % 40))
+            if number == 150 {
+                try bench.run(for: .seconds(3))
+                bench.transport.answerAll { _ in dice.draw(below: 100) < percent ? .status(500) : .status(200) }
+            }
+            if number % 10 == 0 { try bench.run(for: .milliseconds(100)) }
+        }
+        try bench.run(for: .seconds(1200))
+        #expect(bench.ledger.failed == 0)
+        #expect(bench.ledger.delivered == 400)
+    }
+
+    @Test func anotherOutcome_startsTheCountAgain() throws {
+        let bench = try DeliveryBench(settings: DeliverySettings())
+        let isAway = SharedValue(false)
+        bench.transport.answerAll { request in
+            guard self.isPoison(request) else { return .status(200) }
+            return isAway.value ? .status(503) : .status(500)
+        }
+        let poison = try bench.accept([Self.poison])[0]
+        for round in 1...12 {
+            isAway.set(round % 3 == 0)
+            try bench.accept(1)
+            try bench.run(for: .seconds(301))
+        }
+        #expect(try bench.state(poison) == .queued)
+    }
+}
+
+/// Numbers of a linear congruential generator (Knuth's MMIX constants).
+private final class RandomAnswers: Sendable {
+    private let state: SharedValue<UInt64>
+    init(seed: UInt64) { state = SharedValue(seed) }
+    func draw(below limit: UInt64) -> UInt64 {
+        let next = state.value &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
+        state.set(next)
+        return (next >> 33) % limit
+    }
+}
