@@ -12,7 +12,7 @@ extension Connection {
         case .problem(let problem): return head.map { send(problem.response(to: $0)) } ?? .NO
         case .hangUp: return .NO
         case .detached(let use):
-            suspend()
+            suspendDetached()
             use(DetachedConnection(self))
             return .YES
         }

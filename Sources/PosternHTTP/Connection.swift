@@ -14,8 +14,10 @@ final class Connection: @unchecked Sendable {
         case receiving
         /// The handler has it, on the worker thread.
         case answering
-        /// The handler has it; libmicrohttpd has put the connection aside until it is resumed.
+        /// The handler has it; the connection is suspended until the response is there.
         case suspended
+        /// The connection is suspended, and its socket belongs to a `DetachedConnection`.
+        case detached
         /// To be carried out by the worker.
         case settled(Outcome)
         /// Being sent.
@@ -32,9 +34,11 @@ final class Connection: @unchecked Sendable {
 
     /// When the peer is cut off, in monotonic nanoseconds; 0: never. An odd number waits for the next request.
     private let deadline = Atomic<Int64>(0)
-    private let stage = Mutex(Stage.receiving)
+    let stage = Mutex(Stage.receiving)
     /// Numbers the requests; written by the worker under the lock of `stage`.
     private(set) var turn: UInt64 = 0
+    /// Called if the client hangs up before its response is there; used under the lock of `stage`.
+    var hangUpAction: (@Sendable () -> Void)?
 
     // @unchecked: what follows belongs to the worker thread.
     var progress = Progress.head
@@ -78,38 +82,59 @@ final class Connection: @unchecked Sendable {
     /// Takes the outcome of request `turn` and wakes the connection if it waits for it. Nothing happens when that
     /// request is over.
     func settle(_ outcome: Outcome, turn: UInt64) {
-        resumeIfAside { stage in turn == self.turn && settle(&stage, outcome) }
+        _ = resumeIfSuspended { stage in turn == self.turn && settle(&stage, outcome) }
     }
 
     /// Ends whatever waits here.
     func abort() {
-        resumeIfAside { stage in
+        let action = resumeIfSuspended { stage in
             if case .receiving = stage { shutdown(socket, Int32(SHUT_RDWR)) }
             // A handler at work is left alone: its thread looks at `core.isAborting` when it comes back.
             if case .answering = stage { return false }
             return settle(&stage, .hangUp)
         }
+        action?()
     }
 
-    /// Has the connection resumed if `change` says that it was put aside.
-    private func resumeIfAside(_ change: (inout Stage) -> Bool) {
-        if stage.withLock({ change(&$0) }) { worker.resume(self) }
+    /// Has the connection resumed if `change` says that it was suspended. Returns the hang-up action of a request that is
+    /// settled now; it must be released without the lock, since the responder may go with it.
+    func resumeIfSuspended(_ change: (inout Stage) -> Bool) -> (@Sendable () -> Void)? {
+        let (wasSuspended, action) = stage.withLock { stage in
+            let wasSuspended = change(&stage)
+            return (wasSuspended, isWaitedFor(stage) ? nil : hangUpAction.take())
+        }
+        if wasSuspended { worker.resume(self) }
+        return action
+    }
+
+    func isWaitedFor(_ stage: Stage) -> Bool {
+        switch stage {
+        case .answering, .suspended: true
+        case .receiving, .detached, .settled, .sending, .closed: false
+        }
     }
 
     /// Whether the connection has to be resumed; whoever is told so is the only one.
-    private func settle(_ stage: inout Stage, _ outcome: Outcome) -> Bool {
+    func settle(_ stage: inout Stage, _ outcome: Outcome) -> Bool {
         switch stage {
         case .answering:
             stage = .settled(outcome)
             return false
-        case .suspended:
+        case .suspended, .detached:
             stage = .settled(outcome)
             return true
         case .receiving, .settled, .sending, .closed: return false
         }
     }
 
-    var isSuspended: Bool { stage.withLock { if case .suspended = $0 { true } else { false } } }
+    var isSuspended: Bool {
+        stage.withLock { stage in
+            switch stage {
+            case .suspended, .detached: true
+            case .receiving, .answering, .settled, .sending, .closed: false
+            }
+        }
+    }
 
     /// Shuts the socket down if its time is over; the worker sees that as a hang-up.
     func cutIfOverdue(_ now: MonotonicInstant) {
@@ -168,23 +193,25 @@ final class Connection: @unchecked Sendable {
                 MHD_suspend_connection(handle)
                 stage = .suspended
                 return nil
-            case .receiving, .suspended, .sending, .closed: return nil
+            case .receiving, .suspended, .detached, .sending, .closed: return nil
             }
         }
     }
 
-    /// Puts the connection aside once more, for the owner of its detached form.
-    func suspend() {
+    /// Suspends the connection once more, for the owner of its detached form.
+    func suspendDetached() {
         stage.withLock { stage in
             MHD_suspend_connection(handle)
-            stage = .suspended
+            stage = .detached
         }
     }
 
     func endTurn(_ next: Stage) {
-        stage.withLock { stage in
+        // Released without the lock: the responder may go with it.
+        _ = stage.withLock { stage in
             turn &+= 1
             stage = next
+            return hangUpAction.take()
         }
     }
 }

@@ -4,8 +4,8 @@ internal import PosternCore
 import Synchronization
 
 /// One thread beside the workers that minds the time: it cuts off connections that are past their deadline, which
-/// libmicrohttpd cannot do for clients that drip; and reads away what refused clients still send, so that the refusal
-/// reaches them before the reset that unread bytes would cause.
+/// libmicrohttpd cannot do for clients that drip; notices clients that hang up while they wait for a response; and reads
+/// away what refused clients still send, so that the refusal reaches them before the reset that unread bytes would cause.
 final class DeadlineKeeper: Sendable {
     private struct Entries {
         var connections: [ObjectIdentifier: Connection] = [:]
@@ -64,8 +64,9 @@ final class DeadlineKeeper: Sendable {
 
     // MARK: The thread
 
-    func start() {
-        let handle = startThread { [self] in loop() }
+    /// - Parameter isAnswering: whether any request has been handed over and not been answered.
+    func start(isAnswering: @escaping @Sendable () -> Bool) {
+        let handle = startThread { [self] in loop(isAnswering) }
         thread.withLock { $0 = handle }
     }
 
@@ -77,9 +78,11 @@ final class DeadlineKeeper: Sendable {
         pthread_join(handle, nil)
     }
 
-    private func loop() {
+    private func loop(_ isAnswering: () -> Bool) {
         var nextLook = now
         var nextProbe = now
+        var watch = HangUpWatch()
+        var nextWatch = now
         while true {
             drainLingering()
             if now >= nextLook {
@@ -89,6 +92,7 @@ final class DeadlineKeeper: Sendable {
                 cutOverdue(probing: probing)
                 nextLook = now + tick
             }
+            if now >= nextWatch { nextWatch = now + watch.look(at: isAnswering() ? suspended : []) }
             let (isStopped, isIdle, sockets) = entries.withLock { entries in
                 (
                     entries.isStopped, entries.connections.isEmpty && entries.lingering.isEmpty,
@@ -96,7 +100,7 @@ final class DeadlineKeeper: Sendable {
                 )
             }
             if isStopped { break }
-            wait(until: isIdle ? nil : nextLook, sockets)
+            wait(until: isIdle ? nil : min(nextLook, nextWatch), sockets)
         }
         entries.withLock { entries in
             for lingering in entries.lingering { close(lingering.socket) }
@@ -108,6 +112,14 @@ final class DeadlineKeeper: Sendable {
         var ready = ([bell.descriptor] + sockets).map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
         poll(&ready, nfds_t(ready.count), instant.map { ($0 - now).pollMilliseconds } ?? -1)
         bell.silence()
+    }
+
+    private var suspended: [(connection: Connection, turn: UInt64)] {
+        entries.withLock { entries in
+            entries.connections.values.compactMap { connection in
+                connection.suspendedTurn.map { (connection, $0) }
+            }
+        }
     }
 
     private func cutOverdue(probing: Bool) {

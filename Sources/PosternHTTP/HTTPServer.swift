@@ -38,7 +38,7 @@ public final class HTTPServer: Sendable {
         let pem = try core.settings.tls.map { files throws(HTTPServerError) in try PEMTexts(files) }
         let listener = try Listener(host: core.settings.host, port: core.settings.port)
         let workers = try startWorkers(listener, pem)
-        core.keeper.start()
+        core.keeper.start { [core] in core.running.load(ordering: .relaxed) > 0 }
         let acceptor = Acceptor(listener, core.admissions, core.logger)
         acceptor.start(for: workers)
         state.withLock { state in

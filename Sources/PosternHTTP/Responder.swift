@@ -26,6 +26,10 @@ public final class Responder: Sendable {
     /// Answers with what `render` makes of it on the connection's worker thread: for callers who have no time for that.
     public func respond(rendering render: @escaping @Sendable () -> HTTPResponse) { settle(.rendered(render)) }
 
+    /// Has `action` called, at most once, if the client hangs up before it is answered, and when the server stops without
+    /// waiting. The connection is closed then. A hang-up is noticed within a second once a request is suspended.
+    public func onHangUp(_ action: @escaping @Sendable () -> Void) { connection.onHangUp(turn: turn, action) }
+
     /// Closes the connection without a response.
     public func hangUp() { settle(.hangUp) }
 

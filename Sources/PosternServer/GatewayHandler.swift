@@ -124,4 +124,13 @@ struct Reply: Sendable {
     }
 
     func send(_ problem: Problem) { send(problem.response(to: head)) }
+
+    /// Has `action` called if the client hangs up before it is answered.
+    func onHangUp(_ action: @escaping @Sendable () -> Void) { responder.onHangUp(action) }
+
+    /// The client has hung up: counts the request under 499, which is never sent.
+    func abandon() {
+        metrics.count(499, took: time.instant - since)
+        responder.hangUp()
+    }
 }

@@ -1,5 +1,7 @@
+import Glibc
 import PosternCompression
 import PosternCore
+import PosternHTTP
 import PosternTestKit
 import Testing
 
@@ -19,6 +21,8 @@ import Testing
             Resource(.post, "echo/query", query: nil, .perform { request, _ in .json(request.queryText) }),
             Resource(.put, "echo/read", .read { request, _ in echo(request) }),
             Resource(.post, "echo/changed", .change { request, _ in ResourceChange(answer: echo(request)) }),
+            Resource(.get, "thread", .perform { _, _ in .json(await nameOfThread()) }),
+            sending("aborted", isAbortable: true), sending("finished", isAbortable: false),
             Resource(
                 .get, "keeps",
                 .perform { _, tools in .json("\((try? await tools.read { $0.keepsCredentials }) ?? true)") }),
@@ -27,6 +31,24 @@ import Testing
         setup.upstreams = [PlainUpstream("plain", resources: resources)]
         return setup
     }()
+
+    private static func nameOfThread() async -> String {
+        guard let file = fopen("/proc/thread-self/comm", "r") else { return "" }
+        defer { fclose(file) }
+        var name = [UInt8](repeating: 0, count: 32)
+        let count = fread(&name, 1, name.count, file)
+        return String(decoding: name.prefix(count), as: UTF8.self)
+    }
+
+    private static func sending(_ name: String, isAbortable: Bool) -> Resource {
+        Resource(
+            .post, "sent/\(name)",
+            .perform { _, tools in
+                _ = await tools.send(
+                    UpstreamRequest(url: "http://plain.test/"), timeout: .seconds(60), isAbortable: isAbortable)
+                return .empty()
+            })
+    }
 
     private static let ways = [("POST", "at-once"), ("PUT", "read"), ("POST", "changed")]
 
@@ -117,6 +139,36 @@ import Testing
             let plain = try gateway.client.post("/v1/plain/thing", "{}", headers: session)
             let personal = try gateway.client.post("/v1/personal/thing", "{}")
             #expect([plain.status, personal.status] == [202, 202])
+        }
+    }
+
+    /// Such as a kept answer: no other thread has to be woken for it.
+    @Test func answerThatNeedsNoWaiting_isMadeOnTheConnectionsThread() throws {
+        try withGateway(Self.setup) { gateway in
+            let name = try gateway.client.get("/v1/plain/thread").text
+            #expect(name.hasPrefix("postern-http-"), "\(name)")
+        }
+    }
+
+    /// Its task is cancelled, which aborts what may be aborted; the request is counted as 499.
+    @Test func callerThatHangsUp_endsItsCall() throws {
+        try withGateway(Self.setup) { gateway in
+            for (path, isAbortable) in [("aborted", true), ("finished", false)] {
+                do {
+                    let client = try HTTPClient(port: gateway.port)
+                    client.sendRequest("POST", "/v1/plain/sent/\(path)", [], headers: [])
+                    try gateway.waitForOpenRequest()
+                }
+                #expect(eventually(within: .seconds(10)) { gateway.server.runningRequests == 0 })
+                if isAbortable {
+                    #expect(eventually { gateway.transport.openRequests.isEmpty })
+                } else {
+                    #expect(gateway.transport.openRequests.count == 1, "it was cut off")
+                    gateway.transport.answer(.status(200))
+                }
+                let series = #"postern_http_requests_total{route="/v1/{upstream}/sent/\#(path)",status="499"}"#
+                #expect(try eventually { try gateway.sample(series) == 1 })
+            }
         }
     }
 

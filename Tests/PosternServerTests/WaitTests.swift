@@ -1,3 +1,4 @@
+import Foundation
 import PosternCore
 import PosternDelivery
 import PosternHTTP
@@ -147,6 +148,37 @@ import Testing
         }
     }
 
+    /// Connections and descriptors are free again long before the wait is over, and the messages are delivered.
+    @Test func clientsThatHangUp_leaveNothingBehind_andTheirMessagesAreDelivered() throws {
+        try withPausedGateway { gateway in
+            let before = openDescriptors()
+            var clients = try (0..<200).map { _ in try HTTPClient(port: gateway.port) }
+            for client in clients {
+                client.sendRequest("POST", "/v1/picky/event", Array(#"{"n":1}"#.utf8), headers: Self.wait(60))
+            }
+            try #require(eventually { gateway.queued == 200 })
+            clients = []
+            #expect(eventually(within: .seconds(10)) { gateway.server.runningRequests == 0 })
+            #expect(eventually(within: .seconds(10)) { openDescriptors() <= before })
+            gateway.transport.answerAll { _ in .status(200) }
+            #expect(try gateway.client.post("/v1/upstreams/picky/resume").status == 202)
+            #expect(eventually { gateway.queued == 0 })
+        }
+    }
+
+    @Test func flushWhoseClientHangsUp_goesOn() throws {
+        try withPausedGateway { gateway in
+            _ = try gateway.accept()
+            do {
+                let client = try HTTPClient(port: gateway.port)
+                client.sendRequest("POST", "/v1/upstreams/picky/flush", [], headers: Self.wait(60))
+                try #require(eventually { gateway.server.runningRequests == 1 })
+            }
+            #expect(eventually(within: .seconds(10)) { gateway.server.runningRequests == 0 })
+            #expect(gateway.queued == 1)
+        }
+    }
+
     @Test func settledJustWhenTheGatewayDrains_isAnsweredOnce() throws {
         var setup = Setup()
         setup.delivery.maxInFlight = 4
@@ -176,6 +208,9 @@ import Testing
             return true
         }
         func giveUp() { heard.withLock { $0.append("gave up") } }
+        func onHangUp(_ action: @escaping @Sendable () -> Void) { hangUpAction.withLock { $0 = action } }
+        private let hangUpAction = Mutex<(@Sendable () -> Void)?>(nil)
+        func hangUp() { hangUpAction.withLock { $0 }?() }
     }
 
     @Test func oneThatLeaves_doesNotTakeTheOthersAlong() throws {
@@ -189,6 +224,18 @@ import Testing
             #expect(try gateway.client.ask("DELETE", "/v1/messages/\(id)").status == 200)
             #expect(eventually { patient.words == ["cancelled"] })
             #expect(hasty.words == ["gave up"])
+        }
+    }
+
+    @Test func oneWhoseClientHangsUp_leaves() throws {
+        try withPausedGateway { gateway in
+            let id = try #require(MessageID(try gateway.accept()))
+            let guest = Listener([id])
+            gateway.gateway.waitingRoom.take(guest, seconds: 60)
+            guest.hangUp()
+            #expect(guest.words == ["gave up"])
+            #expect(try gateway.client.ask("DELETE", "/v1/messages/\(id)").status == 200)
+            #expect(guest.words == ["gave up"])
         }
     }
 
@@ -214,4 +261,8 @@ import Testing
             #expect(guest.words == ["gave up"])
         }
     }
+}
+
+private func openDescriptors() -> Int {
+    ((try? FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd")) ?? []).count
 }

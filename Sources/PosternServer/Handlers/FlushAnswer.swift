@@ -39,6 +39,8 @@ final class FlushAnswer: WaitingRoom.Guest {
         }
     }
 
+    func onHangUp(_ action: @escaping @Sendable () -> Void) { reply.onHangUp(action) }
+
     func giveUp() {
         if isFirst { send(202) { _ in } }
     }

@@ -44,13 +44,16 @@ struct ResourceHandler: Sendable {
     ) {
         // Unstructured, because the connection's thread cannot wait for it. The task starts on this thread, so an answer
         // that needs no waiting, such as a cached one, costs no change of threads.
-        Task.immediate(executorPreference: gateway.taskExecutor) { [self] in
+        let task = Task.immediate(executorPreference: gateway.taskExecutor) { [self] in
+            let answer: ResourceAnswer
             do throws(ResourceRefusal) {
-                send(try await respond(question, Tools(target: target, gateway: gateway)), reply)
+                answer = try await respond(question, Tools(target: target, gateway: gateway))
             } catch {
-                send(error.answer, reply)
+                answer = error.answer
             }
+            if Task.isCancelled { reply.abandon() } else { send(answer, reply) }
         }
+        reply.onHangUp { task.cancel() }
     }
 
     private func change(

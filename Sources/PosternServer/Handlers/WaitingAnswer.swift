@@ -40,6 +40,8 @@ final class WaitingAnswer: WaitingRoom.Guest {
         return true
     }
 
+    func onHangUp(_ action: @escaping @Sendable () -> Void) { reply.onHangUp(action) }
+
     /// Says what is known so far: accepted, and not settled yet.
     func giveUp() {
         let isLate: Bool = state.withLock { state in

@@ -3,8 +3,8 @@ import PosternCore
 import PosternStore
 import Synchronization
 
-/// Where answers wait for their messages (`Prefer: wait=N`): until those are settled, their time is over, or the
-/// gateway stops. Any thread.
+/// Where answers wait for their messages (`Prefer: wait=N`): until those are settled, their time is over, the client has
+/// hung up, or the gateway stops. Any thread.
 final class WaitingRoom: Sendable {
     protocol Guest: AnyObject, Sendable {
         /// What it waits for.
@@ -13,6 +13,8 @@ final class WaitingRoom: Sendable {
         func settled(_ notice: SettledNotice) -> Bool
         /// Nothing more will come.
         func giveUp()
+        /// Has `action` called if the client hangs up.
+        func onHangUp(_ action: @escaping @Sendable () -> Void)
     }
 
     private struct State {
@@ -39,6 +41,9 @@ final class WaitingRoom: Sendable {
             return true
         }
         guard isOpen else { return guest.giveUp() }
+        guest.onHangUp { [weak self, weak guest] in
+            if let guest { self?.dismiss(guest) }
+        }
         DispatchQueue.global().asyncAfter(deadline: .now() + .seconds(seconds)) { [weak self, weak guest] in
             if let guest { self?.dismiss(guest) }
         }
@@ -63,7 +68,7 @@ final class WaitingRoom: Sendable {
         }
     }
 
-    /// Its time is over.
+    /// Its time is over, or nobody waits for it.
     func dismiss(_ guest: any Guest) {
         let wasThere = state.withLock { state in
             guard state.guests.removeValue(forKey: ObjectIdentifier(guest)) != nil else { return false }

@@ -1,0 +1,55 @@
+import Glibc
+internal import PosternCore
+import Synchronization
+
+// Clients that hang up while their request is being answered. Called by the reaper's thread, except `onHangUp`.
+extension Connection {
+    /// Has `action` called if the client hangs up before request `turn` is answered. From any thread.
+    func onHangUp(turn: UInt64, _ action: @escaping @Sendable () -> Void) {
+        stage.withLock { stage in
+            if turn == self.turn, isWaitedFor(stage) { hangUpAction = action }
+        }
+    }
+
+    /// The number of the request that the connection is suspended for; nil if it is not.
+    var suspendedTurn: UInt64? {
+        stage.withLock { stage in if case .suspended = stage { turn } else { nil } }
+    }
+
+    /// The client has hung up: the connection is closed, and the handler's action is called.
+    func endHungUp(turn: UInt64) {
+        let action = resumeIfSuspended { stage in
+            guard turn == self.turn, case .suspended = stage else { return false }
+            return settle(&stage, .hangUp)
+        }
+        action?()
+    }
+
+    /// What can be learned about a client that has closed its sending side.
+    enum HalfClosed {
+        /// It was sent something. If it has closed its receiving side too, its system answers with a reset.
+        case asked
+        case hungUp
+        /// It cannot be asked.
+        case unknown
+    }
+
+    /// Finds out whether a client that has closed its sending side still reads, by an interim response. Every client of
+    /// HTTP/1.1 accepts a `100 Continue`, and discards it if it did not ask for one (RFC 9110, section 15.2.1). A client of
+    /// HTTP/1.0 does not know it, and TLS would have to encrypt it: such a client counts as gone if the handler has asked
+    /// to be told, as for a long wait.
+    func examineHalfClosed(turn: UInt64) -> HalfClosed {
+        stage.withLock { stage in
+            // Under the lock the request cannot be settled, so libmicrohttpd does not write.
+            guard turn == self.turn, case .suspended = stage else { return .unknown }
+            guard core.settings.tls == nil, head?.version == .http11 else {
+                return hangUpAction == nil ? .unknown : .hungUp
+            }
+            let interim = Array("HTTP/1.1 100 Continue\r\n\r\n".utf8)
+            let sent = Glibc.send(socket, interim, interim.count, Int32(MSG_NOSIGNAL | MSG_DONTWAIT))
+            if sent == interim.count { return .asked }
+            // Half an interim response would spoil what follows.
+            return sent < 0 && (errno == EAGAIN || errno == EINTR) ? .unknown : .hungUp
+        }
+    }
+}

@@ -1,0 +1,71 @@
+import Glibc
+internal import PosternCore
+
+/// Notices clients that hang up while their connection is suspended, when libmicrohttpd does not look at its socket.
+/// Belongs to the reaper's thread.
+///
+/// A look costs one system call for all connections that were suspended at the look before too, so an ordinary write,
+/// which is suspended for milliseconds, is never watched.
+///
+/// A reset is a hang-up. An end of the client's stream may be one, or a client that has nothing more to send and waits for
+/// its response, which RFC 9112 does not forbid (`nc -N` does so). `Connection.examineHalfClosed` tells them apart.
+struct HangUpWatch {
+    /// Between two looks. With the look that finds out, and the one that hears the reset, a hang-up is noticed within a
+    /// second.
+    static let interval = Duration.milliseconds(250)
+    /// After a client was asked.
+    static let shortInterval = Duration.milliseconds(50)
+
+    private struct Watched {
+        let connection: Connection
+        let turn: UInt64
+        var wasAsked = false
+    }
+    private var watched: [ObjectIdentifier: Watched] = [:]
+
+    /// - Parameter suspended: the connections that are suspended, with the number of the request.
+    /// - Returns: When to look again.
+    mutating func look(at suspended: [(connection: Connection, turn: UInt64)]) -> Duration {
+        let known = watched
+        watched = Dictionary(
+            suspended.map { (ObjectIdentifier($0.connection), Watched(connection: $0.connection, turn: $0.turn)) },
+            uniquingKeysWith: { $1 })
+        var old: [Watched] = []
+        for (id, entry) in known where watched[id]?.turn == entry.turn {
+            watched[id] = entry
+            old.append(entry)
+        }
+        var hasAsked = false
+        for (entry, event) in zip(old, Self.poll(old.map(\.connection.socket))) {
+            switch event {
+            case .none: continue
+            case .reset: entry.connection.endHungUp(turn: entry.turn)
+            case .endOfStream:
+                guard !entry.wasAsked else { continue }
+                switch entry.connection.examineHalfClosed(turn: entry.turn) {
+                case .hungUp: entry.connection.endHungUp(turn: entry.turn)
+                case .asked:
+                    watched[ObjectIdentifier(entry.connection)]?.wasAsked = true
+                    hasAsked = true
+                case .unknown: continue
+                }
+            }
+        }
+        return hasAsked ? Self.shortInterval : Self.interval
+    }
+
+    private enum Event { case none, endOfStream, reset }
+
+    /// A socket that was closed meanwhile, or has another owner, does no harm: its connection is not suspended any longer.
+    private static func poll(_ sockets: [Int32]) -> [Event] {
+        guard !sockets.isEmpty else { return [] }
+        // POLLRDHUP, which Glibc shows only with _GNU_SOURCE.
+        let endOfStream = Int16(0x2000)
+        var polled = sockets.map { pollfd(fd: $0, events: endOfStream, revents: 0) }
+        guard Glibc.poll(&polled, nfds_t(polled.count), 0) > 0 else { return sockets.map { _ in .none } }
+        return polled.map { polled in
+            if polled.revents & Int16(POLLHUP | POLLERR) != 0 { return .reset }
+            return polled.revents & endOfStream != 0 ? .endOfStream : .none
+        }
+    }
+}
