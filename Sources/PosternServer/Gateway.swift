@@ -30,7 +30,7 @@ public final class Gateway: Sendable {
     /// Workers that have not turned for too long, by name.
     let stalledWorkers: @Sendable () -> [String]
     let isDraining = Atomic<Bool>(false)
-    let waitingRoom: WaitingRoom
+    let pendingReplies: PendingReplies
     let readers = Readers()
     /// For calls that are answered at once.
     let taskExecutor = SerialTaskExecutor(name: "postern-calls")
@@ -48,14 +48,14 @@ public final class Gateway: Sendable {
         self.stalledWorkers = stalledWorkers
         targets = upstreams.map { Target(type: $0.type, worker: $0.worker, metrics: metrics) }
             .sorted { $0.name < $1.name }
-        waitingRoom = WaitingRoom(outbox)
+        pendingReplies = PendingReplies(outbox)
         byName = Dictionary(uniqueKeysWithValues: targets.map { ($0.name.description, $0) })
     }
 
     /// Unready from now on; requests that are running are still answered, those that wait for their messages at once.
     public func beginDraining() {
         isDraining.store(true, ordering: .releasing)
-        waitingRoom.close()
+        pendingReplies.close()
     }
 
     func target(named name: some StringProtocol) -> Target? { byName[String(name)] }

@@ -196,9 +196,9 @@ import Testing
     }
 }
 
-/// The room by itself: several may wait for one message.
-@Suite struct WaitingRoomTests {
-    private final class Listener: WaitingRoom.Guest {
+/// Several replies may be held for one message.
+@Suite struct PendingRepliesTests {
+    private final class FakeReply: PendingReply {
         let ids: [MessageID]
         private let heard = Mutex<[String]>([])
         init(_ ids: [MessageID]) { self.ids = ids }
@@ -213,52 +213,52 @@ import Testing
         func hangUp() { hangUpAction.withLock { $0 }?() }
     }
 
-    @Test func oneThatLeaves_doesNotTakeTheOthersAlong() throws {
+    @Test func releasedReply_leavesTheOthersHeld() throws {
         try withPausedGateway { gateway in
-            let room = gateway.gateway.waitingRoom
+            let replies = gateway.gateway.pendingReplies
             let id = try #require(MessageID(try gateway.accept()))
-            let (patient, hasty) = (Listener([id]), Listener([id]))
-            room.take(patient, seconds: 60)
-            room.take(hasty, seconds: 60)
-            room.dismiss(hasty)
+            let (patient, hasty) = (FakeReply([id]), FakeReply([id]))
+            replies.hold(patient, seconds: 60)
+            replies.hold(hasty, seconds: 60)
+            replies.release(hasty)
             #expect(try gateway.client.ask("DELETE", "/v1/messages/\(id)").status == 200)
             #expect(eventually { patient.words == ["cancelled"] })
             #expect(hasty.words == ["gave up"])
         }
     }
 
-    @Test func oneWhoseClientHangsUp_leaves() throws {
+    @Test func replyWhoseClientHangsUp_isReleased() throws {
         try withPausedGateway { gateway in
             let id = try #require(MessageID(try gateway.accept()))
-            let guest = Listener([id])
-            gateway.gateway.waitingRoom.take(guest, seconds: 60)
-            guest.hangUp()
-            #expect(guest.words == ["gave up"])
+            let reply = FakeReply([id])
+            gateway.gateway.pendingReplies.hold(reply, seconds: 60)
+            reply.hangUp()
+            #expect(reply.words == ["gave up"])
             #expect(try gateway.client.ask("DELETE", "/v1/messages/\(id)").status == 200)
-            #expect(guest.words == ["gave up"])
+            #expect(reply.words == ["gave up"])
         }
     }
 
-    @Test func closedRoom_sendsEverybodyAway() throws {
+    @Test func closing_sendsAllReplies_andLaterOnesAtOnce() throws {
         try withPausedGateway { gateway in
-            let room = gateway.gateway.waitingRoom
+            let replies = gateway.gateway.pendingReplies
             let id = try #require(MessageID(try gateway.accept()))
-            let (early, late) = (Listener([id]), Listener([id]))
-            room.take(early, seconds: 60)
-            room.close()
-            room.take(late, seconds: 60)
+            let (early, late) = (FakeReply([id]), FakeReply([id]))
+            replies.hold(early, seconds: 60)
+            replies.close()
+            replies.hold(late, seconds: 60)
             #expect(early.words == ["gave up"])
             #expect(late.words == ["gave up"])
         }
     }
 
-    @Test func timeThatIsOver_isSaidOnce() throws {
+    @Test func replyWhoseTimeIsOver_isSentOnce() throws {
         try withPausedGateway { gateway in
-            let guest = Listener([try #require(MessageID(try gateway.accept()))])
-            gateway.gateway.waitingRoom.take(guest, seconds: 0)
-            #expect(eventually { !guest.words.isEmpty })
-            gateway.gateway.waitingRoom.close()
-            #expect(guest.words == ["gave up"])
+            let reply = FakeReply([try #require(MessageID(try gateway.accept()))])
+            gateway.gateway.pendingReplies.hold(reply, seconds: 0)
+            #expect(eventually { !reply.words.isEmpty })
+            gateway.gateway.pendingReplies.close()
+            #expect(reply.words == ["gave up"])
         }
     }
 }

@@ -111,7 +111,7 @@ struct IngestHandler: Sendable {
             case .success(let receipt):
                 order.countAcceptances()
                 if let seconds = order.preferences.wait {
-                    gateway.waitingRoom.take(WaitingAnswer(order, receipt, reply, gateway), seconds: seconds)
+                    gateway.pendingReplies.hold(SettlementReply(order, receipt, reply, gateway), seconds: seconds)
                 } else {
                     reply.send(202) { order.accepted(receipt) }
                 }

@@ -59,11 +59,11 @@ struct UpstreamHandler: Sendable {
 
     /// Holds the answer until the flush is over.
     private func flush(_ target: Target, seconds: Int, _ reply: Reply) {
-        let answer = FlushAnswer(target, seconds: seconds, reply, gateway)
-        gateway.waitingRoom.take(answer, seconds: seconds)
+        let answer = FlushReply(target, seconds: seconds, reply, gateway)
+        gateway.pendingReplies.hold(answer, seconds: seconds)
         target.worker.flush { [gateway] report in
             answer.ended(report)
-            gateway.waitingRoom.dismiss(answer)
+            gateway.pendingReplies.release(answer)
         }
     }
 

@@ -3,8 +3,8 @@ import PosternHTTP
 import PosternStore
 import Synchronization
 
-/// An answer that is held until its messages are settled (`Prefer: wait=N`).
-final class WaitingAnswer: WaitingRoom.Guest {
+/// A response that is held until its messages are settled (`Prefer: wait=N`).
+final class SettlementReply: PendingReply {
     private struct State {
         var open: Set<MessageID>
         var settled: [MessageID: SettledNotice] = [:]

@@ -6,7 +6,7 @@ import Synchronization
 
 /// The answer to a flush that is waited for (`Prefer: wait=N`): `200` with counts when it is over, `202` when it goes
 /// on after that time.
-final class FlushAnswer: WaitingRoom.Guest {
+final class FlushReply: PendingReply {
     private let target: Target
     private let seconds: Int
     private let reply: Reply

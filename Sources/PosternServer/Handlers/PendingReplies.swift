@@ -1,0 +1,85 @@
+import Dispatch
+import PosternCore
+import PosternStore
+import Synchronization
+
+/// A reply that is held until its messages are settled, or an action is over.
+protocol PendingReply: AnyObject, Sendable {
+    /// The messages it is held for.
+    var ids: [MessageID] { get }
+    /// One of its messages is settled. Returns whether the reply has been sent.
+    func settled(_ notice: SettledNotice) -> Bool
+    /// Sends what is known so far: its time is over, the gateway stops, or the client has hung up.
+    func giveUp()
+    /// Has `action` called if the client hangs up.
+    func onHangUp(_ action: @escaping @Sendable () -> Void)
+}
+
+/// The replies that are held for `Prefer: wait=N`: until their messages are settled, their time is over, their client has
+/// hung up, or the gateway stops. Any thread.
+final class PendingReplies: Sendable {
+    private struct State {
+        var replies: [ObjectIdentifier: any PendingReply] = [:]
+        /// Several may be held for one message.
+        var byMessage: [MessageID: [any PendingReply]] = [:]
+        var isClosed = false
+    }
+    private let outbox: Outbox
+    // Taken before the lock inside `outbox`, never the other way round: it calls waiters without its lock.
+    private let state = Mutex(State())
+
+    init(_ outbox: Outbox) { self.outbox = outbox }
+
+    /// Called from the completion of the append: until it returns none of the messages can be settled.
+    func hold(_ reply: any PendingReply, seconds: Int) {
+        let isOpen = state.withLock { state in
+            guard !state.isClosed else { return false }
+            state.replies[ObjectIdentifier(reply)] = reply
+            for id in reply.ids {
+                if state.byMessage[id] == nil { outbox.whenSettled(id) { [weak self] in self?.settled($0) } }
+                state.byMessage[id, default: []].append(reply)
+            }
+            return true
+        }
+        guard isOpen else { return reply.giveUp() }
+        let end = { @Sendable [weak self, weak reply] in
+            if let reply { self?.release(reply) }
+        }
+        reply.onHangUp(end)
+        DispatchQueue.global().asyncAfter(deadline: .now() + .seconds(seconds), execute: end)
+    }
+
+    /// Sends all of them, and every later one at once.
+    func close() {
+        let replies = state.withLock { state in
+            defer {
+                outbox.stopWaiting(for: Array(state.byMessage.keys))
+                state = State(isClosed: true)
+            }
+            return state.replies.values
+        }
+        for reply in replies { reply.giveUp() }
+    }
+
+    private func settled(_ notice: SettledNotice) {
+        let replies = state.withLock { $0.byMessage.removeValue(forKey: notice.id) ?? [] }
+        for reply in replies where reply.settled(notice) {
+            _ = state.withLock { $0.replies.removeValue(forKey: ObjectIdentifier(reply)) }
+        }
+    }
+
+    /// Holds the reply no longer.
+    func release(_ reply: any PendingReply) {
+        let wasHeld = state.withLock { state in
+            guard state.replies.removeValue(forKey: ObjectIdentifier(reply)) != nil else { return false }
+            for id in reply.ids {
+                state.byMessage[id]?.removeAll { $0 === reply }
+                guard state.byMessage[id]?.isEmpty == true else { continue }
+                state.byMessage[id] = nil
+                outbox.stopWaiting(for: [id])
+            }
+            return true
+        }
+        if wasHeld { reply.giveUp() }
+    }
+}
