@@ -78,15 +78,15 @@ public struct TransferFailure: Error, Sendable, Equatable {
         case unreachable
         /// The time ran out.
         case timeout
-        /// Cut while it was under way.
+        /// The connection broke during the transfer.
         case interrupted
-        /// Something came back that is no HTTP, or larger than allowed.
+        /// The response is not valid HTTP, or its header lines are longer than allowed.
         case garbled
         /// Ended by the gateway: it stops, or the caller has hung up.
         case cancelled
     }
     public let reason: Reason
-    /// May the upstream have taken the request? False only when it surely has not.
+    /// Whether the upstream may have taken the request. False only if it certainly has not.
     public let mayHaveArrived: Bool
     /// What happened, in libcurl's words; no payload, no credentials.
     public let detail: String
@@ -98,7 +98,7 @@ public struct TransferFailure: Error, Sendable, Equatable {
     }
 }
 
-/// What came of a request.
+/// The result of a request.
 public typealias TransferResult = Result<UpstreamResponse, TransferFailure>
 
 /// Limits of one transfer.

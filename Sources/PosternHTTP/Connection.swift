@@ -8,7 +8,7 @@ import Synchronization
 /// libmicrohttpd serves one request of a connection after the other on one worker thread; `+Request` and `+Reply` are
 /// what happens there. Other threads meet it in two places only: `stage`, under its lock, and `deadline`.
 final class Connection: @unchecked Sendable {
-    /// Where the current request stands between worker and handler.
+    /// Whose turn it is with the current request: the worker's or the handler's.
     enum Stage {
         /// Being received, or none.
         case receiving
@@ -52,7 +52,7 @@ final class Connection: @unchecked Sendable {
     var bodyStartedAt = MonotonicInstant(nanoseconds: 0)
     /// Counts in `core.running`.
     var isCounted = false
-    /// The peer may still be sending a body that nobody will read.
+    /// Whether the peer may still be sending a body that is not going to be read.
     var lingers = false
 
     enum Progress {
@@ -114,7 +114,7 @@ final class Connection: @unchecked Sendable {
         }
     }
 
-    /// Whether the connection has to be resumed; whoever is told so is the only one.
+    /// Whether the connection has to be resumed; only one caller gets true.
     func settle(_ stage: inout Stage, _ outcome: Outcome) -> Bool {
         switch stage {
         case .answering:
@@ -178,7 +178,7 @@ final class Connection: @unchecked Sendable {
         }
     }
 
-    /// The outcome if there is one; otherwise the connection is put aside until there is.
+    /// The outcome if there is one; otherwise the connection is suspended until there is.
     func takeOutcome() -> Outcome? {
         stage.withLock { stage in
             switch stage {

@@ -3,7 +3,7 @@ import Glibc
 internal import PosternCore
 import Synchronization
 
-/// One thread beside the workers that minds the time: it cuts off connections that are past their deadline, which
+/// One thread next to the workers that watches the time: it cuts off connections that are past their deadline, which
 /// libmicrohttpd cannot do for clients that drip; notices clients that hang up while they wait for a response; and reads
 /// away what refused clients still send, so that the refusal reaches them before the reset that unread bytes would cause.
 final class DeadlineKeeper: Sendable {
@@ -26,7 +26,7 @@ final class DeadlineKeeper: Sendable {
     private let tick: Duration
     private let headerTimeout: Duration
     private let idleTimeout: Duration
-    /// How long a refused client is listened to that says nothing any more, and at the most.
+    /// How long a refused client is read that sends nothing, and how long at most.
     private static let (lingerSilence, lingerTime) = (Duration.seconds(2), Duration.seconds(20))
 
     init(headerTimeout: Duration, idleTimeout: Duration) {

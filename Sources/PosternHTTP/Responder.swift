@@ -2,7 +2,7 @@ internal import PosternCore
 import Synchronization
 
 /// The right to answer one request, from any thread. The first answer counts; later ones change nothing, nor does one
-/// to a client that has left. Dropped without an answer it answers 500, so that nobody waits for ever.
+/// to a client that has left. Released without an answer it answers 500, so that no client waits forever.
 public final class Responder: Sendable {
     let connection: Connection
     /// Which of the connection's requests this is.
@@ -45,10 +45,10 @@ public final class Responder: Sendable {
 enum Outcome: Sendable {
     case response(HTTPResponse)
     case rendered(@Sendable () -> HTTPResponse)
-    /// Rendered when it is sent, by whoever knows path and request id.
+    /// Rendered when it is sent, by the connection, which knows path and request id.
     case problem(Problem)
     /// Closed without an answer.
     case hangUp
-    /// Closed by whoever owns the detached connection.
+    /// Closed by the owner of the detached connection.
     case detached(@Sendable (DetachedConnection) -> Void)
 }

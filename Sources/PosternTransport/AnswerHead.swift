@@ -9,7 +9,7 @@ struct AnswerHead {
     /// False when there are more lines than any answer needs.
     ///
     /// A status line starts over, so only the last head counts: interim answers (1xx) come before it. Lines after the
-    /// empty one are trailers, which nobody asked for.
+    /// empty one are trailers, which were not requested.
     mutating func take(_ line: UnsafeBufferPointer<UInt8>) -> Bool {
         if line.starts(with: "HTTP/".utf8) {
             lines.removeAll(keepingCapacity: true)

@@ -1,7 +1,7 @@
 internal import CCurl
 internal import PosternCore
 
-/// One request under way: owns its easy handle, its header list and what has come of the answer.
+/// One request in flight: owns its easy handle, its header list and what has arrived of the answer.
 ///
 /// A `CurlLoop` keeps it alive until the handle has left the multi handle, so libcurl may point into it.
 final class Transfer: @unchecked Sendable {
@@ -126,7 +126,7 @@ final class Transfer: @unchecked Sendable {
         _ = postern_curl_set_prerequest(handle.curl, requestComesNext, context)
     }
 
-    /// What came of it, once libcurl is done with the handle.
+    /// The result, once libcurl is done with the handle.
     ///
     /// An answer beyond `maxResponseBytes` is an answer, cut: its status says what happened. A little more is read and
     /// thrown away, so that the connection can be kept; with much more the connection is closed.
@@ -147,8 +147,8 @@ final class Transfer: @unchecked Sendable {
     /// False to end the transfer instead of sending the request.
     ///
     /// When a kept connection ends without a byte of an answer, libcurl sends the request again on another one. The
-    /// upstream may have taken the first, and repeating a POST is not harmless (RFC 9110, section 9.2.2): whoever
-    /// submitted it shall decide, and count. The other methods may be repeated, and anything of which nothing left.
+    /// upstream may have taken the first, and repeating a POST is not harmless (RFC 9110, section 9.2.2): the
+    /// submitter has to decide, and to count. The other methods may be repeated, and anything of which nothing left.
     fileprivate func maySend() -> Bool {
         wasSentBefore = request.method == .post && bytesSent > 0
         return !wasSentBefore

@@ -15,7 +15,7 @@ extension TransferFailure {
     private static func reason(of code: CURLcode, bytesSent: Int) -> Reason {
         switch code {
         case CURLE_OPERATION_TIMEDOUT: .timeout
-        // An answer that is no HTTP at all is libcurl's "unsupported protocol", HTTP/0.9.
+        // An answer that is not HTTP at all is libcurl's "unsupported protocol", HTTP/0.9.
         case CURLE_WEIRD_SERVER_REPLY, CURLE_BAD_CONTENT_ENCODING,
             CURLE_UNSUPPORTED_PROTOCOL where bytesSent > 0:
             .garbled

@@ -37,7 +37,7 @@ struct StreamOneActions: Sendable {
         action == "info" || prefixes.contains { action.hasPrefix($0) }
     }
 
-    /// May answers be kept? Those about one's own rights only if a setting asks for it (7.4).
+    /// Whether answers may be kept. Those about the actor's own rights only if a setting asks for it (7.4).
     func isKept(_ call: StreamOneCall) -> Bool {
         guard nature(of: call) == .read else { return false }
         return !Self.isAboutRights(call) || reads.contains("\(call.command)/\(call.action)")
@@ -47,7 +47,7 @@ struct StreamOneActions: Sendable {
         call.action == "getmyroles" || (call.command == "api" && call.action == "mytokens")
     }
 
-    /// Does the action take something away? Then its absence is what was wanted.
+    /// Whether the action removes something. If so, its absence is the result that the caller asked for.
     static func isDeletion(_ call: StreamOneCall) -> Bool {
         call.action.hasPrefix("delete") || call.action.hasPrefix("remove")
     }

@@ -9,12 +9,12 @@ struct StreamOneAnswer: Sendable, Equatable {
     let message: String
     /// Success, and the platform lets it be kept (7.3).
     let isCacheable: Bool
-    /// What the session has left, in seconds, and where that number stands in `bytes`.
+    /// What the session has left, in seconds, and where in `bytes` that number is.
     let sessionTimeout: (seconds: Int64, place: Range<Int>)?
     /// As it came.
     let bytes: [UInt8]
 
-    /// Nil when the body is no valid answer.
+    /// Nil if the body is not a valid answer.
     init?(_ body: [UInt8]) {
         guard let header = Self.header(of: body) else { return nil }
         status = StreamOneStatus(header.status)

@@ -44,7 +44,7 @@ enum StreamOneArgument {
         return .success(plain(number))
     }
 
-    /// Is it 2^53 itself, and not one of the numbers beyond that read as it?
+    /// Whether it is 2^53 itself, and not one of the numbers beyond that are read as it.
     private static func isLargest(_ literal: String) -> Bool {
         let digits = literal.prefix { $0 != "e" && $0 != "E" }.filter(\.isNumber)
         return digits.drop { $0 == "0" }.reversed().drop { $0 == "0" }.reversed().elementsEqual("9007199254740992")

@@ -113,7 +113,7 @@ extension StreamOneCall {
 }
 
 extension StreamOneScope {
-    /// From the members of a payload. An empty text is no text; an empty list takes the default account away.
+    /// From the members of a payload. An empty text counts as absent; an empty list removes the default account.
     fileprivate init(_ payload: JSONValue, defaultAccount: String?, _ faults: inout [PayloadFault]) {
         let account = Self.text(payload["account"], "/account", &faults)
         let customer = Self.text(payload["customer"], "/customer", &faults)

@@ -45,7 +45,7 @@ enum StreamOneEncoding {
 
     /// The pairs of a form in their order, whichever characters its writer escaped; none of an empty one. Nil where
     /// something is not to be read in one way only: a pair without a name or `=`, half an escape, a byte beyond visible
-    /// ASCII, and what is no UTF-8.
+    /// ASCII, and what is not UTF-8.
     static func pairs(of form: some Collection<UInt8>) -> [StreamOneCall.Argument]? {
         guard !form.isEmpty else { return [] }
         var pairs: [StreamOneCall.Argument] = []

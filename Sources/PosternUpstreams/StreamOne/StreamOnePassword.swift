@@ -18,7 +18,7 @@ enum StreamOnePassword {
         return Data(zip(outer.utf8, hash.utf8).map { $0 ^ $1 }).base64EncodedString()
     }
 
-    /// Hashing takes twice as long for each step; beyond this it would be hours, whoever asked for it.
+    /// Hashing takes twice as long for each step; beyond this it would take hours.
     private static let costs = 4...16
 
     /// `$2y$12$` and 22 characters of bcrypt's alphabet; also `2a` and `2b`, also other costs.

@@ -5,11 +5,11 @@ struct StreamOnePause: Sendable, Equatable {
     enum Reason: String, Sendable {
         /// Status 10: writes wait.
         case readOnly
-        /// Status 8: nobody authenticates.
+        /// Status 8: the actor does not authenticate.
         case rateLimited
-        /// Status 2: signed anew once soon, then seldom.
+        /// Status 2: signed again once soon, then rarely.
         case clock
-        /// Status 3: signed anew once soon, then seldom, until an operator has mended it.
+        /// Status 3: signed again once soon, then rarely, until an operator has corrected the credentials.
         case authentication
     }
 
@@ -18,7 +18,7 @@ struct StreamOnePause: Sendable, Equatable {
     let step: Int
     let until: Timestamp
 
-    /// Does it keep the actor from authenticating at all?
+    /// Whether it keeps the actor from authenticating at all.
     var holdsActor: Bool {
         switch reason {
         case .rateLimited: true

@@ -16,7 +16,7 @@ struct StreamOnePlatform: Sendable {
     let psk: String
     let defaultAccount: String?
 
-    /// Can it sign at all?
+    /// Whether it can sign at all.
     var hasCredentials: Bool { !actor.id.isEmpty && !psk.isEmpty }
 
     /// Tells this platform and actor from others.

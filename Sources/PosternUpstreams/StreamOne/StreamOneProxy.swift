@@ -123,7 +123,7 @@ extension ResourceRequest {
                 return try read(value)
             }
             return parsed.mapError {
-                ResourceRefusal(.problem(slug: .invalidJSON, status: 400, detail: "The body is no JSON: \($0)."))
+                ResourceRefusal(.problem(slug: .invalidJSON, status: 400, detail: "The body is not valid JSON: \($0)."))
             }
         } catch {
             let faults = error.faults

@@ -90,7 +90,8 @@ struct StreamOneRole: Sendable, Equatable {
     var customer: String?
     let tokens: Set<String>
 
-    /// Nil when `body` is no list of roles. One that cannot be read gives no rights away: it spoils the list.
+    /// Nil if `body` is not a list of roles. A role that cannot be read makes the whole list unusable, so that it gives no
+    /// rights away.
     static func list(_ body: JSONValue) -> [StreamOneRole]? {
         guard body.kind == .array else { return nil }
         var roles: [StreamOneRole] = []

@@ -22,7 +22,7 @@ struct StreamOneSDKCall: Sendable {
             throw .init(5, "commands and actions are names of lower-case letters and digits")
         }
         guard let parameters = StreamOneEncoding.pairs(of: request.queryText.utf8) else {
-            throw .init(6, "the query is no list of names and values in form encoding")
+            throw .init(6, "the query is not a list of names and values in form encoding")
         }
         let values = try Self.values(of: parameters)
         call = StreamOneCall(
@@ -76,7 +76,7 @@ struct StreamOneSDKCall: Sendable {
         let type = request.header("Content-Type")?.split(separator: ";").first?.lowercased().filter { $0 != " " }
         guard request.body.isEmpty || type == nil || type == "application/x-www-form-urlencoded",
             let arguments = StreamOneEncoding.pairs(of: request.body)
-        else { throw .init(6, "the body is no list of names and values in form encoding") }
+        else { throw .init(6, "the body is not a list of names and values in form encoding") }
         // No SDK can say a name twice, which of the two counts is in no source, and equal calls are known by their
         // arguments without an order.
         guard Set(arguments.map { Array($0.name.utf8) }).count == arguments.count else {
@@ -88,7 +88,7 @@ struct StreamOneSDKCall: Sendable {
     private static func checkTimestamp(_ text: String, now: Timestamp) throws(StreamOneRefusedCall) {
         let isNumber = text.utf8.allSatisfy { (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) }
         guard isNumber, let seconds = Int64(text) else {
-            throw .init(2, "the timestamp is no number of whole seconds")
+            throw .init(2, "the timestamp is not a whole number of seconds")
         }
         let late = now.milliseconds / 1000 - seconds
         guard late.magnitude <= tolerance else {
@@ -114,7 +114,7 @@ struct StreamOneSDKCall: Sendable {
 
     // MARK: Signature
 
-    /// Was it signed with `key`, by either SDK? Both read the clock once more for the signature than for the parameter,
+    /// Whether it was signed with `key`, by either SDK. Both read the clock once more for the signature than for the parameter,
     /// so that this may be the next second's.
     func isSigned(with key: String) -> Bool {
         let key = SymmetricKey(data: Array(key.utf8))

@@ -3,7 +3,7 @@ import PosternCore
 /// `POST /v1/{name}/api/{command}/{action}`: the platform's API as its own SDKs speak it, for backends that set the
 /// gateway as their `apiUrl` (the specification's section 10).
 ///
-/// Their calls are verified, then made like any other: cached by the safe key, shared, signed anew. Every outcome is an
+/// Their calls are verified, then made like any other: cached by the safe key, shared, signed again. Every outcome is an
 /// answer of the platform's kind, since the SDKs can read no other.
 struct StreamOneSDKs: Sendable {
     let client: StreamOneClient

@@ -49,7 +49,7 @@ enum StreamOneTrouble: Error {
         case .abandoned: "The caller has hung up."
         case .paused(let pause, _):
             pause.reason == .authentication
-                ? "The platform does not accept this upstream's id and psk (status 3); they have to be mended."
+                ? "The platform does not accept this upstream's id and psk (status 3); correct them."
                 : "The platform blocks this for a while after bad authentications (status 8)."
         }
     }

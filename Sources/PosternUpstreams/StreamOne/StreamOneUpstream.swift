@@ -120,7 +120,7 @@ struct StreamOneUpstream: ConfigurableUpstream {
         }
     }
 
-    /// What was accepted is what is sent: the default account of that time stands in the lane.
+    /// What was accepted is what is sent: the lane holds the default account of that time.
     private func call(of message: Message) -> StreamOneCall? {
         let read = JSONParser.ofThisThread.parse(message.payload) { payload in
             try? StreamOneCall(payload, defaultAccount: Self.account(ofLane: message.lane))
