@@ -122,9 +122,11 @@ public struct ResourceRefusal: Error, Sendable {
 
     public init(_ answer: ResourceAnswer) { self.answer = answer }
 
-    public init(_ error: StateError) {
-        self.init(.problem(slug: .internal, status: 500, detail: "\(error)"))
+    public init(_ slug: ProblemSlug, _ status: Int, _ detail: String, faults: [PayloadFault] = []) {
+        self.init(.problem(slug: slug, status: status, detail: detail, faults: faults))
     }
+
+    public init(_ error: StateError) { self.init(.internal, 500, "\(error)") }
 }
 
 /// Why the state of an upstream could not be used. The log has the cause.

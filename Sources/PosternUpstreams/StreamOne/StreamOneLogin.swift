@@ -30,11 +30,11 @@ struct StreamOneLogin: Sendable {
     private func begin(
         _ request: ResourceRequest, _ tools: any ResourceTools
     ) async throws(ResourceRefusal) -> ResourceAnswer {
-        guard client.platform.actor.kind == .application else { throw ResourceRefusal(.needsApplication) }
+        guard client.platform.actor.kind == .application else { throw .needsApplication }
         let deadline = tools.time.instant + request.patience
         let credentials = try request.withObject { body throws(InvalidPayload) in
             try Self.credentials(body, until: deadline)
-        }.get()
+        }
         // A store that cannot be read is not going to keep the session's key either.
         let keepsKeys = (try? await tools.read { $0.keepsCredentials }) ?? false
         var answer = try await logIn(credentials, sendingOldHash: false, tools)
@@ -86,11 +86,7 @@ struct StreamOneLogin: Sendable {
         _ action: String, _ arguments: [StreamOneCall.Argument], _ credentials: Credentials, _ tools: any ResourceTools
     ) async throws(ResourceRefusal) -> StreamOneAnswer {
         let call = StreamOneCall(command: "session", action: action, arguments: arguments)
-        do throws(StreamOneTrouble) {
-            return try await client.perform(.init(content: call, deadline: credentials.deadline), tools).answer
-        } catch {
-            throw ResourceRefusal(error.answer)
-        }
+        return try await client.answer(to: .init(content: call, deadline: credentials.deadline), tools)
     }
 
     /// A step that went wrong ends the login: nothing is tried again.
@@ -98,7 +94,7 @@ struct StreamOneLogin: Sendable {
         _ answer: StreamOneAnswer, _ credentials: Credentials, _ tools: any ResourceTools
     ) throws(ResourceRefusal) {
         guard !answer.isSuccess else { return }
-        guard answer.status.meaning == .rateLimited else { throw ResourceRefusal(.refusedLogin(answer)) }
+        guard answer.status.meaning == .rateLimited else { throw .login(answer) }
         let now = tools.time.now
         let pause = client.backoff.begin(.address(credentials.userIP), .rateLimited, now: now)
         throw ResourceRefusal(StreamOneTrouble.paused(pause, now).answer)
@@ -165,21 +161,17 @@ extension StreamOneSession {
 
 extension ResourceRefusal {
     fileprivate static let unusableLogin = ResourceRefusal(
-        .problem(slug: .deliveryFailed, status: 502, detail: "The platform's answer to the login cannot be used."))
-}
+        .deliveryFailed, 502, "The platform's answer to the login cannot be used.")
 
-extension ResourceAnswer {
-    static let needsApplication = ResourceAnswer.problem(
-        slug: .conflict, status: 409, detail: "Only an application has sessions; this upstream signs as a user.")
+    static let needsApplication = ResourceRefusal(
+        .conflict, 409, "Only an application has sessions; this upstream signs as a user.")
 
     /// A wrong name, a wrong password, or a fault that is not the caller's.
-    fileprivate static func refusedLogin(_ answer: StreamOneAnswer) -> Self {
+    fileprivate static func login(_ answer: StreamOneAnswer) -> Self {
         switch answer.status.meaning {
         case .loginRefused, .needsHash, .sessionGone:
-            .problem(slug: .unauthorized, status: 401, detail: "The platform refused the login: \(answer.summary)")
-        default:
-            .problem(
-                slug: .deliveryFailed, status: 502, detail: "The platform took no login: \(answer.summary)")
+            Self(.unauthorized, 401, "The platform refused the login: \(answer.summary)")
+        default: Self(.deliveryFailed, 502, "The platform took no login: \(answer.summary)")
         }
     }
 }

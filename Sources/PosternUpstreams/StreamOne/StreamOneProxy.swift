@@ -38,7 +38,7 @@ struct StreamOneProxy: Sendable {
             let arguments = StreamOneCall.arguments(body, at: "", &faults)
             guard faults.isEmpty else { throw InvalidPayload(faults) }
             return arguments
-        }.get()
+        }
         let timezone = request.query["timezone"].flatMap { $0.isEmpty ? nil : $0 }
         return StreamOneCall(
             command: command, action: action, scope: scope, timezone: timezone, arguments: arguments)
@@ -66,8 +66,11 @@ extension StreamOneClient {
         of request: ResourceRequest, _ tools: any ResourceTools
     ) async throws(ResourceRefusal) -> StreamOneSession? {
         guard let id = request.header("Postern-Session") else { return nil }
-        guard platform.actor.kind == .application else { throw ResourceRefusal(.needsApplication) }
-        guard let session = try await session(id, tools) else { throw ResourceRefusal(.unknownSession) }
+        guard platform.actor.kind == .application else { throw .needsApplication }
+        guard let session = try await session(id, tools) else {
+            throw ResourceRefusal(
+                .unknownSession, 409, "There is no such session: it has ended, or was never begun here. Log in again.")
+        }
         return session
     }
 
@@ -76,6 +79,14 @@ extension StreamOneClient {
             return try await sessions.find(id, tools)
         } catch {
             throw ResourceRefusal(error)
+        }
+    }
+
+    func answer(to call: Call, _ tools: any ResourceTools) async throws(ResourceRefusal) -> StreamOneAnswer {
+        do throws(StreamOneTrouble) {
+            return try await perform(call, tools).answer
+        } catch {
+            throw ResourceRefusal(error.answer)
         }
     }
 }
@@ -87,10 +98,6 @@ extension ResourceAnswer {
         headers["Preference-Applied"] = preference
         return .json(text, status: status, headers: headers)
     }
-
-    fileprivate static let unknownSession = ResourceAnswer.problem(
-        slug: .unknownSession, status: 409,
-        detail: "There is no such session: it has ended, or was never begun here. Log in again.")
 }
 
 extension ResourceRequest {
@@ -103,35 +110,28 @@ extension ResourceRequest {
             text.isEmpty ? [] : text.split(separator: ",", omittingEmptySubsequences: false).map(String.init)
         }
         guard accounts?.contains("") != true else {
-            throw ResourceRefusal(
-                .problem(slug: .badRequest, status: 400, detail: "One of the accounts is empty."))
+            throw ResourceRefusal(.badRequest, 400, "One of the accounts is empty.")
         }
         let given = StreamOneScope.Given(account: query["account"], accounts: accounts, customer: query["customer"])
         guard let fault = given.faults.first else { return given.scope(defaultAccount: defaultAccount) }
-        throw ResourceRefusal(
-            .problem(slug: .badRequest, status: 400, detail: "\(fault.name) \(fault.detail)."))
+        throw ResourceRefusal(.badRequest, 400, "\(fault.name) \(fault.detail).")
     }
 
-    /// Gives `read` the JSON object of the body; an empty body is an empty object.
-    func withObject<R>(
-        _ read: (JSONValue) throws(InvalidPayload) -> R
-    ) -> Result<R, ResourceRefusal> {
+    /// What `read` makes of the JSON object of the body; an empty body is an empty object.
+    func withObject<R>(_ read: (JSONValue) throws(InvalidPayload) -> R) throws(ResourceRefusal) -> R {
+        let parsed: Result<R, JSONFault>
         do throws(InvalidPayload) {
-            let parsed = try JSONParser.ofThisThread.parse(body.isEmpty ? Array("{}".utf8) : body) {
+            parsed = try JSONParser.ofThisThread.parse(body.isEmpty ? Array("{}".utf8) : body) {
                 value throws(InvalidPayload) in
                 guard value.kind == .object else { throw InvalidPayload([PayloadFault("", "must be an object")]) }
                 return try read(value)
             }
-            return parsed.mapError {
-                ResourceRefusal(.problem(slug: .invalidJSON, status: 400, detail: "The body is not valid JSON: \($0)."))
-            }
         } catch {
-            let faults = error.faults
-            return .failure(
-                ResourceRefusal(
-                    .problem(
-                        slug: .invalidPayload, status: 422, detail: "The platform would not take this.",
-                        faults: faults)))
+            throw ResourceRefusal(.invalidPayload, 422, "The platform would not take this.", faults: error.faults)
+        }
+        switch parsed {
+        case .success(let value): return value
+        case .failure(let fault): throw ResourceRefusal(.invalidJSON, 400, "The body is not valid JSON: \(fault).")
         }
     }
 }

@@ -68,17 +68,10 @@ struct StreamOneRights: Sendable {
     ) async throws(ResourceRefusal) -> StreamOneAnswer {
         var call = question
         (call.content.command, call.content.action) = (command, action)
-        let answer: StreamOneAnswer
-        do throws(StreamOneTrouble) {
-            answer = try await client.perform(call, tools).answer
-        } catch {
-            throw ResourceRefusal(error.answer)
-        }
+        let answer = try await client.answer(to: call, tools)
         guard answer.isSuccess else {
             throw ResourceRefusal(
-                .problem(
-                    slug: .deliveryFailed, status: 502,
-                    detail: "The platform does not say what the actor may do: \(answer.summary)"))
+                .deliveryFailed, 502, "The platform does not say what the actor may do: \(answer.summary)")
         }
         return answer
     }
@@ -133,7 +126,7 @@ struct StreamOneRole: Sendable, Equatable {
 
 extension ResourceRefusal {
     fileprivate static let unusableRights = ResourceRefusal(
-        .problem(slug: .deliveryFailed, status: 502, detail: "The platform's roles or tokens cannot be read."))
+        .deliveryFailed, 502, "The platform's roles or tokens cannot be read.")
 }
 
 extension ResourceAnswer {
