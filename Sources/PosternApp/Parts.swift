@@ -185,6 +185,7 @@ extension PosternDelivery.DeliverySettings {
             maxInFlight: settings.maxInFlight, batchMaxMessages: settings.batchMaxMessages,
             batchMaxBytes: settings.batchMaxBytes, batchMaxWait: settings.batchMaxWait,
             retry: RetryPolicy(base: settings.retryBase, longest: settings.retryMax),
+            suspectTries: settings.suspectTries, suspectPeriod: settings.suspectPeriod,
             expireAfter: settings.expireAfter,
             transfer: TransferOptions(
                 connectTimeout: settings.connectTimeout, requestTimeout: settings.requestTimeout))

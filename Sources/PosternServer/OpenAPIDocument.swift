@@ -1682,7 +1682,9 @@ components:
         key:
           type: [string, "null"]
         attempts:
-          description: Sends that count against the message; those that met an outage do not.
+          description: |
+            Sends that count against the message. One that met an outage does not; one with a doubtful answer does once a
+            success elsewhere shows that the message was its cause.
           type: integer
         createdAt:
           $ref: "#/components/schemas/Time"
@@ -1728,6 +1730,24 @@ components:
             detail: Couldn't connect to server
             at: "2026-01-31T12:00:04.117Z"
           result: null
+    AttemptOutcome:
+      type: string
+      enum:
+        - delivered
+        - proceed
+        - sorted
+        - retry
+        - backed-off
+        - suspect
+        - unauthorized
+        - held
+        - parked
+        - split
+        - rejected
+        - cancelled
+        - unsent
+        - expired
+        - unknown
     Attempt:
       type: object
       required: [batch, startedAt, endedAt, outcome, status, detail, messages]
@@ -1741,7 +1761,11 @@ components:
           type: [string, "null"]
           format: date-time
         outcome:
-          type: [string, "null"]
+          description: |
+            How the request ended; null while it is open. `unknown`: the gateway was killed before the answer came.
+          oneOf:
+            - $ref: "#/components/schemas/AttemptOutcome"
+            - type: "null"
         status:
           description: The upstream's HTTP status.
           type: [integer, "null"]
@@ -1972,7 +1996,10 @@ components:
           type: string
         health:
           type: string
-          enum: [up, degraded, down, unauthorized, paused]
+          description: |
+            `degraded`: failures, or one path or kind waits while others are delivered. `misconfigured`: the URL is wrong,
+            or something in front of the upstream answers.
+          enum: [up, degraded, down, unauthorized, misconfigured, paused]
         queued:
           type: integer
         queuedBytes:

@@ -1,5 +1,6 @@
 import Foundation
 import GRDB
+import Logging
 public import PosternCore
 
 /// A message as it stands in the store.
@@ -141,6 +142,11 @@ extension Outbox {
                 db, sql: "SELECT circuit, isPaused, flushedThrough FROM upstreams WHERE number = ?",
                 arguments: [number.rawValue])
             let record = row.flatMap { RecordText.decode($0["circuit"], as: CircuitRecord.self) }
+            if row != nil, record == nil {
+                logger.error(
+                    "stored health record is not valid; starting without it",
+                    metadata: ["upstream": "\(names[number]?.description ?? "unknown")"])
+            }
             return Standing(
                 record: record ?? CircuitRecord(), isPaused: row?["isPaused"] ?? false,
                 flushedThrough: MessageID(rawValue: row?["flushedThrough"] ?? 0))

@@ -59,6 +59,8 @@ public struct Settlement: Sendable {
         /// Settled without a request.
         case unsent
         case expired
+        /// The process ended before the answer came; written by the next start.
+        case unknown
     }
 
     public struct Again: Sendable {

@@ -105,10 +105,10 @@ enum StoreFile {
         }
         try db.execute(
             sql: """
-                UPDATE attempts INDEXED BY attemptsUnderWay SET endedAtMs = startedAtMs, outcome = 'unknown',
+                UPDATE attempts INDEXED BY attemptsUnderWay SET endedAtMs = startedAtMs, outcome = ?,
                   detail = 'the gateway ended before the answer came'
                 WHERE endedAtMs IS NULL
-                """)
+                """, arguments: [Settlement.Outcome.unknown.rawValue])
     }
 
     /// Their messages went out already, which some upstreams want to be told of in another way.

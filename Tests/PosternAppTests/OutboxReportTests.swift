@@ -1,4 +1,5 @@
 import PosternCore
+import PosternDelivery
 import PosternServer
 import Testing
 

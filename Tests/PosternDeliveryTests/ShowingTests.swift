@@ -111,6 +111,17 @@ import Testing
         #expect(bench.log.lines.filter { $0.level == .error }.count == 1)
     }
 
+    @Test func healthRecord_thatCannotBeRead_isReported_andDeliveryBeginsAnew() throws {
+        let bench = try DeliveryBench(settings: RetryTests.single)
+        try bench.execute("UPDATE upstreams SET circuit = 'junk'")
+        try bench.restart(settings: RetryTests.single)
+        #expect(bench.log.lines("stored health record is not valid; starting without it").count == 1)
+        bench.transport.answerAll { _ in .status(200) }
+        let ids = try bench.accept(1)
+        try bench.run(for: .seconds(1))
+        #expect(try bench.state(ids[0]) == .delivered)
+    }
+
     @Test func payloads_areNeverLogged() throws {
         let bench = try DeliveryBench(settings: DeliverySettings(batchMaxMessages: 2))
         bench.transport.answerAll { $0.text.contains("Geheimnis") ? .status(422) : .status(500) }

@@ -1,5 +1,7 @@
 import Foundation
 import PosternCore
+import PosternDelivery
+import PosternStore
 import PosternTestKit
 import Testing
 
@@ -29,6 +31,19 @@ import Testing
             OpenAPIOutline.Operation(route.method.rawValue, route.template.text, query: route.query.map { Set($0) })
         }
         #expect(documented == routes.sorted())
+    }
+
+    /// The names in `attemptLog` and in the metrics' label are a contract.
+    @Test func outcomesOfAttempts_areTheDocumented() throws {
+        let text = try Self.file
+        let start = try #require(text.range(of: "    AttemptOutcome:\n      type: string\n      enum:\n"))
+        let names = text[start.upperBound...].split(separator: "\n").prefix { $0.hasPrefix("        - ") }
+        #expect(names.map { String($0.dropFirst(10)) } == Settlement.Outcome.allCases.map(\.rawValue))
+    }
+
+    @Test func healthOfUpstreams_isDocumented() throws {
+        let names = UpstreamSnapshot.Health.allCases.map(\.rawValue).joined(separator: ", ")
+        #expect(try Self.file.contains("enum: [\(names)]"))
     }
 
     @Test(arguments: ProblemSlug.allCases)

@@ -1,4 +1,5 @@
 public import PosternCore
+import PosternDelivery
 import PosternServer
 public import PosternStore
 
@@ -76,7 +77,7 @@ public struct OutboxReport: Sendable {
         return table.text
     }
 
-    private func why(_ record: MessageRecord, _ outlook: Outlook) -> String {
+    private func why(_ record: MessageRecord, _ outlook: WaitStatus) -> String {
         let waiting = outlook.waitingFor.map { "waits for \($0.rawValue)" }
         let error = record.lastError.map { error in
             error.errorClass + (error.status.map { " (\($0))" } ?? "")
@@ -148,13 +149,13 @@ public struct OutboxReport: Sendable {
     }
 
     /// What the store alone tells of why a message waits; a running gateway knows more.
-    func outlook(of record: MessageRecord) -> Outlook {
-        guard record.state == .queued else { return Outlook() }
-        var outlook = Outlook(nextAttemptAt: record.nextAttemptAt)
+    func outlook(of record: MessageRecord) -> WaitStatus {
+        guard record.state == .queued else { return WaitStatus() }
+        var outlook = WaitStatus(nextAttemptAt: record.nextAttemptAt)
         let upstream = books.first { $0.number == record.id.upstream }
         let reopensAt = upstream?.circuit.reopensAtMs.map(Timestamp.init(milliseconds:))
         if upstream?.isPaused == true {
-            outlook.waitingFor = .pause
+            outlook = WaitStatus(waitingFor: .pause)
         } else if let reopensAt {
             outlook.waitingFor = upstream?.circuit.hold == HoldReason.credentials.rawValue ? .credentials : .circuit
             outlook.nextAttemptAt = max(record.nextAttemptAt ?? reopensAt, reopensAt)
@@ -170,7 +171,9 @@ extension UpstreamBooks {
     var health: String {
         if isPaused { return "paused" }
         if circuit.hold == HoldReason.credentials.rawValue { return "unauthorized" }
-        if circuit.reopensAtMs != nil { return "down" }
+        if circuit.reopensAtMs != nil {
+            return circuit.hold == HoldReason.configuration.rawValue ? "misconfigured" : "down"
+        }
         return circuit.failures > 0 ? "degraded" : "up"
     }
 }

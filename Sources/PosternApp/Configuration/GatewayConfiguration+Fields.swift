@@ -83,6 +83,12 @@ extension GatewayConfiguration.DeliverySettings: SettingsSection {
             "retryBaseSeconds", 0.01...3600, \.retryBase, "Ceiling of the first retry's delay; it doubles each time."),
         .seconds(
             "retryMaxSeconds", 0.01...86_400, \.retryMax, "Ceiling of any retry's delay; not below `retryBaseSeconds`."),
+        .integer(
+            "suspectTries", 1...100, \.suspectTries,
+            "Doubtful answers in a row, while others succeed, after which a message sent alone fails."),
+        .seconds(
+            "suspectSeconds", 1...86_400, \.suspectPeriod,
+            "How long these have to last where order lets nothing else be sent."),
         .seconds("expireAfterSeconds", 0...tenYears, \.expireAfter, "Age at which a message is given up; 0: never."),
         .seconds("connectTimeoutSeconds", 0.1...600, \.connectTimeout, "Time to connect to an upstream."),
         .seconds(

@@ -102,6 +102,8 @@ public struct GatewayConfiguration: Sendable, Equatable {
         public var batchMaxWait = Duration.milliseconds(50)
         public var retryBase = Duration.seconds(1)
         public var retryMax = Duration.seconds(300)
+        public var suspectTries = 5
+        public var suspectPeriod = Duration.seconds(1800)
         /// Zero: never.
         public var expireAfter = Duration.zero
         public var connectTimeout = Duration.seconds(5)

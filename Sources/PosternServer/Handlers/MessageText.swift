@@ -1,5 +1,5 @@
-public import PosternCore
-import PosternDelivery
+import PosternCore
+public import PosternDelivery
 import PosternJSON
 public import PosternStore
 
@@ -9,12 +9,12 @@ public enum MessageText {
         _ record: MessageRecord, gateway: Gateway, attempts: [AttemptRow]? = nil, showsPayload: Bool = false
     ) -> String {
         message(
-            record, outlook: Outlook(of: record, gateway: gateway), attempts: attempts, showsPayload: showsPayload)
+            record, outlook: WaitStatus(of: record, gateway: gateway), attempts: attempts, showsPayload: showsPayload)
     }
 
     /// `attempts`: nil leaves them out.
     public static func message(
-        _ record: MessageRecord, outlook: Outlook, attempts: [AttemptRow]? = nil, showsPayload: Bool = false
+        _ record: MessageRecord, outlook: WaitStatus, attempts: [AttemptRow]? = nil, showsPayload: Bool = false
     ) -> String {
         JSONText.object { json in
             json.string("id", record.id.description)
@@ -89,43 +89,21 @@ public enum MessageText {
     }
 }
 
-/// What a queued message waits for, and until when: promise 8.
-public struct Outlook: Sendable, Equatable {
-    public var waitingFor: WaitingFor?
-    public var nextAttemptAt: Timestamp?
-
-    public init(waitingFor: WaitingFor? = nil, nextAttemptAt: Timestamp? = nil) {
-        self.waitingFor = waitingFor
-        self.nextAttemptAt = nextAttemptAt
-    }
-
+extension WaitStatus {
     init(of record: MessageRecord, gateway: Gateway) {
-        guard record.state == .queued else { return }
-        nextAttemptAt = record.nextAttemptAt
-        guard let target = gateway.target(record.id.upstream) else { return }
-        let snapshot = target.worker.snapshot
-        let now = gateway.time.now
-        let isDueLater = record.nextAttemptAt.map { $0 > now } ?? false
-        if snapshot.isPaused {
-            waitingFor = .pause
-        } else if snapshot.circuit != .closed {
-            waitingFor = snapshot.hold == .credentials ? .credentials : .circuit
-            nextAttemptAt = [record.nextAttemptAt, snapshot.reopensAt].compactMap { $0 }.max()
-        } else if snapshot.hold == .credentials {
-            waitingFor = .credentials
-        } else if record.isParked {
-            waitingFor = .token
-        } else if let reason = record.laneWaitsFor {
-            waitingFor = reason
-            nextAttemptAt = record.laneWaitsUntil.flatMap { $0 == .never ? nil : $0 }
-        } else if isDueLater {
-            waitingFor = record.isRetry ? .retry : .schedule
-        } else if let token = snapshot.token, !token.isValid {
-            waitingFor = snapshot.health == .unauthorized ? .credentials : .token
-        } else if target.queue.isInFlight(record.id) {
-            nextAttemptAt = nil
-        } else if target.queue.isHeldUp(record.id, lane: record.lane) {
-            waitingFor = .order
+        guard record.state == .queued, let target = gateway.target(record.id.upstream) else {
+            self.init(nextAttemptAt: record.state == .queued ? record.nextAttemptAt : nil)
+            return
+        }
+        var facts = QueuedMessageFacts()
+        facts.isInFlight = target.queue.isInFlight(record.id)
+        facts.isParked = record.isParked
+        facts.laneWaitsFor = record.laneWaitsFor
+        facts.laneWaitsUntil = record.laneWaitsUntil
+        facts.nextAttemptAt = record.nextAttemptAt
+        facts.isRetry = record.isRetry
+        self = target.worker.snapshot.wait(of: facts, now: gateway.time.now) {
+            target.queue.isHeldUp(record.id, lane: record.lane)
         }
     }
 }

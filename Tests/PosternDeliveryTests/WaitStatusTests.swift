@@ -1,0 +1,78 @@
+import PosternCore
+import Testing
+
+@testable import PosternDelivery
+
+/// Why a message waits, and until when.
+@Suite struct WaitStatusTests {
+    private static let now = Timestamp(milliseconds: 1_000_000)
+    private static let soon = now + .seconds(5)
+    private static let later = now + .seconds(60)
+
+    struct Row: Sendable {
+        let name: String
+        var snapshot = UpstreamSnapshot()
+        var facts = QueuedMessageFacts()
+        var isHeldUp = false
+        let expected: WaitStatus
+    }
+
+    private static func row(
+        _ name: String, _ reason: WaitingFor?, _ next: Timestamp? = nil, isHeldUp: Bool = false,
+        _ change: (inout UpstreamSnapshot, inout QueuedMessageFacts) -> Void
+    ) -> Row {
+        var row = Row(
+            name: name, isHeldUp: isHeldUp, expected: WaitStatus(waitingFor: reason, nextAttemptAt: next))
+        change(&row.snapshot, &row.facts)
+        return row
+    }
+
+    static let rows: [Row] = [
+        row("ready", nil) { _, _ in },
+        row("in flight, while the circuit is open", nil) {
+            $1.isInFlight = true; $0.circuit = .open(until: later)
+        },
+        row("paused", .pause) {
+            $0.isPaused = true; $1.nextAttemptAt = soon
+        },
+        row("settings are missing", .credentials) { snapshot, _ in snapshot.hold = .credentials },
+        row("parked", .token) {
+            $1.isParked = true; $1.nextAttemptAt = soon
+        },
+        row("its endpoint waits", .circuit, later) {
+            $1.laneWaitsFor = .circuit; $1.laneWaitsUntil = later
+        },
+        row("its plan waits for an event", .schedule) {
+            $1.laneWaitsFor = .schedule; $1.laneWaitsUntil = .never
+        },
+        row("behind a suspect", .order, isHeldUp: true) { snapshot, _ in snapshot.circuit = .open(until: later) },
+        row("circuit open", .circuit, later) { snapshot, _ in snapshot.circuit = .open(until: later) },
+        row("own retry after the circuit reopens", .circuit, later) {
+            $0.circuit = .open(until: soon)
+            $1.nextAttemptAt = later
+        },
+        row("probe in flight", .circuit) { snapshot, _ in snapshot.circuit = .halfOpen },
+        row("held for credentials", .credentials, later) {
+            $0.circuit = .open(until: later)
+            $0.hold = .credentials
+            $1.isRetry = true
+        },
+        row("retry", .retry, soon) {
+            $1.nextAttemptAt = soon; $1.isRetry = true
+        },
+        row("schedule", .schedule, soon) { $1.nextAttemptAt = soon },
+        row("time in the past", nil) { $1.nextAttemptAt = Timestamp(milliseconds: 1) },
+        row("no token yet", .token) { snapshot, _ in snapshot.token = .init(isValid: false) },
+        row("token fetch failed", .token, soon) { snapshot, _ in
+            snapshot.token = .init(isValid: false, failures: 1, retryAt: soon)
+        },
+        row("credentials rejected", .credentials, later) { snapshot, _ in
+            snapshot.token = .init(isValid: false, failures: 1, credentialsRefused: true, retryAt: later)
+        },
+    ]
+
+    @Test(arguments: rows) func reasonAndTime_areTheTrueOnes(row: Row) {
+        let status = row.snapshot.wait(of: row.facts, now: Self.now) { row.isHeldUp }
+        #expect(status == row.expected, "\(row.name)")
+    }
+}
