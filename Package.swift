@@ -98,7 +98,7 @@ let package = Package(
         tests(of: "PosternStore", ["PosternCore", "PosternMetrics", logging]),
         tests(of: "PosternHTTP", ["PosternCore"]),
         tests(of: "PosternTransport", ["PosternCore", "PosternHTTP"]),
-        tests(of: "PosternUpstreams", ["PosternCore", "PosternJSON"]),
+        tests(of: "PosternUpstreams", ["PosternCore", "PosternJSON", "PosternStore", "PosternDelivery"]),
         tests(
             of: "PosternDelivery",
             [

@@ -1,5 +1,6 @@
 import PosternCore
 import PosternJSON
+import PosternStore
 import PosternTestKit
 import Testing
 
@@ -97,17 +98,11 @@ struct AppServicesDesk {
         let judgement = try upstream.judge(response, to: batch, in: context)
         lastChanges = try upstream.changes(after: .success(response), to: batch, in: context)
         state.apply(lastChanges)
-        switch judgement.verdict {
-        case .delivered: finish(message, .delivered, "")
-        case .reject(let reason): finish(message, .failed, reason)
-        case .proceed(let progress): messages[id]?.progress = progress
-        case .park: park(message)
-        case .retry: messages[id]?.wasTried = true
-        case .suspect:
-            messages[id]?.wasTried = true
-            messages[id]?.attempts += 1
-        case .each, .backOff, .refreshToken, .holdUpstream, .split: break
-        }
+        let settlement = MachineDriver.settlement(.success(response), judgement, of: batch, at: now)
+        messages[id]?.follow(settlement)
+        if !settlement.delivered.isEmpty { finish(message, .delivered, "") }
+        for ended in settlement.ended { finish(message, ended.state, ended.error?.detail ?? "") }
+        if !settlement.parked.isEmpty { park(message) }
         return judgement
     }
 

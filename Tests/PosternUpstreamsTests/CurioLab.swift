@@ -1,11 +1,12 @@
 import PosternCore
+import PosternStore
 import PosternTestKit
 import Testing
 
 @testable import PosternUpstreams
 
-/// An upstream of type `curio` with a queue, a state and a clock, and a worker reduced to what verdicts mean: enough to
-/// play a visitor's traffic without a store or a socket.
+/// An upstream of type `curio` with a queue, a state and a clock, and the delivery machine: enough to play a visitor's
+/// traffic without a store or a socket.
 struct CurioLab {
     var upstream: any Upstream
     var state = DictionaryState()
@@ -76,19 +77,21 @@ struct CurioLab {
             if !pieces.isEmpty { pieces.removeFirst() }
             sent.append(request)
             let carried = Array(claimed.prefix(count))
+            let batch = Batch(id: BatchID(rawValue: Int64(sent.count)), messages: carried, request: request)
             guard let response = try answer(request) else {
-                again(carried) { $0.wasTried = true }
+                let lost = TransferFailure(.interrupted, mayHaveArrived: true, detail: "lost")
+                follow(MachineDriver.settlement(.failure(lost), nil, of: batch, at: now))
                 return .sent
             }
-            // So much time passes that a plan made anew would be another one.
+            // So much time passes that a plan made again would be another one.
             now = now + .seconds(61)
-            let batch = Batch(id: BatchID(rawValue: Int64(sent.count)), messages: carried, request: request)
             let judgement = try upstream.judge(response, to: batch, in: context)
             let changes = try upstream.changes(after: .success(response), to: batch, in: context)
             now = now - .seconds(61)
             if let notice = judgement.notice { notices.append(notice) }
             state.apply(changes)
-            follow(judgement.verdict, for: carried)
+            lastVerdict = judgement.verdict
+            follow(MachineDriver.settlement(.success(response), judgement, of: batch, at: now))
             return .sent
         }
     }
@@ -97,33 +100,11 @@ struct CurioLab {
         PlanContext(now: now, token: nil, state: state, flushedThrough: flushedThrough)
     }
 
-    private mutating func follow(_ verdict: Verdict, for carried: [Message]) {
-        lastVerdict = verdict
-        switch verdict {
-        case .delivered: settle(carried[...], as: .delivered)
-        case .reject: settle(carried[...], as: .failed)
-        case .proceed(let progress):
-            again(carried) { $0.progress = $0.id == carried[0].id ? progress : $0.progress }
-        case .backOff: again(carried) { _ in }
-        case .retry: again(carried) { $0.wasTried = true }
-        case .suspect:
-            again(carried) {
-                $0.wasTried = true
-                $0.attempts += 1
-            }
-        case .split where carried.count == 1: settle(carried[...], as: .failed)
-        case .split:
-            let middle = (carried.count + 1) / 2
-            pieces = [middle, carried.count - middle] + pieces
-        case .holdUpstream: break
-        case .each, .refreshToken, .park: Issue.record("\(verdict) is no verdict of this upstream")
-        }
-    }
-
-    private mutating func again(_ messages: [Message], _ change: (inout Message) -> Void) {
-        let ids = Set(messages.map(\.id))
-        for place in queue.indices where ids.contains(queue[place].id) { change(&queue[place]) }
-        pieces.insert(messages.count, at: 0)
+    private mutating func follow(_ settlement: Settlement) {
+        settle(settlement.delivered[...], as: .delivered)
+        for ended in settlement.ended { settle([ended.message], as: ended.state) }
+        for index in queue.indices { queue[index].follow(settlement) }
+        pieces = settlement.again.map(\.messages.count) + pieces
     }
 
     private mutating func settle(_ messages: ArraySlice<Message>, as state: MessageState) {

@@ -1,0 +1,31 @@
+import PosternCore
+
+@testable import PosternDelivery
+@testable import PosternStore
+
+/// The delivery machine without a worker: what it writes for one result.
+enum MachineDriver {
+    static func settlement(
+        _ transfer: TransferResult, _ judgement: Judgement?, of batch: Batch, at now: Timestamp
+    ) -> Settlement {
+        var machine = DeliveryMachine(health: UpstreamHealth(upstream: Circuit(most: 1)))
+        let claim = Claim(messages: batch.messages, expired: [], isGroup: false, history: BatchHistory())
+        let flight = InFlightBatch(batch: batch, claim: claim, startedAt: MonotonicInstant(nanoseconds: 0))
+        machine.began(flight, now: now)
+        let actions = machine.answered(
+            flight, AttemptResult(transfer, judgement, at: now), others: .later, random: 1)
+        for case .record(let settlement) in actions { return settlement }
+        preconditionFailure("a result is recorded")
+    }
+}
+
+extension Message {
+    /// Takes over what `settlement` says of the message that is sent again.
+    mutating func follow(_ settlement: Settlement) {
+        if let waiting = settlement.waiting, waiting.messages.contains(where: { $0.id == id }) {
+            wasTried = wasTried || waiting.wasTried
+            attempts += waiting.counts ? 1 : 0
+        }
+        for (message, progress) in settlement.progressed where message == id { self.progress = progress }
+    }
+}
