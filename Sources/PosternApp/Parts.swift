@@ -16,6 +16,7 @@ final class Parts: Sendable {
     private let transport: CurlLoop
     private let server: HTTPServer
     private let gateway: Gateway
+    private let handler: GatewayHandler
     private let logger: Logger
     private let time = SystemTime()
     private let current: Mutex<GatewayConfiguration>
@@ -70,8 +71,8 @@ final class Parts: Sendable {
             outbox.close()
             throw .store(error)
         }
-        server = HTTPServer(
-            HTTPServerSettings(configuration.server), handler: GatewayHandler(gateway), logger: logger)
+        handler = GatewayHandler(gateway)
+        server = HTTPServer(HTTPServerSettings(configuration.server), handler: handler, logger: logger)
     }
 
     /// This version does not look at keys. Whoever configured some and opened the gateway to others must not believe
@@ -151,6 +152,7 @@ final class Parts: Sendable {
             worker.queue.replace(upstream)
             worker.adopt(PosternDelivery.DeliverySettings(settings.delivery), upstream: upstream)
         }
+        if !plan.upstreams.isEmpty { handler.refreshUpstreams() }
         return plan
     }
 }

@@ -24,9 +24,7 @@ public final class Gateway: Sendable {
     public let metrics: Metrics
     public let logger: Logger
     public let limits: Limits
-    /// By name, in the order of the names.
-    let targets: [Target]
-    private let byName: [String: Target]
+    private let directory: Mutex<UpstreamDirectory>
     /// Workers that have not turned for too long, by name.
     let stalledWorkers: @Sendable () -> [String]
     let isDraining = Atomic<Bool>(false)
@@ -46,10 +44,15 @@ public final class Gateway: Sendable {
         self.metrics = metrics
         self.logger = logger
         self.stalledWorkers = stalledWorkers
-        targets = upstreams.map { Target(type: $0.type, worker: $0.worker, metrics: metrics) }
-            .sorted { $0.name < $1.name }
+        let targets = upstreams.map { Target(type: $0.type, worker: $0.worker, metrics: metrics) }
+        directory = Mutex(UpstreamDirectory(targets))
         pendingReplies = PendingReplies(outbox)
-        byName = Dictionary(uniqueKeysWithValues: targets.map { ($0.name.description, $0) })
+    }
+
+    /// Looks at the upstreams again: after a reload they may have other kinds and routes.
+    func refreshUpstreams() {
+        let targets = targets.map { Target(type: $0.type, worker: $0.worker, metrics: metrics) }
+        directory.withLock { $0 = UpstreamDirectory(targets) }
     }
 
     /// Unready from now on; requests that are running are still answered, those that wait for their messages at once.
@@ -58,18 +61,31 @@ public final class Gateway: Sendable {
         pendingReplies.close()
     }
 
-    func target(named name: some StringProtocol) -> Target? { byName[String(name)] }
+    /// In the order of their names.
+    var targets: [Target] { directory.withLock { $0 }.targets }
+    func target(named name: some StringProtocol) -> Target? { directory.withLock { $0 }.byName[String(name)] }
     func target(_ number: UpstreamNumber) -> Target? { targets.first { $0.worker.queue.number == number } }
 }
 
-/// A configured upstream, as the API sees it.
+/// The configured upstreams between two reloads.
+private final class UpstreamDirectory: Sendable {
+    let targets: [Target]
+    let byName: [String: Target]
+
+    init(_ targets: [Target]) {
+        self.targets = targets.sorted { $0.name < $1.name }
+        byName = Dictionary(uniqueKeysWithValues: targets.map { ($0.name.description, $0) })
+    }
+}
+
+/// A configured upstream, as the API sees it between two reloads.
 final class Target: Sendable {
     let type: String
     let worker: UpstreamWorker
     let kinds: [Acceptable]
     var queue: UpstreamQueue { worker.queue }
     var name: UpstreamName { worker.name }
-    var upstream: any Upstream { worker.queue.upstream }
+    let upstream: any Upstream
 
     /// A kind with its counter at hand: looking it up by its labels would cost more than counting.
     final class Acceptable: Sendable {
@@ -91,7 +107,8 @@ final class Target: Sendable {
     init(type: String, worker: UpstreamWorker, metrics: Metrics) {
         self.type = type
         self.worker = worker
-        kinds = worker.queue.upstream.kinds.map { kind in
+        upstream = worker.queue.upstream
+        kinds = upstream.kinds.map { kind in
             Acceptable(kind, of: worker.name, accepted: metrics.accepted("\(worker.name)", "\(kind)"))
         }
     }

@@ -1,23 +1,31 @@
 import PosternCore
 public import PosternHTTP
+import Synchronization
 
 /// The gateway's side of HTTP: rejects what can be rejected without the body, and passes the rest to a handler.
 public final class GatewayHandler: HTTPHandler {
     private let gateway: Gateway
-    private let router: Router
-    private let ingest: IngestHandler
+    private let handlers: Handlers
+    /// Made again after a reload.
+    private let router: Mutex<Router>
     private let unroutedMetrics: RouteMetrics
 
     public init(_ gateway: Gateway) {
         self.gateway = gateway
-        let handlers = Handlers(gateway)
-        router = Router(handlers)
-        ingest = handlers.ingest
+        handlers = Handlers(gateway)
+        router = Mutex(Router(handlers))
         unroutedMetrics = RouteMetrics("unknown", metrics: gateway.metrics)
     }
 
+    /// Call after upstreams have been replaced: their kinds and routes may be others now.
+    public func refreshUpstreams() {
+        gateway.refreshUpstreams()
+        let fresh = Router(handlers)
+        router.withLock { $0 = fresh }
+    }
+
     public func admit(_ head: RequestHead) -> Admittance {
-        switch router.match(head.method, head.path) {
+        switch router.withLock({ $0 }).match(head.method, head.path) {
         case .failure(let problem): return refuse(problem.problem(in: gateway), head, unroutedMetrics)
         case .success(let match):
             if let problem = refusal(of: head, for: match.route) { return refuse(problem, head, match.metrics) }
@@ -34,7 +42,7 @@ public final class GatewayHandler: HTTPHandler {
 
     private func refusal(of head: RequestHead, for route: Route) -> Problem? {
         queryProblem(head, for: route) ?? ContentCoding.refusal(of: head)
-            ?? (route.body == .messages ? ingest.refusal(of: head) : nil)
+            ?? (route.body == .messages ? handlers.ingest.refusal(of: head) : nil)
     }
 
     private func queryProblem(_ head: RequestHead, for route: Route) -> Problem? {

@@ -2,7 +2,7 @@ import PosternCore
 import PosternHTTP
 
 /// Finds the route of a request in the route table, or the problem with it.
-struct Router {
+final class Router: Sendable {
     private let gateway: Gateway
     private let handlers: Handlers
     /// The routes of an upstream's type, by the upstream's name.

@@ -136,5 +136,32 @@ extension EndToEnd {
                 try await gateway.stop()
             }
         }
+
+        /// SIGHUP with other endpoints: a kind that has gone is refused, its messages wait; a new one is taken and sent.
+        @Test(.timeLimit(.minutes(2)))
+        func reload_changesKindsAndEndpoints() async throws {
+            let seer = try SimulatedService("seer")
+            try seer.control(
+                #"{"clientId":"gw-client","clientSecret":"gw:secret/1","apiKey":"KEY123","customPaths":["/old","/new"]}"#)
+            let place = try Place(settings(seer, ["endpoints": ["old": "/old"], "autoReportQueue": false]))
+            let gateway = try await place.start()
+            let client = try gateway.client()
+            let id = try #require(try client.post("/v1/seer/old", "{}").json["id"].string)
+
+            try place.configure(settings(seer, ["endpoints": ["new": "/new"]]))
+            gateway.process.signal(SIGHUP)
+            _ = try await gateway.process.line(of: .errors) { $0.contains("configuration reloaded") }
+            #expect(try client.post("/v1/seer/old", "{}").status == 404)
+            #expect(try client.post("/v1/seer/new", "{}").status == 202)
+            let table = try client.get("/v1/seer/endpoints").text
+            #expect(table.contains(#""/new""#) && !table.contains(#""/old""#))
+            #expect(try eventually { try seer.values(of: "/seq").map(\.source) == ["/new"] })
+            #expect(try gateway.message(id)["state"].string == "queued")
+
+            try place.configure(settings(seer, ["endpoints": ["old": "/old"]]))
+            gateway.process.signal(SIGHUP)
+            try gateway.waitForState("delivered", of: id)
+            try await gateway.stop()
+        }
     }
 }

@@ -83,6 +83,7 @@ final class TestGateway {
     let transport = ScriptedTransport()
     let outbox: Outbox
     let gateway: Gateway
+    let handler: GatewayHandler
     let server: HTTPServer
     let workers: [UpstreamWorker]
     let port: UInt16
@@ -114,8 +115,8 @@ final class TestGateway {
             outbox: outbox, upstreams: workers.map { ("plain", $0) }, limits: setup.limits, time: time,
             metrics: metrics, logger: logger, stalledWorkers: { stalled })
         workers.forEach { $0.start() }
-        server = HTTPServer(
-            HTTPServerSettings(port: 0, workerThreads: 2), handler: GatewayHandler(gateway), logger: logger)
+        handler = GatewayHandler(gateway)
+        server = HTTPServer(HTTPServerSettings(port: 0, workerThreads: 2), handler: handler, logger: logger)
         port = try server.start()
         client = try HTTPClient(port: port)
     }

@@ -178,4 +178,26 @@ import Testing
             #expect(answer.text == "false")
         }
     }
+
+    @Test func replacedUpstream_hasItsNewKindsAndRoutes_andNoOldOnes() throws {
+        func upstream(_ word: String) -> PlainUpstream {
+            PlainUpstream(
+                "plain", kinds: [Kind(word)],
+                resources: [Resource(.get, word, .read { _, _ in .json(#""\#(word)""#) })])
+        }
+        var setup = Setup()
+        setup.upstreams = [upstream("old")]
+        try withPausedGateway(setup) { gateway in
+            #expect(try gateway.client.post("/v1/plain/old", "{}").status == 202)
+            gateway.workers[0].queue.replace(upstream("new"))
+            gateway.handler.refreshUpstreams()
+            try gateway.client.post("/v1/plain/old", "{}").problem(404, "unknown-kind")
+            try gateway.client.get("/v1/plain/old").problem(404, "unknown-kind")
+            #expect(try gateway.client.post("/v1/plain/new", "{}").status == 202)
+            #expect(try gateway.client.get("/v1/plain/new").text == #""new""#)
+            let envelope = #"{"upstream":"plain","kind":"new","payload":{}}"#
+            #expect(try gateway.client.post("/v1/messages", envelope).status == 202)
+            #expect(try gateway.upstream("plain")["kinds"][0].string == "new")
+        }
+    }
 }

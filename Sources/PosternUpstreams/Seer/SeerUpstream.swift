@@ -1,10 +1,11 @@
-import PosternCore
+public import PosternCore
 
 /// Pearson's Seer collects activity streams, instrumentation and Tin Can statements.
 ///
 /// A lane for each kind, so that kinds keep their order and do not wait for each other. Texts are forwarded as they came.
 struct SeerUpstream: ConfigurableUpstream {
     static let typeName = "seer"
+    static let summary = "Pearson's Seer: activity streams, instrumentation and Tin Can statements."
     /// Only bytes bound a batch.
     static let batchMaxMessages: Int? = 1 << 20
 
@@ -80,6 +81,10 @@ struct SeerUpstream: ConfigurableUpstream {
             carried = messages.prefix(while: context.isFlushed)
             if carried.isEmpty { return .wait(.schedule, until: .never) }
         }
+        guard kinds.contains(messages[0].kind) else {
+            // Its endpoint is no longer configured. A reload makes the lane look again.
+            return .wait(.credentials, until: .never)
+        }
         let kind = SeerKind(messages[0].kind)
         guard let batch = kind.batchEndpoint, !isDirect(messages[0]),
             messages[0].payload.count <= settings.bundleSize - Self.wrapping
@@ -120,4 +125,8 @@ struct SeerUpstream: ConfigurableUpstream {
         case .settled(let kind): SeerKind.presets.first { $0.kind == kind }?.endpoint
         }
     }
+}
+
+extension UpstreamType {
+    public static let seer = UpstreamType(SeerUpstream.self)
 }
