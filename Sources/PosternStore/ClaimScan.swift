@@ -32,7 +32,7 @@ struct ClaimScan {
     /// The lane claimed from a queue with separate ones, and lanes that had nothing to give although they were ready.
     private(set) var lane: ReadyLane?
     var staleLanes: [Int64] = []
-    private var bytes: Int
+    private var room: BatchRoom
 
     // How many new rows were looked at, for the count of arrivals.
     private(set) var lookedMessages = 0
@@ -43,14 +43,14 @@ struct ClaimScan {
         self.newest = newest
         self.due = due
         limits = request.limits
-        bytes = limits.overhead
+        room = BatchRoom(limits)
     }
 
     /// From here on the batch is one of `lane`.
     mutating func narrow(to lane: ReadyLane) {
         self.lane = lane
         limits = request.limitsOfLane?(lane.name) ?? request.limits
-        bytes = limits.overhead
+        room = BatchRoom(limits)
     }
 
     var now: Timestamp { request.now }
@@ -59,15 +59,9 @@ struct ClaimScan {
     var isEmpty: Bool { count == 0 }
 
     /// Expired ones are bounded too: a long outage leaves any number of them.
-    var isFull: Bool {
-        batch.count >= limits.maxMessages || expired.count >= limits.maxMessages
-            || (!batch.isEmpty && bytes >= limits.maxBytes)
-    }
+    var isFull: Bool { room.isFull || expired.count >= limits.maxMessages }
 
-    /// A message too large for any batch goes alone.
-    func fits(_ count: Int) -> Bool {
-        batch.isEmpty || (batch.count < limits.maxMessages && bytes + 1 + count <= limits.maxBytes)
-    }
+    func fits(_ count: Int) -> Bool { room.fits(count) }
 
     mutating func looked(atBytes count: Int) {
         lookedMessages += 1
@@ -81,7 +75,7 @@ struct ClaimScan {
             return true
         }
         guard fits(row.message.payload.count) else { return false }
-        bytes += row.message.payload.count + (batch.isEmpty ? 0 : 1)
+        room.take(row.message.payload.count)
         batch.append(row.message)
         return true
     }
