@@ -115,11 +115,12 @@ let package = Package(
         tests(of: "PosternSimulators", ["PosternCore", "PosternTransport", crypto, logging]),
         tests(
             of: "PosternApp",
-            ["PosternCore", "PosternMetrics", "PosternServer", "PosternStore", "PosternUpstreams", logging]),
+            ["PosternCore", "PosternMetrics", "PosternServer", "PosternSimulators", "PosternStore", logging]),
         .testTarget(
             name: "EndToEndTests",
             dependencies: [
-                "PosternTestKit", "PosternCore", "PosternSimulators", "PosternStore", "PosternTransport", grdb, logging,
+                "PosternTestKit", "PosternApp", "PosternCore", "PosternSimulators", "PosternStore", "PosternTransport",
+                grdb, logging,
             ],
             swiftSettings: strict),
     ],

@@ -126,8 +126,9 @@ class Simulator(Process):
     Every simulator has a port of its own, one after the other.
     """
 
-    PLACES = ["samsara", "seer", "curio", "appservices", "streamone"]  # as `SimulatorHost` starts them
-    PORTS = 8  # more than there will be simulators
+    # Simulators start in the order of the example's upstreams, which is that of the registry.
+    PLACES = list(json.loads((ROOT / "config.example.json").read_text())["upstreams"])
+    PORTS = len(PLACES)
 
     def __init__(self, binary, directory, faults="", keep="texts", seed=0):
         self.port = free_port(self.PORTS)

@@ -113,12 +113,12 @@ public final class App: Sendable {
     private func startSimulators() throws(AppError) -> SimulatorHost? {
         guard options.simulate else { return nil }
         do throws(SimulatorHost.StartFailure) {
-            return try SimulatorHost.start(logger: logger)
+            return try SimulatorHost.start(UpstreamRegistry.simulators, logger: logger)
         } catch {
             logger.warning("the simulators' usual ports are taken; using others", metadata: ["error": "\(error)"])
         }
         do throws(SimulatorHost.StartFailure) {
-            return try SimulatorHost.start(port: 0, logger: logger)
+            return try SimulatorHost.start(UpstreamRegistry.simulators, port: 0, logger: logger)
         } catch {
             throw .cannotListen(error.description)
         }

@@ -115,7 +115,7 @@ final class Parts: Sendable {
     }
 
     var upstreamNames: [UpstreamName] { fleet.workers.map(\.name) }
-    var upstreams: [any Upstream] { fleet.workers.map(\.queue.upstream) }
+    var upstreams: [RegisteredUpstream] { fleet.workers.map(\.queue.upstream) }
 
     /// Unready → no new connections → running requests answered → nothing claimed any more → transfers end or are
     /// cancelled → claims given back → store closed. All within the grace period; hurried, without waiting.

@@ -83,7 +83,7 @@ public final class UpstreamWorker: Sendable {
     /// Goes on with other settings. `upstream` takes the place of the one it delivers to, of the same name and type:
     /// other credentials, another URL.
     public func adopt(_ settings: DeliverySettings, upstream: (any Upstream)? = nil) {
-        inbox.put(.adopt(settings, upstream: upstream))
+        inbox.put(.adopt(settings, upstream: upstream.map { RegisteredUpstream($0) }))
     }
 
     // MARK: Stopping

@@ -12,7 +12,7 @@ enum WorkerEvent: Sendable {
     case flush(@Sendable (FlushReport) -> Void)
     /// What was to wait longer is due now.
     case flushBegan(MessageID)
-    case adopt(DeliverySettings, upstream: (any Upstream)?)
+    case adopt(DeliverySettings, upstream: RegisteredUpstream?)
 }
 
 /// A batch from its claim until its result is on disk.

@@ -28,7 +28,7 @@ final class WorkerLoop: @unchecked Sendable {
 
     // MARK: State
     var machine: DeliveryMachine
-    var upstream: any Upstream
+    var upstream: RegisteredUpstream
     var settings: DeliverySettings
     /// Both clocks at the last turn.
     private var lastLook: (now: Timestamp, instant: MonotonicInstant)?
@@ -154,7 +154,7 @@ final class WorkerLoop: @unchecked Sendable {
         logger.notice(isPaused ? "upstream paused" : "upstream resumed", metadata: ["upstream": "\(queue.name)"])
     }
 
-    private func adopt(_ settings: DeliverySettings, _ upstream: (any Upstream)?) {
+    private func adopt(_ settings: DeliverySettings, _ upstream: RegisteredUpstream?) {
         self.settings = settings
         machine.rules = settings.rules
         machine.health.most = settings.maxInFlight

@@ -85,17 +85,20 @@ final class Target: Sendable {
     let kinds: [Acceptable]
     var queue: UpstreamQueue { worker.queue }
     var name: UpstreamName { worker.name }
-    let upstream: any Upstream
+    let upstream: RegisteredUpstream
 
     /// A kind with its counter at hand: looking it up by its labels would cost more than counting.
     final class Acceptable: Sendable {
         let kind: Kind
         let text: String
         let accepted: Counter
+        /// Whether `notBefore` is refused.
+        let isTimed: Bool
         /// What stands behind the id in the answer to one message.
         let receipt: [UInt8]
 
-        init(_ kind: Kind, of upstream: UpstreamName, accepted: Counter) {
+        init(_ kind: Kind, of upstream: UpstreamName, isTimed: Bool, accepted: Counter) {
+            self.isTimed = isTimed
             self.kind = kind
             text = kind.description
             self.accepted = accepted
@@ -108,8 +111,10 @@ final class Target: Sendable {
         self.type = type
         self.worker = worker
         upstream = worker.queue.upstream
-        kinds = upstream.kinds.map { kind in
-            Acceptable(kind, of: worker.name, accepted: metrics.accepted("\(worker.name)", "\(kind)"))
+        kinds = upstream.kinds.map { [upstream] kind in
+            Acceptable(
+                kind, of: worker.name, isTimed: upstream.timedKinds.contains(kind),
+                accepted: metrics.accepted("\(worker.name)", "\(kind)"))
         }
     }
 

@@ -22,43 +22,32 @@ public final class SimulatorHost: Sendable {
 
     /// The first simulator's port when none is given; Samsara's own.
     public static let defaultPort: UInt16 = 9000
-    /// How far from the first port each has its own; the same whichever of them there are.
-    private static let places: [String: UInt16] = [
-        "samsara": 0, "seer": 1, "curio": 2, "appservices": 3, "streamone": 4,
-    ]
-
     public struct StartFailure: Error, CustomStringConvertible {
         public let description: String
     }
 
-    /// Starts the simulators on `port` and those after it; 0 lets the system choose all of them.
+    /// Starts simulators of `types` on `port` and those after it, in that order; 0 lets the system choose all of them.
     ///
     /// - Parameters:
     ///   - faults: played by each simulator by itself; `POST /faults` changes them.
     ///   - seed: of the randomness of the faults.
     ///   - keep: memory grows with what is kept; benchmarks want `.counts`.
     public static func start(
-        host: String = "127.0.0.1", port: UInt16 = defaultPort, faults: Faults = Faults(), seed: UInt64 = 0,
-        keep: Keep = .texts, workerThreads: Int = 1, logger: Logger
+        _ types: [SimulatorType], host: String = "127.0.0.1", port: UInt16 = defaultPort, faults: Faults = Faults(),
+        seed: UInt64 = 0, keep: Keep = .texts, workerThreads: Int = 1, logger: Logger
     ) throws(StartFailure) -> SimulatorHost {
-        guard port <= .max - (places.values.max() ?? 0) else {
+        guard Int(port) + max(0, types.count - 1) <= UInt16.max else {
             throw StartFailure(description: "port \(port) leaves no room for the simulators after the first")
         }
-        let simulators: [any Simulator] = [
-            SamsaraSimulator(),
-            SeerSimulator(seed: seed),
-            CurioSimulator(seed: seed),
-            AppServicesSimulator(seed: seed),
-            StreamOneSimulator(seed: seed),
-        ]
         var urls: [String: String] = [:]
         var servers: [FaultServer] = []
-        for simulator in simulators {
-            let place = port == 0 ? 0 : places[simulator.name, default: 0]
+        for (index, type) in types.enumerated() {
+            let simulator = type.make(seed)
+            let port = port == 0 ? 0 : port + UInt16(index)
             let upstream = SimulatedUpstream(
                 simulator, faults: faults, seed: seed, keep: keep)
             let server = FaultServer(
-                HTTPServerSettings(host: host, port: port + place, workerThreads: workerThreads),
+                HTTPServerSettings(host: host, port: port, workerThreads: workerThreads),
                 handler: upstream, logger: logger)
             do {
                 urls[simulator.name] = "http://\(host):\(try server.start())"
@@ -80,4 +69,14 @@ public final class SimulatorHost: Sendable {
     public func stop() {
         for server in servers { server.stop() }
     }
+}
+
+/// A type of upstream that has a simulator.
+public struct SimulatorType: Sendable {
+    /// That of the upstream's type.
+    public var name: String { make(0).name }
+    /// Makes one whose randomness has that seed.
+    let make: @Sendable (UInt64) -> any Simulator
+
+    init(make: @escaping @Sendable (UInt64) -> any Simulator) { self.make = make }
 }

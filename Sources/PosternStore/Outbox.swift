@@ -118,6 +118,7 @@ public final class Outbox: Sendable {
 
     /// Makes the queue of a configured upstream, or takes up the one a former run left. Waits for the writer.
     public func register(_ upstream: any Upstream, type: String, cap: QueueCap) throws(StoreError) -> UpstreamQueue {
+        let upstream = RegisteredUpstream(upstream)
         let (number, newest) = try writer.changeNow { [kinds] transaction in
             try Registration.write(upstream, type: type, kinds: kinds, in: transaction)
         }

@@ -5,7 +5,7 @@ import PosternCore
 enum Registration {
     /// Numbers are never given out twice: rows of an upstream that is configured no more stay its own.
     static func write(
-        _ upstream: any Upstream, type: String, kinds: KindTable, in transaction: Transaction
+        _ upstream: RegisteredUpstream, type: String, kinds: KindTable, in transaction: Transaction
     ) throws -> (number: UpstreamNumber, newest: Int64) {
         let db = transaction.db
         let name = upstream.name.description

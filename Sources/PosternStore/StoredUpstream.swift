@@ -27,7 +27,7 @@ extension Outbox {
 }
 
 /// Stands for an upstream of which nothing is known but what the store holds: takes nothing and sends nothing.
-struct StoredUpstream: Upstream {
+struct StoredUpstream: BatchingUpstream {
     let name: UpstreamName
     let laneRule: LaneRule
     var kinds: [Kind] { [] }

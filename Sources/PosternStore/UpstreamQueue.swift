@@ -9,8 +9,8 @@ public final class UpstreamQueue: Sendable {
     public let name: UpstreamName
     public let number: UpstreamNumber
     /// What translates for it; replaced when the configuration is reloaded.
-    public var upstream: any Upstream { current.withLock { $0 } }
-    private let current: Mutex<any Upstream>
+    public var upstream: RegisteredUpstream { current.withLock { $0 } }
+    private let current: Mutex<RegisteredUpstream>
     let cap: QueueCap
     /// Whether its type examines messages once more when they are stored.
     let acceptsByState: Bool
@@ -32,7 +32,7 @@ public final class UpstreamQueue: Sendable {
     }
 
     init(
-        upstream: any Upstream, number: UpstreamNumber, cap: QueueCap, reader: QueueReader, writer: OutboxWriter,
+        upstream: RegisteredUpstream, number: UpstreamNumber, cap: QueueCap, reader: QueueReader, writer: OutboxWriter,
         time: any TimeSource, newest: MessageID
     ) {
         name = upstream.name
@@ -49,7 +49,7 @@ public final class UpstreamQueue: Sendable {
     /// From now on `upstream` translates: the same name and type with other settings.
     public func replace(_ upstream: any Upstream) {
         precondition(upstream.name == name, "a queue stays with its upstream")
-        current.withLock { $0 = upstream }
+        current.withLock { $0 = RegisteredUpstream(upstream) }
     }
 
     // MARK: The writer's side

@@ -39,7 +39,7 @@ struct Simulate: ParsableCommand {
         let simulators: SimulatorHost
         do throws(SimulatorHost.StartFailure) {
             simulators = try SimulatorHost.start(
-                host: host, port: port, faults: faults, seed: seed, keep: keep,
+                UpstreamRegistry.simulators, host: host, port: port, faults: faults, seed: seed, keep: keep,
                 logger: Logger(label: "postern.simulate"))
         } catch {
             throw CommandFailure(CommandFailure.cannotListen, "\(error)").reported()

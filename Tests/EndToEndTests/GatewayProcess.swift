@@ -1,6 +1,7 @@
 import Foundation
 import Glibc
 import Logging
+import PosternApp
 import PosternCore
 import PosternSimulators
 import PosternStore
@@ -144,7 +145,8 @@ final class SimulatedService: Sendable {
     init(_ type: String = "samsara", faults: String = "", seed: UInt64 = 1) throws {
         let logger = Logger(label: "simulator") { _ in SwiftLogNoOpLogHandler() }
         host = try SimulatorHost.start(
-            port: 0, faults: Faults(parsing: faults), seed: seed, workerThreads: 2, logger: logger)
+            [try #require(UpstreamRegistry.simulators.first { $0.name == type })], port: 0,
+            faults: Faults(parsing: faults), seed: seed, workerThreads: 2, logger: logger)
         url = try #require(host.urls[type])
         port = try #require(url.split(separator: ":").last.flatMap { UInt16($0) })
     }

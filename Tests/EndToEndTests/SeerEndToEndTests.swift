@@ -142,7 +142,8 @@ extension EndToEnd {
         func reload_changesKindsAndEndpoints() async throws {
             let seer = try SimulatedService("seer")
             try seer.control(
-                #"{"clientId":"gw-client","clientSecret":"gw:secret/1","apiKey":"KEY123","customPaths":["/old","/new"]}"#)
+                #"{"clientId":"gw-client","clientSecret":"gw:secret/1","apiKey":"KEY123","customPaths":["/old","/new"]}"#
+            )
             let place = try Place(settings(seer, ["endpoints": ["old": "/old"], "autoReportQueue": false]))
             let gateway = try await place.start()
             let client = try gateway.client()
@@ -151,7 +152,8 @@ extension EndToEnd {
             try place.configure(settings(seer, ["endpoints": ["new": "/new"]]))
             gateway.process.signal(SIGHUP)
             _ = try await gateway.process.line(of: .errors) { $0.contains("configuration reloaded") }
-            #expect(try client.post("/v1/seer/old", "{}").status == 404)
+            // A refused body ends its connection.
+            #expect(try gateway.client().post("/v1/seer/old", "{}").status == 404)
             #expect(try client.post("/v1/seer/new", "{}").status == 202)
             let table = try client.get("/v1/seer/endpoints").text
             #expect(table.contains(#""/new""#) && !table.contains(#""/old""#))

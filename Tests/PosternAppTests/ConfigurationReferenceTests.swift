@@ -1,6 +1,6 @@
 import Foundation
 import PosternCore
-import PosternUpstreams
+import PosternSimulators
 import Testing
 
 @testable import PosternApp
@@ -27,6 +27,20 @@ import Testing
 
     @Test func example_holdsEverySettingWithItsDefault() throws {
         try expectFile("config.example.json", toHold: ConfigurationReference.example(types: UpstreamRegistry.types))
+    }
+
+    /// Tables of types inside pages that people write.
+    @Test(arguments: ["README.md", "docs/simulators.md"])
+    func page_listsEveryType(page: String) throws {
+        let text = try String(contentsOf: top.appendingPathComponent(page), encoding: .utf8)
+        let parts = text.split(separator: #/<!-- (begin|end) of the types.*-->\n/#, omittingEmptySubsequences: false)
+        try #require(parts.count == 3, "\(page) has no place for the types")
+        let table =
+            page == "README.md"
+            ? ConfigurationReference.typeTable(UpstreamRegistry.types)
+            : ConfigurationReference.portTable(UpstreamRegistry.simulators.map(\.name))
+        let marked = "<!-- begin of the types, made from the code -->\n\(table)<!-- end of the types -->\n"
+        try expectFile(page, toHold: parts[0] + marked + parts[2])
     }
 
     @Test func example_loads_toTheDefaults() throws {

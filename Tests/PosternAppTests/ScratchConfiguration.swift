@@ -92,9 +92,10 @@ struct PostSettings: SettingsSection {
 }
 
 /// An upstream for tests that make some but send nothing.
-protocol SilentUpstream: ConfigurableUpstream {}
+protocol SilentUpstream: ConfigurableUpstream, BatchingUpstream {}
 
 extension SilentUpstream {
+    static var summary: String { "Takes letters and sends nothing." }
     var kinds: [Kind] { ["letter"] }
     var laneRule: LaneRule { .mixed }
 

@@ -15,12 +15,11 @@ import Testing
     private static let settings = DeliverySettings(maxInFlight: 8, batchMaxWait: .zero)
 
     private static func appServices() throws -> any Upstream {
-        let type = try #require(UpstreamRegistry.types.first { $0.name == "appservices" })
         let values: [String: SettingValue] = [
             "baseURL": .text("http://app/x"), "organization": .text("acme"), "application": .text("campus-dev"),
             "apiKey": .text("KEY"),
         ]
-        return try type.make(UpstreamName("appservices")!, values)
+        return try UpstreamType.appservices.make(UpstreamName("appservices")!, values)
     }
 
     private func bench(hasKey: Bool = true) throws -> DeliveryBench {

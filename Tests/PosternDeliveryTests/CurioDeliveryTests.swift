@@ -14,8 +14,7 @@ import Testing
     ]
 
     private func curio(_ others: [String: SettingValue] = [:]) throws -> any Upstream {
-        let type = try #require(UpstreamRegistry.types.first { $0.name == "curio" })
-        return try type.make(
+        return try UpstreamType.curio.make(
             UpstreamName("curio")!, Self.settings.merging(others) { $1 })
     }
 

@@ -69,7 +69,7 @@ struct ParkingUpstream: PlainAtHeart {
 }
 
 /// What `PlainUpstream` does, unless said otherwise.
-protocol PlainAtHeart: Upstream {}
+protocol PlainAtHeart: BatchingUpstream {}
 
 extension PlainAtHeart {
     var plain: PlainUpstream { PlainUpstream() }

@@ -13,11 +13,10 @@ import Testing
     private static let kinds = ["activity", "instrumentation", "tincan"]
 
     private func bench(_ settings: [String: SettingValue] = [:]) throws -> DeliveryBench {
-        let type = try #require(UpstreamRegistry.types.first { $0.name == "seer" })
         let all: [String: SettingValue] = [
             "clientId": .text("id"), "clientSecret": .text("secret"), "baseURL": .text("http://seer"),
         ]
-        let seer = try type.make(
+        let seer = try UpstreamType.seer.make(
             UpstreamName("seer")!, all.merging(settings) { $1 })
         return try DeliveryBench(seer, settings: DeliverySettings(maxInFlight: 8, batchMaxMessages: 1 << 20))
     }

@@ -11,8 +11,7 @@ import Testing
 /// StreamOne's adapter with a real store and a real worker: order, repetition, and who waits for what.
 @Suite(.timeLimit(.minutes(10))) struct StreamOneDeliveryTests {
     private func upstream() throws -> any Upstream {
-        let type = try #require(UpstreamRegistry.types.first { $0.name == "streamone" })
-        return try type.make(
+        return try UpstreamType.streamone.make(
             UpstreamName("streamone")!,
             ["apiUrl": .text("http://streamone"), "id": .text("app"), "psk": .text("secret")])
     }

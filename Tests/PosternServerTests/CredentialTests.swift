@@ -7,7 +7,7 @@ import Testing
 @testable import PosternServer
 
 /// An upstream whose payloads bring a `token` along, for the lanes of their `user`.
-private struct KeyedUpstream: Upstream {
+private struct KeyedUpstream: BatchingUpstream, StatefulUpstream {
     let name = UpstreamName("keyed")!
     let kinds: [Kind] = ["event"]
     let laneRule = LaneRule.separate

@@ -12,7 +12,7 @@ import Testing
 
 /// An upstream with rules, so that there is something to break: an object, `n` an integer, `name` a string if it is
 /// there. Messages of one `lane` keep their order. Everything else is `PlainUpstream`'s.
-struct PickyUpstream: Upstream {
+struct PickyUpstream: BatchingUpstream, TokenUpstream, SettingsHoldingUpstream {
     let name: UpstreamName
     let kinds: [Kind] = ["event", "note"]
     let laneRule = LaneRule.mixed
@@ -26,6 +26,7 @@ struct PickyUpstream: Upstream {
         self.tokenSource = tokenSource
     }
 
+    let missingSettings: [String] = []
     var secrets: [String] { [Self.secret] }
 
     func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {

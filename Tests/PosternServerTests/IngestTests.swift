@@ -1,9 +1,12 @@
 import PosternCompression
+import PosternCore
+import PosternDelivery
 import PosternStore
 import PosternTestKit
 import Testing
 
 @testable import PosternServer
+@testable import PosternUpstreams
 
 /// Design, section 3.1: taking messages.
 @Suite struct IngestTests {
@@ -330,6 +333,58 @@ import Testing
         }
     }
 
+    /// Two kinds of Seer's are two lanes, and one of them has no batches.
+    @Test func dryRun_showsTheRequestsThatTheWorkerSends() throws {
+        let settings = try SeerSettings([
+            "clientId": .text("client"), "clientSecret": .text("hush-hush"), "baseURL": .text("http://seer"),
+        ])
+        var setup = Setup()
+        setup.upstreams = [SeerUpstream(UpstreamName("seer")!, settings)]
+        setup.delivery.maxInFlight = 8
+        setup.outcomes = [.success(UpstreamResponse(status: 200, body: Array(#"{"access_token":"t"}"#.utf8)))]
+        func envelope(_ kind: String, _ number: Int) -> String {
+            let payload = """
+                {"actor":{"id":"a"},"verb":"v","object":{"id":"o","objectType":"t"},"generator":{"appId":"g"},"n":\(number)}
+                """
+            return #"{"upstream":"seer","kind":"\#(kind)","payload":\#(payload)}"#
+        }
+        let kinds = ["activity", "instrumentation", "activity", "instrumentation", "activity"]
+        let body = "[" + kinds.enumerated().map { envelope($1, $0) }.joined(separator: ",") + "]"
+        try withGateway(setup) { gateway in
+            let shown = try gateway.client.post("/v1/messages?dryRun=true", body).json["requests"].array
+                .map { "\($0["url"].string ?? "") \($0["body"].string ?? "") \($0["messages"].int ?? 0)" }
+            #expect(shown.count == 3)
+            #expect(try gateway.client.post("/v1/messages", body).status == 202)
+            var sent: [String] = []
+            while sent.count < shown.count {
+                try gateway.waitForOpenRequest()
+                let request = try #require(gateway.transport.openRequests.first)
+                let text = String(decoding: request.body, as: UTF8.self)
+                sent.append("\(request.url) \(text) \(text.split(separator: "\"n\":").count - 1)")
+                gateway.transport.answer(.success(UpstreamResponse(status: 200)))
+            }
+            #expect(sent.sorted() == shown.sorted())
+        }
+    }
+
+    /// A session cannot begin later than it did.
+    @Test(arguments: [("session_start", 422), ("event_end", 422), ("unregister", 202)])
+    func notBefore_isRefused_withKindsThatCarryTheirTime(kind: String, status: Int) throws {
+        var setup = Setup()
+        let settings = try CurioSettings(["apiKey": .text("k"), "trackingCode": .text("t")])
+        setup.upstreams = [CurioUpstream(UpstreamName("curio")!, settings)]
+        try withPausedGateway(setup) { gateway in
+            let start = SessionSample.start(at: SystemTime().now)
+            #expect(try gateway.client.post("/v1/curio/session_start", start).status == 202)
+            let payload = kind == "session_start" ? start : SessionSample.action(kind, at: SystemTime().now)
+            let answer = try gateway.client.post(
+                "/v1/messages",
+                #"[{"upstream":"curio","kind":"\#(kind)","notBefore":"2050-01-01T00:00:00Z","payload":\#(payload)}]"#)
+            #expect(answer.status == status, "\(answer.text)")
+            if status == 422 { #expect(answer.json["errors"][0]["pointer"].string == "/notBefore") }
+        }
+    }
+
     @Test func dryRun_isTrueOrFalse() throws {
         try withPausedGateway { gateway in
             try gateway.client.post("/v1/picky/event?dryRun=perhaps", #"{"n":1}"#).problem(400, "bad-request")
@@ -345,5 +400,26 @@ extension Preferences {
         var wait: Int?
         var isLenient = false
         var isMinimal = false
+    }
+}
+
+/// Payloads of Curio's.
+private enum SessionSample {
+    private static let place =
+        #""visitorCode":"7B3A9001-51C3-4F0B-9A77-3E0D6C5B4A01","sessionCode":"6d551000-a21d-11e4-8123-03ab5c7d9e1f""#
+
+    static func start(at moment: Timestamp) -> String {
+        let texts = [
+            "lang", "simOperator", "simOpCountry", "networkOpName", "brand", "model", "osType", "osVer", "curioSdkVer",
+            "appVer",
+        ]
+        .map { #""\#($0)":"x""# }.joined(separator: ",")
+        return
+            #"{\#(place),"timestamp":\#(moment.milliseconds),"screenWidth":1,"screenHeight":1,"connType":"wifi",\#(texts)}"#
+    }
+
+    static func action(_ kind: String, at moment: Timestamp) -> String {
+        let more = kind == "event_end" ? #","eventKey":"k","eventValue":"v","eventDuration":1"# : ""
+        return #"{\#(place),"timestamp":\#(moment.milliseconds)\#(more)}"#
     }
 }

@@ -253,7 +253,7 @@ import Testing
 }
 
 /// Refuses whole batches at once.
-private struct RefusingUpstream: Upstream {
+private struct RefusingUpstream: BatchingUpstream {
     private let plain = PlainUpstream("refusing")
     var name: UpstreamName { plain.name }
     var kinds: [Kind] { plain.kinds }

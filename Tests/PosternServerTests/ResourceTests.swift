@@ -1,7 +1,9 @@
 import Glibc
 import PosternCompression
 import PosternCore
+import PosternDelivery
 import PosternHTTP
+import PosternStore
 import PosternTestKit
 import Testing
 
@@ -191,7 +193,7 @@ import Testing
             #expect(try gateway.client.post("/v1/plain/old", "{}").status == 202)
             gateway.workers[0].queue.replace(upstream("new"))
             gateway.handler.refreshUpstreams()
-            try gateway.client.post("/v1/plain/old", "{}").problem(404, "unknown-kind")
+            try HTTPClient(port: gateway.port).post("/v1/plain/old", "{}").problem(404, "unknown-kind")
             try gateway.client.get("/v1/plain/old").problem(404, "unknown-kind")
             #expect(try gateway.client.post("/v1/plain/new", "{}").status == 202)
             #expect(try gateway.client.get("/v1/plain/new").text == #""new""#)

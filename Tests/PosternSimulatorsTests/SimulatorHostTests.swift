@@ -10,13 +10,13 @@ import Testing
 private final class Fixture: Sendable {
     let host: SimulatorHost
     let loop: CurlLoop
-    let type: String
-    var url: String { host.urls[type]! }
+    let type: SimulatorType
+    var url: String { host.urls[type.name]! }
 
-    init(type: String = "samsara", faults: String = "", keep: SimulatorHost.Keep = .texts) throws {
+    init(type: SimulatorType = .samsara, faults: String = "", keep: SimulatorHost.Keep = .texts) throws {
         self.type = type
         host = try SimulatorHost.start(
-            port: 0, faults: Faults(parsing: faults), seed: 1, keep: keep, logger: Logger(label: "test"))
+            [type], port: 0, faults: Faults(parsing: faults), seed: 1, keep: keep, logger: Logger(label: "test"))
         loop = try CurlLoop(.init(version: "0"))
     }
 
@@ -169,7 +169,7 @@ extension TransferResult {
     }
 
     @Test func seer_takesReports_andShowsThemByKind() async throws {
-        let fixture = try Fixture(type: "seer")
+        let fixture = try Fixture(type: .seer)
         #expect(try await fixture.text("/control", .post, #"{"tokenAnswer":"slow:50"}"#).hasPrefix("{"))
         let start = ContinuousClock.now
         let answer = try await fixture.send(
@@ -195,7 +195,7 @@ extension TransferResult {
     }
 
     @Test func answersThatWereLost_areNotHeldAgainstTheGateway() async throws {
-        let fixture = try Fixture(type: "curio", faults: "reset-after@/hit:x9")
+        let fixture = try Fixture(type: .curio, faults: "reset-after@/hit:x9")
         func post(_ suffix: String, _ body: String) async -> TransferResult {
             await fixture.send(.post, suffix, headers: CurioClient.requestHeaders, body)
         }
@@ -210,7 +210,10 @@ extension TransferResult {
 
     @Test func simulators_haveFixedPorts_behindTheFirst() throws {
         for first in stride(from: 21_000 as UInt16, to: 23_000, by: 50) {
-            guard let host = try? SimulatorHost.start(port: first, logger: Logger(label: "test")) else { continue }
+            guard
+                let host = try? SimulatorHost.start(
+                    [.samsara, .seer, .curio], port: first, logger: Logger(label: "test"))
+            else { continue }
             host.stop()
             #expect(host.urls["samsara"] == "http://127.0.0.1:\(first)")
             #expect(host.urls["seer"] == "http://127.0.0.1:\(first + 1)")
@@ -222,7 +225,7 @@ extension TransferResult {
 
     @Test func port_thatLeavesNoRoom_isAnError() {
         #expect(throws: SimulatorHost.StartFailure.self) {
-            try SimulatorHost.start(port: .max, logger: Logger(label: "test"))
+            try SimulatorHost.start([.samsara, .seer], port: .max, logger: Logger(label: "test"))
         }
     }
 
@@ -230,7 +233,7 @@ extension TransferResult {
         let fixture = try Fixture()
         let port = try #require(UInt16(fixture.url.split(separator: ":")[2]))
         #expect {
-            try SimulatorHost.start(port: port, logger: Logger(label: "test"))
+            try SimulatorHost.start([.samsara], port: port, logger: Logger(label: "test"))
         } throws: { error in
             "\(error)".hasPrefix("the simulator of samsara did not start: ")
         }

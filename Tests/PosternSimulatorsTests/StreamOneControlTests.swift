@@ -248,7 +248,7 @@ import Testing
     // MARK: Behind its server
 
     @Test(.timeLimit(.minutes(10))) func server_takesPHPsRequestWithoutLength_andShowsIt() throws {
-        let host = try SimulatorHost.start(port: 0, logger: Logger(label: "test"))
+        let host = try SimulatorHost.start([.streamone], port: 0, logger: Logger(label: "test"))
         defer { host.stop() }
         let port = try #require(host.urls["streamone"].flatMap { UInt16($0.split(separator: ":")[2]) })
         let client = try HTTPClient(port: port)

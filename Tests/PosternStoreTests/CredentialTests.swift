@@ -6,7 +6,7 @@ import Testing
 @testable import PosternStore
 
 /// Separate lanes, each in the group that is named before the slash.
-private struct OwnedUpstream: Upstream {
+private struct OwnedUpstream: BatchingUpstream, ExclusiveLanesUpstream {
     let name = UpstreamName("owned")!
     let kinds: [Kind] = ["thing"]
     let laneRule = LaneRule.separate

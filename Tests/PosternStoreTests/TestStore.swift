@@ -233,11 +233,10 @@ final class Gate: Sendable {
 }
 
 /// An upstream whose consent depends on its state: counts what it took, and refuses payloads that say "no".
-struct CountingUpstream: Upstream {
+struct CountingUpstream: BatchingUpstream, AcceptingUpstream {
     let name = UpstreamName("counting")!
     let kinds: [Kind] = ["thing"]
     let laneRule = LaneRule.mixed
-    let acceptsByState = true
     private let plain = PlainUpstream("counting")
 
     func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {

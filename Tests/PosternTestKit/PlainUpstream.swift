@@ -4,7 +4,7 @@ public import PosternCore
 ///
 /// 2xx delivers, 401 asks for a token, 403 holds, 410 refuses and is kept, 413 and 422 split, 500 suspects, other 5xx and
 /// 429 retry.
-public struct PlainUpstream: Upstream {
+public struct PlainUpstream: BatchingUpstream, TokenUpstream, ResourceUpstream, SessionUpstream {
     public let name: UpstreamName
     public let kinds: [Kind]
     public let laneRule: LaneRule

@@ -95,7 +95,7 @@ struct AppServicesDesk {
     {
         guard let message = messages[id] else { return Judgement(.retry(after: nil)) }
         let batch = Batch(id: BatchID(rawValue: 1), messages: [message], request: request)
-        let judgement = try upstream.judge(response, to: batch, in: context)
+        let judgement = try RegisteredUpstream(upstream).judge(response, to: batch, in: context)
         lastChanges = try upstream.changes(after: .success(response), to: batch, in: context)
         state.apply(lastChanges)
         let settlement = MachineDriver.settlement(.success(response), judgement, of: batch, at: now)

@@ -1,11 +1,18 @@
 import PosternCore
 import PosternTestKit
+import Testing
 
 @testable import PosternUpstreams
 
+@Suite struct AppServicesConformance {
+    @Test(arguments: Conformance.rules) func appservices(keepsTo rule: Conformance) throws {
+        try rule.check(.appservices)
+    }
+}
+
 extension UpstreamFixture {
     static let appservices = UpstreamFixture(
-        type: AppServicesUpstream.type,
+        type: .appservices,
         settings: AppServicesDesk.settings.merging(["monitoringEnabled": .bool(true)]) { $1 },
         secrets: [AppServicesDesk.key, AppServicesItems.u1Token],
         credentials: [

@@ -1,10 +1,15 @@
 import PosternCore
+import Testing
 
 @testable import PosternUpstreams
 
+@Suite struct CurioConformance {
+    @Test(arguments: Conformance.rules) func curio(keepsTo rule: Conformance) throws { try rule.check(.curio) }
+}
+
 extension UpstreamFixture {
     static let curio = UpstreamFixture(
-        type: CurioUpstream.type,
+        type: .curio,
         settings: [
             "serverURL": .text("https://curio.example.com/api/v2/"),
             "apiKey": .text("0f1e2d3c4b5a69788796a5b4c3d2e1f0"), "trackingCode": .text("GW7DEM01"),
@@ -47,20 +52,20 @@ extension UpstreamFixture {
             Answer(200, .delivered()), Answer(200, "<html>", .delivered()), Answer(200, "{}", .delivered(), samples: 3),
             Answer(204, "", .delivered(), notice: "answered 204 where 200 is usual; taken as a success"),
             Answer(401, .suspect(after: nil)),
-            Answer(403, credentials(403)), Answer(412, credentials(412)),
+            Answer(403, .holdUpstream(.credentials, detail: "answered 403: the client is not let in")),
+            Answer(
+                412,
+                .holdUpstream(
+                    .credentials, detail: "answered 412: the api key or the tracking code is wrong")),
         ]
             + [301, 302, 304, 307, 308, 404, 405].map {
                 Answer(
-                    $0, .holdUpstream(.configuration, detail: "answered \($0): nothing takes requests here"))
+                    $0, .holdUpstream(.configuration, detail: "answered \($0): nothing takes requests at this URL"))
             }
             + [400, 402, 406, 409, 410, 413, 414, 415, 422, 431, 451].map {
                 Answer($0, .split(reason: "answered \($0)"))
             }
             + [408, 425, 429, 500, 501, 502, 503, 504, 599].map { Answer($0, .retry(after: nil)) })
-
-    private static func credentials(_ status: Int) -> Verdict {
-        .holdUpstream(.credentials, detail: "answered \(status): the api key or the tracking code is wrong")
-    }
 }
 
 /// Payloads of the visitor and session of the specification's examples.

@@ -1,9 +1,14 @@
 import PosternCore
 import PosternUpstreams
+import Testing
+
+@Suite struct SamsaraConformance {
+    @Test(arguments: Conformance.rules) func samsara(keepsTo rule: Conformance) throws { try rule.check(.samsara) }
+}
 
 extension UpstreamFixture {
     static let samsara = UpstreamFixture(
-        type: UpstreamRegistry.types.first { $0.name == "samsara" }!,
+        type: .samsara,
         settings: [
             "url": .text("http://127.0.0.1:9000"), "compression": .text("none"),
             "headers": .strings(["Authorization": "Bearer opensesame"]),
@@ -87,14 +92,13 @@ extension UpstreamFixture {
                 .holdUpstream(
                     .configuration, detail: "answered 400: Invalid format, content-type must be application/json")),
             Answer(400, #"{"status":"ERROR"}"#, .holdUpstream(.configuration, detail: "answered 400")),
-            Answer(413, .split(reason: "answered 413: too large for something in front of it")),
+            Answer(413, .split(reason: "answered 413")),
             Answer(500, .suspect(after: nil)),
             Answer(500, "java.lang.Exception", .suspect(after: nil)),
             Answer(501, .retry(after: nil)), Answer(503, "503 Service Unavailable", .retry(after: nil)),
-        ] + [401, 403].map { held($0, .credentials, "something in front of it wants credentials") }
-            + [301, 302, 304, 307, 308, 404, 405, 406, 410, 415, 422, 431, 451].map {
-                held($0, .configuration, "nothing takes events at this URL")
-            }
+        ] + [401, 403].map { held($0, .credentials, "the client is not let in") }
+            + [301, 302, 304, 307, 308].map { held($0, .configuration, "nothing takes requests at this URL") }
+            + [404, 405, 406, 410, 415, 422, 431, 451].map { held($0, .configuration, "not by Samsara") }
             + [408, 425, 429, 502, 503, 504].map { Answer($0, .retry(after: nil)) })
 
     static let sessionStarted = Sample(

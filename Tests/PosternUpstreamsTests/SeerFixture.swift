@@ -1,9 +1,14 @@
 import PosternCore
 import PosternUpstreams
+import Testing
+
+@Suite struct SeerConformance {
+    @Test(arguments: Conformance.rules) func seer(keepsTo rule: Conformance) throws { try rule.check(.seer) }
+}
 
 extension UpstreamFixture {
     static let seer = UpstreamFixture(
-        type: UpstreamRegistry.types.first { $0.name == "seer" }!,
+        type: .seer,
         settings: [
             "clientId": .text("gw-client"), "clientSecret": .text("gw:secret/1"), "apiKey": .text("KEY123"),
             "endpoints": .strings(["customendpoint": "/customendpoint"]),
@@ -74,7 +79,7 @@ extension UpstreamFixture {
                 Answer(403, .holdUpstream(.credentials, detail: "answered 403: the client is not let in")),
             ]
             + [301, 302, 307, 404, 405, 406, 415].map {
-                Answer($0, .holdUpstream(.configuration, detail: "answered \($0): nothing takes reports there"))
+                Answer($0, .holdUpstream(.configuration, detail: "answered \($0): nothing takes requests at this URL"))
             }
             + [400, 402, 409, 410, 413, 418, 422, 451].map { Answer($0, .split(reason: "answered \($0)")) }
             + [Answer(400, "bad actor", .split(reason: "answered 400: bad actor"))]

@@ -5,12 +5,12 @@ import Testing
 
 @testable import PosternUpstreams
 
-/// What only Seer has; the rest is in `ConformanceTests`.
+/// What only Seer has; the rest is in `Conformance`.
 @Suite struct SeerTests {
     private let fixture = UpstreamFixture.seer
 
     private func seer(_ settings: [String: SettingValue] = [:]) throws -> SeerUpstream {
-        try #require(try fixture.make(settings) as? SeerUpstream)
+        try #require(try fixture.make(settings).base as? SeerUpstream)
     }
 
     private func message(_ text: String, _ kind: Kind, lane: String? = nil, sequence: Int64 = 1) -> Message {
@@ -251,7 +251,13 @@ import Testing
                 ),
             ])
         ) { try fixture.make(["endpoints": .strings(endpoints), "clientId": .text("a:b")]) }
-        #expect(SeerUpstream.type.settings.first { $0.name == "bundleSizeBytes" }?.kind == .integer(1024...1_048_576))
+        #expect(UpstreamType.seer.settings.first { $0.name == "bundleSizeBytes" }?.kind == .integer(1024...1_048_576))
+    }
+
+    @Test func messages_ofAKindThatIsNoLongerConfigured_wait() throws {
+        let plan = try seer(["endpoints": .strings([:])]).plan(
+            for: [message("{}", "customendpoint")], in: fixture.planContext)
+        #expect(plan == .wait(.credentials, until: .never))
     }
 
     @Test func credentials_areMissed_whenTheyAreEmpty() throws {

@@ -1,10 +1,15 @@
 import PosternCore
+import Testing
 
 @testable import PosternUpstreams
 
+@Suite struct StreamOneConformance {
+    @Test(arguments: Conformance.rules) func streamone(keepsTo rule: Conformance) throws { try rule.check(.streamone) }
+}
+
 extension UpstreamFixture {
     static let streamone = UpstreamFixture(
-        type: StreamOneUpstream.type,
+        type: .streamone,
         settings: ["id": .text("9yC-4pQxT_2a"), "psk": .text("ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu")],
         secrets: ["ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu"],
         good: [

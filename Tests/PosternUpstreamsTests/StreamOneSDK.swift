@@ -50,7 +50,7 @@ struct StreamOneSDK {
     }
 }
 
-extension Upstream {
+extension ResourceUpstream {
     /// Makes a call as an SDK does; `change` spoils it.
     @discardableResult func call(
         _ action: String, with arguments: [(String, String)] = [], by sdk: StreamOneSDK = StreamOneSDK(),

@@ -5,7 +5,7 @@ import Testing
 
 @testable import PosternUpstreams
 
-/// Queued calls, as far as they are StreamOne's own; the rest is in `ConformanceTests`.
+/// Queued calls, as far as they are StreamOne's own; the rest is in `Conformance`.
 @Suite struct StreamOneTests {
     private func admit(_ text: String, to upstream: StreamOneUpstream) throws -> Admission {
         try JSONParser().parse(Array(text.utf8)) { payload throws(InvalidPayload) in
@@ -137,7 +137,7 @@ import Testing
     }
 
     @Test func typedSettings_areThoseOfTheDesign() {
-        let known = Set(StreamOneUpstream.type.settings.map(\.name))
+        let known = Set(UpstreamType.streamone.settings.map(\.name))
         #expect(
             known.isSuperset(of: [
                 "apiUrl", "authenticationType", "id", "psk", "defaultAccountId", "requestCacheSeconds", "readActions",

@@ -142,7 +142,7 @@ private final class InlineExecutor: TaskExecutor {
 }
 private let executor = InlineExecutor()
 
-extension Upstream {
+extension ResourceUpstream {
     /// Asks for a resource as the API does.
     @discardableResult func ask(
         _ method: Resource.Method, _ path: String, query: [String: String] = [:], session: String? = nil,

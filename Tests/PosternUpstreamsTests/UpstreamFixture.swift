@@ -4,11 +4,9 @@ import PosternTestKit
 import PosternUpstreams
 import Testing
 
-/// What there is to know about a type of upstream for `ConformanceTests`: settings, samples, golden requests and the
-/// meaning of answers. A new type is tested by describing it here and in `all`.
+/// What there is to know about a type of upstream for `Conformance`: settings, samples, golden requests and the meaning
+/// of answers.
 struct UpstreamFixture: Sendable, CustomTestStringConvertible {
-    static let all = [samsara, seer, curio, appservices, streamone]
-
     let type: UpstreamType
     /// Enough to make one, with a value for every secret.
     let settings: [String: SettingValue]
@@ -65,6 +63,19 @@ struct UpstreamFixture: Sendable, CustomTestStringConvertible {
         }
 
         init(_ status: Int, _ verdict: Verdict) { self.init(status, "", verdict) }
+
+        /// What statuses mean to a type that overrides none.
+        static let usual: [Answer] =
+            [200, 201, 202, 204, 299].map { Answer($0, .delivered()) }
+            + [401, 403].map {
+                Answer($0, .holdUpstream(.credentials, detail: "answered \($0): the client is not let in"))
+            }
+            + [301, 302, 307, 404, 405, 406, 415].map {
+                Answer($0, .holdUpstream(.configuration, detail: "answered \($0): nothing takes requests at this URL"))
+            }
+            + [400, 402, 409, 410, 413, 418, 422, 451].map { Answer($0, .split(reason: "answered \($0)")) }
+            + [Answer(400, "no text", .split(reason: "answered 400: no text"))]
+            + [408, 425, 429, 500, 501, 502, 503, 504, 599, 100, 700].map { Answer($0, .retry(after: nil)) }
     }
 
     var testDescription: String { type.name }
@@ -84,13 +95,13 @@ extension UpstreamFixture {
         return PlanContext(now: Self.now, token: token, state: state)
     }
 
-    func make(_ others: [String: SettingValue] = [:]) throws -> any Upstream {
+    func make(_ others: [String: SettingValue] = [:]) throws -> RegisteredUpstream {
         let name = try #require(UpstreamName(type.name))
-        return try type.make(name, settings.merging(others) { $1 })
+        return RegisteredUpstream(try type.make(name, settings.merging(others) { $1 }))
     }
 
     /// What happens to a payload on its way in.
-    func admit(_ sample: Sample, to upstream: any Upstream) throws -> (admission: Admission, message: Message) {
+    func admit(_ sample: Sample, to upstream: RegisteredUpstream) throws -> (admission: Admission, message: Message) {
         let admitted = try JSONParser().parse(Array(sample.text.utf8)) { payload throws(InvalidPayload) in
             let admission = try upstream.admit(payload, of: sample.kind, in: admissionContext)
             return (admission, admission.rewritten ?? Array(payload.bytes))
@@ -101,12 +112,12 @@ extension UpstreamFixture {
         return (admitted.0, message)
     }
 
-    func messages(of samples: [Sample], to upstream: any Upstream) throws -> [Message] {
+    func messages(of samples: [Sample], to upstream: RegisteredUpstream) throws -> [Message] {
         try samples.map { try admit($0, to: upstream).message }
     }
 
     /// The request that carries all of `messages`.
-    func request(for messages: [Message], to upstream: any Upstream) throws -> UpstreamRequest {
+    func request(for messages: [Message], to upstream: RegisteredUpstream) throws -> UpstreamRequest {
         guard case .send(let request, messages.count) = try upstream.plan(for: messages, in: planContext) else {
             throw NoRequest()
         }
@@ -114,6 +125,16 @@ extension UpstreamFixture {
     }
 
     struct NoRequest: Error {}
+
+    func admit(_ sample: Sample, to upstream: any Upstream) throws -> (admission: Admission, message: Message) {
+        try admit(sample, to: RegisteredUpstream(upstream))
+    }
+    func messages(of samples: [Sample], to upstream: any Upstream) throws -> [Message] {
+        try messages(of: samples, to: RegisteredUpstream(upstream))
+    }
+    func request(for messages: [Message], to upstream: any Upstream) throws -> UpstreamRequest {
+        try request(for: messages, to: RegisteredUpstream(upstream))
+    }
 }
 
 extension UpstreamRequest {

@@ -1,6 +1,5 @@
 import Foundation
 public import PosternCore
-import PosternUpstreams
 
 /// Reads the configuration from its sources, checks all of it, and makes the upstreams.
 public struct ConfigurationLoader: Sendable {

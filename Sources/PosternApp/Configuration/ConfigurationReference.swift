@@ -1,4 +1,5 @@
 import PosternCore
+import PosternSimulators
 
 /// The documents that say which settings there are, made from the same tables that check them.
 enum ConfigurationReference {
@@ -79,6 +80,20 @@ enum ConfigurationReference {
                 + "\($0.isSecret ? " Secret." : "") |\n"
         }
         return "| key | unit | default | allowed | meaning |\n|---|---|---|---|---|\n" + rows.joined()
+    }
+
+    /// For `README.md`.
+    static func typeTable(_ types: [UpstreamType]) -> String {
+        let rows = types.map { "| `\($0.name)` | \($0.summary) | [docs/\($0.name).md](docs/\($0.name).md) |\n" }
+        return "| type | what it is | more |\n|---|---|---|\n" + rows.joined()
+    }
+
+    /// For `docs/simulators.md`.
+    static func portTable(_ names: [String]) -> String {
+        let rows = names.enumerated().map { index, name in
+            "| [`\(name)`](\(name).md) | \(Int(SimulatorHost.defaultPort) + index) |\n"
+        }
+        return "| simulator | port |\n|---|---|\n" + rows.joined()
     }
 
     private static func unit(of setting: Setting) -> String {

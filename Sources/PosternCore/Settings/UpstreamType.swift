@@ -1,8 +1,10 @@
 /// An upstream that the configuration can make: what a type of upstream is besides its behavior.
-public protocol ConfigurableUpstream: Upstream {
+public protocol ConfigurableUpstream: SettingsHoldingUpstream {
     associatedtype Settings: SettingsSection
     /// The value of `upstreams.<name>.type`, and the name of the upstream that says none.
     static var typeName: String { get }
+    /// What it is, in a line of the documentation.
+    static var summary: String { get }
     /// Messages in one request where the upstream's own configuration says nothing; nil: as for all upstreams.
     static var batchMaxMessages: Int? { get }
 
@@ -12,7 +14,6 @@ public protocol ConfigurableUpstream: Upstream {
 
 extension ConfigurableUpstream {
     public static var batchMaxMessages: Int? { nil }
-    public static var type: UpstreamType { UpstreamType(Self.self) }
     public var missingSettings: [String] { settings.missing }
     public var secrets: [String] { settings.secrets }
 }
@@ -20,6 +21,7 @@ extension ConfigurableUpstream {
 /// A type of upstream: its name, its settings, and how to make one. The registry lists them all.
 public struct UpstreamType: Sendable {
     public let name: String
+    public let summary: String
     public let settings: [Setting]
     public let batchMaxMessages: Int?
     private let checkValue: @Sendable (SettingValue, String) throws(SettingMismatch) -> Void
@@ -28,6 +30,7 @@ public struct UpstreamType: Sendable {
 
     public init<Made: ConfigurableUpstream>(_ made: Made.Type) {
         name = made.typeName
+        summary = made.summary
         settings = Made.Settings.fields.map(\.setting)
         batchMaxMessages = made.batchMaxMessages
         checkValue = { (value, name) throws(SettingMismatch) in

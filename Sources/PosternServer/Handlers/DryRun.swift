@@ -6,7 +6,6 @@ import PosternStore
 /// `dryRun=true`: the requests that would be made, with nothing stored and no secret shown.
 struct DryRun {
     private let gateway: Gateway
-    private static let mask = "***"
 
     init(_ gateway: Gateway) { self.gateway = gateway }
 
@@ -20,12 +19,13 @@ struct DryRun {
             let credentials = zip(order.messages, order.kinds).filter { $1.target === target }.compactMap(
                 \.0.credential)
             let notes = Dictionary(credentials.map { ($0.owner, $0.note) }, uniquingKeysWith: { $1 })
-            var rest = messages[...]
-            while !rest.isEmpty {
-                let part = firstBatch(of: rest, target)
-                let (request, count) = plan(part, target, notes)
-                requests.append(request)
-                rest = rest.dropFirst(max(1, count))
+            for (lane, limits) in lanes(of: messages, target) {
+                var rest = lane[...]
+                while !rest.isEmpty {
+                    let (request, count) = plan(firstBatch(of: rest, limits), target, notes)
+                    requests.append(request)
+                    rest = rest.dropFirst(max(1, count))
+                }
             }
         }
         return .json(
@@ -45,17 +45,36 @@ struct DryRun {
             payload: Array(message.bytes[message.range]))
     }
 
-    private func firstBatch(of messages: ArraySlice<Message>, _ target: Target) -> [Message] {
-        let limits = target.worker.limits
-        var bytes = limits.overhead
-        var batch: [Message] = []
+    /// The messages that share requests, in the order of their first, and what one request of theirs may carry: as a
+    /// worker claims them.
+    private func lanes(of messages: [Message], _ target: Target) -> [(messages: [Message], limits: BatchLimits)] {
+        guard case .separate = target.upstream.laneRule else { return [(messages, target.worker.limits)] }
+        var lanes: [(messages: [Message], limits: BatchLimits)] = []
+        var places: [Lane: Int] = [:]
         for message in messages {
-            let more = message.payload.count + (batch.isEmpty ? 0 : 1)
-            guard batch.isEmpty || (batch.count < limits.maxMessages && bytes + more <= limits.maxBytes) else { break }
-            bytes += more
-            batch.append(message)
+            if let place = places[message.lane] {
+                lanes[place].messages.append(message)
+            } else {
+                places[message.lane] = lanes.count
+                lanes.append(([message], limits(of: message.lane, target)))
+            }
         }
-        return batch
+        return lanes
+    }
+
+    private func limits(of lane: Lane, _ target: Target) -> BatchLimits {
+        guard case .named(let name, _) = lane else { return target.worker.limits }
+        return target.upstream.limits(target.worker.limits, ofLane: name)
+    }
+
+    private func firstBatch(of messages: ArraySlice<Message>, _ limits: BatchLimits) -> [Message] {
+        var room = BatchRoom(limits)
+        return Array(
+            messages.prefix { message in
+                guard !room.isFull, room.fits(message.payload.count) else { return false }
+                room.take(message.payload.count)
+                return true
+            })
     }
 
     /// `notes`: what goes with the credentials that were handed in, by owner.
@@ -63,9 +82,9 @@ struct DryRun {
         _ messages: [Message], _ target: Target, _ notes: [String: String]
     ) -> (json: String, count: Int) {
         let now = gateway.time.now
-        let token = Token(value: Self.mask, renewAt: now, expiresAt: nil)
+        let token = Token(value: SecretMask.mask, renewAt: now, expiresAt: nil)
         let plan = try? gateway.outbox.withState(of: target.queue.number) { stored in
-            let state = MaskedState(stored: stored, mask: Self.mask, notes: notes)
+            let state = MaskedState(stored: stored, mask: SecretMask.mask, notes: notes)
             // As if flushed: what is asked is what goes out, not when.
             return try target.upstream.plan(
                 for: messages,
@@ -96,22 +115,17 @@ struct DryRun {
     }
 
     private func show(_ request: UpstreamRequest, of target: Target, carrying count: Int) -> String {
-        let secrets = (target.upstream.secrets + request.proofs).filter { !$0.isEmpty }
-        func masked(_ text: String) -> String {
-            secrets.reduce(text) {
-                $0.split(separator: $1, omittingEmptySubsequences: false).joined(separator: Self.mask)
-            }
-        }
+        let mask = target.upstream.mask(besides: request.proofs)
         return JSONText.object { json in
             json.string("upstream", target.name.description)
             json.number("messages", count)
             json.string("method", request.method.rawValue)
-            json.string("url", masked(request.url))
+            json.string("url", mask.masked(request.url))
             json.object("headers") { headers in
-                for header in request.headers { headers.string(header.name, masked(header.value)) }
+                for header in request.headers { headers.string(header.name, mask.masked(header.value)) }
                 if request.gzip { headers.string("Content-Encoding", "gzip") }
             }
-            json.string("body", masked(String(decoding: request.body, as: UTF8.self)))
+            json.string("body", mask.masked(String(decoding: request.body, as: UTF8.self)))
         }
     }
 }

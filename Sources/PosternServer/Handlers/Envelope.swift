@@ -31,6 +31,10 @@ extension Order {
         var kind: Target.Acceptable?
         if let target { kind = self.kind(of: envelope, in: target, &faults) }
         let options = options(of: envelope, &faults)
+        if options.notBefore != nil, kind?.isTimed ?? false {
+            faults.append(
+                PayloadFault("/notBefore", "cannot be given with this kind, whose payload says when it happened"))
+        }
         let payload = envelope["payload"]
         if payload == nil { faults.append(PayloadFault("/payload", "is required")) }
         guard faults.isEmpty, let target, let kind, let payload else {

@@ -47,9 +47,10 @@ struct ResourceHandler: Sendable {
         let task = Task.immediate(executorPreference: gateway.taskExecutor) { [self] in
             let answer: ResourceAnswer
             do throws(ResourceRefusal) {
-                answer = try await respond(question, Tools(target: target, gateway: gateway))
+                answer = try await respond(question, Tools(target: target, gateway: gateway)).shown(
+                    by: target.upstream.mask)
             } catch {
-                answer = error.answer
+                answer = error.answer.shown(by: target.upstream.mask)
             }
             if Task.isCancelled { reply.abandon() } else { send(answer, reply) }
         }
@@ -146,6 +147,18 @@ private struct Tools: ResourceTools {
         gateway.outbox.change(of: target.queue) { _ in
             (changes, ())
         } completion: { _ in
+        }
+    }
+}
+
+extension ResourceAnswer {
+    /// A problem may quote what the upstream said.
+    fileprivate func shown(by mask: SecretMask) -> ResourceAnswer {
+        switch self {
+        case .problem(let slug, let status, let detail, let faults):
+            .problem(slug: slug, status: status, detail: mask.excerpt(detail), faults: faults)
+        case .later(let answer, let after): .later(answer.shown(by: mask), after: after)
+        case .json, .empty: self
         }
     }
 }

@@ -53,3 +53,7 @@ final class AppServicesSimulator: ControlledSimulator {
         return request.method == "GET" ? .json(200, state.withLock { $0.platform.canonical }) : .notAllowed("GET")
     }
 }
+
+extension SimulatorType {
+    public static let appservices = SimulatorType { AppServicesSimulator(seed: $0) }
+}

@@ -73,3 +73,7 @@ extension Faults.Poison {
         Array(action.json(after: "").utf8).withUnsafeBufferPointer { matches($0) }
     }
 }
+
+extension SimulatorType {
+    public static let curio = SimulatorType { CurioSimulator(seed: $0) }
+}

@@ -248,3 +248,7 @@ struct SamsaraSimulator: Simulator {
         202,
         #"{"status":"OK","warning":"For completeness, please provide the 'X-Samsara-publishedTimestamp' header."}"#)
 }
+
+extension SimulatorType {
+    public static let samsara = SimulatorType { _ in SamsaraSimulator() }
+}

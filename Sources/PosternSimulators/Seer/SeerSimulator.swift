@@ -155,3 +155,7 @@ final class SeerSimulator: ControlledSimulator {
         try desk.withLock { desk throws(ControlProblem) in try desk.change(body) }
     }
 }
+
+extension SimulatorType {
+    public static let seer = SimulatorType { SeerSimulator(seed: $0) }
+}

@@ -145,3 +145,7 @@ struct StreamOneSimulator: ControlledSimulator {
             }
     }
 }
+
+extension SimulatorType {
+    public static let streamone = SimulatorType { StreamOneSimulator(seed: $0) }
+}

@@ -18,16 +18,13 @@ struct AppServicesAnswer {
 
     private let response: UpstreamResponse
     private let now: Timestamp
-    /// Not to be quoted, whatever an answer echoes.
-    private let secrets: [String]
 
     /// For rate limits that name no time.
     private static let slowPause = Duration.seconds(30)
 
-    init(_ response: UpstreamResponse, now: Timestamp, secrets: [String]) {
+    init(_ response: UpstreamResponse, now: Timestamp) {
         self.response = response
         self.now = now
-        self.secrets = secrets
     }
 
     /// What of the body decides.
@@ -128,11 +125,6 @@ struct AppServicesAnswer {
 
     private func retry() -> Outcome { .retry(after: response.retryAfter(now: now)) }
 
-    /// For people: AppServices' own words, no more than a person reads, and nothing secret that it may echo.
-    private func reason(_ words: String) -> String {
-        let masked = secrets.filter { !$0.isEmpty }.reduce(words) {
-            $0.split(separator: $1, omittingEmptySubsequences: false).joined(separator: "***")
-        }
-        return "answered \(response.status): \(masked.count > 300 ? masked.prefix(300) + "…" : masked[...])"
-    }
+    /// For people: AppServices' own words.
+    private func reason(_ words: String) -> String { "answered \(response.status): \(words)" }
 }

@@ -46,8 +46,7 @@ struct AppServicesSequence {
 
     private func nextOfRegistration() throws -> Next {
         if let reason = try pointlessReason() {
-            // Groups wait for their user; who is not registered cannot be added.
-            return try isUserAwaited() ? .send(.registerUser) : .pointless(reason: reason)
+            return try isUserNeeded() ? .send(.registerUser) : .pointless(reason: reason)
         }
         // In the second round all of it, whichever item it is.
         let steps: [AppServicesStep] =
@@ -76,9 +75,12 @@ struct AppServicesSequence {
         try other.map { try $0 > id && state.isQueued($0) } ?? false
     }
 
-    private func isUserAwaited() throws -> Bool {
-        try !progress.done.contains(.registerUser) && !state.isUserKnown(item.owner)
-            && state.queued(inLane: item.groupsLane, atMost: 1) > 0
+    /// A user whose registration was accepted does not stay unregistered, whatever becomes of the device (5.4): groups
+    /// that wait need the user, and later items may.
+    private func isUserNeeded() throws -> Bool {
+        guard try !progress.done.contains(.registerUser) && !state.isUserKnown(item.owner) else { return false }
+        if try state.queued(inLane: item.groupsLane, atMost: 1) > 0 { return true }
+        return try item.kind == .register && !isLaterAndQueued(state.pair(item.owner, item.device).register)
     }
 
     /// Is the device's latest registration another user's, and did it or will it take place?

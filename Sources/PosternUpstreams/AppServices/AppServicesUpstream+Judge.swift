@@ -26,10 +26,10 @@ extension AppServicesUpstream {
         }
         guard let item = AppServicesItem(message) else { return Decision(.reject(reason: "its text cannot be read")) }
         let step = batch.request?.step.flatMap(AppServicesStep.init) ?? item.kind.firstStep
-        let answer = AppServicesAnswer(response, now: context.now, secrets: secrets + tokens(in: batch.request))
+        let answer = AppServicesAnswer(response, now: context.now)
         var follower = AppServicesFollower(
             item: item, message: message, step: step, state: context.state,
-            onlyExistingGroups: onlyAddUserToExistingGroups)
+            onlyExistingGroups: settings.onlyAddUserToExistingGroups)
         try follower.follow(
             answer.outcome(of: step), version: batch.request?.credentialVersion, sent: batch.request?.body ?? [])
         return follower.decision
@@ -39,12 +39,6 @@ extension AppServicesUpstream {
         let message = batch.messages[0]
         guard message.kind == AppServicesKind.metrics.kind else { return nil }
         return monitoring.decision(on: failure, to: message, step: batch.request?.step)
-    }
-
-    /// In case an answer echoes it.
-    private func tokens(in request: UpstreamRequest?) -> [String] {
-        (request?.headers ?? []).filter { $0.name.hasSuffix("Authorization") }
-            .map { $0.value.hasPrefix("Bearer ") ? String($0.value.dropFirst(7)) : $0.value }
     }
 }
 

@@ -1,17 +1,18 @@
-import PosternCore
+public import PosternCore
 import PosternJSON
 
 /// Pearson's AppServices knows users, their devices and groups, for push notifications.
 ///
 /// An item is a sequence of requests, each with the token of the user that the item is of; how far it has come is kept
 /// with the message. Tokens are credentials of the user, not of the item: the newest serves all.
-struct AppServicesUpstream: ConfigurableUpstream {
+struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUpstream, FailureJudgingUpstream,
+    ExclusiveLanesUpstream, ResourceUpstream
+{
     static let typeName = "appservices"
+    static let summary = "Pearson's AppServices: push registration, groups, preferences, metrics."
 
     let name: UpstreamName
     let kinds = AppServicesKind.allCases.map(\.kind)
-    let laneRule = LaneRule.separate
-    let acceptsByState = true
     let resources: [Resource]
     let settings: AppServicesSettings
     let monitoring: AppServicesMonitoring
@@ -33,12 +34,6 @@ struct AppServicesUpstream: ConfigurableUpstream {
         rules = AppServicesRules(provider: settings.provider, takesMetrics: settings.takesMetrics)
         monitoring = AppServicesMonitoring(requests: requests, uploadURL: settings.uploadURL)
         resources = AppServicesResources.all(provider: settings.provider)
-    }
-
-    var onlyAddUserToExistingGroups: Bool { settings.onlyAddUserToExistingGroups }
-    /// As configured, and as requests spell it.
-    var secrets: [String] {
-        [settings.apiKey, PercentEncoding.encode(settings.apiKey)].filter { !$0.isEmpty }
     }
 
     // MARK: Accepting
@@ -106,10 +101,6 @@ struct AppServicesUpstream: ConfigurableUpstream {
 
     // MARK: Sending
 
-    func limits(_ configured: BatchLimits) -> BatchLimits {
-        BatchLimits(maxMessages: 1, maxBytes: configured.maxBytes)
-    }
-
     func exclusion(ofLane name: String) -> String? { AppServicesItem.device(ofLane: name) }
 
     func plan(for messages: [Message], in context: PlanContext) throws -> Plan {
@@ -157,4 +148,8 @@ struct AppServicesUpstream: ConfigurableUpstream {
                 registeredNotifier: device.notifier.isEmpty ? nil : device.notifier, credential: held),
             count: 1)
     }
+}
+
+extension UpstreamType {
+    public static let appservices = UpstreamType(AppServicesUpstream.self)
 }

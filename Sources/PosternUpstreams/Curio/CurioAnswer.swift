@@ -39,7 +39,6 @@ struct CurioAnswer {
     private var isStep: Bool { endpoint == .visitCreate && first.action.kind != .sessionStart }
 
     var decision: Decision {
-        let after = response.retryAfter(now: context.now)
         switch response.status {
         case 200: return taken
         case 200..<300:
@@ -47,13 +46,12 @@ struct CurioAnswer {
             decision.judgement.notice = "answered \(response.status) where 200 is usual; taken as a success"
             return decision
         case 401: return sessionGone
-        case 403, 412:
-            return held(.credentials, "answered \(response.status): the api key or the tracking code is wrong")
-        case 404, 405, 300..<400:
-            return held(.configuration, "answered \(response.status): nothing takes requests here")
-        case 408, 425, 429, 500...: return Decision(.retry(after: after))
-        case 400..<500: return refused
-        default: return Decision(.retry(after: after))
+        case 412: return held(.credentials, "answered 412: the api key or the tracking code is wrong")
+        case 406, 415: return refused
+        default:
+            let verdict = Verdict.usual(for: response, now: context.now)
+            if case .split = verdict { return refused }
+            return Decision(verdict)
         }
     }
 
@@ -158,6 +156,8 @@ struct CurioAnswer {
     /// The messages' own fault; for one alone what follows from that.
     private var refused: Decision {
         let reason = "answered \(response.status)"
+        let isStart = isStep || items.count == 1 && first.action.kind == .sessionStart
+        if isStart, first.message.wasTried, first.life.refusedStarts == 0 { return startedUnderAnotherCode }
         if isStep {
             // The session is what is refused, and all of it follows.
             var life = first.life
@@ -178,6 +178,18 @@ struct CurioAnswer {
             }
         }
         return Decision(.split(reason: reason), changes: changes)
+    }
+
+    /// An earlier attempt, whose answer was lost, may have made the session, and its code may have died since: only the
+    /// refusal of a new one is final (A4).
+    private var startedUnderAnotherCode: Decision {
+        var life = first.life
+        let session = first.action.session
+        life.refusedStarts = 1
+        life.pending = CurioCode.session(
+            insteadOf: life.codeToCreate(session), of: session, visitor: first.action.visitor,
+            round: life.rounds + life.refusedStarts, at: context.now)
+        return Decision(.proceed(progress: []), changes: changes(to: life))
     }
 
     private func changes(to life: CurioLife) -> [StateChange] {

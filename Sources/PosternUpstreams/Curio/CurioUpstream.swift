@@ -1,17 +1,19 @@
-import PosternCore
+public import PosternCore
 
 /// The analytics backend Curio, to which devices report visits, screens, events and what belongs to push.
 ///
 /// Each visitor has a lane: strictly one request at a time, in the order of acceptance. An action goes alone while it
 /// is fresh, screens and events in periodic batches if so configured, and whatever is late or has failed once by
 /// offline batches, which carry times (`CurioItem.way`).
-struct CurioUpstream: ConfigurableUpstream {
+struct CurioUpstream: ConfigurableUpstream, BatchingUpstream, AcceptingUpstream, StatefulUpstream,
+    TimedKindsUpstream, ResourceUpstream
+{
     static let typeName = "curio"
+    static let summary = "The analytics backend Curio: sessions, screens, events, push."
 
     let name: UpstreamName
     let kinds = CurioKind.allCases.map { Kind($0.rawValue) }
-    let laneRule = LaneRule.separate
-    let acceptsByState = true
+    let timedKinds = Set(CurioKind.allCases.filter(\.isBatchable).map { Kind($0.rawValue) })
 
     let settings: CurioSettings
 
@@ -23,14 +25,6 @@ struct CurioUpstream: ConfigurableUpstream {
     func limits(_ configured: BatchLimits) -> BatchLimits {
         BatchLimits(
             maxMessages: min(configured.maxMessages, CurioSettings.mostRecords), maxBytes: configured.maxBytes)
-    }
-
-    /// As configured, and as requests spell it.
-    var secrets: [String] {
-        let key = settings.apiKey
-        guard !key.isEmpty else { return [] }
-        let encoded = String(decoding: CurioEncoding.encoded(key), as: UTF8.self)
-        return key == encoded ? [key] : [key, encoded]
     }
 
     func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
@@ -62,4 +56,8 @@ struct CurioUpstream: ConfigurableUpstream {
     }
 
     let resources = [CurioSessionView.resource]
+}
+
+extension UpstreamType {
+    public static let curio = UpstreamType(CurioUpstream.self)
 }

@@ -5,11 +5,13 @@ import PosternJSON
 struct SamsaraAnswer {
     private let response: UpstreamResponse
     private let batch: Batch
+    private let now: Timestamp
     private let after: Duration?
 
     init(_ response: UpstreamResponse, to batch: Batch, now: Timestamp) {
         self.response = response
         self.batch = batch
+        self.now = now
         after = response.retryAfter(now: now)
     }
 
@@ -17,32 +19,29 @@ struct SamsaraAnswer {
         switch response.status {
         // Only 202 says that the events were taken; it may come with a warning.
         case 202: Judgement(.delivered(), notice: warning)
+        // Comes from something in between: nothing was taken, and no event is to blame.
+        case 200..<300: Judgement(.retry(after: after))
         case 400: Judgement(badRequest)
-        case 401, 403:
-            Judgement(
-                .holdUpstream(
-                    .credentials, detail: "answered \(response.status): something in front of it wants credentials"))
-        case 408, 425, 429, 502, 503, 504: Judgement(.retry(after: after))
-        case 413: Judgement(.split(reason: "answered 413: too large for something in front of it"))
-        case 300..<500:
-            Judgement(
-                .holdUpstream(.configuration, detail: "answered \(response.status): nothing takes events at this URL"))
         // Said to JSON broken inside the array and to bad gzip, but also when the backend fails.
         case 500: Judgement(.suspect(after: after))
-        // Other 2xx and 5xx come from something in between: nothing was taken, and no event is to blame.
-        default: Judgement(.retry(after: after))
+        case 401, 403, 408, 413, 425, 429: usual
+        // Samsara refuses events with 400 alone.
+        case 402..<500: Judgement(.holdUpstream(.configuration, detail: "answered \(response.status): not by Samsara"))
+        default: usual
         }
     }
 
+    private var usual: Judgement { Judgement(.usual(for: response, now: now)) }
+
     private var warning: String? {
-        read { $0["warning"]?.string.map { "accepted with a warning: \(Self.cut($0))" } }
+        read { $0["warning"]?.string.map { "accepted with a warning: \($0)" } }
     }
 
     private var badRequest: Verdict {
         read { body in
             if let items = items(in: body) { return .each(items) }
             guard body["status"]?.equals("ERROR") == true else { return nil }
-            let message = body["message"]?.string.map { ": \(Self.cut($0))" } ?? ""
+            let message = body["message"]?.string.map { ": \($0)" } ?? ""
             return .holdUpstream(.configuration, detail: "answered 400\(message)")
         } ?? .suspect(after: after)
     }
@@ -53,7 +52,7 @@ struct SamsaraAnswer {
         var items: [ItemVerdict] = []
         for text in body.elements {
             guard text.kind == .string else { return nil }
-            items.append(text.equals("OK") ? .again : .reject(reason: "refused: \(Self.cut(text.string ?? ""))"))
+            items.append(text.equals("OK") ? .again : .reject(reason: "refused: \(text.string ?? "")"))
         }
         guard items.count == batch.messages.count, items.contains(where: { $0 != .again }) else { return nil }
         return items
@@ -64,7 +63,4 @@ struct SamsaraAnswer {
         guard case .success(let result) = JSONParser.ofThisThread.parse(response.body, body) else { return nil }
         return result
     }
-
-    /// Answers are kept with messages and logged: no more of them than a person reads.
-    private static func cut(_ text: String) -> String { text.count > 300 ? text.prefix(300) + "…" : text }
 }

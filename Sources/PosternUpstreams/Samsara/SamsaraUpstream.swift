@@ -1,10 +1,11 @@
-import PosternCore
+public import PosternCore
 
 /// The ingestion API of the analytics platform Samsara: events go out as a JSON array.
 ///
 /// Any order and several requests at a time, but events of one `sourceId` keep theirs.
-struct SamsaraUpstream: ConfigurableUpstream {
+struct SamsaraUpstream: ConfigurableUpstream, BatchingUpstream {
     static let typeName = "samsara"
+    static let summary = "Event ingestion of the analytics platform Samsara."
 
     let name: UpstreamName
     let kinds: [Kind] = ["event"]
@@ -57,4 +58,8 @@ struct SamsaraUpstream: ConfigurableUpstream {
     func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
         SamsaraAnswer(response, to: batch, now: context.now).judgement
     }
+}
+
+extension UpstreamType {
+    public static let samsara = UpstreamType(SamsaraUpstream.self)
 }

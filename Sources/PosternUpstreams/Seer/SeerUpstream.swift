@@ -3,7 +3,9 @@ public import PosternCore
 /// Pearson's Seer collects activity streams, instrumentation and Tin Can statements.
 ///
 /// A lane for each kind, so that kinds keep their order and do not wait for each other. Texts are forwarded as they came.
-struct SeerUpstream: ConfigurableUpstream {
+struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, ResourceUpstream, RefusalCodesUpstream,
+    EventNamingUpstream
+{
     static let typeName = "seer"
     static let summary = "Pearson's Seer: activity streams, instrumentation and Tin Can statements."
     /// Only bytes bound a batch.
@@ -11,7 +13,6 @@ struct SeerUpstream: ConfigurableUpstream {
 
     let name: UpstreamName
     let kinds: [Kind]
-    let laneRule = LaneRule.separate
     let tokenSource: (any TokenSource)?
     let resources: [Resource]
 
@@ -35,9 +36,6 @@ struct SeerUpstream: ConfigurableUpstream {
             url: endpoints.url(.tokenFetch), clientID: settings.clientID, clientSecret: settings.clientSecret)
         resources = [SeerEndpointTable.resource(endpoints)]
     }
-
-    /// As configured, and as requests spell it.
-    var secrets: [String] { settings.secrets + [PercentEncoding.encode(settings.apiKey)].filter { !$0.isEmpty } }
 
     // MARK: Accepting
 

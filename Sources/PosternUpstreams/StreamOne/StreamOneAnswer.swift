@@ -43,10 +43,7 @@ struct StreamOneAnswer: Sendable, Equatable {
     var isSuccess: Bool { status.number == 0 }
 
     /// For people, and for what is kept with a dead letter.
-    var summary: String {
-        let text = message.count > 300 ? message.prefix(300) + "…" : message[...]
-        return "status \(status.number) \(status.name): \(text)"
-    }
+    var summary: String { "status \(status.number) \(status.name): \(message)" }
 
     /// The bytes with what a session has left now instead of what it had then.
     func bytes(sessionTimeout seconds: Int64) -> [UInt8] {

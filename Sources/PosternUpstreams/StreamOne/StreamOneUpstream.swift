@@ -1,16 +1,15 @@
-import PosternCore
+public import PosternCore
 import PosternJSON
 
 /// StreamOne's video platform, version 3 of its API: calls that are queued, and calls that are answered at once.
 ///
 /// Writes of one account or customer keep their order; each is a request of its own, signed when it is sent.
-struct StreamOneUpstream: ConfigurableUpstream {
+struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstream, SessionUpstream, ResourceUpstream {
     static let typeName = "streamone"
+    static let summary = "Signed calls of StreamOne's video platform, queued or answered at once."
 
     let name: UpstreamName
     let kinds: [Kind] = ["call"]
-    let laneRule = LaneRule.separate
-    let hasSessions = true
     let resources: [Resource]
     let settings: StreamOneSettings
 
@@ -70,10 +69,6 @@ struct StreamOneUpstream: ConfigurableUpstream {
 
     // MARK: Sending
 
-    func limits(_ configured: BatchLimits) -> BatchLimits {
-        BatchLimits(maxMessages: 1, maxBytes: configured.maxBytes)
-    }
-
     func plan(for messages: [Message], in context: PlanContext) throws -> Plan {
         guard let call = call(of: messages[0]) else {
             // Not what was admitted: a default account or a list of actions cannot make it so.
@@ -127,4 +122,8 @@ struct StreamOneUpstream: ConfigurableUpstream {
         }
         return (try? read.get()) ?? nil
     }
+}
+
+extension UpstreamType {
+    public static let streamone = UpstreamType(StreamOneUpstream.self)
 }

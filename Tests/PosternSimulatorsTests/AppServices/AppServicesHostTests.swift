@@ -10,7 +10,7 @@ private let u1 = "ffffffff54d00d1e0b07c0de5eed0011"
 /// Behind a server, with faults.
 @Suite(.timeLimit(.minutes(10))) struct AppServicesHostTests {
     private final class Fixture {
-        let host = try! SimulatorHost.start(port: 0, logger: Logger(label: "test"))
+        let host = try! SimulatorHost.start([.appservices], port: 0, logger: Logger(label: "test"))
         var port: UInt16 { UInt16(host.urls["appservices"]!.split(separator: ":")[2])! }
 
         deinit { host.stop() }
@@ -70,27 +70,5 @@ private let u1 = "ffffffff54d00d1e0b07c0de5eed0011"
         #expect(try fixture.send(V.v8) == 404)
         #expect(try fixture.send(V.v9) == 200)
         #expect(try fixture.violations() == [])
-    }
-
-    @Test func port_isTheFourth() throws {
-        let first = try #require(try? freeRange())
-        let host = try SimulatorHost.start(port: first, logger: Logger(label: "test"))
-        defer { host.stop() }
-        #expect(host.urls["samsara"] == "http://127.0.0.1:\(first)")
-        #expect(host.urls["appservices"] == "http://127.0.0.1:\(first + 3)")
-        #expect(throws: SimulatorHost.StartFailure.self) {
-            try SimulatorHost.start(port: 65533, logger: Logger(label: "test"))
-        }
-    }
-
-    /// The first of five ports that were free just now.
-    private func freeRange() throws -> UInt16 {
-        for first in stride(from: UInt16(20000), to: 30000, by: 97) {
-            if let host = try? SimulatorHost.start(port: first, keep: .counts, logger: Logger(label: "test")) {
-                host.stop()
-                return first
-            }
-        }
-        throw SimulatorHost.StartFailure(description: "no ports")
     }
 }

@@ -1,0 +1,162 @@
+/// An upstream in use: what it can do has been looked up once, and what it quotes of a response shows no secret.
+///
+/// Printed, it shows its name and no more.
+public final class RegisteredUpstream: Sendable, CustomStringConvertible {
+    public let base: any Upstream
+    public let name: UpstreamName
+    public let kinds: [Kind]
+    public let laneRule: LaneRule
+    /// Whether `accept` has to be called. If not, the write path skips it.
+    public let acceptsByState: Bool
+    public let tokenSource: (any TokenSource)?
+    public let resources: [Resource]
+    public let timedKinds: Set<Kind>
+    public let hasSessions: Bool
+    public let missingSettings: [String]
+    /// Hides the configured secrets.
+    public let mask: SecretMask
+
+    private let secrets: [String]
+    private let batching: (any BatchingUpstream)?
+    private let accepting: (any AcceptingUpstream)?
+    private let stateful: (any StatefulUpstream)?
+    private let failureJudging: (any FailureJudgingUpstream)?
+    private let caching: (any CachingUpstream)?
+    private let exclusive: (any ExclusiveLanesUpstream)?
+    private let refusalCodes: (any RefusalCodesUpstream)?
+    private let eventNaming: (any EventNamingUpstream)?
+
+    public init(_ base: any Upstream) {
+        self.base = base
+        name = base.name
+        kinds = base.kinds
+        batching = base as? any BatchingUpstream
+        laneRule = batching?.laneRule ?? .separate
+        accepting = base as? any AcceptingUpstream
+        acceptsByState = accepting != nil
+        stateful = base as? any StatefulUpstream
+        failureJudging = base as? any FailureJudgingUpstream
+        caching = base as? any CachingUpstream
+        exclusive = base as? any ExclusiveLanesUpstream
+        tokenSource = (base as? any TokenUpstream)?.tokenSource
+        resources = (base as? any ResourceUpstream)?.resources ?? []
+        refusalCodes = base as? any RefusalCodesUpstream
+        eventNaming = base as? any EventNamingUpstream
+        timedKinds = (base as? any TimedKindsUpstream)?.timedKinds ?? []
+        hasSessions = (base as? any SessionUpstream)?.hasSessions ?? false
+        let settings = base as? any SettingsHoldingUpstream
+        missingSettings = settings?.missingSettings ?? []
+        secrets = settings?.secrets ?? []
+        mask = SecretMask(secrets)
+    }
+
+    public var description: String { name.description }
+
+    // MARK: Accepting
+
+    public func admit(
+        _ payload: JSONValue, of kind: Kind, in context: AdmissionContext
+    ) throws(InvalidPayload) -> Admission { try base.admit(payload, of: kind, in: context) }
+
+    public func accept(_ candidate: Candidate, in state: any UpstreamState) throws -> [StateChange] {
+        try accepting?.accept(candidate, in: state) ?? []
+    }
+
+    public func codes(for refusal: StoreRefusal) -> [String: Int] { refusalCodes?.codes(for: refusal) ?? [:] }
+
+    // MARK: Sending
+
+    public func limits(_ configured: BatchLimits) -> BatchLimits {
+        batching?.limits(configured) ?? BatchLimits(maxMessages: 1, maxBytes: configured.maxBytes)
+    }
+
+    public func limits(_ configured: BatchLimits, ofLane name: String) -> BatchLimits {
+        batching?.limits(configured, ofLane: name) ?? limits(configured)
+    }
+
+    public func exclusion(ofLane name: String) -> String? { exclusive?.exclusion(ofLane: name) }
+
+    public func plan(for messages: [Message], in context: PlanContext) throws -> Plan {
+        try base.plan(for: messages, in: context)
+    }
+
+    // MARK: Judging
+
+    public func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) throws -> Judgement {
+        try base.judge(response, to: batch, in: context).shown { mask(for: batch, context.token) }
+    }
+
+    /// Nil sends the batch again later.
+    public func judge(_ failure: TransferFailure, to batch: Batch, in context: PlanContext) throws -> Judgement? {
+        try failureJudging?.judge(failure, to: batch, in: context)?.shown { mask(for: batch, context.token) }
+    }
+
+    /// Hides the configured secrets, and what proves who sent a request.
+    public func mask(besides proofs: [String]) -> SecretMask { SecretMask(secrets + proofs) }
+
+    private func mask(for batch: Batch, _ token: Token?) -> SecretMask {
+        let headers = (batch.request?.headers ?? []).filter { $0.name.lowercased().hasSuffix("authorization") }
+        return mask(besides: headers.map(\.value) + (batch.request?.proofs ?? []) + [token?.value].compactMap(\.self))
+    }
+
+    public func changes(after result: TransferResult, to batch: Batch, in context: PlanContext) throws -> [StateChange]
+    {
+        try stateful?.changes(after: result, to: batch, in: context) ?? []
+    }
+
+    public func changes(
+        settling messages: [Message], as end: MessageState, in context: PlanContext
+    ) throws -> [StateChange] { try stateful?.changes(settling: messages, as: end, in: context) ?? [] }
+
+    public func settled(_ batch: Batch, by result: TransferResult, with changes: [StateChange]) {
+        caching?.settled(batch, by: result, with: changes)
+    }
+
+    public func name(of event: UpstreamEvent) -> String? { eventNaming?.name(of: event) }
+}
+
+extension Judgement {
+    /// Everything of a response that is logged, shown or kept passes here: without secrets, and no more than a person
+    /// reads of what people read.
+    fileprivate func shown(_ mask: () -> SecretMask) -> Judgement {
+        guard quotes else { return self }
+        let mask = mask()
+        var result = self
+        result.verdict = verdict.masked(by: mask)
+        result.notice = notice.map(mask.excerpt)
+        result.reason = reason.map(mask.excerpt)
+        result.refusal = refusal.map(mask.masked)
+        return result
+    }
+
+    private var quotes: Bool {
+        if notice != nil || reason != nil || refusal != nil { return true }
+        return switch verdict {
+        case .delivered(let result): result != nil
+        case .each, .holdUpstream, .split, .reject: true
+        case .proceed, .retry, .backOff, .suspect, .refreshToken, .park: false
+        }
+    }
+}
+
+extension Verdict {
+    fileprivate func masked(by mask: SecretMask) -> Verdict {
+        switch self {
+        case .delivered(let result): .delivered(result: result.map(mask.masked))
+        case .each(let items): .each(items.map { $0.masked(by: mask) })
+        case .holdUpstream(let reason, let detail): .holdUpstream(reason, detail: mask.excerpt(detail))
+        case .split(let reason): .split(reason: mask.excerpt(reason))
+        case .reject(let reason): .reject(reason: mask.excerpt(reason))
+        case .proceed, .retry, .backOff, .suspect, .refreshToken, .park: self
+        }
+    }
+}
+
+extension ItemVerdict {
+    fileprivate func masked(by mask: SecretMask) -> ItemVerdict {
+        switch self {
+        case .delivered, .again: self
+        case .reject(let reason): .reject(reason: mask.excerpt(reason))
+        }
+    }
+}

@@ -1,0 +1,162 @@
+/// Replaces secrets in text that an upstream sent, or that shows a request.
+///
+/// An upstream may echo a secret in any form that a request or a log contains. Each byte is therefore also found when it
+/// is percent-encoded or escaped as in JSON, and the whole secret inside Base64.
+public struct SecretMask: Sendable {
+    public static let mask = "***"
+    /// A shorter piece of a secret may be part of an ordinary word.
+    private static let shortestPiece = 4
+    private static let longestExcerpt = 400
+
+    private let needles: [[UInt8]]
+    /// Bytes with which a match may begin.
+    private let starts: Set<UInt8>
+
+    public init(_ secrets: some Sequence<String>) {
+        var needles: Set<[UInt8]> = []
+        for secret in secrets where !secret.isEmpty {
+            for form in Self.credentials(in: secret) {
+                needles.insert(form)
+                needles.formUnion(
+                    (0..<3).map { Base64.piece(of: form, at: $0) }.filter { $0.count >= Self.shortestPiece })
+            }
+        }
+        self.needles = Array(needles)
+        let special = [UInt8(ascii: "%"), UInt8(ascii: "\\"), UInt8(ascii: "+"), UInt8(ascii: "-"), UInt8(ascii: "_")]
+        starts = needles.isEmpty ? [] : Set(needles.map { $0[0] } + special)
+    }
+
+    public func masked(_ text: String) -> String {
+        needles.isEmpty ? text : String(decoding: masked(Array(text.utf8)), as: UTF8.self)
+    }
+
+    public func masked(_ text: [UInt8]) -> [UInt8] { scan(text, mayBeCut: false) }
+
+    /// As much as a person reads of a text that may have been cut anywhere, in the middle of a secret too.
+    public func excerpt(_ text: String) -> String {
+        let text = needles.isEmpty ? text : String(decoding: scan(Array(text.utf8), mayBeCut: true), as: UTF8.self)
+        return text.count > Self.longestExcerpt ? text.prefix(Self.longestExcerpt) + "…" : text
+    }
+
+    private func scan(_ text: [UInt8], mayBeCut: Bool) -> [UInt8] {
+        var result: [UInt8] = []
+        result.reserveCapacity(text.count)
+        var index = 0
+        while index < text.count {
+            if starts.contains(text[index]), let end = matchEnd(in: text, at: index, mayBeCut: mayBeCut) {
+                result += Self.mask.utf8
+                index = end
+            } else {
+                result.append(text[index])
+                index += 1
+            }
+        }
+        return result
+    }
+
+    /// The end of the longest match.
+    private func matchEnd(in text: [UInt8], at start: Int, mayBeCut: Bool) -> Int? {
+        var longest: Int?
+        for needle in needles {
+            var index = start
+            var matched = 0
+            while matched < needle.count, index < text.count {
+                guard let (bytes, length) = Self.unit(in: text, at: index, like: needle[matched...]) else { break }
+                matched += bytes
+                index += length
+            }
+            let isMatch = matched == needle.count || mayBeCut && index == text.count && matched >= Self.shortestPiece
+            if isMatch { longest = max(longest ?? 0, index) }
+        }
+        return longest
+    }
+
+    /// How many bytes of `needle` the text spells next, and in how many bytes.
+    private static func unit(
+        in text: [UInt8], at index: Int, like needle: ArraySlice<UInt8>
+    ) -> (bytes: Int, length: Int)? {
+        let wanted = needle[needle.startIndex]
+        switch text[index] {
+        case UInt8(ascii: "%"):
+            if hexadecimal(text, at: index + 1, count: 2) == UInt32(wanted) { return (1, 3) }
+        case UInt8(ascii: "\\") where index + 1 < text.count:
+            if let value = hexadecimal(text, at: index + 2, count: 4), text[index + 1] == UInt8(ascii: "u") {
+                let bytes = Unicode.Scalar(value).map { Array(String($0).utf8) } ?? []
+                return !bytes.isEmpty && needle.starts(with: bytes) ? (bytes.count, 6) : nil
+            }
+            if escaped(text[index + 1]) == wanted { return (1, 2) }
+        case UInt8(ascii: "+") where wanted == UInt8(ascii: " "): return (1, 1)
+        // RFC 4648, section 5.
+        case UInt8(ascii: "-") where wanted == UInt8(ascii: "+"): return (1, 1)
+        case UInt8(ascii: "_") where wanted == UInt8(ascii: "/"): return (1, 1)
+        default: break
+        }
+        return text[index] == wanted ? (1, 1) : nil
+    }
+
+    private static func hexadecimal(_ text: [UInt8], at start: Int, count: Int) -> UInt32? {
+        guard start + count <= text.count else { return nil }
+        return UInt32(String(decoding: text[start..<start + count], as: UTF8.self), radix: 16)
+    }
+
+    /// The byte that a JSON string has for a backslash with `letter` behind it.
+    private static func escaped(_ letter: UInt8) -> UInt8 {
+        switch letter {
+        case UInt8(ascii: "n"): 0x0A
+        case UInt8(ascii: "r"): 0x0D
+        case UInt8(ascii: "t"): 0x09
+        case UInt8(ascii: "b"): 0x08
+        case UInt8(ascii: "f"): 0x0C
+        default: letter
+        }
+    }
+
+    /// The secret, and if it is a header value such as `Bearer abc` or `Basic dXNlcjpwYXNz`, what follows the scheme.
+    private static func credentials(in secret: String) -> [[UInt8]] {
+        let parts = secret.split(separator: " ", maxSplits: 1)
+        guard parts.count == 2, parts[0].allSatisfy(\.isLetter), parts[1].utf8.count >= shortestPiece else {
+            return [Array(secret.utf8)]
+        }
+        var found = [Array(secret.utf8), Array(parts[1].utf8)]
+        if parts[0].lowercased() == "basic", let pair = Base64.decode(parts[1].utf8) {
+            found.append(pair)
+            if let colon = pair.firstIndex(of: UInt8(ascii: ":")) { found.append(Array(pair[(colon + 1)...])) }
+        }
+        return found.filter { !$0.isEmpty }
+    }
+}
+
+/// As much of RFC 4648, section 4, as finding secrets takes.
+private enum Base64 {
+    private static let alphabet = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/".utf8)
+
+    /// The characters that encode `bytes` wholly, wherever a longer text has them `offset` bytes behind a multiple of
+    /// three.
+    static func piece(of bytes: [UInt8], at offset: Int) -> [UInt8] {
+        let bits = offset * 8
+        let first = (bits + 5) / 6
+        let end = (bits + bytes.count * 8) / 6
+        guard first < end else { return [] }
+        let padded = [UInt8](repeating: 0, count: offset) + bytes + [0, 0]
+        return (first..<end).map { place in
+            let bit = place * 6
+            let pair = UInt16(padded[bit / 8]) << 8 | UInt16(padded[bit / 8 + 1])
+            return alphabet[Int(pair >> UInt16(10 - bit % 8) & 63)]
+        }
+    }
+
+    static func decode(_ text: some Sequence<UInt8>) -> [UInt8]? {
+        var result: [UInt8] = []
+        var (buffer, bits) = (UInt32(0), UInt32(0))
+        for character in text where character != UInt8(ascii: "=") {
+            guard let value = alphabet.firstIndex(of: character) else { return nil }
+            buffer = buffer << 6 | UInt32(value)
+            bits += 6
+            if bits >= 8 {
+                bits -= 8
+                result.append(UInt8(truncatingIfNeeded: buffer >> bits))
+            }
+        }
+        return result
+    }
+}

@@ -1,0 +1,235 @@
+import Foundation
+import PosternCore
+import PosternJSON
+import PosternTestKit
+import PosternUpstreams
+import Testing
+
+/// A rule that every type of upstream keeps to. The fixture of a type has a suite that checks all of them.
+struct Conformance: Sendable, CustomTestStringConvertible {
+    let testDescription: String
+    let check: @Sendable (UpstreamFixture) throws -> Void
+
+    private init(_ name: String, _ check: @escaping @Sendable (UpstreamFixture) throws -> Void) {
+        testDescription = name
+        self.check = check
+    }
+
+    static let rules = [
+        Conformance("settings_haveDefaultsThatTheyTake", settings_haveDefaultsThatTheyTake),
+        Conformance("goodSamples_areAdmitted_asJSONInAFittingLane", goodSamples_areAdmitted_asJSONInAFittingLane),
+        Conformance("badSamples_areRefused_withEveryFaultAndNoValue", badSamples_areRefused_withEveryFaultAndNoValue),
+        Conformance("requests_areTheGoldenOnes_byteForByte", requests_areTheGoldenOnes_byteForByte),
+        Conformance("limits_areNotWiderThanConfigured", limits_areNotWiderThanConfigured),
+        Conformance("answers_meanWhatTheTableSays", answers_meanWhatTheTableSays),
+        Conformance("outage_blamesNobody_andItsRetryAfterIsObeyed", outage_blamesNobody_andItsRetryAfterIsObeyed),
+        Conformance(
+            "anyAnswer_isJudged_andDeliversOnlyIfItIsASuccess", anyAnswer_isJudged_andDeliversOnlyIfItIsASuccess),
+        Conformance("secrets_showInRequestsAlone", secrets_showInRequestsAlone),
+        Conformance("echoedSecrets_areMasked", echoedSecrets_areMasked),
+    ]
+
+    private static func settings_haveDefaultsThatTheyTake(fixture: UpstreamFixture) {
+        #expect(Set(fixture.type.settings.map(\.name)).count == fixture.type.settings.count)
+        for setting in fixture.type.settings {
+            #expect(throws: Never.self, "\(setting.name)") {
+                try fixture.type.check(setting.defaultValue, of: setting)
+            }
+            #expect(!setting.summary.isEmpty, "\(setting.name)")
+            if setting.isSecret { #expect(fixture.settings[setting.name] != nil, "\(setting.name) is not tried") }
+        }
+    }
+
+    private static func goodSamples_areAdmitted_asJSONInAFittingLane(fixture: UpstreamFixture) throws {
+        let upstream = try fixture.make()
+        #expect(Set(fixture.good.map(\.kind)) == Set(upstream.kinds))
+        for sample in fixture.good {
+            let (admission, message) = try fixture.admit(sample, to: upstream)
+            #expect(throws: Never.self) { try JSONParser().parse(message.payload) { _ in }.get() }
+            switch (upstream.laneRule, admission.lane) {
+            case (.mixed, .none), (.mixed, .digest), (.separate, .named): break
+            case (.mixed, .named), (.separate, .none), (.separate, .digest):
+                Issue.record("\(admission.lane) does not go with \(upstream.laneRule)")
+            }
+        }
+    }
+
+    private static func badSamples_areRefused_withEveryFaultAndNoValue(fixture: UpstreamFixture) throws {
+        let upstream = try fixture.make()
+        for bad in fixture.bad {
+            let refusal = #expect(throws: InvalidPayload.self, "\(bad.sample.text)") {
+                try fixture.admit(bad.sample, to: upstream)
+            }
+            guard let refusal else { continue }
+            #expect(refusal.faults.map(\.pointer) == bad.pointers, "\(bad.sample.text)")
+            #expect(!refusal.faults.contains { $0.description.contains("private") || $0.detail.isEmpty })
+        }
+        // Else the check for values above checks nothing.
+        #expect(fixture.bad.contains { $0.sample.text.contains("private") })
+    }
+
+    private static func requests_areTheGoldenOnes_byteForByte(fixture: UpstreamFixture) throws {
+        for golden in fixture.golden {
+            let upstream = try fixture.make(golden.settings)
+            let messages = try fixture.messages(of: golden.samples, to: upstream)
+            let request = try fixture.request(for: messages, to: upstream)
+            let expected = try Fixture.bytes("\(fixture.type.name)/\(golden.file)")
+            #expect(
+                String(decoding: request.spelledOut, as: UTF8.self) == String(decoding: expected, as: UTF8.self),
+                "\(golden.file)")
+            #expect(request.spelledOut == expected, "\(golden.file)")
+            #expect(try fixture.request(for: messages, to: upstream) == request, "a plan depends on its input alone")
+        }
+    }
+
+    private static func limits_areNotWiderThanConfigured(fixture: UpstreamFixture) throws {
+        let upstream = try fixture.make()
+        for configured in [BatchLimits(maxMessages: 1, maxBytes: 1000), .init(maxMessages: .max, maxBytes: 1 << 30)] {
+            let limits = upstream.limits(configured)
+            #expect((1...configured.maxMessages).contains(limits.maxMessages))
+            #expect((1...configured.maxBytes).contains(limits.maxBytes))
+        }
+    }
+
+    private static func answers_meanWhatTheTableSays(fixture: UpstreamFixture) throws {
+        let upstream = try fixture.make()
+        for answer in fixture.answers {
+            let judgement = try judgement(on: answer.response, samples: answer.samples, fixture, upstream)
+            let label = Comment(
+                rawValue: "\(answer.response.status) \(String(decoding: answer.response.body, as: UTF8.self))")
+            #expect(judgement.verdict == answer.verdict, label)
+            #expect(judgement.notice == answer.notice, label)
+        }
+        let usual: Set = [200, 301, 302, 400, 401, 403, 404, 408, 413, 429, 500, 502, 503, 504]
+        #expect(usual.subtracting(fixture.answers.map(\.response.status)).isEmpty, "the table lacks these")
+    }
+
+    private static func outage_blamesNobody_andItsRetryAfterIsObeyed(fixture: UpstreamFixture) throws {
+        for status in [408, 429, 502, 503, 504] { try outage(status, blamesNobody: fixture) }
+    }
+
+    private static func outage(_ status: Int, blamesNobody fixture: UpstreamFixture) throws {
+        let upstream = try fixture.make()
+        let answers: [(headers: [(name: String, value: String)], after: Duration?)] = [
+            ([], nil), ([("retry-after", "7")], .seconds(7)), ([("Retry-After", "soon")], nil),
+            ([("Retry-After", "Thu, 24 Nov 2016 12:01:34 GMT")], .milliseconds(29943)),
+        ]
+        for (headers, after) in answers {
+            let response = UpstreamResponse(status: status, headers: headers, body: Array("private".utf8))
+            #expect(try judgement(on: response, fixture, upstream).verdict == .retry(after: after))
+        }
+    }
+
+    private static func anyAnswer_isJudged_andDeliversOnlyIfItIsASuccess(fixture: UpstreamFixture) throws {
+        let upstream = try fixture.make()
+        let bodies = ["", "<html>", "{", "[\"OK\"", "null", "[]", "{}", "\"\"", "[1,{\"a\":[]}]", "{\"status\":7}"]
+        for status in [0, 100, 101, 199, 600, 999] + Array(200...599) {
+            for body in bodies.map({ Array($0.utf8) }) + [[0xFF, 0xFE, 0]] {
+                let verdict = try judgement(on: .init(status: status, body: body), fixture, upstream).verdict
+                switch verdict {
+                case .delivered, .proceed: #expect((200..<300).contains(status), "\(status)")
+                case .each(let items): #expect(items.count == 1)
+                case .retry, .backOff, .suspect, .refreshToken, .holdUpstream, .park, .split, .reject: break
+                }
+            }
+        }
+    }
+
+    private static func secrets_showInRequestsAlone(fixture: UpstreamFixture) throws {
+        #expect(!fixture.secrets.isEmpty)
+        let upstream = try fixture.make()
+        var shown: [String] = ["\(upstream)", String(reflecting: upstream)]
+        for status in [200, 202, 301, 400, 401, 403, 404, 413, 429, 500, 503] {
+            shown.append("\(try judgement(on: .init(status: status), fixture, upstream))")
+        }
+        // Settings of the wrong form, with everything else as it was: what is said about them shows none either.
+        for setting in fixture.type.settings {
+            guard case .text = setting.defaultValue else { continue }
+            for wrong in ["", "\u{7}", "ftp://user:\(fixture.secrets[0])@host"] {
+                do { _ = try fixture.make([setting.name: .text(wrong)]) } catch { shown.append("\(error)") }
+            }
+        }
+        for secret in fixture.secrets {
+            for text in shown { #expect(!text.contains(secret)) }
+        }
+    }
+
+    /// An upstream that answers with what it was sent, in any form: nothing secret of it is logged, shown or kept.
+    private static func echoedSecrets_areMasked(fixture: UpstreamFixture) throws {
+        var (quoted, masked) = (0, 0)
+        for golden in fixture.golden {
+            let upstream = try fixture.make(golden.settings)
+            let messages = try fixture.messages(of: golden.samples, to: upstream)
+            guard let request = try? fixture.request(for: messages, to: upstream) else { continue }
+            let batch = Batch(id: BatchID(rawValue: 1), messages: messages, request: request)
+            let inUse =
+                [fixture.token?.value].compactMap(\.self) + request.proofs
+                + fixture.credentials.values.map { String(decoding: $0.value, as: UTF8.self) }
+                .filter { value in request.headers.contains { $0.value.contains(value) } }
+            let secrets = fixture.secrets + inUse
+            for echo in secrets.flatMap(spellings) + [String(decoding: request.spelledOut, as: UTF8.self)] {
+                for body in bodies(with: echo, count: messages.count) {
+                    for status in [200, 202, 400, 401, 403, 404, 409, 413, 500, 503] {
+                        let response = UpstreamResponse(status: status, body: Array(body.utf8))
+                        let texts = texts(of: try upstream.judge(response, to: batch, in: fixture.planContext))
+                        masked += texts.count { $0.contains("***") }
+                        quoted += texts.count { $0.contains("xxxx") || $0.contains("yyyy") }
+                        for text in texts {
+                            for piece in secrets.flatMap(spellings) where text.contains(piece) {
+                                Issue.record("\(status) \(body) shows \(piece): \(text)")
+                                return
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        #expect(masked > 0 || quoted == 0, "nothing was echoed")
+    }
+
+    private static func spellings(_ secret: String) -> [String] {
+        let bytes = Array(secret.utf8)
+        return [
+            secret, String(JSONEscapes.quoted(secret).dropFirst().dropLast()),
+            bytes.map { "%" + ($0 < 16 ? "0" : "") + String($0, radix: 16, uppercase: true) }.joined(),
+            secret.addingPercentEncoding(withAllowedCharacters: .alphanumerics) ?? secret,
+            Data(bytes).base64EncodedString().replacingOccurrences(of: "=", with: ""),
+        ]
+    }
+
+    /// Wherever a type looks for words, and where it does not.
+    private static func bodies(with echo: String, count: Int) -> [String] {
+        let text = JSONEscapes.quoted(String(repeating: "x", count: 380) + echo)
+        let short = JSONEscapes.quoted(echo)
+        return [
+            echo, String(repeating: "y", count: 395) + echo,
+            "{\"error\":\"illegal_argument\",\"error_description\":\(short)}",
+            "{\"error\":\"illegal_argument\",\"error_description\":\(text)}",
+            "{\"status\":\"ERROR\",\"message\":\(text)}",
+            "{\"status\":\"OK\",\"warning\":\(short)}", "{\"fault\":{\"detail\":{\"errorcode\":\(short)}}}",
+            "{\"header\":{\"status\":100,\"statusmessage\":\(text)},\"body\":\(short)}",
+            "{\"header\":{\"status\":0,\"statusmessage\":\"OK\"},\"body\":\(short)}",
+            "[" + Array(repeating: text, count: count).joined(separator: ",") + "]",
+        ]
+    }
+
+    private static func texts(of judgement: Judgement) -> [String] {
+        var texts = [judgement.notice, judgement.reason, judgement.refusal.map { String(decoding: $0, as: UTF8.self) }]
+        switch judgement.verdict {
+        case .delivered(let result): texts.append(result.map { String(decoding: $0, as: UTF8.self) })
+        case .each(let items): texts.append("\(items)")
+        case .holdUpstream(_, let detail): texts.append(detail)
+        case .split(let reason), .reject(let reason): texts.append(reason)
+        case .proceed, .retry, .backOff, .suspect, .refreshToken, .park: break
+        }
+        return texts.compactMap(\.self)
+    }
+
+    private static func judgement(
+        on response: UpstreamResponse, samples: Int = 1, _ fixture: UpstreamFixture, _ upstream: RegisteredUpstream
+    ) throws -> Judgement {
+        let message = try fixture.admit(fixture.good[0], to: upstream).message
+        let batch = Batch(id: BatchID(rawValue: 1), messages: Array(repeating: message, count: samples))
+        return try upstream.judge(response, to: batch, in: fixture.planContext)
+    }
+}
