@@ -14,8 +14,8 @@ RELEASE_BINARY = $(CURDIR)/.build/release/postern
 SOURCES = Package.swift Sources Tests
 
 .DEFAULT_GOAL := help
-.PHONY: help dependencies bench-tools debug build test test-e2e test-soak torture storm scenarios sanitize sanitize-thread sanitize-address \
-	format lint coverage bench openapi run smoke install clean verify
+.PHONY: help dependencies bench-tools debug build test test-e2e test-soak torture storm scenarios toy-upstream \
+	sanitize sanitize-thread sanitize-address format lint coverage bench openapi run smoke install clean verify
 
 help:
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ storm: build ## random work, faults, kills and operator actions on all five type
 
 scenarios: build ## combinations of faults that once stopped the gateway, driven from outside; minutes
 	scripts/scenarios.py --binary $(RELEASE_BINARY) $(ARGS)
+
+toy-upstream: dependencies ## is another type of upstream a folder and a line? builds one in a copy of the tree
+	scripts/toy-upstream.sh
 
 sanitize: sanitize-thread sanitize-address ## every test with the thread, then with the address sanitizer
 

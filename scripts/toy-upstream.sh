@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Proves that another type of upstream is a folder and a line: adds the toy of Tests/*/Toy to a copy of the tree, with
+# one line in the registry, lets the documents follow, builds it, and has it pass the tests that every type passes and
+# deliver a message to its simulator.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source=$PWD
+tree=$source/.build/toy/tree
+scratch=$source/.build/toy/build
+step() { printf '\n--- %s\n' "$*"; }
+
+step "a copy of the tree"
+rm -rf "$tree"
+mkdir -p "$tree"
+git ls-files -z --cached --others --exclude-standard | tar -c --null --files-from=- | tar -x -C "$tree"
+cd "$tree"
+
+step "its folder"
+mkdir -p Sources/PosternUpstreams/Toy Sources/PosternSimulators/Toy
+git -C "$source" ls-files --error-unmatch Tests/PosternUpstreamsTests/Toy >/dev/null
+grep -v '^@testable ' Tests/PosternUpstreamsTests/Toy/ToyUpstream.swift >Sources/PosternUpstreams/Toy/ToyUpstream.swift
+grep -v '^@testable ' Tests/PosternSimulatorsTests/Toy/ToySimulator.swift >Sources/PosternSimulators/Toy/ToySimulator.swift
+rm Tests/PosternUpstreamsTests/Toy/ToyUpstream.swift Tests/PosternUpstreamsTests/Toy/ToyTests.swift
+rm -r Tests/PosternSimulatorsTests/Toy
+printf '# Toy\n\nTakes notes.\n' >docs/toy.md
+
+step "its line"
+sed -i 's/^\( *\)(\.streamone, \.streamone),$/&\n\1(.toy, .toy),/' Sources/PosternApp/UpstreamRegistry.swift
+diff "$source/Sources/PosternApp/UpstreamRegistry.swift" Sources/PosternApp/UpstreamRegistry.swift && exit 1
+
+# The other test targets know nothing of types; leaving them out saves most of the build.
+python3 - <<'PYTHON'
+import re
+text = open("Package.swift").read()
+for target in ["Core", "JSON", "Compression", "Metrics", "Store", "HTTP", "Transport", "Delivery", "Server",
+               "FaultServer", "Simulators"]:
+    text, found = re.subn(r'        tests\(\s*of: "Postern%s"(?:[^()]|\([^()]*\))*\),\n' % target, "", text)
+    assert found == 1, target
+text, found = re.subn(r'        \.testTarget\(\s*name: "EndToEndTests"(?:[^()]|\([^()]*\))*\),\n', "", text)
+assert found == 1
+open("Package.swift", "w").write(text)
+PYTHON
+
+step "build"
+swift build --build-tests --scratch-path "$scratch"
+test() { swift test --skip-build --disable-xctest --scratch-path "$scratch" --filter "$1"; }
+
+step "the documents follow"
+UPDATE_REFERENCE=1 test ConfigurationReferenceTests >/dev/null
+grep -q '"toy": {' config.example.json
+grep -q '| `toy` | Notes' README.md
+grep -q '9005' docs/simulators.md
+
+step "conformance, registry, documents"
+test 'ToyConformance|UpstreamRegistryTests|ConfigurationReferenceTests' | tail -n 1
+
+step "a message goes all the way to the simulator"
+postern=$scratch/debug/postern
+work=$(mktemp -d)
+sed "s|data/postern.sqlite|$work/postern.sqlite|; s|\"port\": 8080|\"port\": 0|" config.example.json >"$work/postern.json"
+"$postern" check --config "$work/postern.json"
+"$postern" serve --config "$work/postern.json" --simulate 2>"$work/log" &
+gateway=$!
+trap 'kill "$gateway" 2>/dev/null; wait "$gateway" 2>/dev/null; rm -rf "$work"' EXIT
+for _ in $(seq 100); do
+    port=$(sed -n 's/.* started .*port=\([0-9]*\).*/\1/p' "$work/log")
+    [ -n "$port" ] && break
+    kill -0 "$gateway" || { cat "$work/log"; exit 1; }
+    sleep 0.1
+done
+answer=$(curl -sS -w ' %{http_code}' "http://127.0.0.1:$port/v1/toy/note" -H 'Content-Type: application/json' \
+    -H 'Prefer: wait=20' -d '{"text":"hello"}')
+echo "$answer"
+case $answer in *' 200') ;; *) cat "$work/log"; exit 1 ;; esac
+echo "Another type of upstream is a folder and a line."
