@@ -6,7 +6,7 @@ import PosternCore
 /// A claim reads a snapshot of the store, and the writer announces a commit after it. So a claim can see rows before
 /// their announcement. Both name ids, and ids ascend in the order of the commits: an announcement up to an id that a
 /// claim has already reached is dropped, and what a claim has reached is taken off. Whatever the order of the two, what
-/// remains is exactly what nobody has looked at, and the first arrival after a lull finds the value empty.
+/// remains is exactly what no claim has looked at, and the first arrival after a lull finds the value empty.
 struct Arrivals {
     /// Commits that were announced together, or joined because there were too many.
     private struct Record {

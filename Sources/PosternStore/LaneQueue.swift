@@ -22,13 +22,13 @@ final class LaneQueue: QueueDiscipline {
         return lane.number
     }
 
-    func laneText(of lane: Int64, in transaction: Transaction) throws -> LaneText {
-        try transaction.nameOfLane(lane).map { LaneText(text: "=" + $0.name, group: $0.group) }
-            ?? LaneText(text: "0", group: nil)
+    func laneName(of lane: Int64, in transaction: Transaction) throws -> StoredLaneName {
+        try transaction.nameOfLane(lane).map { StoredLaneName(text: "=" + $0.name, group: $0.group) }
+            ?? StoredLaneName(text: "0", group: nil)
     }
 
     func reopenLane(
-        _ lane: LaneText, at moment: Timestamp, of queue: UpstreamQueue, in transaction: Transaction
+        _ lane: StoredLaneName, at moment: Timestamp, of queue: UpstreamQueue, in transaction: Transaction
     ) throws -> Int64 {
         guard lane.text.hasPrefix("=") else { return Int64(lane.text) ?? 0 }
         let name = String(lane.text.dropFirst())

@@ -83,7 +83,7 @@ struct MixedClaims {
                 lines.beginFlight(in: lane)
             } else if refused.contains(id) {
                 if leases.isRemoving(id) { awaitingRemoval[id] = lane }
-                // Nobody overtakes it before it is known to be gone.
+                // No message overtakes it before it is known to be gone.
                 if lane != 0 { lines.insert(id, in: lane) }
             } else {
                 becameFree(lane)

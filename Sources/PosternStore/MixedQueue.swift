@@ -21,10 +21,12 @@ final class MixedQueue: QueueDiscipline {
         return message.lane.number
     }
 
-    func laneText(of lane: Int64, in transaction: Transaction) -> LaneText { LaneText(text: String(lane), group: nil) }
+    func laneName(of lane: Int64, in transaction: Transaction) -> StoredLaneName {
+        StoredLaneName(text: String(lane), group: nil)
+    }
 
     func reopenLane(
-        _ lane: LaneText, at moment: Timestamp, of queue: UpstreamQueue, in transaction: Transaction
+        _ lane: StoredLaneName, at moment: Timestamp, of queue: UpstreamQueue, in transaction: Transaction
     ) -> Int64 { Int64(lane.text) ?? 0 }
 
     // A mixed lane has no row.
@@ -158,7 +160,7 @@ struct MixedExchange {
         var cameBackFrom: MessageID?
     }
 
-    /// A worker that does not look, since its upstream is paused, hears of no more removals than this.
+    /// The most removals that are kept for a worker that does not look, for example because its upstream is paused.
     static let newsLimit = 4096
 
     var arrivals: Arrivals

@@ -3,8 +3,8 @@ public import PosternCore
 /// How the messages of one queue become batches: which rows are sent next, and which have to wait for which.
 ///
 /// There is one implementation for each `LaneRule`, and nothing else asks which one a queue has. Each keeps its memory
-/// in plain values behind locks that are held only while such a value changes, never while the store is read on
-/// behalf of a claim if the writer's thread can want the same lock.
+/// in plain values behind locks. The writer's thread takes a lock only to change such a value, and no claim holds that
+/// lock while it reads the store.
 ///
 /// The writer's thread calls the first two groups; one worker calls the third, from one thread at a time; any thread
 /// calls the last.
@@ -16,10 +16,10 @@ protocol QueueDiscipline: Sendable {
         of message: NewMessage, scheduledAt: Timestamp?, arrival: inout Arrival, in transaction: Transaction
     ) throws -> Int64
     /// How an ended message names its lane, which outlives the lane's number.
-    func laneText(of lane: Int64, in transaction: Transaction) throws -> LaneText
+    func laneName(of lane: Int64, in transaction: Transaction) throws -> StoredLaneName
     /// The number of a lane for a message that comes back from the ended ones.
     func reopenLane(
-        _ lane: LaneText, at moment: Timestamp, of queue: UpstreamQueue, in transaction: Transaction
+        _ lane: StoredLaneName, at moment: Timestamp, of queue: UpstreamQueue, in transaction: Transaction
     ) throws -> Int64
     /// A row of the lane was changed or removed. A lane that `isServed` goes behind the others.
     func touch(_ lane: Int64, isServed: Bool, of queue: UpstreamQueue, in transaction: Transaction)
@@ -103,7 +103,7 @@ public struct Claim: Sendable {
     public let messages: [Message]
     /// Too old to be sent.
     public let expired: [Message]
-    /// Whether they were sent before, and wait for nobody but each other.
+    /// Whether they were sent before and form a batch of their own.
     public let isGroup: Bool
     public let history: BatchHistory
     /// How often its separate lane had been woken when it was claimed.

@@ -7,7 +7,7 @@ import PosternCore
 // planned before does not begin any more.
 
 /// How the ended ones name their lane: they outlive its row.
-struct LaneText {
+struct StoredLaneName {
     let text: String
     let group: String?
 }
@@ -191,7 +191,7 @@ extension Transaction {
         if db.changesCount > 0 { lanesAreDue(of: queue, at: now) }
     }
 
-    /// Nothing more for the lane, or all of its group, until somebody releases it. Should a good credential have come
+    /// Nothing more for the lane, or all of its group, until it is released. If a good credential has come
     /// for the group since that was decided, nothing stops.
     func park(_ lane: Lane, of queue: UpstreamQueue) throws {
         accounts[queue.number].openLane = nil

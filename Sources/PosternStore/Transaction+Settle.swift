@@ -163,7 +163,7 @@ extension Transaction {
             return false
         }
         guard let found else { return false }
-        let lane = try queue.discipline.laneText(of: found.lane, in: self)
+        let lane = try queue.discipline.laneName(of: found.lane, in: self)
         let statement = try statements.end(in: queue.number, db: db)
         statement.bind(Int64(state.rawValue), at: 1)
         statement.bind(lane.text, at: 2)
@@ -263,11 +263,11 @@ extension Transaction {
     /// Queues an ended message again, under its old id and so at its old place. False when there is no such message,
     /// or its payload is gone.
     func requeue(_ id: MessageID, in queue: UpstreamQueue, at moment: Timestamp) throws -> Bool {
-        var found: (state: MessageState, lane: LaneText, bytes: Int)?
+        var found: (state: MessageState, lane: StoredLaneName, bytes: Int)?
         let ended = try statements.ended(in: queue.number, db: db)
         ended.bind(id.rawValue, at: 1)
         try ended.forEachRow(in: db) { row in
-            let lane = LaneText(text: row.text(1) ?? "0", group: row.text(2))
+            let lane = StoredLaneName(text: row.text(1) ?? "0", group: row.text(2))
             found = (row.integer(0) == MessageState.failed.rawValue ? .failed : .dropped, lane, Int(row.integer(3)))
             return false
         }

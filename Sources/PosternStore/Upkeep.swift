@@ -1,7 +1,7 @@
 import GRDB
 import PosternCore
 
-/// The small jobs beside accepting and delivering: retention, expiry, shrinking the file. Each turn does a little, on
+/// The small jobs next to accepting and delivering: retention, expiry, shrinking the file. Each turn does a little, on
 /// the writer's connection, so that no write waits long for it.
 final class Upkeep: @unchecked Sendable {
     // @unchecked: lives on the writer's thread alone.

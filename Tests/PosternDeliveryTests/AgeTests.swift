@@ -12,7 +12,7 @@ import Testing
 
     @Test func oldMessages_expire_whileTheCircuitIsOpen() throws {
         let bench = try DeliveryBench(settings: Self.settings)
-        bench.transport.answerAll { _ in .refusedConnection }
+        bench.transport.answerAll { _ in .status(429, headers: [("Retry-After", "60")]) }
         let ids = try bench.accept(5)
         try bench.run(for: .seconds(2))
         #expect(bench.worker.snapshot.circuit != .closed)

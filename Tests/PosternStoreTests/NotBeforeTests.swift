@@ -16,7 +16,7 @@ import Testing
         let slow = try store.append(to: queue, lane: lane, notBefore: store.time.now + .seconds(3))
         let quick = try store.append(to: queue, lane: lane, notBefore: store.time.now + .seconds(2))
         let first = try store.append(to: queue, lane: lane)
-        // Not due: in nobody's way.
+        // Not due: they hold up nothing.
         #expect(try store.drain(queue) == [first])
         let later = try store.append(to: queue, lane: lane)
         store.time.advance(by: .seconds(5))

@@ -5,7 +5,7 @@ import Testing
 
 /// Every order in which a worker's looks at a mixed queue can meet the commits of the writer and their announcements.
 @Suite struct WakeModelTests {
-    @Test(arguments: [1, 2, 10], [[1, 1, 1], [2, 1, 1], [1, 3]])
+    @Test(arguments: [(1, [1, 1, 1]), (2, [2, 1, 1]), (10, [1, 1, 1]), (10, [1, 3])])
     func committedMessage_isNeverForgotten_whateverTheOrder(most: Int, commits: [Int]) {
         var model = WakeModel<MixedExchange>(mostPerClaim: most, commits: commits)
         model.explore()
@@ -158,10 +158,10 @@ struct WakeModel<Value: WakeValue> {
         guard violations.isEmpty else { return }
         if let next = writerSteps(world) { explore(next) }
         if let next = workerSteps(world) { explore(next) }
-        if world.ticks < 2 {
+        if world.ticks < 3 {
             var next = world
             next.ticks += 1
-            next.instant = next.instant + .milliseconds(30)
+            next.instant = next.instant + wait
             explore(next)
         }
     }
