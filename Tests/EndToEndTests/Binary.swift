@@ -200,6 +200,7 @@ private struct Child {
             posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0)
             posix_spawn_file_actions_adddup2(&actions, output.writing, STDOUT_FILENO)
             posix_spawn_file_actions_adddup2(&actions, errors.writing, STDERR_FILENO)
+            closeOthers(&actions)
             // The signals that this thread blocks or this process ignores are none of the child's business.
             var attributes = posix_spawnattr_t()
             posix_spawnattr_init(&attributes)
@@ -224,6 +225,16 @@ private struct Child {
             }
             return Child(pid: pid, output: output.reading, errors: errors.reading)
         }
+    }
+
+    /// Closes every descriptor but the standard ones in the child. Not every library sets `O_CLOEXEC`, and a connection
+    /// that a child holds as well does not end when its client closes it.
+    private static func closeOthers(_ actions: inout posix_spawn_file_actions_t) {
+        typealias Function = @convention(c) (UnsafeMutablePointer<posix_spawn_file_actions_t>, Int32) -> Int32
+        // Looked up by name: glibc 2.34 has it, but declares it only with `_GNU_SOURCE`.
+        let symbol = dlsym(nil, "posix_spawn_file_actions_addclosefrom_np")
+        precondition(symbol != nil, "glibc is older than 2.34")
+        _ = unsafeBitCast(symbol, to: Function.self)(&actions, STDERR_FILENO + 1)
     }
 
     private struct Pipe {

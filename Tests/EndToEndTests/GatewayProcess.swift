@@ -189,18 +189,9 @@ func events(_ sequences: Range<Int>, source: String = "device-1") -> String {
 /// The path that messages are posted to.
 let eventPath = "/v1/samsara/event"
 
-/// A port of this machine's that nobody listens on.
-func freePort() throws -> UInt16 {
-    let socket = Glibc.socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+/// A port of this machine on which no process listened a moment ago.
+func freePort() -> UInt16 {
+    let socket = boundSocket()
     defer { close(socket) }
-    var address = sockaddr_in()
-    address.sin_family = sa_family_t(AF_INET)
-    address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
-    var length = socklen_t(MemoryLayout<sockaddr_in>.size)
-    let port = withUnsafeMutableBytes(of: &address) { raw -> UInt16? in
-        let pointer = raw.assumingMemoryBound(to: sockaddr.self).baseAddress
-        guard bind(socket, pointer, length) == 0, getsockname(socket, pointer, &length) == 0 else { return nil }
-        return UInt16(bigEndian: raw.load(fromByteOffset: 2, as: UInt16.self))
-    }
-    return try #require(port)
+    return port(of: socket)
 }

@@ -47,11 +47,9 @@ public final class HTTPClient {
         let code = withUnsafeBytes(of: &address) {
             connect(socket, $0.assumingMemoryBound(to: sockaddr.self).baseAddress, socklen_t($0.count))
         }
-        guard code == 0 else {
-            let error = errno
-            close(socket)
-            throw Failure.connect(error)
-        }
+        // Nothing is closed here: every property has its value, so `deinit` runs and closes the socket. A second `close`
+        // would hit whatever another thread has opened under the same number since.
+        if code != 0 { throw Failure.connect(errno) }
     }
 
     deinit { close(socket) }
@@ -68,7 +66,7 @@ public final class HTTPClient {
 
     public func sendRequest(_ method: String, _ path: String, _ body: [UInt8]? = nil, headers: [(String, String)] = [])
     {
-        var lines = ["\(method) \(path) HTTP/1.1", "Host: t"]
+        var lines = ["\(method) \(path) HTTP/1.1", "Host: 127.0.0.1"]
         lines += headers.map { "\($0): \($1)" }
         if let body {
             if !headers.contains(where: { $0.0.lowercased() == "content-type" }) {

@@ -1,6 +1,7 @@
 import Dispatch
 import Glibc
 import PosternCore
+import PosternTestKit
 import Synchronization
 import Testing
 
@@ -176,7 +177,9 @@ extension TransferResult {
     // MARK: Failures
 
     @Test func refusedConnection_isUnreachable_andNothingArrived() async {
-        let failure = await fixture.send(UpstreamRequest(url: "http://127.0.0.1:\(RawServer.deadPort())/")).failure
+        let failure = await withRefusingPort { port in
+            await fixture.send(UpstreamRequest(url: "http://127.0.0.1:\(port)/")).failure
+        }
         #expect(failure?.reason == .unreachable)
         #expect(failure?.mayHaveArrived == false)
     }

@@ -1,4 +1,6 @@
 import Glibc
+import PosternCore
+import PosternTestKit
 import Synchronization
 
 /// A listener on a free loopback port whose connections are played by a closure, one thread each.
@@ -8,41 +10,38 @@ final class RawServer: Sendable {
     let port: UInt16
     private let listener: Int32
     private let accepted = Mutex(0)
+    private let acceptor = Mutex<OwnThread?>(nil)
     var url: String { "http://127.0.0.1:\(port)" }
     var connections: Int { accepted.withLock { $0 } }
 
     /// `play` gets each connection and its number, from 1.
     init(_ play: @escaping @Sendable (RawConnection, Int) -> Void) {
-        listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
-        port = bindToLoopback(listener)
+        listener = boundSocket()
+        port = PosternTestKit.port(of: listener)
         listen(listener, 256)
-        let listener = listener
-        detach { [self] in
-            while true {
-                let connection = accept(listener, nil, nil)
-                guard connection >= 0 else { return }
-                let number = accepted.withLock { count in
-                    count += 1
-                    return count
-                }
-                detach {
-                    play(RawConnection(connection), number)
-                }
+        let thread = OwnThread(name: "raw-accept") { [self] in accept(play) }
+        acceptor.withLock { $0 = thread }
+    }
+
+    private func accept(_ play: @escaping @Sendable (RawConnection, Int) -> Void) {
+        while true {
+            let connection = Glibc.accept(listener, nil, nil)
+            guard connection >= 0 else { return }
+            let number = accepted.withLock { count in
+                count += 1
+                return count
             }
+            detach { play(RawConnection(connection), number) }
         }
     }
 
-    /// Ends the listener; the thread that accepts leaves with it.
+    /// Ends the accepting thread, then closes the listener: the thread would otherwise accept connections of the next
+    /// listener that is given the same descriptor.
     func stop() {
+        guard let thread = acceptor.withLock({ $0.take() }) else { return }
         shutdown(listener, Int32(SHUT_RDWR))
+        thread.join()
         close(listener)
-    }
-
-    /// A port of the loopback address where nobody listens.
-    static func deadPort() -> UInt16 {
-        let socket = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
-        defer { close(socket) }
-        return bindToLoopback(socket)
     }
 }
 
@@ -112,19 +111,6 @@ final class RawConnection: Sendable {
         guard bytes.count >= 4 else { return nil }
         return (4...bytes.count).first { bytes[($0 - 4)..<$0].elementsEqual(end) }
     }
-}
-
-private func bindToLoopback(_ socket: Int32) -> UInt16 {
-    var address = sockaddr_in()
-    address.sin_family = sa_family_t(AF_INET)
-    address.sin_addr.s_addr = UInt32(0x7f00_0001).bigEndian
-    var length = socklen_t(MemoryLayout<sockaddr_in>.size)
-    withUnsafeMutablePointer(to: &address) { pointer in
-        pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { pointer in
-            precondition(bind(socket, pointer, length) == 0 && getsockname(socket, pointer, &length) == 0)
-        }
-    }
-    return UInt16(bigEndian: address.sin_port)
 }
 
 /// Runs `body` on a thread of its own.

@@ -1,0 +1,31 @@
+import Glibc
+
+/// A socket bound to a free port of the loopback address; not listening yet.
+public func boundSocket() -> Int32 {
+    let socket = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+    var address = sockaddr_in()
+    address.sin_family = sa_family_t(AF_INET)
+    address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
+    let code = withUnsafeBytes(of: &address) {
+        bind(socket, $0.assumingMemoryBound(to: sockaddr.self).baseAddress, socklen_t($0.count))
+    }
+    precondition(code == 0, "no free port")
+    return socket
+}
+
+public func port(of socket: Int32) -> UInt16 {
+    var address = sockaddr_in()
+    var length = socklen_t(MemoryLayout<sockaddr_in>.size)
+    let code = withUnsafeMutableBytes(of: &address) {
+        getsockname(socket, $0.assumingMemoryBound(to: sockaddr.self).baseAddress, &length)
+    }
+    precondition(code == 0, "not a socket")
+    return UInt16(bigEndian: address.sin_port)
+}
+
+/// A port of the loopback address that refuses connections while `body` runs: it is bound, so no listener is given it.
+public func withRefusingPort<R>(_ body: (UInt16) async throws -> R) async rethrows -> R {
+    let socket = boundSocket()
+    defer { close(socket) }
+    return try await body(port(of: socket))
+}
