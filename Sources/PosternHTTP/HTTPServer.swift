@@ -1,6 +1,7 @@
 internal import CMicrohttpd
 import Glibc
 public import Logging
+internal import PosternCore
 import Synchronization
 
 /// An HTTP/1.1 server on libmicrohttpd.
@@ -32,6 +33,12 @@ public final class HTTPServer: Sendable {
         return count
     }
     package var livingConnections: Int { core.living.load(ordering: .acquiring) }
+
+    /// Throws what would prevent `start` with these settings, except that the port is in use.
+    public static func validate(_ settings: HTTPServerSettings) throws(HTTPServerError) {
+        if let files = settings.tls { _ = try PEMTexts(files) }
+        try Listener.validate(host: settings.host, port: settings.port)
+    }
 
     /// Listens and serves; returns the port.
     public func start() throws(HTTPServerError) -> UInt16 {
@@ -97,13 +104,14 @@ public final class HTTPServer: Sendable {
 
     /// `stopAndWait` on a thread of its own.
     public func stop(grace: Duration) async {
+        var thread: OwnThread?
         await withCheckedContinuation { continuation in
-            pthread_detach(
-                startThread { [self] in
-                    stopAndWait(grace: grace)
-                    continuation.resume()
-                })
+            thread = OwnThread(name: "postern-stop") { [self] in
+                stopAndWait(grace: grace)
+                continuation.resume()
+            }
         }
+        thread?.join()
     }
 
     private func waitUntilDrained(atMost grace: Duration) {

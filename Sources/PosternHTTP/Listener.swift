@@ -7,6 +7,26 @@ struct Listener {
     let port: UInt16
 
     init(host: String, port: UInt16) throws(HTTPServerError) {
+        let socket = try Self.bound(host: host, port: port)
+        guard listen(socket, 4096) == 0 else {
+            let error = HTTPServerError.listening(on: host, port, errno)
+            close(socket)
+            throw error
+        }
+        self.socket = socket
+        self.port = Self.port(of: socket)
+    }
+
+    /// Throws what would prevent listening there, except that the port is in use.
+    static func validate(host: String, port: UInt16) throws(HTTPServerError) {
+        do throws(HTTPServerError) {
+            close(try bound(host: host, port: port))
+        } catch  where error.errorClass == .portInUse {
+            return
+        }
+    }
+
+    private static func bound(host: String, port: UInt16) throws(HTTPServerError) -> Int32 {
         var hints = addrinfo()
         hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV
         hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
@@ -18,17 +38,15 @@ struct Listener {
         }
         defer { freeaddrinfo(found) }
         let type = Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)
-        socket = Glibc.socket(address.pointee.ai_family, type, 0)
+        let socket = Glibc.socket(address.pointee.ai_family, type, 0)
         var on: Int32 = 1
         setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, socklen_t(MemoryLayout<Int32>.size))
-        guard socket >= 0, bind(socket, address.pointee.ai_addr, address.pointee.ai_addrlen) == 0,
-            listen(socket, 4096) == 0
-        else {
+        guard socket >= 0, bind(socket, address.pointee.ai_addr, address.pointee.ai_addrlen) == 0 else {
             let error = HTTPServerError.listening(on: host, port, errno)
             if socket >= 0 { close(socket) }
             throw error
         }
-        self.port = Self.port(of: socket)
+        return socket
     }
 
     private static func port(of socket: Int32) -> UInt16 {

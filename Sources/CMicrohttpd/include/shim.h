@@ -29,6 +29,7 @@ static inline struct MHD_Daemon *postern_mhd_start(const struct postern_mhd_sett
     const struct MHD_OptionItem tls[] = {
         {MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)s->certificate},
         {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)s->key},
+        {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)"NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"},
         {s->client_ca ? MHD_OPTION_HTTPS_MEM_TRUST : MHD_OPTION_END, 0, (void *)s->client_ca},
         {MHD_OPTION_END, 0, NULL},
     };
