@@ -61,9 +61,11 @@ public struct StandardErrorLog: LogHandler {
         line.withUTF8 { _ = Glibc.write(STDERR_FILENO, $0.baseAddress, $0.count) }
     }
 
-    /// Values with blanks are quoted, so that a line can be taken apart again.
-    private static func quoted(_ value: String) -> String {
-        value.allSatisfy { $0 != " " && $0 != "\"" && $0 != "\n" && $0 != "=" } && !value.isEmpty
-            ? value : JSONEscapes.quoted(value)
+    /// Quotes a value unless it is one plain word, so that a line can be taken apart again.
+    ///
+    /// Scalar by scalar: a carriage return and a line feed together are a single `Character`, equal to neither.
+    static func quoted(_ value: String) -> String {
+        let isPlain = value.unicodeScalars.allSatisfy { $0 != " " && $0 != "\"" && $0 != "=" && !$0.isUnprintable }
+        return isPlain && !value.isEmpty ? value : JSONEscapes.quoted(value).printable()
     }
 }

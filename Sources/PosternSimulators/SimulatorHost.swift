@@ -11,7 +11,7 @@ public final class SimulatorHost: Sendable {
     private let servers: [FaultServer]
 
     /// How much is remembered of each item that is taken.
-    public enum Keep: String, Sendable {
+    public enum Keep: String, Sendable, CaseIterable {
         /// Its text.
         case texts
         /// A digest, to tell duplicates: 8 bytes.

@@ -21,6 +21,8 @@ extension Kind: ExpressibleByArgument {
 extension MessageState: ExpressibleByArgument {
     public init?(argument: String) { self.init(name: argument) }
     public static var allValueStrings: [String] { allCases.map(\.name) }
+    // The names say all; the default would list each with an empty description.
+    public static var allValueDescriptions: [String: String] { [:] }
     public var defaultValueDescription: String { name }
 }
 
@@ -39,7 +41,7 @@ struct StoreOptions: ParsableArguments {
 
     func validate() throws {
         guard (config == nil) != (store == nil) else {
-            throw ValidationError("Say which store: either --config FILE or --store PATH.")
+            throw ValidationError("Specify the store with --config FILE or --store PATH.")
         }
     }
 

@@ -222,6 +222,9 @@ import Testing
         (#"{"upstream":"picky","kind":"event","payload":7}"#, ["/payload"]),
         (#"{"upstream":"picky","kind":"event","payload":{"n":1},"key":""}"#, ["/key"]),
         (#"{"upstream":"picky","kind":"event","payload":{"n":1},"key":9}"#, ["/key"]),
+        (#"{"upstream":"picky","kind":"event","payload":{"n":1},"key":"a\u0000b"}"#, ["/key"]),
+        (#"{"upstream":"picky","kind":"event","payload":{"n":1},"key":"\u001b[2J"}"#, ["/key"]),
+        (#"{"upstream":"picky","kind":"event","payload":{"n":1},"key":"\u009b"}"#, ["/key"]),
         (#"{"upstream":"picky","kind":"event","payload":{"n":1},"notBefore":"tomorrow"}"#, ["/notBefore"]),
         (
             #"{"upstream":"picky","kind":"event","payload":{"n":1},"notBefore":"2030-01-02T00:00:00Z","expiresAt":"2030-01-01T00:00:00Z"}"#,

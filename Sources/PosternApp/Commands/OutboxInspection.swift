@@ -30,14 +30,17 @@ public struct OutboxInspection: Sendable {
         AuditReport(try reading { () throws(StoreError) in try view.audit() })
     }
 
-    public func show(_ id: MessageID, payload: Bool, asJSON: Bool) throws(CommandFailure) -> String {
-        let record = try reading { () throws(StoreError) in try view.message(id, payload: payload) }
+    /// `id` may be any text: one that is not an id of ours is not the id of any message.
+    public func show(_ id: String, payload: Bool, asJSON: Bool) throws(CommandFailure) -> String {
+        let record = try reading { () throws(StoreError) in
+            try MessageID(id).flatMap { (id) throws(StoreError) in try view.message(id, payload: payload) }
+        }
         guard let record else {
             throw CommandFailure(
                 CommandFailure.no,
-                "There is no message \(id): never accepted here, or settled longer ago than it is kept.")
+                "There is no message \(id.printable()): never accepted here, or settled longer ago than it is kept.")
         }
-        let attempts = try reading { () throws(StoreError) in try view.attempts(of: id) }
+        let attempts = try reading { () throws(StoreError) in try view.attempts(of: record.id) }
         return asJSON
             ? report.messageJSON(record, attempts: attempts, showsPayload: payload)
             : report.message(record, attempts: attempts, showsPayload: payload)

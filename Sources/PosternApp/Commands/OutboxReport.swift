@@ -112,7 +112,9 @@ public struct OutboxReport: Sendable {
             lines.append(("payload", record.payload.map { String(decoding: $0, as: UTF8.self) } ?? "not kept"))
         }
         var text = lines.compactMap { name, value in
-            value.map { name + String(repeating: " ", count: 14 - name.count) + $0 }
+            value.map {
+                name + String(repeating: " ", count: 14 - name.count) + $0.printable(keepsLineBreaks: name == "payload")
+            }
         }.joined(separator: "\n")
         if !attempts.isEmpty { text += "\n\n" + table(of: attempts) }
         return text

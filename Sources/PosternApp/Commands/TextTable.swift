@@ -1,4 +1,5 @@
-/// Rows with aligned columns for terminals; two blanks between columns and none at the end of a line.
+/// Rows with aligned columns for terminals; two blanks between columns and none at the end of a line. Control characters
+/// in a cell are escaped.
 struct TextTable {
     struct Column {
         let title: String
@@ -13,7 +14,7 @@ struct TextTable {
 
     mutating func add(_ cells: [String]) {
         precondition(cells.count == columns.count, "a cell for each column")
-        rows.append(cells)
+        rows.append(cells.map { $0.printable() })
     }
 
     var text: String {

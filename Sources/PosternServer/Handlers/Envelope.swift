@@ -66,10 +66,13 @@ extension Order {
     private func options(of envelope: JSONValue, _ faults: inout [PayloadFault]) -> EnvelopeOptions {
         var options = EnvelopeOptions()
         if let key = envelope["key"], key.kind != .null {
-            if let text = key.string, (1...255).contains(text.utf8.count) {
-                options.key = text
-            } else {
+            let text = key.string ?? ""
+            if !(1...255).contains(text.utf8.count) {
                 faults.append(PayloadFault("/key", "must be a string of 1 to 255 bytes"))
+            } else if text.unicodeScalars.contains(where: { $0.properties.generalCategory == .control }) {
+                faults.append(PayloadFault("/key", "must not contain control characters"))
+            } else {
+                options.key = text
             }
         }
         options.notBefore = time(envelope["notBefore"], "/notBefore", &faults)

@@ -1,6 +1,5 @@
 import ArgumentParser
 import PosternApp
-import PosternCore
 
 struct OutboxShow: ParsableCommand {
     static let configuration = CommandConfiguration(
@@ -9,7 +8,7 @@ struct OutboxShow: ParsableCommand {
     @OptionGroup var options: StoreOptions
 
     @Argument(help: "The message.")
-    var id: MessageID
+    var id: String
 
     @Flag(help: "Show its payload too.")
     var payload = false

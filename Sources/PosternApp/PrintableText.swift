@@ -1,0 +1,40 @@
+extension String {
+    /// The text with every character escaped that could move a terminal's cursor, change what it shows, or break the
+    /// line: control characters (C0, DEL, C1), line separators, and those that change the direction of the text.
+    ///
+    /// `keepsLineBreaks` leaves line feeds and tabs as they are.
+    func printable(keepsLineBreaks: Bool = false) -> String {
+        guard unicodeScalars.contains(where: \.isUnprintable) else { return self }
+        var result = ""
+        for scalar in unicodeScalars {
+            if !scalar.isUnprintable || keepsLineBreaks && (scalar == "\n" || scalar == "\t") {
+                result.unicodeScalars.append(scalar)
+            } else {
+                result += Self.escape(scalar)
+            }
+        }
+        return result
+    }
+
+    private static func escape(_ scalar: Unicode.Scalar) -> String {
+        switch scalar {
+        case "\n": return "\\n"
+        case "\r": return "\\r"
+        case "\t": return "\\t"
+        default:
+            let digits = String(scalar.value, radix: 16)
+            return "\\u" + String(repeating: "0", count: Swift.max(0, 4 - digits.count)) + digits
+        }
+    }
+}
+
+extension Unicode.Scalar {
+    var isUnprintable: Bool {
+        switch value {
+        case 0..<0x20, 0x7F..<0xA0: true
+        // Directional marks and line separators.
+        case 0x061C, 0x200E, 0x200F, 0x2028...0x202E, 0x2066...0x2069: true
+        default: false
+        }
+    }
+}
