@@ -1,0 +1,43 @@
+import PosternStore
+import PosternTestKit
+import Synchronization
+import Testing
+
+@testable import PosternServer
+
+/// The bound on messages that wait for their commit.
+@Suite struct PendingBytesTests {
+    /// Otherwise the gateway would reject everything once it has accepted so many bytes in all.
+    @Test func bytes_areReleased_whenTheirMessagesAreStored() throws {
+        var setup = Setup()
+        setup.limits.maxPendingBytes = 1000
+        try withPausedGateway(setup) { gateway in
+            let body = #"{"n":1,"name":""# + String(repeating: "x", count: 400) + #""}"#
+            for _ in 0..<10 { _ = try gateway.accept("/v1/picky/event", body) }
+            #expect(eventually { gateway.gateway.pendingBytes.load(ordering: .relaxed) == 0 })
+        }
+    }
+
+    @Test func bytes_areReleased_whenTheirMessagesAreRejected() throws {
+        var setup = Setup()
+        setup.limits.maxPendingBytes = 1000
+        setup.caps = ["picky": .init(maxMessages: 1)]
+        try withPausedGateway(setup) { gateway in
+            let body = #"{"n":1,"name":""# + String(repeating: "x", count: 400) + #""}"#
+            _ = try gateway.accept("/v1/picky/event", body)
+            for _ in 0..<10 { try gateway.client.post("/v1/picky/event", body).problem(503, "outbox-full") }
+            #expect(eventually { gateway.gateway.pendingBytes.load(ordering: .relaxed) == 0 })
+        }
+    }
+
+    @Test func tooManyBytes_areRejected_untilSomeAreReleased() throws {
+        var setup = Setup()
+        setup.limits.maxPendingBytes = 1000
+        try withPausedGateway(setup) { gateway in
+            gateway.gateway.pendingBytes.store(1000, ordering: .relaxed)
+            try gateway.client.post("/v1/picky/event", #"{"n":1}"#).problem(503, "overloaded")
+            gateway.gateway.pendingBytes.store(0, ordering: .relaxed)
+            #expect(try gateway.client.post("/v1/picky/event", #"{"n":1}"#).status == 202)
+        }
+    }
+}
