@@ -1,0 +1,43 @@
+import PosternCore
+import Testing
+
+@testable import PosternDelivery
+
+@Suite struct TokenCacheTests {
+    private static let now = Timestamp(milliseconds: 1_769_860_800_000)
+
+    private func token(_ value: String) -> Token {
+        Token(value: value, renewAt: Self.now + .seconds(3600), expiresAt: Self.now + .seconds(7200))
+    }
+
+    /// Several requests are in flight when a token is refused. The later refusals come when the new token is there
+    /// already, and say nothing about it.
+    @Test func refusalUnderAnOldToken_keepsTheNewOne() {
+        var cache = TokenCache()
+        cache.fetched(token("old"), now: Self.now)
+        let old = cache.generation
+        #expect(cache.refused(under: old, at: "http://u.test/") == .sendAgain)
+        cache.fetched(token("new"), now: Self.now)
+        #expect(cache.refused(under: old, at: "http://u.test/") == .sendAgain)
+        #expect(cache.token(at: Self.now)?.value == "new")
+        #expect(!cache.isFetching && cache.nextFetch == Self.now + .seconds(3600))
+    }
+
+    @Test func secondRefusalInARow_isTheCredentials() {
+        var cache = TokenCache()
+        cache.fetched(token("old"), now: Self.now)
+        #expect(cache.refused(under: cache.generation, at: "http://u.test/") == .sendAgain)
+        #expect(cache.token(at: Self.now) == nil)
+        cache.fetched(token("new"), now: Self.now)
+        #expect(cache.refused(under: cache.generation, at: "http://u.test/") == .credentialsAreBad)
+    }
+
+    @Test func refusalAfterASuccess_isTheToken() {
+        var cache = TokenCache()
+        cache.fetched(token("old"), now: Self.now)
+        _ = cache.refused(under: cache.generation, at: "http://u.test/")
+        cache.fetched(token("new"), now: Self.now)
+        cache.accepted(under: cache.generation, at: "http://u.test/")
+        #expect(cache.refused(under: cache.generation, at: "http://u.test/") == .sendAgain)
+    }
+}
