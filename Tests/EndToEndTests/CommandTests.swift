@@ -56,12 +56,12 @@ import Testing
     }
 
     @Test(arguments: [
-        (["outbox", "stats"], Int32(64), "either --config FILE or --store PATH"),
+        (["outbox", "stats"], Int32(64), "with --config FILE or --store PATH"),
         (["outbox", "stats", "--store", "DIR/none.sqlite"], 73, "cannot open the store at DIR/none.sqlite"),
         (["outbox", "purge", "--store", "DIR/none.sqlite", "--upstream", "a", "--state", "failed"], 73, "no store at"),
         (["outbox", "purge", "--store", "DIR/none.sqlite", "--upstream", "a", "--state", "queued"], 64, "not purged"),
         (["outbox", "retry", "--store", "DIR/none.sqlite"], 64, "either their ids or --upstream NAME"),
-        (["outbox", "show", "nonsense", "--store", "DIR/none.sqlite"], 64, "'nonsense'"),
+        (["outbox", "show", "nonsense", "--store", "DIR/none.sqlite"], 73, "DIR/none.sqlite"),
         (["outbox", "audit", "--config", "DIR/none.json"], 78, "DIR/none.json"),
         (["keys", "new", "--name", "a", "--scopes", "write,all"], 64, "all is no scope"),
     ])
