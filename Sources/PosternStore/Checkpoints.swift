@@ -29,6 +29,13 @@ final class Checkpoints {
         sqlite3_wal_checkpoint_v2(db.sqliteConnection, nil, SQLITE_CHECKPOINT_PASSIVE, nil, nil)
         pages.pointee = 0
     }
+
+    /// Moves all pages, which also shortens the file by those that were vacuumed, and empties the WAL, as
+    /// far as no reader prevents it. For a full disk: it waits for readers, as `run` does not.
+    func truncate(on db: Database) {
+        sqlite3_wal_checkpoint_v2(db.sqliteConnection, nil, SQLITE_CHECKPOINT_TRUNCATE, nil, nil)
+        pages.pointee = 0
+    }
 }
 
 /// `sqlite3_wal_hook`'s callback: is told how many pages the WAL holds after each commit.

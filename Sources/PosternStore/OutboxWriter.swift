@@ -173,6 +173,8 @@ private final class WriterLoop {
     private func keepUp() -> Bool {
         hasMoreUpkeep = false
         commit([.upkeep])
+        // Pages that deliveries have freed leave the files only at a checkpoint, and without commits none is due.
+        if outbox.isFull { outbox.pool.writeWithoutTransaction { [checkpoints] in checkpoints.truncate(on: $0) } }
         outbox.lookForRoom()
         return hasMoreUpkeep
     }
