@@ -149,7 +149,14 @@ final class Parts: Sendable {
                 let settings = plan.configuration.upstreams.first(where: { $0.name == name }),
                 let upstream = loaded.upstreams.first(where: { $0.name == name })
             else { continue }
-            worker.queue.replace(upstream)
+            do {
+                try worker.queue.replace(upstream)
+            } catch {
+                logger.error(
+                    "cannot store the kinds of a reloaded upstream; it keeps its former settings",
+                    metadata: ["upstream": "\(name)", "error": "\(error)"])
+                continue
+            }
             worker.adopt(PosternDelivery.DeliverySettings(settings.delivery), upstream: upstream)
         }
         if !plan.upstreams.isEmpty { handler.refreshUpstreams() }

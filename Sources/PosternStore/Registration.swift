@@ -24,12 +24,17 @@ enum Registration {
         try Migrations.createTables(of: number, in: db)
         if upstream.laneRule.needsLaneIndex { try Migrations.createLaneIndex(of: number, in: db) }
         try lookAtParkedLanes(of: number, in: transaction)
-        for kind in upstream.kinds where kinds.number(of: kind) == 0 {
-            try db.execute(sql: "INSERT INTO kinds (name) VALUES (?)", arguments: [kind.description])
-            kinds.learn(kind, number: Int(db.lastInsertedRowID))
-        }
+        try enter(upstream.kinds, in: kinds, transaction)
         let account = transaction.accounts[UpstreamNumber(rawValue: number)]
         return (account.number, Int64(account.ledger.lastID))
+    }
+
+    /// Gives each kind that the store has not held yet a number.
+    static func enter(_ new: [Kind], in kinds: KindTable, _ transaction: Transaction) throws {
+        for kind in new where kinds.number(of: kind) == 0 {
+            try transaction.db.execute(sql: "INSERT INTO kinds (name) VALUES (?)", arguments: [kind.description])
+            kinds.learn(kind, number: Int(transaction.db.lastInsertedRowID))
+        }
     }
 
     /// A run with another key could not read what this one can: lanes for which something is held go on, or are parked

@@ -46,10 +46,17 @@ public final class UpstreamQueue: Sendable {
         discipline = upstream.laneRule.makeDiscipline(newest: newest)
     }
 
-    /// From now on `upstream` translates: the same name and type with other settings.
-    public func replace(_ upstream: any Upstream) {
+    /// From now on `upstream` translates: the same name and type with other settings, and perhaps other kinds. Waits for
+    /// the writer; call it before messages of the new kinds are accepted. If it throws, nothing has changed.
+    public func replace(_ upstream: any Upstream) throws(StoreError) {
         precondition(upstream.name == name, "a queue stays with its upstream")
-        current.withLock { $0 = RegisteredUpstream(upstream) }
+        let new = RegisteredUpstream(upstream)
+        if new.kinds.contains(where: { reader.kinds.number(of: $0) == 0 }) {
+            try writer.changeNow { [kinds = reader.kinds] transaction in
+                try Registration.enter(new.kinds, in: kinds, transaction)
+            }
+        }
+        current.withLock { $0 = new }
     }
 
     // MARK: The writer's side

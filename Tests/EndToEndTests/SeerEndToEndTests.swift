@@ -154,7 +154,7 @@ extension EndToEnd {
             _ = try await gateway.process.line(of: .errors) { $0.contains("configuration reloaded") }
             // A refused body ends its connection.
             #expect(try gateway.client().post("/v1/seer/old", "{}").status == 404)
-            #expect(try client.post("/v1/seer/new", "{}").status == 202)
+            #expect(try client.post("/v1/seer/new", #"{"seq":1}"#).status == 202)
             let table = try client.get("/v1/seer/endpoints").text
             #expect(table.contains(#""/new""#) && !table.contains(#""/old""#))
             #expect(try eventually { try seer.values(of: "/seq").map(\.source) == ["/new"] })

@@ -116,7 +116,7 @@ import Testing
         #expect(bench.reports.count <= 3 * 60)
         #expect(bench.ledger.queued == 60)
         let right = try curio()
-        bench.queue.replace(right)
+        try bench.queue.replace(right)
         bench.worker.adopt(DeliverySettings(maxInFlight: 8), upstream: right)
         try bench.run(for: .seconds(600))
         #expect(bench.ledger.delivered == 60)
