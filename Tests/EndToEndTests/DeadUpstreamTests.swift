@@ -147,6 +147,10 @@ extension EndToEnd {
             while followed, try gateway.upstream()["queued"].int != 0, others < 1000 {
                 _ = try client.post(eventPath, event(1000 + others, source: "other"))
                 others += 1
+                // A suspect is sent when nothing else is ready: a flood would keep it waiting.
+                _ = try eventually(within: .seconds(2), every: .milliseconds(5)) {
+                    try gateway.upstream()["queued"].int ?? 0 <= 1
+                }
             }
             try gateway.waitUntilDelivered()
 
