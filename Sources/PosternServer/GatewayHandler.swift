@@ -43,7 +43,11 @@ public final class GatewayHandler: HTTPHandler {
     private func refusal(of head: RequestHead, for route: Route) -> Problem? {
         queryProblem(head, for: route) ?? ContentCoding.refusal(of: head)
             ?? (route.body == .messages ? handlers.ingest.refusal(of: head) : nil)
+            ?? (route.respondsInJSON && !acceptsJSON(head.header("Accept")) ? Self.notAcceptable : nil)
     }
+
+    private static let notAcceptable = Problem(
+        slug: .notAcceptable, status: 406, detail: "Responses are application/json; `Accept` excludes it.")
 
     private func queryProblem(_ head: RequestHead, for route: Route) -> Problem? {
         guard let query = head.query, let known = route.query else { return nil }

@@ -99,6 +99,8 @@ paths:
           $ref: "#/components/responses/NotFound"
         "405":
           $ref: "#/components/responses/MethodNotAllowed"
+        "406":
+          $ref: "#/components/responses/NotAcceptable"
         "409":
           $ref: "#/components/responses/Conflict"
         "413":
@@ -220,6 +222,8 @@ paths:
           $ref: "#/components/responses/BadRequest"
         "404":
           $ref: "#/components/responses/NotFound"
+        "406":
+          $ref: "#/components/responses/NotAcceptable"
         "500":
           $ref: "#/components/responses/Internal"
   /v1/messages/retry:
@@ -263,6 +267,8 @@ paths:
           $ref: "#/components/responses/BadRequest"
         "405":
           $ref: "#/components/responses/MethodNotAllowed"
+        "406":
+          $ref: "#/components/responses/NotAcceptable"
         "415":
           $ref: "#/components/responses/UnsupportedMediaType"
         "422":
@@ -288,6 +294,8 @@ paths:
           $ref: "#/components/responses/NotFound"
         "405":
           $ref: "#/components/responses/MethodNotAllowed"
+        "406":
+          $ref: "#/components/responses/NotAcceptable"
         "500":
           $ref: "#/components/responses/Internal"
     delete:
@@ -303,6 +311,8 @@ paths:
           $ref: "#/components/responses/BadRequest"
         "404":
           $ref: "#/components/responses/NotFound"
+        "406":
+          $ref: "#/components/responses/NotAcceptable"
         "409":
           $ref: "#/components/responses/Conflict"
         "500":
@@ -325,6 +335,8 @@ paths:
           $ref: "#/components/responses/NotFound"
         "405":
           $ref: "#/components/responses/MethodNotAllowed"
+        "406":
+          $ref: "#/components/responses/NotAcceptable"
         "409":
           $ref: "#/components/responses/Conflict"
         "415":
@@ -358,6 +370,8 @@ paths:
           $ref: "#/components/responses/BadRequest"
         "405":
           $ref: "#/components/responses/MethodNotAllowed"
+        "406":
+          $ref: "#/components/responses/NotAcceptable"
   /v1/upstreams/{name}:
     parameters:
       - $ref: "#/components/parameters/name"
@@ -383,6 +397,8 @@ paths:
           $ref: "#/components/responses/NotFound"
         "405":
           $ref: "#/components/responses/MethodNotAllowed"
+        "406":
+          $ref: "#/components/responses/NotAcceptable"
   /v1/{upstream}/endpoints:
     parameters:
       - $ref: "#/components/parameters/upstream"
@@ -408,6 +424,8 @@ paths:
           $ref: "#/components/responses/NotFound"
         "405":
           $ref: "#/components/responses/MethodNotAllowed"
+        "406":
+          $ref: "#/components/responses/NotAcceptable"
   /v1/{upstream}/sessions/{sessionCode}:
     parameters:
       - $ref: "#/components/parameters/upstream"
@@ -439,6 +457,8 @@ paths:
           $ref: "#/components/responses/NotFound"
         "405":
           $ref: "#/components/responses/MethodNotAllowed"
+        "406":
+          $ref: "#/components/responses/NotAcceptable"
     delete:
       operationId: endSession
       tags: [Upstreams]
@@ -458,6 +478,8 @@ paths:
           $ref: "#/components/responses/NotFound"
         "405":
           $ref: "#/components/responses/MethodNotAllowed"
+        "406":
+          $ref: "#/components/responses/NotAcceptable"
   /v1/{upstream}/sessions:
     parameters:
       - $ref: "#/components/parameters/upstream"
@@ -508,6 +530,8 @@ paths:
           $ref: "#/components/responses/NotFound"
         "405":
           $ref: "#/components/responses/MethodNotAllowed"
+        "406":
+          $ref: "#/components/responses/NotAcceptable"
         "409":
           $ref: "#/components/responses/Conflict"
         "422":
@@ -617,6 +641,8 @@ paths:
           $ref: "#/components/responses/NotFound"
         "405":
           $ref: "#/components/responses/MethodNotAllowed"
+        "406":
+          $ref: "#/components/responses/NotAcceptable"
         "409": &noSession
           description: "`unknown-session`: log in again; `conflict`: a user signs, so that there are no sessions."
           content:
@@ -769,6 +795,8 @@ paths:
           $ref: "#/components/responses/NotFound"
         "405":
           $ref: "#/components/responses/MethodNotAllowed"
+        "406":
+          $ref: "#/components/responses/NotAcceptable"
         "409": *noSession
         "429": *blocked
         "502": *unanswered
@@ -809,6 +837,8 @@ paths:
           $ref: "#/components/responses/NotFound"
         "405":
           $ref: "#/components/responses/MethodNotAllowed"
+        "406":
+          $ref: "#/components/responses/NotAcceptable"
         "409": *noSession
         "429": *blocked
         "502": *unanswered
@@ -851,6 +881,8 @@ paths:
           $ref: "#/components/responses/NotFound"
         "405":
           $ref: "#/components/responses/MethodNotAllowed"
+        "406":
+          $ref: "#/components/responses/NotAcceptable"
         "422":
           $ref: "#/components/responses/InvalidPayload"
   /v1/{upstream}/registrations/{userId}/{deviceId}:
@@ -884,6 +916,8 @@ paths:
           $ref: "#/components/responses/NotFound"
         "405":
           $ref: "#/components/responses/MethodNotAllowed"
+        "406":
+          $ref: "#/components/responses/NotAcceptable"
   /v1/{upstream}/users/{userId}/token:
     parameters:
       - $ref: "#/components/parameters/upstream"
@@ -932,6 +966,8 @@ paths:
           $ref: "#/components/responses/NotFound"
         "405":
           $ref: "#/components/responses/MethodNotAllowed"
+        "406":
+          $ref: "#/components/responses/NotAcceptable"
         "409":
           $ref: "#/components/responses/Conflict"
         "422":
@@ -971,6 +1007,8 @@ paths:
           $ref: "#/components/responses/NotFound"
         "405":
           $ref: "#/components/responses/MethodNotAllowed"
+        "406":
+          $ref: "#/components/responses/NotAcceptable"
         "415":
           $ref: "#/components/responses/UnsupportedMediaType"
   /v1/upstreams/{name}/batches/{batch}:
@@ -1013,6 +1051,8 @@ paths:
           $ref: "#/components/responses/NotFound"
         "405":
           $ref: "#/components/responses/MethodNotAllowed"
+        "406":
+          $ref: "#/components/responses/NotAcceptable"
   /v1/upstreams/{name}/pause:
     parameters:
       - $ref: "#/components/parameters/name"
@@ -1031,6 +1071,8 @@ paths:
           $ref: "#/components/responses/NotFound"
         "405":
           $ref: "#/components/responses/MethodNotAllowed"
+        "406":
+          $ref: "#/components/responses/NotAcceptable"
         "415":
           $ref: "#/components/responses/UnsupportedMediaType"
   /v1/upstreams/{name}/resume:
@@ -1366,6 +1408,12 @@ components:
       headers:
         Allow:
           $ref: "#/components/headers/Allow"
+      content:
+        application/problem+json:
+          schema:
+            $ref: "#/components/schemas/Problem"
+    NotAcceptable:
+      description: "`not-acceptable`: `Accept` excludes JSON."
       content:
         application/problem+json:
           schema:

@@ -47,6 +47,10 @@ struct Route: Sendable {
         case resource(Resource)
     }
 
+    /// Whether a client that does not accept JSON is refused. Probes, metrics, and what speaks an SDK's protocol respond
+    /// in any case.
+    var respondsInJSON: Bool { if case .scope = access { template.text != "/metrics" } else { false } }
+
     init(
         _ method: Method, _ template: String, query: [String]? = [], _ access: RouteAccess, body: Body = .none,
         _ action: Action

@@ -108,6 +108,30 @@ import Testing
         }
     }
 
+    @Test(arguments: [
+        ("/v1/upstreams", "text/html", 406), ("/v1/upstreams", "text/html, */*;q=0.1", 200),
+        ("/v1/upstreams", "*/*", 200), ("/v1/upstreams", "", 200), ("/v1/upstreams", "application/*", 200),
+        ("/v1/upstreams", "Application/JSON; charset=utf-8", 200), ("/v1/upstreams", "*/*;q=0", 406),
+        ("/v1/upstreams", "*/*, application/json;q=0", 406), ("/v1/upstreams", "application/xml;q=1, text/*", 406),
+        ("/v1/messages", "image/png", 406), ("/livez", "text/html", 200), ("/metrics", "text/html", 200),
+        ("/openapi.yaml", "text/html", 200),
+    ])
+    func accept_isHonored_whereResponsesAreJSON(path: String, accept: String, status: Int) throws {
+        try withPausedGateway { gateway in
+            let answer = try gateway.client.ask("GET", path, headers: [("Accept", accept)])
+            #expect(answer.status == status)
+            if status == 406 { answer.problem(406, "not-acceptable") }
+        }
+    }
+
+    @Test func unacceptableResponse_isRefused_beforeAnythingIsStored() throws {
+        try withPausedGateway { gateway in
+            try gateway.client.post("/v1/picky/event", #"{"n":1}"#, headers: [("Accept", "text/html")])
+                .problem(406, "not-acceptable")
+            #expect(gateway.queued == 0)
+        }
+    }
+
     @Test func missingMediaType_isRefused() throws {
         try withPausedGateway { gateway in
             gateway.client.send("POST /v1/picky/event HTTP/1.1\r\nHost: t\r\nContent-Length: 7\r\n\r\n{\"n\":1}")
