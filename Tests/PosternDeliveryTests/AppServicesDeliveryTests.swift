@@ -84,6 +84,19 @@ import Testing
         #expect(try bench.state(id) == .delivered)
     }
 
+    // MARK: Answers that are not JSON
+
+    /// A captive or maintenance page: three retries, then the message fails, whatever happens to others.
+    @Test func page_isTriedFourTimes_thenItsMessageFails() throws {
+        let bench = try bench()
+        bench.transport.answerAll { _ in .status(200, "<html>") }
+        let id = try bench.post([group("u1", "a", token: "T")], as: "group_add")[0]
+        try bench.run(for: .seconds(3600))
+        let record = try bench.record(id)
+        #expect(record.state == .failed && record.attempts == 4)
+        #expect(bench.reports.count == 4)
+    }
+
     // MARK: Everything at once
 
     /// What a test posts, and what has to come of it in the order of acceptance.

@@ -100,7 +100,7 @@ extension UpstreamFixture {
         ],
         answers: [
             Answer(200, #"{"entities":[{"type":"device"}]}"#, .proceed(progress: Array("A".utf8))),
-            Answer(200, "<html>", .suspect(after: nil)), Answer(200, "{}", .park),
+            Answer(200, "<html>", .suspect(after: nil, rule: .afterTries(4))), Answer(200, "{}", .park),
             Answer(301, .holdUpstream(.configuration, detail: "answered 301: redirects are not followed with tokens")),
             Answer(302, .holdUpstream(.configuration, detail: "answered 302: redirects are not followed with tokens")),
             Answer(

@@ -19,6 +19,8 @@ struct AppServicesAnswer {
     private let response: UpstreamResponse
     private let now: Timestamp
 
+    /// Tries after which a message fails that got nothing but answers that are not JSON (10.4).
+    static let junkLimit = 4
     /// For rate limits that name no time.
     private static let slowPause = Duration.seconds(30)
 

@@ -121,7 +121,9 @@ struct AppServicesMonitoring: Sendable {
             }
             return (CanonicalJSON.object(kept + [("fetchedAtMs", String(now.milliseconds))]), isDisabled)
         }
-        guard case .success(let found) = read else { return Decision(.suspect(after: nil)) }
+        guard case .success(let found) = read else {
+            return Decision(.suspect(after: nil, rule: .afterTries(AppServicesAnswer.junkLimit)))
+        }
         if found.isDisabled { return refused("monitoring is disabled for the application", message) }
         guard let text = found.text else { return refused("monitoring is not provided for the application", message) }
         return Decision(

@@ -100,7 +100,8 @@ private struct AppServicesFollower {
             try reauthenticate(isDoubtful: isDoubtful, version: version)
         case .hold(let reason, let detail): decision.judgement.verdict = .holdUpstream(reason, detail: detail)
         case .retry(let after): decision.judgement.verdict = .retry(after: after)
-        case .suspect: decision.judgement.verdict = .suspect(after: nil)
+        case .suspect:
+            decision.judgement.verdict = .suspect(after: nil, rule: .afterTries(AppServicesAnswer.junkLimit))
         }
     }
 
