@@ -76,6 +76,22 @@ import Testing
         #expect(bench.ledger.failed == 10)
     }
 
+    @Test func loneSuspects_areInFlightOneAtATime_andLeaveRoomForOthers() throws {
+        let bench = try DeliveryBench(settings: DeliverySettings(maxInFlight: 2))
+        bench.transport.answerAll { request in self.isPoison(request) ? .status(500) : .status(200) }
+        for number in 0..<10 { try bench.accept([Self.poison], lane: lane(1000 + number)) }
+        try bench.run(for: .seconds(1))
+        try bench.accept(1)
+        try bench.run(for: .seconds(2))
+        // From here on the upstream does not answer them.
+        bench.transport.answerAll { request in self.isPoison(request) ? nil : .status(200) }
+        try bench.run(for: .seconds(60))
+        #expect(bench.open.count == 1)
+        let id = try bench.accept(1)[0]
+        try bench.run(for: .milliseconds(100))
+        #expect(try bench.state(id) == .delivered)
+    }
+
     /// 3 s of plain 500s, then some at random.
     @Test(arguments: 1...12, [10, 30]) func random500s_failNobody(seed: UInt64, percent: UInt64) throws {
         let bench = try DeliveryBench(settings: DeliverySettings(batchMaxMessages: 32))
