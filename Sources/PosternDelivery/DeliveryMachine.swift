@@ -49,6 +49,11 @@ struct DeliveryMachine: Equatable {
         case record(Settlement)
         /// Lanes that wait for their endpoint are due now.
         case wakeHeldLanes
+        /// Whatever waits for a time is due now, also because of the flush with this number.
+        case makeDue(flush: Int?)
+        case savePause(Bool)
+        case saveFlush(MessageID)
+        case finish(flush: Int, FlushReport)
         case notify(Notice)
         case tell(UpstreamEvent, outcome: String)
     }
@@ -83,6 +88,17 @@ struct DeliveryMachine: Equatable {
     var lastSaid: String?
     /// Whether a token was fetched since the start, or since the credentials were last found bad.
     var isReady = false
+
+    // Steering, see `DeliveryMachine+Steering`.
+    var isPaused = false
+    var isStopping = false
+    /// What flushes have covered so far.
+    var flushedThrough = MessageID(rawValue: 0)
+    /// Those that are not over yet.
+    var flushes: [Flush] = []
+    var flushesBegun = 0
+    /// Whether what is there is sent without collecting.
+    var isHurried = false
 
     init(rules: Rules = Rules(), health: UpstreamHealth) {
         self.rules = rules
@@ -128,22 +144,6 @@ struct DeliveryMachine: Equatable {
         settlement.detail = "not sent"
         settlement.isGivenBack = true
         return [.record(settlement)]
-    }
-
-    // MARK: Operators and clocks
-
-    /// What waits for a time may go now: resume, flush, reload, or a clock that was set back.
-    mutating func probeNow(now: Timestamp) -> [Action] {
-        tokens.fetchNow()
-        health.probeNow(now: now)
-        return [.wakeHeldLanes]
-    }
-
-    /// A queued message was removed.
-    mutating func removed(_ message: MessageID, now: Timestamp) -> [Action] {
-        guard health.causingMessages.contains(message) else { return [] }
-        health.causeIsGone(message, now: now)
-        return [.wakeHeldLanes]
     }
 
     // MARK: Tokens

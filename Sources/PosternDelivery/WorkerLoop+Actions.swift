@@ -12,10 +12,25 @@ extension WorkerLoop {
                 guard let flight else { preconditionFailure("only batches are recorded") }
                 record(settlement, of: flight)
             case .wakeHeldLanes: outbox.wakeHeldLanes(of: queue, at: time.now)
+            case .makeDue(nil): queue.makeDue(at: time.now)
+            case .makeDue(let flush?): queue.makeDue(at: time.now) { [inbox] in inbox.put(.flushBegan(flush)) }
+            case .savePause(let isPaused): save(isPaused: isPaused)
+            case .saveFlush(let through): outbox.setFlushed(through: through, of: queue.number)
+            case .finish(let flush, let report): finish(flush, report)
             case .notify(let notice): log(notice)
             case .tell(let event, let outcome): tell(event, outcome.isEmpty ? [:] : ["outcome": "\(outcome)"])
             }
         }
+    }
+
+    private func save(isPaused: Bool) {
+        outbox.setPaused(isPaused, of: queue.number) { [logger, name = queue.name] result in
+            guard case .failure(let error) = result, error != .closed else { return }
+            logger.error(
+                "cannot record a pause; it will not outlast this run",
+                metadata: ["upstream": "\(name)", "error": "\(error)"])
+        }
+        logger.notice(isPaused ? "upstream paused" : "upstream resumed", metadata: ["upstream": "\(queue.name)"])
     }
 
     private func log(_ notice: DeliveryMachine.Notice) {

@@ -76,7 +76,7 @@ extension WorkerLoop {
     private func changes(
         with settlement: Settlement, of flight: InFlightBatch
     ) -> @Sendable (any UpstreamState) throws -> [StateChange] {
-        let (now, flushedThrough) = (flight.judgedAt ?? settlement.endedAt, flushedThrough)
+        let (now, flushedThrough) = (flight.judgedAt ?? settlement.endedAt, machine.flushedThrough)
         return { [upstream] state in
             let context = PlanContext(now: now, token: flight.token, state: state, flushedThrough: flushedThrough)
             if let result = flight.result {
@@ -105,7 +105,8 @@ extension WorkerLoop {
             return postpone(.recorded(flight, settlement, result))
         }
         machine.ended()
-        countFlushed(settlement, of: flight)
+        machine.count(settlement)
+        tell(of: settlement, flight)
         follow(settlement, of: flight)
     }
 

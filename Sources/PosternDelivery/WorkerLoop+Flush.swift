@@ -7,41 +7,26 @@ import PosternStore
 extension WorkerLoop {
     /// Covers what has been accepted so far.
     func flush(_ completion: @escaping @Sendable (FlushReport) -> Void) {
-        let through = MessageID(rawValue: Int64(outbox.ledger(of: queue.number).lastID))
-        flushedThrough = max(flushedThrough, through)
-        outbox.setFlushed(through: flushedThrough, of: queue.number)
-        flushes.append(Flush(report: FlushReport(through: through), completion: completion))
-        queue.makeDue(at: time.now) { [inbox] in inbox.put(.flushBegan(through)) }
-        isHurried = true
-        perform(machine.probeNow(now: time.now))
+        let newest = MessageID(rawValue: Int64(outbox.ledger(of: queue.number).lastID))
+        let (number, actions) = machine.flush(through: newest, now: time.now)
+        flushCompletions[number] = completion
+        perform(actions)
     }
 
-    func flushBegan(_ through: MessageID) {
-        for index in flushes.indices where flushes[index].report.through <= through { flushes[index].hasBegun = true }
-    }
-
-    /// A flush is over when everything it could send has been sent: what is left waits to be sent again, for the
-    /// circuit or for a token.
     func endFlushes() {
-        guard flushes.contains(where: \.hasBegun), isAtRest else { return }
-        for flush in flushes where flush.hasBegun {
-            let report = flush.report
-            logger.info(
-                "flush finished",
-                metadata: [
-                    "upstream": "\(queue.name)", "delivered": "\(report.delivered)", "failed": "\(report.failed)",
-                ])
-            tell(.flushFinished, ["delivered": "\(report.delivered)", "failed": "\(report.failed)"])
-            flush.completion(report)
-        }
-        flushes.removeAll(where: \.hasBegun)
+        if machine.flushes.contains(where: \.hasBegun), isAtRest { perform(machine.cameToRest()) }
+    }
+
+    func finish(_ flush: Int, _ report: FlushReport) {
+        let counts: Logger.Metadata = ["delivered": "\(report.delivered)", "failed": "\(report.failed)"]
+        logger.info("flush finished", metadata: counts.merging(["upstream": "\(queue.name)"]) { $1 })
+        tell(.flushFinished, counts)
+        flushCompletions.removeValue(forKey: flush)?(report)
     }
 
     private var isAtRest: Bool {
         guard machine.unsettled == 0 else { return false }
-        if isPaused || isStopping || !upstream.missingSettings.isEmpty || !machine.maySend(now: time.now) {
-            return true
-        }
+        guard isSending, machine.maySend(now: time.now) else { return true }
         if !hasToken { return !somethingWaits || !machine.tokens.isFetching && machine.tokens.failures > 0 }
         return lookedInVain || readiness() != .now
     }
@@ -49,16 +34,11 @@ extension WorkerLoop {
     // MARK: Events
 
     /// The result of a batch is on disk.
-    func countFlushed(_ settlement: Settlement, of flight: InFlightBatch) {
-        let failed = settlement.ended.filter { $0.state == .failed }.map(\.message)
-        for index in flushes.indices {
-            let through = flushes[index].report.through
-            flushes[index].report.delivered += settlement.delivered.count { $0.id <= through }
-            flushes[index].report.failed += failed.count { $0.id <= through }
-        }
+    func tell(of settlement: Settlement, _ flight: InFlightBatch) {
         guard settlement.outcome != .unsent, settlement.outcome != .expired else { return }
         let batch: Logger.Metadata = ["batch.id": "\(flight.batch.id)", "verdict": "\(settlement.outcome.rawValue)"]
         tell(.batchEnded, batch.merging(["batch.messages": "\(flight.batch.messages.count)"]) { $1 })
+        let failed = settlement.ended.filter { $0.state == .failed }.map(\.message)
         for (kind, messages) in Dictionary(grouping: settlement.delivered + failed, by: \.kind) {
             tell(.settled(kind), batch.merging(["messages": "\(messages.count)"]) { $1 }, count: messages.count)
         }

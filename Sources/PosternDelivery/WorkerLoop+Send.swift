@@ -19,7 +19,7 @@ extension WorkerLoop {
             }
             plan(claim)
         }
-        if isHurried, readiness() != .now { isHurried = false }
+        if machine.isHurried, readiness() != .now { machine.isHurried = false }
     }
 
     /// Nil if there was nothing to claim, or the store could not be read. Expired messages are settled on the way.
@@ -91,7 +91,7 @@ extension WorkerLoop {
     }
 
     func context(now: Timestamp, token: Token?, _ state: any UpstreamState) -> PlanContext {
-        PlanContext(now: now, token: token, state: state, flushedThrough: flushedThrough)
+        PlanContext(now: now, token: token, state: state, flushedThrough: machine.flushedThrough)
     }
 
     private func send(_ request: UpstreamRequest, carrying count: Int, of claim: Claim, now: Timestamp) {
@@ -110,7 +110,7 @@ extension WorkerLoop {
     /// The row that records the request is on disk, so the request may be sent.
     func opened(_ flight: InFlightBatch, _ result: Result<Void, StoreError>) {
         switch result {
-        case .success where !isStopping: submit(flight)
+        case .success where !machine.isStopping: submit(flight)
         case .success: perform(machine.unsent(flight, now: time.now), for: flight)
         case .failure(.closed): machine.abandoned(flight)
         case .failure(let error):

@@ -6,7 +6,7 @@ import PosternStore
 extension WorkerLoop {
     func show() {
         var snapshot = UpstreamSnapshot()
-        snapshot.isPaused = isPaused
+        snapshot.isPaused = machine.isPaused
         snapshot.inFlight = machine.inFlight
         snapshot.circuit = machine.health.upstream.state
         snapshot.failures = machine.health.upstream.failures

@@ -32,12 +32,8 @@ final class WorkerLoop: @unchecked Sendable {
     var settings: DeliverySettings
     /// Both clocks at the last turn.
     private var lastLook: (now: Timestamp, instant: MonotonicInstant)?
-    /// What flushes have covered so far.
-    var flushedThrough: MessageID
-    /// Those that are not over yet.
-    var flushes: [Flush] = []
-    /// Whether what is there is sent without collecting.
-    var isHurried = false
+    /// Who waits for which flush.
+    var flushCompletions: [Int: @Sendable (FlushReport) -> Void] = [:]
     var saved: CircuitRecord
     var shownUnsettled = 0
     /// Answers and results that the store did not take; given to it again at `storeRetryAt`.
@@ -45,8 +41,6 @@ final class WorkerLoop: @unchecked Sendable {
     var storeRetryAt: MonotonicInstant?
     /// How many messages had left the queue otherwise than by delivery when the causes of holds were last looked at.
     private var removedBefore = 0
-    private(set) var isPaused: Bool
-    private(set) var isStopping = false
     private var isEnding = false
     /// Whether the last look found nothing although something seemed to be there.
     var lookedInVain = false
@@ -67,13 +61,14 @@ final class WorkerLoop: @unchecked Sendable {
         logger = parts.logger
         random = parts.random
         let standing = try outbox.circuit(of: queue.number)
-        (saved, isPaused, flushedThrough) = (standing.record, standing.isPaused, standing.flushedThrough)
+        saved = standing.record
         let circuit = Circuit(
             most: settings.maxInFlight, failures: saved.failures,
             reopensAt: saved.reopensAtMs.map(Timestamp.init(milliseconds:)))
         machine = DeliveryMachine(
             rules: settings.rules,
             health: UpstreamHealth(upstream: circuit, hold: saved.hold.flatMap(HoldReason.init(rawValue:))))
+        (machine.isPaused, machine.flushedThrough) = (standing.isPaused, standing.flushedThrough)
         machine.lastSuccessAt = saved.lastSuccessAtMs.map(Timestamp.init(milliseconds:))
         machine.lastError = saved.lastError.flatMap(AttemptError.init)
         listen()
@@ -103,7 +98,7 @@ final class WorkerLoop: @unchecked Sendable {
         lookForCauses()
         for event in events { take(event) }
         lookedInVain = false
-        if !isPaused, !isStopping, upstream.missingSettings.isEmpty {
+        if isSending {
             fetchToken()
             sendWhatMayBeSent()
         }
@@ -118,12 +113,10 @@ final class WorkerLoop: @unchecked Sendable {
         case .answered(let flight, let result): answered(flight, result)
         case .recorded(let flight, let settlement, let result): recorded(flight, settlement, result)
         case .tokenAnswered(let result, let fetch): tokenAnswered(result, fetch: fetch)
-        case .pause: setPaused(true)
-        case .resume:
-            setPaused(false)
-            perform(machine.probeNow(now: time.now))
+        case .pause: perform(machine.pause())
+        case .resume: perform(machine.resume(now: time.now))
         case .flush(let completion): flush(completion)
-        case .flushBegan(let through): flushBegan(through)
+        case .flushBegan(let number): machine.flushBegan(number)
         case .adopt(let settings, let upstream): adopt(settings, upstream)
         case .stop: stop()
         case .end:
@@ -140,34 +133,17 @@ final class WorkerLoop: @unchecked Sendable {
         for event in events { finish(event) }
     }
 
-    // MARK: What operators want
-
-    private func setPaused(_ isPaused: Bool) {
-        guard self.isPaused != isPaused else { return }
-        self.isPaused = isPaused
-        outbox.setPaused(isPaused, of: queue.number) { [logger, name = queue.name] result in
-            guard case .failure(let error) = result, error != .closed else { return }
-            logger.error(
-                "cannot record a pause; it will not outlast this run",
-                metadata: ["upstream": "\(name)", "error": "\(error)"])
-        }
-        logger.notice(isPaused ? "upstream paused" : "upstream resumed", metadata: ["upstream": "\(queue.name)"])
-    }
+    // MARK: What changes around it
 
     private func adopt(_ settings: DeliverySettings, _ upstream: RegisteredUpstream?) {
         self.settings = settings
-        machine.rules = settings.rules
-        machine.health.most = settings.maxInFlight
         if let upstream {
             precondition(upstream.name == queue.name, "a worker keeps its upstream's name")
             self.upstream = upstream
-            machine.tokens.reset()
-            // Whatever was wrong may have been fixed.
-            queue.makeDue(at: time.now)
-            perform(machine.probeNow(now: time.now))
-        } else if machine.health.hold != nil {
-            perform(machine.probeNow(now: time.now))
         }
+        perform(
+            machine.adopted(
+                settings.rules, maxInFlight: settings.maxInFlight, isReplaced: upstream != nil, now: time.now))
         listen()
     }
 
@@ -180,8 +156,7 @@ final class WorkerLoop: @unchecked Sendable {
         logger.warning(
             "system clock moved backwards; waits ended",
             metadata: ["upstream": "\(queue.name)", "now": "\(now)", "before": "\(last.now)"])
-        queue.makeDue(at: now)
-        perform(machine.probeNow(now: now))
+        perform(machine.clockSetBack(now: now))
     }
 
     /// A message that made its endpoint wait may have been cancelled, dropped or expired.
@@ -197,17 +172,19 @@ final class WorkerLoop: @unchecked Sendable {
     }
 
     private func stop() {
-        isStopping = true
+        machine.stop()
         status.showStop()
     }
 
     // MARK: Readiness
 
+    var isSending: Bool { machine.isSending && upstream.missingSettings.isEmpty }
+
     var hasToken: Bool { upstream.tokenSource == nil || machine.tokens.token(at: time.now) != nil }
 
     /// When there is something to send; `collecting` says whether to let messages collect, as the settings wish.
     func readiness(collecting: Bool = true) -> Readiness {
-        let wait = isHurried || !collecting ? .zero : settings.batchMaxWait
+        let wait = machine.isHurried || !collecting ? .zero : settings.batchMaxWait
         return queue.readiness(limits: limits, wait: wait, now: time.now, instant: time.instant)
     }
 
@@ -221,7 +198,7 @@ final class WorkerLoop: @unchecked Sendable {
     private func nextTurn() -> MonotonicInstant {
         var alarm = Alarm(time, atMost: Self.heartbeat)
         if let storeRetryAt { alarm.consider(storeRetryAt) }
-        guard !isPaused, !isStopping, upstream.missingSettings.isEmpty else { return alarm.instant }
+        guard isSending else { return alarm.instant }
         guard machine.maySend(now: time.now) else {
             // With something in flight its end is an event; a moment that has passed is nothing to wait for.
             if machine.unsettled == 0, let reopensAt = machine.health.upstream.reopensAt { alarm.consider(reopensAt) }

@@ -8,11 +8,3 @@ public struct FlushReport: Sendable, Equatable {
     public internal(set) var delivered = 0
     public internal(set) var failed = 0
 }
-
-/// A flush that is not over yet.
-struct Flush {
-    var report: FlushReport
-    /// Is what was to wait longer due by now?
-    var hasBegun = false
-    let completion: @Sendable (FlushReport) -> Void
-}

@@ -1,0 +1,90 @@
+import PosternCore
+import PosternStore
+
+/// What operators ask for, and what a changed clock or configuration means.
+extension DeliveryMachine {
+    /// A flush that is not over yet.
+    struct Flush: Equatable {
+        let number: Int
+        var report: FlushReport
+        /// Whether what was to wait longer is due by now.
+        var hasBegun = false
+    }
+
+    /// Whether messages are sent at all.
+    var isSending: Bool { !isPaused && !isStopping }
+
+    mutating func pause() -> [Action] {
+        defer { isPaused = true }
+        return isPaused ? [] : [.savePause(true)]
+    }
+
+    mutating func resume(now: Timestamp) -> [Action] {
+        defer { isPaused = false }
+        return (isPaused ? [.savePause(false)] : []) + probeNow(now: now)
+    }
+
+    /// No more is sent in this run.
+    mutating func stop() { isStopping = true }
+
+    /// What waits for a time may go now.
+    private mutating func probeNow(now: Timestamp) -> [Action] {
+        tokens.fetchNow()
+        health.probeNow(now: now)
+        return [.wakeHeldLanes]
+    }
+
+    mutating func clockSetBack(now: Timestamp) -> [Action] { [.makeDue(flush: nil)] + probeNow(now: now) }
+
+    /// Other settings; `isReplaced`: other credentials or another URL too, so that whatever was wrong may be right now.
+    mutating func adopted(_ rules: Rules, maxInFlight: Int, isReplaced: Bool, now: Timestamp) -> [Action] {
+        self.rules = rules
+        health.most = maxInFlight
+        if isReplaced {
+            tokens.reset()
+            return [.makeDue(flush: nil)] + probeNow(now: now)
+        }
+        return health.hold == nil ? [] : probeNow(now: now)
+    }
+
+    /// A queued message was removed.
+    mutating func removed(_ message: MessageID, now: Timestamp) -> [Action] {
+        guard health.causingMessages.contains(message) else { return [] }
+        health.causeIsGone(message, now: now)
+        return [.wakeHeldLanes]
+    }
+
+    // MARK: Flushes
+
+    /// Sends without waiting what was accepted up to `through`. The number tells this flush from others.
+    mutating func flush(through: MessageID, now: Timestamp) -> (number: Int, actions: [Action]) {
+        flushesBegun += 1
+        flushedThrough = max(flushedThrough, through)
+        flushes.append(Flush(number: flushesBegun, report: FlushReport(through: through)))
+        isHurried = true
+        let actions = [.saveFlush(flushedThrough), .makeDue(flush: flushesBegun)] + probeNow(now: now)
+        return (flushesBegun, actions)
+    }
+
+    /// What was to wait longer is due.
+    mutating func flushBegan(_ number: Int) {
+        for index in flushes.indices where flushes[index].number == number { flushes[index].hasBegun = true }
+    }
+
+    /// What the flushes cover has reached a final state.
+    mutating func count(_ settlement: Settlement) {
+        for index in flushes.indices {
+            let through = flushes[index].report.through
+            flushes[index].report.delivered += settlement.delivered.count { $0.id <= through }
+            flushes[index].report.failed += settlement.ended.count { $0.state == .failed && $0.message.id <= through }
+        }
+    }
+
+    /// Everything that could be sent has been: what is left waits to be sent again, for a circuit or for a token.
+    mutating func cameToRest() -> [Action] {
+        guard unsettled == 0 else { return [] }
+        let over = flushes.filter(\.hasBegun)
+        flushes.removeAll(where: \.hasBegun)
+        return over.map { .finish(flush: $0.number, $0.report) }
+    }
+}
