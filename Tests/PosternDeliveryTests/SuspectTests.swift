@@ -77,12 +77,16 @@ import Testing
     }
 
     @Test func loneSuspects_areInFlightOneAtATime_andLeaveRoomForOthers() throws {
-        let bench = try DeliveryBench(settings: DeliverySettings(maxInFlight: 2))
+        let settings = DeliverySettings(
+            maxInFlight: 2, retry: RetryPolicy(longest: .seconds(10)), suspectTries: 1000)
+        let bench = try DeliveryBench(settings: settings)
         bench.transport.answerAll { request in self.isPoison(request) ? .status(500) : .status(200) }
         for number in 0..<10 { try bench.accept([Self.poison], lane: lane(1000 + number)) }
-        try bench.run(for: .seconds(1))
-        try bench.accept(1)
-        try bench.run(for: .seconds(2))
+        // Until each of them is sent alone, and the slow start is over.
+        for number in 0..<40 {
+            try bench.accept(1, lane: lane(number))
+            try bench.run(for: .seconds(1))
+        }
         // From here on the upstream does not answer them.
         bench.transport.answerAll { request in self.isPoison(request) ? nil : .status(200) }
         try bench.run(for: .seconds(60))
