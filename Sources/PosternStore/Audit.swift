@@ -1,4 +1,3 @@
-import GRDB
 public import PosternCore
 
 /// Proof of promise 2: for each upstream the books, the rows behind them, and whether they agree.
@@ -15,23 +14,31 @@ public struct Audit: Sendable, Equatable {
     public var isBalanced: Bool { accounts.allSatisfy(\.findings.isEmpty) }
 
     /// Counts every row anew, on one snapshot.
-    static func run(in db: Database) throws -> Audit {
-        let rows = try Row.fetchAll(db, sql: "SELECT * FROM upstreams ORDER BY number")
-        return Audit(accounts: try rows.map { row in try account(of: row, in: db) })
+    static func run(with sql: SQL) throws -> Audit {
+        let ledgers = try Ledger.all(with: sql)
+        let upstreams = try sql.all("SELECT number, name FROM upstreams ORDER BY number") {
+            (number: $0[0] as UpstreamNumber, name: $0[1] as String)
+        }
+        return Audit(
+            accounts: try upstreams.map { upstream in
+                let ledger = ledgers[upstream.number] ?? Ledger()
+                return try account(of: upstream.number, named: upstream.name, ledger: ledger, with: sql)
+            })
     }
 
-    private static func account(of row: Row, in db: Database) throws -> Account {
-        let number: UInt8 = row["number"]
-        let ledger = Ledger(row)
+    private static func account(
+        of number: UpstreamNumber, named name: String, ledger: Ledger, with sql: SQL
+    ) throws -> Account {
         var counts: [MessageState: Int] = [:]
-        let queue = try Row.fetchOne(
-            db, sql: "SELECT count(*) AS rows, coalesce(sum(length(payload)), 0) AS bytes FROM queue_\(number)")
-        counts[.queued] = queue?["rows"] ?? 0
-        counts[.delivered] = try Int.fetchOne(db, sql: "SELECT count(*) FROM delivered_\(number)") ?? 0
+        var queuedBytes = 0
+        try sql.each("SELECT count(*), coalesce(sum(length(payload)), 0) FROM queue_#", of: number) { row in
+            counts[.queued] = row[0]
+            queuedBytes = row[1]
+        }
+        counts[.delivered] = try sql.value("SELECT count(*) FROM delivered_#", of: number, as: Int.self)
         for state in [MessageState.failed, .cancelled, .dropped, .expired] {
-            counts[state] =
-                try Int.fetchOne(
-                    db, sql: "SELECT count(*) FROM ended_\(number) WHERE state = ?", arguments: [state.rawValue]) ?? 0
+            counts[state] = try sql.value(
+                "SELECT count(*) FROM ended_# WHERE state = ?", of: number, state, as: Int.self)
         }
         var findings: [String] = []
         if ledger.balance != 0 {
@@ -45,26 +52,24 @@ public struct Audit: Sendable, Equatable {
                     "\(state.name) is \(ledger.count(state)) in the books; rows and removed ones make \(found)")
             }
         }
-        let bytes: Int = queue?["bytes"] ?? 0
-        if bytes != ledger.queuedBytes {
-            findings.append("queued bytes are \(ledger.queuedBytes) in the books; the rows hold \(bytes)")
+        if queuedBytes != ledger.queuedBytes {
+            findings.append("queued bytes are \(ledger.queuedBytes) in the books; the rows hold \(queuedBytes)")
         }
-        let twice = try twiceKept(number: number, in: db)
+        let twice = try twiceKept(number, with: sql)
         if twice > 0 { findings.append("\(twice) messages stand in two states") }
-        return Account(upstream: row["name"], ledger: ledger, rows: counts, findings: findings)
+        return Account(upstream: name, ledger: ledger, rows: counts, findings: findings)
     }
 
-    private static func twiceKept(number: UInt8, in db: Database) throws -> Int {
-        try Int.fetchOne(
-            db,
-            sql: """
-                SELECT (SELECT count(*) FROM ended_\(number) JOIN queue_\(number) USING (id))
-                  + (SELECT count(*) FROM ended_\(number) JOIN delivered_\(number) USING (id))
-                  + (SELECT count(*) FROM delivered_\(number) JOIN queue_\(number) USING (id))
-                """) ?? 0
+    private static func twiceKept(_ number: UpstreamNumber, with sql: SQL) throws -> Int {
+        try sql.value(
+            """
+            SELECT (SELECT count(*) FROM ended_# JOIN queue_# USING (id))
+              + (SELECT count(*) FROM ended_# JOIN delivered_# USING (id))
+              + (SELECT count(*) FROM delivered_# JOIN queue_# USING (id))
+            """, of: number, as: Int.self) ?? 0
     }
 }
 
 extension Outbox {
-    public func audit() throws(StoreError) -> Audit { try read { db in try Audit.run(in: db) } }
+    public func audit() throws(StoreError) -> Audit { try read { try Audit.run(with: $0) } }
 }

@@ -25,16 +25,6 @@ public struct Ledger: Sendable, Equatable {
     /// Requests whose outcome is unknown, so that their messages were sent again.
     public var ambiguousSends = 0
 
-    /// The columns of table `upstreams` that hold it.
-    nonisolated(unsafe) static let columns: [(name: String, path: WritableKeyPath<Ledger, Int>)] = [
-        // Key paths of stored properties are immutable; they only lack the conformance.
-        ("lastId", \.lastID), ("accepted", \.accepted), ("queued", \.queued), ("queuedBytes", \.queuedBytes),
-        ("delivered", \.delivered), ("failed", \.failed), ("cancelled", \.cancelled), ("dropped", \.dropped),
-        ("expired", \.expired), ("purgedDelivered", \.purgedDelivered), ("purgedFailed", \.purgedFailed),
-        ("purgedCancelled", \.purgedCancelled), ("purgedDropped", \.purgedDropped),
-        ("purgedExpired", \.purgedExpired), ("ambiguousSends", \.ambiguousSends),
-    ]
-
     public var balance: Int { accepted - queued - delivered - failed - cancelled - dropped - expired }
 
     public func count(_ state: MessageState) -> Int {
@@ -79,6 +69,38 @@ public struct Ledger: Sendable, Equatable {
         case .dropped: purgedDropped += amount
         case .expired: purgedExpired += amount
         }
+    }
+}
+
+extension Ledger {
+    func write(of number: UpstreamNumber, with sql: SQL) throws {
+        try sql.run(
+            """
+            UPDATE upstreams SET lastId = ?, accepted = ?, queued = ?, queuedBytes = ?, delivered = ?, failed = ?,
+              cancelled = ?, dropped = ?, expired = ?, purgedDelivered = ?, purgedFailed = ?, purgedCancelled = ?,
+              purgedDropped = ?, purgedExpired = ?, ambiguousSends = ? WHERE number = ?
+            """,
+            lastID, accepted, queued, queuedBytes, delivered, failed, cancelled, dropped, expired, purgedDelivered,
+            purgedFailed, purgedCancelled, purgedDropped, purgedExpired, ambiguousSends, number)
+    }
+
+    /// The ledgers of all upstreams that the store knows.
+    static func all(with sql: SQL) throws -> [UpstreamNumber: Ledger] {
+        let ledgers = try sql.all(
+            """
+            SELECT number, lastId, accepted, queued, queuedBytes, delivered, failed, cancelled, dropped, expired,
+              purgedDelivered, purgedFailed, purgedCancelled, purgedDropped, purgedExpired, ambiguousSends
+            FROM upstreams
+            """
+        ) { row in
+            let ledger = Ledger(
+                lastID: row[1], accepted: row[2], queued: row[3], queuedBytes: row[4], delivered: row[5],
+                failed: row[6], cancelled: row[7], dropped: row[8], expired: row[9], purgedDelivered: row[10],
+                purgedFailed: row[11], purgedCancelled: row[12], purgedDropped: row[13], purgedExpired: row[14],
+                ambiguousSends: row[15])
+            return (row[0] as UpstreamNumber, ledger)
+        }
+        return Dictionary(uniqueKeysWithValues: ledgers)
     }
 }
 

@@ -31,7 +31,8 @@ enum Migrations {
                       purgedCancelled INTEGER NOT NULL DEFAULT 0,
                       purgedDropped INTEGER NOT NULL DEFAULT 0,
                       purgedExpired INTEGER NOT NULL DEFAULT 0,
-                      ambiguousSends INTEGER NOT NULL DEFAULT 0
+                      ambiguousSends INTEGER NOT NULL DEFAULT 0,
+                      flushedThrough INTEGER NOT NULL DEFAULT 0
                     ) STRICT;
                     CREATE TABLE kinds (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
                     CREATE TABLE store (sequence INTEGER NOT NULL, batch INTEGER NOT NULL) STRICT;
@@ -50,9 +51,10 @@ enum Migrations {
                     CREATE INDEX attemptsUnderWay ON attempts (batch) WHERE endedAtMs IS NULL;
                     CREATE INDEX attemptsOfMessages ON attempts (upstream, lastId);
                     CREATE TABLE state (
-                      upstream INTEGER NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL,
+                      upstream INTEGER NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, expiresAtMs INTEGER, lane TEXT,
                       PRIMARY KEY (upstream, key)
                     ) STRICT, WITHOUT ROWID;
+                    CREATE INDEX stateExpiring ON state (expiresAtMs) WHERE expiresAtMs IS NOT NULL;
                     CREATE TABLE lanes (
                       number INTEGER PRIMARY KEY,
                       upstream INTEGER NOT NULL,
@@ -62,30 +64,12 @@ enum Migrations {
                       isHeld INTEGER NOT NULL DEFAULT 0,
                       isParked INTEGER NOT NULL DEFAULT 0,
                       failures INTEGER NOT NULL DEFAULT 0,
+                      waitingFor TEXT,
+                      wakes INTEGER NOT NULL DEFAULT 0,
                       UNIQUE (upstream, name)
                     ) STRICT;
                     CREATE INDEX lanesReady ON lanes (upstream, readyAtMs) WHERE readyAtMs IS NOT NULL;
                     CREATE INDEX lanesOfGroup ON lanes (upstream, laneGroup) WHERE laneGroup IS NOT NULL;
-                    """)
-        }
-        migrator.registerMigration("2 waits") { db in
-            try db.execute(
-                sql: """
-                    ALTER TABLE upstreams ADD COLUMN flushedThrough INTEGER NOT NULL DEFAULT 0;
-                    ALTER TABLE lanes ADD COLUMN waitingFor TEXT;
-                    ALTER TABLE lanes ADD COLUMN wakes INTEGER NOT NULL DEFAULT 0;
-                    ALTER TABLE state ADD COLUMN expiresAtMs INTEGER;
-                    ALTER TABLE state ADD COLUMN lane TEXT;
-                    CREATE INDEX stateExpiring ON state (expiresAtMs) WHERE expiresAtMs IS NOT NULL;
-                    """)
-            for number in try Int.fetchAll(db, sql: "SELECT number FROM upstreams") {
-                try db.execute(sql: "ALTER TABLE queue_\(number) ADD COLUMN tried INTEGER NOT NULL DEFAULT 0")
-            }
-        }
-        // `formerCredentials` remembers, by digest, what is not to be taken again, and which version was what.
-        migrator.registerMigration("3 credentials") { db in
-            try db.execute(
-                sql: """
                     CREATE TABLE credentials (
                       upstream INTEGER NOT NULL,
                       owner TEXT NOT NULL,
@@ -101,6 +85,7 @@ enum Migrations {
                       PRIMARY KEY (upstream, owner)
                     ) STRICT, WITHOUT ROWID;
                     CREATE INDEX credentialsExpiring ON credentials (expiresAtMs) WHERE expiresAtMs IS NOT NULL;
+                    -- Remembers, by digest, which credentials are not to be used again, and which version was which.
                     CREATE TABLE formerCredentials (
                       upstream INTEGER NOT NULL,
                       owner TEXT NOT NULL,
@@ -112,16 +97,6 @@ enum Migrations {
                     ) STRICT, WITHOUT ROWID;
                     CREATE INDEX formerCredentialsByAge ON formerCredentials (atMs);
                     """)
-        }
-        migrator.registerMigration("4 refusals") { db in
-            for number in try Int.fetchAll(db, sql: "SELECT number FROM upstreams") {
-                try db.execute(
-                    sql: """
-                        ALTER TABLE ended_\(number) ADD COLUMN tried INTEGER NOT NULL DEFAULT 0;
-                        ALTER TABLE ended_\(number) ADD COLUMN result BLOB;
-                        UPDATE ended_\(number) SET tried = lastError IS NOT NULL;
-                        """)
-            }
         }
         return migrator
     }

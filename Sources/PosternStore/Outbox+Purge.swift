@@ -1,4 +1,3 @@
-import GRDB
 public import PosternCore
 
 /// Which settled messages are to go.
@@ -46,22 +45,21 @@ extension Outbox {
 extension Transaction {
     /// Removes up to `limit` rows with ids above `id`. `last` is where to go on; nil at the end.
     fileprivate func purge(_ wish: PurgeWish, after id: Int64, limit: Int) throws -> (gone: Int, last: Int64?) {
-        let number = wish.upstream.rawValue
-        let table = wish.state == .delivered ? "delivered_\(number)" : "ended_\(number)"
-        var condition = "id > :after"
-        var arguments: StatementArguments = ["after": id, "limit": limit]
-        if wish.state != .delivered {
-            condition += " AND state = :state"
-            arguments += ["state": wish.state.rawValue]
+        let before = wish.settledBefore ?? .never
+        let ids: [Int64]
+        if wish.state == .delivered {
+            ids = try sql.all(
+                "SELECT id FROM delivered_# WHERE id > ? AND settledAtMs < ? ORDER BY id LIMIT ?",
+                of: wish.upstream, id, before, limit
+            ) { $0[0] }
+            for id in ids { try sql.run("DELETE FROM delivered_# WHERE id = ?", of: wish.upstream, id) }
+        } else {
+            ids = try sql.all(
+                "SELECT id FROM ended_# WHERE id > ? AND state = ? AND settledAtMs < ? ORDER BY id LIMIT ?",
+                of: wish.upstream, id, wish.state, before, limit
+            ) { $0[0] }
+            for id in ids { try sql.run("DELETE FROM ended_# WHERE id = ?", of: wish.upstream, id) }
         }
-        if let before = wish.settledBefore {
-            condition += " AND settledAtMs < :before"
-            arguments += ["before": before.milliseconds]
-        }
-        let ids = try Int64.fetchAll(
-            db, sql: "SELECT id FROM \(table) WHERE \(condition) ORDER BY id LIMIT :limit", arguments: arguments)
-        let delete = try db.cachedStatement(sql: "DELETE FROM \(table) WHERE id = ?")
-        for id in ids { try delete.execute(arguments: [id]) }
         accounts[wish.upstream].ledger.purge(ids.count, of: wish.state)
         return (ids.count, ids.count == limit ? ids.last : nil)
     }

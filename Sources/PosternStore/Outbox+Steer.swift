@@ -1,4 +1,3 @@
-import GRDB
 public import PosternCore
 
 /// What came of a wish to cancel.
@@ -52,17 +51,14 @@ extension Outbox {
     ) {
         writer.change(
             { transaction in
-                try transaction.db.execute(
-                    sql: "UPDATE upstreams SET isPaused = ? WHERE number = ?", arguments: [isPaused, number.rawValue])
+                try transaction.sql.run("UPDATE upstreams SET isPaused = ? WHERE number = ?", isPaused, number)
             }, completion: completion)
     }
 
     /// Remembers, past the end of this run, what a flush covers.
     public func setFlushed(through id: MessageID, of number: UpstreamNumber) {
         writer.change { transaction in
-            try transaction.db.execute(
-                sql: "UPDATE upstreams SET flushedThrough = ? WHERE number = ?",
-                arguments: [id.rawValue, number.rawValue])
+            try transaction.sql.run("UPDATE upstreams SET flushedThrough = ? WHERE number = ?", id, number)
         }
     }
 

@@ -82,8 +82,8 @@ public final class Outbox: Sendable {
             try StoreFile.inspect(options.path)
             pool = try StoreFile.open(options.path, at: time.now)
             vault = Vault(options.encryptionKeys)
-            resealing = try pool.write { [vault] db in try Resealing.run(in: db, vault: vault) }
-            let found = try pool.read { db in try Found(db) }
+            resealing = try pool.write { [vault] db in try Resealing.run(with: SQL(db), vault: vault) }
+            let found = try pool.read { db in try Found(SQL(db)) }
             batches = BatchCounter(latest: found.batch)
             shared = Mutex(Shared(ledgers: found.ledgers, names: found.names, sequence: found.sequence))
             found.kinds.forEach { [kinds] in kinds.learn($0.kind, number: $0.number) }
@@ -113,6 +113,11 @@ public final class Outbox: Sendable {
 
     /// Nothing is written or read any more.
     public var isClosed: Bool { writer.hasClosed }
+
+    /// Reads on one consistent snapshot. Blocks; never on the path of a write.
+    func read<T>(_ body: (SQL) throws -> T) throws(StoreError) -> T {
+        do { return try pool.read { try body(SQL($0)) } } catch { throw StoreError(error, path: path) }
+    }
 
     // MARK: Upstreams
 
@@ -251,23 +256,20 @@ final class BatchCounter: Sendable {
 
 /// What a former run left, read once at the start.
 private struct Found {
-    var ledgers: [UpstreamNumber: Ledger] = [:]
+    var ledgers: [UpstreamNumber: Ledger]
     var names: [UpstreamNumber: UpstreamName] = [:]
-    var kinds: [(kind: Kind, number: Int)] = []
-    var sequence: Int64
+    var kinds: [(kind: Kind, number: Int)]
+    var sequence: Int64 = 0
     var batch: Int64
 
-    init(_ db: Database) throws {
-        let counters = try Row.fetchOne(db, sql: "SELECT sequence, batch FROM store")
-        sequence = counters?["sequence"] ?? 0
-        let lastBatch = try Int64.fetchOne(db, sql: "SELECT max(batch) FROM attempts") ?? 0
-        batch = max(counters?["batch"] ?? 0, lastBatch)
-        for row in try Row.fetchAll(db, sql: "SELECT * FROM upstreams") {
-            let number = UpstreamNumber(rawValue: row["number"])
-            let ledger = Ledger(row)
-            ledgers[number] = ledger
-            names[number] = UpstreamName(row["name"])
+    init(_ sql: SQL) throws {
+        batch = try sql.value("SELECT max(batch) FROM attempts", as: Int64.self) ?? 0
+        ledgers = try Ledger.all(with: sql)
+        kinds = try sql.all("SELECT name, number FROM kinds") { (Kind($0[0]), $0[1]) }
+        try sql.each("SELECT number, name FROM upstreams") { names[$0[0]] = UpstreamName($0[1]) }
+        try sql.each("SELECT sequence, batch FROM store") { row in
+            sequence = row[0]
+            batch = max(batch, row[1])
         }
-        kinds = try Row.fetchAll(db, sql: "SELECT number, name FROM kinds").map { (Kind($0["name"]), $0["number"]) }
     }
 }

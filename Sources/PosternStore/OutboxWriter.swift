@@ -106,7 +106,7 @@ private final class WriterLoop {
     private let outbox: Outbox
     private let inbox: Inbox<OutboxWriter.Job>
     private let showLife: (Int64) -> Void
-    private let statements = WriterStatements()
+    private let sql: SQL
     private let checkpoints = Checkpoints()
     private let accounts: Accounts
     private var sequence: Int64
@@ -118,6 +118,8 @@ private final class WriterLoop {
         self.outbox = outbox
         self.inbox = inbox
         showLife = lastTurn
+        // The connection is used outside `write` by this thread only, which is where GRDB would call back.
+        sql = outbox.pool.unsafeReentrantWrite { SQL($0) }
         accounts = Accounts(outbox.ledgers)
         sequence = outbox.firstSequence
         upkeep = Upkeep(outbox: outbox)
@@ -190,7 +192,7 @@ private final class WriterLoop {
             try outbox.pool.writeWithoutTransaction { db in
                 try db.inTransaction(.immediate) {
                     let current = Transaction(
-                        db: db, outbox: outbox, statements: statements, accounts: accounts, sequence: sequence)
+                        sql: sql, outbox: outbox, accounts: accounts, sequence: sequence)
                     transaction = current
                     for job in jobs { effects.append(try perform(job, in: current)) }
                     try current.finish()

@@ -1,4 +1,3 @@
-import GRDB
 import PosternCore
 
 /// Enters an upstream into the store.
@@ -7,44 +6,45 @@ enum Registration {
     static func write(
         _ upstream: RegisteredUpstream, type: String, kinds: KindTable, in transaction: Transaction
     ) throws -> (number: UpstreamNumber, newest: Int64) {
-        let db = transaction.db
+        let sql = transaction.sql
         let name = upstream.name.description
-        let known = try UInt8.fetchOne(db, sql: "SELECT number FROM upstreams WHERE name = ?", arguments: [name])
-        let highest = try Int.fetchOne(db, sql: "SELECT max(number) FROM upstreams") ?? 0
+        let known = try sql.value("SELECT number FROM upstreams WHERE name = ?", name, as: UpstreamNumber.self)
+        let highest = try sql.value("SELECT max(number) FROM upstreams", as: Int.self) ?? 0
         guard known != nil || highest < 255 else {
             throw StoreError.failed(detail: "the store has held 255 upstreams already; begin another one")
         }
-        let number = known ?? UInt8(highest + 1)
+        let number = known ?? UpstreamNumber(rawValue: UInt8(highest + 1))
         if known == nil {
-            try db.execute(
-                sql: "INSERT INTO upstreams (number, name, type) VALUES (?, ?, ?)", arguments: [number, name, type])
+            try sql.run("INSERT INTO upstreams (number, name, type) VALUES (?, ?, ?)", number, name, type)
         } else {
-            try db.execute(sql: "UPDATE upstreams SET type = ? WHERE number = ?", arguments: [type, number])
+            try sql.run("UPDATE upstreams SET type = ? WHERE number = ?", type, number)
         }
-        try Migrations.createTables(of: number, in: db)
-        if upstream.laneRule.needsLaneIndex { try Migrations.createLaneIndex(of: number, in: db) }
+        try Migrations.createTables(of: number.rawValue, in: transaction.db)
+        if upstream.laneRule.needsLaneIndex {
+            try Migrations.createLaneIndex(of: number.rawValue, in: transaction.db)
+        }
         try lookAtParkedLanes(of: number, in: transaction)
         try enter(upstream.kinds, in: kinds, transaction)
-        let account = transaction.accounts[UpstreamNumber(rawValue: number)]
+        let account = transaction.accounts[number]
         return (account.number, Int64(account.ledger.lastID))
     }
 
     /// Gives each kind that the store has not held yet a number.
     static func enter(_ new: [Kind], in kinds: KindTable, _ transaction: Transaction) throws {
         for kind in new where kinds.number(of: kind) == 0 {
-            try transaction.db.execute(sql: "INSERT INTO kinds (name) VALUES (?)", arguments: [kind.description])
-            kinds.learn(kind, number: Int(transaction.db.lastInsertedRowID))
+            try transaction.sql.run("INSERT INTO kinds (name) VALUES (?)", kind.description)
+            kinds.learn(kind, number: transaction.sql.lastRowID)
         }
     }
 
     /// A run with another key could not read what this one can: lanes for which something is held go on, or are parked
     /// anew.
-    private static func lookAtParkedLanes(of number: UInt8, in transaction: Transaction) throws {
-        try transaction.db.execute(
-            literal: """
-                UPDATE lanes SET isParked = 0, isHeld = 0, readyAtMs = \(transaction.outbox.time.now.milliseconds)
-                WHERE upstream = \(number) AND isParked = 1 AND laneGroup IN
-                  (SELECT owner FROM credentials WHERE upstream = \(number) AND isRefused = 0)
-                """)
+    private static func lookAtParkedLanes(of number: UpstreamNumber, in transaction: Transaction) throws {
+        try transaction.sql.run(
+            """
+            UPDATE lanes SET isParked = 0, isHeld = 0, readyAtMs = ?2
+            WHERE upstream = ?1 AND isParked = 1 AND laneGroup IN
+              (SELECT owner FROM credentials WHERE upstream = ?1 AND isRefused = 0)
+            """, number, transaction.outbox.time.now)
     }
 }

@@ -1,4 +1,3 @@
-import GRDB
 import PosternCore
 
 /// What became of stored credentials when the store was opened: those sealed with a former key are sealed with the
@@ -11,16 +10,16 @@ public struct Resealing: Sendable, Equatable {
     /// Sealed with a key that is not configured; their messages wait for new credentials.
     public var unreadable = 0
 
-    static func run(in db: Database, vault: Vault) throws -> Resealing {
-        try db.execute(sql: "DELETE FROM credentials WHERE sealed IS NULL AND isRefused = 0")
+    static func run(with sql: SQL, vault: Vault) throws -> Resealing {
+        try sql.run("DELETE FROM credentials WHERE sealed IS NULL AND isRefused = 0")
         var result = Resealing()
-        for row in try Row.fetchAll(
-            db, sql: "SELECT upstream, owner, version, keyId, nonce, sealed FROM credentials WHERE sealed IS NOT NULL")
-        {
-            let place = Vault.Place(
-                upstream: UpstreamNumber(rawValue: row["upstream"]), owner: row["owner"], version: row["version"])
-            let sealed = Vault.Sealed(
-                keyID: row["keyId"], nonce: StoredState.bytes(row["nonce"]), box: StoredState.bytes(row["sealed"]))
+        let held = try sql.all(
+            "SELECT upstream, owner, version, keyId, nonce, sealed FROM credentials WHERE sealed IS NOT NULL"
+        ) { row in
+            let place = Vault.Place(upstream: row[0], owner: row[1], version: row[2])
+            return (place, Vault.Sealed(keyID: row[3], nonce: row[4], box: row[5]))
+        }
+        for (place, sealed) in held {
             guard let value = vault.value(sealed, at: place) else {
                 result.unreadable += 1
                 continue
@@ -28,24 +27,19 @@ public struct Resealing: Sendable, Equatable {
             if sealed.keyID == vault.currentKeyID {
                 result.current += 1
             } else if let anew = try vault.put(value, at: place) {
-                try db.execute(
-                    sql: """
-                        UPDATE credentials SET keyId = ?, nonce = ?, sealed = ?, digest = ?
-                        WHERE upstream = ? AND owner = ?
-                        """,
-                    arguments: [
-                        anew.keyID, anew.nonce.data, anew.box.data,
-                        vault.digest(of: value, upstream: place.upstream, owner: place.owner).data,
-                        place.upstream.rawValue, place.owner,
-                    ])
+                try sql.run(
+                    "UPDATE credentials SET keyId = ?, nonce = ?, sealed = ?, digest = ? WHERE upstream = ? AND owner = ?",
+                    anew.keyID, anew.nonce, anew.box,
+                    vault.digest(of: value, upstream: place.upstream, owner: place.owner), place.upstream, place.owner)
                 result.resealed += 1
             } else {
                 // No current key: it stays as it is, readable while the former key is configured.
                 result.current += 1
             }
         }
-        let versions = ["credentials", "formerCredentials"].map { "SELECT max(version) AS version FROM \($0)" }
-        let latest = try Int64.fetchOne(db, sql: "SELECT max(version) FROM (\(versions.joined(separator: " UNION ")))")
+        let latest = try sql.value(
+            "SELECT max(version) FROM (SELECT version FROM credentials UNION SELECT version FROM formerCredentials)",
+            as: Int64.self)
         vault.learn(version: latest ?? 0)
         return result
     }

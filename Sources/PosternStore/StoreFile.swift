@@ -78,58 +78,45 @@ enum StoreFile {
         }
         try Migrations.migrator.migrate(pool)
         try pool.write { db in
-            try db.execute(
-                sql: "INSERT INTO store (sequence, batch) SELECT ?, 0 WHERE NOT EXISTS (SELECT 1 FROM store)",
-                arguments: [firstSequence(at: now)])
-            try closeAttemptsOfDeadRun(in: db)
+            let sql = SQL(db)
+            try sql.run(
+                "INSERT INTO store (sequence, batch) SELECT ?, 0 WHERE NOT EXISTS (SELECT 1 FROM store)",
+                firstSequence(at: now))
+            try closeAttemptsOfDeadRun(with: sql)
         }
         return pool
     }
 
-    /// Requests that were under way when a former run ended: nobody knows what became of them, so they count as
-    /// ambiguous, and their messages are still queued.
-    private static func closeAttemptsOfDeadRun(in db: Database) throws {
-        // Without the hint SQLite would go through all attempts of an upstream.
-        let open = try Row.fetchAll(
-            db,
-            sql: """
-                SELECT upstream, count(*) AS attempts FROM attempts INDEXED BY attemptsUnderWay
-                WHERE endedAtMs IS NULL GROUP BY upstream
-                """)
-        guard !open.isEmpty else { return }
-        try rememberTries(in: db)
-        for row in open {
-            try db.execute(
-                sql: "UPDATE upstreams SET ambiguousSends = ambiguousSends + ? WHERE number = ?",
-                arguments: [row["attempts"] as Int, row["upstream"] as Int])
+    /// Closes the attempts that were open when the previous run ended. Their outcome is unknown, so they count as
+    /// ambiguous, and their messages, which are still queued, may have arrived.
+    private static func closeAttemptsOfDeadRun(with sql: SQL) throws {
+        // Without the hint SQLite would read all attempts of an upstream.
+        let open = try sql.all(
+            """
+            SELECT upstream, startedAtMs, ids FROM attempts INDEXED BY attemptsUnderWay WHERE endedAtMs IS NULL
+            """
+        ) { row in
+            (upstream: row[0] as UpstreamNumber, startedAt: row[1] as Timestamp, ids: MessageIDList.decode(row[2]))
         }
-        try db.execute(
-            sql: """
-                UPDATE attempts INDEXED BY attemptsUnderWay SET endedAtMs = startedAtMs, outcome = ?,
-                  detail = 'the gateway ended before the answer came'
-                WHERE endedAtMs IS NULL
-                """, arguments: [Settlement.Outcome.unknown.rawValue])
-    }
-
-    /// Their messages went out already, which some upstreams want to be told of in another way.
-    private static func rememberTries(in db: Database) throws {
-        let rows = try Row.fetchCursor(
-            db,
-            sql: """
-                SELECT upstream, startedAtMs, ids FROM attempts INDEXED BY attemptsUnderWay WHERE endedAtMs IS NULL
-                """)
-        while let row = try rows.next() {
-            let number: UInt8 = row["upstream"]
-            guard try db.tableExists("queue_\(number)") else { continue }
-            let error = AttemptError(
-                .interrupted, detail: "the gateway ended before the answer came",
-                at: Timestamp(milliseconds: row["startedAtMs"]))
-            let mark = try db.cachedStatement(
-                sql: "UPDATE queue_\(number) SET tried = 1, lastError = coalesce(lastError, ?) WHERE id = ?")
-            for id in MessageIDList.decode(Array(row["ids"] as Data)) {
-                try mark.execute(arguments: [RecordText.encode(ErrorRecord(error)), id.rawValue])
+        guard !open.isEmpty else { return }
+        let detail = "the gateway ended before the answer came"
+        for attempt in open {
+            let isKnown = try sql.run(
+                "UPDATE upstreams SET ambiguousSends = ambiguousSends + 1 WHERE number = ?", attempt.upstream) > 0
+            guard isKnown else { continue }
+            let error = RecordText.encode(
+                ErrorRecord(AttemptError(.interrupted, detail: detail, at: attempt.startedAt)))
+            for id in attempt.ids {
+                try sql.run(
+                    "UPDATE queue_# SET tried = 1, lastError = coalesce(lastError, ?) WHERE id = ?",
+                    of: attempt.upstream, error, id)
             }
         }
+        try sql.run(
+            """
+            UPDATE attempts INDEXED BY attemptsUnderWay SET endedAtMs = startedAtMs, outcome = ?, detail = ?
+            WHERE endedAtMs IS NULL
+            """, Settlement.Outcome.unknown.rawValue, detail)
     }
 
     /// A fresh store counts on from its birth in units that no older store can have reached, so that the ids of a

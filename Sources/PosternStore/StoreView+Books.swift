@@ -1,4 +1,3 @@
-import GRDB
 public import PosternCore
 
 /// One upstream as the store knows it, configured or not.
@@ -11,32 +10,25 @@ public struct UpstreamBooks: Sendable, Equatable {
     public var circuit: CircuitRecord
     public var isPaused: Bool
     public var oldestQueuedAt: Timestamp?
-
 }
 
 extension StoreView {
     /// What the books say, without counting a row: quick however much is queued. Ordered by name.
     public func books() throws(StoreError) -> [UpstreamBooks] {
         try read { reader in
-            let rows = try Row.fetchAll(reader.db, sql: "SELECT * FROM upstreams ORDER BY name")
-            return try rows.compactMap { row in
-                let number = UpstreamNumber(rawValue: row["number"])
-                guard let name = reader.names[number] else { return nil }
-                let oldest = try Int64.fetchOne(
-                    reader.db, sql: "SELECT acceptedAtMs FROM queue_\(number.rawValue) ORDER BY id LIMIT 1")
+            let ledgers = try Ledger.all(with: reader.sql)
+            let books = try reader.sql.all("SELECT number, type, circuit, isPaused FROM upstreams ORDER BY name") {
+                row -> UpstreamBooks? in
+                guard let name = reader.names[row[0]] else { return nil }
                 return UpstreamBooks(
-                    name: name, number: number, type: row["type"], ledger: Ledger(row),
-                    circuit: RecordText.decode(row["circuit"], as: CircuitRecord.self) ?? CircuitRecord(),
-                    isPaused: row["isPaused"], oldestQueuedAt: oldest.map(Timestamp.init(milliseconds:)))
+                    name: name, number: row[0], type: row[1], ledger: ledgers[row[0]] ?? Ledger(),
+                    circuit: RecordText.decode(row[2], as: CircuitRecord.self) ?? CircuitRecord(), isPaused: row[3])
+            }
+            return try books.compactMap { $0 }.map { books in
+                var books = books
+                books.oldestQueuedAt = try reader.oldestQueued(of: books.number)
+                return books
             }
         }
-    }
-}
-
-extension Ledger {
-    /// Of a row of table `upstreams`.
-    init(_ row: Row) {
-        self.init()
-        for column in Self.columns { self[keyPath: column.path] = row[column.name] }
     }
 }

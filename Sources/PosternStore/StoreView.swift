@@ -22,22 +22,19 @@ public final class StoreView: Sendable {
     func read<T>(_ body: (StoreReader) throws -> T) throws(StoreError) -> T {
         do {
             return try queue.read { db in
+                let sql = SQL(db)
                 let kinds = KindTable()
-                for row in try Row.fetchAll(db, sql: "SELECT number, name FROM kinds") {
-                    kinds.learn(Kind(row["name"]), number: row["number"])
-                }
+                try sql.each("SELECT number, name FROM kinds") { kinds.learn(Kind($0[1]), number: $0[0]) }
                 var names: [UpstreamNumber: UpstreamName] = [:]
-                for row in try Row.fetchAll(db, sql: "SELECT number, name FROM upstreams") {
-                    names[UpstreamNumber(rawValue: row["number"])] = UpstreamName(row["name"])
-                }
-                return try body(StoreReader(db: db, kinds: kinds, names: names))
+                try sql.each("SELECT number, name FROM upstreams") { names[$0[0]] = UpstreamName($0[1]) }
+                return try body(StoreReader(sql: sql, kinds: kinds, names: names))
             }
         } catch {
             throw StoreError(error, path: path)
         }
     }
 
-    public func audit() throws(StoreError) -> Audit { try read { try Audit.run(in: $0.db) } }
+    public func audit() throws(StoreError) -> Audit { try read { try Audit.run(with: $0.sql) } }
 
     public func message(_ id: MessageID, payload: Bool) throws(StoreError) -> MessageRecord? {
         try read { try $0.message(id, payload: payload) }

@@ -1,27 +1,22 @@
-import GRDB
 import PosternCore
 
 extension Outbox {
     /// Takes up the queues of all upstreams the store knows, whatever is configured, so that their messages can be
     /// cancelled, retried and purged. Nothing can be delivered from them.
     public func registerStored() throws(StoreError) {
-        let rows = try read { db in
-            try Row.fetchAll(
-                db,
-                sql: """
-                    SELECT name, type, EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'index'
-                      AND name = 'queue_' || number || '_lane') AS hasLanes
-                    FROM upstreams
-                    """
-            ).compactMap { row in
-                UpstreamName(row["name"]).map {
-                    (name: $0, type: row["type"] as String, hasLanes: row["hasLanes"] as Bool)
-                }
-            }
+        let upstreams = try read { sql in
+            try sql.all(
+                """
+                SELECT name, type, EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'index'
+                  AND name = 'queue_' || number || '_lane')
+                FROM upstreams
+                """
+            ) { (name: $0[0] as String, type: $0[1] as String, hasLanes: $0[2] as Bool) }
         }
-        for row in rows {
-            let upstream = StoredUpstream(name: row.name, laneRule: row.hasLanes ? .separate : .mixed)
-            _ = try register(upstream, type: row.type, cap: QueueCap())
+        for (name, type, hasLanes) in upstreams {
+            guard let name = UpstreamName(name) else { continue }
+            let upstream = StoredUpstream(name: name, laneRule: hasLanes ? .separate : .mixed)
+            _ = try register(upstream, type: type, cap: QueueCap())
         }
     }
 }

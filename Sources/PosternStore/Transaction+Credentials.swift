@@ -1,5 +1,3 @@
-import Foundation
-import GRDB
 import PosternCore
 
 /// Whose credential it is.
@@ -10,7 +8,7 @@ struct CredentialOwner: Hashable {
 
 extension Transaction {
     func state(of queue: UpstreamQueue) -> StoredState {
-        StoredState(upstream: queue.number, db: db, vault: outbox.vault)
+        StoredState(upstream: queue.number, sql: sql, vault: outbox.vault)
     }
 
     /// Holds a credential in the place of its owner's former one, and lets the owner's lanes go on if it is another.
@@ -35,15 +33,11 @@ extension Transaction {
     }
 
     private func describeAnew(_ credential: Credential, of queue: UpstreamQueue) throws {
-        try db.cachedStatement(
-            sql: """
-                UPDATE credentials SET note = ?, expiresAtMs = coalesce(?, expiresAtMs), isKept = ?
-                WHERE upstream = ? AND owner = ?
-                """
-        ).execute(arguments: [
-            credential.note, credential.expiresAt?.milliseconds, credential.isKept, queue.number.rawValue,
-            credential.owner,
-        ])
+        try sql.run(
+            """
+            UPDATE credentials SET note = ?, expiresAtMs = coalesce(?, expiresAtMs), isKept = ?
+            WHERE upstream = ? AND owner = ?
+            """, credential.note, credential.expiresAt, credential.isKept, queue.number, credential.owner)
     }
 
     private func insert(_ credential: Credential, of queue: UpstreamQueue) throws {
@@ -52,48 +46,40 @@ extension Transaction {
         let version = vault.nextVersion()
         let sealed = try vault.put(
             credential.value, at: .init(upstream: queue.number, owner: owner, version: version))
-        try db.cachedStatement(
-            sql: """
-                INSERT OR REPLACE INTO credentials
-                  (upstream, owner, version, digest, note, keyId, nonce, sealed, expiresAtMs, isKept)
-                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-                """
-        ).execute(arguments: [
-            queue.number.rawValue, owner, version,
-            vault.digest(of: credential.value, upstream: queue.number, owner: owner).data, credential.note,
-            sealed?.keyID, sealed?.nonce.data, sealed?.box.data, credential.expiresAt?.milliseconds,
-            credential.isKept,
-        ])
+        try sql.run(
+            """
+            INSERT OR REPLACE INTO credentials
+              (upstream, owner, version, digest, note, keyId, nonce, sealed, expiresAtMs, isKept)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+            """,
+            queue.number, owner, version, vault.digest(of: credential.value, upstream: queue.number, owner: owner),
+            credential.note, sealed?.keyID, sealed?.nonce, sealed?.box, credential.expiresAt, credential.isKept)
     }
 
     func drop(credentialOf owner: String, of queue: UpstreamQueue) throws {
-        try db.cachedStatement(sql: "DELETE FROM credentials WHERE upstream = ? AND owner = ?")
-            .execute(arguments: [queue.number.rawValue, owner])
+        try sql.run("DELETE FROM credentials WHERE upstream = ? AND owner = ?", queue.number, owner)
     }
 
     /// Its value goes at once. It may be one that was replaced since it was sent.
     func refuse(credentialOf owner: String, version: Int64, of queue: UpstreamQueue) throws {
-        let place: StatementArguments = [queue.number.rawValue, owner, version]
-        try db.cachedStatement(
-            sql: """
-                UPDATE credentials SET isRefused = 1, keyId = NULL, nonce = NULL, sealed = NULL
-                WHERE upstream = ? AND owner = ? AND version = ?
-                """
-        ).execute(arguments: place)
-        try db.cachedStatement(
-            sql: "UPDATE formerCredentials SET isRefused = 1 WHERE upstream = ? AND owner = ? AND version = ?"
-        ).execute(arguments: place)
+        try sql.run(
+            """
+            UPDATE credentials SET isRefused = 1, keyId = NULL, nonce = NULL, sealed = NULL
+            WHERE upstream = ? AND owner = ? AND version = ?
+            """, queue.number, owner, version)
+        try sql.run(
+            "UPDATE formerCredentials SET isRefused = 1 WHERE upstream = ? AND owner = ? AND version = ?",
+            queue.number, owner, version)
     }
 
     /// Remembers, without its value, the credential that an owner has had.
     private func retire(_ owner: String, isRefused: Bool, at now: Timestamp, of queue: UpstreamQueue) throws {
-        try db.cachedStatement(
-            sql: """
-                INSERT OR REPLACE INTO formerCredentials (upstream, owner, digest, version, isRefused, atMs)
-                SELECT upstream, owner, digest, version, isRefused OR ?, ? FROM credentials
-                WHERE upstream = ? AND owner = ?
-                """
-        ).execute(arguments: [isRefused, now.milliseconds, queue.number.rawValue, owner])
+        try sql.run(
+            """
+            INSERT OR REPLACE INTO formerCredentials (upstream, owner, digest, version, isRefused, atMs)
+            SELECT upstream, owner, digest, version, isRefused OR ?, ? FROM credentials
+            WHERE upstream = ? AND owner = ?
+            """, isRefused, now, queue.number, owner)
     }
 
     /// A credential goes with the last message that is queued for its owner, unless it is to be kept.
@@ -102,86 +88,21 @@ extension Transaction {
         let now = outbox.time.now
         for owner in touchedOwners {
             guard let queue = outbox.queue(owner.upstream) else { continue }
-            let place: StatementArguments = [owner.upstream.rawValue, owner.name]
-            let isUnneeded = try Bool.fetchOne(
-                db.cachedStatement(
-                    sql: """
-                        SELECT EXISTS (SELECT 1 FROM credentials WHERE upstream = ?1 AND owner = ?2 AND isKept = 0)
-                          AND NOT EXISTS (SELECT 1 FROM lanes
-                            WHERE upstream = ?1 AND (laneGroup = ?2 OR (laneGroup IS NULL AND name = ?2)))
-                        """), arguments: place)
-            guard isUnneeded == true else { continue }
+            let isUnneeded = try sql.exists(
+                """
+                SELECT 1 FROM credentials WHERE upstream = ?1 AND owner = ?2 AND isKept = 0
+                  AND NOT EXISTS (SELECT 1 FROM lanes
+                    WHERE upstream = ?1 AND (laneGroup = ?2 OR (laneGroup IS NULL AND name = ?2)))
+                """, owner.upstream, owner.name)
+            guard isUnneeded else { continue }
             let held = try state(of: queue).credential(of: owner.name)
             try retire(owner.name, isRefused: held.map { !$0.isUsable(at: now) } ?? false, at: now, of: queue)
             try drop(credentialOf: owner.name, of: queue)
             // With nothing queued nothing is under way: no answer can refuse a former one any more.
-            try db.cachedStatement(
-                sql: "DELETE FROM formerCredentials WHERE upstream = ? AND owner = ? AND isRefused = 0"
-            ).execute(arguments: place)
+            try sql.run(
+                "DELETE FROM formerCredentials WHERE upstream = ? AND owner = ? AND isRefused = 0",
+                owner.upstream, owner.name)
         }
         touchedOwners = []
     }
-}
-
-extension StoredState {
-    func credential(of owner: String) throws -> HeldCredential? {
-        let sql = """
-            SELECT version, note, keyId, nonce, sealed, expiresAtMs, isRefused FROM credentials
-            WHERE upstream = ? AND owner = ?
-            """
-        let statement = try db.cachedStatement(sql: sql)
-        statement.bind(Int64(upstream.rawValue), at: 1)
-        statement.bind(owner, at: 2)
-        var found: HeldCredential?
-        try statement.forEachRow(in: db) { row in
-            let sealed = row.text(2).map {
-                Vault.Sealed(keyID: $0, nonce: row.bytes(3) ?? [], box: row.bytes(4) ?? [])
-            }
-            let place = Vault.Place(upstream: upstream, owner: owner, version: row.integer(0))
-            let isRefused = row.integer(6) != 0
-            guard let value = isRefused ? [] : vault.value(sealed, at: place) else { return false }
-            found = HeldCredential(
-                value: value, note: row.text(1) ?? "", version: place.version,
-                expiresAt: row.integerOrNil(5).map(Timestamp.init(milliseconds:)), isRefused: isRefused)
-            return false
-        }
-        return found
-    }
-
-    func wasRefused(_ credential: Credential) throws -> Bool {
-        let digests = vault.digests(of: credential.value, upstream: upstream, owner: credential.owner)
-        return try digests.contains { digest in
-            try ["credentials", "formerCredentials"].contains { table in
-                let sql = """
-                    SELECT 1 FROM \(table) WHERE upstream = ? AND owner = ? AND digest = ? AND isRefused
-                    """
-                let statement = try db.cachedStatement(sql: sql)
-                statement.bind(Int64(upstream.rawValue), at: 1)
-                statement.bind(credential.owner, at: 2)
-                statement.bind(digest, at: 3)
-                var isThere = false
-                try statement.forEachRow(in: db) { _ in
-                    isThere = true
-                    return false
-                }
-                return isThere
-            }
-        }
-    }
-
-    var keepsCredentials: Bool { vault.isDurable }
-
-    func isQueued(_ id: MessageID) throws -> Bool {
-        guard id.upstream == upstream else { return false }
-        let statement = try db.cachedStatement(sql: "SELECT 1 FROM queue_\(upstream.rawValue) WHERE id = ?")
-        statement.bind(id.rawValue, at: 1)
-        var isThere = false
-        try statement.forEachRow(in: db) { _ in
-            isThere = true
-            return false
-        }
-        return isThere
-    }
-
-    static func bytes(_ data: Data?) -> [UInt8] { data.map { Array($0) } ?? [] }
 }

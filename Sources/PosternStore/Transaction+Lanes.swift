@@ -1,4 +1,3 @@
-import GRDB
 import PosternCore
 
 // A row of `lanes` lives as long as something of the lane is queued. `readyAtMs` says when it wants to be looked at and
@@ -28,25 +27,15 @@ extension Transaction {
     }
 
     private func findLane(_ name: String, of queue: UpstreamQueue) throws -> OpenLane? {
-        let find = try statements.findLane(in: db)
-        find.bind(Int64(queue.number.rawValue), at: 1)
-        find.bind(name, at: 2)
-        var lane: OpenLane?
-        try find.forEachRow(in: db) { row in
-            lane = OpenLane(
-                name: name, number: row.integer(0),
-                readyAt: row.integerOrNil(1).map(Timestamp.init(milliseconds:)), isBound: row.integer(2) != 0)
-            return false
-        }
-        return lane
+        try sql.first(
+            "SELECT number, readyAtMs, isHeld OR isParked FROM lanes WHERE upstream = ? AND name = ?", queue.number,
+            name
+        ) { OpenLane(name: name, number: $0[0], readyAt: $0[1], isBound: $0[2]) }
     }
 
     private func advance(_ lane: OpenLane, to readyAt: Timestamp) throws -> OpenLane {
         if lane.isReady(by: readyAt) { return lane }
-        let advance = try statements.advanceLane(in: db)
-        advance.bind(readyAt.milliseconds, at: 1)
-        advance.bind(lane.number, at: 2)
-        try advance.run(in: db)
+        try sql.run("UPDATE lanes SET readyAtMs = ? WHERE number = ?", readyAt, lane.number)
         return OpenLane(name: lane.name, number: lane.number, readyAt: readyAt, isBound: false)
     }
 
@@ -55,47 +44,28 @@ extension Transaction {
     ) throws -> OpenLane {
         let readyAt = waitingFor == nil ? readyAt : .never
         let isParked = try group.map { try self.isParked(group: $0, of: queue) } ?? false
-        let insert = try statements.openLane(in: db)
-        insert.bind(Int64(queue.number.rawValue), at: 1)
-        insert.bind(name, at: 2)
-        insert.bind(group, at: 3)
-        insert.bind(isParked ? nil : readyAt.milliseconds, at: 4)
-        insert.bind(isParked ? 1 : 0, at: 5)
-        insert.bind(waitingFor?.rawValue, at: 6)
-        try insert.run(in: db)
+        try sql.run(
+            """
+            INSERT INTO lanes (upstream, name, laneGroup, readyAtMs, isParked, isHeld, waitingFor)
+            VALUES (?, ?, ?, ?, ?, ?6 IS NOT NULL, ?6)
+            """, queue.number, name, group, isParked ? nil : readyAt, isParked, waitingFor?.rawValue)
         return OpenLane(
-            name: name, number: db.lastInsertedRowID, readyAt: isParked ? nil : readyAt,
+            name: name, number: Int64(sql.lastRowID), readyAt: isParked ? nil : readyAt,
             isBound: isParked || waitingFor != nil)
     }
 
     private func isParked(group: String, of queue: UpstreamQueue) throws -> Bool {
-        let statement = try statements.parkedOfGroup(in: db)
-        statement.bind(Int64(queue.number.rawValue), at: 1)
-        statement.bind(group, at: 2)
-        var isParked = false
-        try statement.forEachRow(in: db) { _ in
-            isParked = true
-            return false
-        }
-        return isParked
+        try sql.exists(
+            "SELECT 1 FROM lanes WHERE upstream = ? AND laneGroup = ? AND isParked LIMIT 1", queue.number, group)
     }
 
     func nameOfLane(_ lane: Int64) throws -> (name: String, group: String?)? {
-        let row = try Row.fetchOne(
-            db.cachedStatement(sql: "SELECT name, laneGroup FROM lanes WHERE number = ?"), arguments: [lane])
-        return row.map { ($0["name"], $0["laneGroup"]) }
+        try sql.first("SELECT name, laneGroup FROM lanes WHERE number = ?", lane) { ($0[0], $0[1]) }
     }
 
     /// The lane of a message that is still queued.
     func lane(of id: MessageID, in queue: UpstreamQueue) throws -> Int64? {
-        let statement = try statements.laneOf(queue.number, in: db)
-        statement.bind(id.rawValue, at: 1)
-        var lane: Int64?
-        try statement.forEachRow(in: db) { row in
-            lane = row.integer(0)
-            return false
-        }
-        return lane
+        try sql.value("SELECT lane FROM queue_# WHERE id = ?", of: queue.number, id, as: Int64.self)
     }
 
     /// Has the lane's row brought up to date before the commit. One that `isServed` goes behind the others.
@@ -111,34 +81,32 @@ extension Transaction {
                 try closeLane(lane, of: queue)
                 continue
             }
-            let statement = try statements.updateLane(in: db)
-            statement.bind(first.readyAt.milliseconds, at: 1)
-            statement.bind(first.isHeld ? 1 : 0, at: 2)
-            statement.bind(isServed ? 1 : 0, at: 3)
-            statement.bind(lane, at: 4)
-            try statement.run(in: db)
+            // Of a lane that was not served, only what is sooner counts: it keeps its place.
+            try sql.run(
+                """
+                UPDATE lanes SET
+                  readyAtMs = CASE WHEN isParked THEN NULL
+                    WHEN ?2 OR ?3 OR isHeld OR readyAtMs IS NULL THEN ?1 ELSE min(readyAtMs, ?1) END,
+                  isHeld = ?2, waitingFor = NULL, failures = CASE WHEN ?2 THEN failures ELSE 0 END
+                WHERE number = ?4
+                """, first.readyAt, first.isHeld, isServed, lane)
             lanesAreDue(of: queue, at: first.readyAt)
         }
     }
 
     private func closeLane(_ lane: Int64, of queue: UpstreamQueue) throws {
-        let statement = try statements.closeLane(in: db)
-        statement.bind(lane, at: 1)
-        try statement.forEachRow(in: db) { row in
-            if let group = row.text(0) {
+        try sql.each("DELETE FROM lanes WHERE number = ? RETURNING laneGroup", lane) { row in
+            if let group = row[0] as String? {
                 touchedOwners.insert(CredentialOwner(upstream: queue.number, name: group))
             }
-            return true
         }
     }
 
     /// The lane failed once more.
     func failLane(of id: MessageID, in queue: UpstreamQueue) throws {
-        try db.execute(
-            literal: """
-                UPDATE lanes SET failures = failures + 1
-                WHERE number = (SELECT lane FROM \(sql: "queue_\(queue.number.rawValue)") WHERE id = \(id.rawValue))
-                """)
+        try sql.run(
+            "UPDATE lanes SET failures = failures + 1 WHERE number = (SELECT lane FROM queue_# WHERE id = ?)",
+            of: queue.number, id)
     }
 
     /// A lane that could be sent but is not to be, for now; unless it was woken since its `wakes` were read.
@@ -146,49 +114,48 @@ extension Transaction {
         _ lane: Int64, of queue: UpstreamQueue, until moment: Timestamp, for reason: WaitingFor?, wakes: Int
     ) throws {
         accounts[queue.number].openLane = nil
-        try db.execute(
-            literal: """
-                UPDATE lanes SET readyAtMs = \(moment.milliseconds), isHeld = 1, waitingFor = \(reason?.rawValue)
-                WHERE number = \(lane) AND upstream = \(queue.number.rawValue) AND isParked = 0 AND wakes = \(wakes)
-                """)
+        try sql.run(
+            """
+            UPDATE lanes SET readyAtMs = ?, isHeld = 1, waitingFor = ?
+            WHERE number = ? AND upstream = ? AND isParked = 0 AND wakes = ?
+            """, moment, reason?.rawValue, lane, queue.number, wakes)
     }
 
     /// Ends a wait that a plan has asked for. What is to be sent again keeps its time.
     func wake(_ name: String, of queue: UpstreamQueue) throws {
         accounts[queue.number].openLane = nil
         let now = outbox.time.now
-        try db.execute(
-            literal: """
-                UPDATE lanes SET wakes = wakes + 1,
-                  readyAtMs = CASE WHEN waitingFor IS NULL THEN readyAtMs ELSE \(now.milliseconds) END,
-                  isHeld = CASE WHEN waitingFor IS NULL THEN isHeld ELSE 0 END, waitingFor = NULL
-                WHERE upstream = \(queue.number.rawValue) AND name = \(name) AND isParked = 0
-                """)
+        try sql.run(
+            """
+            UPDATE lanes SET wakes = wakes + 1,
+              readyAtMs = CASE WHEN waitingFor IS NULL THEN readyAtMs ELSE ? END,
+              isHeld = CASE WHEN waitingFor IS NULL THEN isHeld ELSE 0 END, waitingFor = NULL
+            WHERE upstream = ? AND name = ? AND isParked = 0
+            """, now, queue.number, name)
         lanesAreDue(of: queue, at: now)
     }
 
     /// What waits is due now.
     func makeLanesDue(of queue: UpstreamQueue, at now: Timestamp) throws {
         accounts[queue.number].openLane = nil
-        try db.execute(
-            literal: """
-                UPDATE lanes SET readyAtMs = \(now.milliseconds), wakes = wakes + 1, waitingFor = NULL,
-                  isHeld = CASE WHEN waitingFor IS NULL THEN isHeld ELSE 0 END
-                WHERE upstream = \(queue.number.rawValue) AND readyAtMs > \(now.milliseconds)
-                """)
+        try sql.run(
+            """
+            UPDATE lanes SET readyAtMs = ?1, wakes = wakes + 1, waitingFor = NULL,
+              isHeld = CASE WHEN waitingFor IS NULL THEN isHeld ELSE 0 END
+            WHERE upstream = ?2 AND readyAtMs > ?1
+            """, now, queue.number)
         lanesAreDue(of: queue, at: now)
     }
 
     /// Lanes that wait for an endpoint or for credentials are due now.
     func wakeHeldLanes(of queue: UpstreamQueue, at now: Timestamp) throws {
         accounts[queue.number].openLane = nil
-        try db.execute(
-            literal: """
-                UPDATE lanes SET readyAtMs = \(now.milliseconds), wakes = wakes + 1, isHeld = 0, waitingFor = NULL
-                WHERE upstream = \(queue.number.rawValue) AND readyAtMs > \(now.milliseconds)
-                  AND waitingFor IN (\(WaitingFor.circuit.rawValue), \(WaitingFor.credentials.rawValue))
-                """)
-        if db.changesCount > 0 { lanesAreDue(of: queue, at: now) }
+        let woken = try sql.run(
+            """
+            UPDATE lanes SET readyAtMs = ?1, wakes = wakes + 1, isHeld = 0, waitingFor = NULL
+            WHERE upstream = ?2 AND readyAtMs > ?1 AND waitingFor IN (?3, ?4)
+            """, now, queue.number, WaitingFor.circuit.rawValue, WaitingFor.credentials.rawValue)
+        if woken > 0 { lanesAreDue(of: queue, at: now) }
     }
 
     /// Nothing more for the lane, or all of its group, until it is released. If a good credential has come
@@ -197,17 +164,13 @@ extension Transaction {
         accounts[queue.number].openLane = nil
         guard case .named(let name, let group) = lane else { return }
         if let held = try state(of: queue).credential(of: group ?? name), held.isUsable(at: outbox.time.now) { return }
-        let number = queue.number.rawValue
         if let group {
-            try db.execute(
-                literal: """
-                    UPDATE lanes SET isParked = 1, readyAtMs = NULL
-                    WHERE upstream = \(number) AND laneGroup = \(group)
-                    """)
+            try sql.run(
+                "UPDATE lanes SET isParked = 1, readyAtMs = NULL WHERE upstream = ? AND laneGroup = ?", queue.number,
+                group)
         } else {
-            try db.execute(
-                literal: "UPDATE lanes SET isParked = 1, readyAtMs = NULL WHERE upstream = \(number) AND name = \(name)"
-            )
+            try sql.run(
+                "UPDATE lanes SET isParked = 1, readyAtMs = NULL WHERE upstream = ? AND name = ?", queue.number, name)
         }
     }
 
@@ -215,12 +178,11 @@ extension Transaction {
     func release(group: String, of queue: UpstreamQueue) throws {
         accounts[queue.number].openLane = nil
         let now = outbox.time.now
-        try db.execute(
-            literal: """
-                UPDATE lanes SET isParked = 0, isHeld = 0, readyAtMs = \(now.milliseconds)
-                WHERE upstream = \(queue.number.rawValue) AND isParked = 1 AND
-                  (laneGroup = \(group) OR (laneGroup IS NULL AND name = \(group)))
-                """)
+        try sql.run(
+            """
+            UPDATE lanes SET isParked = 0, isHeld = 0, readyAtMs = ?1
+            WHERE upstream = ?2 AND isParked = 1 AND (laneGroup = ?3 OR (laneGroup IS NULL AND name = ?3))
+            """, now, queue.number, group)
         lanesAreDue(of: queue, at: now)
     }
 }
@@ -236,18 +198,20 @@ private struct LaneFront {
         let now = transaction.outbox.time.now
         var nextScheduled: Timestamp?
         var front: (retryAt: Timestamp?, acceptedAt: Timestamp, hasBegun: Bool)?
-        let statement = try transaction.statements.lane(of: queue.number, in: transaction.db)
-        statement.bind(lane, at: 1)
-        try statement.forEachRow(in: transaction.db) { row in
-            let due = row.integerOrNil(1).map(Timestamp.init(milliseconds:))
-            if row.integer(0) == QueueColumn.scheduled, let due {
+        // The rows of the lane, oldest first, as far as they say when it is its turn.
+        try transaction.sql.walk(
+            """
+            SELECT waiting, nextAttemptAtMs, acceptedAtMs, progress IS NOT NULL FROM queue_#
+            WHERE lane = ? ORDER BY id
+            """, of: queue.number, lane
+        ) { row in
+            let waiting: Int64 = row[0]
+            let due: Timestamp? = row[1]
+            if waiting == QueueColumn.scheduled, let due {
                 nextScheduled = min(nextScheduled ?? due, due)
                 return true
             }
-            front = (
-                row.integer(0) == QueueColumn.retrying ? due : nil, Timestamp(milliseconds: row.integer(2)),
-                row.integer(3) != 0
-            )
+            front = (waiting == QueueColumn.retrying ? due : nil, row[2], row[3])
             return false
         }
         guard let front else {
@@ -278,14 +242,7 @@ private struct LaneFront {
     private static func isLong(
         _ lane: Int64, _ count: Int, in queue: UpstreamQueue, by transaction: Transaction
     ) throws -> Bool {
-        let statement = try transaction.statements.nthOfLane(of: queue.number, in: transaction.db)
-        statement.bind(lane, at: 1)
-        statement.bind(count - 1, at: 2)
-        var isLong = false
-        try statement.forEachRow(in: transaction.db) { _ in
-            isLong = true
-            return false
-        }
-        return isLong
+        try transaction.sql.exists(
+            "SELECT id FROM queue_# WHERE lane = ? ORDER BY id LIMIT 1 OFFSET ?", of: queue.number, lane, count - 1)
     }
 }

@@ -1,17 +1,12 @@
-import GRDB
 public import PosternCore
 
 extension Transaction {
     /// Records that a request is about to be sent, so that a run that dies before its answer leaves a trace.
     public func openAttempt(_ attempt: AttemptStart, of queue: UpstreamQueue) throws {
-        let statement = try statements.openAttempt(in: db)
-        statement.bind(attempt.batch.rawValue, at: 1)
-        statement.bind(Int64(queue.number.rawValue), at: 2)
-        statement.bind(attempt.startedAt.milliseconds, at: 3)
-        statement.bind(attempt.ids.first?.rawValue, at: 4)
-        statement.bind(attempt.ids.last?.rawValue, at: 5)
-        statement.bind(MessageIDList.encode(attempt.ids), at: 6)
-        try statement.run(in: db)
+        try sql.run(
+            "INSERT INTO attempts (batch, upstream, startedAtMs, firstId, lastId, ids) VALUES (?, ?, ?, ?, ?, ?)",
+            attempt.batch, queue.number, attempt.startedAt, attempt.ids.first, attempt.ids.last,
+            MessageIDList.encode(attempt.ids))
     }
 
     /// Applies the result of an attempt, and the state changes that `changes` computes. Returns those.
@@ -40,20 +35,13 @@ extension Transaction {
     }
 
     public func save(_ circuit: CircuitRecord, of number: UpstreamNumber) throws {
-        let statement = try statements.circuit(in: db)
-        statement.bind(RecordText.encode(circuit), at: 1)
-        statement.bind(Int64(number.rawValue), at: 2)
-        try statement.run(in: db)
+        try sql.run("UPDATE upstreams SET circuit = ? WHERE number = ?", RecordText.encode(circuit), number)
     }
 
     private func closeAttempt(_ settlement: Settlement) throws {
-        let statement = try statements.closeAttempt(in: db)
-        statement.bind(settlement.endedAt.milliseconds, at: 1)
-        statement.bind(settlement.outcome.rawValue, at: 2)
-        statement.bind(settlement.status.map(Int64.init), at: 3)
-        statement.bind(settlement.detail, at: 4)
-        statement.bind(settlement.batch.rawValue, at: 5)
-        try statement.run(in: db)
+        try sql.run(
+            "UPDATE attempts SET endedAtMs = ?, outcome = ?, status = ?, detail = ? WHERE batch = ?",
+            settlement.endedAt, settlement.outcome.rawValue, settlement.status, settlement.detail, settlement.batch)
     }
 
     // MARK: Delivered
@@ -74,23 +62,22 @@ extension Transaction {
         _ messages: [Message], of queue: UpstreamQueue, result: [UInt8]?, at moment: Timestamp
     ) throws -> Bool {
         guard messages.count > 4, let first = messages.map(\.id).min(),
-            let last = messages.map(\.id).max(), try count(from: first, to: last, in: queue) == messages.count
+            let last = messages.map(\.id).max(),
+            try sql.value(
+                "SELECT count(*) FROM queue_# WHERE id BETWEEN ? AND ?", of: queue.number, first, last, as: Int.self)
+                == messages.count
         else { return false }
         try queue.discipline.touchLane(of: first, of: queue, in: self)
         if outbox.keepsDelivered {
-            let statement = try statements.deliverRun(in: queue.number, db: db)
-            statement.bind(moment.milliseconds, at: 1)
-            statement.bind(result, at: 2)
-            statement.bind(first.rawValue, at: 3)
-            statement.bind(last.rawValue, at: 4)
-            try statement.run(in: db)
+            try sql.run(
+                """
+                INSERT INTO delivered_# (id, kind, acceptedAtMs, settledAtMs, attempts, key, result)
+                SELECT id, kind, acceptedAtMs, ?, attempts + 1, key, ? FROM queue_# WHERE id BETWEEN ? AND ?
+                """, of: queue.number, moment, result, first, last)
         }
-        let statement = try statements.removeRun(in: queue.number, db: db)
-        statement.bind(first.rawValue, at: 1)
-        statement.bind(last.rawValue, at: 2)
-        try statement.run(in: db)
-        guard db.changesCount == messages.count else {
-            throw StoreError.failed(detail: "removed \(db.changesCount) messages instead of \(messages.count)")
+        let removed = try sql.run("DELETE FROM queue_# WHERE id BETWEEN ? AND ?", of: queue.number, first, last)
+        guard removed == messages.count else {
+            throw StoreError.failed(detail: "removed \(removed) messages instead of \(messages.count)")
         }
         let account = accounts[queue.number]
         account.ledger.queued -= messages.count
@@ -99,32 +86,18 @@ extension Transaction {
         return true
     }
 
-    private func count(from first: MessageID, to last: MessageID, in queue: UpstreamQueue) throws -> Int {
-        let statement = try statements.countRun(in: queue.number, db: db)
-        statement.bind(first.rawValue, at: 1)
-        statement.bind(last.rawValue, at: 2)
-        var count = 0
-        try statement.forEachRow(in: db) { row in
-            count = Int(row.integer(0))
-            return false
-        }
-        return count
-    }
-
     private func deliver(_ message: Message, of queue: UpstreamQueue, result: [UInt8]?, at moment: Timestamp) throws {
         try queue.discipline.touchLane(of: message.id, of: queue, in: self)
         guard try remove(message.id, bytes: message.payload.count, from: queue) else { return }
         let account = accounts[queue.number]
         if outbox.keepsDelivered {
-            let statement = try statements.deliver(in: queue.number, db: db)
-            statement.bind(message.id.rawValue, at: 1)
-            statement.bind(account.kindNumber(of: message.kind, in: outbox.kinds), at: 2)
-            statement.bind(message.acceptedAt.milliseconds, at: 3)
-            statement.bind(moment.milliseconds, at: 4)
-            statement.bind(message.attempts + 1, at: 5)
-            statement.bind(message.key, at: 6)
-            statement.bind(result, at: 7)
-            try statement.run(in: db)
+            try sql.run(
+                """
+                INSERT INTO delivered_# (id, kind, acceptedAtMs, settledAtMs, attempts, key, result)
+                VALUES (?, ?, ?, ?, ?, ?, ?)
+                """,
+                of: queue.number, message.id, account.kindNumber(of: message.kind, in: outbox.kinds),
+                message.acceptedAt, moment, message.attempts + 1, message.key, result)
         }
         book(message.id, result: result, in: account)
     }
@@ -137,10 +110,7 @@ extension Transaction {
 
     /// Deletes a queue row; false when it is gone already.
     private func remove(_ id: MessageID, bytes: Int, from queue: UpstreamQueue) throws -> Bool {
-        let statement = try statements.remove(from: queue.number, in: db)
-        statement.bind(id.rawValue, at: 1)
-        try statement.run(in: db)
-        guard db.changesCount == 1 else { return false }
+        guard try sql.run("DELETE FROM queue_# WHERE id = ?", of: queue.number, id) == 1 else { return false }
         let account = accounts[queue.number]
         account.ledger.queued -= 1
         account.ledger.queuedBytes -= bytes
@@ -155,26 +125,20 @@ extension Transaction {
         _ id: MessageID, in queue: UpstreamQueue, as state: MessageState, error: AttemptError?, at moment: Timestamp,
         result: [UInt8]? = nil, wasTried: Bool = false, attempts: Int = 0
     ) throws -> Bool {
-        var found: (lane: Int64, bytes: Int)?
-        let ending = try statements.ending(in: queue.number, db: db)
-        ending.bind(id.rawValue, at: 1)
-        try ending.forEachRow(in: db) { row in
-            found = (row.integer(0), Int(row.integer(1)))
-            return false
+        let found = try sql.first("SELECT lane, length(payload) FROM queue_# WHERE id = ?", of: queue.number, id) {
+            (lane: $0[0] as Int64, bytes: $0[1] as Int)
         }
         guard let found else { return false }
         let lane = try queue.discipline.laneName(of: found.lane, in: self)
-        let statement = try statements.end(in: queue.number, db: db)
-        statement.bind(Int64(state.rawValue), at: 1)
-        statement.bind(lane.text, at: 2)
-        statement.bind(lane.group, at: 3)
-        statement.bind(moment.milliseconds, at: 4)
-        statement.bind(attempts, at: 5)
-        statement.bind(error.map { RecordText.encode(ErrorRecord($0)) }, at: 6)
-        statement.bind(wasTried ? 1 : 0, at: 7)
-        statement.bind(result, at: 8)
-        statement.bind(id.rawValue, at: 9)
-        try statement.run(in: db)
+        try sql.run(
+            """
+            INSERT INTO ended_# (id, state, kind, lane, laneGroup, acceptedAtMs, settledAtMs, expiresAtMs, attempts,
+              key, lastError, progress, payload, tried, result)
+            SELECT id, ?, kind, ?, ?, acceptedAtMs, ?, expiresAtMs, attempts + ?, key, coalesce(?, lastError),
+              progress, payload, tried OR ?, ? FROM queue_# WHERE id = ?
+            """,
+            of: queue.number, state, lane.text, lane.group, moment, attempts,
+            error.map { RecordText.encode(ErrorRecord($0)) }, wasTried, result, id)
         queue.discipline.touch(found.lane, isServed: state == .failed, of: queue, in: self)
         guard try remove(id, bytes: found.bytes, from: queue) else { return false }
         let account = accounts[queue.number]
@@ -186,16 +150,15 @@ extension Transaction {
     // MARK: Waiting
 
     private func wait(_ waiting: Settlement.Waiting, of queue: UpstreamQueue) throws {
-        let statement = try statements.wait(in: queue.number, db: db)
         let error = waiting.error.map { RecordText.encode(ErrorRecord($0)) }
         for message in waiting.messages {
-            statement.bind(waiting.nextAttemptAt == nil ? QueueColumn.ready : QueueColumn.retrying, at: 1)
-            statement.bind(waiting.nextAttemptAt?.milliseconds, at: 2)
-            statement.bind(waiting.counts ? 1 : 0, at: 3)
-            statement.bind(error, at: 4)
-            statement.bind(waiting.wasTried ? 1 : 0, at: 5)
-            statement.bind(message.id.rawValue, at: 6)
-            try statement.run(in: db)
+            try sql.run(
+                """
+                UPDATE queue_# SET waiting = ?, nextAttemptAtMs = ?, attempts = attempts + ?,
+                  lastError = coalesce(?, lastError), tried = tried OR ? WHERE id = ?
+                """,
+                of: queue.number, waiting.nextAttemptAt == nil ? QueueColumn.ready : QueueColumn.retrying,
+                waiting.nextAttemptAt, waiting.counts, error, waiting.wasTried, message.id)
             try queue.discipline.touchLane(of: message.id, of: queue, in: self)
         }
         if let first = waiting.messages.first {
@@ -204,16 +167,11 @@ extension Transaction {
     }
 
     private func markTried(_ id: MessageID, in queue: UpstreamQueue) throws {
-        let statement = try statements.markTried(in: queue.number, db: db)
-        statement.bind(id.rawValue, at: 1)
-        try statement.run(in: db)
+        try sql.run("UPDATE queue_# SET tried = 1 WHERE id = ?", of: queue.number, id)
     }
 
     private func keep(_ progress: [UInt8], of id: MessageID, in queue: UpstreamQueue) throws {
-        let statement = try statements.progress(in: queue.number, db: db)
-        statement.bind(progress, at: 1)
-        statement.bind(id.rawValue, at: 2)
-        try statement.run(in: db)
+        try sql.run("UPDATE queue_# SET progress = ? WHERE id = ?", of: queue.number, progress, id)
         try queue.discipline.touchLane(of: id, of: queue, in: self)
     }
 
@@ -221,22 +179,14 @@ extension Transaction {
 
     /// Applies changes of an upstream's state.
     func apply(_ changes: [StateChange], of queue: UpstreamQueue) throws {
-        let number = Int64(queue.number.rawValue)
         for change in changes {
             switch change {
             case .set(let key, let value, let expiry):
-                let statement = try statements.setState(in: db)
-                statement.bind(number, at: 1)
-                statement.bind(key, at: 2)
-                statement.bind(value, at: 3)
-                statement.bind(expiry?.at.milliseconds, at: 4)
-                statement.bind(expiry?.lane, at: 5)
-                try statement.run(in: db)
+                try sql.run(
+                    "INSERT OR REPLACE INTO state (upstream, key, value, expiresAtMs, lane) VALUES (?, ?, ?, ?, ?)",
+                    queue.number, key, value, expiry?.at, expiry?.lane)
             case .remove(let key):
-                let statement = try statements.removeState(in: db)
-                statement.bind(number, at: 1)
-                statement.bind(key, at: 2)
-                try statement.run(in: db)
+                try sql.run("DELETE FROM state WHERE upstream = ? AND key = ?", queue.number, key)
             case .release(let group):
                 try release(group: group, of: queue)
             case .wake(let lane): try wake(lane, of: queue)
@@ -263,23 +213,24 @@ extension Transaction {
     /// Queues an ended message again, under its old id and so at its old place. False when there is no such message,
     /// or its payload is gone.
     func requeue(_ id: MessageID, in queue: UpstreamQueue, at moment: Timestamp) throws -> Bool {
-        var found: (state: MessageState, lane: StoredLaneName, bytes: Int)?
-        let ended = try statements.ended(in: queue.number, db: db)
-        ended.bind(id.rawValue, at: 1)
-        try ended.forEachRow(in: db) { row in
-            let lane = StoredLaneName(text: row.text(1) ?? "0", group: row.text(2))
-            found = (row.integer(0) == MessageState.failed.rawValue ? .failed : .dropped, lane, Int(row.integer(3)))
-            return false
+        let found = try sql.first(
+            """
+            SELECT state, lane, laneGroup, length(payload) FROM ended_#
+            WHERE id = ? AND payload IS NOT NULL AND state IN (2, 4)
+            """, of: queue.number, id
+        ) { row in
+            (state: row[0] as MessageState, lane: StoredLaneName(text: row[1], group: row[2]), bytes: row[3] as Int)
         }
         guard let found else { return false }
         let lane = try queue.discipline.reopenLane(found.lane, at: moment, of: queue, in: self)
-        let requeue = try statements.requeue(in: queue.number, db: db)
-        requeue.bind(lane, at: 1)
-        requeue.bind(id.rawValue, at: 2)
-        try requeue.run(in: db)
-        let remove = try statements.removeEnded(in: queue.number, db: db)
-        remove.bind(id.rawValue, at: 1)
-        try remove.run(in: db)
+        try sql.run(
+            """
+            INSERT INTO queue_# (id, kind, lane, acceptedAtMs, expiresAtMs, attempts, key, lastError, progress,
+              payload, tried)
+            SELECT id, kind, ?, acceptedAtMs, NULL, 0, key, lastError, progress, payload, tried FROM ended_#
+            WHERE id = ?
+            """, of: queue.number, lane, id)
+        try sql.run("DELETE FROM ended_# WHERE id = ?", of: queue.number, id)
         queue.discipline.touch(lane, isServed: false, of: queue, in: self)
         let account = accounts[queue.number]
         account.ledger.add(-1, to: found.state)

@@ -6,9 +6,9 @@ public import PosternCore
 /// Ledgers are changed in memory and written once before the commit. Everything here is undone by a rollback, the
 /// ledgers by the writer.
 public final class Transaction {
-    let db: Database
+    let sql: SQL
+    var db: Database { sql.db }
     let outbox: Outbox
-    let statements: WriterStatements
     let accounts: Accounts
     var sequence: Int64
     /// Settled messages, when somebody waits for one.
@@ -21,10 +21,9 @@ public final class Transaction {
     var touchedOwners: Set<CredentialOwner> = []
     private let isWaitedFor: Bool
 
-    init(db: Database, outbox: Outbox, statements: WriterStatements, accounts: Accounts, sequence: Int64) {
-        self.db = db
+    init(sql: SQL, outbox: Outbox, accounts: Accounts, sequence: Int64) {
+        self.sql = sql
         self.outbox = outbox
-        self.statements = statements
         self.accounts = accounts
         self.sequence = sequence
         isWaitedFor = outbox.isWaitedFor
@@ -59,18 +58,10 @@ public final class Transaction {
         var isChanged = false
         for account in accounts.open where account.isChanged {
             isChanged = true
-            let statement = try statements.ledger(in: db)
-            for (place, column) in Ledger.columns.enumerated() {
-                statement.bind(account.ledger[keyPath: column.path], at: Int32(place + 1))
-            }
-            statement.bind(Int64(account.number.rawValue), at: Int32(Ledger.columns.count + 1))
-            try statement.run(in: db)
+            try account.ledger.write(of: account.number, with: sql)
         }
         guard isChanged else { return }
-        let statement = try statements.counters(in: db)
-        statement.bind(sequence, at: 1)
-        statement.bind(outbox.batches.latest, at: 2)
-        try statement.run(in: db)
+        try sql.run("UPDATE store SET sequence = ?, batch = ?", sequence, outbox.batches.latest)
     }
 }
 
@@ -81,7 +72,7 @@ extension Transaction {
         let noted = notices.count
         let removed = removals.count
         let before = accounts.open.map { (account: $0, ledger: $0.ledger, arrival: $0.arrival, settled: $0.settled) }
-        try db.inSavepoint {
+        try sql.db.inSavepoint {
             if try body() { return .commit }
             self.sequence = sequence
             notices.removeSubrange(noted...)
@@ -171,20 +162,10 @@ extension Transaction {
         var arrival = account.arrival ?? Arrival(queue: queue)
         account.arrival = nil
         let scheduledAt = message.notBefore.flatMap { $0 > message.acceptedAt ? $0 : nil }
-        let statement = try statements.insert(into: queue.number, in: db)
-        statement.bind(id.rawValue, at: 1)
-        statement.bind(account.kindNumber(of: message.kind, in: outbox.kinds), at: 2)
-        statement.bind(
-            try queue.discipline.openLane(of: message, scheduledAt: scheduledAt, arrival: &arrival, in: self), at: 3)
-        statement.bind(message.acceptedAt.milliseconds, at: 4)
-        statement.bind(scheduledAt == nil ? QueueColumn.ready : QueueColumn.scheduled, at: 5)
-        statement.bind(scheduledAt?.milliseconds, at: 6)
-        statement.bind(message.expiresAt?.milliseconds, at: 7)
-        statement.bind(message.key, at: 8)
-        try message.bytes.withUnsafeBytes { bytes in
-            statement.bind(borrowing: UnsafeRawBufferPointer(rebasing: bytes[message.range]), at: 9)
-            try statement.run(in: db)
-        }
+        try insert(
+            message, as: id, kind: account.kindNumber(of: message.kind, in: outbox.kinds),
+            lane: try queue.discipline.openLane(of: message, scheduledAt: scheduledAt, arrival: &arrival, in: self),
+            scheduledAt: scheduledAt)
         account.ledger.lastID = Int(id.rawValue)
         account.ledger.accepted += 1
         account.ledger.queued += 1
@@ -195,6 +176,30 @@ extension Transaction {
             arrival.bytes += message.range.count
         }
         account.arrival = arrival
+    }
+
+    private func insert(
+        _ message: NewMessage, as id: MessageID, kind: Int64, lane: Int64, scheduledAt: Timestamp?
+    ) throws {
+        try message.bytes.withUnsafeBytes { bytes in
+            let payload = BorrowedBytes(UnsafeRawBufferPointer(rebasing: bytes[message.range]))
+            // Most messages have none of the optional columns, and binding those would cost a tenth of the insert.
+            if scheduledAt == nil, message.expiresAt == nil, message.key == nil {
+                try sql.run(
+                    "INSERT INTO queue_# (id, kind, lane, acceptedAtMs, payload) VALUES (?, ?, ?, ?, ?)",
+                    of: id.upstream, id, kind, lane, message.acceptedAt, payload)
+            } else {
+                try sql.run(
+                    """
+                    INSERT INTO queue_#
+                      (id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, key, payload)
+                    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+                    """,
+                    of: id.upstream, id, kind, lane, message.acceptedAt,
+                    scheduledAt == nil ? QueueColumn.ready : QueueColumn.scheduled, scheduledAt, message.expiresAt,
+                    message.key, payload)
+            }
+        }
     }
 }
 
@@ -247,12 +252,11 @@ extension Transaction {
         for wish in wishes(of: messages).values {
             var victims: [MessageID] = []
             var bytes = 0
-            try statements.oldest(in: wish.queue.number, db: db).forEachRow(in: db) { row in
-                let id = MessageID(rawValue: row.integer(0))
-                // Undone with the rest, should it not be enough.
+            try forEachOldest(of: wish.queue) { id, size in
+                // Undone with the rest if it is not enough.
                 guard tryRemoving(id, from: wish.queue) else { return true }
                 victims.append(id)
-                bytes += Int(row.integer(1))
+                bytes += size
                 return bytes < wish.bytes
             }
             guard bytes >= wish.bytes else { return .diskFull(detail: "the disk is full, and nothing can make room") }
@@ -265,10 +269,16 @@ extension Transaction {
 
     /// The payload goes first: there is no room to move it. Its bytes are booked by the caller.
     private func dropWithPayload(_ id: MessageID, from queue: UpstreamQueue) throws {
-        let number = queue.number.rawValue
-        try db.execute(literal: "UPDATE \(sql: "queue_\(number)") SET payload = x'' WHERE id = \(id.rawValue)")
+        try sql.run("UPDATE queue_# SET payload = x'' WHERE id = ?", of: queue.number, id)
         try end(id, in: queue, as: .dropped, error: nil, at: outbox.time.now)
-        try db.execute(literal: "UPDATE \(sql: "ended_\(number)") SET payload = NULL WHERE id = \(id.rawValue)")
+        try sql.run("UPDATE ended_# SET payload = NULL WHERE id = ?", of: queue.number, id)
+    }
+
+    /// Visits queued messages and their sizes, oldest first, until `body` returns false.
+    private func forEachOldest(of queue: UpstreamQueue, _ body: (MessageID, Int) -> Bool) throws {
+        try sql.walk("SELECT id, length(payload) FROM queue_# ORDER BY id", of: queue.number) { row in
+            body(row[0], row[1])
+        }
     }
 
     /// The oldest messages that are not being sent, as many as have to go; nil when even that would not do.
@@ -281,12 +291,11 @@ extension Transaction {
         if cap.admits(messages: messages, bytes: bytes) { return [] }
         guard cap.whenFull == .dropOldest, cap.admits(messages: wish.messages, bytes: wish.bytes) else { return nil }
         var victims: [MessageID] = []
-        try statements.oldest(in: queue.number, db: db).forEachRow(in: db) { row in
-            let id = MessageID(rawValue: row.integer(0))
+        try forEachOldest(of: queue) { id, size in
             guard queue.tryRemoving(id) else { return true }
             victims.append(id)
             messages -= 1
-            bytes -= Int(row.integer(1))
+            bytes -= size
             return !cap.admits(messages: messages, bytes: bytes)
         }
         guard cap.admits(messages: messages, bytes: bytes) else {

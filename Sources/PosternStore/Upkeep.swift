@@ -1,4 +1,3 @@
-import GRDB
 import PosternCore
 
 /// The small jobs next to accepting and delivering: retention, expiry, shrinking the file. Each turn does a little, on
@@ -34,45 +33,39 @@ final class Upkeep: @unchecked Sendable {
         let isLong = outbox.options.failedRetention
         var hasMore = false
         for account in transaction.accounts.open {
-            if try purgeDelivered(of: account, before: now - isShort, in: transaction.db) { hasMore = true }
-            if try purgeEnded(of: account, before: now - isLong, in: transaction.db) { hasMore = true }
+            if try purgeDelivered(of: account, before: now - isShort, with: transaction.sql) { hasMore = true }
+            if try purgeEnded(of: account, before: now - isLong, with: transaction.sql) { hasMore = true }
             if let queue = outbox.queue(account.number), try expire(from: queue, at: now, in: transaction) {
                 hasMore = true
             }
         }
-        if try expireState(at: now, in: transaction.db) { hasMore = true }
-        if try forgetCredentials(at: now, in: transaction.db) { hasMore = true }
-        if try purgeAttempts(delivered: now - isShort, others: now - isLong, in: transaction.db) { hasMore = true }
-        if try shrink(transaction.db) { hasMore = true }
+        if try expireState(at: now, with: transaction.sql) { hasMore = true }
+        if try forgetCredentials(at: now, with: transaction.sql) { hasMore = true }
+        if try purgeAttempts(delivered: now - isShort, others: now - isLong, with: transaction.sql) { hasMore = true }
+        if try shrink(transaction.sql) { hasMore = true }
         return hasMore
     }
 
     /// Receipts are stored in the order of acceptance, which is nearly that of delivery: the oldest few thousand are
     /// looked at, and those past their time go. A second index, by time, would cost more than it saves.
-    private func purgeDelivered(of account: Account, before limit: Timestamp, in db: Database) throws -> Bool {
-        let table = "delivered_\(account.number.rawValue)"
-        try db.cachedStatement(
-            sql: """
-                DELETE FROM \(table) WHERE id IN (SELECT id FROM
-                  (SELECT id, settledAtMs FROM \(table) ORDER BY id LIMIT ?) WHERE settledAtMs < ?)
-                """
-        ).execute(arguments: [Self.rowsPerTurn, limit.milliseconds])
-        let gone = db.changesCount
+    private func purgeDelivered(of account: Account, before limit: Timestamp, with sql: SQL) throws -> Bool {
+        let gone = try sql.run(
+            """
+            DELETE FROM delivered_# WHERE id IN (SELECT id FROM
+              (SELECT id, settledAtMs FROM delivered_# ORDER BY id LIMIT ?) WHERE settledAtMs < ?)
+            """, of: account.number, Self.rowsPerTurn, limit)
         if gone > 0 { account.ledger.purge(gone, of: .delivered) }
         return gone == Self.rowsPerTurn
     }
 
-    private func purgeEnded(of account: Account, before limit: Timestamp, in db: Database) throws -> Bool {
-        let table = "ended_\(account.number.rawValue)"
-        let rows = try Row.fetchAll(
-            db.cachedStatement(
-                sql: "SELECT id, state FROM \(table) WHERE settledAtMs < ? ORDER BY settledAtMs LIMIT ?"),
-            arguments: [limit.milliseconds, Self.heavyRowsPerTurn])
-        let remove = try db.cachedStatement(sql: "DELETE FROM \(table) WHERE id = ?")
+    private func purgeEnded(of account: Account, before limit: Timestamp, with sql: SQL) throws -> Bool {
+        let rows = try sql.all(
+            "SELECT id, state FROM ended_# WHERE settledAtMs < ? ORDER BY settledAtMs LIMIT ?",
+            of: account.number, limit, Self.heavyRowsPerTurn
+        ) { (id: $0[0] as MessageID, state: $0[1] as MessageState) }
         for row in rows {
-            try remove.execute(arguments: [row["id"] as Int64])
-            guard let state = MessageState(rawValue: row["state"]) else { continue }
-            account.ledger.purge(1, of: state)
+            try sql.run("DELETE FROM ended_# WHERE id = ?", of: account.number, row.id)
+            account.ledger.purge(1, of: row.state)
         }
         return rows.count == Self.heavyRowsPerTurn
     }
@@ -80,92 +73,81 @@ final class Upkeep: @unchecked Sendable {
     /// Messages that are past their own end or have reached the age at which those of their upstream expire, whatever
     /// they wait for. Those that are being sent are left to their attempt.
     private func expire(from queue: UpstreamQueue, at now: Timestamp, in transaction: Transaction) throws -> Bool {
-        let table = "queue_\(queue.number.rawValue)"
-        let byTime = try transaction.db.cachedStatement(
-            sql: "SELECT id FROM \(table) WHERE expiresAtMs <= ? ORDER BY expiresAtMs")
-        byTime.bind(now.milliseconds, at: 1)
-        let hasMore = try expire(from: queue, at: now, in: transaction, foundBy: byTime) { _ in true }
-        let age = queue.collecting.expireAfter
-        guard age > .zero else { return hasMore }
-        let limit = (now - age).milliseconds
-        // Ids are in the order of acceptance, so the rows in front are the oldest.
-        let byAge = try transaction.db.cachedStatement(sql: "SELECT id, acceptedAtMs FROM \(table) ORDER BY id")
-        return try expire(from: queue, at: now, in: transaction, foundBy: byAge) { $0.integer(1) <= limit } || hasMore
-    }
-
-    /// Expires what the statement finds until `hasExpired` says no. True when there may be more of it.
-    private func expire(
-        from queue: UpstreamQueue, at now: Timestamp, in transaction: Transaction, foundBy statement: Statement,
-        _ hasExpired: (borrowing SQLiteRow) -> Bool
-    ) throws -> Bool {
         var ids: [MessageID] = []
-        try statement.forEachRow(in: transaction.db) { row in
-            guard hasExpired(row) else { return false }
-            let id = MessageID(rawValue: row.integer(0))
-            if transaction.tryRemoving(id, from: queue) { ids.append(id) }
+        try transaction.sql.walk(
+            "SELECT id FROM queue_# WHERE expiresAtMs <= ? ORDER BY expiresAtMs", of: queue.number, now
+        ) { row in
+            if transaction.tryRemoving(row[0], from: queue) { ids.append(row[0]) }
             return ids.count < Self.heavyRowsPerTurn
         }
+        let hasMore = try expire(ids, from: queue, at: now, in: transaction)
+        let age = queue.collecting.expireAfter
+        guard age > .zero else { return hasMore }
+        ids = []
+        // Ids are in the order of acceptance, so the rows in front are the oldest.
+        try transaction.sql.walk("SELECT id, acceptedAtMs FROM queue_# ORDER BY id", of: queue.number) { row in
+            guard row[1] <= now - age else { return false }
+            if transaction.tryRemoving(row[0], from: queue) { ids.append(row[0]) }
+            return ids.count < Self.heavyRowsPerTurn
+        }
+        return try expire(ids, from: queue, at: now, in: transaction) || hasMore
+    }
+
+    /// Returns whether there may be more of them.
+    private func expire(
+        _ ids: [MessageID], from queue: UpstreamQueue, at now: Timestamp, in transaction: Transaction
+    ) throws -> Bool {
         for id in ids { try transaction.end(id, in: queue, as: .expired, error: nil, at: now) }
         return ids.count == Self.heavyRowsPerTurn
     }
 
     /// Values that are of no use any more, unless their lane still has something queued: those are looked at again
     /// later.
-    private func expireState(at now: Timestamp, in db: Database) throws -> Bool {
-        let rows = try Row.fetchAll(
-            db.cachedStatement(
-                sql: """
-                    SELECT upstream, key, EXISTS (SELECT 1 FROM lanes
-                      WHERE lanes.upstream = state.upstream AND lanes.name = state.lane) AS isNeeded
-                    FROM state WHERE expiresAtMs <= ? ORDER BY expiresAtMs LIMIT ?
-                    """), arguments: [now.milliseconds, Self.heavyRowsPerTurn])
-        for row in rows {
-            let key: String = row["key"]
-            let place: StatementArguments = [row["upstream"] as Int, key]
-            if row["isNeeded"] {
-                try db.cachedStatement(sql: "UPDATE state SET expiresAtMs = ? WHERE upstream = ? AND key = ?")
-                    .execute(arguments: [(now + Self.stateRecheck).milliseconds] + place)
+    private func expireState(at now: Timestamp, with sql: SQL) throws -> Bool {
+        let rows = try sql.all(
+            """
+            SELECT upstream, key, EXISTS (SELECT 1 FROM lanes
+              WHERE lanes.upstream = state.upstream AND lanes.name = state.lane)
+            FROM state WHERE expiresAtMs <= ? ORDER BY expiresAtMs LIMIT ?
+            """, now, Self.heavyRowsPerTurn
+        ) { (upstream: $0[0] as UpstreamNumber, key: $0[1] as String, isNeeded: $0[2] as Bool) }
+        for (upstream, key, isNeeded) in rows {
+            if isNeeded {
+                try sql.run(
+                    "UPDATE state SET expiresAtMs = ? WHERE upstream = ? AND key = ?", now + Self.stateRecheck,
+                    upstream, key)
             } else {
-                try db.cachedStatement(
-                    sql: "DELETE FROM state WHERE upstream = ? AND (key = ? OR key > ? AND key < ?)"
-                ).execute(arguments: place + [key + "/", key + "0"])
+                try sql.run(
+                    "DELETE FROM state WHERE upstream = ? AND (key = ? OR key > ? AND key < ?)", upstream, key,
+                    key + "/", key + "0")
             }
         }
         return rows.count == Self.heavyRowsPerTurn
     }
 
     /// A credential that has expired is of no use to anybody; what is left of it says that another one is needed.
-    private func forgetCredentials(at now: Timestamp, in db: Database) throws -> Bool {
-        try db.cachedStatement(
-            sql: """
-                UPDATE credentials SET isRefused = 1, keyId = NULL, nonce = NULL, sealed = NULL
-                WHERE expiresAtMs <= ? AND isRefused = 0 AND isKept = 0
-                """
-        ).execute(arguments: [now.milliseconds])
-        try db.cachedStatement(sql: "DELETE FROM credentials WHERE expiresAtMs <= ? AND isKept = 1")
-            .execute(arguments: [now.milliseconds])
-        try db.cachedStatement(
-            sql: """
-                DELETE FROM formerCredentials WHERE (upstream, owner, digest) IN
-                  (SELECT upstream, owner, digest FROM formerCredentials WHERE atMs < ? ORDER BY atMs LIMIT ?)
-                """
-        ).execute(arguments: [(now - Self.formerCredentialRetention).milliseconds, Self.rowsPerTurn])
-        let hasMore = db.changesCount == Self.rowsPerTurn
-        try sweepMemory(db)
-        return hasMore
+    private func forgetCredentials(at now: Timestamp, with sql: SQL) throws -> Bool {
+        try sql.run(
+            """
+            UPDATE credentials SET isRefused = 1, keyId = NULL, nonce = NULL, sealed = NULL
+            WHERE expiresAtMs <= ? AND isRefused = 0 AND isKept = 0
+            """, now)
+        try sql.run("DELETE FROM credentials WHERE expiresAtMs <= ? AND isKept = 1", now)
+        let forgotten = try sql.run(
+            """
+            DELETE FROM formerCredentials WHERE (upstream, owner, digest) IN
+              (SELECT upstream, owner, digest FROM formerCredentials WHERE atMs < ? ORDER BY atMs LIMIT ?)
+            """, now - Self.formerCredentialRetention, Self.rowsPerTurn)
+        try sweepMemory(sql)
+        return forgotten == Self.rowsPerTurn
     }
 
-    private func sweepMemory(_ db: Database) throws {
+    private func sweepMemory(_ sql: SQL) throws {
         let vault = outbox.vault
         guard vault.countInMemory > 0 else { return }
         var inUse: Set<Vault.Place> = []
-        let rows = try Row.fetchCursor(
-            db.cachedStatement(
-                sql: "SELECT upstream, owner, version FROM credentials WHERE sealed IS NULL AND isRefused = 0"))
-        while let row = try rows.next() {
-            inUse.insert(
-                .init(upstream: UpstreamNumber(rawValue: row["upstream"]), owner: row["owner"], version: row["version"])
-            )
+        try sql.each("SELECT upstream, owner, version FROM credentials WHERE sealed IS NULL AND isRefused = 0") {
+            inUse.insert(.init(upstream: $0[0], owner: $0[1], version: $0[2]))
         }
         vault.sweep { inUse.contains($0) }
     }
@@ -173,37 +155,34 @@ final class Upkeep: @unchecked Sendable {
     /// Attempts that delivered are kept as long as the receipts, others as long as the dead letters. Batches count up
     /// with the time, so both kinds are found in front: the others in front of all, the delivered ones behind those
     /// that were passed over before.
-    private func purgeAttempts(delivered: Timestamp, others: Timestamp, in db: Database) throws -> Bool {
-        try db.cachedStatement(
-            sql: """
-                DELETE FROM attempts WHERE batch IN (SELECT batch FROM
-                  (SELECT batch, endedAtMs FROM attempts ORDER BY batch LIMIT ?) WHERE endedAtMs < ?)
-                """
-        ).execute(arguments: [Self.heavyRowsPerTurn, min(others, delivered).milliseconds])
-        let old = db.changesCount
+    private func purgeAttempts(delivered: Timestamp, others: Timestamp, with sql: SQL) throws -> Bool {
+        let old = try sql.run(
+            """
+            DELETE FROM attempts WHERE batch IN (SELECT batch FROM
+              (SELECT batch, endedAtMs FROM attempts ORDER BY batch LIMIT ?) WHERE endedAtMs < ?)
+            """, Self.heavyRowsPerTurn, min(others, delivered))
         var looked = 0
-        let rows = try Row.fetchCursor(
-            db.cachedStatement(
-                sql: "SELECT batch, outcome, endedAtMs FROM attempts WHERE batch > ? ORDER BY batch LIMIT ?"),
-            arguments: [lookedAtBatch, Self.heavyRowsPerTurn])
         var gone: [Int64] = []
-        while let row = try rows.next() {
-            guard let endedAt = row["endedAtMs"] as Int64?, endedAt < delivered.milliseconds else { break }
+        try sql.walk(
+            "SELECT batch, outcome, endedAtMs FROM attempts WHERE batch > ? ORDER BY batch LIMIT ?", lookedAtBatch,
+            Self.heavyRowsPerTurn
+        ) { row in
+            guard let endedAt = row[2] as Timestamp?, endedAt < delivered else { return false }
             looked += 1
-            lookedAtBatch = row["batch"]
-            if row["outcome"] as String? == "delivered" { gone.append(row["batch"]) }
+            lookedAtBatch = row[0]
+            if row[1] as String == "delivered" { gone.append(lookedAtBatch) }
+            return true
         }
-        let remove = try db.cachedStatement(sql: "DELETE FROM attempts WHERE batch = ?")
-        for batch in gone { try remove.execute(arguments: [batch]) }
+        for batch in gone { try sql.run("DELETE FROM attempts WHERE batch = ?", batch) }
         return old == Self.heavyRowsPerTurn || looked == Self.heavyRowsPerTurn
     }
 
     /// Free pages are used again first; what stays free beyond a quarter of the file is given back.
-    private func shrink(_ db: Database) throws -> Bool {
-        let free = try Int.fetchOne(db.cachedStatement(sql: "PRAGMA freelist_count")) ?? 0
-        let all = try Int.fetchOne(db.cachedStatement(sql: "PRAGMA page_count")) ?? 0
+    private func shrink(_ sql: SQL) throws -> Bool {
+        let free = try sql.value("PRAGMA freelist_count", as: Int.self) ?? 0
+        let all = try sql.value("PRAGMA page_count", as: Int.self) ?? 0
         guard free > Self.pagesPerTurn, free > all / 4 else { return false }
-        _ = try Row.fetchAll(db, sql: "PRAGMA incremental_vacuum(\(Self.pagesPerTurn))")
+        try sql.run("PRAGMA incremental_vacuum(256)")
         return true
     }
 }

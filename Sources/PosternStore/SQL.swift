@@ -1,0 +1,166 @@
+import GRDB
+import GRDBSQLite
+import PosternCore
+
+/// SQL on one connection. A statement is written next to its values and prepared once.
+///
+///     try sql.run("UPDATE lanes SET readyAtMs = ? WHERE number = ?", moment, lane)
+///     let lane = try sql.value("SELECT lane FROM queue_# WHERE id = ?", of: number, id, as: Int64.self)
+///     try sql.each("SELECT id, length(payload) FROM queue_#", of: number) { row in … }
+///
+/// `#` in a statement is the number of the upstream that `of` names. Statements are literals, so nothing from outside
+/// can become SQL, and a literal's address is enough to find it prepared. GRDB's boxing of values would cost more than
+/// an insert does; here values are bound and read through SQLite's own functions. Not for two threads at once.
+final class SQL {
+    let db: Database
+    // Unchecked: one thread at a time, and nothing is called while it is accessed.
+    @exclusivity(unchecked) private var prepared: [Key: OpaquePointer] = [:]
+    /// Keeps what `prepared` points to.
+    private var kept: [Statement] = []
+
+    private struct Key: Hashable {
+        let literal: UnsafePointer<UInt8>
+        let number: UInt8
+
+        /// Literals are apart from each other by more than there are upstreams, nearly always.
+        func hash(into hasher: inout Hasher) { hasher.combine(UInt(bitPattern: literal) &+ UInt(number) << 48) }
+    }
+
+    init(_ db: Database) { self.db = db }
+
+    /// Runs a statement and returns how many rows it changed.
+    @discardableResult @inline(__always)
+    func run<each Value: SQLValue>(
+        _ text: StaticString, of number: UpstreamNumber? = nil, _ values: repeat each Value
+    ) throws -> Int {
+        let statement = try statement(text, of: number)
+        bind(repeat each values, to: statement)
+        return try finish(statement)
+    }
+
+    /// Calls `body` for each row.
+    @inline(__always)
+    func each<each Value: SQLValue>(
+        _ text: StaticString, of number: UpstreamNumber? = nil, _ values: repeat each Value,
+        body: (borrowing SQLRow) throws -> Void
+    ) throws {
+        try walk(text, of: number, repeat each values) { row in
+            try body(row)
+            return true
+        }
+    }
+
+    /// Calls `body` for each row until it returns false.
+    @inline(__always)
+    func walk<each Value: SQLValue>(
+        _ text: StaticString, of number: UpstreamNumber? = nil, _ values: repeat each Value,
+        body: (borrowing SQLRow) throws -> Bool
+    ) throws {
+        let statement = try statement(text, of: number)
+        bind(repeat each values, to: statement)
+        defer { sqlite3_reset(statement) }
+        while try step(statement), try body(SQLRow(statement: statement)) {}
+    }
+
+    /// What `read` makes of the first row; nil if there is none.
+    @inline(__always)
+    func first<Result, each Value: SQLValue>(
+        _ text: StaticString, of number: UpstreamNumber? = nil, _ values: repeat each Value,
+        read: (borrowing SQLRow) throws -> Result
+    ) throws -> Result? {
+        let statement = try statement(text, of: number)
+        bind(repeat each values, to: statement)
+        defer { sqlite3_reset(statement) }
+        return try step(statement) ? try read(SQLRow(statement: statement)) : nil
+    }
+
+    /// What `read` makes of each row.
+    func all<Result, each Value: SQLValue>(
+        _ text: StaticString, of number: UpstreamNumber? = nil, _ values: repeat each Value,
+        read: (borrowing SQLRow) throws -> Result
+    ) throws -> [Result] {
+        var results: [Result] = []
+        try each(text, of: number, repeat each values) { results.append(try read($0)) }
+        return results
+    }
+
+    /// The first column of the first row; nil if there is no row.
+    @inline(__always)
+    func value<Result: SQLValue, each Value: SQLValue>(
+        _ text: StaticString, of number: UpstreamNumber? = nil, _ values: repeat each Value, as type: Result.Type
+    ) throws -> Result? {
+        try first(text, of: number, repeat each values) { $0[0] }
+    }
+
+    /// Whether there is a row.
+    @inline(__always)
+    func exists<each Value: SQLValue>(
+        _ text: StaticString, of number: UpstreamNumber? = nil, _ values: repeat each Value
+    ) throws -> Bool {
+        try first(text, of: number, repeat each values) { _ in true } ?? false
+    }
+
+    /// The key of the row that was inserted last.
+    var lastRowID: Int { Int(db.lastInsertedRowID) }
+
+    // MARK: Statements
+
+    @inline(__always)
+    private func bind<each Value: SQLValue>(_ values: repeat each Value, to statement: OpaquePointer) {
+        var index: Int32 = 0
+        repeat (each values).bind(to: statement, after: &index)
+    }
+
+    @inline(__always)
+    private func statement(_ text: StaticString, of number: UpstreamNumber?) throws -> OpaquePointer {
+        let key = Key(literal: text.utf8Start, number: number?.rawValue ?? 0)
+        if let known = prepared[key] { return known }
+        return try prepare(text, as: key)
+    }
+
+    /// GRDB keeps statements with their connection, so one that was prepared for an earlier reader is found again.
+    private func prepare(_ text: StaticString, as key: Key) throws -> OpaquePointer {
+        let parts = text.description.split(separator: "#", omittingEmptySubsequences: false)
+        let sql = parts.joined(separator: String(key.number))
+        let statement = try db.cachedStatement(sql: sql)
+        kept.append(statement)
+        prepared[key] = statement.sqliteStatement
+        return statement.sqliteStatement
+    }
+
+    /// Whether there is a row.
+    @inline(__always)
+    private func step(_ statement: OpaquePointer) throws -> Bool {
+        switch sqlite3_step(statement) {
+        case SQLITE_ROW: return true
+        case SQLITE_DONE: return false
+        case let code: throw error(code)
+        }
+    }
+
+    @inline(__always)
+    private func finish(_ statement: OpaquePointer) throws -> Int {
+        defer { sqlite3_reset(statement) }
+        while try step(statement) {}
+        return Int(sqlite3_changes(db.sqliteConnection))
+    }
+
+    private func error(_ code: Int32) -> DatabaseError {
+        let connection = db.sqliteConnection
+        return DatabaseError(
+            resultCode: ResultCode(rawValue: sqlite3_extended_errcode(connection)),
+            message: sqlite3_errmsg(connection).map { String(cString: $0) } ?? "code \(code)")
+    }
+}
+
+/// The row on which a statement is positioned, for the duration of a call. Columns count from 0.
+struct SQLRow: ~Copyable {
+    let statement: OpaquePointer
+
+    subscript<Value: SQLValue>(_ column: Int32) -> Value {
+        @inline(__always) get { Value(from: statement, column: column) }
+    }
+
+    func isNull(_ column: Int32) -> Bool { sqlite3_column_type(statement, column) == SQLITE_NULL }
+    func byteCount(_ column: Int32) -> Int { Int(sqlite3_column_bytes(statement, column)) }
+}

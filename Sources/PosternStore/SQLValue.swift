@@ -1,0 +1,146 @@
+import GRDBSQLite
+import PosternCore
+
+/// A Swift value that a statement binds and a row holds.
+protocol SQLValue {
+    func bind(to statement: OpaquePointer, at index: Int32)
+    /// NULL reads as zero or empty; read an optional where it has a meaning.
+    init(from statement: OpaquePointer, column: Int32)
+}
+
+extension SQLValue {
+    @inline(__always)
+    func bind(to statement: OpaquePointer, after index: inout Int32) {
+        index += 1
+        bind(to: statement, at: index)
+    }
+}
+
+/// A value that is stored as an integer.
+protocol SQLInteger: SQLValue {
+    var sqlInteger: Int64 { get }
+    init(sqlInteger: Int64)
+}
+
+extension SQLInteger {
+    @inline(__always)
+    func bind(to statement: OpaquePointer, at index: Int32) { sqlite3_bind_int64(statement, index, sqlInteger) }
+    @inline(__always)
+    init(from statement: OpaquePointer, column: Int32) { self.init(sqlInteger: sqlite3_column_int64(statement, column)) }
+}
+
+extension Int64: SQLInteger {
+    @inline(__always) var sqlInteger: Int64 { self }
+    @inline(__always) init(sqlInteger: Int64) { self = sqlInteger }
+}
+
+extension Int: SQLInteger {
+    @inline(__always) var sqlInteger: Int64 { Int64(self) }
+    @inline(__always) init(sqlInteger: Int64) { self = Int(sqlInteger) }
+}
+
+extension Bool: SQLInteger {
+    @inline(__always) var sqlInteger: Int64 { self ? 1 : 0 }
+    @inline(__always) init(sqlInteger: Int64) { self = sqlInteger != 0 }
+}
+
+extension MessageID: SQLInteger {
+    @inline(__always) var sqlInteger: Int64 { rawValue }
+    @inline(__always) init(sqlInteger: Int64) { self.init(rawValue: sqlInteger) }
+}
+
+extension BatchID: SQLInteger {
+    @inline(__always) var sqlInteger: Int64 { rawValue }
+    @inline(__always) init(sqlInteger: Int64) { self.init(rawValue: sqlInteger) }
+}
+
+/// Milliseconds since 1970 UTC.
+extension Timestamp: SQLInteger {
+    @inline(__always) var sqlInteger: Int64 { milliseconds }
+    @inline(__always) init(sqlInteger: Int64) { self.init(milliseconds: sqlInteger) }
+}
+
+extension UpstreamNumber: SQLInteger {
+    @inline(__always) var sqlInteger: Int64 { Int64(rawValue) }
+    @inline(__always) init(sqlInteger: Int64) { self.init(rawValue: UInt8(truncatingIfNeeded: sqlInteger)) }
+}
+
+extension MessageState: SQLInteger {
+    @inline(__always) var sqlInteger: Int64 { Int64(rawValue) }
+    init(sqlInteger: Int64) { self = MessageState(rawValue: UInt8(truncatingIfNeeded: sqlInteger)) ?? .queued }
+}
+
+/// SQLite copies what it is given (https://www.sqlite.org/c3ref/c_static.html).
+private nonisolated(unsafe) let copied = unsafeBitCast(-1, to: sqlite3_destructor_type.self)
+
+extension String: SQLValue {
+    func bind(to statement: OpaquePointer, at index: Int32) {
+        var text = self
+        text.withUTF8 { bytes in
+            bytes.withMemoryRebound(to: CChar.self) { characters in
+                _ = sqlite3_bind_text(statement, index, characters.baseAddress, Int32(bytes.count), copied)
+            }
+        }
+    }
+
+    init(from statement: OpaquePointer, column: Int32) {
+        guard let start = sqlite3_column_text(statement, column) else {
+            self = ""
+            return
+        }
+        let count = Int(sqlite3_column_bytes(statement, column))
+        self.init(decoding: UnsafeBufferPointer(start: start, count: count), as: UTF8.self)
+    }
+}
+
+extension [UInt8]: SQLValue {
+    func bind(to statement: OpaquePointer, at index: Int32) {
+        withUnsafeBytes { bytes in
+            // An empty blob needs a pointer, or it would be NULL.
+            guard !bytes.isEmpty else { return _ = sqlite3_bind_zeroblob(statement, index, 0) }
+            sqlite3_bind_blob(statement, index, bytes.baseAddress, Int32(bytes.count), copied)
+        }
+    }
+
+    init(from statement: OpaquePointer, column: Int32) {
+        guard let start = sqlite3_column_blob(statement, column) else {
+            self = []
+            return
+        }
+        self.init(UnsafeRawBufferPointer(start: start, count: Int(sqlite3_column_bytes(statement, column))))
+    }
+}
+
+/// A blob that is bound without a copy: it must live until the statement has run.
+struct BorrowedBytes: SQLValue {
+    let bytes: UnsafeRawBufferPointer
+
+    init(_ bytes: UnsafeRawBufferPointer) { self.bytes = bytes }
+
+    @inline(__always)
+    func bind(to statement: OpaquePointer, at index: Int32) {
+        if bytes.isEmpty {
+            sqlite3_bind_zeroblob(statement, index, 0)
+        } else {
+            sqlite3_bind_blob(statement, index, bytes.baseAddress, Int32(bytes.count), nil)
+        }
+    }
+
+    init(from statement: OpaquePointer, column: Int32) {
+        bytes = UnsafeRawBufferPointer(
+            start: sqlite3_column_blob(statement, column), count: Int(sqlite3_column_bytes(statement, column)))
+    }
+}
+
+/// nil is NULL.
+extension Optional: SQLValue where Wrapped: SQLValue {
+    @inline(__always)
+    func bind(to statement: OpaquePointer, at index: Int32) {
+        if let self { self.bind(to: statement, at: index) } else { sqlite3_bind_null(statement, index) }
+    }
+
+    @inline(__always)
+    init(from statement: OpaquePointer, column: Int32) {
+        self = sqlite3_column_type(statement, column) == SQLITE_NULL ? nil : Wrapped(from: statement, column: column)
+    }
+}

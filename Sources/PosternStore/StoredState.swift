@@ -1,0 +1,65 @@
+import PosternCore
+
+/// The state of one upstream, read inside a transaction or off a read-only connection.
+struct StoredState: UpstreamState {
+    let upstream: UpstreamNumber
+    let sql: SQL
+    let vault: Vault
+
+    func value(of key: String) throws -> [UInt8]? {
+        try sql.value("SELECT value FROM state WHERE upstream = ? AND key = ?", upstream, key, as: [UInt8].self)
+    }
+
+    /// `0` follows `/` in ASCII, which is how SQLite compares texts: byte by byte.
+    func values(below key: String, atMost most: Int) throws -> [(key: String, value: [UInt8])] {
+        try sql.all(
+            "SELECT key, value FROM state WHERE upstream = ? AND key >= ? AND key < ? ORDER BY key LIMIT ?",
+            upstream, key + "/", key + "0", most
+        ) { row in (key: row[0], value: row[1]) }
+    }
+
+    func queued(inLane name: String, atMost most: Int) throws -> Int {
+        try sql.value(
+            """
+            SELECT count(*) FROM (SELECT 1 FROM queue_#
+              WHERE lane = (SELECT number FROM lanes WHERE upstream = ? AND name = ?) LIMIT ?)
+            """, of: upstream, upstream, name, most, as: Int.self) ?? 0
+    }
+
+    func isQueued(_ id: MessageID) throws -> Bool {
+        try id.upstream == upstream && sql.exists("SELECT 1 FROM queue_# WHERE id = ?", of: upstream, id)
+    }
+
+    // MARK: Credentials
+
+    func credential(of owner: String) throws -> HeldCredential? {
+        let held = try sql.first(
+            """
+            SELECT version, note, keyId, nonce, sealed, expiresAtMs, isRefused FROM credentials
+            WHERE upstream = ? AND owner = ?
+            """, upstream, owner
+        ) { row -> HeldCredential? in
+            let sealed = (row[2] as String?).map { Vault.Sealed(keyID: $0, nonce: row[3], box: row[4]) }
+            let place = Vault.Place(upstream: upstream, owner: owner, version: row[0])
+            let isRefused: Bool = row[6]
+            guard let value = isRefused ? [] : vault.value(sealed, at: place) else { return nil }
+            return HeldCredential(
+                value: value, note: row[1], version: place.version, expiresAt: row[5], isRefused: isRefused)
+        }
+        return held ?? nil
+    }
+
+    func wasRefused(_ credential: Credential) throws -> Bool {
+        let digests = vault.digests(of: credential.value, upstream: upstream, owner: credential.owner)
+        return try digests.contains { digest in
+            try sql.exists(
+                """
+                SELECT 1 FROM credentials WHERE upstream = ?1 AND owner = ?2 AND digest = ?3 AND isRefused
+                UNION ALL
+                SELECT 1 FROM formerCredentials WHERE upstream = ?1 AND owner = ?2 AND digest = ?3 AND isRefused
+                """, upstream, credential.owner, digest)
+        }
+    }
+
+    var keepsCredentials: Bool { vault.isDurable }
+}
