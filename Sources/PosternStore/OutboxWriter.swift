@@ -51,7 +51,7 @@ public final class OutboxWriter: Sendable {
 
     /// Runs `body` in the next transaction; its changes and those of its neighbours are committed together. Then
     /// `completion` gets what `body` returned. If the transaction fails, `body` may run again in another one.
-    public func change<Value: Sendable>(
+    func change<Value: Sendable>(
         _ body: @escaping @Sendable (Transaction) throws -> Value,
         completion: @escaping @Sendable (Result<Value, StoreError>) -> Void = { _ in }
     ) {

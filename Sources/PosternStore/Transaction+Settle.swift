@@ -1,8 +1,8 @@
-public import PosternCore
+import PosternCore
 
 extension Transaction {
     /// Records that a request is about to be sent, so that a run that dies before its answer leaves a trace.
-    public func openAttempt(_ attempt: AttemptStart, of queue: UpstreamQueue) throws {
+    func openAttempt(_ attempt: AttemptStart, of queue: UpstreamQueue) throws {
         try sql.run(
             "INSERT INTO attempts (batch, upstream, startedAtMs, firstId, lastId, ids) VALUES (?, ?, ?, ?, ?, ?)",
             attempt.batch, queue.number, attempt.startedAt, attempt.ids.first, attempt.ids.last,
@@ -11,7 +11,7 @@ extension Transaction {
 
     /// Applies the result of an attempt, and the state changes that `changes` computes. Returns those.
     @discardableResult
-    public func settle(
+    func settle(
         _ settlement: Settlement, of queue: UpstreamQueue,
         changes: (any UpstreamState) throws -> [StateChange] = { _ in [] }
     ) throws -> [StateChange] {
@@ -34,7 +34,7 @@ extension Transaction {
         return changes
     }
 
-    public func save(_ circuit: CircuitRecord, of number: UpstreamNumber) throws {
+    func save(_ circuit: CircuitRecord, of number: UpstreamNumber) throws {
         try sql.run("UPDATE upstreams SET circuit = ? WHERE number = ?", RecordText.encode(circuit), number)
     }
 
@@ -198,7 +198,7 @@ extension Transaction {
     }
 
     /// Changes an upstream's state beside any message, e.g. for a credential that a caller hands in.
-    public func change(_ changes: [StateChange], of queue: UpstreamQueue) throws { try apply(changes, of: queue) }
+    func change(_ changes: [StateChange], of queue: UpstreamQueue) throws { try apply(changes, of: queue) }
 }
 
 // MARK: - Steering

@@ -5,7 +5,7 @@ public import PosternCore
 ///
 /// Ledgers are changed in memory and written once before the commit. Everything here is undone by a rollback, the
 /// ledgers by the writer.
-public final class Transaction {
+final class Transaction {
     let sql: SQL
     var db: Database { sql.db }
     let outbox: Outbox

@@ -1,5 +1,6 @@
 import PosternCore
-import PosternStore
+
+@testable import PosternStore
 
 extension Outbox {
     /// Waits until none of `ids` is queued any more; false when `deadline` comes first. For tests of running workers.

@@ -1,8 +1,8 @@
 import PosternCore
-import PosternStore
 import PosternTestKit
 import Testing
 
+@testable import PosternStore
 @testable import PosternDelivery
 
 /// Acceptance and delivery change one state side by side.
