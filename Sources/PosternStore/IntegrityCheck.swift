@@ -44,7 +44,7 @@ final class IntegrityCheck: Sendable {
 
     private static func check(_ queue: DatabaseQueue) -> String? {
         do {
-            let lines = try queue.read { db in try String.fetchAll(db, sql: "PRAGMA quick_check(1)") }
+            let lines = try queue.read { db in try SQL(db).all("PRAGMA quick_check(1)") { $0[0] as String } }
             return lines == ["ok"] ? nil : lines.joined(separator: "; ")
         } catch let error as DatabaseError where error.resultCode == .SQLITE_INTERRUPT {
             return nil

@@ -1,162 +1,164 @@
 import GRDB
+import PosternCore
 
 /// The schema, version by version. A landed migration is never edited; a later one is added.
 enum Migrations {
     /// "PSTN": marks the file as ours (https://www.sqlite.org/pragma.html#pragma_application_id).
-    static let applicationID: Int32 = 0x5053_544E
+    static let applicationID = 0x5053_544E
 
     static var migrator: DatabaseMigrator {
         var migrator = DatabaseMigrator()
         migrator.registerMigration("1 outbox") { db in
-            try db.execute(sql: "PRAGMA application_id = \(applicationID)")
-            try db.execute(
-                sql: """
-                    CREATE TABLE upstreams (
-                      number INTEGER PRIMARY KEY CHECK (number BETWEEN 1 AND 255),
-                      name TEXT NOT NULL UNIQUE,
-                      type TEXT NOT NULL,
-                      circuit TEXT NOT NULL DEFAULT '{"failures":0}',
-                      isPaused INTEGER NOT NULL DEFAULT 0,
-                      lastId INTEGER NOT NULL DEFAULT 0,
-                      accepted INTEGER NOT NULL DEFAULT 0,
-                      queued INTEGER NOT NULL DEFAULT 0,
-                      queuedBytes INTEGER NOT NULL DEFAULT 0,
-                      delivered INTEGER NOT NULL DEFAULT 0,
-                      failed INTEGER NOT NULL DEFAULT 0,
-                      cancelled INTEGER NOT NULL DEFAULT 0,
-                      dropped INTEGER NOT NULL DEFAULT 0,
-                      expired INTEGER NOT NULL DEFAULT 0,
-                      purgedDelivered INTEGER NOT NULL DEFAULT 0,
-                      purgedFailed INTEGER NOT NULL DEFAULT 0,
-                      purgedCancelled INTEGER NOT NULL DEFAULT 0,
-                      purgedDropped INTEGER NOT NULL DEFAULT 0,
-                      purgedExpired INTEGER NOT NULL DEFAULT 0,
-                      ambiguousSends INTEGER NOT NULL DEFAULT 0,
-                      flushedThrough INTEGER NOT NULL DEFAULT 0
-                    ) STRICT;
-                    CREATE TABLE kinds (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
-                    CREATE TABLE store (sequence INTEGER NOT NULL, batch INTEGER NOT NULL) STRICT;
-                    CREATE TABLE attempts (
-                      batch INTEGER PRIMARY KEY,
-                      upstream INTEGER NOT NULL,
-                      startedAtMs INTEGER NOT NULL,
-                      endedAtMs INTEGER,
-                      outcome TEXT,
-                      status INTEGER,
-                      detail TEXT,
-                      firstId INTEGER NOT NULL,
-                      lastId INTEGER NOT NULL,
-                      ids BLOB NOT NULL
-                    ) STRICT;
-                    CREATE INDEX attemptsUnderWay ON attempts (batch) WHERE endedAtMs IS NULL;
-                    CREATE INDEX attemptsOfMessages ON attempts (upstream, lastId);
-                    CREATE TABLE state (
-                      upstream INTEGER NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, expiresAtMs INTEGER, lane TEXT,
-                      PRIMARY KEY (upstream, key)
-                    ) STRICT, WITHOUT ROWID;
-                    CREATE INDEX stateExpiring ON state (expiresAtMs) WHERE expiresAtMs IS NOT NULL;
-                    CREATE TABLE lanes (
-                      number INTEGER PRIMARY KEY,
-                      upstream INTEGER NOT NULL,
-                      name TEXT NOT NULL,
-                      laneGroup TEXT,
-                      readyAtMs INTEGER,
-                      isHeld INTEGER NOT NULL DEFAULT 0,
-                      isParked INTEGER NOT NULL DEFAULT 0,
-                      failures INTEGER NOT NULL DEFAULT 0,
-                      waitingFor TEXT,
-                      wakes INTEGER NOT NULL DEFAULT 0,
-                      UNIQUE (upstream, name)
-                    ) STRICT;
-                    CREATE INDEX lanesReady ON lanes (upstream, readyAtMs) WHERE readyAtMs IS NOT NULL;
-                    CREATE INDEX lanesOfGroup ON lanes (upstream, laneGroup) WHERE laneGroup IS NOT NULL;
-                    CREATE TABLE credentials (
-                      upstream INTEGER NOT NULL,
-                      owner TEXT NOT NULL,
-                      version INTEGER NOT NULL,
-                      digest BLOB NOT NULL,
-                      note TEXT NOT NULL,
-                      keyId TEXT,
-                      nonce BLOB,
-                      sealed BLOB,
-                      expiresAtMs INTEGER,
-                      isRefused INTEGER NOT NULL DEFAULT 0,
-                      isKept INTEGER NOT NULL DEFAULT 0,
-                      PRIMARY KEY (upstream, owner)
-                    ) STRICT, WITHOUT ROWID;
-                    CREATE INDEX credentialsExpiring ON credentials (expiresAtMs) WHERE expiresAtMs IS NOT NULL;
-                    -- Remembers, by digest, which credentials are not to be used again, and which version was which.
-                    CREATE TABLE formerCredentials (
-                      upstream INTEGER NOT NULL,
-                      owner TEXT NOT NULL,
-                      digest BLOB NOT NULL,
-                      version INTEGER NOT NULL,
-                      isRefused INTEGER NOT NULL,
-                      atMs INTEGER NOT NULL,
-                      PRIMARY KEY (upstream, owner, digest)
-                    ) STRICT, WITHOUT ROWID;
-                    CREATE INDEX formerCredentialsByAge ON formerCredentials (atMs);
-                    """)
+            let sql = SQL(db)
+            try sql.run("PRAGMA application_id = 0x5053544E")
+            try sql.script(
+                """
+                CREATE TABLE upstreams (
+                  number INTEGER PRIMARY KEY CHECK (number BETWEEN 1 AND 255),
+                  name TEXT NOT NULL UNIQUE,
+                  type TEXT NOT NULL,
+                  circuit TEXT NOT NULL DEFAULT '{"failures":0}',
+                  isPaused INTEGER NOT NULL DEFAULT 0,
+                  lastId INTEGER NOT NULL DEFAULT 0,
+                  accepted INTEGER NOT NULL DEFAULT 0,
+                  queued INTEGER NOT NULL DEFAULT 0,
+                  queuedBytes INTEGER NOT NULL DEFAULT 0,
+                  delivered INTEGER NOT NULL DEFAULT 0,
+                  failed INTEGER NOT NULL DEFAULT 0,
+                  cancelled INTEGER NOT NULL DEFAULT 0,
+                  dropped INTEGER NOT NULL DEFAULT 0,
+                  expired INTEGER NOT NULL DEFAULT 0,
+                  purgedDelivered INTEGER NOT NULL DEFAULT 0,
+                  purgedFailed INTEGER NOT NULL DEFAULT 0,
+                  purgedCancelled INTEGER NOT NULL DEFAULT 0,
+                  purgedDropped INTEGER NOT NULL DEFAULT 0,
+                  purgedExpired INTEGER NOT NULL DEFAULT 0,
+                  ambiguousSends INTEGER NOT NULL DEFAULT 0,
+                  flushedThrough INTEGER NOT NULL DEFAULT 0
+                ) STRICT;
+                CREATE TABLE kinds (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
+                CREATE TABLE store (sequence INTEGER NOT NULL, batch INTEGER NOT NULL) STRICT;
+                CREATE TABLE attempts (
+                  batch INTEGER PRIMARY KEY,
+                  upstream INTEGER NOT NULL,
+                  startedAtMs INTEGER NOT NULL,
+                  endedAtMs INTEGER,
+                  outcome TEXT,
+                  status INTEGER,
+                  detail TEXT,
+                  firstId INTEGER NOT NULL,
+                  lastId INTEGER NOT NULL,
+                  ids BLOB NOT NULL
+                ) STRICT;
+                CREATE INDEX attemptsUnderWay ON attempts (batch) WHERE endedAtMs IS NULL;
+                CREATE INDEX attemptsOfMessages ON attempts (upstream, lastId);
+                CREATE TABLE state (
+                  upstream INTEGER NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, expiresAtMs INTEGER, lane TEXT,
+                  PRIMARY KEY (upstream, key)
+                ) STRICT, WITHOUT ROWID;
+                CREATE INDEX stateExpiring ON state (expiresAtMs) WHERE expiresAtMs IS NOT NULL;
+                CREATE TABLE lanes (
+                  number INTEGER PRIMARY KEY,
+                  upstream INTEGER NOT NULL,
+                  name TEXT NOT NULL,
+                  laneGroup TEXT,
+                  readyAtMs INTEGER,
+                  isHeld INTEGER NOT NULL DEFAULT 0,
+                  isParked INTEGER NOT NULL DEFAULT 0,
+                  failures INTEGER NOT NULL DEFAULT 0,
+                  waitingFor TEXT,
+                  wakes INTEGER NOT NULL DEFAULT 0,
+                  UNIQUE (upstream, name)
+                ) STRICT;
+                CREATE INDEX lanesReady ON lanes (upstream, readyAtMs) WHERE readyAtMs IS NOT NULL;
+                CREATE INDEX lanesOfGroup ON lanes (upstream, laneGroup) WHERE laneGroup IS NOT NULL;
+                CREATE TABLE credentials (
+                  upstream INTEGER NOT NULL,
+                  owner TEXT NOT NULL,
+                  version INTEGER NOT NULL,
+                  digest BLOB NOT NULL,
+                  note TEXT NOT NULL,
+                  keyId TEXT,
+                  nonce BLOB,
+                  sealed BLOB,
+                  expiresAtMs INTEGER,
+                  isRefused INTEGER NOT NULL DEFAULT 0,
+                  isKept INTEGER NOT NULL DEFAULT 0,
+                  PRIMARY KEY (upstream, owner)
+                ) STRICT, WITHOUT ROWID;
+                CREATE INDEX credentialsExpiring ON credentials (expiresAtMs) WHERE expiresAtMs IS NOT NULL;
+                -- Remembers, by digest, which credentials are not to be used again, and which version was which.
+                CREATE TABLE formerCredentials (
+                  upstream INTEGER NOT NULL,
+                  owner TEXT NOT NULL,
+                  digest BLOB NOT NULL,
+                  version INTEGER NOT NULL,
+                  isRefused INTEGER NOT NULL,
+                  atMs INTEGER NOT NULL,
+                  PRIMARY KEY (upstream, owner, digest)
+                ) STRICT, WITHOUT ROWID;
+                CREATE INDEX formerCredentialsByAge ON formerCredentials (atMs);
+                """)
         }
         return migrator
     }
 
     /// Three tables for each upstream, so that a backlog of one is never in the way of another and appending costs no
     /// second index. `queue` holds what is queued, `delivered` the receipts, `ended` the rest, payloads included.
-    static func createTables(of number: UInt8, in db: Database) throws {
-        try db.execute(
-            sql: """
-                CREATE TABLE IF NOT EXISTS queue_\(number) (
-                  id INTEGER PRIMARY KEY,
-                  kind INTEGER NOT NULL,
-                  lane INTEGER NOT NULL,
-                  acceptedAtMs INTEGER NOT NULL,
-                  waiting INTEGER NOT NULL DEFAULT 0,
-                  nextAttemptAtMs INTEGER,
-                  expiresAtMs INTEGER,
-                  attempts INTEGER NOT NULL DEFAULT 0,
-                  key TEXT,
-                  lastError TEXT,
-                  progress BLOB,
-                  payload BLOB NOT NULL,
-                  tried INTEGER NOT NULL DEFAULT 0
-                ) STRICT;
-                CREATE INDEX IF NOT EXISTS queue_\(number)_waiting ON queue_\(number) (waiting, nextAttemptAtMs)
-                  WHERE nextAttemptAtMs IS NOT NULL;
-                CREATE INDEX IF NOT EXISTS queue_\(number)_expiring ON queue_\(number) (expiresAtMs)
-                  WHERE expiresAtMs IS NOT NULL;
-                CREATE TABLE IF NOT EXISTS delivered_\(number) (
-                  id INTEGER PRIMARY KEY,
-                  kind INTEGER NOT NULL,
-                  acceptedAtMs INTEGER NOT NULL,
-                  settledAtMs INTEGER NOT NULL,
-                  attempts INTEGER NOT NULL,
-                  key TEXT,
-                  result BLOB
-                ) STRICT;
-                CREATE TABLE IF NOT EXISTS ended_\(number) (
-                  id INTEGER PRIMARY KEY,
-                  state INTEGER NOT NULL,
-                  kind INTEGER NOT NULL,
-                  lane TEXT NOT NULL,
-                  laneGroup TEXT,
-                  acceptedAtMs INTEGER NOT NULL,
-                  settledAtMs INTEGER NOT NULL,
-                  expiresAtMs INTEGER,
-                  attempts INTEGER NOT NULL,
-                  key TEXT,
-                  lastError TEXT,
-                  progress BLOB,
-                  payload BLOB,
-                  tried INTEGER NOT NULL DEFAULT 0,
-                  result BLOB
-                ) STRICT;
-                CREATE INDEX IF NOT EXISTS ended_\(number)_settled ON ended_\(number) (settledAtMs);
-                """)
+    static func createTables(of number: UpstreamNumber, with sql: SQL) throws {
+        try sql.script(
+            """
+            CREATE TABLE IF NOT EXISTS queue_# (
+              id INTEGER PRIMARY KEY,
+              kind INTEGER NOT NULL,
+              lane INTEGER NOT NULL,
+              acceptedAtMs INTEGER NOT NULL,
+              waiting INTEGER NOT NULL DEFAULT 0,
+              nextAttemptAtMs INTEGER,
+              expiresAtMs INTEGER,
+              attempts INTEGER NOT NULL DEFAULT 0,
+              key TEXT,
+              lastError TEXT,
+              progress BLOB,
+              payload BLOB NOT NULL,
+              tried INTEGER NOT NULL DEFAULT 0
+            ) STRICT;
+            CREATE INDEX IF NOT EXISTS queue_#_waiting ON queue_# (waiting, nextAttemptAtMs)
+              WHERE nextAttemptAtMs IS NOT NULL;
+            CREATE INDEX IF NOT EXISTS queue_#_expiring ON queue_# (expiresAtMs)
+              WHERE expiresAtMs IS NOT NULL;
+            CREATE TABLE IF NOT EXISTS delivered_# (
+              id INTEGER PRIMARY KEY,
+              kind INTEGER NOT NULL,
+              acceptedAtMs INTEGER NOT NULL,
+              settledAtMs INTEGER NOT NULL,
+              attempts INTEGER NOT NULL,
+              key TEXT,
+              result BLOB
+            ) STRICT;
+            CREATE TABLE IF NOT EXISTS ended_# (
+              id INTEGER PRIMARY KEY,
+              state INTEGER NOT NULL,
+              kind INTEGER NOT NULL,
+              lane TEXT NOT NULL,
+              laneGroup TEXT,
+              acceptedAtMs INTEGER NOT NULL,
+              settledAtMs INTEGER NOT NULL,
+              expiresAtMs INTEGER,
+              attempts INTEGER NOT NULL,
+              key TEXT,
+              lastError TEXT,
+              progress BLOB,
+              payload BLOB,
+              tried INTEGER NOT NULL DEFAULT 0,
+              result BLOB
+            ) STRICT;
+            CREATE INDEX IF NOT EXISTS ended_#_settled ON ended_# (settledAtMs);
+            """, of: number)
     }
 
     /// What batches of one lane are found by; upstreams with mixed lanes do without.
-    static func createLaneIndex(of number: UInt8, in db: Database) throws {
-        try db.execute(sql: "CREATE INDEX IF NOT EXISTS queue_\(number)_lane ON queue_\(number) (lane, id)")
+    static func createLaneIndex(of number: UpstreamNumber, with sql: SQL) throws {
+        try sql.script("CREATE INDEX IF NOT EXISTS queue_#_lane ON queue_# (lane, id)", of: number)
     }
 }

@@ -19,9 +19,9 @@ enum Registration {
         } else {
             try sql.run("UPDATE upstreams SET type = ? WHERE number = ?", type, number)
         }
-        try Migrations.createTables(of: number.rawValue, in: transaction.db)
+        try Migrations.createTables(of: number, with: sql)
         if upstream.laneRule.needsLaneIndex {
-            try Migrations.createLaneIndex(of: number.rawValue, in: transaction.db)
+            try Migrations.createLaneIndex(of: number, with: sql)
         }
         try lookAtParkedLanes(of: number, in: transaction)
         try enter(upstream.kinds, in: kinds, transaction)

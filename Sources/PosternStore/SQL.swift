@@ -38,6 +38,11 @@ final class SQL {
         return try finish(statement)
     }
 
+    /// Runs several statements without values, separated by semicolons: a schema.
+    func script(_ text: StaticString, of number: UpstreamNumber? = nil) throws {
+        try db.execute(sql: spelled(text, number?.rawValue ?? 0))
+    }
+
     /// Calls `body` for each row.
     @inline(__always)
     func each<each Value: SQLValue>(
@@ -120,12 +125,14 @@ final class SQL {
 
     /// GRDB keeps statements with their connection, so one that was prepared for an earlier reader is found again.
     private func prepare(_ text: StaticString, as key: Key) throws -> OpaquePointer {
-        let parts = text.description.split(separator: "#", omittingEmptySubsequences: false)
-        let sql = parts.joined(separator: String(key.number))
-        let statement = try db.cachedStatement(sql: sql)
+        let statement = try db.cachedStatement(sql: spelled(text, key.number))
         kept.append(statement)
         prepared[key] = statement.sqliteStatement
         return statement.sqliteStatement
+    }
+
+    private func spelled(_ text: StaticString, _ number: UInt8) -> String {
+        text.description.split(separator: "#", omittingEmptySubsequences: false).joined(separator: String(number))
     }
 
     /// Whether there is a row.

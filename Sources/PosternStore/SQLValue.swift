@@ -26,7 +26,9 @@ extension SQLInteger {
     @inline(__always)
     func bind(to statement: OpaquePointer, at index: Int32) { sqlite3_bind_int64(statement, index, sqlInteger) }
     @inline(__always)
-    init(from statement: OpaquePointer, column: Int32) { self.init(sqlInteger: sqlite3_column_int64(statement, column)) }
+    init(from statement: OpaquePointer, column: Int32) {
+        self.init(sqlInteger: sqlite3_column_int64(statement, column))
+    }
 }
 
 extension Int64: SQLInteger {

@@ -36,8 +36,9 @@ enum StoreFile {
         let queue = try DatabaseQueue(path: path, configuration: configuration)
         defer { try? queue.close() }
         try queue.read { db in
-            let tables = try Int.fetchOne(db, sql: "SELECT count(*) FROM sqlite_master") ?? 0
-            let owner = try Int32.fetchOne(db, sql: "PRAGMA application_id") ?? 0
+            let sql = SQL(db)
+            let tables = try sql.value("SELECT count(*) FROM sqlite_master", as: Int.self) ?? 0
+            let owner = try sql.value("PRAGMA application_id", as: Int.self) ?? 0
             if tables > 0, owner != Migrations.applicationID { throw StoreError.foreign(path: path) }
             if try Migrations.migrator.hasBeenSuperseded(db) { throw StoreError.newer(path: path) }
         }
@@ -54,27 +55,29 @@ enum StoreFile {
         // Off-path readers are few; each costs a cache.
         configuration.maximumReaderCount = 8
         configuration.prepareDatabase { db in
+            let sql = SQL(db)
             if !db.configuration.readonly {
                 // These only take effect before the first table. Half as many pages are written in two thirds of the
                 // calls; a commit of one message writes five of them.
-                try db.execute(sql: "PRAGMA page_size = 8192")
+                try sql.run("PRAGMA page_size = 8192")
                 // Lets the file shrink again.
-                try db.execute(sql: "PRAGMA auto_vacuum = INCREMENTAL")
-                try db.execute(sql: "PRAGMA cache_size = -16384")
+                try sql.run("PRAGMA auto_vacuum = INCREMENTAL")
+                try sql.run("PRAGMA cache_size = -16384")
             } else {
-                try db.execute(sql: "PRAGMA cache_size = -2048")
+                try sql.run("PRAGMA cache_size = -2048")
             }
-            try db.execute(sql: "PRAGMA mmap_size = 0")
+            try sql.run("PRAGMA mmap_size = 0")
         }
         let pool = try DatabasePool(path: path, configuration: configuration)
         try pool.writeWithoutTransaction { db in
+            let sql = SQL(db)
             // Promise 1: a commit is on disk when it returns. GRDB sets NORMAL when it turns on WAL, after any
             // preparation, and with NORMAL a power cut takes back commits that were answered; so FULL is set here.
-            try db.execute(sql: "PRAGMA synchronous = FULL")
-            let level = try Int.fetchOne(db, sql: "PRAGMA synchronous")
+            try sql.run("PRAGMA synchronous = FULL")
+            let level = try sql.value("PRAGMA synchronous", as: Int.self)
             guard level == 2 else { throw StoreError.failed(detail: "synchronous is \(level ?? -1), not FULL") }
-            try db.execute(sql: "PRAGMA wal_autocheckpoint = 1000")
-            try db.execute(sql: "PRAGMA journal_size_limit = 67108864")
+            try sql.run("PRAGMA wal_autocheckpoint = 1000")
+            try sql.run("PRAGMA journal_size_limit = 67108864")
         }
         try Migrations.migrator.migrate(pool)
         try pool.write { db in
@@ -101,8 +104,9 @@ enum StoreFile {
         guard !open.isEmpty else { return }
         let detail = "the gateway ended before the answer came"
         for attempt in open {
-            let isKnown = try sql.run(
-                "UPDATE upstreams SET ambiguousSends = ambiguousSends + 1 WHERE number = ?", attempt.upstream) > 0
+            let isKnown =
+                try sql.run(
+                    "UPDATE upstreams SET ambiguousSends = ambiguousSends + 1 WHERE number = ?", attempt.upstream) > 0
             guard isKnown else { continue }
             let error = RecordText.encode(
                 ErrorRecord(AttemptError(.interrupted, detail: detail, at: attempt.startedAt)))
@@ -146,7 +150,7 @@ enum StoreFile {
             var configuration = Configuration()
             configuration.readonly = true
             let queue = try DatabaseQueue(path: path, configuration: configuration)
-            return try queue.read { db in try String.fetchOne(db, sql: "PRAGMA quick_check(1)") } != "ok"
+            return try queue.read { db in try SQL(db).value("PRAGMA quick_check(1)", as: String.self) } != "ok"
         } catch {
             if case .corrupt = StoreError(error, path: path) { return true }
             return false
