@@ -55,7 +55,7 @@ public final class DeliveryFleet: Sendable {
     /// Each worker, and the outbox writer.
     public func threads(at instant: MonotonicInstant) -> [ThreadLife] {
         workers.map { ThreadLife(name: $0.name.description, sinceLastTurn: $0.sinceLastTurn(at: instant)) }
-            + [ThreadLife(name: "writer", sinceLastTurn: outbox.writer.sinceLastTurn(at: instant))]
+            + [ThreadLife(name: "writer", sinceLastTurn: outbox.sinceWriterTurned(at: instant))]
     }
 
     /// Names of those that hang.

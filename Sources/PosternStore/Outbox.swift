@@ -35,7 +35,7 @@ public struct OutboxOptions: Sendable, Equatable {
 /// the way around the WAL-reset bug of SQLite before 3.51.3, which wants two connections that write or checkpoint.
 public final class Outbox: Sendable {
     public let path: String
-    public let writer: OutboxWriter
+    let writer: OutboxWriter
     let options: OutboxOptions
     let time: any TimeSource
     let metrics: Metrics
@@ -157,6 +157,19 @@ public final class Outbox: Sendable {
     public func queue(_ number: UpstreamNumber) -> UpstreamQueue? { shared.withLock { $0.queues[number] } }
 
     public func nextBatch() -> BatchID { batches.next() }
+
+    // MARK: Accepting
+
+    /// Stores all of `messages` or none. `completion` runs on the writer's thread once the commit is on disk
+    /// (`synchronous=FULL`: a power cut takes back nothing that was completed), and must be quick.
+    public func append(
+        _ messages: [NewMessage], completion: @escaping @Sendable (Result<AppendReceipt, AppendRefusal>) -> Void
+    ) {
+        writer.append(messages, completion: completion)
+    }
+
+    /// How long ago the writer's loop last turned; more than a few seconds means that it hangs.
+    public func sinceWriterTurned(at instant: MonotonicInstant) -> Duration { writer.sinceLastTurn(at: instant) }
 
     // MARK: Waiting for messages
 

@@ -1,7 +1,7 @@
 import GRDB
 import Glibc
 import Logging
-public import PosternCore
+import PosternCore
 import PosternMetrics
 import Synchronization
 
@@ -9,7 +9,7 @@ import Synchronization
 ///
 /// While one commit waits for the disk the next one gathers, so a promise costs a fraction of an fsync. Any thread may
 /// hand in work; completions run on the writer's thread after the commit and must be quick.
-public final class OutboxWriter: Sendable {
+final class OutboxWriter: Sendable {
     enum Job: Sendable {
         case append([NewMessage], @Sendable (Result<AppendReceipt, AppendRefusal>) -> Void)
         /// The body returns what to do once its changes are committed.
@@ -43,7 +43,7 @@ public final class OutboxWriter: Sendable {
 
     /// Stores all of `messages` or none. `completion` is called once the commit is on disk
     /// (`synchronous=FULL`: a power cut costs nothing that was completed).
-    public func append(
+    func append(
         _ messages: [NewMessage], completion: @escaping @Sendable (Result<AppendReceipt, AppendRefusal>) -> Void
     ) {
         if !put(.append(messages, completion)) { completion(.failure(.closed)) }
@@ -96,7 +96,7 @@ public final class OutboxWriter: Sendable {
     }
 
     /// How long ago the loop last turned; more than a few seconds means that it hangs.
-    public func sinceLastTurn(at instant: MonotonicInstant) -> Duration {
+    func sinceLastTurn(at instant: MonotonicInstant) -> Duration {
         instant - MonotonicInstant(nanoseconds: lastTurn.load(ordering: .relaxed))
     }
 }

@@ -35,7 +35,7 @@ import Testing
                 acceptedAt: Self.noon, bytes: Array("{\"place\":\(place)}".utf8))
         }
         let receipt = try await withCheckedContinuation { continuation in
-            outbox.writer.append(messages) { continuation.resume(returning: $0) }
+            outbox.append(messages) { continuation.resume(returning: $0) }
         }.get()
         let batch = zip(messages, receipt.ids).map { message, id in
             Message(id: id, kind: message.kind, acceptedAt: message.acceptedAt, payload: message.bytes)

@@ -171,7 +171,7 @@ final class DeliveryBench {
 
     private func append(_ messages: [NewMessage]) throws -> [MessageID] {
         let done = Inbox<Result<AppendReceipt, AppendRefusal>>()
-        outbox.writer.append(messages) { done.put($0) }
+        outbox.append(messages) { done.put($0) }
         guard let result = done.takeAll(waitingUntil: Self.deadline).first else { throw Stuck() }
         return try result.get().ids
     }

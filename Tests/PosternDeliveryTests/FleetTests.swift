@@ -35,7 +35,7 @@ import Testing
         let done = Inbox<MessageID?>()
         let message = NewMessage(
             queue: worker.queue, kind: "thing", acceptedAt: time.now, bytes: Array(#"{"n":1}"#.utf8))
-        outbox.writer.append([message]) { done.put((try? $0.get())?.ids.first) }
+        outbox.append([message]) { done.put((try? $0.get())?.ids.first) }
         return try #require(done.takeAll(waitingUntil: time.instant + .seconds(10)).first ?? nil)
     }
 

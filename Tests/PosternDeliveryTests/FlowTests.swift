@@ -112,7 +112,7 @@ private final class Flow {
                     lane: LocalUpstream.lane(lane, by: worker.queue.upstream.laneRule),
                     acceptedAt: time.now, bytes: Array("\(lane):\(accepted[lane, default: 0])".utf8))
             }
-            run.outbox.writer.append(messages) { done.put((try? $0.get())?.ids ?? []) }
+            run.outbox.append(messages) { done.put((try? $0.get())?.ids ?? []) }
         }
         var ids: [MessageID] = []
         let deadline = time.instant + .seconds(10)

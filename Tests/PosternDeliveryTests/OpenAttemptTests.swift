@@ -1,6 +1,6 @@
 import PosternCore
 import PosternMetrics
-import PosternStore
+@testable import PosternStore
 import PosternTestKit
 import Testing
 

@@ -47,7 +47,7 @@ import Testing
         let accepted = Inbox<Void>()
         let message = NewMessage(
             queue: bench.queue, kind: "thing", lane: .named("a"), acceptedAt: bench.time.now, bytes: Array("{}".utf8))
-        bench.outbox.writer.append([message]) { _ in accepted.put(()) }
+        bench.outbox.append([message]) { _ in accepted.put(()) }
         bench.transport.answer(.status(200))
         _ = bench.worker.turn()
         gate.put(())

@@ -1,4 +1,3 @@
-import GRDB
 import PosternCore
 import PosternTestKit
 import Testing
@@ -257,9 +256,7 @@ import Testing
         let ids = try store.append(5, to: queue)
         let claim = try store.claim(queue)
         let batch = store.outbox.nextBatch()
-        let attempt = AttemptStart(batch: batch, startedAt: store.time.now, ids: claim.messages.map(\.id))
-        let departing = queue
-        try store.change { try $0.openAttempt(attempt, of: departing) }
+        try store.openAttempt(batch, carrying: claim.messages.map(\.id), of: queue)
         try store.reopen()
         queue = try store.register()
         #expect(try store.claim(queue).messages.map(\.id) == ids)
@@ -272,10 +269,7 @@ import Testing
         try store.append(1, to: queue)
         #expect(try store.outbox.audit().accounts[0].ledger.ambiguousSends == 1)
         // Registering anew is no death: what is under way stays so.
-        let again = store.outbox.nextBatch()
-        let second = AttemptStart(batch: again, startedAt: store.time.now, ids: ids)
-        let current = queue
-        try store.change { try $0.openAttempt(second, of: current) }
+        try store.openAttempt(store.outbox.nextBatch(), carrying: ids, of: queue)
         _ = try store.register()
         #expect(try store.outbox.attempts(of: ids[0]).last?.outcome == nil)
     }
@@ -372,19 +366,6 @@ import Testing
         #expect(try store.drain(queue) == [young])
         try store.deliver(claim.messages, of: queue)
         #expect(try store.isBalanced())
-    }
-
-    @Test func expiry_readsNoMoreThanItEnds() throws {
-        let store = try TestStore()
-        _ = try store.register()
-        let plans = try ["expiresAtMs <= 1 ORDER BY expiresAtMs", "1 ORDER BY id"].map { condition in
-            try store.outbox.pool.read { db in
-                try Row.fetchAll(db, sql: "EXPLAIN QUERY PLAN SELECT id, acceptedAtMs FROM queue_1 WHERE \(condition)")
-                    .map { $0["detail"] as String }
-            }
-        }
-        // The second stops at the first row that is young enough.
-        #expect(plans == [["SEARCH queue_1 USING INDEX queue_1_expiring (expiresAtMs<?)"], ["SCAN queue_1"]])
     }
 
     @Test func longOutage_expiresInPortions() throws {

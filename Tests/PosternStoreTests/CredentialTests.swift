@@ -61,7 +61,7 @@ private struct OwnedUpstream: BatchingUpstream, ExclusiveLanesUpstream {
     }
 
     private func change(_ changes: StateChange...) throws {
-        try store.change { [queue] in try $0.change(changes, of: queue) }
+        try store.change(changes, of: queue)
     }
 
     private func hold(_ token: String, of owner: String, isKept: Bool = false) throws {
@@ -89,8 +89,8 @@ private struct OwnedUpstream: BatchingUpstream, ExclusiveLanesUpstream {
         #expect(try token("u1") == "T1")
         try store.deliver(try store.claim(queue, most: 1).messages, of: queue)
         #expect(try token("u1") == nil)
-        #expect(try store.integer("SELECT count(*) FROM credentials") == 0)
-        #expect(try store.integer("SELECT count(*) FROM formerCredentials") == 0, "nothing to remember")
+        #expect(try store.storedCredentials == 0)
+        #expect(try store.formerCredentials == 0, "nothing to remember")
     }
 
     @Test func credential_goes_whenItsLastMessageIsCancelled() throws {
@@ -133,7 +133,7 @@ private struct OwnedUpstream: BatchingUpstream, ExclusiveLanesUpstream {
         let receipt = try? store.append([])
         #expect(receipt?.ids == [])
         #expect(throws: (any Error).self) {
-            try store.change { [queue] transaction in
+            try store.transact { [queue] transaction in
                 try transaction.change([.hold(Credential(owner: "u1", value: [1], isKept: true))], of: queue)
                 throw StoreError.failed(detail: "as the test wants it")
             }
@@ -149,7 +149,7 @@ private struct OwnedUpstream: BatchingUpstream, ExclusiveLanesUpstream {
         try refuse(try store.claim(queue, most: 1), version: version)
         let held = try #require(try held("u1"))
         #expect(held.isRefused && held.value.isEmpty)
-        #expect(try store.integer("SELECT count(*) FROM credentials WHERE sealed IS NOT NULL") == 0)
+        #expect(try store.sealedCredentials == 0)
         #expect(try post("u1/d2", "T1").needsCredential)
         #expect(try store.claim(queue, most: 1).messages.isEmpty, "the refused token releases nobody")
         #expect(!(try post("u1/d2", "T2").needsCredential))
@@ -193,16 +193,16 @@ private struct OwnedUpstream: BatchingUpstream, ExclusiveLanesUpstream {
         try post("u1/d1", nil)
         try post("u1/d2", nil)
         queue.park(try store.claim(queue, most: 1))
-        try store.change { _ in }
+        try store.settleDown()
         #expect(try store.claim(queue, most: 1).messages.isEmpty)
-        #expect(try store.integer("SELECT count(*) FROM lanes WHERE isParked") == 2)
+        #expect(try store.parkedLanes == 2)
         let id = try post("u1/d3", nil).ids[0]
         #expect(try store.record(id)?.isParked == true)
         try post("u1/d3", "T1")
         let claim = try store.claim(queue, most: 1)
         #expect(claim.messages.count == 1)
         queue.park(claim)
-        try store.change { _ in }
+        try store.settleDown()
         #expect(try store.drain(queue, most: 1).count == 4, "T1 is good")
     }
 
@@ -214,7 +214,7 @@ private struct OwnedUpstream: BatchingUpstream, ExclusiveLanesUpstream {
         #expect(try post("u1/d1", "T1").needsCredential)
         try store.keepUp()
         #expect(try #require(try held("u1")).isRefused)
-        #expect(try store.integer("SELECT count(*) FROM credentials WHERE sealed IS NOT NULL") == 0)
+        #expect(try store.sealedCredentials == 0)
     }
 
     // MARK: Exclusion
@@ -252,7 +252,7 @@ private struct OwnedUpstream: BatchingUpstream, ExclusiveLanesUpstream {
         try memoryOnly.reopen()
         let after = try memoryOnly.register(OwnedUpstream())
         #expect(try memoryOnly.outbox.withState(of: after.number) { try $0.credential(of: "u1") } == nil)
-        #expect(try memoryOnly.integer("SELECT count(*) FROM credentials") == 0)
+        #expect(try memoryOnly.storedCredentials == 0)
         #expect(try memoryOnly.claim(after, most: 1).messages.count == 1, "it is there, to be parked by its plan")
     }
 
@@ -275,7 +275,7 @@ private struct OwnedUpstream: BatchingUpstream, ExclusiveLanesUpstream {
         #expect(store.outbox.resealing == .init(resealed: 0, current: 0, unreadable: 1))
         #expect(try held("u1", queue) == nil)
         queue.park(try store.claim(queue, most: 1))
-        try store.change { _ in }
+        try store.settleDown()
         #expect(try store.claim(queue, most: 1).messages.isEmpty)
         queue = try reopen(EncryptionKeys(current: Self.key))
         #expect(try token("u1", queue) == "T1")
@@ -287,9 +287,7 @@ private struct OwnedUpstream: BatchingUpstream, ExclusiveLanesUpstream {
         let store = try TestStore { $0.encryptionKeys = EncryptionKeys(current: hasKey ? Self.key : nil) }
         let queue = try store.register(OwnedUpstream())
         for number in 0..<50 { try post("u\(number)/d\(number)", "canary-\(number)-token", in: store, queue) }
-        try store.change { [queue] in
-            try $0.change([.hold(Credential(owner: "u1", value: Array("canary-again".utf8)))], of: queue)
-        }
+        try store.change([.hold(Credential(owner: "u1", value: Array("canary-again".utf8)))], of: queue)
         func grep() throws {
             let files = try FileManager.default.contentsOfDirectory(atPath: store.folder.path)
             #expect(files.contains("store.sqlite-wal"))

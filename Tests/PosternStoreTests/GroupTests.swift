@@ -1,4 +1,3 @@
-import GRDB
 import PosternCore
 import PosternTestKit
 import Synchronization

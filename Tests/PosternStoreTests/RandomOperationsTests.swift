@@ -98,7 +98,7 @@ private final class Trial {
         let ledger = store.outbox.ledger(of: queue.number)
         #expect(ledger.accepted == lanes.count)
         #expect(ledger.queued == 0)
-        #expect(try store.integer("SELECT count(*) FROM lanes") == 0)
+        #expect(try store.storedLanes == 0)
     }
 
     private func chance(_ percent: Int) -> Bool { Int.random(in: 0..<100, using: &random) < percent }
@@ -188,7 +188,7 @@ private final class Trial {
             try deliver(Array(messages[..<middle]))
         case 85..<90:
             queue.postpone(claim, until: store.time.now + .milliseconds(Int.random(in: 0...500, using: &random)))
-            try store.change { _ in }
+            try store.settleDown()
         default:
             try store.fail(messages, of: queue)
             settled.formUnion(messages.map(\.id))

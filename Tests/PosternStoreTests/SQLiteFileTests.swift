@@ -43,7 +43,7 @@ import Testing
 
     @Test func storeOfALaterVersion_isLeftAlone() throws {
         let store = try TestStore()
-        try store.change { try $0.db.execute(sql: "INSERT INTO grdb_migrations VALUES ('99 the future')") }
+        try store.execute("INSERT INTO grdb_migrations VALUES ('99 the future')")
         store.outbox.close()
         #expect(throws: StoreError.newer(path: store.path)) { try TestStore.open(store.options) }
         #expect(throws: StoreError.newer(path: store.path)) { try StoreView(path: store.path) }
@@ -129,6 +129,13 @@ import Testing
         #expect(try store.register(PlainUpstream("second")).number == second)
         #expect(store.outbox.names[first] == UpstreamName("first"))
     }
+
+    @Test func writer_isSetToFullSynchronous() throws {
+        let store = try TestStore()
+        let level = SharedValue<Int?>(nil)
+        try store.transact { level.set(try Int.fetchOne($0.db, sql: "PRAGMA synchronous")) }
+        #expect(level.value == 2)
+    }
 }
 
 @Suite struct DiskFullTests {
@@ -138,7 +145,7 @@ import Testing
         let text = String(repeating: "x", count: 2000)
         func fill(_ count: Int) throws { try store.append((0..<count).map { _ in store.message(text, to: queue) }) }
         try fill(500)
-        try store.change { db in
+        try store.transact { db in
             let pages = try Int.fetchOne(db.db, sql: "PRAGMA page_count") ?? 0
             try db.db.execute(sql: "PRAGMA max_page_count = \(pages + 4)")
         }
@@ -149,7 +156,7 @@ import Testing
         let claim = try store.claim(queue, most: 100)
         try store.deliver(claim.messages, of: queue)
         #expect(store.outbox.ledger(of: queue.number).delivered == 100)
-        try store.change { try $0.db.execute(sql: "PRAGMA max_page_count = 1000000") }
+        try store.execute("PRAGMA max_page_count = 1000000")
         store.outbox.lookForRoom()
         #expect(store.outbox.trouble == nil)
         try fill(500)
@@ -161,7 +168,7 @@ import Testing
         let queue = try store.register(cap: QueueCap(whenFull: .dropOldest))
         let text = String(repeating: "x", count: 2000)
         let ids = try store.append((0..<500).map { _ in store.message(text, to: queue) }).ids
-        try store.change { db in
+        try store.transact { db in
             let pages = try Int.fetchOne(db.db, sql: "PRAGMA page_count") ?? 0
             try db.db.execute(sql: "PRAGMA max_page_count = \(pages + 4)")
         }

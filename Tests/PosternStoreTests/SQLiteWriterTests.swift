@@ -1,5 +1,4 @@
 import Foundation
-import GRDB
 import PosternCore
 import PosternMetrics
 import PosternTestKit
@@ -9,12 +8,36 @@ import Testing
 @testable import PosternStore
 
 @Suite struct OutboxWriterTests {
+    @Test func stateChanges_areCommitted_withTheirSettlement_orNotAtAll() throws {
+        let store = try TestStore()
+        let queue = try store.register()
+        try store.append(1, to: queue)
+        let claim = try store.claim(queue)
+        var settlement = store.settlement(.delivered)
+        settlement.delivered = claim.messages
+        let first = settlement
+        #expect(throws: StoreError.self) {
+            try store.transact { transaction in
+                try transaction.settle(first, of: queue) { _ in [.set(key: "a", value: [1])] }
+                throw StoreError.failed(detail: "after all")
+            }
+        }
+        #expect(try store.outbox.withState(of: queue.number) { try $0.value(of: "a") } == nil)
+        #expect(try store.state(claim.messages[0].id) == .queued)
+        try store.settle(settlement, of: queue, changes: [.set(key: "a", value: [1])])
+        #expect(try store.outbox.withState(of: queue.number) { try $0.value(of: "a") } == [1])
+        try store.settle(settlement, of: queue, changes: [.remove(key: "a"), .set(key: "b", value: [])])
+        #expect(try store.outbox.withState(of: queue.number) { try $0.value(of: "a") } == nil)
+        #expect(try store.outbox.withState(of: queue.number) { try $0.value(of: "b") } == [])
+        #expect(try store.isBalanced())
+    }
+
     @Test func append_isSeenByAnotherConnection_whenItCompletes() throws {
         let store = try TestStore()
         let queue = try store.register()
         let view = try StoreView(path: store.path)
         let seen = Waiter<MessageRecord?>()
-        store.outbox.writer.append([store.message("{\"a\":1}", to: queue, key: "k")]) { result in
+        store.outbox.append([store.message("{\"a\":1}", to: queue, key: "k")]) { result in
             guard case .success(let receipt) = result else { return seen.put(nil) }
             seen.put(try? view.message(receipt.ids[0], payload: true))
         }
@@ -36,13 +59,6 @@ import Testing
         }
     }
 
-    @Test func writer_isSetToFullSynchronous() throws {
-        let store = try TestStore()
-        let level = SharedValue<Int?>(nil)
-        try store.change { level.set(try Int.fetchOne($0.db, sql: "PRAGMA synchronous")) }
-        #expect(level.value == 2)
-    }
-
     @Test func appends_shareACommit_whileOneIsUnderWay() throws {
         SyncCounter.install()
         let store = try TestStore()
@@ -52,7 +68,7 @@ import Testing
         let done = Waiter<Bool>()
         let before = SyncCounter.count(of: store.path + "-wal")
         for _ in 0..<200 {
-            store.outbox.writer.append([store.message(to: queue)]) { result in
+            store.outbox.append([store.message(to: queue)]) { result in
                 done.put((try? result.get()) != nil)
             }
         }
@@ -69,17 +85,17 @@ import Testing
         store.outbox.writer.change { _ in gate.wait() }
         let stored = Waiter<Bool>()
         let failed = Waiter<Result<Void, StoreError>>()
-        store.outbox.writer.append([store.message(to: queue)]) { stored.put((try? $0.get()) != nil) }
+        store.outbox.append([store.message(to: queue)]) { stored.put((try? $0.get()) != nil) }
         store.outbox.writer.change { _ in
             throw StoreError.failed(detail: "on purpose")
         } completion: {
             failed.put($0)
         }
-        store.outbox.writer.append([store.message(to: queue)]) { stored.put((try? $0.get()) != nil) }
+        store.outbox.append([store.message(to: queue)]) { stored.put((try? $0.get()) != nil) }
         gate.open()
         #expect(try stored.take(2) == [true, true])
         #expect(throws: StoreError.failed(detail: "on purpose")) { try failed.take().get() }
-        #expect(try store.integer("SELECT count(*) FROM queue_\(queue.number.rawValue)") == 2)
+        #expect(try store.kept(.queued) == 2)
         #expect(try store.isBalanced())
     }
 
@@ -89,11 +105,11 @@ import Testing
         let gate = Gate()
         store.outbox.writer.change { _ in gate.wait() }
         let answers = Waiter<Result<AppendReceipt, AppendRefusal>>()
-        for _ in 0..<50 { store.outbox.writer.append([store.message(to: queue)]) { answers.put($0) } }
+        for _ in 0..<50 { store.outbox.append([store.message(to: queue)]) { answers.put($0) } }
         gate.open()
         store.outbox.close()
         #expect(try answers.take(50).allSatisfy { (try? $0.get()) != nil })
-        store.outbox.writer.append([store.message(to: queue)]) { answers.put($0) }
+        store.outbox.append([store.message(to: queue)]) { answers.put($0) }
         #expect(throws: AppendRefusal.closed) { try answers.take().get() }
         store.outbox.close()
         try store.reopen()
@@ -170,7 +186,7 @@ import Testing
         store.outbox.writer.change { _ in gate.wait() }
         let answers = Waiter<Bool>()
         for text in ["yes", "no", "yes"] {
-            store.outbox.writer.append([store.message(text, to: queue)]) { answers.put((try? $0.get()) != nil) }
+            store.outbox.append([store.message(text, to: queue)]) { answers.put((try? $0.get()) != nil) }
         }
         gate.open()
         #expect(try answers.take(3) == [true, false, true])

@@ -1,5 +1,4 @@
 import Foundation
-import GRDB
 import Logging
 import PosternCore
 import PosternMetrics
@@ -58,7 +57,7 @@ final class TestStore {
 
     @discardableResult func append(_ messages: [NewMessage]) throws -> AppendReceipt {
         let waiter = Waiter<Result<AppendReceipt, AppendRefusal>>()
-        outbox.writer.append(messages) { waiter.put($0) }
+        outbox.append(messages) { waiter.put($0) }
         return try waiter.take().get()
     }
 
@@ -76,18 +75,15 @@ final class TestStore {
         try append((0..<count).map { message("{\"n\":\($0)}", to: queue, lane: lane) }).ids
     }
 
-    func change(_ body: @escaping @Sendable (Transaction) throws -> Void) throws {
+    func change(_ changes: [StateChange], of queue: UpstreamQueue) throws {
         let waiter = Waiter<Result<Void, StoreError>>()
-        outbox.writer.change(body) { waiter.put($0) }
+        outbox.change(of: queue) { _ in
+            (changes, ())
+        } completion: {
+            waiter.put($0)
+        }
         try waiter.take().get()
     }
-
-    func change(_ changes: [StateChange], of queue: UpstreamQueue) throws {
-        try change { try $0.change(changes, of: queue) }
-    }
-
-    /// Waits until what was handed to the writer is committed, completions included.
-    func settleDown() throws { try change { _ in } }
 
     func cancel(_ id: MessageID) throws -> Cancellation {
         let waiter = Waiter<Result<Cancellation, StoreError>>()
@@ -99,12 +95,6 @@ final class TestStore {
         let waiter = Waiter<Result<[MessageID], StoreError>>()
         outbox.requeue(ids) { waiter.put($0) }
         return try waiter.take().get()
-    }
-
-    func keepUp() throws {
-        let upkeep = Upkeep(outbox: outbox)
-        let hasMore = SharedValue(true)
-        while hasMore.value { try change { hasMore.set(try upkeep.run(in: $0)) } }
     }
 
     // MARK: Delivering
@@ -122,7 +112,13 @@ final class TestStore {
     }
 
     func settle(_ settlement: Settlement, of queue: UpstreamQueue, changes: [StateChange] = []) throws {
-        try change { _ = try $0.settle(settlement, of: queue) { _ in changes } }
+        let waiter = Waiter<Result<[StateChange], StoreError>>()
+        outbox.settle(settlement, of: queue) { _ in
+            changes
+        } completion: {
+            waiter.put($0)
+        }
+        _ = try waiter.take().get()
     }
 
     /// As a worker does: on disk first, then let go of.
@@ -134,8 +130,14 @@ final class TestStore {
     }
 
     func openAttempt(_ messages: [Message], of queue: UpstreamQueue) throws {
-        let attempt = AttemptStart(batch: outbox.nextBatch(), startedAt: time.now, ids: messages.map(\.id))
-        try change { try $0.openAttempt(attempt, of: queue) }
+        try openAttempt(outbox.nextBatch(), carrying: messages.map(\.id), of: queue)
+    }
+
+    func openAttempt(_ batch: BatchID, carrying ids: [MessageID], of queue: UpstreamQueue) throws {
+        let waiter = Waiter<Result<Void, StoreError>>()
+        let attempt = AttemptStart(batch: batch, startedAt: time.now, ids: ids)
+        outbox.openAttempt(attempt, of: queue) { waiter.put($0) }
+        try waiter.take().get()
     }
 
     func fail(_ messages: [Message], of queue: UpstreamQueue) throws {
@@ -185,12 +187,15 @@ final class TestStore {
             limits: BatchLimits(maxMessages: most, maxBytes: 1 << 20), wait: wait, now: time.now, instant: time.instant)
     }
 
-    func integer(_ sql: String) throws -> Int { try outbox.pool.read { try Int.fetchOne($0, sql: sql) ?? -1 } }
-
     func isBalanced(_ location: SourceLocation = #_sourceLocation) throws -> Bool {
         let audit = try outbox.audit()
         #expect(audit.accounts.flatMap(\.findings) == [], sourceLocation: location)
         return audit.isBalanced
+    }
+
+    /// Messages in `state` that the store still holds, of all upstreams.
+    func kept(_ state: MessageState) throws -> Int {
+        try outbox.audit().accounts.reduce(0) { $0 + ($1.rows[state] ?? 0) }
     }
 }
 

@@ -105,7 +105,7 @@ struct IngestHandler: Sendable {
         let messages = order.takeMessages()
         let bytes = messages.reduce(0) { $0 + $1.range.count }
         gateway.pendingBytes.wrappingAdd(bytes, ordering: .relaxed)
-        gateway.outbox.writer.append(messages) { [gateway] result in
+        gateway.outbox.append(messages) { [gateway] result in
             gateway.pendingBytes.wrappingSubtract(bytes, ordering: .relaxed)
             switch result {
             case .success(let receipt):

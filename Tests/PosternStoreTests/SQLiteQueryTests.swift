@@ -1,0 +1,114 @@
+import Foundation
+import GRDB
+import PosternCore
+import PosternTestKit
+import Testing
+
+@testable import PosternStore
+
+/// About SQLite: what the queries read, and what maintenance does to the file.
+@Suite struct SQLiteQueryTests {
+    /// What a worker and maintenance ask again and again, in the words in which they ask it.
+    @Test func queries_useTheirIndexes_andSortNothing() throws {
+        let store = try TestStore()
+        _ = try store.register(PlainUpstream(laneRule: .separate))
+        let id = MessageID(rawValue: 1)
+        let now = Timestamp(milliseconds: 1)
+        let asked: [(index: String, ask: (QueueRows) throws -> Void)] = [
+            ("queue_1_waiting", { _ = try $0.leftovers() }),
+            ("queue_1_waiting", { _ = try $0.nextScheduled(after: now) }),
+            (
+                "queue_1_waiting (waiting=? AND nextAttemptAtMs",
+                { _ = try $0.scheduled(after: .beginning, until: now, limit: 1) }
+            ),
+            ("lanesReady", { try $0.forEachReadyLane { _ in true } }),
+            ("queue_1_lane (lane=?)", { try $0.forEach(inLane: 1) { _ in true } }),
+            ("queue_1_lane (lane=? AND id<?)", { _ = try $0.isBehindOthers(id, lane: 1, now: now) }),
+        ]
+        try store.outbox.pool.read { db in
+            for (index, ask) in asked {
+                var texts: [String] = []
+                db.trace { texts.append("\($0)") }
+                try ask(QueueRows(sql: SQL(db), kinds: store.outbox.kinds, number: UpstreamNumber(rawValue: 1)))
+                db.trace(nil)
+                #expect(!texts.isEmpty)
+                for text in texts {
+                    let arguments = StatementArguments([Int](repeating: 1, count: text.count { $0 == "?" }))
+                    let plan = try Row.fetchAll(db, sql: "EXPLAIN QUERY PLAN " + text, arguments: arguments)
+                        .map { $0["detail"] as String }
+                    #expect(plan.count == 1, "\(text): \(plan)")
+                    #expect(plan.first?.contains(index) == true, "\(text): \(plan)")
+                }
+            }
+        }
+    }
+
+    @Test func expiry_readsNoMoreThanItEnds() throws {
+        let store = try TestStore()
+        _ = try store.register()
+        let plans = try ["expiresAtMs <= 1 ORDER BY expiresAtMs", "1 ORDER BY id"].map { condition in
+            try store.outbox.pool.read { db in
+                try Row.fetchAll(db, sql: "EXPLAIN QUERY PLAN SELECT id, acceptedAtMs FROM queue_1 WHERE \(condition)")
+                    .map { $0["detail"] as String }
+            }
+        }
+        // The second stops at the first row that is young enough.
+        #expect(plans == [["SEARCH queue_1 USING INDEX queue_1_expiring (expiresAtMs<?)"], ["SCAN queue_1"]])
+    }
+
+    @Test func manyLanes_costNoMemory_andEachClaimLooksAtFew() throws {
+        let store = try TestStore()
+        let queue = try store.register(PlainUpstream(laneRule: .separate))
+        for part in 0..<50 {
+            try store.append((0..<1000).map { store.message(to: queue, lane: .named("visitor-\(part * 1000 + $0)")) })
+        }
+        #expect(try store.storedLanes == 50_000)
+        // Under way, waiting and idle lanes all in between.
+        var claims: [Claim] = []
+        for _ in 0..<100 { claims.append(try store.claim(queue)) }
+        for claim in claims[50...] {
+            try store.sendLater(claim.messages, of: queue, at: store.time.now + .seconds(60))
+        }
+        let steps = try store.outbox.pool.read { db in
+            let rows = QueueRows(sql: SQL(db), kinds: store.outbox.kinds, number: queue.number)
+            var looked = 0
+            try rows.forEachReadyLane { _ in
+                looked += 1
+                return looked < 60
+            }
+            return looked
+        }
+        #expect(steps == 60)
+        #expect(queue.countInMemory == 50)
+        for claim in claims[..<50] { try store.deliver(claim.messages, of: queue) }
+        #expect(queue.countInMemory == 0)
+    }
+
+    @Test func turn_doesALittle_andSaysThatThereIsMore() throws {
+        let store = try TestStore { $0.deliveredRetention = .seconds(100) }
+        let queue = try store.register()
+        try store.append(3000, to: queue)
+        try store.drain(queue)
+        store.time.advance(by: .seconds(101))
+        let upkeep = Upkeep(outbox: store.outbox)
+        let hasMore = SharedValue(false)
+        try store.transact { hasMore.set(try upkeep.run(in: $0)) }
+        #expect(hasMore.value)
+        #expect(try store.kept(.delivered) == 3000 - Upkeep.rowsPerTurn)
+    }
+
+    @Test func file_shrinks_afterAFloodIsDeliveredAndPurged() throws {
+        let store = try TestStore { $0.deliveredRetention = .seconds(10) }
+        let queue = try store.register()
+        let text = String(repeating: "x", count: 2000)
+        for _ in 0..<10 { try store.append((0..<500).map { _ in store.message(text, to: queue) }) }
+        let pages = try store.integer("PRAGMA page_count")
+        try store.drain(queue)
+        store.time.advance(by: .seconds(11))
+        try store.keepUp()
+        #expect(try store.integer("PRAGMA page_count") < pages / 4)
+        store.outbox.close()
+        let size = try FileManager.default.attributesOfItem(atPath: store.path)[.size] as? Int
+        #expect(try #require(size) < pages / 4 * 8192)
+    }
+}

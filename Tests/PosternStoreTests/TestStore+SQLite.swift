@@ -1,0 +1,39 @@
+import GRDB
+import PosternCore
+import PosternTestKit
+
+@testable import PosternStore
+
+/// What tests ask of the engine rather than of the store. Another engine brings a file like this one.
+extension TestStore {
+    func transact(_ body: @escaping @Sendable (Transaction) throws -> Void) throws {
+        let waiter = Waiter<Result<Void, StoreError>>()
+        outbox.writer.change(body) { waiter.put($0) }
+        try waiter.take().get()
+    }
+
+    /// Waits until what was handed to the writer is committed, completions included.
+    func settleDown() throws { try transact { _ in } }
+
+    func keepUp() throws {
+        let upkeep = Upkeep(outbox: outbox)
+        let hasMore = SharedValue(true)
+        while hasMore.value { try transact { hasMore.set(try upkeep.run(in: $0)) } }
+    }
+
+    func execute(_ sql: String) throws { try transact { try $0.db.execute(sql: sql) } }
+
+    func integer(_ sql: String) throws -> Int { try outbox.pool.read { try Int.fetchOne($0, sql: sql) ?? -1 } }
+
+    // MARK: What is stored in addition to messages
+
+    var storedLanes: Int { get throws { try integer("SELECT count(*) FROM lanes") } }
+    var parkedLanes: Int { get throws { try integer("SELECT count(*) FROM lanes WHERE isParked") } }
+    var storedState: Int { get throws { try integer("SELECT count(*) FROM state") } }
+    var storedAttempts: Int { get throws { try integer("SELECT count(*) FROM attempts") } }
+    var storedCredentials: Int { get throws { try integer("SELECT count(*) FROM credentials") } }
+    var sealedCredentials: Int {
+        get throws { try integer("SELECT count(*) FROM credentials WHERE sealed IS NOT NULL") }
+    }
+    var formerCredentials: Int { get throws { try integer("SELECT count(*) FROM formerCredentials") } }
+}
