@@ -6,8 +6,8 @@ public struct UpstreamBooks: Sendable, Equatable {
     public var number: UpstreamNumber
     public var type: String
     public var ledger: Ledger
-    /// As the worker left it at its last change.
-    public var circuit: CircuitRecord
+    /// As the worker left it at its last change; nil if the stored record is not valid.
+    public var circuit: CircuitRecord?
     public var isPaused: Bool
     public var oldestQueuedAt: Timestamp?
 }
@@ -22,7 +22,7 @@ extension StoreView {
                 guard let name = reader.names[row[0]] else { return nil }
                 return UpstreamBooks(
                     name: name, number: row[0], type: row[1], ledger: ledgers[row[0]] ?? Ledger(),
-                    circuit: RecordText.decode(row[2], as: CircuitRecord.self) ?? CircuitRecord(), isPaused: row[3])
+                    circuit: RecordText.decode(row[2], as: CircuitRecord.self), isPaused: row[3])
             }
             return try books.compactMap { $0 }.map { books in
                 var books = books

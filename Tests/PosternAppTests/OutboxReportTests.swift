@@ -54,10 +54,13 @@ import Testing
 
     @Test func health_isThatOfTheAPI() throws {
         #expect(try books().health == "up")
-        #expect(try books { $0.circuit.failures = 1 }.health == "degraded")
-        #expect(try books { $0.circuit.reopensAtMs = 1 }.health == "down")
-        #expect(try books { ($0.circuit.reopensAtMs, $0.circuit.hold) = (1, "credentials") }.health == "unauthorized")
-        #expect(try books { ($0.circuit.hold, $0.isPaused) = ("credentials", true) }.health == "paused")
+        #expect(try books { $0.circuit!.failures = 1 }.health == "degraded")
+        #expect(try books { $0.circuit!.reopensAtMs = 1 }.health == "down")
+        #expect(try books { ($0.circuit!.reopensAtMs, $0.circuit!.hold) = (1, "credentials") }.health == "unauthorized")
+        #expect(try books { ($0.circuit!.hold, $0.isPaused) = ("credentials", true) }.health == "paused")
+        #expect(
+            try books { ($0.circuit!.reopensAtMs, $0.circuit!.hold) = (1, "configuration") }.health == "misconfigured")
+        #expect(try books { $0.circuit = nil }.health == "unknown")
     }
 
     // MARK: Why it waits
@@ -66,9 +69,9 @@ import Testing
         let later = Self.noon + .seconds(5)
         let due = record { $0.nextAttemptAt = later }
         let retry = record { ($0.nextAttemptAt, $0.isRetry) = (later, true) }
-        let down = try books { $0.circuit.reopensAtMs = (later + .seconds(1)).milliseconds }
+        let down = try books { $0.circuit!.reopensAtMs = (later + .seconds(1)).milliseconds }
         let refused = try books {
-            ($0.circuit.reopensAtMs, $0.circuit.hold) = (later.milliseconds, "credentials")
+            ($0.circuit!.reopensAtMs, $0.circuit!.hold) = (later.milliseconds, "credentials")
         }
         #expect(try report(books()).outlook(of: record()).waitingFor == nil)
         #expect(try report(books()).outlook(of: due).waitingFor == .schedule)
@@ -77,6 +80,15 @@ import Testing
         #expect(report(down).outlook(of: retry).nextAttemptAt == later + .seconds(1))
         #expect(report(refused).outlook(of: record()).waitingFor == .credentials)
         #expect(try report(books { $0.isPaused = true }).outlook(of: retry).waitingFor == .pause)
+    }
+
+    /// What lies nearest to the message comes first, as in the API.
+    @Test func parkedLane_waitsForItsToken_whateverTheCircuit() throws {
+        let parked = record { ($0.isParked, $0.nextAttemptAt) = (true, Self.noon + .seconds(5)) }
+        let held = record { ($0.laneWaitsFor, $0.laneWaitsUntil) = (.circuit, Self.noon + .seconds(9)) }
+        let down = try books { $0.circuit!.reopensAtMs = (Self.noon + .seconds(60)).milliseconds }
+        #expect(report(down).outlook(of: parked) == WaitStatus(waitingFor: .token))
+        #expect(report(down).outlook(of: held).nextAttemptAt == Self.noon + .seconds(9))
     }
 
     @Test func whatIsDue_waitsForNothing() throws {

@@ -150,32 +150,15 @@ public struct OutboxReport: Sendable {
         return String(decoding: bytes, as: UTF8.self)
     }
 
-    /// What the store alone tells of why a message waits; a running gateway knows more.
+    /// Why a message waits, by the rules of the API, as far as the store tells; a running gateway knows more.
     func outlook(of record: MessageRecord) -> WaitStatus {
         guard record.state == .queued else { return WaitStatus() }
-        var outlook = WaitStatus(nextAttemptAt: record.nextAttemptAt)
-        let upstream = books.first { $0.number == record.id.upstream }
-        let reopensAt = upstream?.circuit.reopensAtMs.map(Timestamp.init(milliseconds:))
-        if upstream?.isPaused == true {
-            outlook = WaitStatus(waitingFor: .pause)
-        } else if let reopensAt {
-            outlook.waitingFor = upstream?.circuit.hold == HoldReason.credentials.rawValue ? .credentials : .circuit
-            outlook.nextAttemptAt = max(record.nextAttemptAt ?? reopensAt, reopensAt)
-        } else if let due = record.nextAttemptAt, due > now {
-            outlook.waitingFor = record.isRetry ? .retry : .schedule
-        }
-        return outlook
+        let upstream = books.first { $0.number == record.id.upstream }.flatMap(UpstreamSnapshot.init(stored:))
+        return (upstream ?? UpstreamSnapshot()).wait(of: QueuedMessageFacts(record), now: now) { false }
     }
 }
 
 extension UpstreamBooks {
-    /// The API's word for it, as far as the store tells.
-    var health: String {
-        if isPaused { return "paused" }
-        if circuit.hold == HoldReason.credentials.rawValue { return "unauthorized" }
-        if circuit.reopensAtMs != nil {
-            return circuit.hold == HoldReason.configuration.rawValue ? "misconfigured" : "down"
-        }
-        return circuit.failures > 0 ? "degraded" : "up"
-    }
+    /// As in the API, as far as the store tells; `unknown` if the stored health record is not valid.
+    var health: String { UpstreamSnapshot(stored: self)?.health.rawValue ?? "unknown" }
 }

@@ -95,13 +95,8 @@ extension WaitStatus {
             self.init(nextAttemptAt: record.state == .queued ? record.nextAttemptAt : nil)
             return
         }
-        var facts = QueuedMessageFacts()
+        var facts = QueuedMessageFacts(record)
         facts.isInFlight = target.queue.isInFlight(record.id)
-        facts.isParked = record.isParked
-        facts.laneWaitsFor = record.laneWaitsFor
-        facts.laneWaitsUntil = record.laneWaitsUntil
-        facts.nextAttemptAt = record.nextAttemptAt
-        facts.isRetry = record.isRetry
         self = target.worker.snapshot.wait(of: facts, now: gateway.time.now) {
             target.queue.isHeldUp(record.id, lane: record.lane)
         }

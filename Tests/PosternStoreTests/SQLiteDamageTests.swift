@@ -1,0 +1,54 @@
+import PosternCore
+import PosternTestKit
+import Testing
+
+@testable import PosternStore
+
+/// About SQLite: rows and tables that something else has changed.
+@Suite struct SQLiteDamageTests {
+    @Test(arguments: [
+        "DELETE FROM queue_1 WHERE id = (SELECT min(id) FROM queue_1)",
+        "DELETE FROM delivered_1 WHERE id = (SELECT max(id) FROM delivered_1)",
+        "DELETE FROM ended_1",
+        "UPDATE queue_1 SET payload = x'00' WHERE id = (SELECT max(id) FROM queue_1)",
+        "UPDATE upstreams SET accepted = accepted + 1",
+        "INSERT INTO delivered_1 SELECT id, kind, acceptedAtMs, 0, 1, NULL, NULL FROM queue_1 LIMIT 1",
+    ])
+    func audit_finds_whatWasChangedBehindItsBack(sql: String) throws {
+        let store = try TestStore()
+        let queue = try store.register()
+        try store.append(30, to: queue)
+        try store.deliver(store.claim(queue, most: 10).messages, of: queue)
+        try store.fail(store.claim(queue, most: 10).messages, of: queue)
+        #expect(try store.isBalanced())
+        try store.execute(sql)
+        #expect(try !store.outbox.audit().isBalanced)
+        #expect(try !StoreView(path: store.path).audit().isBalanced)
+    }
+
+    @Test func state_throws_whenItCannotBeRead() throws {
+        let store = try TestStore()
+        let queue = try store.register()
+        for table in ["state", "credentials", "lanes", "queue_\(queue.number.rawValue)"] {
+            try store.execute("DROP TABLE \(table)")
+        }
+        let credential = Credential(owner: "a", value: [1])
+        let reads: [@Sendable (any UpstreamState) throws -> Void] = [
+            { _ = try $0.value(of: "a") }, { _ = try $0.values(below: "a", atMost: 1) },
+            { _ = try $0.queued(inLane: "a", atMost: 1) }, { _ = try $0.credential(of: "a") },
+            { _ = try $0.wasRefused(credential) },
+            { _ = try $0.isQueued(MessageID(sequence: 1, upstream: queue.number)) },
+        ]
+        for read in reads {
+            #expect(throws: StoreError.self) { try store.outbox.withState(of: queue.number, read) }
+        }
+    }
+
+    @Test func healthRecord_thatCannotBeRead_isNotTakenForAHealthyUpstream() throws {
+        let store = try TestStore()
+        _ = try store.register()
+        #expect(try StoreView(path: store.path).books().map(\.circuit) == [CircuitRecord()])
+        try store.execute("UPDATE upstreams SET circuit = 'junk'")
+        #expect(try StoreView(path: store.path).books().map(\.circuit) == [nil])
+    }
+}
