@@ -12,6 +12,9 @@ public final class OwnThread: @unchecked Sendable {
         precondition(result == 0, "cannot start a thread: \(String(cString: strerror(result)))")
     }
 
+    /// Whether the calling thread is this one.
+    public var isCurrent: Bool { pthread_equal(handle, pthread_self()) != 0 }
+
     /// Waits until the body has returned. Call once.
     public func join() { pthread_join(handle, nil) }
 }

@@ -1,5 +1,6 @@
 import Glibc
 import Logging
+internal import PosternCore
 import Synchronization
 
 /// A thread that accepts connections and deals them out to the workers in turn.
@@ -9,7 +10,7 @@ final class Acceptor: Sendable {
     private let logger: Logger
     private let bell = Bell()
     private let isStopped = Atomic<Bool>(false)
-    private let thread = Mutex<pthread_t?>(nil)
+    private let thread = Mutex<OwnThread?>(nil)
 
     init(_ listener: Listener, _ admissions: Admissions, _ logger: Logger) {
         self.listener = listener
@@ -18,15 +19,15 @@ final class Acceptor: Sendable {
     }
 
     func start(for workers: [Worker]) {
-        let handle = startThread { [self] in loop(workers) }
-        thread.withLock { $0 = handle }
+        let started = OwnThread(name: "postern-accept") { [self] in loop(workers) }
+        thread.withLock { $0 = started }
     }
 
     /// Closes the listener, when its thread has let go of it.
     func stop() {
         isStopped.store(true, ordering: .releasing)
         bell.ring()
-        if let handle = thread.withLock({ $0.take() }) { pthread_join(handle, nil) }
+        thread.withLock { $0.take() }?.join()
         close(listener.socket)
     }
 

@@ -21,7 +21,7 @@ final class DeadlineKeeper: Sendable {
 
     private let entries = Mutex(Entries())
     private let bell = Bell()
-    private let thread = Mutex<pthread_t?>(nil)
+    private let thread = Mutex<OwnThread?>(nil)
     /// How often deadlines are looked at, and so how late a cut may come.
     private let tick: Duration
     private let headerTimeout: Duration
@@ -66,16 +66,16 @@ final class DeadlineKeeper: Sendable {
 
     /// - Parameter isAnswering: whether any request has been handed over and not been answered.
     func start(isAnswering: @escaping @Sendable () -> Bool) {
-        let handle = startThread { [self] in loop(isAnswering) }
-        thread.withLock { $0 = handle }
+        let started = OwnThread(name: "postern-reaper") { [self] in loop(isAnswering) }
+        thread.withLock { $0 = started }
     }
 
     /// Ends the thread and waits for it.
     func stop() {
-        guard let handle = thread.withLock({ $0.take() }) else { return }
+        guard let running = thread.withLock({ $0.take() }) else { return }
         entries.withLock { $0.isStopped = true }
         bell.ring()
-        pthread_join(handle, nil)
+        running.join()
     }
 
     private func loop(_ isAnswering: () -> Bool) {

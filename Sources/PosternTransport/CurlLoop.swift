@@ -15,7 +15,7 @@ public final class CurlLoop: Transport, @unchecked Sendable {
     private var idle: [EasyHandle] = []
 
     private let inbox = Mutex(Inbox())
-    private let thread = Mutex<pthread_t?>(nil)
+    private let thread = Mutex<OwnThread?>(nil)
     private let settings: Settings
 
     public struct Settings: Sendable {
@@ -55,15 +55,9 @@ public final class CurlLoop: Transport, @unchecked Sendable {
         self.settings = settings
         _ = postern_curl_multi_set_long(multi, CURLMOPT_MAXCONNECTS, settings.maxIdleConnections)
         _ = postern_curl_multi_set_long(multi, CURLMOPT_PIPELINING, Int(CURLPIPE_MULTIPLEX))
-        var thread = pthread_t()
-        // The thread holds the loop until it ends, which `stop()` brings about.
-        let context = Unmanaged.passRetained(self)
-        guard pthread_create(&thread, nil, runLoop, context.toOpaque()) == 0 else {
-            context.release()
-            curl_multi_cleanup(multi)
-            throw StartFailure(description: "no thread for the transport: \(String(cString: strerror(errno)))")
-        }
-        self.thread.withLock { $0 = thread }
+        // The thread keeps the loop until it ends, which `stop()` brings about.
+        let started = OwnThread(name: "postern-curl") { [self] in run() }
+        thread.withLock { $0 = started }
     }
 
     private static let isLibraryReady = curl_global_init(Int(CURL_GLOBAL_DEFAULT)) == CURLE_OK
@@ -104,15 +98,15 @@ public final class CurlLoop: Transport, @unchecked Sendable {
         }
         thread.withLock { thread in
             guard let running = thread else { return }
-            precondition(pthread_equal(running, pthread_self()) == 0, "a completion cannot stop its own loop")
-            pthread_join(running, nil)
+            precondition(!running.isCurrent, "a completion cannot stop its own loop")
+            running.join()
             thread = nil
         }
     }
 
     // MARK: On the loop's thread
 
-    fileprivate func run() {
+    private func run() {
         while takeInbox() {
             var running: Int32 = 0
             curl_multi_perform(multi, &running)
@@ -189,14 +183,4 @@ public final class CurlLoop: Transport, @unchecked Sendable {
         if let handle = transfer.release() { idle.append(handle) }
         transfer.complete(.failure(.cancelled(mayHaveArrived: mayHaveArrived, because: reason)))
     }
-}
-
-/// The thread's body. Signals are left to the threads that expect them.
-private let runLoop: @convention(c) (UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? = { context in
-    guard let context else { return nil }
-    var all = sigset_t()
-    sigfillset(&all)
-    pthread_sigmask(SIG_BLOCK, &all, nil)
-    Unmanaged<CurlLoop>.fromOpaque(context).takeRetainedValue().run()
-    return nil
 }

@@ -1,6 +1,7 @@
 import ArgumentParser
 import Glibc
 import PosternApp
+import PosternCore
 
 /// Writes a line to `descriptor` at once, so that who reads the other end of a pipe need not wait for a full buffer.
 func writeLine(_ text: String, to descriptor: Int32 = STDOUT_FILENO) {
@@ -31,4 +32,14 @@ func reporting<T>(_ work: () throws(CommandFailure) -> T) throws -> T {
 
 func reportingAsync<T>(_ work: () async throws(CommandFailure) -> T) async throws -> T {
     do throws(CommandFailure) { return try await work() } catch { throw error.reported() }
+}
+
+/// Runs work that blocks on a thread of its own: waiting here, the main task occupies no thread of the cooperative pool.
+func onOwnThread<T: Sendable>(_ name: String, _ work: @escaping @Sendable () -> T) async -> T {
+    var thread: OwnThread?
+    let result = await withCheckedContinuation { continuation in
+        thread = OwnThread(name: name) { continuation.resume(returning: work()) }
+    }
+    thread?.join()
+    return result
 }

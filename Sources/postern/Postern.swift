@@ -1,4 +1,5 @@
 import ArgumentParser
+import Glibc
 import PosternCore
 
 @main struct Postern: AsyncParsableCommand {
@@ -14,4 +15,13 @@ import PosternCore
             Healthcheck.self,
             Simulate.self,
         ])
+
+    static func main() async {
+        // The standard library reads the arguments from there; without any, the help would be shown as if asked for.
+        guard !CommandLine.arguments.isEmpty else {
+            writeLine("postern: cannot read the command line; /proc is not mounted", to: STDERR_FILENO)
+            Glibc.exit(ExitCode.validationFailure.rawValue)
+        }
+        await main(nil)
+    }
 }

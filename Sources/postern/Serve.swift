@@ -2,7 +2,7 @@ import ArgumentParser
 import Logging
 import PosternApp
 
-struct Serve: ParsableCommand {
+struct Serve: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         abstract: "Runs the gateway until SIGTERM or SIGINT.",
         discussion: """
@@ -20,7 +20,7 @@ struct Serve: ParsableCommand {
     @Flag(help: "If the store is damaged, keep it under a new name and begin an empty one.")
     var startFresh = false
 
-    func run() throws {
+    func run() async throws {
         let format = logFormat()
         LoggingSystem.bootstrap { StandardErrorLog(label: $0, format: format) }
         let app = App(
@@ -31,11 +31,13 @@ struct Serve: ParsableCommand {
             case .reload: app.reload()
             }
         }
-        do throws(AppError) {
-            try app.run()
-        } catch {
-            StandardErrorLog.say("postern: \(error)")
-            throw ExitCode(error.exitCode)
+        let failure: AppError? = await onOwnThread("postern-main") {
+            do throws(AppError) { try app.run() } catch { return error }
+            return nil
+        }
+        if let failure {
+            StandardErrorLog.say("postern: \(failure)")
+            throw ExitCode(failure.exitCode)
         }
     }
 

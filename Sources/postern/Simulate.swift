@@ -4,7 +4,7 @@ import PosternApp
 import PosternCore
 import PosternSimulators
 
-struct Simulate: ParsableCommand {
+struct Simulate: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         abstract: "Runs strict simulators of the upstreams until SIGTERM or SIGINT.",
         discussion: """
@@ -32,7 +32,7 @@ struct Simulate: ParsableCommand {
     @Option(help: "How much they remember of what they took: its text, a digest to tell duplicates, or counts.")
     var keep = SimulatorHost.Keep.texts
 
-    func run() throws {
+    func run() async throws {
         let stop = Inbox<Void>()
         Signals.listen { if $0 == .stop { stop.put(()) } }
         LoggingSystem.bootstrap { StandardErrorLog(label: $0, format: .text) }
@@ -45,7 +45,7 @@ struct Simulate: ParsableCommand {
             throw CommandFailure(CommandFailure.cannotListen, "\(error)").reported()
         }
         for (name, url) in simulators.urls.sorted(by: { $0.key < $1.key }) { writeLine("\(name) \(url)") }
-        _ = stop.takeAll(waitingUntil: nil)
+        await onOwnThread("postern-main") { _ = stop.takeAll(waitingUntil: nil) }
         simulators.stop()
     }
 }

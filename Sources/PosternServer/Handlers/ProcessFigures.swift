@@ -4,10 +4,8 @@ import PosternMetrics
 
 /// The `process_*` metrics that every Prometheus client library has, read off /proc.
 enum ProcessFigures {
-    /// When this process started, as near as it matters: the first use.
-    private static let startedAt = SystemTime().now
-
-    static func noteStart() { _ = startedAt }
+    /// When the kernel started this process. If /proc is not mounted, the time of the first request for it.
+    static let startedAt = SystemTime().now - (age ?? .zero)
 
     static func write(to exposition: inout Exposition) {
         var usage = rusage()
@@ -26,6 +24,22 @@ enum ProcessFigures {
         exposition.gauges(
             "process_start_time_seconds", "Start of the process since 1970.",
             [([], Double(startedAt.milliseconds) / 1000)])
+    }
+
+    /// Field 22 of /proc/self/stat is the start in clock ticks since the boot. The name in field 2 may hold blanks and
+    /// parentheses, so fields are counted from its last parenthesis.
+    private static var age: Duration? {
+        guard let file = fopen("/proc/self/stat", "r") else { return nil }
+        defer { fclose(file) }
+        var line = [CChar](repeating: 0, count: 1024)
+        guard fgets(&line, Int32(line.count), file) != nil else { return nil }
+        let text = String(decoding: line.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        let fields = text.split(separator: ")").last?.split(separator: " ") ?? []
+        guard fields.count > 19, let ticks = Int64(fields[19]) else { return nil }
+        var sinceBoot = timespec()
+        clock_gettime(CLOCK_BOOTTIME, &sinceBoot)
+        let now = Duration.seconds(sinceBoot.tv_sec) + .nanoseconds(sinceBoot.tv_nsec)
+        return now - .milliseconds(ticks * 1000 / Int64(sysconf(Int32(_SC_CLK_TCK))))
     }
 
     private static func memoryPages() -> (virtual: Int, resident: Int) {
