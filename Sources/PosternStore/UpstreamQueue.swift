@@ -11,7 +11,7 @@ public final class UpstreamQueue: Sendable {
     /// What translates for it; replaced when the configuration is reloaded.
     public var upstream: RegisteredUpstream { current.withLock { $0 } }
     private let current: Mutex<RegisteredUpstream>
-    let cap: QueueCap
+    public let cap: QueueCap
     /// Whether its type examines messages once more when they are stored.
     let acceptsByState: Bool
     let discipline: any QueueDiscipline

@@ -15,18 +15,11 @@ struct ProbeHandler: Sendable {
 
     /// Never depends on upstreams: a gateway whose upstreams are down is there to take messages.
     func ready(_ reply: Reply) {
-        var reasons: [String] = []
-        if gateway.isDraining.load(ordering: .acquiring) { reasons.append("draining") }
-        if let trouble = gateway.outbox.trouble { reasons.append("store: \(trouble)") }
-        reasons += gateway.stalledWorkers().map { "worker \($0) makes no progress" }
-        guard !reasons.isEmpty else { return reply.send(.json(200, #"{"status":"ready"}"#)) }
-        reply.send(
-            .json(
-                503,
-                JSONText.object { json in
-                    json.string("status", "unready")
-                    json.raw("reasons", JSONText.array(reasons.map(JSONEscapes.quoted)))
-                }))
+        let readiness = ReadinessReport(
+            isDraining: gateway.isDraining.load(ordering: .acquiring), trouble: gateway.outbox.trouble,
+            makesRoom: gateway.targets.allSatisfy { $0.queue.cap.whenFull == .dropOldest },
+            stalledWorkers: gateway.stalledWorkers())
+        reply.send(.json(readiness.isReady ? 200 : 503, readiness.json))
     }
 
     func document(_ reply: Reply) {

@@ -1,0 +1,31 @@
+import PosternCore
+import PosternStore
+
+/// Whether the gateway accepts messages, and what an operator should know in either case.
+struct ReadinessReport: Equatable {
+    /// Why the gateway is not ready; empty if it is.
+    private(set) var reasons: [String] = []
+    /// What deserves attention although messages are accepted.
+    private(set) var notes: [String] = []
+
+    var isReady: Bool { reasons.isEmpty }
+
+    /// `makesRoom`: whether every queue drops its oldest messages for new ones, so that a full disk rejects none.
+    init(isDraining: Bool, trouble: StoreError?, makesRoom: Bool, stalledWorkers: [String]) {
+        if isDraining { reasons.append("draining") }
+        switch trouble {
+        case .full where makesRoom: notes.append("the disk is full; the oldest messages are dropped for new ones")
+        case let trouble?: reasons.append("store: \(trouble)")
+        case nil: break
+        }
+        reasons += stalledWorkers.map { "worker \($0) makes no progress" }
+    }
+
+    var json: String {
+        JSONText.object { json in
+            json.string("status", isReady ? "ready" : "unready")
+            if !isReady { json.raw("reasons", JSONText.array(reasons.map(JSONEscapes.quoted))) }
+            if !notes.isEmpty { json.raw("notes", JSONText.array(notes.map(JSONEscapes.quoted))) }
+        }
+    }
+}

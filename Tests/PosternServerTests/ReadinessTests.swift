@@ -1,0 +1,37 @@
+import PosternStore
+import Testing
+
+@testable import PosternServer
+
+@Suite struct ReadinessTests {
+    private static let full = StoreError.full(detail: "no space left")
+
+    @Test func fullDisk_leavesTheGatewayReady_whenEveryQueueDropsItsOldest() {
+        let readiness = ReadinessReport(isDraining: false, trouble: Self.full, makesRoom: true, stalledWorkers: [])
+        #expect(readiness.isReady)
+        #expect(
+            readiness.json
+                == #"{"status":"ready","notes":["the disk is full; the oldest messages are dropped for new ones"]}"#)
+    }
+
+    @Test func fullDisk_makesTheGatewayUnready_whenAQueueRejectsMessages() {
+        let readiness = ReadinessReport(isDraining: false, trouble: Self.full, makesRoom: false, stalledWorkers: [])
+        #expect(readiness.reasons == ["store: no room to store more: no space left"])
+    }
+
+    @Test func otherTrouble_makesTheGatewayUnready_whateverQueuesDrop() {
+        let trouble = StoreError.failed(detail: "x")
+        #expect(!ReadinessReport(isDraining: false, trouble: trouble, makesRoom: true, stalledWorkers: []).isReady)
+    }
+
+    @Test func everyReason_isNamed() {
+        let readiness = ReadinessReport(isDraining: true, trouble: Self.full, makesRoom: true, stalledWorkers: ["seer"])
+        #expect(readiness.reasons == ["draining", "worker seer makes no progress"])
+        #expect(readiness.notes.count == 1)
+    }
+
+    @Test func nothingWrong_isReadyWithoutANote() {
+        let readiness = ReadinessReport(isDraining: false, trouble: nil, makesRoom: false, stalledWorkers: [])
+        #expect(readiness.json == #"{"status":"ready"}"#)
+    }
+}
