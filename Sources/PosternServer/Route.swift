@@ -89,7 +89,11 @@ struct Route: Sendable {
         Route(.get, "/v1/messages/{id}", query: ["include"], .scope(.read), .message { $0.messages.show($1, $2) }),
         Route(.delete, "/v1/messages/{id}", .scope(.admin), .message { $0.messages.cancel($1, $2) }),
         Route(.post, "/v1/messages/{id}/retry", .scope(.admin), body: .json, .message { $0.messages.retry($1, $2) }),
-        Route(.post, "/v1/messages/retry", .scope(.admin), body: .json, .plain { $0.messages.retryMany($1, $2) }),
+        Route(
+            .post, "/v1/messages/retry", .scope(.admin), body: .json, .plain { $0.messages.changeMany(.retry, $1, $2) }),
+        Route(
+            .post, "/v1/messages/cancel", .scope(.admin), body: .json,
+            .plain { $0.messages.changeMany(.cancel, $1, $2) }),
 
         Route(.get, "/v1/upstreams", .scope(.read), .plain { $0.upstreams.list($2) }),
         Route(.get, "/v1/upstreams/{name}", .scope(.read), .upstream { $0.upstreams.show($1, $2) }),

@@ -58,10 +58,16 @@ import Testing
     @Test(arguments: [
         (["outbox", "stats"], Int32(64), "with --config FILE or --store PATH"),
         (["outbox", "stats", "--store", "DIR/none.sqlite"], 73, "cannot open the store at DIR/none.sqlite"),
-        (["outbox", "purge", "--store", "DIR/none.sqlite", "--upstream", "a", "--state", "failed"], 73, "no store at"),
+        (["outbox", "purge", "--store", "DIR/none.sqlite", "--upstream", "a", "--state", "failed"], 73, "cannot open"),
+        (
+            ["outbox", "purge", "--store", "DIR/none.sqlite", "--upstream", "a", "--state", "failed", "--yes"], 73,
+            "no store at"
+        ),
         (["outbox", "purge", "--store", "DIR/none.sqlite", "--upstream", "a", "--state", "queued"], 64, "not purged"),
         (["outbox", "retry", "--store", "DIR/none.sqlite"], 64, "either their ids or --upstream NAME"),
         (["outbox", "show", "nonsense", "--store", "DIR/none.sqlite"], 73, "DIR/none.sqlite"),
+        (["outbox", "cancel", "--store", "DIR/none.sqlite"], 64, "either by their ids or with --upstream NAME"),
+        (["outbox", "cancel", "--store", "DIR/none.sqlite", "--upstream", "a", "--state", "failed"], 64, "queued"),
         (["outbox", "audit", "--config", "DIR/none.json"], 78, "DIR/none.json"),
         (["keys", "new", "--name", "a", "--scopes", "write,all"], 64, "all is no scope"),
     ])
@@ -141,9 +147,17 @@ import Testing
         #expect(again.exitCode == 1)
         #expect(again.output.contains("\(ids[0]): The message is cancelled; only failed or dropped ones"))
         let purge = ["outbox", "purge", "--config", config, "--upstream", "samsara", "--state", "cancelled"]
-        let early = try await Binary.run(purge)
+        let preview = try await Binary.run(purge)
+        #expect(
+            preview.output
+                == "1 cancelled message of samsara would be removed; nothing was changed. Add --yes to do it.\n")
+        let early = try await Binary.run(purge + ["--yes"])
         #expect(early.exitCode == 75)
         #expect(early.errors.contains("Stop the gateway first"))
+
+        let backlog = ["outbox", "cancel", "--upstream", "samsara", "--config", config, "--url", url, "--json"]
+        let counted = try await Binary.run(backlog)
+        #expect(counted.output == #"{"cancelled":2,"preview":true,"refused":[]}"# + "\n")
 
         gateway.signal(SIGTERM)
         #expect(try await gateway.end().exitCode == 0)
@@ -158,7 +172,7 @@ import Testing
         let lines = export.output.split(separator: "\n")
         #expect(lines.count == 1)
         #expect(lines.first?.contains(#""payload":\#(events[2])"#) == true)
-        let removed = try await Binary.run(purge + ["--json"])
+        let removed = try await Binary.run(purge + ["--yes", "--json"])
         #expect(removed.exitCode == 0, "\(removed.errors)")
         #expect(removed.output == "{\"purged\":2}\n")
         let left = try await stats(config)

@@ -122,7 +122,40 @@ import Testing
         try expectBalance()
     }
 
+    @Test(arguments: [true, false])
+    func backlogOfAnUpstream_isCounted_thenCancelled_beyondOnePage(hasLanes: Bool) async throws {
+        let ids = try await makeStore(
+            Array(repeating: .queued, count: 1203) + [.failed], laneRule: hasLanes ? .separate : .mixed)
+        let plain = try #require(UpstreamName("plain"))
+        let filter = MessageFilter(upstream: plain, state: .queued)
+        let preview = try await steering.cancel(filter, isPreview: true)
+        #expect(preview.text == "1203 messages would be cancelled; nothing was changed. Add --yes to do it.")
+        #expect(preview.json == #"{"cancelled":1203,"preview":true,"refused":[]}"#)
+        #expect(try states(of: [ids[0]]) == [.queued])
+        #expect(try await steering.cancel(filter, isPreview: false) == SteeringOutcome(.cancelled, count: 1203))
+        #expect(try states(of: [ids[0], ids[1202], ids[1203]]) == [.cancelled, .cancelled, .failed])
+        try expectBalance()
+    }
+
+    @Test func backlogOfOneKind_isCancelledAlone() async throws {
+        _ = try await makeStore([.queued])
+        let plain = try #require(UpstreamName("plain"))
+        let filter = MessageFilter(upstream: plain, kind: "other", state: .queued)
+        #expect(try await steering.cancel(filter, isPreview: false).count == 0)
+    }
+
     // MARK: purge
+
+    @Test func purge_isPreviewed_alsoNextToARunningGateway() async throws {
+        let ids = try await makeStore([.failed, .failed, .delivered])
+        let outbox = try open()
+        defer { outbox.close() }
+        let plain = try #require(UpstreamName("plain"))
+        #expect(try steering.previewOfPurge(.failed, of: plain, settledBefore: nil) == 2)
+        #expect(try steering.previewOfPurge(.failed, of: plain, settledBefore: Self.noon) == 0)
+        #expect(try steering.previewOfPurge(.failed, of: plain, settledBefore: Self.noon + .milliseconds(1)) == 2)
+        #expect(try states(of: ids) == [.failed, .failed, .delivered])
+    }
 
     @Test(arguments: [MessageState.delivered, .failed, .cancelled, .dropped, .expired])
     func purge_removesOneState_andTheBooksAgree(state: MessageState) async throws {
@@ -170,6 +203,17 @@ import Testing
         }
         #expect(failure?.exitCode == 73)
         #expect(throws: CommandFailure.self) { try OutboxInspection(place, now: Self.noon) }
+    }
+
+    @Test(arguments: ["nonsense", "00697znkr0001", "", "\u{1b}[2J"])
+    func unknownMessage_isNotShown_with1(id: String) async throws {
+        _ = try await makeStore([.queued])
+        let inspection = try OutboxInspection(place, now: Self.noon)
+        let failure = #expect(throws: CommandFailure.self) {
+            try inspection.show(id, payload: false, asJSON: false)
+        }
+        #expect(failure?.exitCode == 1)
+        #expect(failure?.description.hasPrefix("There is no message \(id.printable()): ") == true)
     }
 
     @Test func heldStore_withoutAnAddress_asksForOne_with75() async throws {

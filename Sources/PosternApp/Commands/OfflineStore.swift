@@ -57,9 +57,18 @@ struct OfflineStore {
         return outcome
     }
 
-    /// Page by page, so that no transaction grows with the number of dead letters.
     func retry(_ filter: MessageFilter) async throws(CommandFailure) -> SteeringOutcome {
         var outcome = SteeringOutcome(.retried)
+        try await forEachPage(of: filter) { (ids) async throws(CommandFailure) in
+            outcome.count += try await result { outbox.requeue(ids, completion: $0) }.count
+        }
+        return outcome
+    }
+
+    /// Page by page, so that no transaction grows with the number of messages.
+    private func forEachPage(
+        of filter: MessageFilter, _ body: ([MessageID]) async throws(CommandFailure) -> Void
+    ) async throws(CommandFailure) {
         var cursor: MessageID?
         repeat {
             let page: (messages: [MessageRecord], next: MessageID?)
@@ -68,11 +77,9 @@ struct OfflineStore {
             } catch {
                 throw CommandFailure(error)
             }
-            let ids = page.messages.map(\.id)
-            outcome.count += try await result { outbox.requeue(ids, completion: $0) }.count
+            try await body(page.messages.map(\.id))
             cursor = page.next
         } while cursor != nil
-        return outcome
     }
 
     // MARK: Cancelling
@@ -85,6 +92,15 @@ struct OfflineStore {
             case .underWay, .notQueued:
                 outcome.refused.append(.init(id, try reason(id, "only a queued one can be cancelled")))
             }
+        }
+        return outcome
+    }
+
+    func cancel(_ filter: MessageFilter, isPreview: Bool) async throws(CommandFailure) -> SteeringOutcome {
+        var outcome = SteeringOutcome(.cancelled, isPreview: isPreview)
+        try await forEachPage(of: filter) { (ids) async throws(CommandFailure) in
+            outcome.count +=
+                isPreview ? ids.count : try await result { outbox.cancel(ids, completion: $0) }.count
         }
         return outcome
     }

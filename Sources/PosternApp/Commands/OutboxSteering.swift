@@ -33,6 +33,20 @@ public struct OutboxSteering: Sendable {
         return try await store.cancel(ids)
     }
 
+    /// All queued messages that match; with `isPreview` they are only counted.
+    public func cancel(_ filter: MessageFilter, isPreview: Bool) async throws(CommandFailure) -> SteeringOutcome {
+        if let upstream = filter.upstream { _ = try place.books().upstream(upstream) }
+        var filter = filter
+        filter.state = .queued
+        guard let store = try OfflineStore(place.path) else {
+            return try await askGateway { [filter] client throws(CommandFailure) in
+                try await client.cancel(filter, isPreview: isPreview)
+            }
+        }
+        defer { store.close() }
+        return try await store.cancel(filter, isPreview: isPreview)
+    }
+
     /// Removes settled messages for good; returns how many. Not beside a running gateway, which has no such request.
     public func purge(
         _ state: MessageState, of upstream: UpstreamName, settledBefore: Timestamp?
@@ -48,6 +62,27 @@ public struct OutboxSteering: Sendable {
         defer { store.close() }
         let number = try place.books().upstream(upstream).number
         return try await store.purge(PurgeWish(state, of: number, settledBefore: settledBefore))
+    }
+
+    /// How many messages `purge` would remove. Also next to a running gateway.
+    public func previewOfPurge(
+        _ state: MessageState, of upstream: UpstreamName, settledBefore: Timestamp?
+    ) throws(CommandFailure) -> Int {
+        let ledger = try place.books().upstream(upstream).ledger
+        guard let settledBefore else { return ledger.count(state) - ledger.purged(state) }
+        do throws(StoreError) {
+            let view = try StoreView(path: place.path)
+            let filter = MessageFilter(upstream: upstream, state: state)
+            var (count, next) = (0, MessageID?.none)
+            repeat {
+                let page = try view.messages(filter, after: next, limit: 500, payload: false)
+                count += page.messages.count { $0.settledAt.map { $0 < settledBefore } ?? false }
+                next = page.next
+            } while next != nil
+            return count
+        } catch {
+            throw CommandFailure(error)
+        }
     }
 
     private func askGateway(
@@ -94,16 +129,26 @@ extension GatewayClient {
     }
 
     func retry(_ filter: MessageFilter) async throws(CommandFailure) -> SteeringOutcome {
-        let wish = JSONText.object { json in
+        try await all(filter, .retried, "/v1/messages/retry", isPreview: false)
+    }
+
+    func cancel(_ filter: MessageFilter, isPreview: Bool) async throws(CommandFailure) -> SteeringOutcome {
+        try await all(filter, .cancelled, "/v1/messages/cancel", isPreview: isPreview)
+    }
+
+    private func all(
+        _ filter: MessageFilter, _ action: SteeringOutcome.Action, _ path: String, isPreview: Bool
+    ) async throws(CommandFailure) -> SteeringOutcome {
+        let body = JSONText.object { json in
             if let upstream = filter.upstream { json.string("upstream", upstream.description) }
             if let state = filter.state { json.string("state", state.name) }
             if let kind = filter.kind { json.string("kind", kind.description) }
+            json.flag("dryRun", isPreview)
         }
-        let answer = try await answer(to: .post, "/v1/messages/retry", json: wish)
-        guard answer.status == 202, let count = answer.member("retried").flatMap({ Int($0) }) else {
-            throw refusal(answer)
-        }
-        return SteeringOutcome(.retried, count: count, gatewayURL: url)
+        let answer = try await answer(to: .post, path, json: body)
+        guard (200..<300).contains(answer.status), let count = answer.member(action.rawValue).flatMap({ Int($0) })
+        else { throw refusal(answer) }
+        return SteeringOutcome(action, count: count, gatewayURL: url, isPreview: isPreview)
     }
 
     private func answer(

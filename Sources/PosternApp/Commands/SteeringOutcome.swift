@@ -20,8 +20,13 @@ public struct SteeringOutcome: Sendable, Equatable {
     public var refused: [Refusal]
     /// The gateway's, when one was asked; nil when the store itself was changed.
     public let gatewayURL: String?
+    /// Whether `count` messages were only counted.
+    public let isPreview: Bool
 
-    public init(_ action: Action, count: Int = 0, refused: [Refusal] = [], gatewayURL: String? = nil) {
+    public init(
+        _ action: Action, count: Int = 0, refused: [Refusal] = [], gatewayURL: String? = nil, isPreview: Bool = false
+    ) {
+        self.isPreview = isPreview
         self.action = action
         self.count = count
         self.refused = refused
@@ -34,6 +39,8 @@ public struct SteeringOutcome: Sendable, Equatable {
         let messages = count == 1 ? "1 message" : "\(count) messages"
         let done: String
         switch action {
+        case _ where isPreview:
+            done = "\(messages) would be \(action.rawValue); nothing was changed. Add --yes to do it."
         case .retried: done = "\(messages) queued again" + (gatewayURL == nil ? "; sent when the gateway runs." : ".")
         case .cancelled: done = "\(messages) cancelled."
         }
@@ -43,6 +50,7 @@ public struct SteeringOutcome: Sendable, Equatable {
     public var json: String {
         JSONText.object { json in
             json.number(action.rawValue, count)
+            if isPreview { json.flag("preview", true) }
             json.raw(
                 "refused",
                 JSONText.array(

@@ -2,7 +2,6 @@ import Logging
 import PosternCore
 import PosternDelivery
 import PosternHTTP
-import PosternJSON
 import PosternStore
 
 /// Reading messages and steering them.
@@ -130,25 +129,28 @@ struct MessageHandler: Sendable {
         .json(202, JSONText.object { $0.number("retried", count) })
     }
 
-    /// `{"upstream","state","kind"?,"ids"?}`
-    func retryMany(_ request: IncomingRequest, _ reply: Reply) {
-        let wish: RetryWish
-        switch RetryWish.read(request.body, gateway) {
-        case .success(let read): wish = read
-        case .failure(let problem): return reply.send(problem.problem)
+    func changeMany(_ action: BulkRequest.Action, _ request: IncomingRequest, _ reply: Reply) {
+        switch BulkRequest.read(request.body, action, gateway) {
+        case .success(let request): gateway.readers.run { [self] in change(request, after: nil, count: 0, reply) }
+        case .failure(let rejected): reply.send(rejected.problem)
         }
-        gateway.readers.run { [self] in requeue(wish, after: nil, count: 0, reply) }
     }
 
-    /// Page by page, so that no transaction grows with the number of dead letters.
-    private func requeue(_ wish: RetryWish, after cursor: MessageID?, count: Int, _ reply: Reply) {
+    private func change(_ request: BulkRequest, after cursor: MessageID?, count: Int, _ reply: Reply) {
+        let goOn: @Sendable (MessageID?, Int) -> Void = { [self] next, count in
+            guard let next else { return reply.send(request.response(count)) }
+            gateway.readers.run { [self] in change(request, after: next, count: count, reply) }
+        }
         do throws(StoreError) {
-            let (ids, next) = try wish.page(of: gateway.outbox, after: cursor)
-            gateway.outbox.requeue(ids) { [self] result in
+            let (ids, next) = try request.page(of: gateway.outbox, after: cursor)
+            guard !request.isDryRun else { return goOn(next, count + ids.count) }
+            let completion: @Sendable (Result<[MessageID], StoreError>) -> Void = { result in
                 guard case .success(let done) = result else { return reply.send(Self.storeFailed) }
-                let total = count + done.count
-                guard let next else { return reply.send(Self.retried(total)) }
-                gateway.readers.run { [self] in requeue(wish, after: next, count: total, reply) }
+                goOn(next, count + done.count)
+            }
+            switch request.action {
+            case .retry: gateway.outbox.requeue(ids, completion: completion)
+            case .cancel: gateway.outbox.cancel(ids, completion: completion)
             }
         } catch {
             reply.send(Self.storeFailed)
@@ -221,98 +223,5 @@ private struct ListQuery {
             default: continue
             }
         }
-    }
-}
-
-/// Which ended messages to send again.
-private struct RetryWish: Sendable {
-    var filter = MessageFilter()
-    /// Ascending; nil means all that the filter lets through.
-    var ids: [MessageID]?
-
-    struct Refused: Error { let problem: Problem }
-
-    static func read(_ body: [UInt8], _ gateway: Gateway) -> Result<RetryWish, Refused> {
-        let parsed = JSONParser.ofThisThread.parse(body) { root in parse(root, gateway) }
-        switch parsed {
-        case .success(let wish): return wish
-        case .failure(let fault):
-            return .failure(
-                Refused(
-                    problem: Problem(
-                        slug: .invalidJSON, status: 400, detail: "The body is not acceptable JSON: \(fault).",
-                        members: [("offset", String(fault.offset))])))
-        }
-    }
-
-    private static func parse(_ root: JSONValue, _ gateway: Gateway) -> Result<RetryWish, Refused> {
-        var wish = RetryWish()
-        var faults: [PayloadFault] = []
-        if root.kind != .object { faults.append(PayloadFault("", "must be an object")) }
-        for member in root.members {
-            switch member.key.string ?? "" {
-            case "upstream":
-                let target = member.value.string.flatMap { gateway.target(named: $0) }
-                if target == nil { faults.append(PayloadFault("/upstream", "must name a configured upstream")) }
-                wish.filter.upstream = target?.name
-            case "state":
-                let state = member.value.string.flatMap { MessageState(name: $0) }
-                if state != .failed, state != .dropped {
-                    faults.append(PayloadFault("/state", "must be failed or dropped"))
-                }
-                wish.filter.state = state
-            case "kind":
-                guard let kind = member.value.string else {
-                    faults.append(PayloadFault("/kind", "must be a string"))
-                    continue
-                }
-                wish.filter.kind = Kind(kind)
-            case "ids":
-                let ids = member.value.elements.map { $0.string.flatMap { MessageID($0) } }
-                if member.value.kind != .array || ids.contains(nil) {
-                    faults.append(PayloadFault("/ids", "must be an array of message ids"))
-                }
-                wish.ids = Set(ids.compactMap { $0 }).sorted()
-            case let other: faults.append(PayloadFault(JSONPointer.member(other), "is unknown"))
-            }
-        }
-        if faults.isEmpty, wish.ids == nil, wish.filter.upstream == nil {
-            faults.append(PayloadFault("", "must name an upstream or ids"))
-        }
-        guard faults.isEmpty else {
-            let errors = faults.map { fault in
-                JSONText.object { json in
-                    json.string("pointer", fault.pointer)
-                    json.string("detail", fault.detail)
-                }
-            }
-            return .failure(
-                Refused(
-                    problem: Problem(
-                        slug: .invalidPayload, status: 422, detail: "The wish cannot be read; nothing was changed.",
-                        members: [("errors", JSONText.array(errors))])))
-        }
-        if wish.filter.state == nil { wish.filter.state = .failed }
-        return .success(wish)
-    }
-
-    private static let perPage = 500
-
-    func page(of outbox: Outbox, after cursor: MessageID?) throws(StoreError) -> (ids: [MessageID], next: MessageID?) {
-        guard let ids else {
-            let page = try outbox.messages(filter, after: cursor, limit: Self.perPage)
-            return (page.messages.map(\.id), page.next)
-        }
-        let rest = ids.drop { id in cursor.map { id <= $0 } ?? false }
-        var page: [MessageID] = []
-        for id in rest.prefix(Self.perPage) {
-            if let record = try outbox.message(id), matches(record) { page.append(id) }
-        }
-        return (page, rest.count > Self.perPage ? rest.prefix(Self.perPage).last : nil)
-    }
-
-    private func matches(_ record: MessageRecord) -> Bool {
-        record.state == filter.state && (filter.kind == nil || filter.kind == record.kind)
-            && (filter.upstream == nil || filter.upstream?.description == record.upstream)
     }
 }

@@ -10,7 +10,10 @@ struct OutboxAudit: ParsableCommand {
     @OptionGroup var options: StoreOptions
 
     func run() throws {
-        let report = try reporting { () throws(CommandFailure) in try options.inspection().audit() }
+        let report = try reporting { () throws(CommandFailure) in
+            let inspection = try options.inspection()
+            return try Progress.showing("counting rows") { (_) throws(CommandFailure) in try inspection.audit() }
+        }
         writeLine(options.json ? report.json : report.text)
         throw ExitCode(report.exitCode)
     }

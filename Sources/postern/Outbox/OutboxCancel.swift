@@ -5,18 +5,39 @@ import PosternCore
 struct OutboxCancel: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "cancel",
-        abstract: "Takes queued messages back, so that they are never sent.",
-        discussion: "Exits with 1 if one of them is settled or being sent already.")
+        abstract: "Cancels queued messages, so that they are never sent.",
+        discussion: """
+            Takes either ids, or --upstream for all that it has queued. The latter only counts the messages unless --yes \
+            is given. Exits with 1 if one of the ids is settled or being sent.
+            """)
 
     @OptionGroup var options: StoreOptions
     @OptionGroup var gateway: GatewayOptions
+    @OptionGroup var filter: FilterOptions
+
+    @Flag(help: "Cancel them; without it they are only counted.")
+    var yes = false
 
     @Argument(help: "The messages.")
-    var ids: [MessageID]
+    var ids: [MessageID] = []
+
+    func validate() throws {
+        guard ids.isEmpty != (filter.upstream == nil) else {
+            throw ValidationError("Specify the messages, either by their ids or with --upstream NAME.")
+        }
+        guard ids.isEmpty || filter.state == nil && filter.kind == nil else {
+            throw ValidationError("--state and --kind go with --upstream, not with ids.")
+        }
+        guard [nil, .queued].contains(filter.state) else {
+            throw ValidationError("Only queued messages can be cancelled.")
+        }
+    }
 
     func run() async throws {
         let outcome = try await reportingAsync { () async throws(CommandFailure) in
-            try await OutboxSteering(try options.place(gatewayURL: gateway.url)).cancel(ids)
+            let steering = OutboxSteering(try options.place(gatewayURL: gateway.url))
+            guard ids.isEmpty else { return try await steering.cancel(ids) }
+            return try await steering.cancel(filter.filter, isPreview: !yes)
         }
         writeLine(options.json ? outcome.json : outcome.text)
         throw ExitCode(outcome.exitCode)

@@ -1,4 +1,5 @@
 import ArgumentParser
+import Glibc
 import PosternApp
 
 struct OutboxExport: ParsableCommand {
@@ -12,7 +13,15 @@ struct OutboxExport: ParsableCommand {
 
     func run() throws {
         try reporting { () throws(CommandFailure) in
-            try options.inspection().export(filter.filter) { writeLine($0) }
+            let inspection = try options.inspection()
+            // On the same terminal the messages themselves show how far the export is.
+            guard isatty(STDOUT_FILENO) != 1 else { return try inspection.export(filter.filter) { writeLine($0) } }
+            try Progress.showing("exporting messages") { (progress) throws(CommandFailure) in
+                try inspection.export(filter.filter) { line in
+                    writeLine(line)
+                    progress.advance()
+                }
+            }
         }
     }
 }

@@ -6,7 +6,10 @@ struct OutboxPurge: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "purge",
         abstract: "Removes settled messages for good, payloads and all; the books go on counting them.",
-        discussion: "Only while no gateway runs on the store; a running one removes them by its retention settings.")
+        discussion: """
+            Counts them only, unless --yes is given. Removes them only while no gateway runs on the store; a running one \
+            removes them by its retention settings.
+            """)
 
     @OptionGroup var options: StoreOptions
 
@@ -19,6 +22,9 @@ struct OutboxPurge: AsyncParsableCommand {
     @Option(help: ArgumentHelp("Only those settled longer ago than this.", valueName: "seconds"))
     var olderThan: Int?
 
+    @Flag(help: "Remove them; without it they are only counted.")
+    var yes = false
+
     func validate() throws {
         guard state != .queued else { throw ValidationError("What is queued is not purged; see cancel.") }
         // A century, so that no arithmetic overflows.
@@ -29,12 +35,23 @@ struct OutboxPurge: AsyncParsableCommand {
 
     func run() async throws {
         let before = olderThan.map { SystemTime().now - .seconds($0) }
+        let isPreview = !yes
         let count = try await reportingAsync { () async throws(CommandFailure) in
-            try await OutboxSteering(try options.place()).purge(state, of: upstream, settledBefore: before)
+            let steering = OutboxSteering(try options.place())
+            if isPreview { return try steering.previewOfPurge(state, of: upstream, settledBefore: before) }
+            return try await Progress.showingAsync("removing messages") { () async throws(CommandFailure) in
+                try await steering.purge(state, of: upstream, settledBefore: before)
+            }
         }
+        let messages = "\(count) \(state.name) \(count == 1 ? "message" : "messages") of \(upstream)"
+        let text =
+            isPreview
+            ? "\(messages) would be removed; nothing was changed. Add --yes to do it." : "\(messages) removed."
         writeLine(
             options.json
-                ? JSONText.object { $0.number("purged", count) }
-                : "\(count) \(state.name) \(count == 1 ? "message" : "messages") of \(upstream) removed.")
+                ? JSONText.object { json in
+                    json.number("purged", count)
+                    if isPreview { json.flag("preview", true) }
+                } : text)
     }
 }

@@ -1,0 +1,140 @@
+import PosternCore
+import PosternHTTP
+import PosternJSON
+import PosternStore
+
+/// A request to change many messages: `{"upstream"?,"state"?,"kind"?,"ids"?,"dryRun"?}`.
+struct BulkRequest: Sendable {
+    enum Action: String, Sendable {
+        case retry, cancel
+
+        /// The states that messages may be in, the default first.
+        var states: [MessageState] {
+            switch self {
+            case .retry: [.failed, .dropped]
+            case .cancel: [.queued]
+            }
+        }
+    }
+
+    let action: Action
+    private(set) var filter = MessageFilter()
+    /// Ascending. Nil means all messages that match the filter.
+    private(set) var ids: [MessageID]?
+    /// Whether to count the messages without changing them.
+    private(set) var isDryRun = false
+
+    struct Rejected: Error { let problem: Problem }
+
+    init(_ action: Action) { self.action = action }
+
+    static func read(_ body: [UInt8], _ action: Action, _ gateway: Gateway) -> Result<BulkRequest, Rejected> {
+        switch JSONParser.ofThisThread.parse(body, { root in parse(root, action, gateway) }) {
+        case .success(let result): result
+        case .failure(let fault):
+            .failure(
+                Rejected(
+                    problem: Problem(
+                        slug: .invalidJSON, status: 400, detail: "The body is not acceptable JSON: \(fault).",
+                        members: [("offset", String(fault.offset))])))
+        }
+    }
+
+    private static func parse(
+        _ root: JSONValue, _ action: Action, _ gateway: Gateway
+    ) -> Result<BulkRequest, Rejected> {
+        var request = BulkRequest(action)
+        var faults: [PayloadFault] = []
+        if root.kind != .object { faults.append(PayloadFault("", "must be an object")) }
+        for member in root.members {
+            let name = member.key.string ?? ""
+            if let detail = request.take(name, member.value, gateway) {
+                faults.append(PayloadFault(JSONPointer.member(name), detail))
+            }
+        }
+        if faults.isEmpty, request.ids == nil, request.filter.upstream == nil {
+            faults.append(PayloadFault("", "must name an upstream or ids"))
+        }
+        guard faults.isEmpty else { return .failure(Rejected(problem: problem(faults))) }
+        request.filter.state = request.filter.state ?? action.states[0]
+        return .success(request)
+    }
+
+    /// Returns what is wrong with a member; nil if nothing is.
+    private mutating func take(_ name: String, _ value: JSONValue, _ gateway: Gateway) -> String? {
+        switch name {
+        case "upstream":
+            guard let target = value.string.flatMap({ gateway.target(named: $0) }) else {
+                return "must name a configured upstream"
+            }
+            filter.upstream = target.name
+        case "state":
+            guard let state = value.string.flatMap({ MessageState(name: $0) }), action.states.contains(state) else {
+                return "must be \(action.states.map(\.name).joined(separator: " or "))"
+            }
+            filter.state = state
+        case "kind":
+            guard let kind = value.string else { return "must be a string" }
+            filter.kind = Kind(kind)
+        case "ids":
+            let ids = value.elements.map { $0.string.flatMap { MessageID($0) } }
+            guard value.kind == .array, !ids.contains(nil) else { return "must be an array of message ids" }
+            self.ids = Set(ids.compactMap { $0 }).sorted()
+        case "dryRun":
+            guard value.kind == .true || value.kind == .false else { return "must be true or false" }
+            isDryRun = value.kind == .true
+        default: return "is unknown"
+        }
+        return nil
+    }
+
+    private static func problem(_ faults: [PayloadFault]) -> Problem {
+        let errors = faults.map { fault in
+            JSONText.object { json in
+                json.string("pointer", fault.pointer)
+                json.string("detail", fault.detail)
+            }
+        }
+        return Problem(
+            slug: .invalidPayload, status: 422,
+            detail: "The request body is not valid; nothing was changed. See `errors`.",
+            members: [("errors", JSONText.array(errors))])
+    }
+
+    // MARK: The messages it is about
+
+    private static let perPage = 500
+
+    /// Page by page, so that no transaction grows with the number of messages.
+    func page(of outbox: Outbox, after cursor: MessageID?) throws(StoreError) -> (ids: [MessageID], next: MessageID?) {
+        guard let ids else {
+            let page = try outbox.messages(filter, after: cursor, limit: Self.perPage)
+            return (page.messages.map(\.id), page.next)
+        }
+        let rest = ids.drop { id in cursor.map { id <= $0 } ?? false }
+        var page: [MessageID] = []
+        for id in rest.prefix(Self.perPage) {
+            if let record = try outbox.message(id), matches(record) { page.append(id) }
+        }
+        return (page, rest.count > Self.perPage ? rest.prefix(Self.perPage).last : nil)
+    }
+
+    private func matches(_ record: MessageRecord) -> Bool {
+        record.state == filter.state && (filter.kind == nil || filter.kind == record.kind)
+            && (filter.upstream == nil || filter.upstream?.description == record.upstream)
+    }
+
+    func response(_ count: Int) -> HTTPResponse {
+        let (member, status) =
+            switch action {
+            case .retry: ("retried", 202)
+            case .cancel: ("cancelled", 200)
+            }
+        return .json(
+            isDryRun ? 200 : status,
+            JSONText.object { json in
+                json.number(member, count)
+                if isDryRun { json.flag("dryRun", true) }
+            })
+    }
+}
