@@ -71,7 +71,7 @@ final class Parts: Sendable {
             outbox.close()
             throw .store(error)
         }
-        handler = GatewayHandler(gateway)
+        handler = GatewayHandler(gateway, callers: CallerPolicy(configuration.server))
         server = HTTPServer(HTTPServerSettings(configuration.server), handler: handler, logger: logger)
     }
 
@@ -169,7 +169,7 @@ final class Parts: Sendable {
 extension OutboxOptions {
     init(_ settings: GatewayConfiguration.OutboxSettings) {
         self.init(
-            path: settings.path, maxBytes: settings.maxBytes, deliveredRetention: settings.deliveredRetention,
+            path: settings.absolutePath, maxBytes: settings.maxBytes, deliveredRetention: settings.deliveredRetention,
             failedRetention: settings.failedRetention, encryptionKeys: EncryptionKeys(settings))
     }
 }
@@ -198,6 +198,15 @@ extension PosternDelivery.DeliverySettings {
             expireAfter: settings.expireAfter,
             transfer: TransferOptions(
                 connectTimeout: settings.connectTimeout, requestTimeout: settings.requestTimeout))
+    }
+}
+
+extension CallerPolicy {
+    // Keys do not change this as long as no request is asked for one.
+    init(_ settings: GatewayConfiguration.Server) {
+        // The name that the gateway listens under is its own.
+        self.init(
+            hosts: settings.hosts + [settings.host], origins: settings.corsOrigins, servesTLS: settings.tls.isOn)
     }
 }
 

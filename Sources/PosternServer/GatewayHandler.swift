@@ -9,9 +9,13 @@ public final class GatewayHandler: HTTPHandler {
     /// Made again after a reload.
     private let router: Mutex<Router>
     private let unroutedMetrics: RouteMetrics
+    private let callers: CallerPolicy
+    private let log: RequestLog
 
-    public init(_ gateway: Gateway) {
+    public init(_ gateway: Gateway, callers: CallerPolicy = CallerPolicy()) {
         self.gateway = gateway
+        self.callers = callers
+        log = RequestLog(gateway.logger)
         handlers = Handlers(gateway)
         router = Mutex(Router(handlers))
         unroutedMetrics = RouteMetrics("unknown", metrics: gateway.metrics)
@@ -25,7 +29,11 @@ public final class GatewayHandler: HTTPHandler {
     }
 
     public func admit(_ head: RequestHead) -> Admittance {
-        switch router.withLock({ $0 }).match(head.method, head.path) {
+        let match = router.withLock { $0 }.match(head.method, head.path)
+        if let problem = callers.refusal(of: head) {
+            return refuse(problem, head, (try? match.get())?.metrics ?? unroutedMetrics)
+        }
+        switch match {
         case .failure(let problem): return refuse(problem.problem(in: gateway), head, unroutedMetrics)
         case .success(let match):
             if let problem = refusal(of: head, for: match.route) { return refuse(problem, head, match.metrics) }
@@ -37,6 +45,7 @@ public final class GatewayHandler: HTTPHandler {
 
     private func refuse(_ problem: Problem, _ head: RequestHead, _ metrics: RouteMetrics) -> Admittance {
         metrics.count(problem.status)
+        log.rejected(head, route: metrics.route, status: problem.status, slug: problem.slug)
         return .refuse(problem.response(to: head))
     }
 
@@ -68,7 +77,7 @@ public final class GatewayHandler: HTTPHandler {
     public func answer(_ request: IncomingRequest, _ responder: Responder) {
         guard let match = request.note as? RouteMatch else { preconditionFailure("admitted without a route") }
         let reply = Reply(
-            head: request.head, responder: responder, metrics: match.metrics, since: request.receivedAt,
+            head: request.head, responder: responder, metrics: match.metrics, log: log, since: request.receivedAt,
             time: gateway.time)
         switch ContentCoding.unwrap(request, maxBytes: gateway.limits.maxBodyBytes) {
         case .refused(let problem): reply.send(problem)
@@ -107,42 +116,55 @@ final class Handlers: Sendable {
     }
 }
 
-/// The way back to a client, which also counts and times the answer.
+/// The way back to a client, which also counts, times and logs the response.
 struct Reply: Sendable {
     let head: RequestHead
     private let responder: Responder
     private let metrics: RouteMetrics
+    private let log: RequestLog
     private let since: MonotonicInstant
     private let time: any TimeSource
 
-    init(head: RequestHead, responder: Responder, metrics: RouteMetrics, since: MonotonicInstant, time: any TimeSource)
-    {
+    init(
+        head: RequestHead, responder: Responder, metrics: RouteMetrics, log: RequestLog, since: MonotonicInstant,
+        time: any TimeSource
+    ) {
         self.head = head
         self.responder = responder
         self.metrics = metrics
+        self.log = log
         self.since = since
         self.time = time
     }
 
     func send(_ response: HTTPResponse) {
-        metrics.count(response.status, took: time.instant - since)
+        record(response.status)
         responder.respond(response)
     }
 
     /// As above, of a status that is known before; see `Responder.respond(rendering:)`.
     func send(_ status: Int, rendering render: @escaping @Sendable () -> HTTPResponse) {
-        metrics.count(status, took: time.instant - since)
+        record(status)
         responder.respond(rendering: render)
     }
 
-    func send(_ problem: Problem) { send(problem.response(to: head)) }
+    func send(_ problem: Problem) {
+        record(problem.status, problem.slug)
+        responder.respond(problem.response(to: head))
+    }
 
     /// Has `action` called if the client hangs up before it is answered.
     func onHangUp(_ action: @escaping @Sendable () -> Void) { responder.onHangUp(action) }
 
     /// The client has hung up: counts the request under 499, which is never sent.
     func abandon() {
-        metrics.count(499, took: time.instant - since)
+        record(499)
         responder.hangUp()
+    }
+
+    private func record(_ status: Int, _ slug: ProblemSlug? = nil) {
+        let duration = time.instant - since
+        metrics.count(status, took: duration)
+        log.answered(head, route: metrics.route, status: status, slug: slug, took: duration)
     }
 }

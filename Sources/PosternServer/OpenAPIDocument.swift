@@ -21,7 +21,11 @@ info:
     Times are RFC 3339 in UTC with milliseconds. JSON is read strictly: UTF-8, at most 64 levels deep, no repeated
     member names, no lone surrogates, nothing after the end. A query parameter that a path does not know is refused
     with `400`, a method with `405` and `Allow`. `GET` paths answer `HEAD` too.
-  version: 1.0.0
+
+    While no key is configured, `Host` must be `localhost`, an IP address or a name in `server.hosts`. Requests other than
+    `GET` and `HEAD` are rejected if a browser sends them for a web page of another origin, unless that origin is listed
+    in `server.corsOrigins`. Both are answered `403`.
+  version: 0.1.0
   license:
     name: MIT
     identifier: MIT
@@ -95,6 +99,8 @@ paths:
           $ref: "#/components/responses/Accepted"
         "400":
           $ref: "#/components/responses/BadRequest"
+        "403":
+          $ref: "#/components/responses/Forbidden"
         "404":
           $ref: "#/components/responses/NotFound"
         "405":
@@ -156,6 +162,9 @@ paths:
             schema:
               type: string
               description: One envelope a line. `application/ndjson` and `application/jsonl` are taken too.
+            example: |
+              {"upstream":"samsara","kind":"event","payload":{"timestamp":1433004485870,"sourceId":"s1","eventName":"a"}}
+              {"upstream":"samsara","kind":"event","payload":{"timestamp":1433004485871,"sourceId":"s1","eventName":"b"}}
       responses: *ingestResponses
     get:
       operationId: listMessages
@@ -220,6 +229,8 @@ paths:
                       - type: "null"
         "400":
           $ref: "#/components/responses/BadRequest"
+        "403":
+          $ref: "#/components/responses/Forbidden"
         "404":
           $ref: "#/components/responses/NotFound"
         "406":
@@ -242,6 +253,9 @@ paths:
               type: object
               additionalProperties: false
               description: Names an upstream, or ids; ids win.
+              anyOf:
+                - required: [upstream]
+                - required: [ids]
               properties:
                 upstream:
                   $ref: "#/components/schemas/UpstreamName"
@@ -255,16 +269,94 @@ paths:
                   type: array
                   items:
                     $ref: "#/components/schemas/MessageID"
+                dryRun:
+                  description: Count the messages, and change nothing.
+                  type: boolean
+                  default: false
             examples:
               deadLetters:
                 value:
                   upstream: samsara
                   state: failed
       responses:
+        "200":
+          $ref: "#/components/responses/RetryPreview"
         "202":
           $ref: "#/components/responses/Retried"
         "400":
           $ref: "#/components/responses/BadRequest"
+        "403":
+          $ref: "#/components/responses/Forbidden"
+        "405":
+          $ref: "#/components/responses/MethodNotAllowed"
+        "415":
+          $ref: "#/components/responses/UnsupportedMediaType"
+        "422":
+          $ref: "#/components/responses/InvalidPayload"
+        "500":
+          $ref: "#/components/responses/Internal"
+  /v1/messages/cancel:
+    post:
+      operationId: cancelMessages
+      tags: [Messages]
+      summary: Cancels queued messages, so that they are never sent.
+      description: |
+        All that an upstream has queued, or those of a list. Messages that are settled or being sent are passed over.
+      parameters:
+        - $ref: "#/components/parameters/requestId"
+      requestBody:
+        required: true
+        content:
+          application/json:
+            schema:
+              type: object
+              additionalProperties: false
+              description: Names an upstream, or ids; ids win.
+              anyOf:
+                - required: [upstream]
+                - required: [ids]
+              properties:
+                upstream:
+                  $ref: "#/components/schemas/UpstreamName"
+                state:
+                  const: queued
+                kind:
+                  type: string
+                ids:
+                  type: array
+                  items:
+                    $ref: "#/components/schemas/MessageID"
+                dryRun:
+                  description: Count the messages, and change nothing.
+                  type: boolean
+                  default: false
+            examples:
+              preview:
+                summary: How many messages would be cancelled?
+                value:
+                  upstream: samsara
+                  kind: event
+                  dryRun: true
+      responses:
+        "200":
+          description: How many messages were cancelled, or would be.
+          headers:
+            X-Request-Id:
+              $ref: "#/components/headers/X-Request-Id"
+          content:
+            application/json:
+              schema:
+                type: object
+                required: [cancelled]
+                properties:
+                  cancelled:
+                    type: integer
+                  dryRun:
+                    const: true
+        "400":
+          $ref: "#/components/responses/BadRequest"
+        "403":
+          $ref: "#/components/responses/Forbidden"
         "405":
           $ref: "#/components/responses/MethodNotAllowed"
         "406":
@@ -290,6 +382,8 @@ paths:
           $ref: "#/components/responses/Message"
         "400":
           $ref: "#/components/responses/BadRequest"
+        "403":
+          $ref: "#/components/responses/Forbidden"
         "404":
           $ref: "#/components/responses/NotFound"
         "405":
@@ -309,6 +403,8 @@ paths:
           $ref: "#/components/responses/Message"
         "400":
           $ref: "#/components/responses/BadRequest"
+        "403":
+          $ref: "#/components/responses/Forbidden"
         "404":
           $ref: "#/components/responses/NotFound"
         "406":
@@ -331,6 +427,8 @@ paths:
           $ref: "#/components/responses/Retried"
         "400":
           $ref: "#/components/responses/BadRequest"
+        "403":
+          $ref: "#/components/responses/Forbidden"
         "404":
           $ref: "#/components/responses/NotFound"
         "405":
@@ -368,6 +466,8 @@ paths:
                       $ref: "#/components/schemas/Upstream"
         "400":
           $ref: "#/components/responses/BadRequest"
+        "403":
+          $ref: "#/components/responses/Forbidden"
         "405":
           $ref: "#/components/responses/MethodNotAllowed"
         "406":
@@ -393,6 +493,8 @@ paths:
                 $ref: "#/components/schemas/Upstream"
         "400":
           $ref: "#/components/responses/BadRequest"
+        "403":
+          $ref: "#/components/responses/Forbidden"
         "404":
           $ref: "#/components/responses/NotFound"
         "405":
@@ -420,6 +522,8 @@ paths:
             application/json:
               schema:
                 $ref: "#/components/schemas/Endpoints"
+        "403":
+          $ref: "#/components/responses/Forbidden"
         "404":
           $ref: "#/components/responses/NotFound"
         "405":
@@ -453,6 +557,8 @@ paths:
             application/json:
               schema:
                 $ref: "#/components/schemas/Session"
+        "403":
+          $ref: "#/components/responses/Forbidden"
         "404":
           $ref: "#/components/responses/NotFound"
         "405":
@@ -474,6 +580,8 @@ paths:
           headers:
             X-Request-Id:
               $ref: "#/components/headers/X-Request-Id"
+        "403":
+          $ref: "#/components/responses/Forbidden"
         "404":
           $ref: "#/components/responses/NotFound"
         "405":
@@ -508,6 +616,10 @@ paths:
                 userip:
                   type: string
                   description: The person's own address, by which the platform counts failed logins.
+            example:
+              username: jane
+              password: correct horse battery staple
+              userip: 203.0.113.7
       responses:
         "201":
           description: The session.
@@ -526,6 +638,8 @@ paths:
             application/problem+json:
               schema:
                 $ref: "#/components/schemas/Problem"
+        "403":
+          $ref: "#/components/responses/Forbidden"
         "404":
           $ref: "#/components/responses/NotFound"
         "405":
@@ -604,6 +718,9 @@ paths:
               type: object
               additionalProperties:
                 description: A text, number, boolean, null, or a list of those.
+            example:
+              itemid: 4711
+              fields: [title, published]
       responses:
         "200": &answered
           description: The platform's answer, refusals included.
@@ -637,6 +754,8 @@ paths:
                   body: {}
         "400":
           $ref: "#/components/responses/BadRequest"
+        "403":
+          $ref: "#/components/responses/Forbidden"
         "404":
           $ref: "#/components/responses/NotFound"
         "405":
@@ -750,8 +869,18 @@ paths:
               type: object
               additionalProperties:
                 type: string
+            example:
+              itemid: "4711"
       responses:
         "200": *answered
+        "403":
+          $ref: "#/components/responses/Forbidden"
+        "404":
+          description: "`unknown-upstream` or `not-found`: no such upstream, or one of another type."
+          content:
+            application/problem+json:
+              schema:
+                $ref: "#/components/schemas/Problem"
         "405":
           $ref: "#/components/responses/MethodNotAllowed"
   /v1/{upstream}/tokens/{token}:
@@ -791,6 +920,8 @@ paths:
                     type: boolean
         "400":
           $ref: "#/components/responses/BadRequest"
+        "403":
+          $ref: "#/components/responses/Forbidden"
         "404":
           $ref: "#/components/responses/NotFound"
         "405":
@@ -833,6 +964,8 @@ paths:
                       type: object
         "400":
           $ref: "#/components/responses/BadRequest"
+        "403":
+          $ref: "#/components/responses/Forbidden"
         "404":
           $ref: "#/components/responses/NotFound"
         "405":
@@ -877,6 +1010,8 @@ paths:
                 $ref: "#/components/schemas/Notification"
         "400":
           $ref: "#/components/responses/BadRequest"
+        "403":
+          $ref: "#/components/responses/Forbidden"
         "404":
           $ref: "#/components/responses/NotFound"
         "405":
@@ -912,6 +1047,8 @@ paths:
             application/json:
               schema:
                 $ref: "#/components/schemas/Registration"
+        "403":
+          $ref: "#/components/responses/Forbidden"
         "404":
           $ref: "#/components/responses/NotFound"
         "405":
@@ -950,6 +1087,10 @@ paths:
                 expiresIn:
                   description: Seconds from now, as a number or a string.
                   type: [integer, string]
+            example:
+              provider: pi
+              token: eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ1MSJ9.c2lnbmF0dXJl
+              expiresIn: 3600
       responses:
         "200":
           description: On disk, or in memory if there is no key to encrypt it.
@@ -962,6 +1103,8 @@ paths:
                 $ref: "#/components/schemas/TokenReceipt"
         "400":
           $ref: "#/components/responses/BadRequest"
+        "403":
+          $ref: "#/components/responses/Forbidden"
         "404":
           $ref: "#/components/responses/NotFound"
         "405":
@@ -1003,6 +1146,8 @@ paths:
           $ref: "#/components/responses/Steered"
         "400":
           $ref: "#/components/responses/BadRequest"
+        "403":
+          $ref: "#/components/responses/Forbidden"
         "404":
           $ref: "#/components/responses/NotFound"
         "405":
@@ -1047,6 +1192,8 @@ paths:
                         type: array
                         items:
                           $ref: "#/components/schemas/MessageID"
+        "403":
+          $ref: "#/components/responses/Forbidden"
         "404":
           $ref: "#/components/responses/NotFound"
         "405":
@@ -1067,6 +1214,8 @@ paths:
           $ref: "#/components/responses/Steered"
         "400":
           $ref: "#/components/responses/BadRequest"
+        "403":
+          $ref: "#/components/responses/Forbidden"
         "404":
           $ref: "#/components/responses/NotFound"
         "405":
@@ -1101,6 +1250,8 @@ paths:
                 properties:
                   status:
                     const: ok
+        "403":
+          $ref: "#/components/responses/Forbidden"
   /readyz:
     get:
       operationId: ready
@@ -1118,6 +1269,13 @@ paths:
                 properties:
                   status:
                     const: ready
+                  notes:
+                    description: What an operator should look at, although messages are taken.
+                    type: array
+                    items:
+                      type: string
+        "403":
+          $ref: "#/components/responses/Forbidden"
         "503":
           description: It does not, and why.
           content:
@@ -1147,6 +1305,8 @@ paths:
             text/plain:
               schema:
                 type: string
+        "403":
+          $ref: "#/components/responses/Forbidden"
   /openapi.yaml:
     get:
       operationId: document
@@ -1159,6 +1319,8 @@ paths:
             application/yaml:
               schema:
                 type: string
+        "403":
+          $ref: "#/components/responses/Forbidden"
 components:
   parameters:
     upstream:
@@ -1267,11 +1429,11 @@ components:
     requestId:
       name: X-Request-Id
       in: header
-      description: 1 to 128 visible ASCII characters, which come back with the answer and stand in the log.
+      description: |
+        Returned with the response and written to the log, if it consists of 1 to 128 visible ASCII characters. Any other
+        value is replaced by a fresh id.
       schema:
         type: string
-        minLength: 1
-        maxLength: 128
   headers:
     X-Request-Id:
       description: The request's own, or a fresh one.
@@ -1348,6 +1510,21 @@ components:
         application/json:
           schema:
             $ref: "#/components/schemas/Message"
+    RetryPreview:
+      description: With `dryRun`, how many messages would be queued again.
+      headers:
+        X-Request-Id:
+          $ref: "#/components/headers/X-Request-Id"
+      content:
+        application/json:
+          schema:
+            type: object
+            required: [retried, dryRun]
+            properties:
+              retried:
+                type: integer
+              dryRun:
+                const: true
     Retried:
       description: Queued again.
       headers:
@@ -1397,6 +1574,14 @@ components:
             instance: /v1/samsara/event
             requestId: 4d1f0c6e8f7b42c5
             offset: 13
+    Forbidden:
+      description: |
+        `forbidden`: the name in `Host` is not one of the gateway's, or a web page of another origin asked for more than
+        reading. See `server.hosts` and `server.corsOrigins`.
+      content:
+        application/problem+json:
+          schema:
+            $ref: "#/components/schemas/Problem"
     NotFound:
       description: "`not-found`, `unknown-upstream` or `unknown-kind`; the last two say what there is."
       content:
@@ -1546,10 +1731,11 @@ components:
         payload:
           $ref: "#/components/schemas/Payload"
         key:
-          description: The caller's own; messages can be listed by it.
+          description: The caller's own, 1 to 255 bytes without control characters; messages can be listed by it.
           type: [string, "null"]
           minLength: 1
           maxLength: 255
+          pattern: "^[^\\x00-\\x1f\\x7f-\\x9f]*$"
         notBefore:
           description: >-
             The time before which the message is not sent. Until then it holds up no other message. Then it takes its

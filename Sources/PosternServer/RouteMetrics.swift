@@ -8,7 +8,8 @@ final class RouteMetrics: Sendable {
         var duration: Histogram?
         var counters: [(status: Int, counter: Counter)] = []
     }
-    private let route: String
+    /// The path template, or `unknown`.
+    let route: String
     private let metrics: Metrics
     private let known = Mutex(Known())
 

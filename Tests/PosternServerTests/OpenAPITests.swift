@@ -46,6 +46,10 @@ import Testing
         #expect(try Self.file.contains("enum: [\(names)]"))
     }
 
+    @Test func version_isThatOfTheProduct() throws {
+        #expect(try Self.file.contains("\n  version: \(PosternVersion.current)\n"))
+    }
+
     @Test(arguments: ProblemSlug.allCases)
     func problem_isDocumented(slug: ProblemSlug) throws {
         #expect(try Self.file.contains("- urn:postern:problem:\(slug.rawValue)\n"))

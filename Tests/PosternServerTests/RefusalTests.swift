@@ -134,7 +134,8 @@ import Testing
 
     @Test func missingMediaType_isRefused() throws {
         try withPausedGateway { gateway in
-            gateway.client.send("POST /v1/picky/event HTTP/1.1\r\nHost: t\r\nContent-Length: 7\r\n\r\n{\"n\":1}")
+            gateway.client.send(
+                "POST /v1/picky/event HTTP/1.1\r\nHost: localhost\r\nContent-Length: 7\r\n\r\n{\"n\":1}")
             try gateway.client.answer().problem(415, "unsupported-media-type")
         }
     }
@@ -195,7 +196,7 @@ import Testing
     @Test func announcedBodyThatIsTooLong_isRefusedUnread() throws {
         try withPausedGateway { gateway in
             gateway.client.send(
-                "POST /v1/picky/event HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nContent-Length: 65537\r\n\r\n"
+                "POST /v1/picky/event HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 65537\r\n\r\n"
             )
             try gateway.client.answer().problem(413, "payload-too-large")
         }

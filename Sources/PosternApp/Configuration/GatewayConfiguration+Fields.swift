@@ -27,7 +27,31 @@ extension GatewayConfiguration.Server: SettingsSection {
         .seconds(
             "shutdownGraceSeconds", 0...3600, \.shutdownGrace,
             "Time that transfers have to end after SIGTERM before they are cut off."),
+        .list(
+            "hosts", \.hosts, rule: .hosts,
+            "Host names, without port, under which clients may call besides `localhost` and IP addresses; any other "
+                + "gets 403."),
+        .list(
+            "corsOrigins", \.corsOrigins, rule: .origins,
+            "Origins (`https://app.example`) whose web pages may do more than read, besides the gateway's own; any other "
+                + "gets 403."),
     ]
+}
+
+extension SettingRule<[String]> {
+    fileprivate static let hosts = SettingRule("expected host names without scheme, port and path") { names in
+        names.allSatisfy { !$0.isEmpty && $0.utf8.allSatisfy { byte in !":/@?#[]* ,".utf8.contains(byte) } }
+    }
+
+    fileprivate static let origins = SettingRule("expected origins such as https://app.example:8443, without a path") {
+        $0.allSatisfy { origin in
+            guard let scheme = ["http://", "https://"].first(where: { origin.lowercased().hasPrefix($0) }) else {
+                return false
+            }
+            let authority = origin.dropFirst(scheme.count)
+            return !authority.isEmpty && authority.utf8.allSatisfy { !"/@?#* ,".utf8.contains($0) }
+        }
+    }
 }
 
 extension GatewayConfiguration.TLS: SettingsSection {

@@ -1,3 +1,4 @@
+import Foundation
 public import Logging
 public import PosternCore
 
@@ -31,6 +32,10 @@ public struct GatewayConfiguration: Sendable, Equatable {
         public var headerTimeout = Duration.seconds(10)
         public var idleTimeout = Duration.seconds(60)
         public var shutdownGrace = Duration.seconds(20)
+        /// Names that `Host` may have, besides `localhost` and IP addresses.
+        public var hosts: [String] = []
+        /// Origins of web pages that may do more than read, besides the gateway's own.
+        public var corsOrigins: [String] = []
         public var tls = TLS()
 
         public init() {}
@@ -90,6 +95,9 @@ public struct GatewayConfiguration: Sendable, Equatable {
         public var encryptionKey: [UInt8]?
         /// 32 bytes each: keys that open what was sealed before `encryptionKey` came.
         public var previousEncryptionKeys: [[UInt8]] = []
+
+        /// Where the store is, whatever directory an error message is read in.
+        public var absolutePath: String { URL(filePath: path).standardizedFileURL.path(percentEncoded: false) }
 
         public init() {}
     }

@@ -1,0 +1,103 @@
+import Glibc
+import PosternCore
+import PosternHTTP
+
+/// Keeps web pages from using a visitor's browser to reach the gateway: neither by a name that they have pointed at it
+/// (DNS rebinding), nor by requests to another origin. A caller that is not a browser notices nothing of this.
+public struct CallerPolicy: Sendable {
+    /// The names in `Host` that are accepted besides `localhost` and IP addresses, in lower case and without port.
+    private let hosts: Set<String>
+    /// The origins that may do more than read, besides the gateway's own, in lower case.
+    private let origins: Set<String>
+    private let servesTLS: Bool
+
+    /// - Parameters:
+    ///   - hosts: Host names without port.
+    ///   - origins: `scheme://host`, with the port unless it is the scheme's default.
+    ///   - servesTLS: Whether the gateway itself ends TLS; if so, only `https` origins can be its own.
+    public init(hosts: [String] = [], origins: [String] = [], servesTLS: Bool = false) {
+        self.hosts = Set(hosts.map { $0.lowercased() })
+        self.origins = Set(origins.map { $0.lowercased() })
+        self.servesTLS = servesTLS
+    }
+
+    /// Nil if the request may be answered. Headers that a request does not have cost one comparison each.
+    func refusal(of head: RequestHead) -> Problem? {
+        let host = head.header("Host")
+        // HTTP/1.0 requires no `Host`, and no browser leaves it out.
+        if let host, !acceptsHost(host) {
+            return Self.forbidden(
+                "The name in Host is not one of this gateway's. Use an IP address or localhost, or list the name in "
+                    + "server.hosts.")
+        }
+        guard head.method != "GET", head.method != "HEAD" else { return nil }
+        let isForeign =
+            if let origin = head.header("Origin") {
+                !acceptsOrigin(origin, host: host ?? "")
+            } else {
+                head.header("Sec-Fetch-Site").map { $0 == "cross-site" || $0 == "same-site" } ?? false
+            }
+        guard isForeign else { return nil }
+        return Self.forbidden(
+            "The request comes from a web page of another origin; nothing was changed. To accept it, list the origin "
+                + "in server.corsOrigins.")
+    }
+
+    private static func forbidden(_ detail: String) -> Problem {
+        Problem(slug: .forbidden, status: 403, detail: detail)
+    }
+
+    /// Whether `host`, with or without a port, is `localhost`, an IP address or a configured name.
+    func acceptsHost(_ host: String) -> Bool {
+        var host = host
+        let isUsual = host.withUTF8 { bytes in
+            let name = withoutPort(bytes)
+            return isLocalhost(name) || isIPv4(name) || isIPv6Literal(name)
+        }
+        if isUsual { return true }
+        guard !hosts.isEmpty else { return false }
+        return hosts.contains(host.withUTF8 { String(decoding: withoutPort($0), as: UTF8.self) }.lowercased())
+    }
+
+    /// Whether `origin` is listed, or that of a page which the gateway served under the name in `host`.
+    func acceptsOrigin(_ origin: String, host: String) -> Bool {
+        let (origin, host) = (origin.lowercased(), host.lowercased())
+        if origins.contains(origin) { return true }
+        let schemes = [("https://", ":443")] + (servesTLS ? [] : [("http://", ":80")])
+        return schemes.contains { scheme, port in
+            origin == scheme + (host.hasSuffix(port) ? String(host.dropLast(port.count)) : host)
+        }
+    }
+}
+
+private func withoutPort(_ host: UnsafeBufferPointer<UInt8>) -> UnsafeBufferPointer<UInt8> {
+    // The colons of an IPv6 address are inside brackets.
+    guard let colon = host.lastIndex(of: UInt8(ascii: ":")), host.last != UInt8(ascii: "]") else { return host }
+    return UnsafeBufferPointer(rebasing: host[..<colon])
+}
+
+private func isLocalhost(_ name: UnsafeBufferPointer<UInt8>) -> Bool {
+    name.count == 9 && String(decoding: name, as: UTF8.self).lowercased() == "localhost"
+}
+
+/// Four numbers of at most 255, as clients write them: no octal, no shorter form.
+private func isIPv4(_ text: UnsafeBufferPointer<UInt8>) -> Bool {
+    var (parts, digits, value) = (0, 0, 0)
+    for byte in text {
+        if byte == UInt8(ascii: "."), digits > 0 {
+            (parts, digits, value) = (parts + 1, 0, 0)
+        } else {
+            guard (0x30...0x39).contains(byte), digits < 3 else { return false }
+            (digits, value) = (digits + 1, value * 10 + Int(byte - 0x30))
+            guard value <= 255 else { return false }
+        }
+    }
+    return parts == 3 && digits > 0
+}
+
+private func isIPv6Literal(_ text: UnsafeBufferPointer<UInt8>) -> Bool {
+    guard text.count > 2, text.first == UInt8(ascii: "["), text.last == UInt8(ascii: "]") else { return false }
+    var address = in6_addr()
+    let inside = String(decoding: text.dropFirst().dropLast(), as: UTF8.self)
+    return inside.withCString { inet_pton(AF_INET6, $0, &address) } == 1
+}

@@ -1,0 +1,54 @@
+import Foundation
+import PosternTestKit
+import Testing
+
+extension EndToEnd {
+    /// What an operator sees of the process from outside.
+    @Suite struct ProcessTests {
+        @Test func startTime_isThatOfTheProcess_notOfTheFirstScrape() async throws {
+            let before = Date().timeIntervalSince1970
+            let gateway = try await Place(Settings()).start()
+            let started = Date().timeIntervalSince1970
+            // The kernel counts in ticks of 10 ms.
+            let time = try #require(try gateway.sample("process_start_time_seconds"))
+            #expect(before - 0.1 <= time && time <= started)
+            try await gateway.stop()
+        }
+
+        @Test func everyThreadOfOurs_hasANameOfItsOwn() async throws {
+            let gateway = try await Place(Settings(server: ["port": 0, "workerThreads": 2])).start()
+            let tasks = "/proc/\(gateway.process.pid)/task"
+            /// A thread names itself first of all, and so perhaps a moment after the gateway says that it listens.
+            func names() -> Set<String> {
+                let threads = (try? FileManager.default.contentsOfDirectory(atPath: tasks)) ?? []
+                return Set(
+                    threads.compactMap {
+                        try? String(contentsOfFile: "\(tasks)/\($0)/comm", encoding: .utf8)
+                            .trimmingCharacters(in: .newlines)
+                    })
+            }
+            let ours: Set = [
+                "postern-main", "postern-accept", "postern-reaper", "postern-http-0", "postern-http-1", "postern-curl",
+                "postern-writer", "postern-signals", "to-samsara",
+            ]
+            #expect(eventually { names().isSuperset(of: ours) }, "\(names())")
+            try await gateway.stop()
+        }
+
+        /// One line for each request, with the id that its response carries.
+        @Test func requests_areLogged_byTheirIDs() async throws {
+            let place = try Place(Settings(logLevel: "debug"))
+            let gateway = try await place.start()
+            let client = try gateway.client()
+            _ = try client.ask("GET", "/livez", headers: [("X-Request-Id", "first-1")])
+            _ = try client.ask("GET", "/nothing", headers: [("X-Request-Id", "second-2")])
+            let ended = try await gateway.stop()
+            let lines = ended.errors.split(separator: "\n")
+            let answered = try #require(lines.first { $0.contains("request.id=first-1") })
+            #expect(answered.contains(" debug request answered ") && answered.contains("route=/livez"))
+            #expect(answered.contains("http.status=200") && answered.contains("durationMs="))
+            let rejected = try #require(lines.first { $0.contains("request.id=second-2") })
+            #expect(rejected.contains(" info request rejected ") && rejected.contains("problem=not-found"))
+        }
+    }
+}
