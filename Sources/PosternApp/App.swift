@@ -54,6 +54,7 @@ public final class App: Sendable {
         defer { simulators?.stop() }
         let loaded = try load(simulators)
         StandardErrorLog.setLevel(loaded.configuration.log.level)
+        warn(of: loaded)
         let parts = try Parts(loaded, startFresh: options.startFresh, logger: logger)
         do {
             let port = try parts.start()
@@ -65,6 +66,14 @@ public final class App: Sendable {
         obeyUntilStop(parts, simulators)
         parts.stop(isHurried: { [self] in isHurried.load(ordering: .relaxed) })
         logger.notice("stopped")
+    }
+
+    private func warn(of loaded: ConfigurationLoader.Loaded) {
+        for warning in loaded.warnings {
+            logger.warning(
+                "configuration may have a mistake",
+                metadata: ["path": "\(warning.path)", "detail": "\(warning.detail)"])
+        }
     }
 
     private func announce(_ parts: Parts, port: UInt16, simulators: SimulatorHost?) {
@@ -143,6 +152,7 @@ public final class App: Sendable {
             logger.error("configuration not reloaded; the old one stays", metadata: ["error": "\(error)"])
             return
         }
+        warn(of: loaded)
         let plan = parts.adopt(loaded)
         logger.notice(
             "configuration reloaded",

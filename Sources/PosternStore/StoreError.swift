@@ -8,7 +8,7 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
     case alreadyRunning(path: String)
     /// The file is damaged.
     case corrupt(path: String, detail: String)
-    /// A SQLite database, but not one of ours.
+    /// Another program's SQLite database, or not a database at all.
     case foreign(path: String)
     /// Written by a later version.
     case newer(path: String)
@@ -29,7 +29,7 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
             "the store at \(path) is damaged: \(detail). Restore a copy, or start with --start-fresh, which keeps the "
                 + "damaged file under a new name and begins an empty store"
         case .foreign(let path):
-            "\(path) is a SQLite database of another program; it was left alone. Set outbox.path to another file"
+            "\(path) is not a Postern store; it was left alone. Set outbox.path to another file"
         case .newer(let path):
             "the store at \(path) was written by a later version of Postern; it was left alone. Run that version"
         case .full(let detail): "no room to store more: \(detail)"
@@ -43,6 +43,7 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
         case let known as StoreError: self = known
         case let error as DatabaseError:
             switch error.resultCode {
+            case .SQLITE_NOTADB where !StoreFile.holdsOurTables(path): self = .foreign(path: path)
             case .SQLITE_CORRUPT, .SQLITE_NOTADB: self = .corrupt(path: path, detail: error.message ?? "\(error)")
             case .SQLITE_FULL: self = .full(detail: error.message ?? "disk full")
             case .SQLITE_IOERR where Self.writeErrors.contains(error.extendedResultCode):

@@ -44,6 +44,16 @@ enum StoreFile {
         }
     }
 
+    /// Whether the beginning of a file that SQLite does not take for a database still names the table which every store
+    /// of ours has. If so, it is a damaged store; otherwise it never was one.
+    static func holdsOurTables(_ path: String) -> Bool {
+        guard let file = FileHandle(forReadingAtPath: path) else { return false }
+        defer { try? file.close() }
+        // A file that cannot be read counts as foreign: nothing is done to those.
+        let start = try? file.read(upToCount: 1 << 20)
+        return start?.range(of: Data("grdb_migrations".utf8)) != nil
+    }
+
     private static func isThere(_ path: String) -> Bool {
         var status = stat()
         return stat(path, &status) == 0 && status.st_size > 0

@@ -110,7 +110,7 @@ extension EndToEnd {
             for arguments in [[], ["--start-fresh"]] {
                 let ended = try await place.fail(arguments)
                 #expect(ended.exitCode == 73)
-                #expect(ended.errors.contains("another program"), "\(ended.errors)")
+                #expect(ended.errors.contains("is not a Postern store"), "\(ended.errors)")
                 #expect(try bytes(place.store) == before)
             }
         }

@@ -9,9 +9,9 @@ import Testing
         (#""port": 0"#, nil),
     ])
     func gateway_isAskedWhereItListens(server: String, url: String?) throws {
-        let scratch = try ScratchConfiguration(#"{"server": {\#(server)}, "outbox": {"path": "x.sqlite"}}"#)
+        let scratch = try ScratchConfiguration(#"{"server": {\#(server)}, "outbox": {"path": "/x.sqlite"}}"#)
         let place = try StorePlace(scratch.loader())
-        #expect(place == StorePlace(path: "x.sqlite", gatewayURL: url))
+        #expect(place == StorePlace(path: "/x.sqlite", gatewayURL: url))
     }
 
     @Test(arguments: [("0.0.0.0", "http://127.0.0.1:8080"), ("::", "http://[::1]:8080")])

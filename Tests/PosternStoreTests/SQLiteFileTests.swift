@@ -54,7 +54,7 @@ import Testing
         let garbage = Data((0..<8192).map { UInt8(truncatingIfNeeded: $0 * 31 + 7) })
         try garbage.write(to: URL(fileURLWithPath: folder.file("store.sqlite")))
         let error = #expect(throws: StoreError.self) { try TestStore.open(options(folder)) }
-        guard case .corrupt = error else { return #expect(Bool(false), "\(String(describing: error))") }
+        guard case .foreign = error else { return #expect(Bool(false), "\(String(describing: error))") }
         #expect(try Data(contentsOf: URL(fileURLWithPath: folder.file("store.sqlite"))) == garbage)
     }
 

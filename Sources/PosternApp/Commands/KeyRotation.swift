@@ -20,9 +20,10 @@ public enum KeyRotation {
                 "outbox.encryptionKey is empty; put the new key there, and the old one under "
                     + "outbox.previousEncryptionKeys.")
         }
-        guard access(settings.path, F_OK) == 0 else {
+        guard access(settings.absolutePath, F_OK) == 0 else {
             throw CommandFailure(
-                CommandFailure.noStore, "There is no store at \(settings.path): \(String(cString: strerror(errno))).")
+                CommandFailure.noStore,
+                "There is no store at \(settings.absolutePath): \(String(cString: strerror(errno))).")
         }
         do throws(StoreError) {
             let outbox = try Outbox(

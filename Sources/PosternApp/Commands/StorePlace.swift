@@ -16,7 +16,7 @@ public struct StorePlace: Sendable, Equatable {
     public init(_ loader: ConfigurationLoader, gatewayURL: String? = nil) throws(CommandFailure) {
         do throws(ConfigurationProblems) {
             let configuration = try loader.load().configuration
-            path = configuration.outbox.path
+            path = configuration.outbox.absolutePath
             self.gatewayURL = gatewayURL ?? Self.url(of: configuration.server)
         } catch {
             throw CommandFailure(CheckReport.configurationError, CheckReport.text(loader.file, error.problems))

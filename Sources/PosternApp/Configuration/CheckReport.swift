@@ -8,16 +8,19 @@ public struct CheckReport: Sendable, Equatable {
     /// `EX_CONFIG` of sysexits.h.
     public static let configurationError: Int32 = 78
 
-    /// `asJSON`: one object `{"file","valid","problems":[{"path","detail"}]}` instead of text for people.
-    public init(on loader: ConfigurationLoader, asJSON: Bool = false) {
-        do throws(ConfigurationProblems) {
-            let configuration = try loader.load().configuration
-            text = asJSON ? Self.json(loader.file, []) : "\(loader.file) is fine: \(Self.summary(configuration))."
-            exitCode = 0
-        } catch {
-            text = asJSON ? Self.json(loader.file, error.problems) : Self.text(loader.file, error.problems)
-            exitCode = Self.configurationError
+    /// `asJSON`: one object `{"file","valid","problems":[{"path","detail"}],"warnings":[…]}` instead of text for people.
+    /// `triesToStart`: whether files and addresses are tried as `serve` would.
+    public init(on loader: ConfigurationLoader, asJSON: Bool = false, triesToStart: Bool = true) {
+        let found = loader.examine(triesToStart: triesToStart)
+        exitCode = found.problems.isEmpty ? 0 : Self.configurationError
+        guard !asJSON else {
+            text = Self.json(loader.file, found)
+            return
         }
+        let summary =
+            found.problems.isEmpty
+            ? "\(loader.file) is fine: \(Self.summary(found.configuration))." : Self.text(loader.file, found.problems)
+        text = ([summary] + found.warnings.map { "Warning: \($0)" }).joined(separator: "\n")
     }
 
     private static func summary(_ configuration: GatewayConfiguration) -> String {
@@ -38,11 +41,19 @@ public struct CheckReport: Sendable, Equatable {
         return (["The configuration \(file) has \(heading):"] + problems.map { "  \($0)" }).joined(separator: "\n")
     }
 
-    private static func json(_ file: String, _ problems: [ConfigurationProblem]) -> String {
-        let items = problems.map {
-            "{\"path\":\(JSONEscapes.quoted($0.path)),\"detail\":\(JSONEscapes.quoted($0.detail))}"
+    private static func json(_ file: String, _ found: ConfigurationLoader.Examination) -> String {
+        JSONText.object { json in
+            json.string("file", file)
+            json.flag("valid", found.problems.isEmpty)
+            json.raw("problems", JSONText.array(found.problems.map(Self.json)))
+            json.raw("warnings", JSONText.array(found.warnings.map(Self.json)))
         }
-        return "{\"file\":\(JSONEscapes.quoted(file)),\"valid\":\(problems.isEmpty),"
-            + "\"problems\":[\(items.joined(separator: ","))]}"
+    }
+
+    private static func json(_ problem: ConfigurationProblem) -> String {
+        JSONText.object { json in
+            json.string("path", problem.path)
+            json.string("detail", problem.detail)
+        }
     }
 }

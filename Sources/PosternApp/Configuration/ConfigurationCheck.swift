@@ -22,7 +22,7 @@ struct ConfigurationCheck {
     }
 
     /// Complete only when no problem was found.
-    mutating func configuration() -> GatewayConfiguration {
+    mutating func configuration() -> (GatewayConfiguration, ConfigurationSchema) {
         let entries = upstreamEntries()
         let schema = ConfigurationSchema(upstreams: entries.map { ($0.name, $0.type) })
         problems += schema.problems(in: sources.file)
@@ -40,7 +40,7 @@ struct ConfigurationCheck {
         read(&result.log, at: ["log"])
         result.auth.keys = keys(upstreams: entries.map(\.name))
         checkExposure(result)
-        return result
+        return (result, schema)
     }
 
     // MARK: Single settings

@@ -35,19 +35,51 @@ public struct ConfigurationLoader: Sendable {
     public struct Loaded: Sendable {
         public let configuration: GatewayConfiguration
         public let upstreams: [any Upstream]
+        /// What looks like a mistake and prevents nothing.
+        public let warnings: [ConfigurationProblem]
+    }
+
+    /// What `check` finds: besides the problems with settings those that `serve` would meet when it starts.
+    struct Examination {
+        /// Complete only if there are no problems.
+        var configuration = GatewayConfiguration()
+        var problems: [ConfigurationProblem] = []
+        var warnings: [ConfigurationProblem] = []
     }
 
     /// Throws every problem there is at once; only a file that is no JSON hides those of its contents.
     public func load() throws(ConfigurationProblems) -> Loaded {
+        let found = try settings()
+        guard found.problems.isEmpty else { throw ConfigurationProblems(found.problems) }
+        return Loaded(
+            configuration: found.configuration, upstreams: try makeUpstreams(of: found.configuration),
+            warnings: found.warnings)
+    }
+
+    /// The same, and tries the files and addresses as `serve` would. `triesToStart`: false leaves that out.
+    func examine(triesToStart: Bool = true) -> Examination {
+        do throws(ConfigurationProblems) {
+            var found = try settings()
+            if found.problems.isEmpty { _ = try makeUpstreams(of: found.configuration) }
+            if triesToStart {
+                found.problems += StartCheck.problems(of: found.configuration, besides: found.problems)
+            }
+            return found
+        } catch {
+            return Examination(problems: error.problems)
+        }
+    }
+
+    private func settings() throws(ConfigurationProblems) -> Examination {
         let root = try parsedFile()
-        let secrets = secretsDirectory.map(readSecrets) ?? (texts: [:], problems: [])
+        let secrets = secretsDirectory.map(SecretFiles.init(in:)) ?? SecretFiles()
         let sources = ConfigurationSources(
             file: root, environment: environment, secrets: secrets.texts, secretsDirectory: secretsDirectory ?? "")
         var check = ConfigurationCheck(sources: sources, types: types, environment: environment)
         check.problems = ConfigurationSchema.repeatedMembers(in: root) + secrets.problems
-        let configuration = check.configuration()
-        guard check.problems.isEmpty else { throw ConfigurationProblems(check.problems) }
-        return Loaded(configuration: configuration, upstreams: try makeUpstreams(of: configuration))
+        let (configuration, schema) = check.configuration()
+        return Examination(
+            configuration: configuration, problems: check.problems, warnings: secrets.misspelt(by: schema))
     }
 
     private func makeUpstreams(of configuration: GatewayConfiguration) throws(ConfigurationProblems) -> [any Upstream] {

@@ -86,34 +86,8 @@ private func separatingAcronyms(_ name: String) -> String {
 }
 
 /// The file's name for the key `path`: `upstreams-seer-clientSecret`, as the package's own provider has it.
-private func secretFileName(_ path: [String]) -> String {
+func secretFileName(_ path: [String]) -> String {
     path.map { String($0.map { $0.isLetter || $0.isNumber || $0 == "-" ? $0 : "_" }) }.joined(separator: "-")
-}
-
-/// The texts of the secret files in `directory` that may be ours, by file name, and what went wrong.
-///
-/// Not the package's `DirectoryFilesProvider`: that skips symbolic links, which is what a Kubernetes secret consists
-/// of, and fails on any file it cannot read, although other programs' secrets may lie beside ours.
-func readSecrets(in directory: String) -> (texts: [String: String], problems: [ConfigurationProblem]) {
-    guard let stream = opendir(directory) else {
-        return ([:], [ConfigurationProblem(directory, "cannot be listed: \(lastError()); see POSTERN_SECRETS_DIR")])
-    }
-    defer { closedir(stream) }
-    var texts: [String: String] = [:]
-    var problems: [ConfigurationProblem] = []
-    while let entry = readdir(stream) {
-        let name = withUnsafePointer(to: &entry.pointee.d_name) {
-            $0.withMemoryRebound(to: CChar.self, capacity: Int(NAME_MAX) + 1) { String(cString: $0) }
-        }
-        guard ConfigurationSchema.sectionNames.contains(where: { name.hasPrefix($0 + "-") }) else { continue }
-        switch readFile("\(directory)/\(name)", atMost: 65_536) {
-        case .success(let bytes):
-            texts[name] = trimmed(String(decoding: bytes, as: UTF8.self))
-        case .failure(let failure):
-            problems.append(ConfigurationProblem("\(directory)/\(name)", "\(failure.detail)"))
-        }
-    }
-    return (texts, problems)
 }
 
 /// Without white space at both ends.
@@ -147,4 +121,4 @@ func readFile(_ path: String, atMost limit: Int) -> Result<[UInt8], FileFailure>
     }
 }
 
-private func lastError() -> String { String(cString: strerror(errno)) }
+func lastError() -> String { String(cString: strerror(errno)) }

@@ -1,0 +1,70 @@
+import Foundation
+import Glibc
+import PosternHTTP
+import PosternStore
+
+/// What would stop `serve` although every setting is valid alone: files that it cannot use, addresses that it cannot
+/// listen on.
+enum StartCheck {
+    /// `others`: what is known to be wrong; the same settings are not tried.
+    static func problems(
+        of configuration: GatewayConfiguration, besides others: [ConfigurationProblem] = []
+    ) -> [ConfigurationProblem] {
+        func isSound(_ section: String) -> Bool { !others.contains { $0.path.hasPrefix(section) } }
+        var problems = unguardedKeys(configuration)
+        if isSound("server.") { problems += listening(configuration.server) }
+        if isSound("outbox.path") { problems += store(configuration.outbox.absolutePath) }
+        return problems
+    }
+
+    /// This version does not look at keys. An operator who configured some and opened the gateway to others must not
+    /// believe that they protect it.
+    static func unguardedKeys(_ configuration: GatewayConfiguration) -> [ConfigurationProblem] {
+        let auth = configuration.auth
+        guard !auth.keys.isEmpty, !auth.allowAnonymous, !isLoopback(configuration.server.host) else { return [] }
+        return [
+            ConfigurationProblem(
+                "auth.keys",
+                "is not enforced by this version; listen on 127.0.0.1, or set auth.allowAnonymous to true and put "
+                    + "something in front that authenticates")
+        ]
+    }
+
+    private static func listening(_ server: GatewayConfiguration.Server) -> [ConfigurationProblem] {
+        do throws(HTTPServerError) {
+            try HTTPServer.validate(HTTPServerSettings(server))
+            return []
+        } catch {
+            let path =
+                switch error.errorClass {
+                case .badTLSFiles: "server.tls"
+                case .notPermitted, .portInUse: "server.port"
+                case .badAddress, .failed: "server.host"
+                }
+            return [ConfigurationProblem(path, "cannot be used: \(error.detail)")]
+        }
+    }
+
+    private static func store(_ path: String) -> [ConfigurationProblem] {
+        if access(path, F_OK) == 0 {
+            do throws(StoreError) {
+                _ = try StoreView(path: path).books()
+                return []
+            } catch {
+                return [ConfigurationProblem("outbox.path", "cannot be used: \(error)")]
+            }
+        }
+        // The gateway makes the folders that are missing.
+        var folder = (path as NSString).deletingLastPathComponent
+        while access(folder, F_OK) != 0, folder.count > 1 { folder = (folder as NSString).deletingLastPathComponent }
+        var status = stat()
+        let isFolder = stat(folder, &status) == 0 && status.st_mode & S_IFMT == S_IFDIR
+        guard isFolder, access(folder, W_OK | X_OK) == 0 else {
+            let reason = isFolder ? "\(folder) is not writable" : "\(folder) is not a directory"
+            return [
+                ConfigurationProblem("outbox.path", "cannot be used: no store can be created at \(path): \(reason)")
+            ]
+        }
+        return []
+    }
+}
