@@ -15,10 +15,13 @@ public struct Message: Sendable, Equatable {
     /// May the upstream have seen it already? So after an outage, a lost answer, or a former run that was cut short, but
     /// not after an answer that clearly took nothing.
     public var wasTried: Bool
+    /// Whether an operator has queued the message again after it failed.
+    public var wasRetried: Bool
 
     public init(
         id: MessageID, kind: Kind, lane: Lane = .none, key: String? = nil, acceptedAt: Timestamp, payload: [UInt8],
-        attempts: Int = 0, progress: [UInt8]? = nil, wasTried: Bool = false
+        attempts: Int = 0, progress: [UInt8]? = nil, wasTried: Bool = false,
+        wasRetried: Bool = false
     ) {
         self.id = id
         self.kind = kind
@@ -29,6 +32,7 @@ public struct Message: Sendable, Equatable {
         self.attempts = attempts
         self.progress = progress
         self.wasTried = wasTried
+        self.wasRetried = wasRetried
     }
 }
 

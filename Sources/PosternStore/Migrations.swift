@@ -121,7 +121,7 @@ enum Migrations {
               lastError TEXT,
               progress BLOB,
               payload BLOB NOT NULL,
-              tried INTEGER NOT NULL DEFAULT 0
+              tried INTEGER NOT NULL DEFAULT 0 -- 1: wasTried, 2: wasRetried
             ) STRICT;
             CREATE INDEX IF NOT EXISTS queue_#_waiting ON queue_# (waiting, nextAttemptAtMs)
               WHERE nextAttemptAtMs IS NOT NULL;

@@ -75,11 +75,13 @@ struct QueueRows {
         ) -> QueueRow {
             let number: Int64 = row[2]
             let mixed: Lane = number == 0 ? .none : .digest(number)
+            let tried: Int = row[11]
             return QueueRow(
                 message: Message(
                     id: row[0], kind: kinds.kind(row[1]),
                     lane: lane.map { .named($0.name, group: $0.group) } ?? mixed, key: row[8], acceptedAt: row[3],
-                    payload: row[10], attempts: row[7], progress: row[9], wasTried: row[11]),
+                    payload: row[10], attempts: row[7], progress: row[9], wasTried: tried & 1 != 0,
+                    wasRetried: tried & 2 != 0),
                 expiresAt: row[6])
         }
     }

@@ -122,7 +122,7 @@ enum StoreFile {
                 ErrorRecord(AttemptError(.interrupted, detail: detail, at: attempt.startedAt)))
             for id in attempt.ids {
                 try sql.run(
-                    "UPDATE queue_# SET tried = 1, lastError = coalesce(lastError, ?) WHERE id = ?",
+                    "UPDATE queue_# SET tried = tried | 1, lastError = coalesce(lastError, ?) WHERE id = ?",
                     of: attempt.upstream, error, id)
             }
         }

@@ -135,7 +135,7 @@ extension Transaction {
             INSERT INTO ended_# (id, state, kind, lane, laneGroup, acceptedAtMs, settledAtMs, expiresAtMs, attempts,
               key, lastError, progress, payload, tried, result)
             SELECT id, ?, kind, ?, ?, acceptedAtMs, ?, expiresAtMs, attempts + ?, key, coalesce(?, lastError),
-              progress, payload, tried OR ?, ? FROM queue_# WHERE id = ?
+              progress, payload, tried | ?, ? FROM queue_# WHERE id = ?
             """,
             of: queue.number, state, lane.text, lane.group, moment, attempts,
             error.map { RecordText.encode(ErrorRecord($0)) }, wasTried, result, id)
@@ -155,7 +155,7 @@ extension Transaction {
             try sql.run(
                 """
                 UPDATE queue_# SET waiting = ?, nextAttemptAtMs = ?, attempts = attempts + ?,
-                  lastError = coalesce(?, lastError), tried = tried OR ? WHERE id = ?
+                  lastError = coalesce(?, lastError), tried = tried | ? WHERE id = ?
                 """,
                 of: queue.number, waiting.nextAttemptAt == nil ? QueueColumn.ready : QueueColumn.retrying,
                 waiting.nextAttemptAt, waiting.counts, error, waiting.wasTried, message.id)
@@ -167,7 +167,7 @@ extension Transaction {
     }
 
     private func markTried(_ id: MessageID, in queue: UpstreamQueue) throws {
-        try sql.run("UPDATE queue_# SET tried = 1 WHERE id = ?", of: queue.number, id)
+        try sql.run("UPDATE queue_# SET tried = tried | 1 WHERE id = ?", of: queue.number, id)
     }
 
     private func keep(_ progress: [UInt8], of id: MessageID, in queue: UpstreamQueue) throws {
@@ -227,9 +227,9 @@ extension Transaction {
             """
             INSERT INTO queue_# (id, kind, lane, acceptedAtMs, expiresAtMs, attempts, key, lastError, progress,
               payload, tried)
-            SELECT id, kind, ?, acceptedAtMs, NULL, 0, key, lastError, progress, payload, tried FROM ended_#
+            SELECT id, kind, ?, acceptedAtMs, NULL, 0, key, lastError, progress, payload, tried | ? FROM ended_#
             WHERE id = ?
-            """, of: queue.number, lane, id)
+            """, of: queue.number, lane, found.state == .failed ? 2 : 0, id)
         try sql.run("DELETE FROM ended_# WHERE id = ?", of: queue.number, id)
         queue.discipline.touch(lane, isServed: false, of: queue, in: self)
         let account = accounts[queue.number]

@@ -32,11 +32,11 @@ import Testing
 
     /// Posts an action of a visitor that happens now.
     @discardableResult
-    private func post(_ bench: DeliveryBench, _ visitor: Int, _ kind: String, _ members: String = "") throws
-        -> MessageID
-    {
+    private func post(
+        _ bench: DeliveryBench, _ visitor: Int, _ kind: String, _ members: String = "", session: Int? = nil
+    ) throws -> MessageID {
         let text = #"""
-            {"visitorCode":"v\#(visitor)","sessionCode":"\#(Self.session(visitor))","timestamp":\#(bench.time.now.milliseconds)\#(members.isEmpty ? "" : ",")\#(members)}
+            {"visitorCode":"v\#(visitor)","sessionCode":"\#(Self.session(session ?? visitor))","timestamp":\#(bench.time.now.milliseconds)\#(members.isEmpty ? "" : ",")\#(members)}
             """#
         return try bench.post([text], as: Kind(kind))[0]
     }
@@ -123,6 +123,40 @@ import Testing
         #expect(bench.ledger.failed == 0)
         let messages = try bench.outbox.messages(MessageFilter(), after: nil, limit: 100).messages
         #expect(messages.allSatisfy { $0.attempts == 1 })
+    }
+
+    /// Curio knows one live session per visitor: an online request of an ended one would get 401 and open a visit that
+    /// takes the place of the live one.
+    @Test func retriedByAnOperator_goesOffline_andLeavesTheLiveSessionAlone() throws {
+        let bench = try bench()
+        let live = SharedValue("")
+        let isRefusing = SharedValue(true)
+        bench.transport.answerAll { request in
+            let session = self.form(request)["sessionCode"] ?? ""
+            if request.url.hasSuffix("/offline/create") { return .status(200) }
+            if request.url.hasSuffix("/visit/create") {
+                live.set(session)
+            } else if session != live.value {
+                return .status(401)
+            }
+            if isRefusing.value, request.url.hasSuffix("/event/create") { return .status(400) }
+            return self.answer(request)
+        }
+        try post(bench, 0, "session_start", Self.device)
+        let event = try post(bench, 0, "event", #""eventKey":"k","eventValue":"1""#)
+        try post(bench, 0, "session_end")
+        try post(bench, 0, "session_start", Self.device, session: 1)
+        try post(bench, 0, "screen_start", #""screenClass":"c","pageTitle":"t","path":"p""#, session: 1)
+        try bench.run(for: .seconds(5))
+        #expect(try bench.state(event) == .failed)
+        isRefusing.set(false)
+        let before = bench.reports.count
+        try bench.requeue(event)
+        let end = try post(bench, 0, "screen_end", #""screenClass":"c""#, session: 1)
+        try bench.run(for: .seconds(5))
+        #expect(try bench.state(event) == .delivered)
+        #expect(try bench.state(end) == .delivered)
+        #expect(bench.reports[before...].map(\.url) == ["http://curio/offline/create", "http://curio/hit/end"])
     }
 
     @Test func visitorWhoseSessionsKeepDying_delaysNobody() throws {

@@ -132,6 +132,24 @@ import Testing
         #expect(try store.claim(queue).messages[0].wasTried)
     }
 
+    /// Curio sends what an operator retries by another way than what is new.
+    @Test func message_remembersThatItWasRetried_alsoByARunThatDied() throws {
+        let store = try TestStore()
+        var queue = try store.register(plain())
+        let id = try store.append(1, to: queue, lane: .named("a"))[0]
+        let first = try store.claim(queue).messages
+        #expect(!first[0].wasRetried)
+        try store.fail(first, of: queue)
+        #expect(try store.requeue([id]) == [id])
+        let retried = try store.claim(queue).messages
+        #expect(retried[0].wasRetried && !retried[0].wasTried)
+        try store.openAttempt(retried, of: queue)
+        try store.reopen()
+        queue = try store.register(plain())
+        let again = try store.claim(queue).messages[0]
+        #expect(again.wasRetried && again.wasTried)
+    }
+
     @Test func state_countsTheQueuedOfALane_andFindsWhatIsBelowAKey() throws {
         let store = try TestStore()
         let queue = try store.register(plain())

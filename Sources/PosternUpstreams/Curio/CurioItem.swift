@@ -63,7 +63,7 @@ struct CurioItem {
         guard action.kind.isBatchable else { return .online }
         // A device's clock may be ahead.
         let age = now - min(Timestamp(milliseconds: action.timestamp), message.acceptedAt)
-        let hasFailed = message.wasTried || life.rounds > CurioSettings.mostRounds
+        let hasFailed = message.wasTried || message.wasRetried || life.rounds > CurioSettings.mostRounds
         if hasFailed || closed?.code == .missing { return .offline }
         if action.kind.isPeriodic, let period = settings.dispatchPeriod {
             return age > period + settings.onlineMaxAge ? .offline : .periodic
