@@ -28,7 +28,7 @@ extension Connection {
         else { return .NO }
         defer { MHD_destroy_response(reply) }
         for (name, value) in response.headers { add(name, value, to: reply) }
-        if let head { add("X-Request-Id", head.requestID, to: reply) }
+        if let id = head?.requestID ?? requestID { add("X-Request-Id", id, to: reply) }
         if response.close || core.isDraining.load(ordering: .relaxed) { add("Connection", "close", to: reply) }
         return MHD_queue_response(handle, UInt32(response.status), reply)
     }

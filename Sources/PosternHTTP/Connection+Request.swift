@@ -3,147 +3,189 @@ import Glibc
 internal import PosternCore
 import Synchronization
 
-// Receiving a request. All of it runs on the connection's worker thread, inside callbacks of libmicrohttpd.
+// Receiving a request. All of it runs on the connection's worker thread.
 extension Connection {
-    /// The request line is in; `target` is as sent.
-    func begin(_ target: UnsafePointer<CChar>?) {
-        self.target = RequestTarget(bytes(target, target.map { strlen($0) } ?? 0))
-        progress = .head
+    /// Reads from the socket in libmicrohttpd's place, until a whole request is there.
+    ///
+    /// No byte of a client reaches libmicrohttpd's parser, which repairs what RFC 9112 says to refuse. It gets to see a
+    /// constant for each request, written into `buffer`, and calls `advance` for it: it waits for sockets, encrypts, and
+    /// sends the responses. Returns how many bytes it sees, 0 at the end of the stream, or one of `POSTERN_READ_…`.
+    func receive(into buffer: UnsafeMutableRawBufferPointer) -> Int {
+        guard case .receiving = progress else { return Int(POSTERN_READ_AGAIN) }
+        for _ in 0..<HTTPServerSettings.readsAtOnce {
+            if unread.isEmpty {
+                let room = worker.receiver.room(for: reader.missingBodyBytes)
+                let count = postern_socket_read(socket, tlsSession, room.baseAddress, room.count)
+                guard count > 0 else { return count }
+                read(UnsafeBufferPointer(rebasing: room[..<count]))
+            } else {
+                let bytes = unread
+                unread = []
+                bytes.withUnsafeBufferPointer { read($0) }
+            }
+            if case .received = progress { return announce(in: buffer) }
+        }
+        return Int(POSTERN_READ_INTERRUPTED)
     }
 
-    /// One call of libmicrohttpd's access handler: headers, a part of the body, the end of it, or resumed.
-    func advance(
-        method: UnsafePointer<CChar>, version: UnsafePointer<CChar>, part: UnsafeBufferPointer<UInt8>
-    ) -> MHD_Result {
+    private func read(_ input: UnsafeBufferPointer<UInt8>) {
+        let wasIdle = reader.isIdle
+        var position = 0
+        switch reader.read(input, from: &position, admit: admit) {
+        case .more: waitForMore(wasIdle: wasIdle)
+        case .complete: progress = .received
+        case .stopped: stopReading(refusal)
+        case .refused(let fault): refuse(fault)
+        }
+        if position < input.count, !lingers { unread = Array(input[position...]) }
+    }
+
+    private func waitForMore(wasIdle: Bool) {
+        let now = SystemTime().instant
+        guard head != nil else {
+            if wasIdle { setDeadline(now + core.settings.headerTimeout) }
+            return
+        }
+        if bodyStartedAt == nil {
+            bodyStartedAt = now
+            keptOpenAt = now
+            if reader.receivedBodyBytes == 0 { sendContinue() }
+        }
+        let earned = Duration.nanoseconds(
+            Int64(reader.receivedBodyBytes) * HTTPServerSettings.bodyNanosecondsPerByte)
+        setDeadline((bodyStartedAt ?? now) + core.settings.headerTimeout + earned)
+        // libmicrohttpd sees nothing of the body, and would close the connection.
+        if now - keptOpenAt > .seconds(5) {
+            keptOpenAt = now
+            postern_mhd_restart_timeout(handle, core.settings.libraryTimeoutSeconds)
+        }
+    }
+
+    private func sendContinue() {
+        guard expectsContinue else { return }
+        let text: StaticString = "HTTP/1.1 100 Continue\r\n\r\n"
+        let sent = postern_socket_write(socket, tlsSession, text.utf8Start, text.utf8CodeUnitCount)
+        // Nothing else is on its way to this client, so there is room; half of it could not be taken back.
+        if sent != text.utf8CodeUnitCount { shutdown(socket, Int32(SHUT_RDWR)) }
+    }
+
+    // MARK: The head
+
+    private func admit(_ parsed: RequestReader.Head) -> RequestReader.Admission {
+        isCounted = true
+        core.running.wrappingAdd(1, ordering: .relaxed)
+        let head = RequestHead(parsed, peer: peer)
+        self.head = head
+        closes = parsed.framing.closes
+        expectsContinue = parsed.framing.expectsContinue && parsed.line.version == .http11
+        if let problem = core.objection(to: self) {
+            refusal = problem.response(to: head)
+            return .stop
+        }
+        switch core.handler.admit(head) {
+        case .accept(let maxBodyBytes, let note):
+            self.note = note
+            return .accept(limit: maxBodyBytes)
+        case .refuse(let response):
+            refusal = response
+            return admission(ofRefused: parsed.framing)
+        }
+    }
+
+    /// A short body is read and dropped, so that the connection can stay. A client that waits for `100 Continue` does
+    /// not send one, or sends one all the same: what follows cannot be told apart.
+    private func admission(ofRefused framing: Framing) -> RequestReader.Admission {
+        if refusal?.close == true { return .stop }
+        switch framing.body {
+        case .none: return .discard(limit: 0)
+        case .length(let length) where length > HTTPServerSettings.discardedBodyBytes: return .stop
+        case .length, .chunked: return expectsContinue ? .stop : .discard(limit: HTTPServerSettings.discardedBodyBytes)
+        }
+    }
+
+    // MARK: Refusals
+
+    private func refuse(_ fault: RequestFault) {
+        // The body of a refused request is too long to be dropped: the refusal goes out without waiting for its end.
+        if case .bodyTooLarge = fault, let refusal { return stopReading(refusal) }
+        let id = head?.requestID ?? RequestID.fresh()
+        requestID = id
+        stopReading(fault.problem.response(instance: head?.path ?? reader.path ?? "", requestID: id))
+    }
+
+    /// Answers with `response` and closes; what the client still sends is read away meanwhile.
+    private func stopReading(_ response: HTTPResponse?) {
+        refusal = response
+        refusal?.close = true
+        lingers = true
+        unread = []
+        clearDeadline()
+        progress = .received
+    }
+
+    // MARK: libmicrohttpd's part
+
+    /// A request as libmicrohttpd sees it: only what its responses depend on.
+    private func announce(in buffer: UnsafeMutableRawBufferPointer) -> Int {
+        let text = Self.announcement(isHead: head?.method == "HEAD", version: head?.version ?? .http11, closes: closes)
+        guard buffer.count >= text.utf8CodeUnitCount else { return Int(POSTERN_READ_FAILED) }
+        buffer.copyMemory(from: UnsafeRawBufferPointer(start: text.utf8Start, count: text.utf8CodeUnitCount))
+        progress = .announced
+        return text.utf8CodeUnitCount
+    }
+
+    private static func announcement(isHead: Bool, version: HTTPVersion, closes: Bool) -> StaticString {
+        switch (isHead, version, closes) {
+        case (false, .http11, false): "GET / HTTP/1.1\r\n\r\n"
+        case (true, .http11, false): "HEAD / HTTP/1.1\r\n\r\n"
+        case (false, .http11, true): "GET / HTTP/1.1\r\nConnection: close\r\n\r\n"
+        case (true, .http11, true): "HEAD / HTTP/1.1\r\nConnection: close\r\n\r\n"
+        case (false, .http10, false): "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"
+        case (true, .http10, false): "HEAD / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"
+        case (false, .http10, true): "GET / HTTP/1.0\r\n\r\n"
+        case (true, .http10, true): "HEAD / HTTP/1.0\r\n\r\n"
+        }
+    }
+
+    /// One call of libmicrohttpd's access handler: with the headers, at the end of the request, or resumed.
+    func advance() -> MHD_Result {
         switch progress {
-        case .head: return receiveHead(method, version)
-        case .body where part.isEmpty: return deliver()
-        case .body: return receive(part)
-        case .discarding where !part.isEmpty: return .YES
-        case .refused(let response), .discarding(let response):
-            progress = .delivered
-            return send(response)
+        // The library has read the socket itself: nothing that it found there is served.
+        case .receiving, .received: return .NO
+        case .announced:
+            progress = .complete
+            return .YES
+        case .complete: return deliver()
         case .delivered: return conclude()
         }
     }
 
-    private func receiveHead(_ method: UnsafePointer<CChar>, _ version: UnsafePointer<CChar>) -> MHD_Result {
-        isCounted = true
-        core.running.wrappingAdd(1, ordering: .relaxed)
-        let version: HTTPVersion = strcmp(version, "HTTP/1.0") == 0 ? .http10 : .http11
-        var framing = Framing()
-        withUnsafeMutablePointer(to: &framing) {
-            _ = MHD_get_connection_values_n(handle, .HEADER_KIND, noteHeader, $0)
-        }
-        framing.conclude(version: version)
-        let target = self.target ?? RequestTarget(bytes(nil, 0))
-        if !target.isValid { framing.blame("the request target holds more than visible ASCII") }
-        self.target = nil
-        announcedBytes = framing.isChunked ? nil : framing.contentLength ?? 0
-        let head = RequestHead(
-            method: String(cString: method), target: target, version: version, peer: peer,
-            requestID: framing.requestID ?? RequestID.fresh(), nameLengths: framing.nameLengths, connection: handle)
-        self.head = head
-        if let problem = core.firstObjection(to: framing, connection: self) {
-            return refuse(problem.response(to: head), bodyFollows: framing.announcesBody)
-        }
-        switch core.handler.admit(head) {
-        case .refuse(let response): return refuse(response, bodyFollows: framing.announcesBody)
-        case .accept(let maxBodyBytes, let note):
-            self.maxBodyBytes = maxBodyBytes
-            self.note = note
-            if announcedBytes ?? 0 > maxBodyBytes { return refuse(tooLarge(head), bodyFollows: true) }
-        }
-        progress = .body
-        if framing.announcesBody {
-            bodyStartedAt = SystemTime().instant
-            setDeadline(bodyStartedAt + core.settings.headerTimeout)
-        }
-        return .YES
-    }
-
-    /// With a body on its way libmicrohttpd closes after an answer that comes before it; without one the answer waits
-    /// until the request is over, and the connection stays.
-    private func refuse(_ response: HTTPResponse, bodyFollows: Bool) -> MHD_Result {
-        if !bodyFollows && !response.close {
-            progress = .refused(response)
-            return .YES
-        }
-        lingers = bodyFollows
-        progress = .delivered
-        clearDeadline()
-        return send(response)
-    }
-
-    private func tooLarge(_ head: RequestHead) -> HTTPResponse {
-        Problem(
-            slug: .payloadTooLarge, status: 413,
-            detail: "The body may have at most \(maxBodyBytes) bytes. Send it in smaller parts.", close: true
-        ).response(to: head)
-    }
-
-    private func receive(_ part: UnsafeBufferPointer<UInt8>) -> MHD_Result {
-        guard body.count + part.count <= maxBodyBytes else { return refuseOversized() }
-        if body.isEmpty {
-            if part.count == announcedBytes {
-                body = Array(part)
-                return .YES
-            }
-            body.reserveCapacity(min(announcedBytes ?? 4 * part.count, 1 << 20))
-        }
-        body.append(contentsOf: part)
-        let earned = Duration.nanoseconds(Int64(body.count) * HTTPServerSettings.bodyNanosecondsPerByte)
-        setDeadline(bodyStartedAt + core.settings.headerTimeout + earned)
-        return .YES
-    }
-
-    /// libmicrohttpd takes no answer in the midst of a body: on plain connections we write it ourselves, on TLS ones
-    /// it has to wait for the end of the body, which must come soon.
-    private func refuseOversized() -> MHD_Result {
-        guard let head else { return .NO }
-        let response = tooLarge(head)
-        body = []
-        lingers = true
-        if postern_mhd_tls_session(handle) != nil {
-            setDeadline(SystemTime().instant + .seconds(2))
-            progress = .discarding(response)
-            return .YES
-        }
-        let text = response.serialized(requestID: head.requestID)
-        _ = Glibc.send(socket, text, text.count, Int32(MSG_NOSIGNAL | MSG_DONTWAIT))
-        return .NO
-    }
-
     private func deliver() -> MHD_Result {
-        clearDeadline()
         progress = .delivered
+        clearDeadline()
         beginAnswering()
-        callHandler()
-        releaseHead()
+        if let refusal { settle(.response(refusal), turn: turn) } else { callHandler() }
         return conclude()
     }
 
     /// By itself, so that request and responder are gone, if the handler kept none, before anyone looks for an answer.
     @inline(never) private func callHandler() {
         guard let head else { return }
-        var body: [UInt8] = []
-        swap(&body, &self.body)
-        let request = IncomingRequest(head: head, body: body, receivedAt: SystemTime().instant, note: note.take())
+        let request = IncomingRequest(
+            head: head, body: reader.takeBody(), receivedAt: SystemTime().instant, note: note.take())
         core.handler.answer(request, Responder(self, turn: turn))
     }
 
-    /// Whoever kept the head gets a copy of the headers; the request id is still needed for the answer.
-    private func releaseHead() {
-        if !isKnownUniquelyReferenced(&head) { head?.detach() }
-    }
-
-    /// The request is over, answered or not.
+    /// The request is over, answered or not. libmicrohttpd says so only of requests that were announced to it.
     func finish() {
-        releaseHead()
         head = nil
         note = nil
-        body = []
-        progress = .head
+        refusal = nil
+        readsOn = false
+        requestID = nil
+        bodyStartedAt = nil
+        progress = .receiving
+        reader.reset()
         endTurn(.receiving)
         if isCounted {
             isCounted = false
@@ -151,10 +193,4 @@ extension Connection {
         }
         waitForNextRequest()
     }
-}
-
-private let noteHeader: MHD_KeyValueIteratorN = { context, _, name, nameSize, value, valueSize in
-    context!.assumingMemoryBound(to: Framing.self).pointee.note(
-        name: bytes(name, nameSize), value: bytes(value, valueSize))
-    return .YES
 }

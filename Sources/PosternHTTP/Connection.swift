@@ -32,7 +32,7 @@ final class Connection: @unchecked Sendable {
     let handle: OpaquePointer
     var keeper: DeadlineKeeper { core.keeper }
 
-    /// When the peer is cut off, in monotonic nanoseconds; 0: never. An odd number waits for the next request.
+    /// When the peer is cut off, in monotonic nanoseconds; 0: never.
     private let deadline = Atomic<Int64>(0)
     let stage = Mutex(Stage.receiving)
     /// Numbers the requests; written by the worker under the lock of `stage`.
@@ -41,27 +41,43 @@ final class Connection: @unchecked Sendable {
     var hangUpAction: (@Sendable () -> Void)?
 
     // @unchecked: what follows belongs to the worker thread.
-    var progress = Progress.head
-    var target: RequestTarget?
+    var progress = Progress.receiving
+    var reader = RequestReader()
+    /// What has been read from the socket and belongs to the next request.
+    var unread: [UInt8] = []
     var head: RequestHead?
-    var body: [UInt8] = []
-    var maxBodyBytes = 0
+    /// The id of a request that has no head.
+    var requestID: String?
     /// The handler's, until the request is complete.
     var note: (any Sendable)?
-    var announcedBytes: Int?
-    var bodyStartedAt = MonotonicInstant(nanoseconds: 0)
+    /// Sent instead of asking the handler.
+    var refusal: HTTPResponse?
+    /// The client closes the connection after this request, or expects that.
+    var closes = false
+    var expectsContinue = false
+    var bodyStartedAt: MonotonicInstant?
+    /// When libmicrohttpd last heard of a body that is still coming.
+    var keptOpenAt = MonotonicInstant(nanoseconds: 0)
     /// Counts in `core.running`.
     var isCounted = false
-    /// Whether the peer may still be sending a body that is not going to be read.
+    /// Whether the client may still be sending bytes that are not going to be read.
     var lingers = false
+    /// Whether libmicrohttpd reads the socket when the response is out.
+    var readsOn = false
+    /// Nil on plain connections.
+    var tlsSession: UnsafeMutableRawPointer? {
+        core.settings.tls == nil ? nil : postern_mhd_tls_session(handle).map { UnsafeMutableRawPointer($0) }
+    }
 
     enum Progress {
-        case head
-        case body
-        /// Refused without need to close: answered where the answer belongs, after the (empty) rest of the request.
-        case refused(HTTPResponse)
-        /// As `refused`, and the rest of the body is thrown away.
-        case discarding(HTTPResponse)
+        /// Being received, or none.
+        case receiving
+        /// Complete, or refused before that.
+        case received
+        /// libmicrohttpd has been given its part of the request, and has not called yet.
+        case announced
+        /// libmicrohttpd has called with the headers.
+        case complete
         case delivered
     }
 
@@ -142,33 +158,11 @@ final class Connection: @unchecked Sendable {
         if mark != 0, now.nanoseconds >= mark { shutdown(socket, Int32(SHUT_RDWR)) }
     }
 
-    /// libmicrohttpd says nothing of a request before its first line is complete. So on a connection that waits for
-    /// one the kernel is asked when data last came: after the wait began means that a request has begun.
-    func noticeBeginning(_ now: MonotonicInstant, headerTimeout: Duration, idleTimeout: Duration) {
-        let mark = deadline.load(ordering: .relaxed)
-        guard mark & 1 == 1, let heardAt = lastHeard(now) else { return }
-        let idleSince = MonotonicInstant(nanoseconds: mark) + (.zero - idleTimeout)
-        // The kernel counts in ticks of a few milliseconds.
-        guard heardAt - idleSince > .milliseconds(20) else { return }
-        let headerDeadline = min((heardAt + headerTimeout).nanoseconds, mark) & ~1
-        _ = deadline.compareExchange(expected: mark, desired: headerDeadline, ordering: .relaxed)
-    }
-
-    private func lastHeard(_ now: MonotonicInstant) -> MonotonicInstant? {
-        var info = tcp_info()
-        var size = socklen_t(MemoryLayout<tcp_info>.size)
-        guard getsockopt(socket, Int32(IPPROTO_TCP), TCP_INFO, &info, &size) == 0 else { return nil }
-        return now + .milliseconds(-Int(info.tcpi_last_data_recv))
-    }
-
     // MARK: The worker thread
 
-    func setDeadline(_ instant: MonotonicInstant) { deadline.store(instant.nanoseconds & ~1, ordering: .relaxed) }
+    func setDeadline(_ instant: MonotonicInstant) { deadline.store(instant.nanoseconds, ordering: .relaxed) }
     func clearDeadline() { deadline.store(0, ordering: .relaxed) }
-    func waitForNextRequest() {
-        let instant = SystemTime().instant + core.settings.idleTimeout
-        deadline.store(instant.nanoseconds | 1, ordering: .relaxed)
-    }
+    func waitForNextRequest() { setDeadline(SystemTime().instant + core.settings.idleTimeout) }
 
     /// Hands the request over: from now on its responder may settle it.
     func beginAnswering() {
@@ -179,9 +173,18 @@ final class Connection: @unchecked Sendable {
     }
 
     /// The outcome if there is one; otherwise the connection is suspended until there is.
+    ///
+    /// libmicrohttpd saw less than it asked for, and waits for an event of the socket before it reads it again; but the
+    /// event of what is there already, the next request or the end of the stream, may have passed. From a connection that
+    /// was suspended it reads at once. So one whose outcome is here at once is suspended for a moment.
     func takeOutcome() -> Outcome? {
         stage.withLock { stage in
             switch stage {
+            case .settled where !readsOn:
+                MHD_suspend_connection(handle)
+                MHD_resume_connection(handle)
+                readsOn = true
+                return nil
             case .settled(let outcome):
                 stage = .sending
                 return outcome
@@ -191,6 +194,7 @@ final class Connection: @unchecked Sendable {
                     return .hangUp
                 }
                 MHD_suspend_connection(handle)
+                readsOn = true
                 stage = .suspended
                 return nil
             case .receiving, .suspended, .detached, .sending, .closed: return nil

@@ -24,14 +24,10 @@ final class DeadlineKeeper: Sendable {
     private let thread = Mutex<OwnThread?>(nil)
     /// How often deadlines are looked at, and so how late a cut may come.
     private let tick: Duration
-    private let headerTimeout: Duration
-    private let idleTimeout: Duration
     /// How long a refused client is read that sends nothing, and how long at most.
     private static let (lingerSilence, lingerTime) = (Duration.seconds(2), Duration.seconds(20))
 
     init(headerTimeout: Duration, idleTimeout: Duration) {
-        self.headerTimeout = headerTimeout
-        self.idleTimeout = idleTimeout
         tick = min(max(min(headerTimeout, idleTimeout) / 8, .milliseconds(10)), .seconds(1))
     }
 
@@ -80,16 +76,12 @@ final class DeadlineKeeper: Sendable {
 
     private func loop(_ isAnswering: () -> Bool) {
         var nextLook = now
-        var nextProbe = now
         var watch = HangUpWatch()
         var nextWatch = now
         while true {
             drainLingering()
             if now >= nextLook {
-                // Asking the kernel costs a system call for each waiting connection, so this is done less often.
-                let probing = now >= nextProbe
-                if probing { nextProbe = now + headerTimeout / 2 }
-                cutOverdue(probing: probing)
+                cutOverdue()
                 nextLook = now + tick
             }
             if now >= nextWatch { nextWatch = now + watch.look(at: isAnswering() ? suspended : []) }
@@ -122,14 +114,11 @@ final class DeadlineKeeper: Sendable {
         }
     }
 
-    private func cutOverdue(probing: Bool) {
+    private func cutOverdue() {
         // Under the lock no socket can be closed, so none can be cut in another's place.
         entries.withLock { entries in
             let now = now
-            for connection in entries.connections.values {
-                connection.cutIfOverdue(now)
-                if probing { connection.noticeBeginning(now, headerTimeout: headerTimeout, idleTimeout: idleTimeout) }
-            }
+            for connection in entries.connections.values { connection.cutIfOverdue(now) }
         }
     }
 

@@ -53,9 +53,19 @@ public struct HTTPServerSettings: Sendable {
 
     /// Request line and headers together; more is refused with 431 (design, section 3.5).
     static let maxHeaderBytes = 16 << 10
-    /// Memory of one connection: a header a little over the limit still fits, so that we refuse it ourselves.
-    /// libmicrohttpd clears all of it after each request, which makes more both slower and resident.
-    static let connectionMemory = 20 << 10
+    /// Memory of one connection inside libmicrohttpd, which clears all of it after each request: the headers of a
+    /// response fit in.
+    static let connectionMemory = 8 << 10
+    /// How much is read from a socket before it is known whether it belongs to one request.
+    static let readAheadBytes = 16 << 10
+    /// How often one connection's socket is read before others have their turn.
+    static let readsAtOnce = 64
+    /// Up to this size the body of a refused request is read away, so that its connection can stay.
+    static let discardedBodyBytes = 64 << 10
+    /// The keeper's deadlines come first; this one is left for clients that do not read their responses.
+    var libraryTimeoutSeconds: UInt32 {
+        UInt32(clamping: max(idleTimeout, headerTimeout).components.seconds + 2)
+    }
     /// A body may take this long for each of its bytes on top of the header timeout: 1 KiB/s.
     static let bodyNanosecondsPerByte: Int64 = 1_000_000_000 / 1024
 }

@@ -35,23 +35,12 @@ final class ServerCore: Sendable {
         if left == 0, isDraining.load(ordering: .relaxed) { drained.ring() }
     }
 
-    /// What is wrong with a request before any handler is asked.
-    func firstObjection(to framing: Framing, connection: Connection) -> Problem? {
-        if let fault = framing.fault {
-            return Problem(slug: .badRequest, status: 400, detail: "Not valid HTTP: \(fault).", close: true)
-        }
-        if postern_mhd_header_size(connection.handle) > HTTPServerSettings.maxHeaderBytes {
-            return Problem(
-                slug: .headerTooLarge, status: 431,
-                detail: "Request line and headers may have at most \(HTTPServerSettings.maxHeaderBytes) bytes.",
-                close: true)
-        }
-        if settings.tls?.clientCA != nil, !hasValidCertificate(connection.handle) {
-            return Problem(
-                slug: .forbidden, status: 403,
-                detail: "A client certificate of the configured authority is needed.", close: true)
-        }
-        return nil
+    /// Why no handler is asked, whatever the request is.
+    func objection(to connection: Connection) -> Problem? {
+        guard settings.tls?.clientCA != nil, !hasValidCertificate(connection.handle) else { return nil }
+        return Problem(
+            slug: .forbidden, status: 403, detail: "A client certificate of the configured authority is needed.",
+            close: true)
     }
 
     private func hasValidCertificate(_ connection: OpaquePointer) -> Bool {
@@ -80,32 +69,31 @@ let connectionChanged: MHD_NotifyConnectionCallback = { context, handle, slot, c
     if change == .CONNECTION_NOTIFY_STARTED {
         let connection = Connection(handle, of: worker)
         core.keeper.add(connection)
+        worker.receiver.add(connection)
         slot.pointee = Unmanaged.passRetained(connection).toOpaque()
     } else if let pointer = slot.pointee {
         let connection = Unmanaged<Connection>.fromOpaque(pointer).takeRetainedValue()
         slot.pointee = nil
+        worker.receiver.remove(connection)
+        connection.finish()
         connection.endTurn(.closed)
         core.keeper.remove(connection, lingering: connection.lingers)
         core.admissions.release(connection.peer)
     }
 }
 
-let requestLineReceived:
-    @convention(c) (
-        UnsafeMutableRawPointer?, UnsafePointer<CChar>?, OpaquePointer?
-    ) -> UnsafeMutableRawPointer? = { _, target, handle in
-        guard let connection = connection(handle) else { return nil }
-        connection._withUnsafeGuaranteedRef { $0.begin(target) }
-        return connection.toOpaque()
-    }
+let requestAdvanced: MHD_AccessHandlerCallback = { _, handle, _, _, _, _, size, slot in
+    size?.pointee = 0
+    guard let slot, let pointer = slot.pointee ?? connection(handle)?.toOpaque() else { return .NO }
+    slot.pointee = pointer
+    return Unmanaged<Connection>.fromOpaque(pointer)._withUnsafeGuaranteedRef { $0.advance() }
+}
 
-let requestAdvanced: MHD_AccessHandlerCallback = { _, _, _, method, version, data, size, slot in
-    guard let pointer = slot?.pointee, let method, let version, let size else { return .NO }
-    let part = bytes(data, data == nil ? 0 : size.pointee)
-    size.pointee = 0
-    return Unmanaged<Connection>.fromOpaque(pointer)._withUnsafeGuaranteedRef {
-        $0.advance(method: method, version: version, part: part)
-    }
+/// libmicrohttpd is about to read a socket.
+let socketRead: postern_receiver = { context, socket, session, buffer, size in
+    guard let buffer else { return 0 }
+    let room = UnsafeMutableRawBufferPointer(start: buffer, count: size)
+    return worker(context).receiver.receive(socket, through: session, room)
 }
 
 let requestCompleted: MHD_RequestCompletedCallback = { _, _, slot, _ in

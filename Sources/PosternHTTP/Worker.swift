@@ -36,10 +36,14 @@ final class Worker: Sendable {
     private let state = Mutex(State())
     private let bell = Bell()
     private let thread = Mutex<OwnThread?>(nil)
+    let receiver = Receiver()
 
     init(_ core: ServerCore) { self.core = core }
 
     func start(number: Int, _ pem: PEMTexts?) throws(HTTPServerError) {
+        guard postern_reads_are_ours() else {
+            throw HTTPServerError(errorClass: .failed, detail: "libmicrohttpd reads sockets without our reader")
+        }
         // Unretained: the server keeps its workers until they have stopped.
         guard let daemon = startDaemon(for: Unmanaged.passUnretained(self).toOpaque(), core.settings, pem) else {
             throw HTTPServerError(errorClass: .failed, detail: "libmicrohttpd did not start")
@@ -79,6 +83,7 @@ final class Worker: Sendable {
 
     private func loop(_ driver: Driver) {
         let daemon = driver.daemon
+        postern_receive_by(socketRead, Unmanaged.passUnretained(self).toOpaque())
         var isStopped = false
         while !isStopped {
             let news = takeNews()
@@ -120,20 +125,17 @@ private func startDaemon(
         MHD_USE_EPOLL.rawValue | MHD_USE_NO_LISTEN_SOCKET.rawValue | MHD_ALLOW_SUSPEND_RESUME.rawValue
         | MHD_USE_ERROR_LOG.rawValue
     if pem != nil { flags |= MHD_USE_TLS.rawValue }
-    // The keeper's deadlines come first; this one is left for clients that do not read their answers.
-    let longest = max(settings.idleTimeout, settings.headerTimeout).components.seconds + 2
     return withOptionalCString(pem?.certificate) { certificate in
         withOptionalCString(pem?.key) { key in
             withOptionalCString(pem?.clientCA) { clientCA in
                 var start = postern_mhd_settings()
                 start.flags = flags
                 start.max_connections = UInt32(settings.maxConnections)
-                start.timeout_seconds = UInt32(clamping: longest)
+                start.timeout_seconds = settings.libraryTimeoutSeconds
                 start.connection_memory = HTTPServerSettings.connectionMemory
                 (start.certificate, start.key, start.client_ca) = (certificate, key, clientCA)
                 start.context = context
                 start.log = messageLogged
-                start.request_line = requestLineReceived
                 start.request = requestAdvanced
                 start.completed = requestCompleted
                 start.connection = connectionChanged

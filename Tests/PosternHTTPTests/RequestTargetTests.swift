@@ -4,19 +4,22 @@ import Testing
 
 @Suite struct RequestTargetTests {
     @Test(arguments: [
-        ("/a/b", "/a/b", nil), ("/a?x=1", "/a", "x=1"), ("/?", "/", ""), ("*", "*", nil),
-        ("http://h:1/p?q", "/p", "q"), ("/a?b?c", "/a", "b?c"), ("/x://y", "/x://y", nil),
+        ("/a/b", "/a/b", nil, nil), ("/a?x=1", "/a", "x=1", nil), ("/?", "/", "", nil),
+        ("http://h:1/p?q", "/p", "q", "h:1"), ("https://h", "/", nil, "h"), ("http://h?q", "/", "q", "h"),
+        ("/a?b?c", "/a", "b?c", nil), ("/x://y", "/x://y", nil, nil),
     ])
-    func target_isTakenApart(text: String, path: String, query: String?) {
-        let target = Array(text.utf8).withUnsafeBufferPointer { RequestTarget($0) }
+    func target_isTakenApart(text: String, path: String, query: String?, authority: String?) throws {
+        let target = try Array(text.utf8).withUnsafeBufferPointer { try RequestTarget($0, method: "GET") }
         #expect(target.path == path)
         #expect(target.query == query)
-        #expect(target.isValid)
+        #expect(target.authority == authority)
     }
 
-    @Test(arguments: ["", "/a b", "/\u{1}", "/ü"])
-    func target_isInvalid_withMoreThanVisibleASCII(text: String) {
-        #expect(!Array(text.utf8).withUnsafeBufferPointer { RequestTarget($0) }.isValid)
+    @Test(arguments: ["", "/a b", "/\u{1}", "/ü", "a", "*", "h:80", "ftp://h/", "http:///", "http:/h"])
+    func target_isRefused_unlessItIsAPathOrAURL(text: String) {
+        #expect(throws: RequestFault.self) {
+            try Array(text.utf8).withUnsafeBufferPointer { try RequestTarget($0, method: "GET") }
+        }
     }
 
     @Test(arguments: [

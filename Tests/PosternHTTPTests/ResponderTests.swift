@@ -140,7 +140,7 @@ import Testing
             #expect(head.query == "a=1&b=%20x&a")
             #expect(head.queryPairs.map(\.name) == ["a", "b", "a"])
             #expect(head.queryPairs.map(\.value) == ["1", " x", ""])
-            #expect(head.header("x-one") == "1")
+            #expect(head.header("x-one") == "1, 3")
             #expect(head.header("X-Two") == "2")
             #expect(head.header("none") == nil)
             #expect(head.headers.map(\.name) == ["Host", "X-One", "x-two", "X-ONE", "Content-Length"])
@@ -159,7 +159,7 @@ import Testing
         }
         try withServer(handler) { _, port in
             let client = try RawClient(port: port)
-            client.send("GET http://h/a HTTP/1.1\r\nHost: t\r\nA: 1\r\na: 2\r\n\r\n")
+            client.send("GET http://t/a HTTP/1.1\r\nHost: t\r\nA: 1\r\na: 2\r\n\r\n")
             #expect(try client.answer().body == "t Host=t;A=1;a=2")
         }
     }

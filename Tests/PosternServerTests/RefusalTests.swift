@@ -121,6 +121,9 @@ import Testing
             let answer = try gateway.client.ask("GET", path, headers: [("Accept", accept)])
             #expect(answer.status == status)
             if status == 406 { answer.problem(406, "not-acceptable") }
+            let many = try gateway.client.ask(
+                "GET", "/v1/upstreams", headers: [("Accept", "text/html"), ("Accept", "application/json")])
+            #expect(many.status == 200, "the lines of a list are one list")
         }
     }
 

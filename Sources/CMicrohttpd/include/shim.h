@@ -3,8 +3,10 @@
 
 #include <gnutls/gnutls.h>
 #include <microhttpd.h>
+#include <stdbool.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/types.h>
 
 /// What `postern_mhd_start` passes on; every callback receives `context`, which must outlive the daemon.
 struct postern_mhd_settings {
@@ -18,7 +20,6 @@ struct postern_mhd_settings {
     const char *client_ca;
     void *context;
     MHD_LogCallback log;
-    void *(*request_line)(void *context, const char *target, struct MHD_Connection *connection);
     MHD_AccessHandlerCallback request;
     MHD_RequestCompletedCallback completed;
     MHD_NotifyConnectionCallback connection;
@@ -37,7 +38,6 @@ static inline struct MHD_Daemon *postern_mhd_start(const struct postern_mhd_sett
     return MHD_start_daemon(
         s->flags, 0, NULL, NULL, s->request, s->context,
         MHD_OPTION_EXTERNAL_LOGGER, s->log, s->context,
-        MHD_OPTION_URI_LOG_CALLBACK, s->request_line, s->context,
         MHD_OPTION_NOTIFY_COMPLETED, s->completed, s->context,
         MHD_OPTION_NOTIFY_CONNECTION, s->connection, s->context,
         MHD_OPTION_CONNECTION_LIMIT, s->max_connections,
@@ -70,14 +70,39 @@ static inline const struct sockaddr *postern_mhd_address(struct MHD_Connection *
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
     return info ? info->client_addr : NULL;
 }
-static inline size_t postern_mhd_header_size(struct MHD_Connection *connection) {
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
-    return info ? info->header_size : 0;
+/// `MHD_set_connection_option` is variadic. Restarts the time limit after which libmicrohttpd closes the connection.
+static inline void postern_mhd_restart_timeout(struct MHD_Connection *connection, unsigned int seconds) {
+    MHD_set_connection_option(connection, MHD_CONNECTION_OPTION_TIMEOUT, 0u);
+    MHD_set_connection_option(connection, MHD_CONNECTION_OPTION_TIMEOUT, seconds);
 }
 static inline gnutls_session_t postern_mhd_tls_session(struct MHD_Connection *connection) {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
     return info ? (gnutls_session_t)info->tls_session : NULL;
 }
+
+// MARK: Reading in libmicrohttpd's place (receive.c)
+
+enum {
+    POSTERN_READ_AGAIN = -1,
+    /// Nothing for now, but more may be there: libmicrohttpd asks again without waiting for the socket.
+    POSTERN_READ_INTERRUPTED = -2,
+    POSTERN_READ_FAILED = -3,
+    /// The bytes are not those of a request, but records of TLS: the library gets them as they are.
+    POSTERN_READ_UNCHANGED = -4,
+};
+
+/// Called instead of reading `socket`, through TLS if `session` is not NULL: fills `buffer` and returns how many bytes
+/// libmicrohttpd gets to see, 0 at the end of the stream, or one of `POSTERN_READ_…`. After a failure libmicrohttpd sees
+/// that of the last `postern_socket_read`.
+typedef ssize_t (*postern_receiver)(void *context, int socket, void *session, void *buffer, size_t size);
+
+/// From now on, whatever libmicrohttpd reads on the calling thread comes from `callback`.
+void postern_receive_by(postern_receiver callback, void *context);
+/// Whether the dynamic linker gives libmicrohttpd our functions for its own.
+bool postern_reads_are_ours(void);
+/// Reads what the client sent, through TLS if `session` is not NULL.
+ssize_t postern_socket_read(int socket, void *session, void *buffer, size_t size);
+/// Writes without waiting; returns how many bytes were taken, or a negative number.
+ssize_t postern_socket_write(int socket, void *session, const void *bytes, size_t size);
 
 #endif

@@ -100,8 +100,6 @@ struct IngestHandler: Sendable {
 
     /// Hands the messages to the writer. The 202 leaves from its completion: after the commit, and nowhere else.
     private func store(_ order: Order, _ reply: Reply) {
-        // All was asked of them.
-        order.head.forgetHeaders()
         let messages = order.takeMessages()
         let bytes = messages.reduce(0) { $0 + $1.range.count }
         gateway.pendingBytes.wrappingAdd(bytes, ordering: .relaxed)

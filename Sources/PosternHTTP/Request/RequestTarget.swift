@@ -1,25 +1,40 @@
-/// The target of a request line, taken apart but not decoded.
-struct RequestTarget {
+/// The target of a request line, taken apart but not decoded (RFC 9112, section 3.2).
+struct RequestTarget: Equatable {
     let path: String
     let query: String?
-    /// Nothing but visible ASCII (RFC 9112, section 3.2).
-    let isValid: Bool
+    /// Of a target in absolute form; the `Host` field must say the same.
+    let authority: String?
 
-    init(_ bytes: UnsafeBufferPointer<UInt8>) {
-        let start = Self.startOfPath(bytes)
+    init(_ bytes: UnsafeBufferPointer<UInt8>, method: String) throws(RequestFault) {
+        guard !bytes.isEmpty, bytes.allSatisfy({ (0x21...0x7E).contains($0) }) else {
+            throw .malformed("the request target contains more than visible ASCII, or is missing")
+        }
+        var start = 0
+        switch bytes[0] {
+        case UInt8(ascii: "/"): authority = nil
+        case UInt8(ascii: "*") where bytes.count == 1 && method == "OPTIONS": authority = nil
+        case _ where method == "CONNECT": authority = nil
+        default:
+            let range = try Self.authority(in: bytes)
+            authority = String(decoding: UnsafeBufferPointer(rebasing: bytes[range]), as: UTF8.self)
+            start = range.upperBound
+        }
         let mark = bytes[start...].firstIndex(of: UInt8(ascii: "?"))
-        path = String(decoding: UnsafeBufferPointer(rebasing: bytes[start..<(mark ?? bytes.count)]), as: UTF8.self)
+        let path = String(decoding: UnsafeBufferPointer(rebasing: bytes[start..<(mark ?? bytes.count)]), as: UTF8.self)
+        self.path = path.isEmpty ? "/" : path
         query = mark.map { String(decoding: UnsafeBufferPointer(rebasing: bytes[($0 + 1)...]), as: UTF8.self) }
-        isValid = !bytes.isEmpty && bytes.allSatisfy { (0x21...0x7E).contains($0) }
     }
 
-    /// Past `scheme://authority` of a target in absolute form, which servers must take (RFC 9112, section 3.2.2).
-    private static func startOfPath(_ bytes: UnsafeBufferPointer<UInt8>) -> Int {
-        guard let first = bytes.first, first != UInt8(ascii: "/"), first != UInt8(ascii: "*") else { return 0 }
-        guard let colon = bytes.firstIndex(of: UInt8(ascii: ":")), bytes.count > colon + 2,
-            bytes[colon + 1] == UInt8(ascii: "/"), bytes[colon + 2] == UInt8(ascii: "/")
-        else { return 0 }
-        return bytes[(colon + 3)...].firstIndex(of: UInt8(ascii: "/")) ?? 0
+    /// Where the authority of a target in absolute form is, which servers must accept (RFC 9112, section 3.2.2).
+    private static func authority(in bytes: UnsafeBufferPointer<UInt8>) throws(RequestFault) -> Range<Int> {
+        for scheme: StaticString in ["http://", "https://"] {
+            let start = scheme.utf8CodeUnitCount
+            guard bytes.count > start, UnsafeBufferPointer(rebasing: bytes[..<start]).spells(scheme) else { continue }
+            let end = bytes[start...].firstIndex { $0 == UInt8(ascii: "/") || $0 == UInt8(ascii: "?") } ?? bytes.count
+            guard end > start else { break }
+            return start..<end
+        }
+        throw .malformed("the request target is neither a path nor a URL of this server")
     }
 }
 
@@ -64,7 +79,7 @@ private func unescaped(_ text: Substring.UTF8View) -> (bytes: [UInt8], isWhole: 
     return (decoded, isWhole)
 }
 
-private func hexValue(_ digit: UInt8) -> UInt8? {
+func hexValue(_ digit: UInt8) -> UInt8? {
     switch digit {
     case 0x30...0x39: digit - 0x30
     case 0x41...0x46: digit - 0x37

@@ -1,0 +1,67 @@
+/// The header lines of a request: the client's bytes, and where names and values are in them.
+struct HeaderFields: Sendable {
+    struct Line: Sendable {
+        let name: Range<UInt16>
+        let value: Range<UInt16>
+    }
+
+    /// From the first byte of the request to the empty line, at most `HTTPServerSettings.maxHeaderBytes`.
+    private let bytes: [UInt8]
+    private let lines: [Line]
+    /// A bit for each length that a name has: most of what handlers ask for is absent, and this shows it at once.
+    private let nameLengths: UInt64
+
+    init(_ bytes: [UInt8], _ lines: [Line]) {
+        self.bytes = bytes
+        self.lines = lines
+        nameLengths = lines.reduce(0) { $0 | Self.bit(forLength: $1.name.count) }
+    }
+
+    private static func bit(forLength length: Int) -> UInt64 { 1 << UInt64(length & 63) }
+
+    /// The value of the field called `name`, whatever its case; several lines are joined by commas, as one list
+    /// (RFC 9110, section 5.2).
+    func value(of name: String) -> String? {
+        guard nameLengths & Self.bit(forLength: name.utf8.count) != 0 else { return nil }
+        return bytes.withUnsafeBufferPointer { bytes in
+            var joined: String?
+            for line in lines where line.name.count == name.utf8.count && spells(bytes, line.name, name) {
+                let value = text(bytes, line.value)
+                joined = joined.map { "\($0), \(value)" } ?? value
+            }
+            return joined
+        }
+    }
+
+    var all: [(name: String, value: String)] {
+        bytes.withUnsafeBufferPointer { bytes in lines.map { (text(bytes, $0.name), text(bytes, $0.value)) } }
+    }
+
+    private func spells(_ bytes: UnsafeBufferPointer<UInt8>, _ range: Range<UInt16>, _ name: String) -> Bool {
+        var index = Int(range.lowerBound)
+        for byte in name.utf8 {
+            guard bytes[index].lowercasedASCII == byte.lowercasedASCII else { return false }
+            index += 1
+        }
+        return true
+    }
+
+    private func text(_ bytes: UnsafeBufferPointer<UInt8>, _ range: Range<UInt16>) -> String {
+        String(
+            decoding: UnsafeBufferPointer(rebasing: bytes[Int(range.lowerBound)..<Int(range.upperBound)]), as: UTF8.self
+        )
+    }
+}
+
+extension UInt8 {
+    var lowercasedASCII: UInt8 { (0x41...0x5A).contains(self) ? self | 0x20 : self }
+    /// A character of a token (RFC 9110, section 5.6.2).
+    var isTokenCharacter: Bool {
+        let bits: UInt64 = self < 64 ? 0x03FF_6CFA_0000_0000 : self < 128 ? 0x57FF_FFFF_C7FF_FFFE : 0
+        return bits >> UInt64(self & 63) & 1 == 1
+    }
+    var isBlank: Bool { self == 0x20 || self == 0x09 }
+    /// What may be in a field value: visible ASCII, blanks, and `obs-text` (RFC 9110, section 5.5).
+    var isFieldCharacter: Bool { self >= 0x20 && self != 0x7F || self == 0x09 }
+    var isDigit: Bool { (0x30...0x39).contains(self) }
+}

@@ -1,0 +1,33 @@
+/// Request line and headers.
+public final class RequestHead: Sendable {
+    public let method: String
+    /// As sent: not decoded, without the query.
+    public let path: String
+    /// As sent, without the `?`; nil when there is none.
+    public let query: String?
+    public let version: HTTPVersion
+    public let peer: PeerAddress
+    /// The client's `X-Request-Id` if it is 1 to 128 visible ASCII characters, otherwise a fresh one.
+    public let requestID: String
+    private let fields: HeaderFields
+
+    init(_ head: RequestReader.Head, peer: PeerAddress) {
+        method = head.line.method
+        path = head.line.target.path
+        query = head.line.target.query
+        version = head.line.version
+        self.peer = peer
+        requestID = head.framing.requestID ?? RequestID.fresh()
+        fields = head.fields
+    }
+
+    /// The value of the header called `name`, whatever its case. Several lines of that name are one list, joined by
+    /// commas; where that would make no sense, the request was refused.
+    public func header(_ name: String) -> String? { fields.value(of: name) }
+
+    /// All headers in their order, with duplicates.
+    public var headers: [(name: String, value: String)] { fields.all }
+
+    /// The pairs of the query in their order, percent-decoded.
+    public var queryPairs: [(name: String, value: String)] { query.map { PosternHTTP.queryPairs(of: $0) } ?? [] }
+}

@@ -1,0 +1,161 @@
+/// Turns the bytes of a connection into requests. A value: it reads no socket and knows no time.
+struct RequestReader {
+    /// What becomes of the body of a request whose head has arrived.
+    enum Admission {
+        /// It is kept, up to so many bytes.
+        case accept(limit: Int)
+        /// It is read, up to so many bytes, so that the next request can be found, and dropped.
+        case discard(limit: Int)
+        /// Neither it nor anything that follows is read.
+        case stop
+    }
+
+    enum Step: Equatable {
+        /// The request is not complete; all bytes were used.
+        case more
+        case complete
+        /// `Admission.stop`.
+        case stopped
+        case refused(RequestFault)
+    }
+
+    /// A request whose head has arrived.
+    struct Head {
+        let line: RequestLine
+        let framing: Framing
+        let fields: HeaderFields
+    }
+
+    private enum Phase {
+        case head
+        case length(Int)
+        case chunked(ChunkedDecoder)
+        case complete
+    }
+
+    private(set) var head: Head?
+    private(set) var body: [UInt8] = []
+    /// Bytes of the body that have arrived, also those dropped.
+    private(set) var receivedBodyBytes = 0
+    private var parser = HeadParser()
+    /// The head as sent, as far as it has arrived.
+    private var headBytes: [UInt8] = []
+    private var phase = Phase.head
+    private var limit = 0
+    private var keepsBody = true
+
+    /// Whether no byte of a request has arrived.
+    var isIdle: Bool {
+        if case .head = phase { headBytes.isEmpty } else { false }
+    }
+    /// Of a request whose first line has arrived.
+    var path: String? { parser.line?.target.path }
+    /// How many bytes the body still needs; nil while that is not known.
+    var missingBodyBytes: Int? { if case .length(let left) = phase { left } else { nil } }
+
+    /// Prepares for the next request.
+    mutating func reset() {
+        head = nil
+        body = []
+        receivedBodyBytes = 0
+        parser.reset()
+        headBytes.removeAll(keepingCapacity: headBytes.capacity <= 2048)
+        phase = .head
+        keepsBody = true
+    }
+
+    /// The body, which is not needed here any longer.
+    mutating func takeBody() -> [UInt8] {
+        var taken: [UInt8] = []
+        swap(&taken, &body)
+        return taken
+    }
+
+    /// Reads `input` from `position` on until a request is complete, and leaves there where the next one begins.
+    /// `admit` is called once per request, when its head is complete.
+    mutating func read(
+        _ input: UnsafeBufferPointer<UInt8>, from position: inout Int, admit: (Head) -> Admission
+    ) -> Step {
+        if case .head = phase {
+            switch readHead(input, from: &position) {
+            case .incomplete: return .more
+            case .refused(let fault): return .refused(fault)
+            case .complete: if !begin(admit) { return .stopped }
+            }
+        }
+        return readBody(input, from: &position)
+    }
+
+    /// A head that arrives in one piece is parsed where it is; otherwise its parts are put together first.
+    private mutating func readHead(
+        _ input: UnsafeBufferPointer<UInt8>, from position: inout Int
+    ) -> HeadParser.Outcome {
+        let rest = UnsafeBufferPointer(rebasing: input[position...])
+        let earlier = headBytes.count
+        let outcome: HeadParser.Outcome
+        if earlier == 0 {
+            outcome = parser.parse(rest)
+        } else {
+            headBytes.append(contentsOf: rest)
+            outcome = headBytes.withUnsafeBufferPointer { parser.parse($0) }
+        }
+        switch outcome {
+        case .incomplete, .refused:
+            if earlier == 0 { headBytes.append(contentsOf: rest) }
+            position = input.count
+        case .complete(let end):
+            if earlier == 0 {
+                headBytes.append(contentsOf: rest[..<end])
+            } else {
+                headBytes.removeSubrange(end...)
+            }
+            position += end - earlier
+        }
+        return outcome
+    }
+
+    /// Whether the body is to be read.
+    private mutating func begin(_ admit: (Head) -> Admission) -> Bool {
+        guard let line = parser.line else { return false }
+        let head = Head(line: line, framing: parser.framing, fields: HeaderFields(headBytes, parser.fields))
+        self.head = head
+        switch admit(head) {
+        case .accept(let limit): self.limit = limit
+        case .discard(let limit): (self.limit, keepsBody) = (limit, false)
+        case .stop: return false
+        }
+        switch parser.framing.body {
+        case .none: phase = .complete
+        case .length(let length): phase = .length(length)
+        case .chunked: phase = .chunked(ChunkedDecoder())
+        }
+        return true
+    }
+
+    private mutating func readBody(_ input: UnsafeBufferPointer<UInt8>, from position: inout Int) -> Step {
+        switch phase {
+        case .head: return .more
+        case .complete: return .complete
+        case .length(let left):
+            guard left + receivedBodyBytes <= limit else { return .refused(.bodyTooLarge(limit: limit)) }
+            let end = position + min(left, input.count - position)
+            if keepsBody { append(UnsafeBufferPointer(rebasing: input[position..<end]), left) }
+            receivedBodyBytes += end - position
+            phase = left == end - position ? .complete : .length(left - (end - position))
+            position = end
+        case .chunked(var decoder):
+            phase = .complete
+            receivedBodyBytes += input.count - position
+            let outcome = decoder.decode(input, from: &position, into: &body, limit: limit, keeps: keepsBody)
+            if case .refused(let fault) = outcome { return .refused(fault) }
+            if outcome == .incomplete { phase = .chunked(decoder) }
+        }
+        if case .complete = phase { return .complete }
+        return .more
+    }
+
+    private mutating func append(_ part: UnsafeBufferPointer<UInt8>, _ missing: Int) {
+        if body.isEmpty { body.reserveCapacity(min(missing, 1 << 20)) }
+        body.append(contentsOf: part)
+    }
+}

@@ -1,0 +1,60 @@
+import Testing
+
+@testable import PosternHTTP
+
+/// The reader as a value: what the corpus says, however the bytes are cut.
+@Suite struct RequestReaderTests {
+    /// What the reader makes of bytes that arrive in `parts`: the requests, and the refusal at the end.
+    private func outcome(_ parts: [ArraySlice<UInt8>]) -> (served: [String], refusal: Int?) {
+        var reader = RequestReader()
+        var served: [String] = []
+        for part in parts {
+            let step = part.withUnsafeBufferPointer { input -> RequestReader.Step in
+                var position = 0
+                while position < input.count {
+                    let step = reader.read(input, from: &position) { _ in .accept(limit: 1 << 20) }
+                    guard step == .complete, let head = reader.head else { return step }
+                    let body = String(decoding: reader.takeBody(), as: UTF8.self)
+                    served.append("\(head.line.method) \(head.line.target.path) \(body)")
+                    reader.reset()
+                }
+                return .more
+            }
+            if case .refused(let fault) = step { return (served, fault.problem.status) }
+        }
+        return (served, nil)
+    }
+
+    @Test(arguments: FramingCorpus.all)
+    func outcome_doesNotDependOnHowTheBytesAreCut(framing: FramingCase) {
+        let bytes = framing.bytes[...]
+        let ends = Set(
+            [1, 2, 3, 5, 8, bytes.count / 2, bytes.count - 2, bytes.count - 1].filter { $0 > 0 && $0 < bytes.count })
+        let cuts = [[bytes], bytes.indices.map { bytes[$0...$0] }] + ends.map { [bytes[..<$0], bytes[$0...]] }
+        for parts in cuts {
+            let found = outcome(parts)
+            #expect(found.served == framing.served, "in \(parts.count) parts of \(parts[0].count)")
+            #expect(found.refusal == framing.refusal, "in \(parts.count) parts of \(parts[0].count)")
+        }
+    }
+
+    @Test func droppedBody_isCounted_andNotKept() {
+        let text = "POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+        var reader = RequestReader()
+        let step = Array(text.utf8).withUnsafeBufferPointer { input in
+            var position = 0
+            return reader.read(input, from: &position) { _ in .discard(limit: 5) }
+        }
+        #expect(step == .complete)
+        #expect(reader.takeBody().isEmpty)
+    }
+
+    @Test func rest_isLeft_afterTheRequest() {
+        let text = Array("GET / HTTP/1.1\r\nHost: t\r\n\r\nGET /next".utf8)
+        var reader = RequestReader()
+        var position = 0
+        let step = text.withUnsafeBufferPointer { reader.read($0, from: &position) { _ in .accept(limit: 0) } }
+        #expect(step == .complete)
+        #expect(String(decoding: text[position...], as: UTF8.self) == "GET /next")
+    }
+}

@@ -1,0 +1,61 @@
+import Foundation
+import PosternTestKit
+import Testing
+
+@testable import PosternHTTP
+
+/// The same reader behind TLS, where bytes come in records.
+@Suite(.serialized) struct TLSRequestTests {
+    @Test func requests_areReadThroughTLS_pipelinedAndLarge() throws {
+        let large = String(repeating: "0123456789abcdef", count: 20_000)
+        let answers = try exchange([
+            "POST /a HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\nfirst"
+                + "POST /b HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n6\r\nsecond\r\n0\r\n\r\n"
+                + "POST /c HTTP/1.1\r\nHost: t\r\nContent-Length: \(large.utf8.count)\r\n\r\n\(large)"
+                + "GET /d HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"
+        ])
+        #expect(answers.components(separatedBy: "HTTP/1.1 200 OK\r\n").count == 5)
+        #expect(answers.contains("\r\n\r\nfirst"))
+        #expect(answers.contains("\r\n\r\nsecond"))
+        #expect(answers.contains("\r\n\r\n\(large)"))
+    }
+
+    /// Each request in a record of its own, so that the socket holds the next one when the last one is complete.
+    @Test func pipelinedRecords_areAllAnswered() throws {
+        let request = "POST /a HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\nhello"
+        let last = "GET /d HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"
+        let answers = try exchange([String](repeating: request, count: 50) + [last])
+        #expect(answers.components(separatedBy: "HTTP/1.1 200 OK\r\n").count == 52)
+    }
+
+    @Test func malformedRequest_isRefusedThroughTLS() throws {
+        let answers = try exchange(["POST /a HTTP/1.1\r\nHost: t\r\nTransfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n"])
+        #expect(answers.hasPrefix("HTTP/1.1 400 Bad Request\r\n"))
+        #expect(answers.components(separatedBy: "HTTP/1.1").count == 2)
+    }
+
+    /// The responses of a server to `parts`, until it closes the connection.
+    private func exchange(_ parts: [String]) throws -> String {
+        let folder = ScratchFolder()
+        defer { withExtendedLifetime(folder) {} }
+        let own = try TestCertificate("own", in: folder)
+        let settings = HTTPServerSettings(
+            port: 0, workerThreads: 1, tls: .init(certificate: own.certificate, key: own.key))
+        let server = HTTPServer(settings, handler: TestHandler(), logger: testLogger)
+        let port = try server.start()
+        defer { server.stopAndWait(grace: .seconds(5)) }
+        let process = Process()
+        process.executableURL = URL(filePath: "/usr/bin/openssl")
+        process.arguments = ["s_client", "-quiet", "-ign_eof", "-connect", "127.0.0.1:\(port)"]
+        let (input, output) = (Pipe(), Pipe())
+        (process.standardInput, process.standardOutput, process.standardError) = (
+            input, output, FileHandle.nullDevice
+        )
+        try process.run()
+        // On a thread of its own: the server may answer before it has read everything.
+        Thread { for part in parts { input.fileHandleForWriting.write(Data(part.utf8)) } }.start()
+        let text = try output.fileHandleForReading.readToEnd() ?? Data()
+        process.waitUntilExit()
+        return String(decoding: text, as: UTF8.self)
+    }
+}
