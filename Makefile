@@ -15,7 +15,7 @@ SOURCES = Package.swift Sources Tests
 
 .DEFAULT_GOAL := help
 .PHONY: help dependencies bench-tools debug build test test-e2e test-soak torture storm scenarios toy-upstream \
-	sanitize sanitize-thread sanitize-address format lint coverage bench openapi run smoke install clean verify
+	sanitize sanitize-thread sanitize-address format lint coverage bench openapi framing run smoke install clean verify
 
 help:
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,7 +37,11 @@ build: dependencies ## the release binary, .build/release/postern
 	$(SWIFT) build -c release --product postern
 
 test: debug ## every test, against a debug build; loopback only
+	scripts/framing.py --binary $(DEBUG_BINARY)
 	POSTERN_BINARY=$(DEBUG_BINARY) $(SWIFT) test --skip-build --disable-xctest
+
+framing: debug ## does an independent HTTP parser frame requests as the gateway does?
+	scripts/framing.py --binary $(DEBUG_BINARY) $(ARGS)
 
 test-e2e: build debug ## the end-to-end tests alone, against the release binary
 	POSTERN_BINARY=$(RELEASE_BINARY) $(SWIFT) test --skip-build --disable-xctest --filter EndToEndTests
