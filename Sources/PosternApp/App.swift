@@ -97,6 +97,7 @@ public final class App: Sendable {
                     "upstream": "\(upstream.name)", "settings": "\(upstream.missingSettings.joined(separator: ","))",
                 ])
         }
+        warnOfDisabledUpstreams(parts.outbox)
         logger.notice(
             "started",
             metadata: [
@@ -104,6 +105,21 @@ public final class App: Sendable {
                 "port": "\(port)", "store": "\(parts.outbox.path)",
                 "upstreams": "\(parts.upstreamNames.map(\.description).joined(separator: ","))",
             ])
+    }
+
+    private func warnOfDisabledUpstreams(_ outbox: Outbox) {
+        do throws(StoreError) {
+            for upstream in try outbox.disabledUpstreams() {
+                logger.warning(
+                    "upstream is disabled or not configured; its messages wait",
+                    metadata: [
+                        "upstream": "\(upstream.name)", "type": "\(upstream.type)",
+                        "queued": "\(outbox.ledger(of: upstream.number).queued)",
+                    ])
+            }
+        } catch {
+            logger.error("cannot read the store", metadata: ["error": "\(error)"])
+        }
     }
 
     private func obeyUntilStop(_ parts: Parts, _ simulators: SimulatorHost?) {

@@ -25,7 +25,8 @@ final class Parts: Sendable {
 
     init(_ loaded: ConfigurationLoader.Loaded, startFresh: Bool, logger: Logger) throws(AppError) {
         let configuration = loaded.configuration
-        try Self.refuseUnguardedKeys(configuration)
+        let unguarded = StartCheck.unguardedKeys(configuration)
+        guard unguarded.isEmpty else { throw .configuration(ConfigurationProblems(unguarded)) }
         let metrics = Metrics()
         self.logger = logger
         current = Mutex(configuration)
@@ -73,20 +74,6 @@ final class Parts: Sendable {
         }
         handler = GatewayHandler(gateway, callers: CallerPolicy(configuration.server))
         server = HTTPServer(HTTPServerSettings(configuration.server), handler: handler, logger: logger)
-    }
-
-    /// This version does not look at keys. Whoever configured some and opened the gateway to others must not believe
-    /// that they guard it.
-    private static func refuseUnguardedKeys(_ configuration: GatewayConfiguration) throws(AppError) {
-        let auth = configuration.auth
-        guard !auth.keys.isEmpty, !auth.allowAnonymous, !isLoopback(configuration.server.host) else { return }
-        throw .configuration(
-            ConfigurationProblems([
-                ConfigurationProblem(
-                    "auth.keys",
-                    "is not enforced by this version; listen on 127.0.0.1, or set auth.allowAnonymous to true and put "
-                        + "something in front that authenticates")
-            ]))
     }
 
     /// Starts to deliver, then to listen. Returns the port.

@@ -2232,8 +2232,9 @@ components:
           type: string
           description: |
             `degraded`: failures, or one path or kind waits while others are delivered. `misconfigured`: the URL is wrong,
-            or something in front of the upstream answers.
-          enum: [up, degraded, down, unauthorized, misconfigured, paused]
+            or something in front of the upstream answers. `disabled`, in the list only: messages are queued for an upstream
+            that is disabled or no longer configured; they wait until it is enabled again.
+          enum: [up, degraded, down, unauthorized, misconfigured, paused, disabled]
         queued:
           type: integer
         queuedBytes:

@@ -146,4 +146,19 @@ import Testing
         #expect(try store.outbox.attempts(of: ids[1]).map(\.messages) == [1])
         #expect(try store.outbox.attempts(of: ids[3]).isEmpty)
     }
+
+    @Test func disabledUpstreams_areThoseWithMessages_thatNobodyDelivers() throws {
+        let store = try TestStore()
+        for (name, count) in [("zulu", 2), ("empty", 0), ("alpha", 1), ("mine", 1)] {
+            let queue = try store.register(PlainUpstream(name))
+            if count > 0 { try store.append(count, to: queue) }
+        }
+        #expect(try store.outbox.disabledUpstreams().isEmpty)
+        try store.reopen()
+        _ = try store.register(PlainUpstream("mine"))
+        let disabled = try store.outbox.disabledUpstreams()
+        #expect(disabled.map(\.name.description) == ["alpha", "zulu"])
+        #expect(disabled.map { store.outbox.ledger(of: $0.number).queued } == [1, 2])
+        #expect(disabled.map(\.type) == ["plain", "plain"])
+    }
 }

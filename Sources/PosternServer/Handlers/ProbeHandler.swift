@@ -42,26 +42,29 @@ struct ProbeHandler: Sendable {
     }
 
     private func writeOutbox(to exposition: inout Exposition) {
-        let books = gateway.targets.map { ($0, gateway.outbox.ledger(of: $0.queue.number)) }
+        // A store that cannot be read is reported by the log; the other series are still of use.
+        let disabled = (try? gateway.outbox.disabledUpstreams()) ?? []
+        let upstreams = gateway.targets.map { ($0.name, $0.queue.number) } + disabled.map { ($0.name, $0.number) }
+        let books = upstreams.map { name, number in (name.description, number, gateway.outbox.ledger(of: number)) }
         exposition.gauges(
             "postern_outbox_messages", "Messages the store holds.",
-            books.flatMap { target, ledger in
+            books.flatMap { name, _, ledger in
                 MessageState.allCases.map { state in
                     (
-                        [("upstream", target.name.description), ("state", state.name)],
+                        [("upstream", name), ("state", state.name)],
                         Double(ledger.count(state) - ledger.purged(state))
                     )
                 }
             })
         exposition.gauges(
             "postern_outbox_bytes", "Payload bytes of all that is queued.",
-            [([], Double(books.reduce(0) { $0 + $1.1.queuedBytes }))])
+            [([], Double(books.reduce(0) { $0 + $1.2.queuedBytes }))])
         exposition.gauges(
             "postern_outbox_oldest_queued_seconds", "Age of the oldest queued message; 0 when there is none.",
-            books.map { target, ledger in
-                let oldest = ledger.queued > 0 ? try? gateway.outbox.oldestQueued(of: target.queue.number) : nil
+            books.map { name, number, ledger in
+                let oldest = ledger.queued > 0 ? try? gateway.outbox.oldestQueued(of: number) : nil
                 return (
-                    [("upstream", target.name.description)],
+                    [("upstream", name)],
                     oldest.map { max(0, (gateway.time.now - $0).inSeconds) } ?? 0
                 )
             })

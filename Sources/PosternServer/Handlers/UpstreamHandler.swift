@@ -12,8 +12,15 @@ struct UpstreamHandler: Sendable {
 
     func list(_ reply: Reply) {
         gateway.readers.runSoon { [self] in
-            let texts = gateway.targets.map { describe($0) }
-            reply.send(.json(200, JSONText.object { $0.raw("upstreams", JSONText.array(texts)) }))
+            do throws(StoreError) {
+                let configured = gateway.targets.map { (name: $0.name, text: describe($0)) }
+                let disabled = try gateway.outbox.disabledUpstreams().map { (name: $0.name, text: describe($0)) }
+                let texts = (configured + disabled).sorted { $0.name < $1.name }.map(\.text)
+                reply.send(.json(200, JSONText.object { $0.raw("upstreams", JSONText.array(texts)) }))
+            } catch {
+                gateway.logger.error("cannot read the store", metadata: ["error": "\(error)"])
+                reply.send(Problem(slug: .internal, status: 500, detail: "The store cannot be read; the log says why."))
+            }
         }
     }
 
@@ -69,15 +76,11 @@ struct UpstreamHandler: Sendable {
 
     private func describe(_ target: Target) -> String {
         let snapshot = target.worker.snapshot
-        let ledger = gateway.outbox.ledger(of: target.queue.number)
-        let oldest = ledger.queued > 0 ? try? gateway.outbox.oldestQueued(of: target.queue.number) : nil
         return JSONText.object { json in
             json.string("name", target.name.description)
             json.string("type", target.type)
             json.string("health", snapshot.health.rawValue)
-            json.number("queued", ledger.queued)
-            json.number("queuedBytes", ledger.queuedBytes)
-            json.decimal("oldestQueuedSeconds", oldest.map { (gateway.time.now - $0).inSeconds } ?? 0)
+            writeBacklog(of: target.queue.number, to: &json)
             json.number("inFlight", snapshot.inFlight)
             json.object("circuit") { circuit in
                 circuit.string("state", snapshot.circuit.name)
@@ -95,6 +98,28 @@ struct UpstreamHandler: Sendable {
             json.raw("lastError", snapshot.lastError.map(MessageText.error) ?? "null")
             json.raw("kinds", JSONText.array(target.kinds.map { JSONEscapes.quoted($0.text) }))
         }
+    }
+
+    /// The same members as of an upstream that is configured.
+    private func describe(_ upstream: DisabledUpstream) -> String {
+        JSONText.object { json in
+            json.string("name", upstream.name.description)
+            json.string("type", upstream.type)
+            json.string("health", "disabled")
+            writeBacklog(of: upstream.number, to: &json)
+            json.number("inFlight", 0)
+            json.raw("circuit", #"{"state":"closed","reopensAt":null}"#)
+            for member in ["token", "lastSuccessAt", "lastError"] { json.raw(member, "null") }
+            json.raw("kinds", "[]")
+        }
+    }
+
+    private func writeBacklog(of number: UpstreamNumber, to json: inout JSONText) {
+        let ledger = gateway.outbox.ledger(of: number)
+        let oldest = ledger.queued > 0 ? try? gateway.outbox.oldestQueued(of: number) : nil
+        json.number("queued", ledger.queued)
+        json.number("queuedBytes", ledger.queuedBytes)
+        json.decimal("oldestQueuedSeconds", oldest.map { (gateway.time.now - $0).inSeconds } ?? 0)
     }
 }
 
