@@ -27,6 +27,14 @@ import Testing
         ),
         (#"{"server": {"host": 5}}"#, "server.host is 5; expected text"),
         (#"{"server": {"host": ["a"]}}"#, "server.host is an array; expected text"),
+        (
+            #"{"server": {"hosts": ["gateway:80"]}}"#,
+            "server.hosts is an array; expected host names without scheme, port and path"
+        ),
+        (
+            #"{"server": {"corsOrigins": ["https://app.example/"]}}"#,
+            "server.corsOrigins is an array; expected origins such as https://app.example:8443, without a path"
+        ),
         (#"{"outbox": {"path": ""}}"#, #"outbox.path is ""; expected a text that is not empty"#),
         (#"{"auth": {"allowAnonymous": "yes"}}"#, #"auth.allowAnonymous is "yes"; expected true or false"#),
         (

@@ -16,7 +16,8 @@ import Testing
             """
             {"server": {"host": "::1", "port": 0, "workerThreads": 3, "maxConnections": 7,
                         "maxConnectionsPerAddress": 2, "maxBodyBytes": 2048, "maxMessagesPerRequest": 9,
-                        "headerTimeoutSeconds": 1.5, "idleTimeoutSeconds": 2, "shutdownGraceSeconds": 0},
+                        "headerTimeoutSeconds": 1.5, "idleTimeoutSeconds": 2, "shutdownGraceSeconds": 0,
+                        "hosts": ["gateway", "a.example"], "corsOrigins": ["https://app.example:8443"]},
              "auth": {"allowAnonymous": true,
                       "keys": [{"name": "app", "sha256": "\(digest)", "scopes": ["write", "read"],
                                 "upstreams": ["post"], "requestsPerSecond": 2.5},
@@ -43,6 +44,8 @@ import Testing
         expected.server.headerTimeout = .milliseconds(1500)
         expected.server.idleTimeout = .seconds(2)
         expected.server.shutdownGrace = .zero
+        expected.server.hosts = ["gateway", "a.example"]
+        expected.server.corsOrigins = ["https://app.example:8443"]
         expected.auth.allowAnonymous = true
         expected.auth.keys = [
             .init(
