@@ -47,6 +47,7 @@ let package = Package(
         .target(name: "CCurl", linkerSettings: [.linkedLibrary("curl")]),
         .target(name: "CZlib", linkerSettings: [.linkedLibrary("z")]),
         .target(name: "CCrypt", linkerSettings: [.linkedLibrary("crypt")]),
+        .target(name: "CLinux"),
         .target(name: "CPosternJSON", linkerSettings: [.linkedLibrary("simdjson")]),
 
         // Values and decisions.
@@ -55,7 +56,7 @@ let package = Package(
         // One library each.
         part("PosternJSON", ["PosternCore", "CPosternJSON"]),
         part("PosternCompression", ["CZlib"]),
-        part("PosternStore", ["PosternCore", "PosternMetrics", grdb, grdbSQLite, logging, deque, crypto]),
+        part("PosternStore", ["CLinux", "PosternCore", "PosternMetrics", grdb, grdbSQLite, logging, deque, crypto]),
         part("PosternHTTP", ["PosternCore", "CMicrohttpd", logging]),
         part("PosternTransport", ["PosternCore", "CCurl", logging]),
         // What Postern is.
@@ -83,7 +84,9 @@ let package = Package(
             ]),
         .executableTarget(
             name: "postern",
-            dependencies: ["PosternApp", "PosternCore", "PosternStore", "PosternSimulators", arguments, logging],
+            dependencies: [
+                "CLinux", "PosternApp", "PosternCore", "PosternStore", "PosternSimulators", arguments, logging,
+            ],
             swiftSettings: strict),
 
         // Tests: one target per module, and one that drives the built binary.

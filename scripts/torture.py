@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
 """Kills the gateway again and again while clients write and the upstream misbehaves; then looks for what was lost.
 
-usage: make torture KILLS=200        or scripts/torture.py --kills 200 [--seed N]
+usage: make torture KILLS=200        or scripts/torture.py --kills 200 [--seed N] [--faults SECONDS]
+
+For the last minute (--faults) the file system misbehaves too: calls that change files are delayed, fail for lack of room
+or with an I/O error, write less than asked, and syncs fail, each at random (Tests/FaultShim). The disk "breaks" for one
+run of the gateway at a time; whatever was answered 202 before, during and after has to be there.
 
 Every event has a source and, within it, a sequence number. Clients of half of the sources repeat an unanswered
 request with the same Idempotency-Key until it is answered; the others give it up and go on. At the end, after the
@@ -25,13 +29,14 @@ import pathlib
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from harness import Failure, Gateway, Simulator, binary_from, call, free_port, until  # noqa: E402
+from harness import ROOT, Failure, Gateway, Simulator, binary_from, call, free_port, until  # noqa: E402
 
 PATH = "/v1/samsara/event"
 FAULTS = "delay=100ms:0.1,status=503:0.08,reset-before:0.05,reset-after:0.05,truncate:0.03"
@@ -95,7 +100,7 @@ class Client(threading.Thread):
             answer = json.loads(body)
             write.ids = answer["ids"] if "ids" in answer else [answer["id"]]
             return True
-        if status not in (409, 503):
+        if status not in (409, 503, 507):
             self.problems.append(f"{status} for {write.source} from {write.events[0][1]}: {body.decode()[:300]}")
             return True
         return False
@@ -110,13 +115,40 @@ class Campaign:
         self.port = free_port()
         self.ambiguous = 0.0
 
-    def gateway(self, simulator, wait):
+    def gateway(self, simulator, wait, environment=None):
         settings = {
             # Short waits: a campaign has no time for the real ones.
             "delivery": {"retryBaseSeconds": 0.05, "retryMaxSeconds": 0.5, "requestTimeoutSeconds": 5},
             "upstreams": {"samsara": {"url": simulator.url()}},
         }
-        return Gateway(self.binary, self.directory, settings, self.port, wait)
+        return Gateway(self.binary, self.directory, settings, self.port, wait, environment)
+
+    def break_the_disk(self, simulator):
+        """Runs the gateway on a disk that fails at random, and kills it, until the time is over."""
+        library = self.directory / "faults.so"
+        source = ROOT / "Tests/FaultShim/faults.c"
+        subprocess.run(["cc", "-O1", "-shared", "-fPIC", source, "-o", library, "-ldl", "-lpthread"], check=True)
+        deadline, runs = time.monotonic() + self.options.faults, 0
+        while time.monotonic() < deadline:
+            runs += 1
+            # Out of 10 000 calls. A lying sync costs nothing without a power cut, so it may be frequent.
+            chances = {"enospc": 30, "eio": 10, "short": 30, "sync": 20, "lie": 2000, "delay": 2000}
+            chosen = {name: self.random.randint(0, most) for name, most in chances.items() if self.random.random() < 0.4}
+            settings = [f"{name}={value}" for name, value in chosen.items()]
+            if self.random.random() < 0.3:
+                settings.append(f"kill={self.random.randint(1, 2000)}")
+            environment = {
+                "LD_PRELOAD": str(library),
+                "FILE_FAULTS": f"folder={self.directory}/postern.sqlite,seed={self.random.randrange(10**9)}," + ",".join(settings),
+            }
+            # It may end by itself: a start that fails says so with 73.
+            with self.gateway(simulator, wait=False, environment=environment) as gateway:
+                time.sleep(self.random.uniform(0.2, 2))
+                code = gateway.child.poll()
+                if code not in (None, 73, -signal.SIGKILL):
+                    raise Failure(f"the gateway ended with {code} under {settings}")
+                gateway.kill()
+        print(f"{runs} runs on a disk that fails", flush=True)
 
     def run(self):
         stopping = threading.Event()
@@ -130,6 +162,7 @@ class Campaign:
                     if (number + 1) % 20 == 0:
                         writes = sum(len(client.writes) for client in clients)
                         print(f"{number + 1} kills, {writes} requests", flush=True)
+                self.break_the_disk(simulator)
             finally:
                 stopping.set()
             simulator.play("")
@@ -260,6 +293,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--clients", type=int, default=6)
+    parser.add_argument("--faults", type=float, default=60, help="seconds on a disk that fails (0: none)")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000), help="repeats a campaign's choices")
     parser.add_argument("--binary", help="default $POSTERN_BINARY or .build/release/postern")
     parser.add_argument("--data", help="directory for the store (default: a temporary one)")

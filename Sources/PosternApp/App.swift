@@ -18,11 +18,14 @@ public final class App: Sendable {
         public var simulate: Bool
         /// Keep a damaged store aside and begin an empty one.
         public var startFresh: Bool
+        /// Repair a damaged write-ahead log; a copy of the store is kept.
+        public var recover: Bool
 
-        public init(configFile: String, simulate: Bool = false, startFresh: Bool = false) {
+        public init(configFile: String, simulate: Bool = false, startFresh: Bool = false, recover: Bool = false) {
             self.configFile = configFile
             self.simulate = simulate
             self.startFresh = startFresh
+            self.recover = recover
         }
     }
 
@@ -55,7 +58,7 @@ public final class App: Sendable {
         let loaded = try load(simulators)
         StandardErrorLog.setLevel(loaded.configuration.log.level)
         warn(of: loaded)
-        let parts = try Parts(loaded, startFresh: options.startFresh, logger: logger)
+        let parts = try Parts(loaded, options, logger: logger)
         do {
             let port = try parts.start()
             announce(parts, port: port, simulators: simulators)

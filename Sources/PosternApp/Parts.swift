@@ -23,7 +23,7 @@ final class Parts: Sendable {
 
     var configuration: GatewayConfiguration { current.withLock { $0 } }
 
-    init(_ loaded: ConfigurationLoader.Loaded, startFresh: Bool, logger: Logger) throws(AppError) {
+    init(_ loaded: ConfigurationLoader.Loaded, _ options: App.Options, logger: Logger) throws(AppError) {
         let configuration = loaded.configuration
         let unguarded = StartCheck.unguardedKeys(configuration)
         guard unguarded.isEmpty else { throw .configuration(ConfigurationProblems(unguarded)) }
@@ -32,8 +32,8 @@ final class Parts: Sendable {
         current = Mutex(configuration)
         do throws(StoreError) {
             outbox = try Outbox(
-                OutboxOptions(configuration.outbox), startFresh: startFresh, time: time, metrics: metrics,
-                logger: logger)
+                OutboxOptions(configuration.outbox), startFresh: options.startFresh, recover: options.recover,
+                time: time, metrics: metrics, logger: logger)
         } catch {
             throw .store(error)
         }

@@ -367,6 +367,10 @@ paths:
           $ref: "#/components/responses/InvalidPayload"
         "500":
           $ref: "#/components/responses/Internal"
+        "503":
+          $ref: "#/components/responses/Unavailable"
+        "507":
+          $ref: "#/components/responses/DiskFull"
   /v1/messages/{id}:
     parameters:
       - $ref: "#/components/parameters/id"
@@ -413,6 +417,10 @@ paths:
           $ref: "#/components/responses/Conflict"
         "500":
           $ref: "#/components/responses/Internal"
+        "503":
+          $ref: "#/components/responses/Unavailable"
+        "507":
+          $ref: "#/components/responses/DiskFull"
   /v1/messages/{id}/retry:
     parameters:
       - $ref: "#/components/parameters/id"
@@ -441,6 +449,10 @@ paths:
           $ref: "#/components/responses/UnsupportedMediaType"
         "500":
           $ref: "#/components/responses/Internal"
+        "503":
+          $ref: "#/components/responses/Unavailable"
+        "507":
+          $ref: "#/components/responses/DiskFull"
   /v1/upstreams:
     get:
       operationId: listUpstreams
@@ -1678,7 +1690,7 @@ components:
           schema:
             $ref: "#/components/schemas/Problem"
     Unavailable:
-      description: "`outbox-full`, `overloaded` or `shutting-down`. Nothing was stored; send it again."
+      description: "`outbox-full`, `overloaded`, `shutting-down` or `store-lost`: nothing was stored; send it again. `store-failed`: the same, unless the detail says that the outcome is unknown."
       headers:
         Retry-After:
           $ref: "#/components/headers/Retry-After"

@@ -36,8 +36,14 @@ enum Migrations {
                   ambiguousSends INTEGER NOT NULL DEFAULT 0,
                   flushedThrough INTEGER NOT NULL DEFAULT 0
                 ) STRICT;
+                -- Pages that are kept for deliveries on a full disk; see DiskReserve.
+                CREATE TABLE reserve (bytes BLOB NOT NULL) STRICT;
                 CREATE TABLE kinds (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
-                CREATE TABLE store (sequence INTEGER NOT NULL, batch INTEGER NOT NULL) STRICT;
+                CREATE TABLE store (
+                  sequence INTEGER NOT NULL, batch INTEGER NOT NULL,
+                  -- Counts commits that failed and were overwritten.
+                  undone INTEGER NOT NULL DEFAULT 0
+                ) STRICT;
                 CREATE TABLE attempts (
                   batch INTEGER PRIMARY KEY,
                   upstream INTEGER NOT NULL,

@@ -62,7 +62,16 @@ public enum AppendRefusal: Error, Sendable, Equatable {
     /// Upstreams refused some of them, each with its place.
     case refused([Refused])
     case closed
-    case failed(detail: String)
+    /// The store failed; see `StoreError` for what that means for the messages.
+    case store(StoreError)
+
+    init(_ error: StoreError) {
+        switch error {
+        case .full(let detail): self = .diskFull(detail: detail)
+        case .closed: self = .closed
+        default: self = .store(error)
+        }
+    }
 
     public struct Refused: Sendable, Equatable {
         public let index: Int

@@ -44,15 +44,19 @@ public final class Outbox: Sendable {
     let kinds = KindTable()
     let batches: BatchCounter
     let reserve: DiskReserve
+    let logIndex: LogIndex
     let vault: Vault
     /// What became of the credentials that a former run left.
     public let resealing: Resealing
-    private let lock: StoreLock
+    let lock: StoreLock
     private let check: IntegrityCheck
+    let health = StoreHealth()
+    /// The log as it was opened.
+    private let log: Inode?
 
     private let shared: Mutex<Shared>
-    private let full = Atomic<Bool>(false)
     private let capped = Atomic<Bool>(false)
+    private let isLogPinned = Atomic<Bool>(false)
     private let waitedFor = Atomic<Int>(0)
 
     private struct Shared {
@@ -60,13 +64,17 @@ public final class Outbox: Sendable {
         var queues: [UpstreamNumber: UpstreamQueue] = [:]
         var waiters: [MessageID: [@Sendable (SettledNotice) -> Void]] = [:]
         var names: [UpstreamNumber: UpstreamName] = [:]
-        var trouble: StoreError?
         var sequence: Int64 = 0
     }
 
-    /// Opens the store, or makes it. With `startFresh`, a damaged file is kept aside under a new name first.
+    /// Opens the store, or makes it.
+    ///
+    /// - Parameters:
+    ///   - startFresh: A damaged store is kept under a new name, and an empty one begins.
+    ///   - recover: If the write-ahead log is damaged, a copy of the store is kept, and the log is repaired.
     public init(
-        _ options: OutboxOptions, startFresh: Bool = false, time: any TimeSource, metrics: Metrics, logger: Logger
+        _ options: OutboxOptions, startFresh: Bool = false, recover: Bool = false, time: any TimeSource,
+        metrics: Metrics, logger: Logger
     ) throws(StoreError) {
         self.options = options
         path = options.path
@@ -76,22 +84,25 @@ public final class Outbox: Sendable {
         reserve = DiskReserve(for: options.path)
         writer = OutboxWriter()
         do {
-            try StoreFile.prepareFolder(of: options.path)
-            lock = try StoreLock(for: options.path)
-            if startFresh { try StoreFile.setAsideIfDamaged(options.path, at: time.now, logger: logger) }
-            try StoreFile.inspect(options.path)
-            pool = try StoreFile.open(options.path, at: time.now)
+            lock = try StoreFile.prepare(
+                options.path, startFresh: startFresh, recover: recover, reserve: reserve, at: time.now, logger: logger)
+            pool = try StoreFile.open(options.path)
+            logIndex = try LogIndex(of: options.path)
+            log = Inode(at: options.path + "-wal")
             vault = Vault(options.encryptionKeys)
             resealing = try pool.write { [vault] db in try Resealing.run(with: SQL(db), vault: vault) }
             let found = try pool.read { db in try Found(SQL(db)) }
             batches = BatchCounter(latest: found.batch)
-            shared = Mutex(Shared(ledgers: found.ledgers, names: found.names, sequence: found.sequence))
+            // Ids go on from the time of this start at least: those that a copy of an older state of the file gave out
+            // after it was made are not given out again.
+            let sequence = max(found.sequence, StoreFile.firstSequence(at: time.now))
+            shared = Mutex(Shared(ledgers: found.ledgers, names: found.names, sequence: sequence))
             found.kinds.forEach { [kinds] in kinds.learn($0.kind, number: $0.number) }
             check = try IntegrityCheck(path: options.path, logger: logger)
         } catch {
             throw StoreError(error, path: options.path)
         }
-        reserve.take()
+        if !reserve.take() { becameFull(.full(detail: "the disk has no room for the reserve")) }
         writer.start(on: self)
     }
 
@@ -107,8 +118,8 @@ public final class Outbox: Sendable {
         pool.invalidateReadOnlyConnections()
         try? pool.writeWithoutTransaction { db in _ = try db.checkpoint(.truncate) }
         try? pool.close()
-        reserve.giveBack()
-        lock.giveUp()
+        logIndex.close()
+        lock.release()
     }
 
     /// Nothing is written or read any more.
@@ -197,10 +208,10 @@ public final class Outbox: Sendable {
     /// Why the store cannot take messages; nil when it can.
     public var trouble: StoreError? {
         if let damage = check.damage { return .corrupt(path: path, detail: damage) }
-        return shared.withLock { $0.trouble }
+        return health.trouble
     }
 
-    var isFull: Bool { full.load(ordering: .relaxed) }
+    var isFull: Bool { health.condition == .full }
     var isCapped: Bool { capped.load(ordering: .relaxed) }
     var maxBytes: Int { options.maxBytes }
     var keepsDelivered: Bool { options.deliveredRetention > .zero }
@@ -213,9 +224,9 @@ public final class Outbox: Sendable {
     // MARK: The writer tells
 
     func publish(_ changed: [Account]) {
+        health.committed()
         let settled = shared.withLock { shared in
             for account in changed { shared.ledgers[account.number] = account.ledger }
-            if !isFull { shared.trouble = nil }
             return changed.map { ($0.settled, shared.names[$0.number]?.description ?? "unknown") }
         }
         for (counts, name) in settled {
@@ -237,25 +248,55 @@ public final class Outbox: Sendable {
         for (notice, waiters) in told { waiters.forEach { $0(notice) } }
     }
 
+    // MARK: Trouble
+
     func report(_ error: StoreError) {
         logger.error("write failed", metadata: ["error": "\(error)"])
-        shared.withLock { $0.trouble = error }
+        health.note(error)
     }
 
     func becameFull(_ error: StoreError) {
-        guard !full.exchange(true, ordering: .relaxed) else { return }
+        guard health.becomes(.full, because: error) else { return }
         reserve.giveBack()
-        shared.withLock { $0.trouble = error }
-        logger.error(
-            "disk full; new messages are turned away, deliveries go on", metadata: ["error": "\(error)"])
+        logger.error("disk full; rejecting new messages, deliveries continue", metadata: ["error": "\(error)"])
     }
 
-    /// Takes messages again when there is room for them and for the reserve.
-    func lookForRoom() {
-        guard isFull, reserve.canBeTaken, reserve.take() else { return }
-        full.store(false, ordering: .relaxed)
-        shared.withLock { $0.trouble = nil }
-        logger.notice("there is room again; messages are accepted")
+    /// Takes messages again when there is room for them and for the reserve. Returns whether that is news.
+    @discardableResult func lookForRoom() -> Bool {
+        guard isFull, reserve.canBeTaken, reserve.take() else { return false }
+        health.recovered()
+        logger.notice("disk space recovered; accepting messages")
+        return true
+    }
+
+    /// A reader, perhaps of another program, that keeps the log from beginning anew.
+    func reportPinnedLog(pages: Int32) {
+        guard pages > Checkpoints.pinned, !isLogPinned.exchange(true, ordering: .relaxed) else {
+            if pages == 0 { isLogPinned.store(false, ordering: .relaxed) }
+            return
+        }
+        logger.warning(
+            "a long read keeps the write-ahead log from being reset; it grows until that read ends",
+            metadata: ["store.path": "\(path)", "pages": "\(pages)"])
+    }
+
+    func becameBroken(_ error: StoreError) {
+        guard health.becomes(.failed, because: error) else { return }
+        logger.error(
+            "disk failed; rejecting everything until the store was checked", metadata: ["error": "\(error)"])
+    }
+
+    func isWorkingAgain() {
+        health.recovered()
+        logger.notice("disk works again and the store was checked; accepting messages")
+    }
+
+    /// Compares the files at the path with those that are open: what is written to a deleted file is gone.
+    func checkThatFilesAreInPlace() {
+        guard !lock.isStill(at: path) || log == nil || Inode(at: path + "-wal") != log else { return }
+        let error = StoreError.lost(path: path)
+        guard health.becomes(.lost, because: error) else { return }
+        logger.critical("store deleted or replaced; rejecting everything", metadata: ["error": "\(error)"])
     }
 }
 

@@ -102,13 +102,15 @@ final class OutboxWriter: Sendable {
 }
 
 /// The writer's thread from the inside.
-private final class WriterLoop {
-    private let outbox: Outbox
+final class WriterLoop {
+    let outbox: Outbox
     private let inbox: Inbox<OutboxWriter.Job>
     private let showLife: (Int64) -> Void
-    private let sql: SQL
-    private let checkpoints = Checkpoints()
+    let sql: SQL
+    let checkpoints = Checkpoints()
     private let accounts: Accounts
+    /// Bytes of the file whose blocks exist.
+    var allocated: Int
     private var sequence: Int64
     private var upkeep: Upkeep
     private var hasMoreUpkeep = false
@@ -120,6 +122,7 @@ private final class WriterLoop {
         showLife = lastTurn
         // The connection is used outside `write` by this thread only, which is where GRDB would call back.
         sql = outbox.pool.unsafeReentrantWrite { SQL($0) }
+        allocated = outbox.lock.size
         accounts = Accounts(outbox.ledgers)
         sequence = outbox.firstSequence
         upkeep = Upkeep(outbox: outbox)
@@ -131,6 +134,7 @@ private final class WriterLoop {
     func run() {
         var nextUpkeep = clock.instant + Upkeep.interval
         outbox.pool.writeWithoutTransaction { [checkpoints] in checkpoints.install(on: $0) }
+        if !outbox.isFull { takePages() }
         while !isStopping {
             let jobs = inbox.takeAll(waitingUntil: nextUpkeep)
             showLife(outbox.time.instant.nanoseconds)
@@ -174,16 +178,20 @@ private final class WriterLoop {
     /// True when there is more to do.
     private func keepUp() -> Bool {
         hasMoreUpkeep = false
+        outbox.checkThatFilesAreInPlace()
+        if outbox.health.condition == .failed { checkAfterFailure() }
         commit([.upkeep])
-        // Pages that deliveries have freed leave the files only at a checkpoint, and without commits none is due.
-        if outbox.isFull { outbox.pool.writeWithoutTransaction { [checkpoints] in checkpoints.truncate(on: $0) } }
-        outbox.lookForRoom()
+        if outbox.isFull {
+            checkpoint(.restart)
+            if outbox.lookForRoom() { takePages() }
+        }
         return hasMoreUpkeep
     }
 
     // MARK: One commit
 
-    private func commit(_ jobs: [OutboxWriter.Job]) {
+    func commit(_ jobs: [OutboxWriter.Job]) {
+        if let error = outbox.health.refusal { return jobs.forEach { answer($0, with: error) } }
         let start = clock.instant
         var effects: [Effect] = []
         effects.reserveCapacity(jobs.count)
@@ -196,24 +204,22 @@ private final class WriterLoop {
                     transaction = current
                     for job in jobs { effects.append(try perform(job, in: current)) }
                     try current.finish()
+                    try allocatePages()
                     return .commit
                 }
             }
         } catch {
             accounts.forEach { $0.didRollBack() }
             transaction?.doneRemoving(isCommitted: false)
-            recover(jobs, from: StoreError(error, path: outbox.path))
+            recover(jobs, from: error)
             return
         }
         guard let transaction else { return }
         publish(transaction, since: start)
         for effect in effects { effect.happen() }
-        checkpoint()
-    }
-
-    private func checkpoint() {
-        guard checkpoints.isDue(isQuiet: inbox.isEmpty) else { return }
-        outbox.pool.writeWithoutTransaction { [checkpoints] in checkpoints.run(on: $0) }
+        if checkpoints.isDue(isQuiet: inbox.isEmpty, isFull: outbox.isFull) {
+            checkpoint(outbox.isFull ? .restart : .passive)
+        }
     }
 
     /// What is to be done once a job is committed. No closure for messages: one for each request would cost.
@@ -262,47 +268,8 @@ private final class WriterLoop {
         outbox.announce(transaction.notices)
     }
 
-    /// The transaction came to nothing. Without room, deliveries and deletions go on and messages are turned away;
-    /// else each job is tried alone, so that only the one at fault fails.
-    private func recover(_ jobs: [OutboxWriter.Job], from error: StoreError) {
-        if error.isFull {
-            let isNews = !outbox.isFull
-            outbox.becameFull(error)
-            var changes: [OutboxWriter.Job] = []
-            // Queues that drop their oldest get one more chance, at the cost of those.
-            var evicting: [OutboxWriter.Job] = []
-            defer { for job in evicting { commit([job]) } }
-            for job in jobs {
-                switch job {
-                case .append(let messages, _) where isNews && mayMakeRoom(for: messages): evicting.append(job)
-                case .append(_, let completion): completion(.failure(.diskFull(detail: "\(error)")))
-                case .change, .upkeep: changes.append(job)
-                case .stop: break
-                }
-            }
-            guard changes.count < jobs.count else { return separate(changes, after: error) }
-            if !changes.isEmpty { commit(changes) }
-            return
-        }
-        separate(jobs, after: error)
-    }
-
     /// Do all of their queues drop the oldest when they are full?
-    private func mayMakeRoom(for messages: [NewMessage]) -> Bool {
+    func mayMakeRoom(for messages: [NewMessage]) -> Bool {
         messages.allSatisfy { $0.queue.cap.whenFull == .dropOldest }
-    }
-
-    private func separate(_ jobs: [OutboxWriter.Job], after error: StoreError) {
-        guard jobs.count == 1 else {
-            for job in jobs { commit([job]) }
-            return
-        }
-        outbox.report(error)
-        switch jobs[0] {
-        case .append(_, let completion):
-            completion(.failure(error.isFull ? .diskFull(detail: "\(error)") : .failed(detail: "\(error)")))
-        case .change(_, let failed): failed(error)
-        case .upkeep, .stop: break
-        }
     }
 }

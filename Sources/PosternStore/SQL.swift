@@ -105,6 +105,9 @@ final class SQL {
         try first(text, of: number, repeat each values) { _ in true } ?? false
     }
 
+    /// The `errno` of the last call of the connection that failed in the file system.
+    var systemError: Int32 { sqlite3_system_errno(db.sqliteConnection) }
+
     /// The key of the row that was inserted last.
     var lastRowID: Int { Int(db.lastInsertedRowID) }
 
@@ -141,7 +144,7 @@ final class SQL {
         switch sqlite3_step(statement) {
         case SQLITE_ROW: return true
         case SQLITE_DONE: return false
-        case let code: throw error(code)
+        case let code: throw Self.error(code, on: db)
         }
     }
 
@@ -152,10 +155,10 @@ final class SQL {
         return Int(sqlite3_changes(db.sqliteConnection))
     }
 
-    private func error(_ code: Int32) -> DatabaseError {
+    static func error(_ code: Int32, on db: Database) -> DatabaseError {
         let connection = db.sqliteConnection
         return DatabaseError(
-            resultCode: ResultCode(rawValue: sqlite3_extended_errcode(connection)),
+            resultCode: ResultCode(rawValue: max(code, sqlite3_extended_errcode(connection))),
             message: sqlite3_errmsg(connection).map { String(cString: $0) } ?? "code \(code)")
     }
 }

@@ -1,4 +1,5 @@
 import GRDB
+import Glibc
 
 /// What can go wrong with the store: what, where, and what to do.
 public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
@@ -12,10 +13,18 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
     case foreign(path: String)
     /// Written by a later version.
     case newer(path: String)
+    /// The write-ahead log is damaged: its recovery would lose answered commits.
+    case logDamaged(path: String, detail: String)
     /// No room for more messages.
     case full(detail: String)
-    /// Anything else SQLite reports.
+    /// Nothing was committed, for another reason that the engine reports.
     case failed(detail: String)
+    /// Whether the change was committed cannot be said: the disk failed while it was synced.
+    case unknown(detail: String)
+    /// The engine cannot be reached. A store in a file always can.
+    case unavailable(detail: String)
+    /// The file of the store was deleted or replaced while the gateway ran.
+    case lost(path: String)
     /// Closed, or closing.
     case closed
 
@@ -32,6 +41,14 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
             "\(path) is not a Postern store; it was left alone. Set outbox.path to another file"
         case .newer(let path):
             "the store at \(path) was written by a later version of Postern; it was left alone. Run that version"
+        case .logDamaged(let path, let detail):
+            "the store at \(path) was not opened: \(detail). All files were left as they are. Start with --recover, "
+                + "which keeps a copy and restores those commits as far as they are whole"
+        case .unknown(let detail): "the disk failed during a commit, and its outcome is not known: \(detail)"
+        case .unavailable(let detail): "the store cannot be reached: \(detail)"
+        case .lost(let path):
+            "the store at \(path) was deleted or replaced while the gateway ran; nothing more is accepted. Put the file "
+                + "back if it was renamed, and restart"
         case .full(let detail): "no room to store more: \(detail)"
         case .failed(let detail): "the store failed: \(detail)"
         case .closed: "the store is closed"
@@ -46,8 +63,6 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
             case .SQLITE_NOTADB where !StoreFile.holdsOurTables(path): self = .foreign(path: path)
             case .SQLITE_CORRUPT, .SQLITE_NOTADB: self = .corrupt(path: path, detail: error.message ?? "\(error)")
             case .SQLITE_FULL: self = .full(detail: error.message ?? "disk full")
-            case .SQLITE_IOERR where Self.writeErrors.contains(error.extendedResultCode):
-                self = .full(detail: error.message ?? "write failed")
             case .SQLITE_CANTOPEN, .SQLITE_READONLY, .SQLITE_PERM:
                 self = .cannotCreate(path: path, detail: error.message ?? "\(error)")
             default: self = .failed(detail: "\(error.resultCode): \(error.message ?? "no detail")")
@@ -56,11 +71,33 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
         }
     }
 
-    /// Failures of the file system to take more; quota and file-size limits come as these, not as `SQLITE_FULL`.
-    private static let writeErrors: [ResultCode] = [
-        .SQLITE_IOERR_WRITE, .SQLITE_IOERR_SHMSIZE, .SQLITE_IOERR_FSYNC, .SQLITE_IOERR_TRUNCATE,
-        .SQLITE_IOERR_DIR_FSYNC,
-    ]
-
     var isFull: Bool { if case .full = self { true } else { false } }
+}
+
+/// What a failed commit says about the disk.
+enum DiskFailure {
+    case full, broken
+
+    /// Nil if the disk is not at fault. `systemError` is the `errno` of the connection's last failed call. Quotas and
+    /// limits of the file size come as an error of the write, not as `SQLITE_FULL`.
+    init?(_ error: any Error, systemError: Int32) {
+        switch error {
+        case StoreError.full: self = .full
+        case let error as DatabaseError:
+            switch error.resultCode {
+            case .SQLITE_FULL: self = .full
+            case .SQLITE_IOERR where [ENOSPC, EDQUOT, EFBIG].contains(systemError) && !error.isFailedSync: self = .full
+            case .SQLITE_IOERR, .SQLITE_READONLY, .SQLITE_CANTOPEN, .SQLITE_PERM: self = .broken
+            default: return nil
+            }
+        default: return nil
+        }
+    }
+}
+
+extension DatabaseError {
+    /// Whether data may be on the disk or not: the kernel does not report such an error twice.
+    var isFailedSync: Bool {
+        [.SQLITE_IOERR_FSYNC, .SQLITE_IOERR_DIR_FSYNC].contains(extendedResultCode)
+    }
 }

@@ -6,40 +6,135 @@ import PosternCore
 
 /// The file of the store: whose it is, in what condition, and how it is opened.
 enum StoreFile {
-    static func prepareFolder(of path: String) throws {
-        let folder = (path as NSString).deletingLastPathComponent
-        guard !folder.isEmpty else { return }
-        do {
-            try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
-        } catch {
-            throw StoreError.cannotCreate(
-                path: path, detail: "\(folder) cannot be made: \(String(cString: strerror(errno)))")
+    static let pageSize = 8192
+    private static let tails = ["", "-wal", "-shm"]
+
+    /// Makes everything ready for SQLite to open the store. Returns the lock that is to be held as long as it is open.
+    static func prepare(
+        _ path: String, startFresh: Bool, recover: Bool, reserve: DiskReserve, at now: Timestamp, logger: Logger
+    ) throws -> StoreLock {
+        try Files.makeFolders(of: path)
+        if let doubt = FileSystem(of: path).doubt {
+            logger.warning(
+                "the file system of the store may break the promise that a 202 is on disk",
+                metadata: ["store.path": "\(path)", "detail": "\(doubt)"])
         }
-        guard access(folder, W_OK) == 0 else {
-            throw StoreError.cannotCreate(path: path, detail: "\(folder) may not be written to")
+        var lock = try StoreLock(for: path)
+        try reserve.makeRoomForStart()
+        if startFresh, try setAsideIfDamaged(path, at: now, logger: logger) {
+            let former = lock
+            lock = try StoreLock(for: path)
+            former.release()
+        }
+        try examineLog(of: path, recovering: recover, at: now, logger: logger)
+        lock = try createIfEmpty(path, at: now, holding: lock)
+        try inspect(path)
+        reserve.allocateLog()
+        return lock
+    }
+
+    // MARK: Creating
+
+    /// Makes a new store if the file is empty. Returns the lock of the file that is then at the path.
+    ///
+    /// The store is made under another name and renamed when it is complete and on disk: a kill at any moment leaves
+    /// either no store or a whole one.
+    static func createIfEmpty(_ path: String, at now: Timestamp, holding lock: StoreLock) throws -> StoreLock {
+        guard try isEmpty(path) else { return lock }
+        guard Files.size(of: path + "-wal") == 0 else {
+            throw StoreError.corrupt(path: path, detail: "the file is empty, but its write-ahead log is not")
+        }
+        let unfinished = path + ".new"
+        for tail in tails + ["-journal"] { unlink(unfinished + tail) }
+        try Files.write([], to: unfinished, for: path)
+        var configuration = writing
+        configuration.journalMode = .wal
+        let database = try DatabaseQueue(path: unfinished, configuration: configuration)
+        try Migrations.migrator.migrate(database)
+        try database.write { db in
+            let sql = SQL(db)
+            try sql.run("INSERT INTO store (sequence, batch) VALUES (?, 0)", firstSequence(at: now))
+            try sql.run("INSERT INTO reserve VALUES (zeroblob(?))", DiskReserve.bytesInside)
+        }
+        try database.close()
+        try Files.sync(unfinished, for: path)
+        let newLock = try StoreLock(for: unfinished)
+        for tail in tails.dropFirst() { unlink(path + tail) }
+        try Files.rename(unfinished, to: path, for: path)
+        lock.release()
+        return newLock
+    }
+
+    /// Whether nothing was stored in the file yet. A kill could leave the migrator's own table behind.
+    private static func isEmpty(_ path: String) throws -> Bool {
+        guard Files.size(of: path) > 0 else { return true }
+        guard Files.size(of: path + "-wal") == 0, isDatabase(path) else { return false }
+        let queue = try DatabaseQueue(path: path, configuration: reading)
+        defer { try? queue.close() }
+        return try queue.read { db in
+            let sql = SQL(db)
+            return try sql.value("PRAGMA application_id", as: Int.self) == 0
+                && !sql.exists("SELECT 1 FROM sqlite_master WHERE tbl_name <> 'grdb_migrations'")
         }
     }
 
-    /// Throws when the file is damaged, or not ours, or from the future; leaves it as it is. A missing or empty file
-    /// is fine.
-    static func inspect(_ path: String) throws {
-        guard isThere(path) else { return }
+    private static func isDatabase(_ path: String) -> Bool {
+        (try? Files.read(path, atMost: 16, for: path)) ?? nil == Array("SQLite format 3\0".utf8)
+    }
+
+    // MARK: Examining
+
+    /// Throws if the write-ahead log lost answered commits. Examined before SQLite opens the store, since its recovery
+    /// would drop them silently. With `recovering`, a copy of everything is kept, and the log is repaired.
+    static func examineLog(of path: String, recovering: Bool, at now: Timestamp, logger: Logger) throws {
+        guard let header = try Files.read(path, atMost: 100, for: path), header.count == 100 else { return }
+        let size = Int(header[16]) << 8 | Int(header[17])
+        let log = WriteAheadLog(
+            try Files.read(path + "-wal", for: path) ?? [], index: try currentIndex(of: path),
+            pageSize: size == 1 ? 65536 : size)
+        guard let damage = log.damage else { return }
+        guard recovering else { throw StoreError.logDamaged(path: path, detail: damage) }
+        let kept = path + ".damaged-\(now.milliseconds)"
+        for tail in tails {
+            guard let bytes = try Files.read(path + tail, for: path) else { continue }
+            try Files.write(bytes, to: kept + tail, for: path)
+        }
+        try Files.write(log.repaired, to: path + "-wal", for: path)
+        unlink(path + "-shm")
+        logger.warning(
+            "write-ahead log repaired; a copy of the damaged store is kept",
+            metadata: ["store.path": "\(path)", "store.keptAs": "\(kept)", "detail": "\(damage)"])
+    }
+
+    /// The index in shared memory, unless it is from before the machine started: then it may be older than the log.
+    private static func currentIndex(of path: String) throws -> [UInt8]? {
         var status = stat()
-        guard stat(path, &status) == 0, access(path, R_OK | W_OK) == 0 else {
-            throw StoreError.cannotCreate(path: path, detail: String(cString: strerror(errno)))
+        var now = timespec()
+        var sinceBoot = timespec()
+        guard stat(path + "-shm", &status) == 0, clock_gettime(CLOCK_REALTIME, &now) == 0,
+            clock_gettime(CLOCK_BOOTTIME, &sinceBoot) == 0, status.st_mtim.tv_sec > now.tv_sec - sinceBoot.tv_sec
+        else { return nil }
+        return try Files.read(path + "-shm", atMost: 136, for: path)
+    }
+
+    /// Throws if the file is damaged, not ours, or of a later version; leaves it as it is. A missing or empty file is
+    /// fine.
+    static func inspect(_ path: String) throws {
+        guard Files.size(of: path) > 0 else { return }
+        guard access(path, R_OK | W_OK) == 0 else {
+            throw StoreError.cannotCreate(path: path, detail: lastSystemError())
         }
-        guard status.st_mode & S_IFMT == S_IFREG else {
-            throw StoreError.cannotCreate(path: path, detail: "it is no file")
+        guard Inode(at: path)?.isRegularFile ?? true else {
+            throw StoreError.cannotCreate(path: path, detail: "it is not a regular file")
         }
-        var configuration = Configuration()
-        configuration.readonly = true
-        let queue = try DatabaseQueue(path: path, configuration: configuration)
+        let queue = try DatabaseQueue(path: path, configuration: reading)
         defer { try? queue.close() }
         try queue.read { db in
             let sql = SQL(db)
-            let tables = try sql.value("SELECT count(*) FROM sqlite_master", as: Int.self) ?? 0
             let owner = try sql.value("PRAGMA application_id", as: Int.self) ?? 0
-            if tables > 0, owner != Migrations.applicationID { throw StoreError.foreign(path: path) }
+            if owner != Migrations.applicationID, try sql.exists("SELECT 1 FROM sqlite_master") {
+                throw StoreError.foreign(path: path)
+            }
             if try Migrations.migrator.hasBeenSuperseded(db) { throw StoreError.newer(path: path) }
         }
     }
@@ -54,12 +149,15 @@ enum StoreFile {
         return start?.range(of: Data("grdb_migrations".utf8)) != nil
     }
 
-    private static func isThere(_ path: String) -> Bool {
-        var status = stat()
-        return stat(path, &status) == 0 && status.st_size > 0
+    // MARK: Opening
+
+    private static var reading: Configuration {
+        var configuration = Configuration()
+        configuration.readonly = true
+        return configuration
     }
 
-    static func open(_ path: String, at now: Timestamp) throws -> DatabasePool {
+    private static var writing: Configuration {
         var configuration = Configuration()
         configuration.label = "postern"
         // Off-path readers are few; each costs a cache.
@@ -73,12 +171,20 @@ enum StoreFile {
                 // Lets the file shrink again.
                 try sql.run("PRAGMA auto_vacuum = INCREMENTAL")
                 try sql.run("PRAGMA cache_size = -16384")
+                // What is deleted inside a page that is written anyway is overwritten, credentials above all. Debian's
+                // default, ON, also writes zeros over every page of a deleted payload: the log would grow with each
+                // delivery as with an acceptance, and on a full disk there is no room for that.
+                try sql.run("PRAGMA secure_delete = FAST")
             } else {
                 try sql.run("PRAGMA cache_size = -2048")
             }
             try sql.run("PRAGMA mmap_size = 0")
         }
-        let pool = try DatabasePool(path: path, configuration: configuration)
+        return configuration
+    }
+
+    static func open(_ path: String) throws -> DatabasePool {
+        let pool = try DatabasePool(path: path, configuration: writing)
         try pool.writeWithoutTransaction { db in
             let sql = SQL(db)
             // Promise 1: a commit is on disk when it returns. GRDB sets NORMAL when it turns on WAL, after any
@@ -87,16 +193,11 @@ enum StoreFile {
             let level = try sql.value("PRAGMA synchronous", as: Int.self)
             guard level == 2 else { throw StoreError.failed(detail: "synchronous is \(level ?? -1), not FULL") }
             try sql.run("PRAGMA wal_autocheckpoint = 1000")
-            try sql.run("PRAGMA journal_size_limit = 67108864")
+            // What the log has grown to beyond this is given back; see `DiskReserve`.
+            try sql.run("PRAGMA journal_size_limit = 3145728")
         }
         try Migrations.migrator.migrate(pool)
-        try pool.write { db in
-            let sql = SQL(db)
-            try sql.run(
-                "INSERT INTO store (sequence, batch) SELECT ?, 0 WHERE NOT EXISTS (SELECT 1 FROM store)",
-                firstSequence(at: now))
-            try closeAttemptsOfDeadRun(with: sql)
-        }
+        try pool.write { try closeAttemptsOfDeadRun(with: SQL($0)) }
         return pool
     }
 
@@ -139,31 +240,34 @@ enum StoreFile {
         max(0, now.milliseconds / 1000 - 1_577_836_800) << 20
     }
 
-    /// Renames a damaged store and what belongs to it; leaves a sound one alone.
-    static func setAsideIfDamaged(_ path: String, at now: Timestamp, logger: Logger) throws {
-        guard isThere(path), isDamaged(path) else { return }
+    // MARK: Setting aside
+
+    /// Renames a damaged store and what belongs to it; leaves a sound one alone. Returns whether it did.
+    static func setAsideIfDamaged(_ path: String, at now: Timestamp, logger: Logger) throws -> Bool {
+        guard Files.size(of: path) > 0 || Files.size(of: path + "-wal") > 0, isDamaged(path, at: now, logger: logger)
+        else { return false }
         let suffix = ".damaged-\(now.milliseconds)"
-        for tail in ["", "-wal", "-shm"] where access(path + tail, F_OK) == 0 {
-            guard rename(path + tail, path + suffix + tail) == 0 else {
-                throw StoreError.cannotCreate(
-                    path: path, detail: "cannot rename \(path + tail): \(String(cString: strerror(errno)))")
-            }
+        for tail in tails where access(path + tail, F_OK) == 0 {
+            try Files.rename(path + tail, to: path + suffix + tail, for: path)
         }
         logger.warning(
             "damaged store kept aside; starting an empty one",
             metadata: ["store.path": "\(path)", "store.keptAs": "\(path + suffix)"])
+        return true
     }
 
-    private static func isDamaged(_ path: String) -> Bool {
+    private static func isDamaged(_ path: String, at now: Timestamp, logger: Logger) -> Bool {
         do {
+            guard Files.size(of: path) > 0 else { return true }
+            try examineLog(of: path, recovering: false, at: now, logger: logger)
             try inspect(path)
-            var configuration = Configuration()
-            configuration.readonly = true
-            let queue = try DatabaseQueue(path: path, configuration: configuration)
-            return try queue.read { db in try SQL(db).value("PRAGMA quick_check(1)", as: String.self) } != "ok"
+            let queue = try DatabaseQueue(path: path, configuration: reading)
+            return try queue.read { try SQL($0).value("PRAGMA quick_check(1)", as: String.self) } != "ok"
         } catch {
-            if case .corrupt = StoreError(error, path: path) { return true }
-            return false
+            switch StoreError(error, path: path) {
+            case .corrupt, .logDamaged: return true
+            default: return false
+            }
         }
     }
 }

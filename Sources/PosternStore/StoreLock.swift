@@ -1,30 +1,48 @@
+import CLinux
 import Glibc
-import Synchronization
+import PosternCore
 
-/// Keeps a second process off the store: an exclusive `flock` on a file beside it, held until the store is closed.
+/// Keeps a second process off the store: an exclusive `flock` on the database file itself, held until it is closed.
 ///
-/// A lock of its own, because SQLite's are given back between transactions and would let a second writer in.
+/// The inode is locked, so a symbolic link or another name of the file meets the same lock. SQLite's own locks are POSIX
+/// locks, which `flock` leaves alone but which end when any descriptor of the file is closed: this one is closed last.
 final class StoreLock: Sendable {
-    private let descriptor: Atomic<Int32>
+    let descriptor: FileDescriptor
+    private let inode: Inode
 
+    /// Makes an empty file if there is none.
     init(for path: String) throws(StoreError) {
-        let file = path + ".lock"
-        let descriptor = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0o644)
-        guard descriptor >= 0 else {
-            throw .cannotCreate(path: path, detail: "\(file): \(String(cString: strerror(errno)))")
+        while true {
+            let descriptor = FileDescriptor(open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0o600))
+            guard descriptor.isOpen else { throw .cannotCreate(path: path, detail: lastSystemError()) }
+            guard let inode = Inode(of: descriptor) else { throw .cannotCreate(path: path, detail: lastSystemError()) }
+            guard inode.isRegularFile else { throw .cannotCreate(path: path, detail: "it is not a regular file") }
+            guard flock(descriptor.number, LOCK_EX | LOCK_NB) == 0 else { throw .alreadyRunning(path: path) }
+            // Another process may have put its new store at the path between the two calls.
+            guard inode == Inode(at: path) else { continue }
+            self.descriptor = descriptor
+            self.inode = inode
+            return
         }
-        guard flock(descriptor, LOCK_EX | LOCK_NB) == 0 else {
-            close(descriptor)
-            throw .alreadyRunning(path: path)
-        }
-        self.descriptor = Atomic(descriptor)
     }
 
-    deinit { giveUp() }
+    /// Whether the path still leads to the file that is locked.
+    func isStill(at path: String) -> Bool { Inode(at: path) == inode }
 
-    /// Lets another one work on the store.
-    func giveUp() {
-        let held = descriptor.exchange(-1, ordering: .acquiringAndReleasing)
-        if held >= 0 { close(held) }
+    /// Bytes of the file.
+    var size: Int { Int(lseek(descriptor.number, 0, SEEK_END)) }
+
+    /// Makes blocks for a range of the file, so that a checkpoint finds room. Throws if the disk has none.
+    func allocate(_ range: Range<Int>) throws(StoreError) {
+        guard postern_fallocate(descriptor.number, range.lowerBound, range.count) != 0 else { return }
+        switch errno {
+        case ENOSPC, EDQUOT, EFBIG: throw .full(detail: lastSystemError())
+        // A file system that cannot allocate ahead has to do without.
+        case EOPNOTSUPP, ENOSYS, EINVAL: return
+        default: throw .failed(detail: "cannot allocate blocks: \(lastSystemError())")
+        }
     }
+
+    /// Lets another process work on the store.
+    func release() { descriptor.close() }
 }

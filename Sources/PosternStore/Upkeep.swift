@@ -181,6 +181,12 @@ final class Upkeep: @unchecked Sendable {
     private func shrink(_ sql: SQL) throws -> Bool {
         let free = try sql.value("PRAGMA freelist_count", as: Int.self) ?? 0
         let all = try sql.value("PRAGMA page_count", as: Int.self) ?? 0
+        // While the disk is full everything is given back, in steps that the log has room for.
+        if outbox.isFull {
+            guard free > Self.pagesPerTurn else { return false }
+            try sql.run("PRAGMA incremental_vacuum(32)")
+            return true
+        }
         guard free > Self.pagesPerTurn, free > all / 4 else { return false }
         try sql.run("PRAGMA incremental_vacuum(256)")
         return true

@@ -1,4 +1,5 @@
 import ArgumentParser
+import CLinux
 import Logging
 import PosternApp
 
@@ -20,11 +21,16 @@ struct Serve: AsyncParsableCommand {
     @Flag(help: "If the store is damaged, keep it under a new name and begin an empty one.")
     var startFresh = false
 
+    @Flag(help: "If the write-ahead log is damaged, keep a copy of the store and restore what can be restored.")
+    var recover = false
+
     func run() async throws {
+        _ = postern_forbid_dumps()
         let format = logFormat()
         LoggingSystem.bootstrap { StandardErrorLog(label: $0, format: format) }
         let app = App(
-            .init(configFile: config, simulate: simulate, startFresh: startFresh), logger: Logger(label: "postern"))
+            .init(configFile: config, simulate: simulate, startFresh: startFresh, recover: recover),
+            logger: Logger(label: "postern"))
         Signals.listen { signal in
             switch signal {
             case .stop: app.stop()

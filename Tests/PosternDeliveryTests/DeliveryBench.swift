@@ -9,7 +9,6 @@ import PosternTestKit
 import Synchronization
 import Testing
 
-@testable import PosternStore
 @testable import PosternDelivery
 
 /// A worker on a bench: a real store, a scripted transport, and time that the test moves. The loop is turned by hand;

@@ -101,7 +101,7 @@ import Testing
         let store = try TestStore { $0.deliveredRetention = .seconds(10) }
         let queue = try store.register()
         let text = String(repeating: "x", count: 2000)
-        for _ in 0..<10 { try store.append((0..<500).map { _ in store.message(text, to: queue) }) }
+        for _ in 0..<20 { try store.append((0..<500).map { _ in store.message(text, to: queue) }) }
         let pages = try store.integer("PRAGMA page_count")
         try store.drain(queue)
         store.time.advance(by: .seconds(11))

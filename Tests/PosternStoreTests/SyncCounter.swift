@@ -2,7 +2,7 @@ import GRDBSQLite
 import Glibc
 import Synchronization
 
-/// Counts the fsyncs of each file, exactly: a VFS over SQLite's own whose files count `xSync`.
+/// Counts the fsyncs of each file, exactly, and lets some fail: a VFS over SQLite's own whose files count `xSync`.
 ///
 /// It becomes the default, so that a store opened afterwards needs not know of it.
 enum SyncCounter {
@@ -10,6 +10,9 @@ enum SyncCounter {
     static func install() { _ = installed }
 
     static func count(of path: String) -> Int { counts.withLock { $0[path] ?? 0 } }
+
+    /// The next syncs of a file that fail, as those of a broken disk do.
+    static func fail(_ path: String, times: Int) { failures.withLock { $0[path] = times } }
 
     private static let installed: Void = {
         guard let original = sqlite3_vfs_find(nil) else { return }
@@ -31,6 +34,7 @@ private typealias Open =
     ) -> Int32
 
 private let counts = Mutex<[String: Int]>([:])
+private let failures = Mutex<[String: Int]>([:])
 private let originalOpen = Mutex<Open?>(nil)
 private let originalSync = Mutex<Sync?>(nil)
 private let paths = Mutex<[UInt: String]>([:])
@@ -58,6 +62,13 @@ private let openCounting: Open = { vfs, name, file, flags, outFlags in
 private let syncCounting: Sync = { file, flags in
     if let file, let path = paths.withLock({ $0[UInt(bitPattern: file)] }) {
         counts.withLock { $0[path, default: 0] += 1 }
+        let fails = failures.withLock { failures in
+            guard let left = failures[path], left > 0 else { return false }
+            failures[path] = left - 1
+            return true
+        }
+        // SQLITE_IOERR_FSYNC
+        if fails { return SQLITE_IOERR | 4 << 8 }
     }
     return originalSync.withLock { $0 }?(file, flags) ?? SQLITE_IOERR
 }

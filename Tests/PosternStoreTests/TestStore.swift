@@ -25,11 +25,12 @@ final class TestStore {
     deinit { outbox.close() }
 
     static func open(
-        _ options: OutboxOptions, startFresh: Bool = false, time: any TimeSource = ManualTime(),
+        _ options: OutboxOptions, startFresh: Bool = false, recover: Bool = false,
+        time: any TimeSource = ManualTime(),
         metrics: Metrics = Metrics()
     ) throws -> Outbox {
         try Outbox(
-            options, startFresh: startFresh, time: time, metrics: metrics,
+            options, startFresh: startFresh, recover: recover, time: time, metrics: metrics,
             logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     }
 

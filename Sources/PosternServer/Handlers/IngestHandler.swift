@@ -137,9 +137,7 @@ struct IngestHandler: Sendable {
             return Problem(
                 slug: .shuttingDown, status: 503, detail: "The gateway is stopping; nothing was stored.",
                 headers: [("Retry-After", "5")])
-        case .failed:
-            return Problem(
-                slug: .internal, status: 500, detail: "The store failed; nothing was stored. The log says more.")
+        case .store(let error): return Problem(error)
         case .refused(let refused): return order.problem(refused)
         }
     }

@@ -74,7 +74,7 @@ struct MessageHandler: Sendable {
                         detail: "The message is being sent right now; ask again when the attempt is over.",
                         headers: [("Retry-After", "1")]))
             case .success(.notQueued): refuseToCancel(id, reply)
-            case .failure: reply.send(Self.storeFailed)
+            case .failure(let error): reply.send(Problem(error))
             }
         }
     }
@@ -100,15 +100,12 @@ struct MessageHandler: Sendable {
         }
     }
 
-    private static let storeFailed = Problem(
-        slug: .internal, status: 500, detail: "The store cannot be written; the log says why. Nothing was changed.")
-
     func retry(_ id: MessageID, _ reply: Reply) {
         gateway.outbox.requeue([id]) { result in
             switch result {
             case .success([]): refuseToRetry(id, reply)
             case .success(let ids): reply.send(Self.retried(ids.count))
-            case .failure: reply.send(Self.storeFailed)
+            case .failure(let error): reply.send(Problem(error))
             }
         }
     }
@@ -145,15 +142,17 @@ struct MessageHandler: Sendable {
             let (ids, next) = try request.page(of: gateway.outbox, after: cursor)
             guard !request.isDryRun else { return goOn(next, count + ids.count) }
             let completion: @Sendable (Result<[MessageID], StoreError>) -> Void = { result in
-                guard case .success(let done) = result else { return reply.send(Self.storeFailed) }
-                goOn(next, count + done.count)
+                switch result {
+                case .success(let done): goOn(next, count + done.count)
+                case .failure(let error): reply.send(Problem(error))
+                }
             }
             switch request.action {
             case .retry: gateway.outbox.requeue(ids, completion: completion)
             case .cancel: gateway.outbox.cancel(ids, completion: completion)
             }
         } catch {
-            reply.send(Self.storeFailed)
+            reply.send(Problem(error))
         }
     }
 }

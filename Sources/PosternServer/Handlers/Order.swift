@@ -276,7 +276,7 @@ final class Order: @unchecked Sendable {
             case .diskFull: "disk-full"
             case .refused: "conflict"
             case .closed: "shutting-down"
-            case .failed: "internal"
+            case .store: "store-failed"
             }
         for kind in kinds { gateway.metrics.refused("\(kind.target.name)", reason).add() }
     }

@@ -1,0 +1,15 @@
+#ifndef POSTERN_LINUX_SHIM_H
+#define POSTERN_LINUX_SHIM_H
+
+#include <sys/types.h>
+#include <sys/vfs.h>
+
+/// `prctl` is variadic. Afterwards the kernel writes no core dump of this process, in which payloads and secrets would be,
+/// and no other process of the same user may trace it.
+int postern_forbid_dumps(void);
+
+/// `fallocate` is declared for `_GNU_SOURCE` only. `posix_fallocate` would write into the file where the file system
+/// cannot allocate.
+int postern_fallocate(int descriptor, off_t offset, off_t size);
+
+#endif

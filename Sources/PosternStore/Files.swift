@@ -1,0 +1,136 @@
+import Glibc
+import Synchronization
+
+/// What `errno` says, as a sentence. Call it before anything else can change `errno`.
+func lastSystemError() -> String { String(cString: strerror(errno)) }
+
+/// An open file, closed with its last reference at the latest.
+final class FileDescriptor: Sendable {
+    private let value: Atomic<Int32>
+
+    init(_ number: Int32) { value = Atomic(number) }
+    deinit { close() }
+
+    var number: Int32 { value.load(ordering: .acquiring) }
+    var isOpen: Bool { number >= 0 }
+
+    func close() {
+        let number = value.exchange(-1, ordering: .acquiringAndReleasing)
+        if number >= 0 { _ = Glibc.close(number) }
+    }
+}
+
+/// Which file it is, whatever it is called.
+struct Inode: Equatable, Sendable {
+    private let device: UInt
+    private let number: UInt
+    private let mode: mode_t
+
+    init?(at path: String) {
+        var status = stat()
+        guard stat(path, &status) == 0 else { return nil }
+        self.init(status)
+    }
+
+    init?(of descriptor: FileDescriptor) {
+        var status = stat()
+        guard fstat(descriptor.number, &status) == 0 else { return nil }
+        self.init(status)
+    }
+
+    private init(_ status: stat) {
+        device = status.st_dev
+        number = status.st_ino
+        mode = status.st_mode
+    }
+
+    var isRegularFile: Bool { mode & S_IFMT == S_IFREG }
+
+    static func == (left: Inode, right: Inode) -> Bool { left.device == right.device && left.number == right.number }
+}
+
+enum Files {
+    static func folder(of path: String) -> String {
+        guard let slash = path.lastIndex(of: "/") else { return "." }
+        return slash == path.startIndex ? "/" : String(path[..<slash])
+    }
+
+    static func size(of path: String) -> Int {
+        var status = stat()
+        return stat(path, &status) == 0 ? Int(status.st_size) : 0
+    }
+
+    /// Makes the missing folders of `path`, for their owner only, and makes their entries durable.
+    static func makeFolders(of path: String) throws(StoreError) {
+        let folder = folder(of: path)
+        var missing: [String] = []
+        var existing = folder
+        while access(existing, F_OK) != 0, errno == ENOENT, existing != "/", existing != "." {
+            missing.append(existing)
+            existing = Self.folder(of: existing)
+        }
+        for folder in missing.reversed() {
+            guard mkdir(folder, 0o700) == 0 || errno == EEXIST else {
+                throw .cannotCreate(path: path, detail: "\(folder) cannot be created: \(lastSystemError())")
+            }
+            try sync(Self.folder(of: folder), for: path)
+        }
+        guard access(folder, W_OK | X_OK) == 0 else {
+            throw .cannotCreate(path: path, detail: "\(folder) cannot be written to: \(lastSystemError())")
+        }
+    }
+
+    /// Makes a file, or the names in a folder, durable.
+    static func sync(_ file: String, for path: String) throws(StoreError) {
+        let descriptor = FileDescriptor(open(file, O_RDONLY | O_CLOEXEC))
+        guard descriptor.isOpen, fsync(descriptor.number) == 0 else {
+            throw .cannotCreate(path: path, detail: "\(file) cannot be synced: \(lastSystemError())")
+        }
+    }
+
+    static func rename(_ file: String, to name: String, for path: String) throws(StoreError) {
+        guard Glibc.rename(file, name) == 0 else {
+            throw .cannotCreate(path: path, detail: "\(file) cannot be renamed: \(lastSystemError())")
+        }
+        try sync(folder(of: name), for: path)
+    }
+
+    /// The bytes of a file; nil if there is none.
+    static func read(_ file: String, atMost limit: Int = .max, for path: String) throws(StoreError) -> [UInt8]? {
+        let descriptor = FileDescriptor(open(file, O_RDONLY | O_CLOEXEC))
+        guard descriptor.isOpen else {
+            if errno == ENOENT { return nil }
+            throw .cannotCreate(path: path, detail: "\(file) cannot be read: \(lastSystemError())")
+        }
+        let size = min(size(of: file), limit)
+        var failure: String?
+        let bytes = [UInt8](unsafeUninitializedCapacity: size) { buffer, count in
+            while count < size {
+                let part = Glibc.read(descriptor.number, buffer.baseAddress! + count, size - count)
+                guard part > 0 else {
+                    if part < 0 { failure = lastSystemError() }
+                    return
+                }
+                count += part
+            }
+        }
+        if let failure { throw .cannotCreate(path: path, detail: "\(file) cannot be read: \(failure)") }
+        return bytes
+    }
+
+    /// Writes a file of its owner's only and makes it durable.
+    static func write(_ bytes: [UInt8], to file: String, for path: String) throws(StoreError) {
+        let descriptor = FileDescriptor(open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o600))
+        var written = 0
+        while descriptor.isOpen, written < bytes.count {
+            let part = bytes.withUnsafeBytes { buffer in
+                Glibc.write(descriptor.number, buffer.baseAddress! + written, buffer.count - written)
+            }
+            guard part > 0 else { break }
+            written += part
+        }
+        guard descriptor.isOpen, written == bytes.count, fsync(descriptor.number) == 0 else {
+            throw .cannotCreate(path: path, detail: "\(file) cannot be written: \(lastSystemError())")
+        }
+    }
+}

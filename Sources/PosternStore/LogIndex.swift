@@ -1,0 +1,48 @@
+import CLinux
+import Glibc
+import Synchronization
+
+/// Blocks for the index of the write-ahead log (`-shm`), which SQLite maps into memory.
+///
+/// SQLite makes the file longer by one byte in each 4 KiB. An access to a part without a block makes the kernel look
+/// for one, and on a full disk it ends the process with SIGBUS. So the blocks are made before SQLite gets there. The
+/// descriptor stays open as long as the store: SQLite's POSIX locks on a file end when any descriptor of it is closed.
+final class LogIndex: Sendable {
+    private let descriptor: FileDescriptor
+    private let allocated = Atomic<Int>(0)
+
+    /// Enough for a log of 1 GiB, and the least with which a start is tried: a log of 64 MiB.
+    private static let usual = 1 << 20
+    static let least = 64 << 10
+
+    /// For the store at `path`, which SQLite has opened.
+    init(of path: String) throws(StoreError) {
+        descriptor = FileDescriptor(open(path + "-shm", O_RDWR | O_CLOEXEC))
+        guard descriptor.isOpen else { throw .cannotCreate(path: path, detail: "\(path)-shm: \(lastSystemError())") }
+        if allocate(Self.usual) { return }
+        guard allocate(Self.least) else {
+            throw .cannotCreate(path: path, detail: "the disk is full, and a start needs \(Self.least >> 10) KiB")
+        }
+    }
+
+    /// Bytes that SQLite maps for so many frames in the log (https://www.sqlite.org/walformat.html, section 2).
+    static func bytes(forFrames frames: Int) -> Int { ((frames + 34) / 4096 + 1) << 15 }
+
+    /// Makes blocks for a log of so many frames. Throws if the disk has none.
+    func makeRoom(forFrames frames: Int) throws(StoreError) {
+        let needed = Self.bytes(forFrames: frames)
+        guard needed > allocated.load(ordering: .relaxed) else { return }
+        guard allocate(needed) else { throw .full(detail: "no room for the index of the write-ahead log") }
+    }
+
+    private func allocate(_ bytes: Int) -> Bool {
+        // A file system that cannot allocate ahead has to do without.
+        guard postern_fallocate(descriptor.number, 0, bytes) == 0 || [EOPNOTSUPP, ENOSYS, EINVAL].contains(errno)
+        else { return false }
+        allocated.store(bytes, ordering: .relaxed)
+        return true
+    }
+
+    /// Call it when SQLite has closed the store.
+    func close() { descriptor.close() }
+}

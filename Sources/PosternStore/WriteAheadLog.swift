@@ -1,0 +1,201 @@
+import Glibc
+import PosternCore
+
+/// The write-ahead log of a store that was not closed, examined before SQLite recovers it.
+///
+/// SQLite ends its recovery at the first frame that is not whole, which is right for a torn tail and wrong for damage:
+/// every commit is synced before the next one is written, so a frame that is not whole and yet *followed* by a later
+/// commit was damaged after it was answered. The index in shared memory, where a kill leaves it, tells the number of
+/// committed frames, so damage to the last commit is found too. Format: https://www.sqlite.org/fileformat2.html#walformat
+/// and https://www.sqlite.org/walformat.html.
+struct WriteAheadLog {
+    private let bytes: [UInt8]
+    /// The head of the index in shared memory, if this run of the machine wrote it.
+    private let index: WALIndexHead?
+    private let pageSize: Int
+    private let isHeaderWhole: Bool
+    /// Frames up to the end of the last commit that recovery finds.
+    private(set) var committed = 0
+    /// The first frame that is not whole, counted from 0.
+    private var firstBad = 0
+
+    private static let headerSize = 32
+    private static let frameHeaderSize = 24
+    private var frameSize: Int { Self.frameHeaderSize + pageSize }
+    private var frames: Int { max(0, (bytes.count - Self.headerSize) / frameSize) }
+
+    /// `pageSize` of the database, for a log whose header is not whole.
+    init(_ bytes: [UInt8], index: [UInt8]? = nil, pageSize: Int) {
+        self.bytes = bytes
+        self.pageSize = pageSize
+        self.index = index.flatMap(WALIndexHead.init)
+        isHeaderWhole =
+            bytes.count >= Self.headerSize && bytes.bigEndian(at: 0) & ~1 == 0x377F_0682
+            && bytes.bigEndian(at: 8) == UInt32(truncatingIfNeeded: pageSize)
+            && Self.checksum(of: bytes, 0..<24, isBigEndian: bytes.bigEndian(at: 0) & 1 == 1)
+                == (bytes.bigEndian(at: 24), bytes.bigEndian(at: 28))
+        guard isHeaderWhole else { return }
+        while firstBad < frames, isWhole(firstBad) {
+            firstBad += 1
+            if isCommit(firstBad - 1) { committed = firstBad }
+        }
+    }
+
+    // MARK: Frames
+
+    private func offset(_ frame: Int) -> Int { Self.headerSize + frame * frameSize }
+    private var isBigEndian: Bool { bytes.bigEndian(at: 0) & 1 == 1 }
+    private func isCommit(_ frame: Int) -> Bool { bytes.bigEndian(at: offset(frame) + 4) != 0 }
+    private func hasSalt(_ frame: Int) -> Bool { bytes[offset(frame) + 8..<offset(frame) + 16] == bytes[16..<24] }
+
+    private func checksum(of frame: Int, after seed: (UInt32, UInt32)) -> (UInt32, UInt32) {
+        let start = offset(frame)
+        let head = Self.checksum(of: bytes, start..<start + 8, isBigEndian: isBigEndian, after: seed)
+        return Self.checksum(
+            of: bytes, start + Self.frameHeaderSize..<start + frameSize, isBigEndian: isBigEndian, after: head)
+    }
+
+    /// The sum that is stored before a frame: the checksums are a chain.
+    private func seed(of frame: Int) -> (UInt32, UInt32) {
+        let start = frame == 0 ? 24 : offset(frame - 1) + 16
+        return (bytes.bigEndian(at: start), bytes.bigEndian(at: start + 4))
+    }
+
+    /// Whether a frame belongs to this log and follows from the frame before it.
+    private func isWhole(_ frame: Int) -> Bool {
+        let start = offset(frame)
+        return hasSalt(frame)
+            && checksum(of: frame, after: seed(of: frame))
+                == (bytes.bigEndian(at: start + 16), bytes.bigEndian(at: start + 20))
+    }
+
+    /// The frames that were committed although recovery would not reach them; nil if there are none.
+    private var lost: Int? {
+        if let index, index.committed > committed, index.isMatched(by: bytes.prefix(24)) {
+            return min(index.committed, frames)
+        }
+        guard isHeaderWhole, firstBad < frames else { return nil }
+        // A later commit follows if a commit of this log has a successor in the chain.
+        var last: Int?
+        for frame in firstBad..<frames - 1 where hasSalt(frame) && isCommit(frame) {
+            if last != nil || isWhole(frame + 1) { last = frame }
+        }
+        guard let last else { return nil }
+        // What follows the last of them is whole or torn; its own commit, if there is one, counts.
+        let end = (last + 1..<frames).prefix { isWhole($0) }.last { isCommit($0) }
+        return (end ?? last) + 1
+    }
+
+    /// What is damaged; nil if recovery finds every commit.
+    var damage: String? {
+        let isBlank = bytes.allSatisfy { $0 == 0 }
+        if let index, index.committed > index.backfilled, isBlank {
+            return "the write-ahead log is gone, with \(index.committed - index.backfilled) pages of answered commits"
+        }
+        guard let lost else {
+            return isHeaderWhole || isBlank || !hasForeignFrames
+                ? nil : "the header of the write-ahead log is damaged"
+        }
+        return "the write-ahead log is damaged at frame \(firstBad + 1); \(lost - committed) pages of answered commits "
+            + "are behind it"
+    }
+
+    /// Whether frames that belong together follow a header that is not whole.
+    private var hasForeignFrames: Bool {
+        guard frames > 1 else { return false }
+        let salt = bytes[offset(0) + 8..<offset(0) + 16]
+        return bytes[offset(1) + 8..<offset(1) + 16] == salt && salt.contains { $0 != 0 }
+    }
+
+    /// The log with every commit that was answered: salts and checksums are written again, pages are left as they are.
+    var repaired: [UInt8] {
+        var log = bytes
+        if !isHeaderWhole, frames > 0 {
+            let salt = Array(bytes[offset(0) + 8..<offset(0) + 16])
+            log.setBigEndian(0x377F_0682, at: 0)
+            log.setBigEndian(3_007_000, at: 4)
+            log.setBigEndian(UInt32(truncatingIfNeeded: pageSize), at: 8)
+            log.replaceSubrange(16..<24, with: salt)
+            log.setChecksum(Self.checksum(of: log, 0..<24, isBigEndian: false), at: 24)
+        }
+        let isBigEndian = log.bigEndian(at: 0) & 1 == 1
+        let salt = Array(log[16..<24])
+        let end = lost ?? (0..<frames).last { log[offset($0) + 8..<offset($0) + 16].elementsEqual(salt) }.map { $0 + 1 }
+        var sum = (log.bigEndian(at: 24), log.bigEndian(at: 28))
+        for frame in 0..<(end ?? 0) {
+            let start = offset(frame)
+            log.replaceSubrange(start + 8..<start + 16, with: salt)
+            if frame + 1 == end, log.bigEndian(at: start + 4) == 0, let index {
+                log.setBigEndian(index.pages, at: start + 4)
+            }
+            sum = Self.checksum(of: log, start..<start + 8, isBigEndian: isBigEndian, after: sum)
+            sum = Self.checksum(
+                of: log, start + Self.frameHeaderSize..<start + frameSize, isBigEndian: isBigEndian, after: sum)
+            log.setChecksum(sum, at: start + 16)
+        }
+        return Array(log.prefix(offset(end ?? 0)))
+    }
+
+    // MARK: Checksums
+
+    /// SQLite's checksum over pairs of words. The length is a multiple of 8.
+    static func checksum(
+        of bytes: [UInt8], _ range: Range<Int>, isBigEndian: Bool, after seed: (UInt32, UInt32) = (0, 0)
+    ) -> (UInt32, UInt32) {
+        bytes.withUnsafeBytes { buffer in
+            var (first, second) = seed
+            var position = range.lowerBound
+            while position < range.upperBound {
+                let one = buffer.loadUnaligned(fromByteOffset: position, as: UInt32.self)
+                let other = buffer.loadUnaligned(fromByteOffset: position + 4, as: UInt32.self)
+                first &+= (isBigEndian ? one.bigEndian : one.littleEndian) &+ second
+                second &+= (isBigEndian ? other.bigEndian : other.littleEndian) &+ first
+                position += 8
+            }
+            return (first, second)
+        }
+    }
+}
+
+/// The head of the log's index in shared memory: how far the log was committed when the process ended.
+struct WALIndexHead {
+    let committed: Int
+    /// Frames that a checkpoint has moved into the database.
+    let backfilled: Int
+    /// Pages of the database after the last commit.
+    let pages: UInt32
+    private let salt: [UInt8]
+
+    /// Nil if the head is not whole: it is written twice, and both have to agree.
+    init?(_ bytes: [UInt8]) {
+        func native(_ offset: Int) -> UInt32 {
+            bytes.withUnsafeBytes { $0.loadUnaligned(fromByteOffset: offset, as: UInt32.self) }
+        }
+        guard bytes.count >= 136, bytes[0..<48] == bytes[48..<96], native(0) == 3_007_000, bytes[12] == 1,
+            WriteAheadLog.checksum(of: bytes, 0..<40, isBigEndian: UInt32(1).bigEndian == 1)
+                == (native(40), native(44))
+        else { return nil }
+        committed = Int(native(16))
+        pages = native(20)
+        salt = Array(bytes[32..<40])
+        backfilled = Int(native(96))
+    }
+
+    /// Whether it belongs to the log that begins with `header`.
+    func isMatched(by header: ArraySlice<UInt8>) -> Bool { header.count >= 24 && header[16..<24].elementsEqual(salt) }
+}
+
+extension [UInt8] {
+    fileprivate func bigEndian(at offset: Int) -> UInt32 {
+        withUnsafeBytes { UInt32(bigEndian: $0.loadUnaligned(fromByteOffset: offset, as: UInt32.self)) }
+    }
+
+    fileprivate mutating func setBigEndian(_ value: UInt32, at offset: Int) {
+        withUnsafeMutableBytes { $0.storeBytes(of: value.bigEndian, toByteOffset: offset, as: UInt32.self) }
+    }
+
+    fileprivate mutating func setChecksum(_ sum: (UInt32, UInt32), at offset: Int) {
+        setBigEndian(sum.0, at: offset)
+        setBigEndian(sum.1, at: offset + 4)
+    }
+}

@@ -1,0 +1,162 @@
+import GRDB
+import Logging
+import PosternCore
+
+/// What the writer does when a commit failed, and how it keeps room for the next.
+extension WriterLoop {
+    /// Nothing of the transaction was kept. Without room, deliveries and deletions go on and messages are rejected; a
+    /// disk that fails ends everything until it was checked; otherwise each job is tried alone, so that only the one at
+    /// fault fails.
+    func recover(_ jobs: [OutboxWriter.Job], from cause: any Error) {
+        let error = StoreError(cause, path: outbox.path)
+        switch DiskFailure(cause, systemError: sql.systemError) {
+        case .full: makeDo(with: jobs, after: error)
+        case .broken: fail(jobs, cause: cause, error)
+        case nil: separate(jobs, after: error)
+        }
+    }
+
+    private func separate(_ jobs: [OutboxWriter.Job], after error: StoreError) {
+        guard jobs.count == 1 else {
+            for job in jobs { commit([job]) }
+            return
+        }
+        outbox.report(error)
+        answer(jobs[0], with: error)
+    }
+
+    func answer(_ job: OutboxWriter.Job, with error: StoreError) {
+        switch job {
+        case .append(_, let completion): completion(.failure(AppendRefusal(error)))
+        case .change(_, let failed): failed(error)
+        case .upkeep, .stop: break
+        }
+    }
+
+    // MARK: A full disk
+
+    private func makeDo(with jobs: [OutboxWriter.Job], after error: StoreError) {
+        let isNews = !outbox.isFull
+        let full = StoreError.full(detail: "\(error)")
+        outbox.becameFull(full)
+        if isNews {
+            checkpoint(.restart)
+            releasePages()
+        }
+        var changes: [OutboxWriter.Job] = []
+        // Queues that drop their oldest get one more chance, at the cost of those.
+        var evicting: [OutboxWriter.Job] = []
+        var rejected: [OutboxWriter.Job] = []
+        for job in jobs {
+            switch job {
+            case .append(let messages, _) where isNews && mayMakeRoom(for: messages): evicting.append(job)
+            case .append: rejected.append(job)
+            case .change, .upkeep: changes.append(job)
+            case .stop: break
+            }
+        }
+        // What the failed commit left in the log must not become valid by a kill.
+        let isUndone = rejected.isEmpty || undo()
+        for job in rejected {
+            answer(job, with: isUndone ? full : .unknown(detail: "\(error)"))
+        }
+        if changes.count == jobs.count, !isNews {
+            separate(changes, after: full)
+        } else if !changes.isEmpty {
+            commit(changes)
+        }
+        for job in evicting { commit([job]) }
+    }
+
+    /// Turns the pages that are held inside the database into free ones.
+    private func releasePages() { _ = write { try $0.run("DELETE FROM reserve") } }
+
+    /// Holds pages again, unless they are held.
+    func takePages() {
+        let isTaken = write { sql in
+            guard try !sql.exists("SELECT 1 FROM reserve") else { return }
+            try sql.run("INSERT INTO reserve VALUES (zeroblob(?))", DiskReserve.bytesInside)
+            try self.allocatePages()
+        }
+        if !isTaken { outbox.becameFull(.full(detail: "the disk has no room for the reserve")) }
+    }
+
+    /// Makes blocks for the pages that a commit is about to refer to, and for the index of the next one. Without them a checkpoint could find no room, the
+    /// log could not begin anew, and nothing could be written any more.
+    func allocatePages() throws {
+        let mostOfACommit = outbox.isFull ? 4000 : 16_000
+        try outbox.logIndex.makeRoom(forFrames: checkpoints.framesInLog + mostOfACommit)
+        let pages = try sql.value("PRAGMA page_count", as: Int.self) ?? 0
+        let needed = pages * StoreFile.pageSize
+        guard needed > allocated else { return }
+        do {
+            let step = (needed / (1 << 20) + 1) << 20
+            try outbox.lock.allocate(allocated..<step)
+            allocated = step
+        } catch {
+            try outbox.lock.allocate(allocated..<needed)
+            allocated = needed
+        }
+    }
+
+    // MARK: A disk that fails
+
+    /// After a sync that failed the kernel may have dropped what it could not write, and will not say so again: nothing
+    /// may be committed on top of it (https://lwn.net/Articles/752063/).
+    private func fail(_ jobs: [OutboxWriter.Job], cause: any Error, _ error: StoreError) {
+        let isUndone = undo()
+        outbox.becameBroken(error)
+        for job in jobs { answer(job, with: isUndone ? error : .unknown(detail: "\(error)")) }
+    }
+
+    /// Writes a small commit over what a failed one left in the log. Returns whether that is on disk. SQLite leaves out a
+    /// change that changes nothing, so something is counted.
+    private func undo() -> Bool { write { try $0.run("UPDATE store SET undone = undone + 1") } }
+
+    /// Every page of the log goes into the file again, both are synced, and the log is emptied: what a failed commit
+    /// left is gone, and what earlier ones wrote was written anew. Then the file is checked.
+    func checkAfterFailure() {
+        do {
+            let isSound = try outbox.pool.writeWithoutTransaction { [checkpoints, sql] db in
+                guard try checkpoints.run(.truncate, on: db).isComplete else { return false }
+                return try sql.value("PRAGMA quick_check(1)", as: String.self) == "ok"
+            }
+            outbox.reserve.allocateLog()
+            if isSound, undo() { outbox.isWorkingAgain() }
+        } catch {
+            outbox.logger.debug("disk still fails", metadata: ["error": "\(error)"])
+        }
+    }
+
+    // MARK: Checkpoints
+
+    func checkpoint(_ mode: Checkpoints.Mode) {
+        do {
+            let outcome = try outbox.pool.writeWithoutTransaction { [checkpoints] in try checkpoints.run(mode, on: $0) }
+            // A complete checkpoint cuts the file to its pages.
+            if outcome.isComplete { allocated = min(allocated, outbox.lock.size) }
+            outbox.reportPinnedLog(pages: outcome.remaining)
+        } catch {
+            switch DiskFailure(error, systemError: sql.systemError) {
+            case .full: outbox.becameFull(.full(detail: "no room for a checkpoint"))
+            case .broken, nil: outbox.becameBroken(StoreError(error, path: outbox.path))
+            }
+        }
+        outbox.checkThatFilesAreInPlace()
+    }
+
+    /// A small transaction of the writer's own. Returns whether it was committed.
+    private func write(_ body: (SQL) throws -> Void) -> Bool {
+        do {
+            try outbox.pool.writeWithoutTransaction { [sql] db in
+                try db.inTransaction(.immediate) {
+                    try body(sql)
+                    return .commit
+                }
+            }
+            return true
+        } catch {
+            return false
+        }
+    }
+}

@@ -1,0 +1,60 @@
+import Foundation
+import Glibc
+import PosternStore
+import PosternTestKit
+import Testing
+
+/// `Tests/FaultShim`, built once: kills, delays or fails the calls of a process that change files.
+enum FileFaults {
+    struct Failure: Error, CustomStringConvertible { let description: String }
+
+    private static let folder = ScratchFolder()
+    private static let library = Result { () throws -> String in
+        let source = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+            .appending(path: "FaultShim/faults.c").path(percentEncoded: false)
+        let library = folder.file("faults.so")
+        let process = Process()
+        process.executableURL = URL(filePath: "/usr/bin/env")
+        process.arguments = ["cc", "-O1", "-shared", "-fPIC", source, "-o", library, "-ldl", "-lpthread"]
+        try process.run()
+        process.waitUntilExit()
+        guard process.terminationStatus == 0 else { throw Failure(description: "cannot build \(source)") }
+        return library
+    }
+
+    /// The environment of a process whose files below `folder` suffer `faults`, e.g. `kill=3`.
+    static func environment(_ faults: String, below folder: String) throws -> [String: String] {
+        ["LD_PRELOAD": try library.get(), "FILE_FAULTS": "folder=\(folder),\(faults)"]
+    }
+}
+
+extension EndToEnd {
+    /// A store is whole or not there, whenever its first start ends.
+    @Suite struct FirstStart {
+        @Test(.timeLimit(.minutes(10)))
+        func kill_beforeAnyFileChange_leavesAStoreThatStarts() async throws {
+            var change = 0
+            while true {
+                change += 1
+                let place = try Place(Settings())
+                let first = try Binary(
+                    ["serve", "--config", place.config],
+                    environment: try FileFaults.environment("kill=\(change)", below: place.folder.file("data")))
+                if (try? await GatewayProcess(first, at: place)) != nil {
+                    // It serves: that was the last change of a start.
+                    first.signal(SIGKILL)
+                    _ = try await first.end()
+                    break
+                }
+                let ended = try await first.end()
+                #expect(ended.signal == SIGKILL, "change \(change): \(ended.errors)")
+                let gateway = try await place.start()
+                let client = try gateway.client()
+                #expect(try client.get("/readyz").status == 200, "change \(change)")
+                try await gateway.stop()
+                #expect(try place.audit().isBalanced)
+            }
+            #expect(change > 20)
+        }
+    }
+}

@@ -1,0 +1,242 @@
+// Faults in the file system, for tests: preloaded into a process (`LD_PRELOAD`), this kills, delays or fails the calls
+// that change files below one folder. Built by the tests that need it, and by `make torture`.
+//
+// FILE_FAULTS holds `name=value` pairs separated by commas:
+//   folder=PATH   only files below it; required
+//   kill=N        SIGKILL before the N-th call that changes a file
+//   count=FILE    at the end, write the number of such calls into FILE
+//   seed=N        for the random faults below; each takes a chance in 10 000
+//   delay=N       microseconds before each call
+//   enospc=N eio=N short=N   of writes
+//   sync=N        fsync fails with EIO and the data stay dirty
+//   lie=N         fsync does nothing and reports success
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+static char folder[4096];
+static char countFile[4096];
+static long killAt, delay, enospc, eio, shortWrites, failedSyncs, lies;
+static _Atomic uint64_t randomState = 0x9E3779B97F4A7C15u;
+static _Atomic long changes;
+
+static long number(const char *settings, const char *name) {
+    char key[32];
+    snprintf(key, sizeof key, "%s=", name);
+    const char *found = strstr(settings, key);
+    return found ? atol(found + strlen(key)) : 0;
+}
+
+static void text(const char *settings, const char *name, char *into, size_t size) {
+    char key[32];
+    snprintf(key, sizeof key, "%s=", name);
+    const char *found = strstr(settings, key);
+    if (!found) return;
+    found += strlen(key);
+    size_t length = strcspn(found, ",");
+    if (length >= size) length = size - 1;
+    memcpy(into, found, length);
+    into[length] = 0;
+}
+
+__attribute__((constructor)) static void begin(void) {
+    const char *settings = getenv("FILE_FAULTS");
+    if (!settings) return;
+    text(settings, "folder", folder, sizeof folder);
+    text(settings, "count", countFile, sizeof countFile);
+    killAt = number(settings, "kill");
+    delay = number(settings, "delay");
+    enospc = number(settings, "enospc");
+    eio = number(settings, "eio");
+    shortWrites = number(settings, "short");
+    failedSyncs = number(settings, "sync");
+    lies = number(settings, "lie");
+    randomState ^= (uint64_t)number(settings, "seed") * 0xD1342543DE82EF95u;
+}
+
+__attribute__((destructor)) static void end(void) {
+    if (!countFile[0]) return;
+    char line[32];
+    int length = snprintf(line, sizeof line, "%ld\n", (long)changes);
+    int file = syscall(SYS_openat, AT_FDCWD, countFile, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    if (file >= 0) {
+        syscall(SYS_write, file, line, length);
+        syscall(SYS_close, file);
+    }
+}
+
+// xorshift64*: the same faults for the same seed and the same order of calls.
+static int happens(long chance) {
+    if (chance <= 0) return 0;
+    uint64_t old = randomState, next;
+    do {
+        next = old;
+        next ^= next >> 12;
+        next ^= next << 25;
+        next ^= next >> 27;
+    } while (!atomic_compare_exchange_weak(&randomState, &old, next));
+    return (long)((next * 0x2545F4914F6CDD1Du) >> 33) % 10000 < chance;
+}
+
+static int isBelow(const char *path) { return folder[0] && path && strncmp(path, folder, strlen(folder)) == 0; }
+
+static int isOfFolder(int file) {
+    if (!folder[0]) return 0;
+    char link[64], path[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    ssize_t length = readlink(link, path, sizeof path - 1);
+    if (length <= 0) return 0;
+    path[length] = 0;
+    return isBelow(path);
+}
+
+// Before each call that changes a file.
+static void change(void) {
+    if (atomic_fetch_add(&changes, 1) + 1 == killAt) {
+        syscall(SYS_kill, getpid(), SIGKILL);
+        for (;;) pause();
+    }
+    if (delay) usleep(delay);
+}
+
+#define REAL(name) static __typeof__(name) *real; if (!real) real = (__typeof__(name) *)dlsym(RTLD_NEXT, #name)
+
+static int failsToWrite(size_t *size) {
+    change();
+    if (happens(enospc)) { errno = ENOSPC; return 1; }
+    if (happens(eio)) { errno = EIO; return 1; }
+    if (*size > 1 && happens(shortWrites)) *size /= 2;
+    return 0;
+}
+
+ssize_t write(int file, const void *bytes, size_t size) {
+    REAL(write);
+    if (isOfFolder(file) && failsToWrite(&size)) return -1;
+    return real(file, bytes, size);
+}
+
+ssize_t pwrite(int file, const void *bytes, size_t size, off_t offset) {
+    REAL(pwrite);
+    if (isOfFolder(file) && failsToWrite(&size)) return -1;
+    return real(file, bytes, size, offset);
+}
+
+ssize_t pwrite64(int file, const void *bytes, size_t size, off64_t offset) {
+    REAL(pwrite64);
+    if (isOfFolder(file) && failsToWrite(&size)) return -1;
+    return real(file, bytes, size, offset);
+}
+
+static int failsToSync(int file, int *result) {
+    if (!isOfFolder(file)) return 0;
+    change();
+    if (happens(failedSyncs)) { errno = EIO; *result = -1; return 1; }
+    if (happens(lies)) { *result = 0; return 1; }
+    return 0;
+}
+
+int fsync(int file) {
+    REAL(fsync);
+    int result;
+    return failsToSync(file, &result) ? result : real(file);
+}
+
+int fdatasync(int file) {
+    REAL(fdatasync);
+    int result;
+    return failsToSync(file, &result) ? result : real(file);
+}
+
+int ftruncate(int file, off_t size) {
+    REAL(ftruncate);
+    if (isOfFolder(file)) change();
+    return real(file, size);
+}
+
+int ftruncate64(int file, off64_t size) {
+    REAL(ftruncate64);
+    if (isOfFolder(file)) change();
+    return real(file, size);
+}
+
+int truncate(const char *path, off_t size) {
+    REAL(truncate);
+    if (isBelow(path)) change();
+    return real(path, size);
+}
+
+int fallocate(int file, int mode, off_t offset, off_t size) {
+    REAL(fallocate);
+    if (isOfFolder(file)) {
+        change();
+        if (happens(enospc)) { errno = ENOSPC; return -1; }
+    }
+    return real(file, mode, offset, size);
+}
+
+int fallocate64(int file, int mode, off64_t offset, off64_t size) {
+    REAL(fallocate64);
+    if (isOfFolder(file)) {
+        change();
+        if (happens(enospc)) { errno = ENOSPC; return -1; }
+    }
+    return real(file, mode, offset, size);
+}
+
+int posix_fallocate(int file, off_t offset, off_t size) {
+    REAL(posix_fallocate);
+    if (isOfFolder(file)) {
+        change();
+        if (happens(enospc)) return ENOSPC;
+    }
+    return real(file, offset, size);
+}
+
+int rename(const char *from, const char *to) {
+    REAL(rename);
+    if (isBelow(from) || isBelow(to)) change();
+    return real(from, to);
+}
+
+int unlink(const char *path) {
+    REAL(unlink);
+    if (isBelow(path)) change();
+    return real(path);
+}
+
+int mkdir(const char *path, mode_t mode) {
+    REAL(mkdir);
+    if (isBelow(path)) change();
+    return real(path, mode);
+}
+
+static mode_t modeOf(int flags, va_list arguments) {
+    return flags & (O_CREAT | O_TMPFILE) ? (mode_t)va_arg(arguments, int) : 0;
+}
+
+#define OPEN(name)                                                     \
+    int name(const char *path, int flags, ...) {                       \
+        REAL(name);                                                    \
+        va_list arguments;                                             \
+        va_start(arguments, flags);                                    \
+        mode_t mode = modeOf(flags, arguments);                        \
+        va_end(arguments);                                             \
+        if (flags & (O_CREAT | O_TRUNC) && isBelow(path)) change();    \
+        return real(path, flags, mode);                                \
+    }
+OPEN(open)
+OPEN(open64)
