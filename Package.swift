@@ -48,6 +48,7 @@ let package = Package(
         .target(name: "CZlib", linkerSettings: [.linkedLibrary("z")]),
         .target(name: "CCrypt", linkerSettings: [.linkedLibrary("crypt")]),
         .target(name: "CLinux"),
+        .target(name: "CPosternChecksum"),
         .target(name: "CPosternJSON", linkerSettings: [.linkedLibrary("simdjson")]),
 
         // Values and decisions.
@@ -56,7 +57,9 @@ let package = Package(
         // One library each.
         part("PosternJSON", ["PosternCore", "CPosternJSON"]),
         part("PosternCompression", ["CZlib"]),
-        part("PosternStore", ["CLinux", "PosternCore", "PosternMetrics", grdb, grdbSQLite, logging, deque, crypto]),
+        part(
+            "PosternStore",
+            ["CLinux", "CPosternChecksum", "PosternCore", "PosternMetrics", grdb, grdbSQLite, logging, deque, crypto]),
         part("PosternHTTP", ["PosternCore", "CMicrohttpd", logging]),
         part("PosternTransport", ["PosternCore", "CCurl", logging]),
         // What Postern is.
@@ -98,7 +101,7 @@ let package = Package(
         tests(of: "PosternJSON", ["PosternCore", "CPosternJSON"]),
         tests(of: "PosternCompression"),
         tests(of: "PosternMetrics"),
-        tests(of: "PosternStore", ["PosternCore", "PosternMetrics", logging]),
+        tests(of: "PosternStore", ["CPosternChecksum", "PosternCore", "PosternMetrics", logging]),
         tests(of: "PosternHTTP", ["PosternCore"]),
         tests(of: "PosternTransport", ["PosternCore", "PosternHTTP"]),
         tests(of: "PosternUpstreams", ["PosternCore", "PosternJSON", "PosternStore", "PosternDelivery"]),

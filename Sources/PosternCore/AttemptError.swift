@@ -17,6 +17,8 @@ public struct AttemptError: Error, Sendable, Equatable, CustomStringConvertible 
         case misconfigured
         /// This very message.
         case refused
+        /// The stored payload is damaged, so it was not sent.
+        case damaged
     }
     public let errorClass: Class
     /// The upstream's HTTP status, if it answered.
@@ -41,6 +43,7 @@ public struct AttemptError: Error, Sendable, Equatable, CustomStringConvertible 
         case .unauthorized: "Check the credentials of this upstream."
         case .misconfigured: "Check the URL of this upstream and what stands in front of it."
         case .refused: "The message is kept as failed; fix the payload and send it anew."
+        case .damaged: "The message is kept as failed. Check the disk, and post the payload again."
         }
     }
 }

@@ -2026,7 +2026,7 @@ components:
       properties:
         class:
           type: string
-          enum: [unreachable, timeout, interrupted, garbled, busy, failing, unauthorized, misconfigured, refused]
+          enum: [unreachable, timeout, interrupted, garbled, busy, failing, unauthorized, misconfigured, refused, damaged]
         status:
           description: The upstream's HTTP status, if it answered.
           type: [integer, "null"]

@@ -70,7 +70,8 @@ struct ClaimScan {
 
     /// False when there is no room for it.
     @discardableResult mutating func take(_ row: QueueRow) -> Bool {
-        if hasExpired(row) {
+        // A damaged one is not sent either; the transaction that ends it tells them apart.
+        if hasExpired(row) || !row.isWhole {
             expired.append(row.message)
             return true
         }

@@ -110,7 +110,8 @@ enum Migrations {
     }
 
     /// Three tables for each upstream, so that a backlog of one is never in the way of another and appending costs no
-    /// second index. `queue` holds what is queued, `delivered` the receipts, `ended` the rest, payloads included.
+    /// second index. `queue` holds what is queued, `delivered` the receipts, `ended` the rest, payloads included. A
+    /// payload comes last in its row: SQLite reads what is behind it only through all its pages.
     static func createTables(of number: UpstreamNumber, with sql: SQL) throws {
         try sql.script(
             """
@@ -126,8 +127,9 @@ enum Migrations {
               key TEXT,
               lastError TEXT,
               progress BLOB,
-              payload BLOB NOT NULL,
-              tried INTEGER NOT NULL DEFAULT 0 -- 1: wasTried, 2: wasRetried
+              tried INTEGER NOT NULL DEFAULT 0, -- 1: wasTried, 2: wasRetried
+              checksum INTEGER NOT NULL,
+              payload BLOB NOT NULL
             ) STRICT;
             CREATE INDEX IF NOT EXISTS queue_#_waiting ON queue_# (waiting, nextAttemptAtMs)
               WHERE nextAttemptAtMs IS NOT NULL;
@@ -155,9 +157,10 @@ enum Migrations {
               key TEXT,
               lastError TEXT,
               progress BLOB,
-              payload BLOB,
               tried INTEGER NOT NULL DEFAULT 0,
-              result BLOB
+              result BLOB,
+              checksum INTEGER NOT NULL,
+              payload BLOB
             ) STRICT;
             CREATE INDEX IF NOT EXISTS ended_#_settled ON ended_# (settledAtMs);
             """, of: number)

@@ -16,6 +16,8 @@ struct QueueReader: Sendable {
 struct QueueRow {
     let message: Message
     let expiresAt: Timestamp?
+    /// Whether the payload is what was accepted.
+    let isWhole: Bool
 }
 
 /// The rows of one queue, during one look at it.
@@ -30,7 +32,7 @@ struct QueueRows {
         try sql.first(
             """
             SELECT id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, progress,
-              payload, tried FROM queue_# WHERE id = ?
+              tried, checksum, payload FROM queue_# WHERE id = ?
             """, of: number, id
         ) { FoundRow.queueRow($0, kinds: kinds) }
     }
@@ -42,7 +44,7 @@ struct QueueRows {
         try sql.walk(
             """
             SELECT id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, progress,
-              payload, tried FROM queue_# WHERE id > ? AND waiting = 0 ORDER BY id
+              tried, checksum, payload FROM queue_# WHERE id > ? AND waiting = 0 ORDER BY id
             """, of: number, cursor
         ) { try body(FoundRow(row: SQLRow(statement: $0.statement), kinds: kinds)) }
     }
@@ -52,7 +54,7 @@ struct QueueRows {
         try sql.walk(
             """
             SELECT id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, progress,
-              payload, tried FROM queue_# WHERE lane = ? ORDER BY id
+              tried, checksum, payload FROM queue_# WHERE lane = ? ORDER BY id
             """, of: number, lane
         ) { try body(FoundRow(row: SQLRow(statement: $0.statement), kinds: kinds)) }
     }
@@ -67,7 +69,7 @@ struct QueueRows {
         var waiting: Int64 { row[4] }
         /// 0 when it has none.
         var nextAttemptAtMs: Int64 { row[5] }
-        var byteCount: Int { row.byteCount(10) }
+        var byteCount: Int { row.byteCount(12) }
         func queueRow(lane: ReadyLane? = nil) -> QueueRow { Self.queueRow(row, kinds: kinds, lane: lane) }
 
         fileprivate static func queueRow(
@@ -75,14 +77,14 @@ struct QueueRows {
         ) -> QueueRow {
             let number: Int64 = row[2]
             let mixed: Lane = number == 0 ? .none : .digest(number)
-            let tried: Int = row[11]
+            let tried: Int = row[10]
             return QueueRow(
                 message: Message(
                     id: row[0], kind: kinds.kind(row[1]),
                     lane: lane.map { .named($0.name, group: $0.group) } ?? mixed, key: row[8], acceptedAt: row[3],
-                    payload: row[10], attempts: row[7], progress: row[9], wasTried: tried & 1 != 0,
+                    payload: row[12], attempts: row[7], progress: row[9], wasTried: tried & 1 != 0,
                     wasRetried: tried & 2 != 0),
-                expiresAt: row[6])
+                expiresAt: row[6], isWhole: row.isWhole(payload: 12, checksum: 11))
         }
     }
 

@@ -129,13 +129,21 @@ extension Transaction {
             (lane: $0[0] as Int64, bytes: $0[1] as Int)
         }
         guard let found else { return false }
+        // A claim puts damaged messages with the expired ones: neither is sent.
+        if state == .expired, try isDamaged(id, in: queue) {
+            return try end(
+                id, in: queue, as: .failed,
+                error: AttemptError(
+                    .damaged, detail: "the stored payload is not what was accepted: its checksum differs", at: moment),
+                at: moment, result: result, wasTried: wasTried)
+        }
         let lane = try queue.discipline.laneName(of: found.lane, in: self)
         try sql.run(
             """
             INSERT INTO ended_# (id, state, kind, lane, laneGroup, acceptedAtMs, settledAtMs, expiresAtMs, attempts,
-              key, lastError, progress, payload, tried, result)
+              key, lastError, progress, tried, result, checksum, payload)
             SELECT id, ?, kind, ?, ?, acceptedAtMs, ?, expiresAtMs, attempts + ?, key, coalesce(?, lastError),
-              progress, payload, tried | ?, ? FROM queue_# WHERE id = ?
+              progress, tried | ?, ?, checksum, payload FROM queue_# WHERE id = ?
             """,
             of: queue.number, state, lane.text, lane.group, moment, attempts,
             error.map { RecordText.encode(ErrorRecord($0)) }, wasTried, result, id)
@@ -145,6 +153,13 @@ extension Transaction {
         account.ledger.add(1, to: state)
         note(state, of: id, in: account, error: error, result: result)
         return true
+    }
+
+    private func isDamaged(_ id: MessageID, in queue: UpstreamQueue) throws -> Bool {
+        let isWhole = try sql.first("SELECT checksum, payload FROM queue_# WHERE id = ?", of: queue.number, id) {
+            $0.isWhole(payload: 1, checksum: 0)
+        }
+        return isWhole == false
     }
 
     // MARK: Waiting
@@ -225,9 +240,9 @@ extension Transaction {
         let lane = try queue.discipline.reopenLane(found.lane, at: moment, of: queue, in: self)
         try sql.run(
             """
-            INSERT INTO queue_# (id, kind, lane, acceptedAtMs, expiresAtMs, attempts, key, lastError, progress,
-              payload, tried)
-            SELECT id, kind, ?, acceptedAtMs, NULL, 0, key, lastError, progress, payload, tried | ? FROM ended_#
+            INSERT INTO queue_# (id, kind, lane, acceptedAtMs, expiresAtMs, attempts, key, lastError, progress, tried,
+              checksum, payload)
+            SELECT id, kind, ?, acceptedAtMs, NULL, 0, key, lastError, progress, tried | ?, checksum, payload FROM ended_#
             WHERE id = ?
             """, of: queue.number, lane, found.state == .failed ? 2 : 0, id)
         try sql.run("DELETE FROM ended_# WHERE id = ?", of: queue.number, id)

@@ -183,21 +183,22 @@ extension Transaction {
     ) throws {
         try message.bytes.withUnsafeBytes { bytes in
             let payload = BorrowedBytes(UnsafeRawBufferPointer(rebasing: bytes[message.range]))
+            let checksum = payload.checksum
             // Most messages have none of the optional columns, and binding those would cost a tenth of the insert.
             if scheduledAt == nil, message.expiresAt == nil, message.key == nil {
                 try sql.run(
-                    "INSERT INTO queue_# (id, kind, lane, acceptedAtMs, payload) VALUES (?, ?, ?, ?, ?)",
-                    of: id.upstream, id, kind, lane, message.acceptedAt, payload)
+                    "INSERT INTO queue_# (id, kind, lane, acceptedAtMs, checksum, payload) VALUES (?, ?, ?, ?, ?, ?)",
+                    of: id.upstream, id, kind, lane, message.acceptedAt, checksum, payload)
             } else {
                 try sql.run(
                     """
                     INSERT INTO queue_#
-                      (id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, key, payload)
-                    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+                      (id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, key, checksum, payload)
+                    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
                     """,
                     of: id.upstream, id, kind, lane, message.acceptedAt,
                     scheduledAt == nil ? QueueColumn.ready : QueueColumn.scheduled, scheduledAt, message.expiresAt,
-                    message.key, payload)
+                    message.key, checksum, payload)
             }
         }
     }
