@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Kills the gateway again and again while clients write and the upstream misbehaves; then looks for what was lost.
 
-usage: make torture KILLS=200        or scripts/torture.py --kills 200 [--seed N] [--faults SECONDS]
+usage: make torture KILLS=200        or scripts/torture.py --kills 200 [--seed N] [--faults SECONDS] [--starts N]
+
+Before that, --starts gateways are killed at a random moment within the first 300 ms of their first start; every one of
+them has to start again, with books that balance.
 
 For the last minute (--faults) the file system misbehaves too: calls that change files are delayed, fail for lack of room
 or with an I/O error, write less than asked, and syncs fail, each at random (Tests/FaultShim). The disk "breaks" for one
@@ -150,7 +153,26 @@ class Campaign:
                 gateway.kill()
         print(f"{runs} runs on a disk that fails", flush=True)
 
+    def kill_first_starts(self):
+        """A kill leaves either no store or a whole one, whenever it comes."""
+        for number in range(self.options.starts):
+            directory = self.directory / f"start-{number}"
+            settings = {"upstreams": {"samsara": {"url": f"http://127.0.0.1:{self.port}"}}}
+            with Gateway(self.binary, directory, settings, wait=False) as gateway:
+                time.sleep(self.random.uniform(0, 0.3))
+                gateway.kill()
+            # Fails unless it becomes ready.
+            with Gateway(self.binary, directory, settings) as gateway:
+                gateway.kill()
+            code, audit = gateway.outbox("audit")
+            if code or not audit["balanced"]:
+                raise Failure(f"start {number}: the audit ended with {code}: {audit}")
+            shutil.rmtree(directory)
+            if (number + 1) % 100 == 0:
+                print(f"{number + 1} first starts killed", flush=True)
+
     def run(self):
+        self.kill_first_starts()
         stopping = threading.Event()
         clients = [Client(number, self.port, self.options.seed, stopping) for number in range(self.options.clients)]
         with Simulator(self.binary, self.directory, FAULTS, seed=self.options.seed) as simulator:
@@ -294,6 +316,7 @@ def main():
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--clients", type=int, default=6)
     parser.add_argument("--faults", type=float, default=60, help="seconds on a disk that fails (0: none)")
+    parser.add_argument("--starts", type=int, default=100, help="first starts that are killed")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000), help="repeats a campaign's choices")
     parser.add_argument("--binary", help="default $POSTERN_BINARY or .build/release/postern")
     parser.add_argument("--data", help="directory for the store (default: a temporary one)")
