@@ -7,18 +7,6 @@ import Testing
 
 /// About SQLite itself: what the writer makes of a disk that fails.
 @Suite struct DiskFailureTests {
-    /// The messages that a kill at this moment would leave.
-    private func survivors(of store: TestStore) throws -> Int {
-        let folder = ScratchFolder()
-        let path = folder.file("killed.sqlite")
-        for tail in ["", "-wal", "-shm"] {
-            try FileManager.default.copyItem(atPath: store.path + tail, toPath: path + tail)
-        }
-        let outbox = try TestStore.open(OutboxOptions(path: path))
-        defer { outbox.close() }
-        return try outbox.messages(MessageFilter(), after: nil, limit: 1000).messages.count
-    }
-
     @Test func failedSync_isNoFullDisk_andLeavesNoTrace() throws {
         SyncCounter.install()
         let store = try TestStore()
@@ -30,7 +18,7 @@ import Testing
             Issue.record("\(String(describing: refusal))")
             return
         }
-        #expect(try survivors(of: store) == 3)
+        #expect(try store.survivors() == 3)
     }
 
     @Test func failedDisk_rejectsEverything_untilTheStoreWasChecked() throws {
@@ -50,7 +38,7 @@ import Testing
         #expect(throws: AppendRefusal.self) { try store.append(to: queue) }
         SyncCounter.fail(store.path + "-wal", times: 0)
         #expect(eventually { store.outbox.trouble == nil })
-        #expect(try survivors(of: store) == 3)
+        #expect(try store.survivors() == 3)
         try store.append(2, to: queue)
         #expect(try store.drain(queue).count == 5)
         #expect(try store.isBalanced())

@@ -1,3 +1,4 @@
+import Foundation
 import GRDB
 import PosternCore
 import PosternTestKit
@@ -24,6 +25,16 @@ extension TestStore {
     func execute(_ sql: String) throws { try transact { try $0.db.execute(sql: sql) } }
 
     func integer(_ sql: String) throws -> Int { try outbox.pool.read { try Int.fetchOne($0, sql: sql) ?? -1 } }
+
+    /// How many queued messages a kill at this moment would leave.
+    func survivors() throws -> Int {
+        let folder = ScratchFolder()
+        let copy = folder.file("killed.sqlite")
+        for tail in ["", "-wal", "-shm"] { try FileManager.default.copyItem(atPath: path + tail, toPath: copy + tail) }
+        let outbox = try Self.open(OutboxOptions(path: copy))
+        defer { outbox.close() }
+        return outbox.ledgers.values.reduce(0) { $0 + $1.queued }
+    }
 
     // MARK: What is stored in addition to messages
 
