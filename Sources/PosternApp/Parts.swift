@@ -58,6 +58,7 @@ final class Parts: Sendable {
                 workers.append(worker)
                 described.append((settings.type, worker))
             }
+            try outbox.registerStored()
             let fleet = DeliveryFleet(workers, outbox: outbox, time: time)
             self.fleet = fleet
             gateway = Gateway(

@@ -64,6 +64,10 @@ public final class Gateway: Sendable {
     /// In the order of their names.
     var targets: [Target] { directory.withLock { $0 }.targets }
     func target(named name: some StringProtocol) -> Target? { directory.withLock { $0 }.byName[String(name)] }
+    /// The upstream called `name` if it is configured, or if the store holds messages of it.
+    func knownUpstream(_ name: String) -> UpstreamName? {
+        target(named: name)?.name ?? outbox.names.values.first { $0.description == name }
+    }
     func target(_ number: UpstreamNumber) -> Target? { targets.first { $0.worker.queue.number == number } }
 }
 

@@ -12,7 +12,7 @@ extension Outbox {
     /// The upstreams whose messages wait until they are configured and enabled again, by name. Reads the store only if
     /// there are any.
     public func disabledUpstreams() throws(StoreError) -> [DisabledUpstream] {
-        let waiting = ledgers.filter { $0.value.queued > 0 && queue($0.key) == nil }
+        let waiting = ledgers.filter { $0.value.queued > 0 && queue($0.key)?.isDisabled == true }
         guard !waiting.isEmpty else { return [] }
         let names = names
         return try read { sql in

@@ -134,6 +134,7 @@ public final class Outbox: Sendable {
 
     /// Makes the queue of a configured upstream, or takes up the one a former run left. Waits for the writer.
     public func register(_ upstream: any Upstream, type: String, cap: QueueCap) throws(StoreError) -> UpstreamQueue {
+        let isDisabled = upstream is StoredUpstream
         let upstream = RegisteredUpstream(upstream)
         let (number, newest) = try writer.changeNow { [kinds] transaction in
             try Registration.write(upstream, type: type, kinds: kinds, in: transaction)
@@ -141,7 +142,7 @@ public final class Outbox: Sendable {
         let queue = UpstreamQueue(
             upstream: upstream, number: number, cap: cap,
             reader: QueueReader(pool: pool, kinds: kinds, number: number), writer: writer, time: time,
-            newest: MessageID(rawValue: newest))
+            newest: MessageID(rawValue: newest), isDisabled: isDisabled)
         do {
             try queue.adoptLeftovers()
         } catch {

@@ -1,19 +1,21 @@
 import PosternCore
 
 extension Outbox {
-    /// Takes up the queues of all upstreams the store knows, whatever is configured, so that their messages can be
-    /// cancelled, retried and purged. Nothing can be delivered from them.
+    /// Takes up the queues of all upstreams that the store knows and that are not registered, so that their messages
+    /// can be listed, cancelled, retried, and purged, and expire. Nothing is delivered from them.
     public func registerStored() throws(StoreError) {
         let upstreams = try read { sql in
             try sql.all(
                 """
-                SELECT name, type, EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'index'
+                SELECT number, name, type, EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'index'
                   AND name = 'queue_' || number || '_lane')
                 FROM upstreams
                 """
-            ) { (name: $0[0] as String, type: $0[1] as String, hasLanes: $0[2] as Bool) }
+            ) {
+                (number: $0[0] as UpstreamNumber, name: $0[1] as String, type: $0[2] as String, hasLanes: $0[3] as Bool)
+            }
         }
-        for (name, type, hasLanes) in upstreams {
+        for (number, name, type, hasLanes) in upstreams where queue(number) == nil {
             guard let name = UpstreamName(name) else { continue }
             let upstream = StoredUpstream(name: name, laneRule: hasLanes ? .separate : .mixed)
             _ = try register(upstream, type: type, cap: QueueCap())

@@ -12,6 +12,8 @@ public final class UpstreamQueue: Sendable {
     public var upstream: RegisteredUpstream { current.withLock { $0 } }
     private let current: Mutex<RegisteredUpstream>
     public let cap: QueueCap
+    /// Whether nothing delivers from it, because its upstream is disabled or no longer configured.
+    let isDisabled: Bool
     /// Whether its type examines messages once more when they are stored.
     let acceptsByState: Bool
     let discipline: any QueueDiscipline
@@ -33,8 +35,9 @@ public final class UpstreamQueue: Sendable {
 
     init(
         upstream: RegisteredUpstream, number: UpstreamNumber, cap: QueueCap, reader: QueueReader, writer: OutboxWriter,
-        time: any TimeSource, newest: MessageID
+        time: any TimeSource, newest: MessageID, isDisabled: Bool
     ) {
+        self.isDisabled = isDisabled
         name = upstream.name
         current = Mutex(upstream)
         self.number = number

@@ -1,3 +1,5 @@
+import PosternCore
+import PosternStore
 import PosternTestKit
 import Testing
 
@@ -25,6 +27,8 @@ extension EndToEnd {
             #expect(shown[0].keys == shown[1].keys)
             #expect(try gateway.sample(#"postern_outbox_messages{upstream="old",state="queued"}"#) == 3)
             #expect(try gateway.client().post("/v1/old/event", event(9)).status == 404)
+            let messages = try gateway.client().get("/v1/messages?upstream=old").json["messages"].array
+            #expect(messages.map { $0["waitingFor"].string } == ["pause", "pause", "pause"])
             let ended = try await gateway.stop()
             #expect(
                 ended.errors.contains(
@@ -35,6 +39,31 @@ extension EndToEnd {
             gateway = try await place.start()
             #expect(try gateway.upstream("old")["queued"].int == 3)
             #expect(try !(await gateway.stop()).errors.contains("disabled"))
+        }
+
+        /// An operator gets rid of such a backlog without stopping the gateway, and time goes on for it.
+        @Test(.timeLimit(.minutes(10))) func backlog_isCancelled_andExpires() async throws {
+            let old: [String: Any] = ["type": "samsara", "url": "http://127.0.0.1:9"]
+            let place = try Place(Settings(upstreams: ["samsara": ["url": "http://127.0.0.1:9"], "old": old]))
+            var gateway = try await place.start()
+            #expect(try gateway.client().post("/v1/old/event", events(0..<3)).status == 202)
+            let expiresAt = SystemTime().now + .seconds(2)
+            let envelope = #"{"upstream":"old","kind":"event","expiresAt":"\#(expiresAt)","payload":\#(event(4))}"#
+            let expiring = try #require(try gateway.client().post("/v1/messages", envelope).json["id"].string)
+            try await gateway.stop()
+
+            try place.configure(Settings())
+            gateway = try await place.start()
+            try gateway.waitForState("expired", of: expiring)
+            let queued = try gateway.client().get("/v1/messages?upstream=old&state=queued").json["messages"].array
+            try #require(queued.count == 3)
+            let first = try #require(queued[0]["id"].string)
+            #expect(try gateway.client().ask("DELETE", "/v1/messages/\(first)").status == 200)
+            let answer = try gateway.client().post("/v1/messages/cancel", #"{"upstream":"old"}"#)
+            #expect(answer.json["cancelled"].int == 2)
+            #expect(try gateway.client().get("/v1/upstreams").json["upstreams"].array.count == 1)
+            try await gateway.stop()
+            #expect(try place.audit().accounts.allSatisfy { $0.ledger.queued == 0 })
         }
     }
 }

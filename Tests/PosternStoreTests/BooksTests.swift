@@ -156,6 +156,7 @@ import Testing
         #expect(try store.outbox.disabledUpstreams().isEmpty)
         try store.reopen()
         _ = try store.register(PlainUpstream("mine"))
+        try store.outbox.registerStored()
         let disabled = try store.outbox.disabledUpstreams()
         #expect(disabled.map(\.name.description) == ["alpha", "zulu"])
         #expect(disabled.map { store.outbox.ledger(of: $0.number).queued } == [1, 2])

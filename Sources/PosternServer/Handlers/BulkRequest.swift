@@ -64,10 +64,10 @@ struct BulkRequest: Sendable {
     private mutating func take(_ name: String, _ value: JSONValue, _ gateway: Gateway) -> String? {
         switch name {
         case "upstream":
-            guard let target = value.string.flatMap({ gateway.target(named: $0) }) else {
-                return "must name a configured upstream"
+            guard let name = value.string.flatMap({ gateway.knownUpstream($0) }) else {
+                return "must name an upstream that is configured or has messages here"
             }
-            filter.upstream = target.name
+            filter.upstream = name
         case "state":
             guard let state = value.string.flatMap({ MessageState(name: $0) }), action.states.contains(state) else {
                 return "must be \(action.states.map(\.name).joined(separator: " or "))"

@@ -193,11 +193,11 @@ private struct ListQuery {
         for (name, value) in reply.head.queryPairs {
             switch name {
             case "upstream":
-                guard let target = gateway.target(named: value) else {
+                guard let name = gateway.knownUpstream(value) else {
                     reply.send(RoutingProblem.unknownUpstream(value).problem(in: gateway))
                     return nil
                 }
-                filter.upstream = target.name
+                filter.upstream = name
             case "kind": filter.kind = Kind(value)
             case "key": filter.key = value
             case "state":

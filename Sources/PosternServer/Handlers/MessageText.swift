@@ -91,8 +91,13 @@ public enum MessageText {
 
 extension WaitStatus {
     init(of record: MessageRecord, gateway: Gateway) {
-        guard record.state == .queued, let target = gateway.target(record.id.upstream) else {
-            self.init(nextAttemptAt: record.state == .queued ? record.nextAttemptAt : nil)
+        guard record.state == .queued else {
+            self.init()
+            return
+        }
+        guard let target = gateway.target(record.id.upstream) else {
+            // Its upstream is disabled or no longer configured; an operator has to change that.
+            self.init(waitingFor: .pause)
             return
         }
         var facts = QueuedMessageFacts(record)
