@@ -46,6 +46,17 @@ import Testing
         #expect(try Self.file.contains("enum: [\(names), disabled]"))
     }
 
+    @Test func everyRequestBody_hasAnExample() throws {
+        func indent(_ line: Substring) -> Int { line.prefix { $0 == " " }.count }
+        let lines = try Self.file.split(separator: "\n")
+        let bodies = lines.indices.filter { lines[$0].hasSuffix(" requestBody:") }
+        #expect(bodies.count >= 9)
+        for start in bodies {
+            let body = lines[(start + 1)...].prefix { indent($0) > indent(lines[start]) }
+            #expect(body.contains { $0.contains("example") }, "\(body.joined(separator: "\n"))")
+        }
+    }
+
     @Test func version_isThatOfTheProduct() throws {
         #expect(try Self.file.contains("\n  version: \(PosternVersion.current)\n"))
     }
