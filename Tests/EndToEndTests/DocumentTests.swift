@@ -14,7 +14,7 @@ extension EndToEnd {
         ]
 
         /// A gateway with simulated upstreams, and the addresses of the simulators by their usual ports.
-        private func start() async throws -> (place: Place, gateway: GatewayProcess, simulators: [Int: String]) {
+        private func start() async throws -> (gateway: GatewayProcess, simulators: [Int: String]) {
             var settings = Settings()
             settings.upstreams = Self.ports.mapValues { _ in [:] }
             let place = try Place(settings)
@@ -28,11 +28,11 @@ extension EndToEnd {
                 let url = try #require(line.split(separator: " ").first { $0.hasPrefix("url=") })
                 urls[port] = String(url.dropFirst(4))
             }
-            return (place, try await GatewayProcess(process), urls)
+            return (try await GatewayProcess(process, at: place), urls)
         }
 
         @Test(.timeLimit(.minutes(10))) func smokeTest_passes() async throws {
-            let (_, gateway, _) = try await start()
+            let (gateway, _) = try await start()
             let script = Self.top.appending(path: "deploy/smoke.sh").path(percentEncoded: false)
             let ended = try await Binary.run(command: ["/bin/sh", script, "http://127.0.0.1:\(gateway.port)"])
             #expect(ended.exitCode == 0, "\(ended.output)\(ended.errors)")
@@ -70,7 +70,7 @@ extension EndToEnd {
                 ("docs/appservices.md", 5), ("docs/streamone.md", 12),
             ])
         func everyCommandOfThePage_works(page: String, leastCommands: Int) async throws {
-            let (_, gateway, simulators) = try await start()
+            let (gateway, simulators) = try await start()
             let commands = try commands(of: page)
             try #require(commands.count >= leastCommands, "commands are gone")
             var session = ""
