@@ -44,5 +44,10 @@ final class StoreLock: Sendable {
     }
 
     /// Lets another process work on the store.
-    func release() { descriptor.close() }
+    func release() {
+        // A child process that is being started holds a copy of the descriptor, and with it the lock, until it executes
+        // its program. Unlocking concerns all copies.
+        flock(descriptor.number, LOCK_UN)
+        descriptor.close()
+    }
 }

@@ -34,6 +34,17 @@ import Testing
         }
     }
 
+    /// A process that is being started has copies of all descriptors until it executes its program.
+    @Test func lock_endsWithTheStore_whileAnotherProcessHoldsACopyOfIt() throws {
+        let folder = ScratchFolder()
+        let path = folder.file("store.sqlite")
+        let lock = try StoreLock(for: path)
+        let copy = dup(lock.descriptor.number)
+        defer { close(copy) }
+        lock.release()
+        #expect(throws: Never.self) { try StoreLock(for: path).release() }
+    }
+
     @Test(arguments: ["", "-wal"])
     func deletedFile_endsWriting(tail: String) throws {
         let store = try TestStore()
