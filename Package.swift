@@ -114,7 +114,7 @@ let package = Package(
         tests(
             of: "PosternServer",
             [
-                "PosternCore", "PosternMetrics", "PosternHTTP", "PosternStore", "PosternDelivery",
+                "PosternCore", "PosternJSON", "PosternMetrics", "PosternHTTP", "PosternStore", "PosternDelivery",
                 "PosternCompression", "PosternUpstreams", logging,
             ]),
         tests(of: "PosternFaultServer", ["PosternHTTP", logging]),

@@ -27,17 +27,20 @@ public struct AdmissionContext: Sendable {
     public let acceptedAt: Timestamp
     /// Does the caller wait for the message to be delivered (`Prefer: wait`)?
     public let isAwaited: Bool
+    /// How many faults of the payload the caller has room for; more are only counted.
+    public let maxFaults: Int
     /// For values that must be unique, e.g. a version-4 UUID: 128 fresh random bits.
     public let random: @Sendable () -> (UInt64, UInt64)
 
     public init(
-        acceptedAt: Timestamp, isAwaited: Bool = false,
+        acceptedAt: Timestamp, isAwaited: Bool = false, maxFaults: Int = PayloadFaults.most,
         random: @escaping @Sendable () -> (UInt64, UInt64) = {
             (.random(in: .min ... .max), .random(in: .min ... .max))
         }
     ) {
         self.acceptedAt = acceptedAt
         self.isAwaited = isAwaited
+        self.maxFaults = maxFaults
         self.random = random
     }
 }

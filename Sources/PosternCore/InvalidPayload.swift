@@ -13,13 +13,59 @@ public struct PayloadFault: Sendable, Equatable, CustomStringConvertible {
     public var description: String { pointer.isEmpty ? detail : "\(pointer): \(detail)" }
 }
 
-/// A payload that its upstream would never accept: every fault found, at least one.
+/// The faults of one payload, as they are found.
+///
+/// Only the first ones are kept and the rest counted, so that a payload cannot cost more memory or time than its text.
+public struct PayloadFaults: Sendable, Equatable {
+    /// As many as one response shows.
+    public static let most = 100
+
+    public private(set) var kept: [PayloadFault] = []
+    /// Faults that were found and not kept.
+    public private(set) var omitted = 0
+    private let limit: Int
+
+    public init(atMost limit: Int = most) { self.limit = limit }
+
+    public var isEmpty: Bool { kept.isEmpty && omitted == 0 }
+    public var count: Int { kept.count + omitted }
+    /// Whether any further fault is only counted.
+    public var isFull: Bool { kept.count >= limit }
+
+    /// The arguments are evaluated only if the fault is kept.
+    public mutating func add(_ pointer: @autoclosure () -> String, _ detail: @autoclosure () -> String) {
+        if isFull {
+            omitted += 1
+        } else {
+            kept.append(PayloadFault(pointer(), detail()))
+        }
+    }
+
+    /// Adds faults that were found elsewhere, with `prefix` before their pointers.
+    public mutating func add(_ others: PayloadFaults, below prefix: String = "") {
+        for fault in others.kept { add(prefix + fault.pointer, fault.detail) }
+        omitted += others.omitted
+    }
+
+    public static func == (left: Self, right: Self) -> Bool {
+        left.kept == right.kept && left.omitted == right.omitted
+    }
+}
+
+extension PayloadFaults: ExpressibleByArrayLiteral {
+    public init(arrayLiteral faults: PayloadFault...) {
+        self.init()
+        for fault in faults { add(fault.pointer, fault.detail) }
+    }
+}
+
+/// A payload that its upstream would never accept, with at least one fault.
 public struct InvalidPayload: Error, Sendable, Equatable {
-    public let faults: [PayloadFault]
+    public let faults: PayloadFaults
     /// Further members for the problem document, e.g. `seerCode`.
     public let codes: [String: Int]
 
-    public init(_ faults: [PayloadFault], codes: [String: Int] = [:]) {
+    public init(_ faults: PayloadFaults, codes: [String: Int] = [:]) {
         precondition(!faults.isEmpty, "a refusal names its reason")
         self.faults = faults
         self.codes = codes

@@ -6,4 +6,12 @@ public enum JSONPointer {
             + name.split(separator: "~", omittingEmptySubsequences: false).joined(separator: "~0")
             .split(separator: "/", omittingEmptySubsequences: false).joined(separator: "~1")
     }
+
+    /// The same for a member's key. Of a name that nobody would read to its end only the beginning is shown.
+    public static func member(_ key: JSONValue) -> String {
+        guard key.rawString.count > longestName else { return member(key.string ?? "") }
+        return member(String(decoding: key.rawString.prefix(longestName), as: UTF8.self) + "…")
+    }
+
+    private static let longestName = 200
 }

@@ -98,7 +98,7 @@ public enum ResourceAnswer: Sendable, Equatable {
     /// No body.
     case empty(status: Int = 204)
     /// A problem document.
-    case problem(slug: ProblemSlug, status: Int, detail: String, faults: [PayloadFault] = [])
+    case problem(slug: ProblemSlug, status: Int, detail: String, faults: PayloadFaults = [])
     /// The same, with a `Retry-After`.
     indirect case later(ResourceAnswer, after: Duration)
 
@@ -122,7 +122,7 @@ public struct ResourceRefusal: Error, Sendable {
 
     public init(_ answer: ResourceAnswer) { self.answer = answer }
 
-    public init(_ slug: ProblemSlug, _ status: Int, _ detail: String, faults: [PayloadFault] = []) {
+    public init(_ slug: ProblemSlug, _ status: Int, _ detail: String, faults: PayloadFaults = []) {
         self.init(.problem(slug: slug, status: status, detail: detail, faults: faults))
     }
 

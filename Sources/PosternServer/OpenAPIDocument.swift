@@ -1648,7 +1648,9 @@ components:
           schema:
             $ref: "#/components/schemas/Problem"
     InvalidPayload:
-      description: "`invalid-payload`: every fault of every bad payload. Nothing was stored."
+      description: |
+        `invalid-payload`: what is wrong with the bad payloads. At most 100 faults are shown, the rest are counted in
+        `errorsOmitted`. Nothing was stored.
       content:
         application/problem+json:
           schema:
@@ -1818,9 +1820,14 @@ components:
                 description: Its place in the request, from 0.
                 type: integer
               errors:
+                description: At most 100 in the whole response.
                 type: array
                 items:
                   $ref: "#/components/schemas/Fault"
+              errorsOmitted:
+                description: How many more there are. Absent if there are none.
+                type: integer
+                minimum: 1
     Evicted:
       description: What had to make room, in queues with `whenFull` set to `dropOldest`.
       type: array
@@ -2361,10 +2368,14 @@ components:
         requestId:
           type: string
         errors:
-          description: Of `invalid-payload` and `conflict`.
+          description: Of `invalid-payload` and `conflict`. At most 100.
           type: array
           items:
             $ref: "#/components/schemas/Fault"
+        errorsOmitted:
+          description: How many more `errors` there are. Absent if there are none.
+          type: integer
+          minimum: 1
         offset:
           description: Of `invalid-json`, the byte where reading ended.
           type: integer

@@ -31,9 +31,9 @@ struct PickyUpstream: BatchingUpstream, TokenUpstream, SettingsHoldingUpstream {
 
     func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
         guard payload.kind == .object else { throw InvalidPayload([PayloadFault("", "must be an object")]) }
-        var faults: [PayloadFault] = []
-        if payload["n"]?.integer == nil { faults.append(PayloadFault("/n", "must be an integer")) }
-        if let name = payload["name"], name.kind != .string { faults.append(PayloadFault("/name", "must be a string")) }
+        var faults = PayloadFaults()
+        if payload["n"]?.integer == nil { faults.add("/n", "must be an integer") }
+        if let name = payload["name"], name.kind != .string { faults.add("/name", "must be a string") }
         guard faults.isEmpty else { throw InvalidPayload(faults) }
         let lane = payload["lane"]?.integer.map { Lane.digest($0) } ?? .none
         return Admission(lane: lane)

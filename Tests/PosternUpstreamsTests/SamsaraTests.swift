@@ -72,7 +72,7 @@ import Testing
         let event = UpstreamFixture.Sample("event", #"{"timestamp":"1","eventName":"","receivedAt":false}"#)
         let refusal = #expect(throws: InvalidPayload.self) { try fixture.admit(event, to: samsara) }
         #expect(
-            refusal?.faults.map(\.description) == [
+            refusal?.faults.kept.map(\.description) == [
                 "/timestamp: must be an integer from 0 to 9223372036854775807: milliseconds since 1970",
                 "/sourceId: must be a non-blank string: the event has no UDID, the upstream no setting sourceId",
                 "/eventName: must be a non-blank string", "/receivedAt: must be an integer or null",

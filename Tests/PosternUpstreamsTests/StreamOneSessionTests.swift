@@ -131,7 +131,7 @@ import Testing
                 Issue.record("\(body) was taken")
                 continue
             }
-            #expect(faults.map(\.pointer) == pointers)
+            #expect(faults.kept.map(\.pointer) == pointers)
         }
         let user = try StreamOneSamples.upstream(["authenticationType": .text("user")])
         #expect(try user.ask(.post, "sessions", body: credentials, tools).problem?.slug == "conflict")

@@ -44,16 +44,15 @@ struct BulkRequest: Sendable {
         _ root: JSONValue, _ action: Action, _ gateway: Gateway
     ) -> Result<BulkRequest, Rejected> {
         var request = BulkRequest(action)
-        var faults: [PayloadFault] = []
-        if root.kind != .object { faults.append(PayloadFault("", "must be an object")) }
+        var faults = PayloadFaults()
+        if root.kind != .object { faults.add("", "must be an object") }
         for member in root.members {
-            let name = member.key.string ?? ""
-            if let detail = request.take(name, member.value, gateway) {
-                faults.append(PayloadFault(JSONPointer.member(name), detail))
+            if let detail = request.take(member.key.string ?? "", member.value, gateway) {
+                faults.add(JSONPointer.member(member.key), detail)
             }
         }
         if faults.isEmpty, request.ids == nil, request.filter.upstream == nil {
-            faults.append(PayloadFault("", "must name an upstream or ids"))
+            faults.add("", "must name an upstream or ids")
         }
         guard faults.isEmpty else { return .failure(Rejected(problem: problem(faults))) }
         request.filter.state = request.filter.state ?? action.states[0]
@@ -88,17 +87,10 @@ struct BulkRequest: Sendable {
         return nil
     }
 
-    private static func problem(_ faults: [PayloadFault]) -> Problem {
-        let errors = faults.map { fault in
-            JSONText.object { json in
-                json.string("pointer", fault.pointer)
-                json.string("detail", fault.detail)
-            }
-        }
-        return Problem(
+    private static func problem(_ faults: PayloadFaults) -> Problem {
+        Problem(
             slug: .invalidPayload, status: 422,
-            detail: "The request body is not valid; nothing was changed. See `errors`.",
-            members: [("errors", JSONText.array(errors))])
+            detail: "The request body is not valid; nothing was changed. See `errors`.", members: faults.members)
     }
 
     // MARK: The messages it is about

@@ -23,6 +23,8 @@ final class Order: @unchecked Sendable {
     /// Upstream and kind of each message, for the counters.
     private(set) var kinds: [(target: Target, kind: Target.Acceptable)] = []
     private(set) var rejected: [Rejected] = []
+    /// How many faults the response still has room for.
+    private(set) var faultsLeft = PayloadFaults.most
     /// Did one of the messages bring a credential along?
     private var handsInCredentials = false
     /// The place in the request of each of `messages`; they differ once something was rejected.
@@ -81,8 +83,9 @@ final class Order: @unchecked Sendable {
         do throws(InvalidPayload) {
             if target.upstream.hasSessions, isInSession { throw InvalidPayload([Self.sessionFault]) }
             let admission = try target.upstream.admit(
-                payload, of: kind.kind, in: AdmissionContext(acceptedAt: acceptedAt, isAwaited: preferences.wait != nil)
-            )
+                payload, of: kind.kind,
+                in: AdmissionContext(
+                    acceptedAt: acceptedAt, isAwaited: preferences.wait != nil, maxFaults: faultsLeft))
             messages.append(
                 NewMessage(
                     queue: target.queue, kind: kind.kind, lane: admission.lane, key: options.key,
@@ -94,17 +97,20 @@ final class Order: @unchecked Sendable {
             kinds.append((target, kind))
             places.append(index)
         } catch {
-            let faults =
-                pointer.isEmpty ? error.faults : error.faults.map { PayloadFault(pointer + $0.pointer, $0.detail) }
-            reject(index, InvalidPayload(faults, codes: error.codes), target)
+            reject(index, error, target, below: pointer)
         }
     }
 
     private static let sessionFault = PayloadFault(
         "", "is not queued in a session: leave out Postern-Session, or have it answered at once")
 
-    func reject(_ index: Int, _ payload: InvalidPayload, _ target: Target?) {
-        rejected.append(Rejected(index: index, payload: payload, target: target))
+    /// - Parameter pointer: Where the payload is in the request's own element.
+    func reject(_ index: Int, _ payload: InvalidPayload, _ target: Target?, below pointer: String = "") {
+        var faults = PayloadFaults(atMost: faultsLeft)
+        faults.add(payload.faults, below: pointer)
+        faultsLeft -= faults.kept.count
+        rejected.append(
+            Rejected(index: index, payload: InvalidPayload(faults, codes: payload.codes), target: target))
     }
 
     /// The messages on their way to the writer. An order that waits to be answered does not keep their payloads.
@@ -171,7 +177,9 @@ final class Order: @unchecked Sendable {
             rejected.map { rejected in
                 JSONText.object { json in
                     json.number("index", rejected.index)
-                    json.raw("errors", JSONText.array(rejected.payload.faults.map { Self.error($0, index: nil) }))
+                    let faults = rejected.payload.faults
+                    json.raw("errors", JSONText.array(faults.kept.map { Self.error($0, index: nil) }))
+                    if faults.omitted > 0 { json.number("errorsOmitted", faults.omitted) }
                     for (name, code) in Self.sorted(rejected.payload.codes) { json.number(name, code) }
                 }
             })
@@ -199,16 +207,17 @@ final class Order: @unchecked Sendable {
         }
     }
 
-    /// Every fault of every bad payload; nothing was stored.
+    /// The first faults of the bad payloads; nothing was stored.
     var invalidPayload: Problem {
         let errors = rejected.flatMap { rejected in
             // Those of many payloads may differ.
-            rejected.payload.faults.map {
+            rejected.payload.faults.kept.map {
                 isSingle
                     ? Self.error($0, index: nil)
                     : Self.error($0, index: rejected.index, codes: rejected.payload.codes)
             }
         }
+        let omitted = rejected.reduce(0) { $0 + $1.payload.faults.omitted }
         let codes = rejected.first?.payload.codes ?? [:]
         let detail =
             isSingle
@@ -218,15 +227,17 @@ final class Order: @unchecked Sendable {
         return Problem(
             slug: .invalidPayload, status: 422, detail: detail,
             members: [("errors", JSONText.array(errors))]
+                + (omitted > 0 ? [("errorsOmitted", String(omitted))] : [])
                 + Self.sorted(codes).map { ($0, String($1)) })
     }
 
     /// Refusals that depend on what was accepted before.
     func problem(_ refused: [AppendRefusal.Refused]) -> Problem {
-        let errors = refused.map { refused in
+        let errors = refused.prefix(PayloadFaults.most).map { refused in
             Self.error(
                 PayloadFault("", refused.refusal.detail), index: isSingle ? nil : places[refused.index])
         }
+        let omitted = refused.count - errors.count
         let (slug, status): (ProblemSlug, Int) =
             switch refused.first?.refusal.reason {
             case .unknownSession: (.unknownSession, 409)
@@ -235,7 +246,8 @@ final class Order: @unchecked Sendable {
             }
         return Problem(
             slug: slug, status: status, detail: "\(refused.first?.refusal.detail ?? "refused"); nothing was stored.",
-            members: [("errors", JSONText.array(errors))],
+            members: [("errors", JSONText.array(errors))]
+                + (omitted > 0 ? [("errorsOmitted", String(omitted))] : []),
             headers: status == 503 ? [("Retry-After", "10")] : [])
     }
 
@@ -279,5 +291,18 @@ final class Order: @unchecked Sendable {
             case .store: "store-failed"
             }
         for kind in kinds { gateway.metrics.refused("\(kind.target.name)", reason).add() }
+    }
+}
+
+extension PayloadFaults {
+    /// The members `errors` and, if there are more than are shown, `errorsOmitted` of a problem document.
+    var members: [(name: String, json: String)] {
+        let errors = kept.map { fault in
+            JSONText.object { json in
+                json.string("pointer", fault.pointer)
+                json.string("detail", fault.detail)
+            }
+        }
+        return [("errors", JSONText.array(errors))] + (omitted > 0 ? [("errorsOmitted", String(omitted))] : [])
     }
 }

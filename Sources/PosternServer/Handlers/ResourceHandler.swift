@@ -78,16 +78,10 @@ struct ResourceHandler: Sendable {
             reply.send(.json(status, text, headers: headers + more))
         case .empty(let status): reply.send(HTTPResponse(status: status, headers: headers))
         case .problem(let slug, let status, let detail, let faults):
-            let errors = faults.map { fault in
-                JSONText.object { json in
-                    json.string("pointer", fault.pointer)
-                    json.string("detail", fault.detail)
-                }
-            }
             reply.send(
                 Problem(
                     slug: slug, status: status, detail: detail,
-                    members: faults.isEmpty ? [] : [("errors", JSONText.array(errors))], headers: headers))
+                    members: faults.isEmpty ? [] : faults.members, headers: headers))
         case .later(let answer, let after):
             // Rounded up: a second too early would only be refused again.
             let seconds = max(1, (after.wholeMilliseconds + 999) / 1000)

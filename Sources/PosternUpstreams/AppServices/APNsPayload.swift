@@ -5,7 +5,7 @@ enum APNsPayload {
     /// A JSON text with `alert` or `alertDict`, `badge`, `sound`, `contentAvailable` and `customPayload`; what the
     /// payload does not have is absent.
     static func read(_ payload: JSONValue) -> Result<String, InvalidPayload> {
-        var faults: [PayloadFault] = []
+        var faults = PayloadFaults()
         guard payload.kind == .object, let aps = payload["aps"], aps.kind == .object else {
             let pointer = payload.kind == .object ? "/aps" : ""
             return .failure(InvalidPayload([PayloadFault(pointer, "must be an object")]))
@@ -16,12 +16,12 @@ enum APNsPayload {
             case .string: json.raw("alert", text(alert))
             case .object, .array: json.raw("alertDict", text(alert))
             case .number, .true, .false, .null, .key:
-                faults.append(PayloadFault("/aps/alert", "must be a string, an object or an array"))
+                faults.add("/aps/alert", "must be a string, an object or an array")
             }
         }
         if let badge = aps["badge"] { json.number("badge", integer(badge, "/aps/badge", &faults)) }
         if let sound = aps["sound"] {
-            if sound.kind != .string { faults.append(PayloadFault("/aps/sound", "must be a string")) }
+            if sound.kind != .string { faults.add("/aps/sound", "must be a string") }
             json.raw("sound", text(sound))
         }
         if let content = aps["content-available"] {
@@ -35,11 +35,11 @@ enum APNsPayload {
     private static func text(_ value: JSONValue) -> String { String(decoding: value.bytes, as: UTF8.self) }
 
     /// Strings are converted as the framework does: the number they begin with, else 0.
-    private static func integer(_ value: JSONValue, _ pointer: String, _ faults: inout [PayloadFault]) -> Int {
+    private static func integer(_ value: JSONValue, _ pointer: String, _ faults: inout PayloadFaults) -> Int {
         if let number = value.integer { return Int(number) }
         if let string = value.string { return leadingInteger(of: string) }
         if value.kind == .number, let number = Double(text(value)), abs(number) < 9e18 { return Int(number) }
-        faults.append(PayloadFault(pointer, "must be an integer, or a string of one"))
+        faults.add(pointer, "must be an integer, or a string of one")
         return 0
     }
 

@@ -68,7 +68,7 @@ enum AppServicesResources {
         guard case .success(let auth) = read else { return ResourceChange(answer: notJSON) }
         guard faults.found.isEmpty, let auth else {
             return ResourceChange(
-                answer: invalid("The token cannot be taken; see errors.", faults.found.map(\.fault)))
+                answer: invalid("The token cannot be taken; see errors.", faults.found))
         }
         let credential = auth.credential(of: user.lowercased())
         let held = try state.credential(of: credential.owner)
@@ -106,7 +106,7 @@ enum AppServicesResources {
     private static let notJSON = ResourceAnswer.problem(
         slug: .invalidJSON, status: 400, detail: "The body is not acceptable JSON.")
 
-    private static func invalid(_ detail: String, _ faults: [PayloadFault]) -> ResourceAnswer {
+    private static func invalid(_ detail: String, _ faults: PayloadFaults) -> ResourceAnswer {
         .problem(slug: .invalidPayload, status: 422, detail: detail, faults: faults)
     }
 }

@@ -10,9 +10,9 @@ struct AppServicesRules: Sendable {
 
     /// The token that came along; nil for metrics. Throws every fault.
     func check(
-        _ payload: JSONValue, as kind: AppServicesKind, now: Timestamp
+        _ payload: JSONValue, as kind: AppServicesKind, now: Timestamp, maxFaults: Int = PayloadFaults.most
     ) throws(InvalidPayload) -> AppServicesAuth? {
-        var faults = AppServicesFaults()
+        var faults = AppServicesFaults(atMost: maxFaults)
         var auth: AppServicesAuth?
         if payload.kind != .object {
             faults.add("", "must be an object", code: kind.code)
@@ -24,8 +24,8 @@ struct AppServicesRules: Sendable {
             check(item: payload, of: kind, &faults)
             auth = AppServicesAuth(payload["auth"], byDefault: provider, now: now, at: "/auth", &faults)
         }
-        guard let first = faults.found.first else { return auth }
-        throw InvalidPayload(faults.found.map(\.fault), codes: ["appServicesCode": first.code])
+        guard let code = faults.firstCode else { return auth }
+        throw InvalidPayload(faults.found, codes: ["appServicesCode": code])
     }
 
     private func check(item: JSONValue, of kind: AppServicesKind, _ faults: inout AppServicesFaults) {
@@ -68,21 +68,20 @@ struct AppServicesRules: Sendable {
             return faults.add("/preferences", "must be an object with whitelist, blacklist or both", code: 1)
         }
         for (key, list) in value.members {
-            let pointer = "/preferences" + JSONPointer.member(key.string ?? "")
             guard key.equals("whitelist") || key.equals("blacklist") else {
-                faults.add(pointer, "is neither whitelist nor blacklist", code: 1)
+                faults.add("/preferences" + JSONPointer.member(key), "is neither whitelist nor blacklist", code: 1)
                 continue
             }
+            let pointer = "/preferences" + JSONPointer.member(key)
             guard list.kind == .object else {
                 faults.add(pointer, "must be an object", code: 1)
                 continue
             }
             for (type, exceptions) in list.members {
-                let place = pointer + JSONPointer.member(type.string ?? "")
-                if type.string?.isEmpty ?? true {
-                    faults.add(place, "must have a name that is not empty", code: 1)
+                if type.rawString.isEmpty {
+                    faults.add(pointer + JSONPointer.member(type), "must have a name that is not empty", code: 1)
                 } else if exceptions.kind != .array || !exceptions.elements.allSatisfy(\.isFilledString) {
-                    faults.add(place, "must be an array of non-empty strings", code: 1)
+                    faults.add(pointer + JSONPointer.member(type), "must be an array of non-empty strings", code: 1)
                 }
             }
         }
@@ -155,11 +154,15 @@ struct AppServicesRules: Sendable {
     }
 }
 
-/// Faults as they are found, each with the framework's code for it.
+/// Faults as they are found, with the framework's code for the first.
 struct AppServicesFaults {
-    private(set) var found: [(fault: PayloadFault, code: Int)] = []
+    private(set) var found: PayloadFaults
+    private(set) var firstCode: Int?
 
-    mutating func add(_ pointer: String, _ detail: String, code: Int) {
-        found.append((PayloadFault(pointer, detail), code))
+    init(atMost limit: Int = PayloadFaults.most) { found = PayloadFaults(atMost: limit) }
+
+    mutating func add(_ pointer: @autoclosure () -> String, _ detail: @autoclosure () -> String, code: Int) {
+        firstCode = firstCode ?? code
+        found.add(pointer(), detail())
     }
 }

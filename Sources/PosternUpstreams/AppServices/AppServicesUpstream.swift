@@ -42,7 +42,7 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
         guard let kind = AppServicesKind(rawValue: kind.description) else {
             throw InvalidPayload([PayloadFault("", "is of no kind that AppServices knows")])
         }
-        let auth = try rules.check(payload, as: kind, now: context.acceptedAt)
+        let auth = try rules.check(payload, as: kind, now: context.acceptedAt, maxFaults: context.maxFaults)
         let item = AppServicesItem(payload, of: kind)
         return Admission(
             lane: item.lane, rewritten: auth.map { _ in Self.withoutToken(payload) },

@@ -10,40 +10,50 @@ struct CurioAdmission: Sendable {
         _ payload: JSONValue, of kind: CurioKind, in context: AdmissionContext
     ) throws(InvalidPayload) -> Admission {
         guard payload.kind == .object else { throw InvalidPayload([PayloadFault("", "must be an object")]) }
-        var faults: [PayloadFault] = []
+        var faults = PayloadFaults(atMost: context.maxFaults)
         if kind == .location, !takesLocations {
-            faults.append(PayloadFault("", "locations are not taken: the setting fetchLocationEnabled is false"))
+            faults.add("", "locations are not taken: the setting fetchLocationEnabled is false")
         }
-        let fields = kind.fields
-        var known = 0
-        for field in fields {
-            if let value = payload[field.name] {
-                known += 1
-                faults += field.faults(in: value, acceptedAt: context.acceptedAt)
-            } else if field.isRequired {
-                faults.append(PayloadFault("/\(field.name)", field.rule.sentence))
-            }
-        }
-        if kind == .location, let fault = ageFault(payload, context) { faults.append(fault) }
-        if known < payload.count { faults += strangers(in: payload, besides: fields, of: kind) }
+        check(payload, of: kind, in: context, &faults)
+        if kind == .location { checkAge(payload, context, &faults) }
         guard faults.isEmpty, let visitor = payload["visitorCode"]?.string else { throw InvalidPayload(faults) }
         return Admission(lane: .named(visitor))
     }
 
-    private func ageFault(_ payload: JSONValue, _ context: AdmissionContext) -> PayloadFault? {
-        guard let moment = payload["timestamp"]?.integer, moment >= CurioRule.earliest,
-            context.acceptedAt - Timestamp(milliseconds: moment) > longestLocationAge
-        else { return nil }
-        return PayloadFault(
-            "/timestamp", "must be at most \(longestLocationAge.wholeMilliseconds / 1000) s old for a location")
+    /// Looks at each member once, however many there are.
+    private func check(
+        _ payload: JSONValue, of kind: CurioKind, in context: AdmissionContext, _ faults: inout PayloadFaults
+    ) {
+        let fields = kind.fields
+        let lengths = fields.reduce(UInt64(0)) { $0 | 1 << UInt64($1.name.utf8CodeUnitCount) }
+        var values = [JSONValue?](repeating: nil, count: fields.count)
+        var strangers = PayloadFaults(atMost: context.maxFaults)
+        for (key, value) in payload.members {
+            let isNamed = key.hasEscapes || key.rawString.count < 64 && lengths >> UInt64(key.rawString.count) & 1 == 1
+            if isNamed, let index = fields.firstIndex(where: { key.equals($0.name) }) {
+                values[index] = value
+            } else {
+                strangers.add(
+                    JSONPointer.member(key),
+                    "is no member of \(kind.rawValue): \(fields.map(\.name.description).joined(separator: ", "))")
+            }
+        }
+        for (field, value) in zip(fields, values) {
+            if let value {
+                field.check(value, acceptedAt: context.acceptedAt, &faults)
+            } else if field.isRequired {
+                faults.add("/\(field.name)", field.rule.sentence)
+            }
+        }
+        faults.add(strangers)
     }
 
-    private func strangers(in payload: JSONValue, besides fields: [CurioField], of kind: CurioKind) -> [PayloadFault] {
-        payload.members.compactMap { key, _ in
-            guard !fields.contains(where: { key.equals($0.name) }) else { return nil }
-            let names = fields.map { "\($0.name)" }.joined(separator: ", ")
-            return PayloadFault(JSONPointer.member(key.string ?? ""), "is no member of \(kind.rawValue): \(names)")
-        }
+    private func checkAge(_ payload: JSONValue, _ context: AdmissionContext, _ faults: inout PayloadFaults) {
+        guard let moment = payload["timestamp"]?.integer, moment >= CurioRule.earliest,
+            context.acceptedAt - Timestamp(milliseconds: moment) > longestLocationAge
+        else { return }
+        let seconds = longestLocationAge.wholeMilliseconds / 1000
+        faults.add("/timestamp", "must be at most \(seconds) s old for a location")
     }
 }
 
@@ -59,26 +69,25 @@ struct CurioField: Sendable {
         isRequired = required
     }
 
-    fileprivate func faults(in value: JSONValue, acceptedAt: Timestamp) -> [PayloadFault] {
-        if rule == .tags, value.kind == .object, value.count > 0 { return Self.faults(inTags: value) }
-        if rule.allows(value, acceptedAt: acceptedAt) { return [] }
-        return [PayloadFault("/\(name)", value.holdsNUL ? "must not hold U+0000" : rule.sentence)]
+    fileprivate func check(_ value: JSONValue, acceptedAt: Timestamp, _ faults: inout PayloadFaults) {
+        if rule == .tags, value.kind == .object, value.count > 0 { return Self.check(tags: value, &faults) }
+        if rule.allows(value, acceptedAt: acceptedAt) { return }
+        faults.add("/\(name)", value.holdsNUL ? "must not hold U+0000" : rule.sentence)
     }
 
-    private static func faults(inTags tags: JSONValue) -> [PayloadFault] {
-        tags.members.compactMap { key, value in
-            let name = key.string ?? ""
-            let detail: String
-            if name.isEmpty {
+    private static func check(tags: JSONValue, _ faults: inout PayloadFaults) {
+        for (key, value) in tags.members {
+            let detail: StaticString
+            if key.rawString.isEmpty {
                 detail = "must have a name"
             } else if key.holdsNUL || value.holdsNUL {
                 detail = "must not hold U+0000"
             } else if value.kind != .string {
                 detail = "must be a string"
             } else {
-                return nil
+                continue
             }
-            return PayloadFault("/userTags" + JSONPointer.member(name), detail)
+            faults.add("/userTags" + JSONPointer.member(key), detail.description)
         }
     }
 }

@@ -16,18 +16,18 @@ struct SamsaraAdmission: Sendable {
     func admit(_ payload: JSONValue, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
         guard payload.kind == .object else { throw InvalidPayload([PayloadFault("", "must be an object")]) }
         let event = Event(payload)
-        var faults: [PayloadFault] = []
+        var faults = PayloadFaults(atMost: context.maxFaults)
         var defaults = Defaults()
 
         if let timestamp = event.timestamp, timestamp.kind != .null {
             if timestamp.integer.map({ $0 < 0 }) ?? true {
-                faults.append(.init("/timestamp", "must be an integer from 0 to \(Int64.max): milliseconds since 1970"))
+                faults.add("/timestamp", "must be an integer from 0 to \(Int64.max): milliseconds since 1970")
             }
         } else {
             defaults.set("timestamp", to: Array(String(context.acceptedAt.milliseconds).utf8), at: event.timestamp)
         }
         let lane = lane(of: event, &defaults, &faults)
-        if !(event.eventName?.isFilledIn ?? false) { faults.append(.init("/eventName", "must be a non-blank string")) }
+        if !(event.eventName?.isFilledIn ?? false) { faults.add("/eventName", "must be a non-blank string") }
         Self.check(event.receivedAt, "/receivedAt", &faults)
         Self.check(event.publishedAt, "/publishedAt", &faults)
         if addsID, event.id?.kind ?? .null == .null {
@@ -36,22 +36,22 @@ struct SamsaraAdmission: Sendable {
         }
 
         let size = payload.bytes.count + defaults.growth
-        if size > maxBytes { faults.append(.init("", "must not have more than \(maxBytes) bytes; it has \(size)")) }
+        if size > maxBytes { faults.add("", "must not have more than \(maxBytes) bytes; it has \(size)") }
         guard faults.isEmpty else { throw InvalidPayload(faults) }
         return Admission(lane: lane, rewritten: defaults.isEmpty ? nil : defaults.written(into: payload))
     }
 
     /// A time of the server's own, which it sets unless it is there.
-    private static func check(_ time: JSONValue?, _ pointer: String, _ faults: inout [PayloadFault]) {
+    private static func check(_ time: JSONValue?, _ pointer: String, _ faults: inout PayloadFaults) {
         guard let time, !time.isIntegerLiteral, time.kind != .null else { return }
-        faults.append(.init(pointer, "must be an integer or null"))
+        faults.add(pointer, "must be an integer or null")
     }
 
     /// Finds the event's `sourceId`, or one that stands in for it.
-    private func lane(of event: Event, _ defaults: inout Defaults, _ faults: inout [PayloadFault]) -> Lane {
+    private func lane(of event: Event, _ defaults: inout Defaults, _ faults: inout PayloadFaults) -> Lane {
         if let source = event.sourceID, source.kind != .null {
             guard source.isFilledIn else {
-                faults.append(.init("/sourceId", "must be a non-blank string"))
+                faults.add("/sourceId", "must be a non-blank string")
                 return .none
             }
             return .digest(of: source)
@@ -64,8 +64,7 @@ struct SamsaraAdmission: Sendable {
             defaults.set("sourceId", to: Array(device.bytes), at: event.sourceID)
             return .digest(of: device)
         }
-        faults.append(
-            .init("/sourceId", "must be a non-blank string: the event has no UDID, the upstream no setting sourceId"))
+        faults.add("/sourceId", "must be a non-blank string: the event has no UDID, the upstream no setting sourceId")
         return .none
     }
 }

@@ -6,8 +6,10 @@ struct SeerRules: Sendable {
     /// Bytes of the largest payload: the bundle size.
     let maxBytes: Int
 
-    func check(_ payload: JSONValue, as kind: SeerKind) throws(InvalidPayload) {
-        var faults = Faults()
+    func check(
+        _ payload: JSONValue, as kind: SeerKind, maxFaults: Int = PayloadFaults.most
+    ) throws(InvalidPayload) {
+        var faults = Faults(found: PayloadFaults(atMost: maxFaults))
         if payload.kind != .object {
             faults.add("", "must be an object")
         } else if payload.bytes.count > maxBytes {
@@ -104,9 +106,11 @@ private struct Members {
 
 /// Faults as they are found, and the rules that recur.
 private struct Faults {
-    private(set) var found: [PayloadFault] = []
+    private(set) var found: PayloadFaults
 
-    mutating func add(_ pointer: String, _ detail: String) { found.append(PayloadFault(pointer, detail)) }
+    mutating func add(_ pointer: @autoclosure () -> String, _ detail: @autoclosure () -> String) {
+        found.add(pointer(), detail())
+    }
 
     /// A string with at least one character; a space is one.
     mutating func filled(_ value: JSONValue?, _ pointer: StaticString) {

@@ -41,7 +41,7 @@ struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, Reso
 
     func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
         let kind = SeerKind(kind)
-        try rules.check(payload, as: kind)
+        try rules.check(payload, as: kind, maxFaults: context.maxFaults)
         var lane = kind.name
         if settings.inFlightPerKind > 1 { lane += "/\(context.random().0 % UInt64(settings.inFlightPerKind))" }
         guard !settings.reportsByItself else { return Admission(lane: .named(lane)) }

@@ -57,35 +57,39 @@ enum StreamOneScope: Hashable, Sendable {
 
 extension StreamOneCall {
     /// Reads the payload of a queued call.
-    init(_ payload: JSONValue, defaultAccount: String?) throws(InvalidPayload) {
+    ///
+    /// - Parameter maxFaults: Further ones are only counted.
+    init(
+        _ payload: JSONValue, defaultAccount: String?, maxFaults: Int = PayloadFaults.most
+    ) throws(InvalidPayload) {
         guard payload.kind == .object else { throw InvalidPayload([PayloadFault("", "must be an object")]) }
-        var faults: [PayloadFault] = []
+        var faults = PayloadFaults(atMost: maxFaults)
         let command = Self.name(payload["command"], "/command", &faults)
         let action = Self.name(payload["action"], "/action", &faults)
         let scope = StreamOneScope(payload, defaultAccount: defaultAccount, &faults)
         var timezone: String?
         if let value = payload["timezone"], value.kind != .null {
-            if value.kind != .string { faults.append(PayloadFault("/timezone", "must be a string")) }
+            if value.kind != .string { faults.add("/timezone", "must be a string") }
             timezone = value.string.flatMap { $0.isEmpty ? nil : $0 }
         }
         var arguments: [Argument] = []
         if let value = payload["arguments"], value.kind != .null {
             arguments = Self.arguments(value, at: "/arguments", &faults)
         }
-        for (key, _) in payload.members where !Self.members.contains(key.string ?? "") {
-            faults.append(
-                PayloadFault(JSONPointer.member(key.string ?? ""), "is none of \(Self.members.joined(separator: ", "))")
-            )
+        for (key, _) in payload.members where !Self.members.contains(where: { key.equals($0) }) {
+            faults.add(JSONPointer.member(key), "is none of \(Self.members.map(\.description).joined(separator: ", "))")
         }
         guard faults.isEmpty else { throw InvalidPayload(faults) }
         self.init(command: command, action: action, scope: scope, timezone: timezone, arguments: arguments)
     }
 
-    private static let members = ["command", "action", "arguments", "account", "accounts", "customer", "timezone"]
+    private static let members: [StaticString] = [
+        "command", "action", "arguments", "account", "accounts", "customer", "timezone",
+    ]
 
-    private static func name(_ value: JSONValue?, _ pointer: String, _ faults: inout [PayloadFault]) -> String {
+    private static func name(_ value: JSONValue?, _ pointer: String, _ faults: inout PayloadFaults) -> String {
         guard let text = value?.string, value?.kind == .string, isName(text) else {
-            faults.append(PayloadFault(pointer, "must be a name of lower-case letters and digits"))
+            faults.add(pointer, "must be a name of lower-case letters and digits")
             return ""
         }
         return text
@@ -93,19 +97,18 @@ extension StreamOneCall {
 
     /// The arguments of an object, as texts in its order (the specification's 3.4).
     static func arguments(
-        _ object: JSONValue, at pointer: String, _ faults: inout [PayloadFault]
+        _ object: JSONValue, at pointer: String, _ faults: inout PayloadFaults
     ) -> [Argument] {
         guard object.kind == .object else {
-            faults.append(PayloadFault(pointer, "must be an object"))
+            faults.add(pointer, "must be an object")
             return []
         }
         var arguments: [Argument] = []
         for (key, value) in object.members {
-            let name = key.string ?? ""
-            let place = pointer + JSONPointer.member(name)
             switch StreamOneArgument.text(of: value) {
-            case .success(let text): arguments.append(Argument(name, text))
-            case .failure(let fault): faults.append(PayloadFault(place + fault.place, fault.detail))
+            // A call with a fault is not made.
+            case .success(let text): if faults.isEmpty { arguments.append(Argument(key.string ?? "", text)) }
+            case .failure(let fault): faults.add(pointer + JSONPointer.member(key) + fault.place, fault.detail)
             }
         }
         return arguments
@@ -114,26 +117,26 @@ extension StreamOneCall {
 
 extension StreamOneScope {
     /// From the members of a payload. An empty text counts as absent; an empty list removes the default account.
-    fileprivate init(_ payload: JSONValue, defaultAccount: String?, _ faults: inout [PayloadFault]) {
+    fileprivate init(_ payload: JSONValue, defaultAccount: String?, _ faults: inout PayloadFaults) {
         let account = Self.text(payload["account"], "/account", &faults)
         let customer = Self.text(payload["customer"], "/customer", &faults)
         var accounts: [String]?
         if let list = payload["accounts"], list.kind != .null {
-            if list.kind != .array { faults.append(PayloadFault("/accounts", "must be an array of strings")) }
+            if list.kind != .array { faults.add("/accounts", "must be an array of strings") }
             for (place, element) in list.elements.enumerated() where !element.isFilledString {
-                faults.append(PayloadFault("/accounts/\(place)", "must be a non-empty string"))
+                faults.add("/accounts/\(place)", "must be a non-empty string")
             }
-            accounts = list.elements.map { $0.string ?? "" }
+            accounts = faults.isFull ? [] : list.elements.map { $0.string ?? "" }
         }
         let given = Given(account: account, accounts: accounts, customer: customer)
-        for fault in given.faults { faults.append(PayloadFault("/\(fault.name)", fault.detail)) }
+        for fault in given.faults { faults.add("/\(fault.name)", fault.detail) }
         self = given.scope(defaultAccount: defaultAccount)
     }
 
-    private static func text(_ value: JSONValue?, _ pointer: String, _ faults: inout [PayloadFault]) -> String? {
+    private static func text(_ value: JSONValue?, _ pointer: String, _ faults: inout PayloadFaults) -> String? {
         guard let value, value.kind != .null else { return nil }
         guard value.kind == .string else {
-            faults.append(PayloadFault(pointer, "must be a string"))
+            faults.add(pointer, "must be a string")
             return nil
         }
         return value.string
@@ -151,7 +154,8 @@ extension StreamOneScope {
             self.accounts = accounts
             self.customer = customer.flatMap { $0.isEmpty ? nil : $0 }
             if self.account?.contains(",") ?? false { faults.append(("account", "must have no comma")) }
-            for (place, account) in (accounts ?? []).enumerated() where account.contains(",") {
+            for (place, account) in (accounts ?? []).enumerated()
+            where account.contains(",") && faults.count < PayloadFaults.most {
                 faults.append(("accounts/\(place)", "must have no comma"))
             }
             if self.account != nil, accounts != nil { faults.append(("accounts", "excludes account")) }

@@ -49,10 +49,10 @@ struct StreamOneLogin: Sendable {
     private static func credentials(
         _ body: JSONValue, until deadline: MonotonicInstant
     ) throws(InvalidPayload) -> Credentials {
-        var faults: [PayloadFault] = []
+        var faults = PayloadFaults()
         func text(_ name: StaticString) -> String {
             if let value = body[name], value.isFilledString, let text = value.string { return text }
-            faults.append(PayloadFault("/\(name)", "must be a non-empty string"))
+            faults.add("/\(name)", "must be a non-empty string")
             return ""
         }
         let credentials = Credentials(

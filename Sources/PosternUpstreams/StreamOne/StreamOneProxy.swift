@@ -34,7 +34,7 @@ struct StreamOneProxy: Sendable {
         }
         let scope = try request.scope(defaultAccount: client.platform.defaultAccount)
         let arguments = try request.withObject { body throws(InvalidPayload) in
-            var faults: [PayloadFault] = []
+            var faults = PayloadFaults()
             let arguments = StreamOneCall.arguments(body, at: "", &faults)
             guard faults.isEmpty else { throw InvalidPayload(faults) }
             return arguments

@@ -42,7 +42,8 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
     // MARK: Accepting
 
     func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
-        let call = try StreamOneCall(payload, defaultAccount: platform.defaultAccount)
+        let call = try StreamOneCall(
+            payload, defaultAccount: platform.defaultAccount, maxFaults: context.maxFaults)
         let direct = "/v1/\(name)/proxy/\(call.command)/\(call.action)"
         switch actions.nature(of: call) {
         case .write: return Admission(lane: .named(Self.lane(of: call.scope)))
