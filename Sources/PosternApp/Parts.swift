@@ -28,6 +28,7 @@ final class Parts: Sendable {
         let unguarded = StartCheck.unguardedKeys(configuration)
         guard unguarded.isEmpty else { throw .configuration(ConfigurationProblems(unguarded)) }
         let metrics = Metrics()
+        let memory = ByteBudget(configuration.server)
         self.logger = logger
         current = Mutex(configuration)
         do throws(StoreError) {
@@ -65,7 +66,7 @@ final class Parts: Sendable {
                 outbox: outbox, upstreams: described,
                 limits: .init(
                     maxBodyBytes: configuration.server.maxBodyBytes,
-                    maxMessagesPerRequest: configuration.server.maxMessagesPerRequest),
+                    maxMessagesPerRequest: configuration.server.maxMessagesPerRequest, memory: memory),
                 time: time, metrics: metrics, logger: logger,
                 stalledWorkers: { fleet.stalledWorkers(at: SystemTime().instant) })
         } catch {
@@ -74,7 +75,8 @@ final class Parts: Sendable {
             throw .store(error)
         }
         handler = GatewayHandler(gateway, callers: CallerPolicy(configuration.server))
-        server = HTTPServer(HTTPServerSettings(configuration.server), handler: handler, logger: logger)
+        server = HTTPServer(
+            HTTPServerSettings(configuration.server, memory: memory), handler: handler, logger: logger)
     }
 
     /// Starts to deliver, then to listen. Returns the port.
@@ -198,8 +200,14 @@ extension CallerPolicy {
     }
 }
 
+extension ByteBudget {
+    convenience init(_ settings: GatewayConfiguration.Server) {
+        self.init(settings.maxBodyMemoryBytes > 0 ? settings.maxBodyMemoryBytes : MemoryLimit.bytes() / 2)
+    }
+}
+
 extension HTTPServerSettings {
-    init(_ settings: GatewayConfiguration.Server) {
+    init(_ settings: GatewayConfiguration.Server, memory: ByteBudget = ByteBudget(.max)) {
         let tls =
             settings.tls.isOn
             ? TLSFiles(
@@ -209,6 +217,6 @@ extension HTTPServerSettings {
             host: settings.host, port: UInt16(settings.port), workerThreads: settings.workerThreads,
             maxConnections: settings.maxConnections, maxConnectionsPerAddress: settings.maxConnectionsPerAddress,
             maxBodyBytes: settings.maxBodyBytes, headerTimeout: settings.headerTimeout,
-            idleTimeout: settings.idleTimeout, tls: tls)
+            idleTimeout: settings.idleTimeout, tls: tls, memory: memory)
     }
 }

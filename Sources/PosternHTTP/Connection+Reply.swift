@@ -1,4 +1,5 @@
 internal import CMicrohttpd
+internal import PosternCore
 import Synchronization
 
 // Carrying out what became of a request, on the connection's worker thread.
@@ -20,12 +21,7 @@ extension Connection {
 
     /// Queues the answer. Made here and not by the thread that gave it, whose work is worth more than ours.
     func send(_ response: HTTPResponse) -> MHD_Result {
-        guard
-            let reply = response.body.withUnsafeBytes({
-                MHD_create_response_from_buffer(
-                    $0.count, UnsafeMutableRawPointer(mutating: $0.baseAddress), .RESPMEM_MUST_COPY)
-            })
-        else { return .NO }
+        guard let reply = makeReply(of: response.body) else { return .NO }
         defer { MHD_destroy_response(reply) }
         for (name, value) in response.headers { add(name, value, to: reply) }
         if let id = head?.requestID ?? requestID { add("X-Request-Id", id, to: reply) }
@@ -33,7 +29,46 @@ extension Connection {
         return MHD_queue_response(handle, UInt32(response.status), reply)
     }
 
+    /// A small body is copied. A large one stays where it is: libmicrohttpd keeps it alive and releases it once it is sent
+    /// or given up.
+    private func makeReply(of body: [UInt8]) -> OpaquePointer? {
+        guard body.count > HTTPServerSettings.largeResponse else {
+            return body.withUnsafeBytes {
+                MHD_create_response_from_buffer(
+                    $0.count, UnsafeMutableRawPointer(mutating: $0.baseAddress), .RESPMEM_MUST_COPY)
+            }
+        }
+        core.settings.memory.takeAnyway(body.count)
+        reservedBytes += body.count
+        let time = Duration.milliseconds(body.count * 1000 / core.settings.responseRate)
+        setDeadline(SystemTime().instant + core.settings.headerTimeout + time)
+        let kept = Unmanaged.passRetained(KeptBody(body))
+        let reply = kept._withUnsafeGuaranteedRef { body in
+            MHD_create_response_from_buffer_with_free_callback_cls(
+                body.count, body.address, releaseKeptBody, kept.toOpaque())
+        }
+        if reply == nil { kept.release() }
+        return reply
+    }
+
     private func add(_ name: String, _ value: String, to reply: OpaquePointer) {
         name.withCString { name in value.withCString { _ = MHD_add_response_header(reply, name, $0) } }
     }
+}
+
+/// The body of a response that libmicrohttpd reads from our memory; retained by its response.
+private final class KeptBody {
+    private let bytes: [UInt8]
+    init(_ bytes: [UInt8]) { self.bytes = bytes }
+
+    var count: Int { bytes.count }
+    /// Valid as long as this object: the array is constant and ours, so its elements stay where they are.
+    var address: UnsafeMutableRawPointer? {
+        bytes.withUnsafeBytes { UnsafeMutableRawPointer(mutating: $0.baseAddress) }
+    }
+}
+
+private let releaseKeptBody: MHD_ContentReaderFreeCallback = { kept in
+    guard let kept else { return }
+    Unmanaged<KeptBody>.fromOpaque(kept).release()
 }

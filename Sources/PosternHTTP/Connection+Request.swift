@@ -46,6 +46,8 @@ extension Connection {
             if wasIdle { setDeadline(now + core.settings.headerTimeout) }
             return
         }
+        // A chunked body does not say its size beforehand.
+        guard reserve(reader.body.count - reservedBytes) else { return stopReading(head.map(overloaded)) }
         if bodyStartedAt == nil {
             bodyStartedAt = now
             keptOpenAt = now
@@ -85,6 +87,10 @@ extension Connection {
         switch core.handler.admit(head) {
         case .accept(let maxBodyBytes, let note):
             self.note = note
+            if case .length(let length) = parsed.framing.body, length <= maxBodyBytes, !reserve(length) {
+                refusal = overloaded(head)
+                return .stop
+            }
             return .accept(limit: maxBodyBytes)
         case .refuse(let response):
             refusal = response
@@ -103,6 +109,29 @@ extension Connection {
         }
     }
 
+    // MARK: The memory budget
+
+    /// Takes memory for that much more of the body.
+    private func reserve(_ bytes: Int) -> Bool {
+        guard bytes > 0 else { return true }
+        guard core.settings.memory.take(bytes) else { return false }
+        reservedBytes += bytes
+        return true
+    }
+
+    private func releaseReservation() {
+        if reservedBytes > 0 { core.settings.memory.give(reservedBytes) }
+        reservedBytes = 0
+    }
+
+    private func overloaded(_ head: RequestHead) -> HTTPResponse {
+        Problem(
+            slug: .overloaded, status: 503,
+            detail: "Too many large requests are in flight; nothing was stored. Send it again in a moment.",
+            headers: [("Retry-After", "1")], close: true
+        ).response(to: head)
+    }
+
     // MARK: Refusals
 
     private func refuse(_ fault: RequestFault) {
@@ -119,6 +148,8 @@ extension Connection {
         refusal?.close = true
         lingers = true
         unread = []
+        _ = reader.takeBody()
+        releaseReservation()
         clearDeadline()
         progress = .received
     }
@@ -165,6 +196,7 @@ extension Connection {
         clearDeadline()
         beginAnswering()
         if let refusal { settle(.response(refusal), turn: turn) } else { callHandler() }
+        releaseReservation()
         return conclude()
     }
 
@@ -186,6 +218,7 @@ extension Connection {
         bodyStartedAt = nil
         progress = .receiving
         reader.reset()
+        releaseReservation()
         endTurn(.receiving)
         if isCounted {
             isCounted = false

@@ -58,6 +58,8 @@ final class Connection: @unchecked Sendable {
     var bodyStartedAt: MonotonicInstant?
     /// When libmicrohttpd last heard of a body that is still coming.
     var keptOpenAt = MonotonicInstant(nanoseconds: 0)
+    /// Taken from the memory budget: for the body while it arrives, then for a large response until it is sent.
+    var reservedBytes = 0
     /// Counts in `core.running`.
     var isCounted = false
     /// Whether the client may still be sending bytes that are not going to be read.

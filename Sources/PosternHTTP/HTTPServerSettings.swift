@@ -1,3 +1,5 @@
+public import PosternCore
+
 /// How a server listens and what it puts up with.
 public struct HTTPServerSettings: Sendable {
     /// Address or name to listen on; the first address of a name is taken.
@@ -19,11 +21,14 @@ public struct HTTPServerSettings: Sendable {
     public var idleTimeout: Duration
     /// Plain HTTP when nil.
     public var tls: TLSFiles?
+    /// For bodies of requests from their headers until the handler has them, and for large responses until they are
+    /// sent. A request whose body does not fit is refused with 503.
+    public var memory: ByteBudget
 
     public init(
         host: String = "127.0.0.1", port: UInt16 = 8080, workerThreads: Int = 0, maxConnections: Int = 10_000,
         maxConnectionsPerAddress: Int = 0, maxBodyBytes: Int = 4 << 20, headerTimeout: Duration = .seconds(10),
-        idleTimeout: Duration = .seconds(60), tls: TLSFiles? = nil
+        idleTimeout: Duration = .seconds(60), tls: TLSFiles? = nil, memory: ByteBudget = ByteBudget(.max)
     ) {
         self.host = host
         self.port = port
@@ -34,6 +39,7 @@ public struct HTTPServerSettings: Sendable {
         self.headerTimeout = headerTimeout
         self.idleTimeout = idleTimeout
         self.tls = tls
+        self.memory = memory
     }
 
     /// Paths of PEM files.
@@ -66,6 +72,11 @@ public struct HTTPServerSettings: Sendable {
     var libraryTimeoutSeconds: UInt32 {
         UInt32(clamping: max(idleTimeout, headerTimeout).components.seconds + 2)
     }
+    /// A response larger than this is not copied, counts in `memory`, and has to be read at a certain rate. A smaller one
+    /// fits into the buffers of its socket, more or less.
+    static let largeResponse = 64 << 10
+    /// The least rate at which a large response has to be read, with `headerTimeout` on top: bytes per second.
+    var responseRate = 64 << 10
     /// A body may take this long for each of its bytes on top of the header timeout: 1 KiB/s.
     static let bodyNanosecondsPerByte: Int64 = 1_000_000_000 / 1024
 }

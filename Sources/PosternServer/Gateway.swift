@@ -10,12 +10,17 @@ public final class Gateway: Sendable {
     public struct Limits: Sendable {
         public var maxBodyBytes: Int
         public var maxMessagesPerRequest: Int
-        /// Bodies that wait for their commit, all together; more are answered 503 until the store has caught up.
-        public var maxPendingBytes = 256 << 20
+        /// For bodies, what parsing them takes, messages that wait for their commit, and pages of lists, all together.
+        /// What does not fit is answered 503. The HTTP server counts in the same one.
+        public var memory: ByteBudget
 
-        public init(maxBodyBytes: Int = 4 << 20, maxMessagesPerRequest: Int = 10_000) {
+        public init(
+            maxBodyBytes: Int = 4 << 20, maxMessagesPerRequest: Int = 10_000,
+            memory: ByteBudget = ByteBudget(256 << 20)
+        ) {
             self.maxBodyBytes = maxBodyBytes
             self.maxMessagesPerRequest = maxMessagesPerRequest
+            self.memory = memory
         }
     }
 
@@ -32,7 +37,6 @@ public final class Gateway: Sendable {
     let readers = Readers()
     /// For calls that are answered at once.
     let taskExecutor = SerialTaskExecutor(name: "postern-calls")
-    let pendingBytes = Atomic<Int>(0)
 
     public init(
         outbox: Outbox, upstreams: [(type: String, worker: UpstreamWorker)], limits: Limits, time: any TimeSource,

@@ -81,11 +81,20 @@ public final class GatewayHandler: HTTPHandler {
             time: gateway.time)
         switch ContentCoding.unwrap(request, maxBytes: gateway.limits.maxBodyBytes) {
         case .refused(let problem): reply.send(problem)
-        case .request(let request):
-            if match.route.body == .json, let problem = mediaTypeProblem(request) { return reply.send(problem) }
-            match.respond(request, reply)
+        case .request(let unwrapped):
+            if match.route.body == .json, let problem = mediaTypeProblem(unwrapped) { return reply.send(problem) }
+            let needed = Self.memoryToParse(unwrapped.body.count)
+            guard gateway.limits.memory.take(needed, besides: request.body.count) else {
+                return reply.send(.overloaded)
+            }
+            defer { gateway.limits.memory.give(needed) }
+            match.respond(unwrapped, reply)
         }
     }
+
+    /// What reading a body of that many bytes may take on top of it: a parser that finds a value in every second byte
+    /// needs this much. Small bodies do not count.
+    private static func memoryToParse(_ bytes: Int) -> Int { bytes > 64 << 10 ? 13 * bytes : 0 }
 
     /// A body without a media type is taken as JSON.
     private func mediaTypeProblem(_ request: IncomingRequest) -> Problem? {
@@ -166,5 +175,14 @@ struct Reply: Sendable {
         let duration = time.instant - since
         metrics.count(status, took: duration)
         log.answered(head, route: metrics.route, status: status, slug: slug, took: duration)
+    }
+}
+
+extension Problem {
+    static var overloaded: Problem {
+        Problem(
+            slug: .overloaded, status: 503,
+            detail: "Too many large requests are in flight; nothing was stored. Send it again in a moment.",
+            headers: [("Retry-After", "1")])
     }
 }

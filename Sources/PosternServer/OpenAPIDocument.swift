@@ -193,7 +193,9 @@ paths:
             type: string
         - name: limit
           in: query
-          description: The most messages of a page. A page may be short of it although more follow; go by `next`.
+          description: |
+            The most messages of a page. A page may be short of it although more follow; go by `next`. It ends early when
+            it has 1 MiB, or 16 MiB with `include=payload`.
           schema:
             type: integer
             minimum: 1
@@ -237,6 +239,8 @@ paths:
           $ref: "#/components/responses/NotAcceptable"
         "500":
           $ref: "#/components/responses/Internal"
+        "503":
+          $ref: "#/components/responses/Unavailable"
   /v1/messages/retry:
     post:
       operationId: retryMessages

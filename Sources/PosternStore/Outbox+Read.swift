@@ -29,6 +29,11 @@ public struct MessageRecord: Sendable, Equatable {
     public var laneWaitsUntil: Timestamp?
 }
 
+extension MessageRecord {
+    /// About how many bytes it takes, in memory and as text.
+    var size: Int { 400 + (key?.utf8.count ?? 0) + (result?.count ?? 0) + (payload?.count ?? 0) }
+}
+
 /// One request that carried a message.
 public struct AttemptRow: Sendable, Equatable {
     public var batch: BatchID
@@ -80,11 +85,14 @@ extension Outbox {
     }
 
     /// Messages after `cursor`, oldest first, and the cursor of the next page if there is one. A page may be short of
-    /// `limit` when few of very many match; the cursor goes on from there.
+    /// `limit` when few of very many match, or when `maxBytes` are used up; the cursor goes on from there. A page that
+    /// is not empty has at least one message, however large.
     public func messages(
-        _ filter: MessageFilter, after cursor: MessageID?, limit: Int, payload: Bool = false
+        _ filter: MessageFilter, after cursor: MessageID?, limit: Int, maxBytes: Int = .max, payload: Bool = false
     ) throws(StoreError) -> (messages: [MessageRecord], next: MessageID?) {
-        try readMessages { try $0.messages(filter, after: cursor, limit: limit, payload: payload) }
+        try readMessages {
+            try $0.messages(filter, after: cursor, limit: limit, maxBytes: maxBytes, payload: payload)
+        }
     }
 
     /// When the oldest queued message of an upstream was accepted.

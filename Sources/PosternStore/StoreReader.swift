@@ -42,40 +42,71 @@ struct StoreReader {
 
     /// Merges the tables of all upstreams that may hold such messages. Each is read in the order of its ids.
     func messages(
-        _ filter: MessageFilter, after cursor: MessageID?, limit: Int, payload: Bool
+        _ filter: MessageFilter, after cursor: MessageID?, limit: Int, maxBytes: Int = .max, payload: Bool
     ) throws -> (messages: [MessageRecord], next: MessageID?) {
-        var found: [MessageRecord] = []
-        var horizon: Int64?
+        var page = Page(limit: limit, maxBytes: maxBytes)
         for (number, name) in names where filter.upstream == nil || filter.upstream == name {
             for table in Table.allCases where filter.state.map(table.holds) ?? true {
-                let part = try page(of: table, number: number, filter, after: cursor, limit: limit, payload: payload)
-                found += part.messages
-                // Beyond the first row that some table was not read to, others may be missing.
-                if let end = part.end { horizon = min(horizon ?? end, end) }
+                try add(table, of: number, filter, after: cursor, payload: payload, to: &page)
             }
         }
-        found.sort { $0.id < $1.id }
-        if let horizon { found.removeAll { $0.id.rawValue > horizon } }
-        let page = Array(found.prefix(limit))
-        if found.count > limit { return (page, page.last?.id) }
-        return (page, horizon.map(MessageID.init(rawValue:)))
+        return (page.messages, page.end.map(MessageID.init(rawValue:)))
     }
 
-    private func page(
-        of table: Table, number: UpstreamNumber, _ filter: MessageFilter, after cursor: MessageID?, limit: Int,
-        payload: Bool
-    ) throws -> (messages: [MessageRecord], end: Int64?) {
+    /// The messages that were found first, in the order of their ids.
+    private struct Page {
+        let limit: Int
+        let maxBytes: Int
+        private(set) var messages: [MessageRecord] = []
+        /// Messages behind this one are not on the page.
+        private(set) var end: Int64?
+
+        init(limit: Int, maxBytes: Int) {
+            self.limit = limit
+            self.maxBytes = maxBytes
+        }
+
+        /// Adds messages of one table, which was read up to `end`, and keeps the first ones. One is always kept.
+        mutating func add(_ more: [MessageRecord], readTo end: Int64?) {
+            if let end { self.end = min(self.end ?? end, end) }
+            messages += more
+            messages.sort { $0.id < $1.id }
+            var (count, bytes) = (0, 0)
+            for message in messages {
+                if let end = self.end, message.id.rawValue > end { break }
+                if count == limit || bytes >= maxBytes {
+                    self.end = messages[count - 1].id.rawValue
+                    break
+                }
+                count += 1
+                bytes += message.size
+            }
+            messages.removeSubrange(count...)
+        }
+    }
+
+    private func add(
+        _ table: Table, of number: UpstreamNumber, _ filter: MessageFilter, after cursor: MessageID?, payload: Bool,
+        to page: inout Page
+    ) throws {
         var messages: [MessageRecord] = []
-        var rows = 0
+        var (rows, bytes) = (0, 0)
         var end: Int64?
+        let pageEnd = page.end ?? .max
         try walk(table, of: number, from: (cursor?.rawValue ?? 0) + 1, payload: payload) { row in
+            let id: Int64 = row[0]
+            guard id <= pageEnd else { return false }
+            if matches(row, filter) {
+                let message = record(row, of: number)
+                messages.append(message)
+                bytes += message.size
+            }
             rows += 1
-            if matches(row, filter) { messages.append(record(row, of: number)) }
-            if messages.count > limit { return false }
-            if rows >= Self.rowsPerPage { end = row[0] }
+            if messages.count > page.limit { return false }
+            if rows >= Self.rowsPerPage || bytes >= page.maxBytes { end = id }
             return end == nil
         }
-        return (messages, end)
+        page.add(messages, readTo: end)
     }
 
     /// Visits the rows of a table from an id on until `body` returns false. `record` and `matches` know the columns.

@@ -15,7 +15,8 @@ import Testing
         let loaded = try configuration(
             """
             {"server": {"host": "::1", "port": 0, "workerThreads": 3, "maxConnections": 7,
-                        "maxConnectionsPerAddress": 2, "maxBodyBytes": 2048, "maxMessagesPerRequest": 9,
+                        "maxConnectionsPerAddress": 2, "maxBodyBytes": 2048, "maxBodyMemoryBytes": 77,
+                        "maxMessagesPerRequest": 9,
                         "headerTimeoutSeconds": 1.5, "idleTimeoutSeconds": 2, "shutdownGraceSeconds": 0,
                         "hosts": ["gateway", "a.example"], "corsOrigins": ["https://app.example:8443"]},
              "auth": {"allowAnonymous": true,
@@ -40,6 +41,7 @@ import Testing
         expected.server.maxConnections = 7
         expected.server.maxConnectionsPerAddress = 2
         expected.server.maxBodyBytes = 2048
+        expected.server.maxBodyMemoryBytes = 77
         expected.server.maxMessagesPerRequest = 9
         expected.server.headerTimeout = .milliseconds(1500)
         expected.server.idleTimeout = .seconds(2)

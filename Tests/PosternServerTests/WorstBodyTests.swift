@@ -76,6 +76,7 @@ import Testing
                 #expect(
                     answer.json["errorsOmitted"].int ?? 0 > 1000 || answer.json["errors"].array.count < 20, "\(name)")
             }
+            #expect(gateway.gateway.limits.memory.bytesInUse == 0)
         }
     }
 

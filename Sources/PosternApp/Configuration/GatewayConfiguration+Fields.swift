@@ -18,6 +18,10 @@ extension GatewayConfiguration.Server: SettingsSection {
             "maxBodyBytes", 1024...1_073_741_824, \.maxBodyBytes,
             "Size of a request's body after decompression; larger ones get 413."),
         .integer(
+            "maxBodyMemoryBytes", 0...(1 << 40), \.maxBodyMemoryBytes,
+            "Memory for bodies, for parsing them and for large responses in flight; beyond it requests get 503. 0: half "
+                + "of the cgroup's memory limit, or of the machine's memory."),
+        .integer(
             "maxMessagesPerRequest", 1...1_000_000, \.maxMessagesPerRequest, "Messages that one request may carry."),
         .seconds(
             "headerTimeoutSeconds", 1...3600, \.headerTimeout, "Time a client has to send a request's headers."),

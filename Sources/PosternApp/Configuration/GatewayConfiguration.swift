@@ -28,6 +28,8 @@ public struct GatewayConfiguration: Sendable, Equatable {
         public var maxConnectionsPerAddress = 0
         /// Of a request's body, decompressed.
         public var maxBodyBytes = 4_194_304
+        /// 0: half of the memory that the process may use.
+        public var maxBodyMemoryBytes = 0
         public var maxMessagesPerRequest = 10_000
         public var headerTimeout = Duration.seconds(10)
         public var idleTimeout = Duration.seconds(60)

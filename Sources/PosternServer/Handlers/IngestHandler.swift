@@ -26,7 +26,7 @@ struct IngestHandler: Sendable {
                 detail: "Send application/json or application/x-ndjson, in UTF-8.",
                 headers: [("Accept-Post", "application/json, application/x-ndjson")])
         }
-        guard gateway.pendingBytes.load(ordering: .relaxed) < gateway.limits.maxPendingBytes else {
+        guard gateway.limits.memory.bytesInUse < gateway.limits.memory.limit else {
             return Problem(
                 slug: .overloaded, status: 503, detail: "More is coming in than the disk takes; try again.",
                 headers: [("Retry-After", "1")])
@@ -102,9 +102,9 @@ struct IngestHandler: Sendable {
     private func store(_ order: Order, _ reply: Reply) {
         let messages = order.takeMessages()
         let bytes = messages.reduce(0) { $0 + $1.range.count }
-        gateway.pendingBytes.wrappingAdd(bytes, ordering: .relaxed)
+        gateway.limits.memory.takeAnyway(bytes)
         gateway.outbox.append(messages) { [gateway] result in
-            gateway.pendingBytes.wrappingSubtract(bytes, ordering: .relaxed)
+            gateway.limits.memory.give(bytes)
             switch result {
             case .success(let receipt):
                 order.countAcceptances()

@@ -38,24 +38,39 @@ struct MessageHandler: Sendable {
 
     func list(_ reply: Reply) {
         guard let includes = Includes(reply), let query = ListQuery(reply, gateway) else { return }
+        let memory = gateway.limits.memory
+        let pageBytes =
+            includes.payload ? min(Self.payloadPageBytes, max(Self.pageBytes, memory.limit / 8)) : Self.pageBytes
+        // The rows and the text made of them.
+        guard memory.take(2 * pageBytes) else { return reply.send(.overloaded) }
         read(reply) { [gateway] () throws(StoreError) in
+            defer { memory.give(2 * pageBytes) }
             let page = try gateway.outbox.messages(
-                query.filter, after: query.cursor, limit: query.limit, payload: includes.payload)
-            var texts: [String] = []
-            for record in page.messages {
+                query.filter, after: query.cursor, limit: query.limit, maxBytes: pageBytes, payload: includes.payload)
+            var body = Array(#"{"messages":["#.utf8)
+            var next = page.next
+            for (index, record) in page.messages.enumerated() {
                 let attempts = includes.attempts ? try gateway.outbox.attempts(of: record.id) : nil
-                texts.append(
-                    MessageText.message(
-                        record, gateway: gateway, attempts: attempts, showsPayload: includes.payload))
+                if index > 0 { body.append(UInt8(ascii: ",")) }
+                body.append(
+                    contentsOf: MessageText.message(
+                        record, gateway: gateway, attempts: attempts, showsPayload: includes.payload
+                    ).utf8)
+                // Attempts may make the text longer than the store expects.
+                if body.count >= 2 * pageBytes, index < page.messages.count - 1 {
+                    next = record.id
+                    break
+                }
             }
-            return .json(
-                200,
-                JSONText.object { json in
-                    json.raw("messages", JSONText.array(texts))
-                    json.string("next", page.next?.description)
-                })
+            body.append(contentsOf: "],\"next\":\(next.map { "\"\($0)\"" } ?? "null")}".utf8)
+            return HTTPResponse(status: 200, headers: [("Content-Type", "application/json")], body: body)
         }
     }
+
+    /// When a page ends before its `limit` is reached.
+    private static let pageBytes = 1 << 20
+    /// The same for one with payloads.
+    private static let payloadPageBytes = 16 << 20
 
     static let noSuchMessage = Problem(
         slug: .notFound, status: 404,

@@ -1,0 +1,27 @@
+import Synchronization
+
+/// Memory that requests share, counted in bytes. Any thread may take and give.
+public final class ByteBudget: Sendable {
+    public let limit: Int
+    private let used = Atomic<Int>(0)
+
+    public init(_ limit: Int) { self.limit = limit }
+
+    public var bytesInUse: Int { used.load(ordering: .relaxed) }
+
+    /// Takes `bytes` if there is room; they have to be given back.
+    ///
+    /// If nothing is in use besides `own`, which the caller has taken before, there always is room, so that a single
+    /// request can be served that needs more than the budget.
+    public func take(_ bytes: Int, besides own: Int = 0) -> Bool {
+        let (before, after) = used.wrappingAdd(bytes, ordering: .relaxed)
+        if after <= limit || before <= own { return true }
+        used.wrappingSubtract(bytes, ordering: .relaxed)
+        return false
+    }
+
+    /// Takes `bytes` even if there is no room, for memory that exists already.
+    public func takeAnyway(_ bytes: Int) { used.wrappingAdd(bytes, ordering: .relaxed) }
+
+    public func give(_ bytes: Int) { used.wrappingSubtract(bytes, ordering: .relaxed) }
+}
