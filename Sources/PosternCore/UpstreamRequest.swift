@@ -24,11 +24,13 @@ public struct UpstreamRequest: Sendable, Equatable {
     public var credentialVersion: Int64?
     /// Parts of it that prove who sends it, such as a signature: masked where requests are shown.
     public var proofs: [String]
+    /// Bytes of the response's body that are of use; the rest is cut off.
+    public var maxResponseBytes: Int
 
     public init(
         method: Method = .post, url: String, headers: [(name: String, value: String)] = [], body: [UInt8] = [],
         gzip: Bool = false, endpoint: String = "", step: String? = nil, credentialVersion: Int64? = nil,
-        proofs: [String] = []
+        proofs: [String] = [], maxResponseBytes: Int = 1 << 20
     ) {
         self.method = method
         self.url = url
@@ -39,6 +41,7 @@ public struct UpstreamRequest: Sendable, Equatable {
         self.step = step
         self.credentialVersion = credentialVersion
         self.proofs = proofs
+        self.maxResponseBytes = maxResponseBytes
     }
 
     public static func == (left: Self, right: Self) -> Bool {
@@ -49,7 +52,7 @@ public struct UpstreamRequest: Sendable, Equatable {
     }
 }
 
-/// An upstream's answer; the body is cut at the transport's limit.
+/// An upstream's answer; the body is cut at the request's limit.
 public struct UpstreamResponse: Sendable, Equatable {
     public var status: Int
     public var headers: [(name: String, value: String)]
@@ -106,16 +109,10 @@ public struct TransferOptions: Sendable, Equatable {
     public var connectTimeout: Duration
     /// For the whole exchange, connecting included.
     public var requestTimeout: Duration
-    /// Bytes of the answer that are kept.
-    public var maxResponseBytes: Int
 
-    public init(
-        connectTimeout: Duration = .seconds(5), requestTimeout: Duration = .seconds(30),
-        maxResponseBytes: Int = 16 << 20
-    ) {
+    public init(connectTimeout: Duration = .seconds(5), requestTimeout: Duration = .seconds(30)) {
         self.connectTimeout = connectTimeout
         self.requestTimeout = requestTimeout
-        self.maxResponseBytes = maxResponseBytes
     }
 }
 

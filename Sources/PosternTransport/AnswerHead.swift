@@ -1,26 +1,35 @@
 /// The header lines of an answer, as libcurl hands them over one by one.
 struct AnswerHead {
     private var lines: [UInt8] = []
+    private var bytesSeen = 0
     private(set) var isComplete = false
+    /// There are more lines before the body than any answer needs.
     private(set) var isTooLarge = false
+    /// There are more lines after the body.
+    private(set) var hasTooManyTrailers = false
 
     static let maxBytes = 1 << 16
 
-    /// False when there are more lines than any answer needs.
+    /// False when there are more lines than any answer needs: libcurl would keep all of them.
     ///
-    /// A status line starts over, so only the last head counts: interim answers (1xx) come before it. Lines after the
-    /// empty one are trailers, which were not requested.
+    /// A status line starts over, so only the last head is kept: interim responses (1xx) come before it. Lines after the
+    /// empty one are trailers, which are not used. All of them count.
     mutating func take(_ line: UnsafeBufferPointer<UInt8>) -> Bool {
-        if line.starts(with: "HTTP/".utf8) {
+        bytesSeen += line.count
+        let isStatusLine = line.starts(with: "HTTP/".utf8)
+        if isStatusLine { isComplete = false }
+        guard bytesSeen <= Self.maxBytes else {
+            if isComplete { hasTooManyTrailers = true } else { isTooLarge = true }
+            return false
+        }
+        if isStatusLine {
             lines.removeAll(keepingCapacity: true)
-            isComplete = false
             return true
         }
         guard !isComplete else { return true }
         isComplete = line.first == UInt8(ascii: "\r") || line.first == UInt8(ascii: "\n")
-        isTooLarge = lines.count + line.count > Self.maxBytes
-        if !isTooLarge { lines.append(contentsOf: line) }
-        return !isTooLarge
+        lines.append(contentsOf: line)
+        return true
     }
 
     /// In the order received; without white space around names and values. Lines without a colon are left out.

@@ -138,7 +138,10 @@ final class Transfer: @unchecked Sendable {
         }
         if head.isTooLarge { return failure(CURLE_WEIRD_SERVER_REPLY, "The answer's header lines are too long") }
         if wasSentBefore { return failure(CURLE_GOT_NOTHING, "A kept connection ended before the answer") }
-        guard code == CURLE_OK || isCut else { return failure(code, handle.detail(of: code)) }
+        // The response is there even if what should only end it does not.
+        guard code == CURLE_OK || isCut || head.hasTooManyTrailers else {
+            return failure(code, handle.detail(of: code))
+        }
         // libcurl is content with a connection that ends inside the header lines.
         guard head.isComplete else { return failure(CURLE_PARTIAL_FILE, "The answer ends inside its header lines") }
         return .success(UpstreamResponse(status: handle.status, headers: head.headers, body: body))
@@ -158,9 +161,9 @@ final class Transfer: @unchecked Sendable {
 
     /// False to end the transfer.
     fileprivate func takeBodyPart(_ part: UnsafeBufferPointer<UInt8>) -> Bool {
-        body.append(contentsOf: part.prefix(options.maxResponseBytes - body.count))
+        body.append(contentsOf: part.prefix(request.maxResponseBytes - body.count))
         bodyBytesSeen += part.count
-        isCut = bodyBytesSeen > options.maxResponseBytes + Self.readBeyondLimit
+        isCut = bodyBytesSeen > request.maxResponseBytes + Self.readBeyondLimit
         return !isCut
     }
 

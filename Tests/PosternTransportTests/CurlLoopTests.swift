@@ -159,12 +159,40 @@ extension TransferResult {
             "HTTP/1.1 200 OK\r\nContent-Length: \(size)\r\n\r\n" + String(repeating: "x", count: size))
         defer { server.stop() }
         let answer = try await fixture.send(
-            UpstreamRequest(url: server.url), options: TransferOptions(maxResponseBytes: 100)
+            UpstreamRequest(url: server.url, maxResponseBytes: 100)
         ).get()
         #expect(answer.status == 200)
         #expect(answer.body == [UInt8](repeating: UInt8(ascii: "x"), count: 100))
         _ = try await fixture.send(UpstreamRequest(url: server.url)).get()
         #expect(server.connections == (size > 100_000 ? 2 : 1))
+    }
+
+    /// libcurl would keep every one of them.
+    @Test func trailersWithoutEnd_areCutOff_andTheResponseCounts() async throws {
+        let sent = Atomic<Int>(0)
+        let server = RawServer { connection, _ in
+            guard connection.request() != nil else { return }
+            connection.send("HTTP/1.1 202 Accepted\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n")
+            let trailers = (0..<100).map { "X-\($0): \(String(repeating: "x", count: 80))\r\n" }.joined()
+            while sent.load(ordering: .relaxed) < 64 << 20, connection.send(trailers) {
+                sent.wrappingAdd(trailers.utf8.count, ordering: .relaxed)
+            }
+        }
+        defer { server.stop() }
+        let answer = try await fixture.send(UpstreamRequest(url: server.url)).get()
+        #expect(answer.status == 202)
+        #expect(answer.body == Array("ok".utf8))
+        #expect(sent.load(ordering: .relaxed) < 32 << 20)
+    }
+
+    @Test func interimAnswersWithoutEnd_areAFailure() async throws {
+        let server = RawServer { connection, _ in
+            guard connection.request() != nil else { return }
+            let interim = String(repeating: "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n", count: 100)
+            for _ in 0..<10_000 where !connection.send(interim) { return }
+        }
+        defer { server.stop() }
+        #expect(await fixture.send(UpstreamRequest(url: server.url)).failure?.reason == .garbled)
     }
 
     @Test func connection_isUsedAgain_forTheNextRequests() async throws {

@@ -108,6 +108,22 @@ import Testing
         #expect(!judge(text).tookNothing)
     }
 
+    @Test func largeAnswer_isReadByItsHeader_whereverThatStands() throws {
+        let body = "[0" + String(repeating: ",0", count: 1 << 20) + "]"
+        let header = #"{"status":0,"statusmessage":"OK","cacheable":true,"sessiontimeout":60}"#
+        for text in [#"{"header":\#(header),"body":\#(body)}"#, #"{"body":\#(body),"header":\#(header)}"#] {
+            let answer = try #require(StreamOneAnswer(Array(text.utf8)))
+            #expect(answer.isSuccess)
+            #expect(answer.isCacheable)
+            let renewed = String(decoding: answer.bytes(sessionTimeout: 7), as: UTF8.self)
+            #expect(renewed.contains(#""sessiontimeout":7}"#))
+            #expect(renewed.utf8.count == text.utf8.count - 1)
+        }
+        #expect(StreamOneAnswer(Array(#"{"header":\#(header),"body":\#(body.dropLast())}"#.utf8)) == nil)
+        #expect(StreamOneAnswer(Array(#"{"header":\#(header),"other":\#(body)}"#.utf8)) == nil)
+        #expect(StreamOneAnswer(Array(body.utf8)) == nil)
+    }
+
     @Test(arguments: [
         (#"{"header":{"status":0,"statusmessage":"OK"},"body":null}"#, true),
         (#"{"header":{"status":0,"statusmessage":"OK"},"body":true}"#, true),

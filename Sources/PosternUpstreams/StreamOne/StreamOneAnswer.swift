@@ -24,14 +24,27 @@ struct StreamOneAnswer: Sendable, Equatable {
         bytes = body
     }
 
+    /// Of a larger answer only the header is taken apart, so that its body costs no more memory than its text.
+    private static let largestReadWhole = 1 << 20
+
     private static func header(of body: [UInt8]) -> Header? {
-        switch JSONParser.ofThisThread.parse(body, { Header($0) }) {
+        guard body.count <= largestReadWhole else { return headerAlone(of: body) }
+        return switch JSONParser.ofThisThread.parse(body, { Header($0) }) {
         case .success(let header): header
         // The SDKs take what this parser is too strict for: a name twice, deep nesting. What the platform did must not be
         // done again for that.
         case .failure(let fault) where fault.reason == .duplicate || fault.reason == .depth: Header(reading: body)
         case .failure: nil
         }
+    }
+
+    private static func headerAlone(of body: [UInt8]) -> Header? {
+        guard let found = JSONOutline(body, finding: "header", "body"), let place = found.values[0],
+            found.values[1] != nil, place.count <= largestReadWhole
+        else { return nil }
+        let text = Array(body[place])
+        let header = try? JSONParser.ofThisThread.parse(text) { Header(header: $0, at: place.lowerBound) }.get()
+        return header ?? nil
     }
 
     /// Nil unless a 2xx carries a valid answer; anything else is a transport fault.
@@ -51,8 +64,9 @@ struct StreamOneAnswer: Sendable, Equatable {
         return bytes[..<place.lowerBound] + Array(String(seconds).utf8) + bytes[place.upperBound...]
     }
 
-    /// Gives `body` the answer's `body` member.
+    /// Gives `body` the answer's `body` member; nil for an answer that is too large to be what is asked for.
     func withBody<R>(_ body: (JSONValue) -> R) -> R? {
+        guard bytes.count <= Self.largestReadWhole else { return nil }
         let read = JSONParser.ofThisThread.parse(bytes) { $0["body"].map(body) }
         return (try? read.get()) ?? nil
     }
@@ -66,14 +80,23 @@ struct StreamOneAnswer: Sendable, Equatable {
         let sessionTimeout: (seconds: Int64, place: Range<Int>)?
 
         init?(_ answer: JSONValue) {
-            guard answer.kind == .object, answer["body"] != nil, let header = answer["header"], header.kind == .object,
-                let status = header["status"]?.integer, let message = header["statusmessage"], message.kind == .string
+            guard answer.kind == .object, answer["body"] != nil, let header = answer["header"] else { return nil }
+            self.init(header: header, at: 0)
+        }
+
+        /// - Parameter start: Where the text that was parsed begins in the answer.
+        init?(header: JSONValue, at start: Int) {
+            guard header.kind == .object, let status = header["status"]?.integer, let message = header["statusmessage"],
+                message.kind == .string
             else { return nil }
             self.status = Int(status)
             self.message = message.string ?? ""
             isCacheable = header["cacheable"]?.kind == .true
             sessionTimeout = header["sessiontimeout"].flatMap { value in
-                value.integer.flatMap { $0 >= 0 ? ($0, value.range) : nil }
+                value.integer.flatMap { seconds in
+                    let place = value.range.lowerBound + start..<value.range.upperBound + start
+                    return seconds >= 0 ? (seconds, place) : nil
+                }
             }
         }
 

@@ -36,8 +36,12 @@ struct StreamOnePlatform: Sendable {
         let signature = Self.signature(of: signed, key: psk + (session?.key ?? ""))
         return UpstreamRequest(
             url: "\(base.text)\(call.path)?\(String(decoding: query, as: UTF8.self))&signature=\(signature)",
-            headers: [("Content-Type", "application/x-www-form-urlencoded")], body: body, proofs: [signature])
+            headers: [("Content-Type", "application/x-www-form-urlencoded")], body: body, proofs: [signature],
+            maxResponseBytes: Self.maxResponseBytes)
     }
+
+    /// A response that is cut tells nothing, and what a queued write did would not be known: so much more than elsewhere.
+    private static let maxResponseBytes = 16 << 20
 
     /// 40 lower-case digits of HMAC-SHA1.
     static func signature(of text: [UInt8], key: String) -> String {
