@@ -29,6 +29,9 @@ public final class App: Sendable {
         }
     }
 
+    /// Behind the path of the store of a run with simulators.
+    static let simulatedStoreSuffix = ".simulated"
+
     private enum Wish: Sendable { case stop, reload }
 
     private let options: Options
@@ -156,7 +159,10 @@ public final class App: Sendable {
         var loader = ConfigurationLoader(file: options.configFile)
         loader.simulators = simulators?.urls ?? [:]
         do throws(ConfigurationProblems) {
-            return try loader.load()
+            var loaded = try loader.load()
+            // What simulators take counts as delivered, so a real backlog must not reach them.
+            if simulators != nil { loaded.configuration.outbox.path += Self.simulatedStoreSuffix }
+            return loaded
         } catch {
             throw .configuration(error)
         }

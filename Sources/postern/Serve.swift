@@ -15,7 +15,7 @@ struct Serve: AsyncParsableCommand {
     @Option(help: ArgumentHelp("The JSON file.", valueName: "file"))
     var config: String
 
-    @Flag(help: "Run simulators of the upstreams too, and deliver to them.")
+    @Flag(help: "Run simulators of the upstreams too, and deliver to them, from a store of its own.")
     var simulate = false
 
     @Flag(help: "If the store is damaged, keep it under a new name and begin an empty one.")

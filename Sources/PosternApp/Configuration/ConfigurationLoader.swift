@@ -33,7 +33,7 @@ public struct ConfigurationLoader: Sendable {
 
     /// A configuration without problems, and the enabled upstreams of it, ordered by name.
     public struct Loaded: Sendable {
-        public let configuration: GatewayConfiguration
+        public var configuration: GatewayConfiguration
         public let upstreams: [any Upstream]
         /// What looks like a mistake and prevents nothing.
         public let warnings: [ConfigurationProblem]
