@@ -12,16 +12,14 @@ final class Checkpoints {
     static let due: Int32 = 256
     /// The same while the disk is full: the log must not grow.
     static let dueWhenFull: Int32 = 32
-    /// Pages from which on a reader that keeps the WAL from being reset is reported: 64 MiB.
-    static let pinned: Int32 = 8192
 
     /// What `countPages` writes; freed with this.
     private let pages = UnsafeMutablePointer<Int32>.allocate(capacity: 1)
     /// Frames in the WAL after the last checkpoint.
     private var frames = 0
 
-    /// Frames in the WAL, at most.
-    var framesInLog: Int { max(frames, Int(pages.pointee)) }
+    /// Frames in the WAL.
+    var framesInLog: Int { pages.pointee > 0 ? Int(pages.pointee) : frames }
 
     init() { pages.initialize(to: 0) }
     deinit { pages.deallocate() }
@@ -43,14 +41,8 @@ final class Checkpoints {
         case truncate
     }
 
-    struct Outcome {
-        /// Pages that are still in the WAL alone, because a reader may need what the file holds.
-        let remaining: Int32
-        let isComplete: Bool
-    }
-
-    /// - Throws: what SQLite reports, unless a reader was in the way.
-    @discardableResult func run(_ mode: Mode, on db: Database) throws -> Outcome {
+    /// Returns whether every page is in the file. Throws what SQLite reports, unless a reader was in the way.
+    @discardableResult func run(_ mode: Mode, on db: Database) throws -> Bool {
         var logged: Int32 = 0
         var moved: Int32 = 0
         let flag =
@@ -60,10 +52,11 @@ final class Checkpoints {
             case .truncate: SQLITE_CHECKPOINT_TRUNCATE
             }
         let code = sqlite3_wal_checkpoint_v2(db.sqliteConnection, nil, flag, &logged, &moved)
-        frames = Int(logged)
+        // A log that begins again is still reported with its former length.
+        frames = code == SQLITE_OK && mode != .passive ? 0 : Int(max(0, logged))
         pages.pointee = 0
         guard code == SQLITE_OK || code & 0xFF == SQLITE_BUSY else { throw SQL.error(code, on: db) }
-        return Outcome(remaining: max(0, logged - moved), isComplete: code == SQLITE_OK && logged <= moved)
+        return code == SQLITE_OK && logged <= moved
     }
 }
 

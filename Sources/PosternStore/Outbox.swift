@@ -16,6 +16,8 @@ public struct OutboxOptions: Sendable, Equatable {
     public var failedRetention: Duration
     /// Seal the credentials that callers hand in.
     public var encryptionKeys: EncryptionKeys
+    /// How far the write-ahead log may grow while a reader keeps it from being reset.
+    var maxLogBytes = 1 << 30
 
     public init(
         path: String, maxBytes: Int = 0, deliveredRetention: Duration = .seconds(86400),
@@ -264,21 +266,24 @@ public final class Outbox: Sendable {
 
     /// Takes messages again when there is room for them and for the reserve. Returns whether that is news.
     @discardableResult func lookForRoom() -> Bool {
-        guard isFull, reserve.canBeTaken, reserve.take() else { return false }
+        guard isFull, !isLogPinned.load(ordering: .relaxed), reserve.canBeTaken, reserve.take() else { return false }
         health.recovered()
         logger.notice("disk space recovered; accepting messages")
         return true
     }
 
-    /// A reader, perhaps of another program, that keeps the log from beginning anew.
-    func reportPinnedLog(pages: Int32) {
-        guard pages > Checkpoints.pinned, !isLogPinned.exchange(true, ordering: .relaxed) else {
-            if pages == 0 { isLogPinned.store(false, ordering: .relaxed) }
-            return
+    /// Reports a reader, perhaps of another program, that keeps the log from beginning anew, and ends accepting before
+    /// the log takes the disk. `frames`: pages in the log after a checkpoint.
+    func noteLog(frames: Int) {
+        let bytes = frames * StoreFile.pageSize
+        guard bytes > options.maxLogBytes / 16 else { return isLogPinned.store(false, ordering: .relaxed) }
+        if !isLogPinned.exchange(true, ordering: .relaxed) {
+            logger.warning(
+                "a long read keeps the write-ahead log from being reset; it grows until that read ends",
+                metadata: ["store.path": "\(path)", "bytes": "\(bytes)"])
         }
-        logger.warning(
-            "a long read keeps the write-ahead log from being reset; it grows until that read ends",
-            metadata: ["store.path": "\(path)", "pages": "\(pages)"])
+        guard bytes > options.maxLogBytes else { return }
+        becameFull(.full(detail: "a long read keeps the write-ahead log at \(bytes >> 20) MiB"))
     }
 
     func becameBroken(_ error: StoreError) {

@@ -118,7 +118,7 @@ extension WriterLoop {
     func checkAfterFailure() {
         do {
             let isSound = try outbox.pool.writeWithoutTransaction { [checkpoints, sql] db in
-                guard try checkpoints.run(.truncate, on: db).isComplete else { return false }
+                guard try checkpoints.run(.truncate, on: db) else { return false }
                 return try sql.value("PRAGMA quick_check(1)", as: String.self) == "ok"
             }
             outbox.reserve.allocateLog()
@@ -132,10 +132,10 @@ extension WriterLoop {
 
     func checkpoint(_ mode: Checkpoints.Mode) {
         do {
-            let outcome = try outbox.pool.writeWithoutTransaction { [checkpoints] in try checkpoints.run(mode, on: $0) }
+            let isComplete = try outbox.pool.writeWithoutTransaction { [checkpoints] in try checkpoints.run(mode, on: $0) }
             // A complete checkpoint cuts the file to its pages.
-            if outcome.isComplete { allocated = min(allocated, outbox.lock.size) }
-            outbox.reportPinnedLog(pages: outcome.remaining)
+            if isComplete { allocated = min(allocated, outbox.lock.size) }
+            outbox.noteLog(frames: checkpoints.framesInLog)
         } catch {
             switch DiskFailure(error, systemError: sql.systemError) {
             case .full: outbox.becameFull(.full(detail: "no room for a checkpoint"))

@@ -208,6 +208,35 @@ import Testing
         #expect(try #require(file) > 8 << 20)
     }
 
+    @Test func longRead_endsAccepting_beforeTheLogTakesTheDisk() throws {
+        let store = try TestStore { $0.maxLogBytes = 4 << 20 }
+        let queue = try store.register()
+        let view = try StoreView(path: store.path)
+        let isReading = Waiter<Void>()
+        let gate = Gate()
+        let reader = OwnThread(name: "long read") {
+            try? view.read { _ in
+                isReading.put(())
+                gate.wait()
+            }
+        }
+        _ = try isReading.take()
+        let text = String(repeating: "x", count: 9000)
+        let refusal = #expect(throws: AppendRefusal.self) {
+            for _ in 0..<500 { try store.append((0..<20).map { _ in store.message(text, to: queue) }) }
+        }
+        guard case .diskFull = refusal else {
+            Issue.record("\(String(describing: refusal))")
+            return
+        }
+        let claim = try store.claim(queue, most: 5)
+        try store.deliver(claim.messages, of: queue)
+        gate.open()
+        reader.join()
+        #expect(eventually { (try? store.append(to: queue)) != nil })
+        #expect(try store.isBalanced())
+    }
+
     @Test func close_leavesNoWAL() throws {
         let store = try TestStore()
         try store.append(10, to: store.register())
