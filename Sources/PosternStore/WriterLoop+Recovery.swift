@@ -132,7 +132,9 @@ extension WriterLoop {
 
     func checkpoint(_ mode: Checkpoints.Mode) {
         do {
-            let isComplete = try outbox.pool.writeWithoutTransaction { [checkpoints] in try checkpoints.run(mode, on: $0) }
+            let isComplete = try outbox.pool.writeWithoutTransaction { [checkpoints] in
+                try checkpoints.run(mode, on: $0)
+            }
             // A complete checkpoint cuts the file to its pages.
             if isComplete { allocated = min(allocated, outbox.lock.size) }
             outbox.noteLog(frames: checkpoints.framesInLog)

@@ -58,3 +58,48 @@ extension EndToEnd {
         }
     }
 }
+
+extension EndToEnd {
+    /// What clients and operators see of a disk that fails, and of files that are taken away.
+    @Suite struct FailingDisk {
+        @Test(.timeLimit(.minutes(10)))
+        func failedSync_isAnswered503_untilTheStoreWasChecked() async throws {
+            let place = try Place(Settings())
+            let isBroken = place.folder.file("broken")
+            let process = try Binary(
+                ["serve", "--config", place.config],
+                environment: try FileFaults.environment(
+                    "sync=10000,while=\(isBroken)", below: place.folder.file("data")))
+            let gateway = try await GatewayProcess(process, at: place)
+            let client = try gateway.client()
+            #expect(try client.post("/v1/samsara/event", event(0)).status == 202)
+            try Data().write(to: URL(filePath: isBroken))
+            for _ in 0..<2 {
+                let refusal = try client.post("/v1/samsara/event", event(1))
+                #expect(refusal.status == 503)
+                #expect(refusal.json["type"].string == "urn:postern:problem:store-failed")
+            }
+            #expect(try client.get("/readyz").status == 503)
+            unlink(isBroken)
+            #expect(eventually { (try? client.get("/readyz").status) == 200 })
+            #expect(try client.post("/v1/samsara/event", event(2)).status == 202)
+            let ended = try await gateway.stop()
+            #expect(ended.errors.contains("disk failed; rejecting everything until the store was checked"))
+            #expect(try place.audit().accounts.map(\.ledger.accepted) == [2])
+        }
+
+        @Test(.timeLimit(.minutes(10)), arguments: ["", "-wal"])
+        func deletedFile_isAnswered503_andMakesTheGatewayUnready(tail: String) async throws {
+            let place = try Place(Settings())
+            let gateway = try await place.start()
+            let client = try gateway.client()
+            #expect(try client.post("/v1/samsara/event", event(0)).status == 202)
+            unlink(place.store + tail)
+            #expect(eventually { (try? client.get("/readyz").status) == 503 })
+            let refusal = try client.post("/v1/samsara/event", event(1))
+            #expect(refusal.status == 503)
+            #expect(refusal.json["type"].string == "urn:postern:problem:store-lost")
+            #expect(try await gateway.stop().errors.contains("store deleted or replaced; rejecting everything"))
+        }
+    }
+}

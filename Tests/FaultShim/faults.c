@@ -10,6 +10,7 @@
 //   enospc=N eio=N short=N   of writes
 //   sync=N        fsync fails with EIO and the data stay dirty
 //   lie=N         fsync does nothing and reports success
+//   while=FILE    random faults only while this file exists
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -30,6 +31,7 @@
 
 static char folder[4096];
 static char countFile[4096];
+static char whileFile[4096];
 static long killAt, delay, enospc, eio, shortWrites, failedSyncs, lies;
 static _Atomic uint64_t randomState = 0x9E3779B97F4A7C15u;
 static _Atomic long changes;
@@ -58,6 +60,7 @@ __attribute__((constructor)) static void begin(void) {
     if (!settings) return;
     text(settings, "folder", folder, sizeof folder);
     text(settings, "count", countFile, sizeof countFile);
+    text(settings, "while", whileFile, sizeof whileFile);
     killAt = number(settings, "kill");
     delay = number(settings, "delay");
     enospc = number(settings, "enospc");
@@ -82,6 +85,7 @@ __attribute__((destructor)) static void end(void) {
 // xorshift64*: the same faults for the same seed and the same order of calls.
 static int happens(long chance) {
     if (chance <= 0) return 0;
+    if (whileFile[0] && syscall(SYS_faccessat, AT_FDCWD, whileFile, F_OK) != 0) return 0;
     uint64_t old = randomState, next;
     do {
         next = old;

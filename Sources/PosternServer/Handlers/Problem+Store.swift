@@ -9,8 +9,9 @@ extension Problem {
         case .unknown:
             self.init(
                 slug: .storeFailed, status: 503,
-                detail: "The disk failed during the commit, so it is not known whether this was stored. Send it again "
-                    + "with the same Idempotency-Key, or expect it twice.",
+                detail:
+                    "The disk failed during the commit, so it is not known whether this was stored. If its messages have "
+                    + "a `key`, look for them before you send it again; otherwise expect them twice.",
                 headers: [("Retry-After", "30")])
         case .lost:
             self.init(
