@@ -234,8 +234,8 @@ enum StoreFile {
             """, Settlement.Outcome.unknown.rawValue, detail)
     }
 
-    /// A fresh store counts on from its birth in units that no older store can have reached, so that the ids of a
-    /// store that was set aside never come again. 2020-01-01 is the year zero.
+    /// A start counts on from its time at least, in units that no earlier run can have reached, so that the ids of a
+    /// store that was set aside, or replaced by an older copy, never come again. 2020-01-01 is the year zero.
     static func firstSequence(at now: Timestamp) -> Int64 {
         max(0, now.milliseconds / 1000 - 1_577_836_800) << 20
     }
