@@ -134,7 +134,8 @@ enum ConfigurationReference {
 
         Settings that end in `Seconds` may have a fraction. `postern check --config FILE` reports every problem at once,
         each with its path, its value (secrets as `***`) and what is allowed, and exits with 0 or 78. Unknown settings
-        are problems, and so are `POSTERN_` variables that match none; foreign secret files are ignored.
+        are problems, and so are `POSTERN_` variables that match none; foreign secret files are
+        ignored, and one whose name is nearly that of a setting gets a warning.
 
         """
 
