@@ -11,7 +11,9 @@ extension Connection {
     /// constant for each request, written into `buffer`, and calls `advance` for it: it waits for sockets, encrypts, and
     /// sends the responses. Returns how many bytes it sees, 0 at the end of the stream, or one of `POSTERN_READ_…`.
     func receive(into buffer: UnsafeMutableRawBufferPointer) -> Int {
-        guard case .receiving = progress else { return Int(POSTERN_READ_AGAIN) }
+        // From a connection that it has just resumed libmicrohttpd reads first. It must go on to believe that there is
+        // something to be read, so that it reads again when the response is out.
+        guard case .receiving = progress else { return Int(POSTERN_READ_INTERRUPTED) }
         for _ in 0..<HTTPServerSettings.readsAtOnce {
             if unread.isEmpty {
                 let room = worker.receiver.room(for: reader.missingBodyBytes)

@@ -1,3 +1,4 @@
+import Dispatch
 import Glibc
 import PosternCore
 import Synchronization
@@ -115,6 +116,24 @@ import Testing
             shutdown(client.socket, Int32(SHUT_WR))
             if text.contains("\r\n\r\n") { #expect(try client.answer().status == 200) }
             try client.waitForEnd()
+        }
+    }
+
+    /// Several connections to a worker, so that libmicrohttpd serves some of them as the oldest and others as ready ones;
+    /// answered at once, or by another thread.
+    @Test(arguments: [false, true]) func pipelinedRequests_areAllAnswered_onManyConnections(later: Bool) throws {
+        let queue = DispatchQueue(label: "answers")
+        let handler = TestHandler { request, responder in
+            let response = HTTPResponse(status: 200, body: request.body)
+            if later { queue.async { responder.respond(response) } } else { responder.respond(response) }
+        }
+        try withServer(handler) { _, port in
+            let clients = try (0..<8).map { _ in try RawClient(port: port) }
+            let request = "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 10\r\n\r\n0123456789"
+            for client in clients { client.send(String(repeating: request, count: 200)) }
+            for client in clients {
+                for _ in 0..<200 { #expect(try client.answer().body == "0123456789") }
+            }
         }
     }
 
