@@ -71,7 +71,7 @@ let package = Package(
             "PosternServer",
             [
                 "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternHTTP", "PosternDelivery",
-                "PosternCompression", logging,
+                "PosternCompression", crypto, logging,
             ]),
         // Stand-ins for the upstreams, for trials and tests.
         part("PosternFaultServer", ["PosternCore", "PosternHTTP", logging]),

@@ -25,8 +25,6 @@ final class Parts: Sendable {
 
     init(_ loaded: ConfigurationLoader.Loaded, _ options: App.Options, logger: Logger) throws(AppError) {
         let configuration = loaded.configuration
-        let unguarded = StartCheck.unguardedKeys(configuration)
-        guard unguarded.isEmpty else { throw .configuration(ConfigurationProblems(unguarded)) }
         let metrics = Metrics()
         let memory = ByteBudget(configuration.server)
         self.logger = logger
@@ -75,6 +73,7 @@ final class Parts: Sendable {
             throw .store(error)
         }
         handler = GatewayHandler(gateway, callers: CallerPolicy(configuration.server))
+        handler.adopt(configuration.auth.keys, opensMetrics: configuration.auth.openMetrics)
         server = HTTPServer(
             HTTPServerSettings(configuration.server, memory: memory), handler: handler, logger: logger)
     }
@@ -133,6 +132,9 @@ final class Parts: Sendable {
     func adopt(_ loaded: ConfigurationLoader.Loaded) -> ReloadPlan {
         let plan = configuration.changes(to: loaded.configuration)
         current.withLock { $0 = plan.configuration }
+        if plan.changesKeys {
+            handler.adopt(plan.configuration.auth.keys, opensMetrics: plan.configuration.auth.openMetrics)
+        }
         if plan.changesLogLevel { StandardErrorLog.setLevel(plan.configuration.log.level) }
         for name in plan.upstreams {
             guard let worker = fleet.worker(named: name),

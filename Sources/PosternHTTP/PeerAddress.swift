@@ -17,6 +17,10 @@ public struct PeerAddress: Sendable, Hashable, CustomStringConvertible {
             if text.hasPrefix("::ffff:"), text.contains(".") { text.removeFirst(7) }
         default: break
         }
+        self.init(text: text)
+    }
+
+    package init(text: String) {
         description = text
         isLoopback = text == "::1" || text.hasPrefix("127.")
     }

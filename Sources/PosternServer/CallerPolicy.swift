@@ -22,10 +22,13 @@ public struct CallerPolicy: Sendable {
     }
 
     /// Nil if the request may be answered. Headers that a request does not have cost one comparison each.
-    func refusal(of head: RequestHead) -> Problem? {
+    ///
+    /// - Parameter checksHost: Whether the name in `Host` matters. Where every caller needs a key it does not: a page that
+    ///   has pointed its name at the gateway has none.
+    func refusal(of head: RequestHead, checksHost: Bool) -> Problem? {
         let host = head.header("Host")
         // HTTP/1.0 requires no `Host`, and no browser leaves it out.
-        if let host, !acceptsHost(host) {
+        if checksHost, let host, !acceptsHost(host) {
             return Self.forbidden(
                 "The name in Host is not one of this gateway's. Use an IP address or localhost, or list the name in "
                     + "server.hosts.")

@@ -35,6 +35,8 @@ public final class Gateway: Sendable {
     let isDraining = Atomic<Bool>(false)
     let pendingReplies: PendingReplies
     let readers = Readers()
+    /// Empty: nobody needs one.
+    public let keys = KeyRing()
     /// For calls that are answered at once.
     let taskExecutor = SerialTaskExecutor(name: "postern-calls")
 
@@ -67,6 +69,10 @@ public final class Gateway: Sendable {
 
     /// In the order of their names.
     var targets: [Target] { directory.withLock { $0 }.targets }
+    /// Those that the caller may use.
+    func targets(for caller: Caller?) -> [Target] {
+        caller.map { caller in targets.filter { caller.mayUse($0.name) } } ?? targets
+    }
     func target(named name: some StringProtocol) -> Target? { directory.withLock { $0 }.byName[String(name)] }
     /// The upstream called `name` if it is configured, or if the store holds messages of it.
     func knownUpstream(_ name: String) -> UpstreamName? {

@@ -1,3 +1,5 @@
+import Dispatch
+import Logging
 import PosternCore
 public import PosternHTTP
 import Synchronization
@@ -11,12 +13,17 @@ public final class GatewayHandler: HTTPHandler {
     private let unroutedMetrics: RouteMetrics
     private let callers: CallerPolicy
     private let log: RequestLog
+    private let gatekeeper: Gatekeeper
+    /// Refusals that wait for their time.
+    private let delayedRefusals = Atomic<Int>(0)
+    private static let mostDelayedRefusals = 256
 
     public init(_ gateway: Gateway, callers: CallerPolicy = CallerPolicy()) {
         self.gateway = gateway
         self.callers = callers
         log = RequestLog(gateway.logger)
         handlers = Handlers(gateway)
+        gatekeeper = Gatekeeper(gateway.keys)
         router = Mutex(Router(handlers))
         unroutedMetrics = RouteMetrics("unknown", metrics: gateway.metrics)
     }
@@ -28,25 +35,58 @@ public final class GatewayHandler: HTTPHandler {
         router.withLock { $0 = fresh }
     }
 
+    /// Puts these keys in force; with none, nobody needs one.
+    public func adopt(_ keys: [APIKey], opensMetrics: Bool) {
+        gateway.keys.replace(with: keys, at: gateway.time.instant)
+        gatekeeper.setOpensMetrics(opensMetrics)
+    }
+
     public func admit(_ head: RequestHead) -> Admittance {
-        let match = router.withLock { $0 }.match(head.method, head.path)
-        if let problem = callers.refusal(of: head) {
-            return refuse(problem, head, (try? match.get())?.metrics ?? unroutedMetrics)
+        let routing = router.withLock { $0 }.match(head.method, head.path)
+        let match = try? routing.get()
+        let metrics = match?.metrics ?? unroutedMetrics
+        if let problem = callers.refusal(of: head, checksHost: gateway.keys.isEmpty) {
+            return refuse(problem, head, metrics, nil)
         }
-        switch match {
-        case .failure(let problem): return refuse(problem.problem(in: gateway), head, unroutedMetrics)
+        let caller: Caller?
+        switch gatekeeper.decide(head, match, time: gateway.time) {
+        case .pass(let found): caller = found
+        case .refuse(let problem, let known, let delay):
+            return refuse(problem, head, metrics, known, delay: delay)
+        }
+        switch routing {
+        case .failure(let problem): return refuse(problem.problem(in: gateway, for: caller), head, metrics, caller)
         case .success(let match):
-            if let problem = refusal(of: head, for: match.route) { return refuse(problem, head, match.metrics) }
+            if let problem = refusal(of: head, for: match.route) { return refuse(problem, head, metrics, caller) }
             let limit = gateway.limits.maxBodyBytes
             return .accept(
-                maxBodyBytes: match.route.body == .none ? min(limit, Route.discardedBodyBytes) : limit, note: match)
+                maxBodyBytes: match.route.body == .none ? min(limit, Route.discardedBodyBytes) : limit,
+                note: AdmittedRequest(match, caller))
         }
     }
 
-    private func refuse(_ problem: Problem, _ head: RequestHead, _ metrics: RouteMetrics) -> Admittance {
+    private func refuse(
+        _ problem: Problem, _ head: RequestHead, _ metrics: RouteMetrics, _ caller: Caller?, delay: Duration = .zero
+    ) -> Admittance {
+        if delay > .zero, hasSmallBody(head),
+            delayedRefusals.load(ordering: .relaxed) < Self.mostDelayedRefusals
+        {
+            delayedRefusals.wrappingAdd(1, ordering: .relaxed)
+            return .accept(
+                maxBodyBytes: Route.discardedBodyBytes, note: DelayedRefusal(problem, metrics, delay: delay))
+        }
         metrics.count(problem.status)
         log.rejected(head, route: metrics.route, status: problem.status, slug: problem.slug)
-        return .refuse(problem.response(to: head))
+        var response = problem.response(to: head)
+        response.headers += caller?.limitHeaders ?? []
+        return .refuse(response)
+    }
+
+    /// Whether a refused body can be read to its end. Otherwise the refusal closes the connection, which slows its
+    /// client down as well.
+    private func hasSmallBody(_ head: RequestHead) -> Bool {
+        head.header("Transfer-Encoding") == nil
+            && head.header("Content-Length").map { Int($0).map { $0 <= Route.discardedBodyBytes } ?? false } ?? true
     }
 
     private func refusal(of head: RequestHead, for route: Route) -> Problem? {
@@ -75,10 +115,12 @@ public final class GatewayHandler: HTTPHandler {
     }
 
     public func answer(_ request: IncomingRequest, _ responder: Responder) {
-        guard let match = request.note as? RouteMatch else { preconditionFailure("admitted without a route") }
+        if let refusal = request.note as? DelayedRefusal { return send(refusal, to: request.head, responder) }
+        guard let admitted = request.note as? AdmittedRequest else { preconditionFailure("admitted without a route") }
+        let match = admitted.match
         let reply = Reply(
-            head: request.head, responder: responder, metrics: match.metrics, log: log, since: request.receivedAt,
-            time: gateway.time)
+            head: request.head, responder: responder, match: match, caller: admitted.caller, log: log,
+            since: request.receivedAt, gateway: gateway)
         switch ContentCoding.unwrap(request, maxBytes: gateway.limits.maxBodyBytes) {
         case .refused(let problem): reply.send(problem)
         case .request(let unwrapped):
@@ -95,6 +137,17 @@ public final class GatewayHandler: HTTPHandler {
     /// What reading a body of that many bytes may take on top of it: a parser that finds a value in every second byte
     /// needs this much. Small bodies do not count.
     private static func memoryToParse(_ bytes: Int) -> Int { bytes > 64 << 10 ? 13 * bytes : 0 }
+
+    private func send(_ refusal: DelayedRefusal, to head: RequestHead, _ responder: Responder) {
+        let milliseconds = DispatchTimeInterval.milliseconds(Int(refusal.delay.wholeMilliseconds))
+        DispatchQueue.global().asyncAfter(deadline: .now() + milliseconds) { [self] in
+            delayedRefusals.wrappingSubtract(1, ordering: .relaxed)
+            refusal.metrics.count(refusal.problem.status)
+            log.rejected(
+                head, route: refusal.metrics.route, status: refusal.problem.status, slug: refusal.problem.slug)
+            responder.respond(refusal.problem.response(to: head))
+        }
+    }
 
     /// A body without a media type is taken as JSON.
     private func mediaTypeProblem(_ request: IncomingRequest) -> Problem? {
@@ -114,6 +167,7 @@ final class Handlers: Sendable {
     let upstreams: UpstreamHandler
     let resources: ResourceHandler
     let probes: ProbeHandler
+    let keys: KeyHandler
 
     init(_ gateway: Gateway) {
         self.gateway = gateway
@@ -122,44 +176,66 @@ final class Handlers: Sendable {
         upstreams = UpstreamHandler(gateway)
         resources = ResourceHandler(gateway)
         probes = ProbeHandler(gateway)
+        keys = KeyHandler(gateway)
     }
 }
 
 /// The way back to a client, which also counts, times and logs the response.
 struct Reply: Sendable {
     let head: RequestHead
+    /// Nil if the request required no key.
+    let caller: Caller?
     private let responder: Responder
-    private let metrics: RouteMetrics
+    private let match: RouteMatch
     private let log: RequestLog
     private let since: MonotonicInstant
-    private let time: any TimeSource
+    private let gateway: Gateway
 
     init(
-        head: RequestHead, responder: Responder, metrics: RouteMetrics, log: RequestLog, since: MonotonicInstant,
-        time: any TimeSource
+        head: RequestHead, responder: Responder, match: RouteMatch, caller: Caller?, log: RequestLog,
+        since: MonotonicInstant,
+        gateway: Gateway
     ) {
         self.head = head
+        self.caller = caller
         self.responder = responder
-        self.metrics = metrics
+        self.match = match
         self.log = log
         self.since = since
-        self.time = time
+        self.gateway = gateway
     }
 
     func send(_ response: HTTPResponse) {
         record(response.status)
-        responder.respond(response)
+        responder.respond(withLimits(response))
     }
 
     /// As above, of a status that is known before; see `Responder.respond(rendering:)`.
     func send(_ status: Int, rendering render: @escaping @Sendable () -> HTTPResponse) {
         record(status)
-        responder.respond(rendering: render)
+        responder.respond { withLimits(render()) }
+    }
+
+    /// Who did what.
+    private func note() {
+        gateway.logger.notice(
+            "steered",
+            metadata: [
+                "request": "\(head.method) \(head.path)", "request.id": "\(head.requestID)", "client": "\(head.peer)",
+                "key": "\(caller?.key.name ?? "none")",
+            ])
+    }
+
+    private func withLimits(_ response: HTTPResponse) -> HTTPResponse {
+        guard let caller, caller.isLimited else { return response }
+        var response = response
+        response.headers += caller.limitHeaders
+        return response
     }
 
     func send(_ problem: Problem) {
         record(problem.status, problem.slug)
-        responder.respond(problem.response(to: head))
+        responder.respond(withLimits(problem.response(to: head)))
     }
 
     /// Has `action` called if the client hangs up before it is answered.
@@ -172,9 +248,10 @@ struct Reply: Sendable {
     }
 
     private func record(_ status: Int, _ slug: ProblemSlug? = nil) {
-        let duration = time.instant - since
-        metrics.count(status, took: duration)
-        log.answered(head, route: metrics.route, status: status, slug: slug, took: duration)
+        let duration = gateway.time.instant - since
+        match.metrics.count(status, took: duration)
+        log.answered(head, route: match.metrics.route, status: status, slug: slug, took: duration)
+        if match.route.isSteering, status < 400 { note() }
     }
 }
 

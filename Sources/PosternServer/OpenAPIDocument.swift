@@ -92,6 +92,8 @@ paths:
             example: |
               {"timestamp":1433004485870,"sourceId":"3aw4sedrtcyvgbuhjkn","eventName":"session.started"}
               {"timestamp":1433004489321,"sourceId":"3aw4sedrtcyvgbuhjkn","eventName":"item.viewed"}
+      security:
+        - key: [write]
       responses: &ingestResponses
         "200":
           $ref: "#/components/responses/SettledOrDryRun"
@@ -99,6 +101,8 @@ paths:
           $ref: "#/components/responses/Accepted"
         "400":
           $ref: "#/components/responses/BadRequest"
+        "401":
+          $ref: "#/components/responses/Unauthorized"
         "403":
           $ref: "#/components/responses/Forbidden"
         "404":
@@ -115,6 +119,8 @@ paths:
           $ref: "#/components/responses/UnsupportedMediaType"
         "422":
           $ref: "#/components/responses/InvalidPayload"
+        "429":
+          $ref: "#/components/responses/RateLimited"
         "431":
           $ref: "#/components/responses/HeaderTooLarge"
         "500":
@@ -165,6 +171,8 @@ paths:
             example: |
               {"upstream":"samsara","kind":"event","payload":{"timestamp":1433004485870,"sourceId":"s1","eventName":"a"}}
               {"upstream":"samsara","kind":"event","payload":{"timestamp":1433004485871,"sourceId":"s1","eventName":"b"}}
+      security:
+        - key: [write]
       responses: *ingestResponses
     get:
       operationId: listMessages
@@ -208,6 +216,8 @@ paths:
             $ref: "#/components/schemas/MessageID"
         - $ref: "#/components/parameters/include"
         - $ref: "#/components/parameters/requestId"
+      security:
+        - key: [read]
       responses:
         "200":
           description: A page of messages.
@@ -231,12 +241,16 @@ paths:
                       - type: "null"
         "400":
           $ref: "#/components/responses/BadRequest"
+        "401":
+          $ref: "#/components/responses/Unauthorized"
         "403":
           $ref: "#/components/responses/Forbidden"
         "404":
           $ref: "#/components/responses/NotFound"
         "406":
           $ref: "#/components/responses/NotAcceptable"
+        "429":
+          $ref: "#/components/responses/RateLimited"
         "500":
           $ref: "#/components/responses/Internal"
         "503":
@@ -282,6 +296,8 @@ paths:
                 value:
                   upstream: samsara
                   state: failed
+      security:
+        - key: [admin]
       responses:
         "200":
           $ref: "#/components/responses/RetryPreview"
@@ -289,6 +305,8 @@ paths:
           $ref: "#/components/responses/Retried"
         "400":
           $ref: "#/components/responses/BadRequest"
+        "401":
+          $ref: "#/components/responses/Unauthorized"
         "403":
           $ref: "#/components/responses/Forbidden"
         "405":
@@ -297,6 +315,8 @@ paths:
           $ref: "#/components/responses/UnsupportedMediaType"
         "422":
           $ref: "#/components/responses/InvalidPayload"
+        "429":
+          $ref: "#/components/responses/RateLimited"
         "500":
           $ref: "#/components/responses/Internal"
   /v1/messages/cancel:
@@ -341,6 +361,8 @@ paths:
                   upstream: samsara
                   kind: event
                   dryRun: true
+      security:
+        - key: [admin]
       responses:
         "200":
           description: How many messages were cancelled, or would be.
@@ -359,6 +381,8 @@ paths:
                     const: true
         "400":
           $ref: "#/components/responses/BadRequest"
+        "401":
+          $ref: "#/components/responses/Unauthorized"
         "403":
           $ref: "#/components/responses/Forbidden"
         "405":
@@ -369,6 +393,8 @@ paths:
           $ref: "#/components/responses/UnsupportedMediaType"
         "422":
           $ref: "#/components/responses/InvalidPayload"
+        "429":
+          $ref: "#/components/responses/RateLimited"
         "500":
           $ref: "#/components/responses/Internal"
         "503":
@@ -385,11 +411,15 @@ paths:
       parameters:
         - $ref: "#/components/parameters/include"
         - $ref: "#/components/parameters/requestId"
+      security:
+        - key: [read]
       responses:
         "200":
           $ref: "#/components/responses/Message"
         "400":
           $ref: "#/components/responses/BadRequest"
+        "401":
+          $ref: "#/components/responses/Unauthorized"
         "403":
           $ref: "#/components/responses/Forbidden"
         "404":
@@ -398,6 +428,8 @@ paths:
           $ref: "#/components/responses/MethodNotAllowed"
         "406":
           $ref: "#/components/responses/NotAcceptable"
+        "429":
+          $ref: "#/components/responses/RateLimited"
         "500":
           $ref: "#/components/responses/Internal"
     delete:
@@ -406,11 +438,15 @@ paths:
       summary: Takes a queued message back, so that it is never sent.
       parameters:
         - $ref: "#/components/parameters/requestId"
+      security:
+        - key: [admin]
       responses:
         "200":
           $ref: "#/components/responses/Message"
         "400":
           $ref: "#/components/responses/BadRequest"
+        "401":
+          $ref: "#/components/responses/Unauthorized"
         "403":
           $ref: "#/components/responses/Forbidden"
         "404":
@@ -419,6 +455,8 @@ paths:
           $ref: "#/components/responses/NotAcceptable"
         "409":
           $ref: "#/components/responses/Conflict"
+        "429":
+          $ref: "#/components/responses/RateLimited"
         "500":
           $ref: "#/components/responses/Internal"
         "503":
@@ -434,11 +472,15 @@ paths:
       summary: Queues one failed or dropped message again, at its old place.
       parameters:
         - $ref: "#/components/parameters/requestId"
+      security:
+        - key: [admin]
       responses:
         "202":
           $ref: "#/components/responses/Retried"
         "400":
           $ref: "#/components/responses/BadRequest"
+        "401":
+          $ref: "#/components/responses/Unauthorized"
         "403":
           $ref: "#/components/responses/Forbidden"
         "404":
@@ -451,6 +493,8 @@ paths:
           $ref: "#/components/responses/Conflict"
         "415":
           $ref: "#/components/responses/UnsupportedMediaType"
+        "429":
+          $ref: "#/components/responses/RateLimited"
         "500":
           $ref: "#/components/responses/Internal"
         "503":
@@ -464,6 +508,8 @@ paths:
       summary: How all upstreams are.
       parameters:
         - $ref: "#/components/parameters/requestId"
+      security:
+        - key: [read]
       responses:
         "200":
           description: The configured upstreams, ordered by name.
@@ -482,12 +528,16 @@ paths:
                       $ref: "#/components/schemas/Upstream"
         "400":
           $ref: "#/components/responses/BadRequest"
+        "401":
+          $ref: "#/components/responses/Unauthorized"
         "403":
           $ref: "#/components/responses/Forbidden"
         "405":
           $ref: "#/components/responses/MethodNotAllowed"
         "406":
           $ref: "#/components/responses/NotAcceptable"
+        "429":
+          $ref: "#/components/responses/RateLimited"
   /v1/upstreams/{name}:
     parameters:
       - $ref: "#/components/parameters/name"
@@ -497,6 +547,8 @@ paths:
       summary: How one upstream is.
       parameters:
         - $ref: "#/components/parameters/requestId"
+      security:
+        - key: [read]
       responses:
         "200":
           description: The upstream.
@@ -509,6 +561,8 @@ paths:
                 $ref: "#/components/schemas/Upstream"
         "400":
           $ref: "#/components/responses/BadRequest"
+        "401":
+          $ref: "#/components/responses/Unauthorized"
         "403":
           $ref: "#/components/responses/Forbidden"
         "404":
@@ -517,6 +571,8 @@ paths:
           $ref: "#/components/responses/MethodNotAllowed"
         "406":
           $ref: "#/components/responses/NotAcceptable"
+        "429":
+          $ref: "#/components/responses/RateLimited"
   /v1/{upstream}/endpoints:
     parameters:
       - $ref: "#/components/parameters/upstream"
@@ -528,6 +584,8 @@ paths:
         The SDK's six names first, then custom ones, which are kinds of their own.
       parameters:
         - $ref: "#/components/parameters/requestId"
+      security:
+        - key: [read]
       responses:
         "200":
           description: The table.
@@ -538,6 +596,8 @@ paths:
             application/json:
               schema:
                 $ref: "#/components/schemas/Endpoints"
+        "401":
+          $ref: "#/components/responses/Unauthorized"
         "403":
           $ref: "#/components/responses/Forbidden"
         "404":
@@ -546,6 +606,8 @@ paths:
           $ref: "#/components/responses/MethodNotAllowed"
         "406":
           $ref: "#/components/responses/NotAcceptable"
+        "429":
+          $ref: "#/components/responses/RateLimited"
   /v1/{upstream}/sessions/{sessionCode}:
     parameters:
       - $ref: "#/components/parameters/upstream"
@@ -563,6 +625,8 @@ paths:
         A session is forgotten a while after its end, or when nothing happens in it for long.
       parameters:
         - $ref: "#/components/parameters/requestId"
+      security:
+        - key: [read]
       responses:
         "200":
           description: The session.
@@ -573,6 +637,8 @@ paths:
             application/json:
               schema:
                 $ref: "#/components/schemas/Session"
+        "401":
+          $ref: "#/components/responses/Unauthorized"
         "403":
           $ref: "#/components/responses/Forbidden"
         "404":
@@ -581,6 +647,8 @@ paths:
           $ref: "#/components/responses/MethodNotAllowed"
         "406":
           $ref: "#/components/responses/NotAcceptable"
+        "429":
+          $ref: "#/components/responses/RateLimited"
     delete:
       operationId: endSession
       tags: [Upstreams]
@@ -590,12 +658,16 @@ paths:
       parameters:
         - $ref: "#/components/parameters/prefer"
         - $ref: "#/components/parameters/requestId"
+      security:
+        - key: [write]
       responses:
         "204":
           description: It has ended.
           headers:
             X-Request-Id:
               $ref: "#/components/headers/X-Request-Id"
+        "401":
+          $ref: "#/components/responses/Unauthorized"
         "403":
           $ref: "#/components/responses/Forbidden"
         "404":
@@ -604,6 +676,8 @@ paths:
           $ref: "#/components/responses/MethodNotAllowed"
         "406":
           $ref: "#/components/responses/NotAcceptable"
+        "429":
+          $ref: "#/components/responses/RateLimited"
   /v1/{upstream}/sessions:
     parameters:
       - $ref: "#/components/parameters/upstream"
@@ -636,6 +710,8 @@ paths:
               username: jane
               password: correct horse battery staple
               userip: 203.0.113.7
+      security:
+        - key: [write]
       responses:
         "201":
           description: The session.
@@ -681,6 +757,8 @@ paths:
             application/problem+json:
               schema:
                 $ref: "#/components/schemas/Problem"
+        "429":
+          $ref: "#/components/responses/RateLimited"
         "503":
           $ref: "#/components/responses/Unavailable"
         "504": &late
@@ -737,6 +815,8 @@ paths:
             example:
               itemid: 4711
               fields: [title, published]
+      security:
+        - key: [write]
       responses:
         "200": &answered
           description: The platform's answer, refusals included.
@@ -770,6 +850,8 @@ paths:
                   body: {}
         "400":
           $ref: "#/components/responses/BadRequest"
+        "401":
+          $ref: "#/components/responses/Unauthorized"
         "403":
           $ref: "#/components/responses/Forbidden"
         "404":
@@ -789,6 +871,8 @@ paths:
         "429": *blocked
         "502": *unanswered
         "504": *late
+        "429":
+          $ref: "#/components/responses/RateLimited"
   /v1/{upstream}/api/{command}/{action}:
     parameters:
       - $ref: "#/components/parameters/upstream"
@@ -887,6 +971,7 @@ paths:
                 type: string
             example:
               itemid: "4711"
+      security: []
       responses:
         "200": *answered
         "403":
@@ -920,6 +1005,8 @@ paths:
         - $ref: "#/components/parameters/session"
         - $ref: "#/components/parameters/prefer"
         - $ref: "#/components/parameters/requestId"
+      security:
+        - key: [read]
       responses:
         "200":
           description: The answer.
@@ -936,6 +1023,8 @@ paths:
                     type: boolean
         "400":
           $ref: "#/components/responses/BadRequest"
+        "401":
+          $ref: "#/components/responses/Unauthorized"
         "403":
           $ref: "#/components/responses/Forbidden"
         "404":
@@ -948,6 +1037,8 @@ paths:
         "429": *blocked
         "502": *unanswered
         "504": *late
+        "429":
+          $ref: "#/components/responses/RateLimited"
   /v1/{upstream}/roles:
     parameters:
       - $ref: "#/components/parameters/upstream"
@@ -962,6 +1053,8 @@ paths:
         - $ref: "#/components/parameters/session"
         - $ref: "#/components/parameters/prefer"
         - $ref: "#/components/parameters/requestId"
+      security:
+        - key: [read]
       responses:
         "200":
           description: The roles, as the platform gives them.
@@ -980,6 +1073,8 @@ paths:
                       type: object
         "400":
           $ref: "#/components/responses/BadRequest"
+        "401":
+          $ref: "#/components/responses/Unauthorized"
         "403":
           $ref: "#/components/responses/Forbidden"
         "404":
@@ -992,6 +1087,8 @@ paths:
         "429": *blocked
         "502": *unanswered
         "504": *late
+        "429":
+          $ref: "#/components/responses/RateLimited"
   /v1/{upstream}/notifications/parse:
     parameters:
       - $ref: "#/components/parameters/upstream"
@@ -1014,6 +1111,8 @@ paths:
                 badge: 3
                 sound: ping.caf
               course: biology
+      security:
+        - key: [read]
       responses:
         "200":
           description: What the payload does not have is absent.
@@ -1026,6 +1125,8 @@ paths:
                 $ref: "#/components/schemas/Notification"
         "400":
           $ref: "#/components/responses/BadRequest"
+        "401":
+          $ref: "#/components/responses/Unauthorized"
         "403":
           $ref: "#/components/responses/Forbidden"
         "404":
@@ -1036,6 +1137,8 @@ paths:
           $ref: "#/components/responses/NotAcceptable"
         "422":
           $ref: "#/components/responses/InvalidPayload"
+        "429":
+          $ref: "#/components/responses/RateLimited"
   /v1/{upstream}/registrations/{userId}/{deviceId}:
     parameters:
       - $ref: "#/components/parameters/upstream"
@@ -1053,6 +1156,8 @@ paths:
       summary: Which of the four requirements a user on a device meets; type `appservices`.
       parameters:
         - $ref: "#/components/parameters/requestId"
+      security:
+        - key: [read]
       responses:
         "200":
           description: What is known of the pair.
@@ -1063,6 +1168,8 @@ paths:
             application/json:
               schema:
                 $ref: "#/components/schemas/Registration"
+        "401":
+          $ref: "#/components/responses/Unauthorized"
         "403":
           $ref: "#/components/responses/Forbidden"
         "404":
@@ -1071,6 +1178,8 @@ paths:
           $ref: "#/components/responses/MethodNotAllowed"
         "406":
           $ref: "#/components/responses/NotAcceptable"
+        "429":
+          $ref: "#/components/responses/RateLimited"
   /v1/{upstream}/users/{userId}/token:
     parameters:
       - $ref: "#/components/parameters/upstream"
@@ -1107,6 +1216,8 @@ paths:
               provider: pi
               token: eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ1MSJ9.c2lnbmF0dXJl
               expiresIn: 3600
+      security:
+        - key: [write]
       responses:
         "200":
           description: On disk, or in memory if there is no key to encrypt it.
@@ -1119,6 +1230,8 @@ paths:
                 $ref: "#/components/schemas/TokenReceipt"
         "400":
           $ref: "#/components/responses/BadRequest"
+        "401":
+          $ref: "#/components/responses/Unauthorized"
         "403":
           $ref: "#/components/responses/Forbidden"
         "404":
@@ -1131,6 +1244,8 @@ paths:
           $ref: "#/components/responses/Conflict"
         "422":
           $ref: "#/components/responses/InvalidPayload"
+        "429":
+          $ref: "#/components/responses/RateLimited"
   /v1/upstreams/{name}/flush:
     parameters:
       - $ref: "#/components/parameters/name"
@@ -1148,6 +1263,8 @@ paths:
             type: string
           example: wait=10
         - $ref: "#/components/parameters/requestId"
+      security:
+        - key: [admin]
       responses:
         "200":
           description: The flush that was waited for is over.
@@ -1162,6 +1279,8 @@ paths:
           $ref: "#/components/responses/Steered"
         "400":
           $ref: "#/components/responses/BadRequest"
+        "401":
+          $ref: "#/components/responses/Unauthorized"
         "403":
           $ref: "#/components/responses/Forbidden"
         "404":
@@ -1172,6 +1291,8 @@ paths:
           $ref: "#/components/responses/NotAcceptable"
         "415":
           $ref: "#/components/responses/UnsupportedMediaType"
+        "429":
+          $ref: "#/components/responses/RateLimited"
   /v1/upstreams/{name}/batches/{batch}:
     parameters:
       - $ref: "#/components/parameters/name"
@@ -1188,6 +1309,8 @@ paths:
       summary: The receipt of one request to the upstream.
       parameters:
         - $ref: "#/components/parameters/requestId"
+      security:
+        - key: [read]
       responses:
         "200":
           description: What came of it, and the messages it carried.
@@ -1208,6 +1331,8 @@ paths:
                         type: array
                         items:
                           $ref: "#/components/schemas/MessageID"
+        "401":
+          $ref: "#/components/responses/Unauthorized"
         "403":
           $ref: "#/components/responses/Forbidden"
         "404":
@@ -1216,6 +1341,8 @@ paths:
           $ref: "#/components/responses/MethodNotAllowed"
         "406":
           $ref: "#/components/responses/NotAcceptable"
+        "429":
+          $ref: "#/components/responses/RateLimited"
   /v1/upstreams/{name}/pause:
     parameters:
       - $ref: "#/components/parameters/name"
@@ -1225,11 +1352,15 @@ paths:
       summary: Stops sending and keeps accepting, until it is resumed; a restart does not change that.
       parameters:
         - $ref: "#/components/parameters/requestId"
+      security:
+        - key: [admin]
       responses: &steeringResponses
         "202":
           $ref: "#/components/responses/Steered"
         "400":
           $ref: "#/components/responses/BadRequest"
+        "401":
+          $ref: "#/components/responses/Unauthorized"
         "403":
           $ref: "#/components/responses/Forbidden"
         "404":
@@ -1240,6 +1371,8 @@ paths:
           $ref: "#/components/responses/NotAcceptable"
         "415":
           $ref: "#/components/responses/UnsupportedMediaType"
+        "429":
+          $ref: "#/components/responses/RateLimited"
   /v1/upstreams/{name}/resume:
     parameters:
       - $ref: "#/components/parameters/name"
@@ -1249,12 +1382,50 @@ paths:
       summary: Goes on sending after a pause.
       parameters:
         - $ref: "#/components/parameters/requestId"
+      security:
+        - key: [admin]
       responses: *steeringResponses
+  /v1/keys:
+    get:
+      operationId: listKeys
+      tags: [Operating]
+      summary: The configured API keys, by name.
+      security:
+        - key: [admin]
+      responses:
+        "200":
+          description: Never a key or its digest.
+          headers:
+            X-Request-Id:
+              $ref: "#/components/headers/X-Request-Id"
+          content:
+            application/json:
+              schema:
+                type: object
+                required: [keys]
+                properties:
+                  keys:
+                    type: array
+                    items:
+                      $ref: "#/components/schemas/Key"
+        "400":
+          $ref: "#/components/responses/BadRequest"
+        "401":
+          $ref: "#/components/responses/Unauthorized"
+        "403":
+          $ref: "#/components/responses/Forbidden"
+        "406":
+          $ref: "#/components/responses/NotAcceptable"
+        "429":
+          $ref: "#/components/responses/RateLimited"
+        "431":
+          $ref: "#/components/responses/HeaderTooLarge"
   /livez:
     get:
       operationId: live
       tags: [Operating]
       summary: Does the process answer?
+      security: []
       responses:
         "200":
           description: It does.
@@ -1274,6 +1445,7 @@ paths:
       tags: [Operating]
       summary: Does it take messages?
       description: Looks at the store and at the workers, never at the upstreams; it is there for their being down.
+      security: []
       responses:
         "200":
           description: It does.
@@ -1314,6 +1486,8 @@ paths:
       operationId: metrics
       tags: [Operating]
       summary: Figures for Prometheus.
+      security:
+        - key: [read]
       responses:
         "200":
           description: The text format of Prometheus, version 0.0.4.
@@ -1321,13 +1495,19 @@ paths:
             text/plain:
               schema:
                 type: string
+        "401":
+          $ref: "#/components/responses/Unauthorized"
         "403":
           $ref: "#/components/responses/Forbidden"
+        "429":
+          $ref: "#/components/responses/RateLimited"
   /openapi.yaml:
     get:
       operationId: document
       tags: [Operating]
       summary: This document.
+      security:
+        - key: []
       responses:
         "200":
           description: OpenAPI 3.1.
@@ -1335,9 +1515,21 @@ paths:
             application/yaml:
               schema:
                 type: string
+        "401":
+          $ref: "#/components/responses/Unauthorized"
         "403":
           $ref: "#/components/responses/Forbidden"
+        "429":
+          $ref: "#/components/responses/RateLimited"
 components:
+  securitySchemes:
+    key:
+      type: http
+      scheme: bearer
+      description: |
+        An API key, required as soon as one is configured; the scopes are listed with each operation and do not include
+        each other. A dry run requires `read`. A key may be good for some upstreams only: others are then `403`, their
+        messages `404`, and lists leave them out.
   parameters:
     upstream:
       name: upstream
@@ -1590,9 +1782,40 @@ components:
             instance: /v1/samsara/event
             requestId: 4d1f0c6e8f7b42c5
             offset: 13
+    Unauthorized:
+      description: "`unauthorized`: an API key is required, and none was sent, or one that is unknown or has expired."
+      headers:
+        WWW-Authenticate:
+          required: true
+          description: "`Bearer`, with `error=\"invalid_token\"` if a key was sent (RFC 6750)."
+          schema:
+            type: string
+      content:
+        application/problem+json:
+          schema:
+            $ref: "#/components/schemas/Problem"
+    RateLimited:
+      description: |
+        `rate-limited`: more requests or messages than the key may send. Every response to a limited key says how many are
+        left, in `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers).
+      headers:
+        Retry-After:
+          $ref: "#/components/headers/Retry-After"
+        RateLimit:
+          schema:
+            type: string
+          example: '"requests";r=0;t=1'
+        RateLimit-Policy:
+          schema:
+            type: string
+          example: '"requests";q=100;w=1'
+      content:
+        application/problem+json:
+          schema:
+            $ref: "#/components/schemas/Problem"
     Forbidden:
       description: |
-        `forbidden`: the name in `Host` is not one of the gateway's, or a web page of another origin asked for more than
+        `forbidden`: the key lacks a scope or is not good for the upstream; the name in `Host` is not one of the gateway's, or a web page of another origin asked for more than
         reading. See `server.hosts` and `server.corsOrigins`.
       content:
         application/problem+json:
@@ -2312,6 +2535,31 @@ components:
           lastSuccessAt: "2026-01-31T12:00:00.431Z"
           lastError: null
           kinds: [event]
+    Key:
+      type: object
+      required: [name, scopes, upstreams, expiresAt, lastUsedAt]
+      properties:
+        name:
+          type: string
+        scopes:
+          type: array
+          items:
+            type: string
+            enum: [write, read, admin]
+        upstreams:
+          type: array
+          description: Names of upstreams, or `*` alone for all of them.
+          items:
+            type: string
+        expiresAt:
+          oneOf:
+            - $ref: "#/components/schemas/Time"
+            - type: "null"
+        lastUsedAt:
+          description: Since the start of the gateway.
+          oneOf:
+            - $ref: "#/components/schemas/Time"
+            - type: "null"
     Fault:
       type: object
       required: [pointer, detail]

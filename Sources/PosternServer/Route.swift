@@ -14,7 +14,7 @@ struct Route: Sendable {
     let template: PathTemplate
     /// The accepted query parameters. Nil if the route validates the query itself.
     let query: [String]?
-    /// Declared here, and enforced once API keys exist.
+    /// Whom `Gatekeeper` lets pass once a key is configured.
     let access: RouteAccess
     let body: Body
     let action: Action
@@ -45,6 +45,12 @@ struct Route: Sendable {
         case payloads(@Sendable (Handlers, Target, Target.Acceptable, IncomingRequest, Reply) -> Void)
         /// `{upstream}`, and what only its type has.
         case resource(Resource)
+    }
+
+    /// Whether the log says who sent the request: it steers upstreams or messages, or hands in a credential.
+    var isSteering: Bool {
+        if case .resource(let resource) = action, case .change = resource.response { return true }
+        return access == .scope(.admin) && method != .get
     }
 
     /// Whether a client that does not accept JSON is refused. Probes, metrics, and what speaks an SDK's protocol respond
@@ -108,6 +114,8 @@ struct Route: Sendable {
         Route(
             .post, "/v1/upstreams/{name}/resume", .scope(.admin), body: .json,
             .upstream { $0.upstreams.perform(.resume, on: $1, $2) }),
+
+        Route(.get, "/v1/keys", .scope(.admin), .plain { $0.keys.list($2) }),
 
         Route(.get, "/livez", .open, .plain { $0.probes.live($2) }),
         Route(.get, "/readyz", .open, .plain { $0.probes.ready($2) }),

@@ -38,7 +38,8 @@ final class Router: Sendable {
             case .payloads(let respond):
                 for target in handlers.gateway.targets {
                     for kind in target.kinds {
-                        matches["/v1/\(target.name)/\(kind.text)"] = RouteMatch(route, metrics) {
+                        let subject = RouteMatch.Subject.upstream(target.name)
+                        matches["/v1/\(target.name)/\(kind.text)"] = RouteMatch(route, metrics, subject: subject) {
                             respond(handlers, target, kind, $0, $1)
                         }
                     }
@@ -65,9 +66,9 @@ final class Router: Sendable {
             guard let values = route.template.parameters(matching: segments) else { continue }
             switch bind(route, values) {
             case .failure(let found): if case .notFound = problem { problem = found }
-            case .success(let respond):
+            case .success(let bound):
                 if route.method.rawValue == wanted, let metrics = metrics[route.template.text] {
-                    return .success(RouteMatch(route, metrics, respond))
+                    return .success(RouteMatch(route, metrics, subject: bound.subject, bound.respond))
                 }
                 others.formUnion(route.method == .get ? ["GET", "HEAD"] : [route.method.rawValue])
             }
@@ -83,18 +84,23 @@ final class Router: Sendable {
     }
 
     /// Puts the values of the path's parameters into the route's action.
-    private func bind(_ route: Route, _ values: [String: String]) -> Result<RouteMatch.Respond, RoutingProblem> {
+    private func bind(_ route: Route, _ values: [String: String]) -> Result<Bound, RoutingProblem> {
         let handlers = handlers
         switch route.action {
-        case .plain(let respond): return .success { respond(handlers, $0, $1) }
+        case .plain(let respond): return .success(Bound { respond(handlers, $0, $1) })
         case .message(let respond):
             guard let id = MessageID(values["id"] ?? "") else { return .failure(.noSuchMessage) }
-            return .success { respond(handlers, id, $1) }
-        case .upstream(let respond): return target(values["name"]).map { target in { respond(handlers, target, $1) } }
+            let subject = RouteMatch.Subject.message(id, gateway.target(id.upstream)?.name)
+            return .success(Bound(subject) { respond(handlers, id, $1) })
+        case .upstream(let respond):
+            return target(values["name"]).map { target in
+                Bound(.upstream(target.name)) { respond(handlers, target, $1) }
+            }
         case .batch(let respond):
             return target(values["name"]).flatMap { target in
                 guard let number = Int64(values["batch"] ?? ""), number > 0 else { return .failure(.notFound) }
-                return .success { respond(handlers, target, BatchID(rawValue: number), $1) }
+                return .success(
+                    Bound(.upstream(target.name)) { respond(handlers, target, BatchID(rawValue: number), $1) })
             }
         case .payloads(let respond):
             guard let name = values["upstream"], !UpstreamName.reserved.contains(name) else {
@@ -104,7 +110,7 @@ final class Router: Sendable {
                 guard let kind = target.acceptable(values["kind"] ?? "") else {
                     return .failure(.unknownKind(values["kind"] ?? "", known: target.kinds.map(\.text)))
                 }
-                return .success { respond(handlers, target, kind, $0, $1) }
+                return .success(Bound(.upstream(target.name)) { respond(handlers, target, kind, $0, $1) })
             }
         case .resource(let resource):
             return target(values["upstream"]).flatMap { target in
@@ -112,8 +118,18 @@ final class Router: Sendable {
                 parameters["upstream"] = nil
                 guard !parameters.values.contains("") else { return .failure(.notFound) }
                 let found = FoundResource(target: target, resource: resource, parameters: parameters)
-                return .success { handlers.resources.answer(found, $0, $1) }
+                return .success(Bound(.upstream(target.name)) { handlers.resources.answer(found, $0, $1) })
             }
+        }
+    }
+
+    private struct Bound {
+        var subject: RouteMatch.Subject?
+        let respond: RouteMatch.Respond
+
+        init(_ subject: RouteMatch.Subject? = nil, _ respond: @escaping RouteMatch.Respond) {
+            self.subject = subject
+            self.respond = respond
         }
     }
 
@@ -127,13 +143,22 @@ final class Router: Sendable {
 final class RouteMatch: Sendable {
     typealias Respond = @Sendable (IncomingRequest, Reply) -> Void
 
+    /// What the path names, for keys that are good for some upstreams only.
+    enum Subject: Sendable {
+        case upstream(UpstreamName)
+        /// Its upstream is nil if that is configured no longer.
+        case message(MessageID, UpstreamName?)
+    }
+
     let route: Route
     let metrics: RouteMetrics
+    let subject: Subject?
     let respond: Respond
 
-    init(_ route: Route, _ metrics: RouteMetrics, _ respond: @escaping Respond) {
+    init(_ route: Route, _ metrics: RouteMetrics, subject: Subject? = nil, _ respond: @escaping Respond) {
         self.route = route
         self.metrics = metrics
+        self.subject = subject
         self.respond = respond
     }
 }
@@ -147,7 +172,8 @@ enum RoutingProblem: Error {
     /// With the value of `Allow`.
     case methodNotAllowed(String)
 
-    func problem(in gateway: Gateway) -> Problem {
+    /// `caller` is told of no upstream that it may not use.
+    func problem(in gateway: Gateway, for caller: Caller?) -> Problem {
         switch self {
         case .notFound:
             Problem(slug: .notFound, status: 404, detail: "There is no such path. See /openapi.yaml.")
@@ -156,7 +182,7 @@ enum RoutingProblem: Error {
             Problem(
                 slug: .unknownUpstream, status: 404,
                 detail: "No upstream is called \(name); configured are: "
-                    + gateway.targets.map(\.name.description).joined(separator: ", ") + ".")
+                    + gateway.targets(for: caller).map(\.name.description).joined(separator: ", ") + ".")
         case .unknownKind(let kind, let known):
             Problem(
                 slug: .unknownKind, status: 404,

@@ -50,6 +50,8 @@ public struct AttemptRow: Sendable, Equatable {
 /// Which messages to list.
 public struct MessageFilter: Sendable, Equatable {
     public var upstream: UpstreamName?
+    /// The upstreams whose messages are listed at all; nil: all of them.
+    public var visible: Set<UpstreamName>?
     public var kind: Kind?
     public var state: MessageState?
     public var key: String?
@@ -61,6 +63,10 @@ public struct MessageFilter: Sendable, Equatable {
         self.kind = kind
         self.state = state
         self.key = key
+    }
+
+    func shows(_ name: UpstreamName) -> Bool {
+        (upstream == nil || upstream == name) && visible?.contains(name) != false
     }
 }
 

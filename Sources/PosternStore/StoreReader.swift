@@ -45,7 +45,7 @@ struct StoreReader {
         _ filter: MessageFilter, after cursor: MessageID?, limit: Int, maxBytes: Int = .max, payload: Bool
     ) throws -> (messages: [MessageRecord], next: MessageID?) {
         var page = Page(limit: limit, maxBytes: maxBytes)
-        for (number, name) in names where filter.upstream == nil || filter.upstream == name {
+        for (number, name) in names where filter.shows(name) {
             for table in Table.allCases where filter.state.map(table.holds) ?? true {
                 try add(table, of: number, filter, after: cursor, payload: payload, to: &page)
             }

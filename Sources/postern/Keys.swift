@@ -1,5 +1,6 @@
 import ArgumentParser
 import PosternApp
+import PosternCore
 
 struct Keys: ParsableCommand {
     static let configuration = CommandConfiguration(

@@ -40,8 +40,8 @@ import Testing
         let ended = try await Binary.run(["keys", "new", "--name", "app", "--scopes", "write,read", "--json"])
         #expect(ended.exitCode == 0)
         let answer = try JSONDecoder().decode(KeyAnswer.self, from: Data(ended.output.utf8))
-        #expect(answer.key.hasPrefix("pstn_"))
-        #expect(answer.key.count == 5 + 43)
+        #expect(answer.key.hasPrefix("postern_"))
+        #expect(answer.key.count == 8 + 43 + 6)
         #expect(answer.sha256 == SHA256.hex(of: Array(answer.key.utf8)))
         #expect(answer.entry == .init(name: "app", sha256: answer.sha256, scopes: ["write", "read"]))
     }

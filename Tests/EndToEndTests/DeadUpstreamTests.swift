@@ -88,7 +88,7 @@ extension EndToEnd {
             waiting.sendRequest("POST", eventPath, Array(event(1).utf8), headers: [("Prefer", "wait=60")])
             let body = event(2)
             sending.send(
-                "POST \(eventPath) HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\n"
+                "POST \(eventPath) HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                     + "Content-Length: \(body.utf8.count)\r\n\r\n\(body.prefix(20))")
             try #require(try eventually { try gateway.upstream()["inFlight"].int ?? 0 > 0 })
             gateway.process.signal(SIGTERM)

@@ -19,6 +19,7 @@ struct Settings {
     /// Retries are quick, so that a test need not wait for an outage to be noticed as over.
     var delivery: [String: Any] = ["retryBaseSeconds": 0.05, "retryMaxSeconds": 0.2]
     var logLevel = "info"
+    var auth: [String: Any] = [:]
     /// By name; nil: Samsara at `upstreamURL`.
     var upstreams: [String: [String: Any]]?
 
@@ -26,7 +27,7 @@ struct Settings {
         var outbox = outbox
         outbox["path"] = store
         let root: [String: Any] = [
-            "server": server, "outbox": outbox, "delivery": delivery, "log": ["level": logLevel],
+            "server": server, "auth": auth, "outbox": outbox, "delivery": delivery, "log": ["level": logLevel],
             "upstreams": upstreams ?? ["samsara": ["url": upstreamURL]],
         ]
         let data = try? JSONSerialization.data(withJSONObject: root, options: .sortedKeys)

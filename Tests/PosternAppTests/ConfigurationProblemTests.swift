@@ -208,7 +208,8 @@ import Testing
         (key(keyStart + #", "scope": []"#), "auth.keys[0].scope is unknown; did you mean auth.keys[0].scopes?"),
         (
             key(keyStart + #", "colour": []"#),
-            "auth.keys[0].colour is unknown; allowed here: name, sha256, scopes, upstreams, requestsPerSecond"
+            "auth.keys[0].colour is unknown; allowed here: name, sha256, scopes, upstreams, requestsPerSecond, messagesPerSecond, burst, "
+                + "expiresAt"
         ),
         (
             #"{"auth": {"keys": [{\#(keyStart)}, {"name": "a", "sha256": "\#(digest.replacing("a", with: "b"))", "scopes": ["read"]}]}}"#,

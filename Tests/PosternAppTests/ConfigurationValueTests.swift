@@ -1,5 +1,6 @@
 import Logging
 import PosternCore
+import PosternServer
 import Testing
 
 @testable import PosternApp
@@ -19,7 +20,7 @@ import Testing
                         "maxMessagesPerRequest": 9,
                         "headerTimeoutSeconds": 1.5, "idleTimeoutSeconds": 2, "shutdownGraceSeconds": 0,
                         "hosts": ["gateway", "a.example"], "corsOrigins": ["https://app.example:8443"]},
-             "auth": {"allowAnonymous": true,
+             "auth": {"openMetrics": true,
                       "keys": [{"name": "app", "sha256": "\(digest)", "scopes": ["write", "read"],
                                 "upstreams": ["post"], "requestsPerSecond": 2.5},
                                {"name": "ops", "sha256": "\(digest.uppercased().replacing("0A", with: "FF"))",
@@ -48,11 +49,11 @@ import Testing
         expected.server.shutdownGrace = .zero
         expected.server.hosts = ["gateway", "a.example"]
         expected.server.corsOrigins = ["https://app.example:8443"]
-        expected.auth.allowAnonymous = true
+        expected.auth.openMetrics = true
         expected.auth.keys = [
             .init(
                 name: "app", sha256: Array(repeating: 0x0A, count: 32), scopes: [.write, .read],
-                upstreams: [try #require(UpstreamName("post"))], requestsPerSecond: 2.5),
+                upstreams: [try #require(UpstreamName("post"))], limits: .init(requestsPerSecond: 2.5)),
             .init(name: "ops", sha256: Array(repeating: 0xFF, count: 32), scopes: [.admin]),
         ]
         expected.outbox.path = "/var/lib/p.sqlite"

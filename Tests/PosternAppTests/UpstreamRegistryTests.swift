@@ -63,6 +63,7 @@ import Testing
 
     /// Design, section 3.5: whoever may only read changes nothing and calls nothing.
     @Test func resources_requireTheScopeOfWhatTheyDo() throws {
+        let document = OpenAPIOutline(String(decoding: try Fixture.bytes("../../openapi/openapi.yaml"), as: UTF8.self))
         for resource in try upstreams().flatMap(\.resources) {
             let expected: RouteAccess =
                 switch (resource.method, resource.template) {
@@ -71,6 +72,12 @@ import Testing
                 default: .scope(.write)
                 }
             #expect(resource.access == expected, "\(resource.template)")
+            let documented = document.access["\(resource.method.rawValue) /v1/{upstream}/\(resource.template)"]
+            if case .scope(let scope) = expected {
+                #expect(documented == scope.rawValue)
+            } else {
+                #expect(documented == "open")
+            }
         }
     }
 }

@@ -33,6 +33,20 @@ import Testing
         #expect(documented == routes.sorted())
     }
 
+    @Test func documentedScopes_areThoseOfTheRouteTable() throws {
+        let documented = OpenAPIOutline(try Self.file).access
+        for route in Route.common {
+            let expected =
+                switch route.access {
+                case .scope(let scope): scope.rawValue
+                case .anyKey: ""
+                case .open: "open"
+                }
+            let name = "\(route.method.rawValue) \(route.template.text)"
+            #expect(documented[name] == expected, "\(name)")
+        }
+    }
+
     /// The names in `attemptLog` and in the metrics' label are a contract.
     @Test func outcomesOfAttempts_areTheDocumented() throws {
         let text = try Self.file

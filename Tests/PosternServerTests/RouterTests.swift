@@ -118,6 +118,7 @@ import Testing
                 switch (route.template.text, route.method) {
                 case ("/livez", _), ("/readyz", _): .open
                 case ("/openapi.yaml", _): .anyKey
+                case ("/v1/keys", _): .scope(.admin)
                 case (_, .get): .scope(.read)
                 case ("/v1/messages", .post), ("/v1/{upstream}/{kind}", .post): .scope(.write)
                 default: .scope(.admin)

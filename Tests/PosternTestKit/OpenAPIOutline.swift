@@ -21,11 +21,14 @@ public struct OpenAPIOutline {
     }
 
     public let operations: [Operation]
+    /// By "GET /path": the scopes that the operation requires, joined by a comma; "open" if it requires no key.
+    public let access: [String: String]
 
     public init(_ yaml: String) {
         let lines = yaml.split(separator: "\n").map(Line.init)
         let shared = Self.sharedQueryParameters(lines)
         var operations: [Operation] = []
+        var access: [String: String] = [:]
         var (section, path, method) = ("", "", "")
         var query: Set<String> = []
         func finishOperation() {
@@ -38,6 +41,9 @@ public struct OpenAPIOutline {
             case 0: section = line.key
             case 2 where section == "paths": path = line.key
             case 4 where section == "paths" && line.key != "parameters": method = line.key.uppercased()
+            case 6 where line.text == "security: []": access["\(method) \(path)"] = "open"
+            case 8 where line.text.hasPrefix("- key: [") && section == "paths":
+                access["\(method) \(path)"] = String(line.text.dropFirst(8).dropLast())
             case 8 where line.text.hasPrefix("- $ref: \"#/components/parameters/"):
                 let name = line.text.split(separator: "/").last?.dropLast() ?? ""
                 if let name = shared[String(name)] { query.insert(name) }
@@ -48,6 +54,7 @@ public struct OpenAPIOutline {
         }
         finishOperation()
         self.operations = operations.sorted()
+        self.access = access
     }
 
     private struct Line {

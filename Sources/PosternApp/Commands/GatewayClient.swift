@@ -1,3 +1,4 @@
+public import Foundation
 public import PosternCore
 import PosternJSON
 import PosternTransport
@@ -6,10 +7,14 @@ import PosternTransport
 public final class GatewayClient: Sendable {
     /// Without a slash at the end.
     public let url: String
+    private let key: String?
     private let loop: CurlLoop
 
     /// Close it when done.
-    public init(url: String) throws(CommandFailure) {
+    ///
+    /// - Parameter key: An API key, by default the value of `POSTERN_KEY`.
+    public init(url: String, key: String? = ProcessInfo.processInfo.environment["POSTERN_KEY"]) throws(CommandFailure) {
+        self.key = key.flatMap { $0.isEmpty ? nil : $0 }
         var url = url
         while url.hasSuffix("/") { url.removeLast() }
         self.url = url
@@ -26,9 +31,10 @@ public final class GatewayClient: Sendable {
     public func ask(
         _ method: UpstreamRequest.Method, _ path: String, json: String? = nil, within: Duration
     ) async throws(TransferFailure) -> UpstreamResponse {
+        var headers = json == nil ? [] : [("Content-Type", "application/json")]
+        if let key { headers.append(("Authorization", "Bearer \(key)")) }
         let request = UpstreamRequest(
-            method: method, url: url + path, headers: json == nil ? [] : [("Content-Type", "application/json")],
-            body: Array((json ?? "").utf8))
+            method: method, url: url + path, headers: headers, body: Array((json ?? "").utf8))
         let options = TransferOptions(connectTimeout: min(within, .seconds(5)), requestTimeout: within)
         return try await loop.send(request, options: options).get()
     }

@@ -1,5 +1,6 @@
 import Glibc
 import PosternCore
+import PosternServer
 
 /// Turns what the sources say into a `GatewayConfiguration` and collects everything that is wrong on the way.
 struct ConfigurationCheck {
@@ -184,7 +185,7 @@ struct ConfigurationCheck {
 
     // MARK: Who may call
 
-    private mutating func keys(upstreams: [String]) -> [GatewayConfiguration.APIKey] {
+    private mutating func keys(upstreams: [String]) -> [APIKey] {
         guard let node = sources.file["auth"]?["keys"] else { return [] }
         guard case .array(let elements) = node else {
             problem("auth.keys", "is \(node.shown); expected an array of objects")
@@ -209,7 +210,7 @@ struct ConfigurationCheck {
 
     private mutating func key(
         _ node: ConfigurationNode, at path: String, upstreams: [String]
-    ) -> GatewayConfiguration.APIKey? {
+    ) -> APIKey? {
         guard case .object(let members) = node else {
             problem(path, "is \(node.shown); expected an object")
             return nil
@@ -223,13 +224,15 @@ struct ConfigurationCheck {
         }
         var entry = KeyEntry()
         for field in KeyEntry.fields {
-            let raw = node[field.setting.name].map { RawValue(content: .json($0), origin: nil) }
+            var raw = node[field.setting.name].map { RawValue(content: .json($0), origin: nil) }
+            if field.setting.name == digestName { raw = secretDigest(of: node) ?? raw }
             value(raw, of: field.setting, named: "\(path).\(field.setting.name)") {
                 (value) throws(SettingMismatch) in try field.set(&entry, value)
             }
         }
-        for needed in KeyEntry.needed where node[needed] == nil {
-            problem("\(path).\(needed)", "is missing")
+        let hasSecret = secretDigest(of: node) != nil
+        for name in KeyEntry.needed where node[name] == nil && !(name == digestName && hasSecret) {
+            problem("\(path).\(name)", "is missing")
         }
         let isGiven = !problems[before...].contains { $0.path == "\(path).scopes" }
         let scopes = scopes(entry.scopes, isGiven: isGiven, at: path)
@@ -237,17 +240,28 @@ struct ConfigurationCheck {
         guard problems.count == before else { return nil }
         return .init(
             name: entry.name, sha256: bytes(ofHex: entry.sha256) ?? [], scopes: scopes, upstreams: allowed,
-            requestsPerSecond: entry.requestsPerSecond)
+            limits: .init(
+                requestsPerSecond: entry.requestsPerSecond, messagesPerSecond: entry.messagesPerSecond,
+                burst: entry.burst),
+            expiresAt: Timestamp(rfc3339: entry.expiresAt))
+    }
+
+    private var digestName: String { KeyEntry.name(of: \.sha256) }
+
+    /// What the secret file `auth-keys-<name>` holds.
+    private func secretDigest(of node: ConfigurationNode) -> RawValue? {
+        guard case .string(let name)? = node[KeyEntry.name(of: \.name)] else { return nil }
+        return sources.secret(at: ConfigurationSchema.keysPath + [name])
     }
 
     private mutating func scopes(
         _ texts: [String], isGiven: Bool, at path: String
-    ) -> Set<GatewayConfiguration.APIKey.Scope> {
+    ) -> Set<APIKey.Scope> {
         let allowed = "allowed write, read, admin"
         if isGiven, texts.isEmpty { problem("\(path).scopes", "is empty; \(allowed)") }
         return Set(
             texts.enumerated().compactMap { place, text in
-                let scope = GatewayConfiguration.APIKey.Scope(rawValue: text)
+                let scope = APIKey.Scope(rawValue: text)
                 let shown = ConfigurationNode.string(text).shown
                 if scope == nil { problem("\(path).scopes[\(place)]", "is \(shown); \(allowed)") }
                 return scope
@@ -270,6 +284,10 @@ struct ConfigurationCheck {
     private mutating func checkExposure(_ configuration: GatewayConfiguration) {
         let declared = sources.file["auth"]?["keys"]
         let hasKeys = if case .array(let elements)? = declared { !elements.isEmpty } else { declared != nil }
+        if hasKeys, configuration.auth.allowAnonymous {
+            problem(
+                "auth.allowAnonymous", "is true although auth.keys is not empty; callers either need a key or do not")
+        }
         guard !isLoopback(configuration.server.host), !hasKeys, !configuration.auth.allowAnonymous else { return }
         let host = ConfigurationNode.string(configuration.server.host).shown
         problem(

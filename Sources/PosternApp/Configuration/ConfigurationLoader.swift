@@ -1,5 +1,6 @@
 import Foundation
 public import PosternCore
+import PosternServer
 
 /// Reads the configuration from its sources, checks all of it, and makes the upstreams.
 public struct ConfigurationLoader: Sendable {
@@ -79,7 +80,8 @@ public struct ConfigurationLoader: Sendable {
         check.problems = ConfigurationSchema.repeatedMembers(in: root) + secrets.problems
         let (configuration, schema) = check.configuration()
         return Examination(
-            configuration: configuration, problems: check.problems, warnings: secrets.misspelt(by: schema))
+            configuration: configuration, problems: check.problems,
+            warnings: secrets.misspelt(by: schema, keys: configuration.auth.keys.map(\.name)))
     }
 
     private func makeUpstreams(of configuration: GatewayConfiguration) throws(ConfigurationProblems) -> [any Upstream] {

@@ -128,8 +128,8 @@ enum ConfigurationReference {
         | secret file | `/run/secrets/upstreams-push-dev-apiKey` | one value per file; white space around it is cut off; another directory: `POSTERN_SECRETS_DIR` |
         | JSON file | `{"upstreams": {"push-dev": {"apiKey": "…"}}}` | the file given by `--config` |
 
-        In variables and secret files a list is written `a,b,c`, and an object of texts as JSON. Only the file says which
-        upstreams there are, and only it holds `auth.keys`. Files named in the configuration are looked for from the
+        In variables and secret files a list is written `a,b,c`, and an object of texts as JSON. Only the JSON file says which
+        upstreams and which `auth.keys` there are. Files named in the configuration are looked for from the
         working directory.
 
         Settings that end in `Seconds` may have a fraction. `postern check --config FILE` reports every problem at once,
@@ -141,7 +141,8 @@ enum ConfigurationReference {
 
     private static let aboutKeys = """
         An array of objects, `[]` by default: the gateway then serves loopback addresses only, unless `allowAnonymous` is
-        true. `name`, `sha256` and `scopes` have to be given.
+        true. As soon as there is one, every caller needs a key, see [security.md](security.md). `name` and `scopes` have to
+        be given, and `sha256` here or in the secret file `auth-keys-<name>`.
 
         """
 

@@ -52,12 +52,16 @@ struct ConfigurationSources {
         if hasVariables, let found = lookUp(key, in: environment), let text = found.text {
             return RawValue(content: .text(text), origin: found.name)
         }
-        if hasSecrets, let text = lookUp(key, in: secrets)?.text {
-            return RawValue(content: .text(text), origin: "\(secretsDirectory)/\(secretFileName(path))")
-        }
+        if let found = secret(at: path) { return found }
         var node: ConfigurationNode? = file
         for name in path { node = node?[name] }
         return node.map { RawValue(content: .json($0), origin: nil) }
+    }
+
+    /// What a secret file holds; nil if there is none of that name.
+    func secret(at path: [String]) -> RawValue? {
+        guard hasSecrets, let text = lookUp(AbsoluteConfigKey(path), in: secrets)?.text else { return nil }
+        return RawValue(content: .text(text), origin: "\(secretsDirectory)/\(secretFileName(path))")
     }
 
     /// `POSTERN_UPSTREAMS_PUSH_DEV_API_KEY` for `upstreams.push-dev.apiKey`.

@@ -72,7 +72,8 @@ extension GatewayConfiguration.Auth: SettingsSection {
     public static let fields: [SettingField<Self>] = [
         .bool(
             "allowAnonymous", \.allowAnonymous,
-            "Serve callers without a key even where others than this machine can reach the gateway.")
+            "Serve callers without a key even where others than this machine can reach the gateway."),
+        .bool("openMetrics", \.openMetrics, "Serve `/metrics` to callers without a key."),
     ]
 }
 
@@ -164,15 +165,27 @@ struct KeyEntry: SettingsSection {
     var scopes: [String] = []
     var upstreams = ["*"]
     var requestsPerSecond = 0.0
+    var messagesPerSecond = 0.0
+    var burst = 0
+    /// RFC 3339; empty: never.
+    var expiresAt = ""
 
     static let fields: [SettingField<Self>] = [
         .text("name", \.name, rule: keyName, "What logs call the key; no two have the same."),
         .text(
             "sha256", \.sha256, rule: digest, secret: true,
-            "SHA-256 of the key, 64 hexadecimal digits; `postern keys new` prints both."),
+            "SHA-256 of the key, 64 hexadecimal digits; `postern keys new` prints both. A secret file `auth-keys-<name>` "
+                + "may hold it instead."),
         .list("scopes", \.scopes, "What it allows: `write`, `read`, `admin`; at least one."),
         .list("upstreams", \.upstreams, "Upstreams it is good for; `*`: all."),
         .number("requestsPerSecond", 0...1_000_000, \.requestsPerSecond, "More get 429; 0: no limit."),
+        .number("messagesPerSecond", 0...1_000_000_000, \.messagesPerSecond, "More get 429; 0: no limit."),
+        .integer(
+            "burst", 0...1_000_000_000, \.burst,
+            "Requests and messages that may come at once after a pause; 0: as many as one second allows."),
+        .text(
+            "expiresAt", \.expiresAt, rule: time, "When it stops being good, e.g. `2027-01-31T00:00:00Z`; empty: never."
+        ),
     ]
 
     /// Settings that cannot be left out.
@@ -180,6 +193,9 @@ struct KeyEntry: SettingsSection {
 
     private static let keyName = SettingRule<String>("expected 1 to 64 of letters, digits, '.', '_' and '-'") {
         $0.wholeMatch(of: #/[A-Za-z0-9._\-]{1,64}/#) != nil
+    }
+    private static let time = SettingRule<String>("expected a time as in RFC 3339, e.g. 2027-01-31T00:00:00Z") {
+        $0.isEmpty || Timestamp(rfc3339: $0) != nil
     }
     private static let digest = SettingRule<String>(
         "expected 64 hexadecimal digits, as postern keys new prints them"

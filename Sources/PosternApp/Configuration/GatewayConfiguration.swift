@@ -1,6 +1,7 @@
 import Foundation
 public import Logging
 public import PosternCore
+public import PosternServer
 
 /// Everything an operator can decide, checked and in the units of the code.
 ///
@@ -56,34 +57,10 @@ public struct GatewayConfiguration: Sendable, Equatable {
 
     public struct Auth: Sendable, Equatable {
         public var allowAnonymous = false
+        public var openMetrics = false
         public var keys: [APIKey] = []
 
         public init() {}
-    }
-
-    /// A key that callers may show; only its digest is known.
-    public struct APIKey: Sendable, Equatable {
-        public enum Scope: String, Sendable, CaseIterable { case write, read, admin }
-
-        public var name: String
-        /// SHA-256 of the key's text: 32 bytes.
-        public var sha256: [UInt8]
-        public var scopes: Set<Scope>
-        /// Nil: all of them.
-        public var upstreams: Set<UpstreamName>?
-        /// 0: no limit.
-        public var requestsPerSecond: Double
-
-        public init(
-            name: String, sha256: [UInt8], scopes: Set<Scope>, upstreams: Set<UpstreamName>? = nil,
-            requestsPerSecond: Double = 0
-        ) {
-            self.name = name
-            self.sha256 = sha256
-            self.scopes = scopes
-            self.upstreams = upstreams
-            self.requestsPerSecond = requestsPerSecond
-        }
     }
 
     public struct OutboxSettings: Sendable, Equatable {

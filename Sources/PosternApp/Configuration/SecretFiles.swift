@@ -37,8 +37,8 @@ struct SecretFiles {
 
     /// Files that no setting reads and whose name is close to that of one which a setting would. Any other file
     /// belongs to another program.
-    func misspelt(by schema: ConfigurationSchema) -> [ConfigurationProblem] {
-        let known = Set(schema.leaves.map(secretFileName))
+    func misspelt(by schema: ConfigurationSchema, keys: [String]) -> [ConfigurationProblem] {
+        let known = Set((schema.leaves + keys.map { ConfigurationSchema.keysPath + [$0] }).map(secretFileName))
         return names.sorted().compactMap { name in
             guard !known.contains(name), let near = nearestName(to: name, among: known) else { return nil }
             return ConfigurationProblem("\(directory)/\(name)", "is read by no setting; did you mean \(near)?")

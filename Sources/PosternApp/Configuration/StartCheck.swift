@@ -11,23 +11,10 @@ enum StartCheck {
         of configuration: GatewayConfiguration, besides others: [ConfigurationProblem] = []
     ) -> [ConfigurationProblem] {
         func isSound(_ section: String) -> Bool { !others.contains { $0.path.hasPrefix(section) } }
-        var problems = unguardedKeys(configuration)
+        var problems: [ConfigurationProblem] = []
         if isSound("server.") { problems += listening(configuration.server) }
         if isSound("outbox.path") { problems += store(configuration.outbox.absolutePath) }
         return problems
-    }
-
-    /// This version does not look at keys. An operator who configured some and opened the gateway to others must not
-    /// believe that they protect it.
-    static func unguardedKeys(_ configuration: GatewayConfiguration) -> [ConfigurationProblem] {
-        let auth = configuration.auth
-        guard !auth.keys.isEmpty, !auth.allowAnonymous, !isLoopback(configuration.server.host) else { return [] }
-        return [
-            ConfigurationProblem(
-                "auth.keys",
-                "is not enforced by this version; listen on 127.0.0.1, or set auth.allowAnonymous to true and put "
-                    + "something in front that authenticates")
-        ]
     }
 
     private static func listening(_ server: GatewayConfiguration.Server) -> [ConfigurationProblem] {

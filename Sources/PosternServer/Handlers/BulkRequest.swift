@@ -111,8 +111,16 @@ struct BulkRequest: Sendable {
         return (page, rest.count > Self.perPage ? rest.prefix(Self.perPage).last : nil)
     }
 
+    /// Ids of messages that the caller may not see count as unknown.
+    func visible(to caller: Caller?) -> BulkRequest {
+        var request = self
+        request.filter.visible = caller?.key.upstreams
+        return request
+    }
+
     private func matches(_ record: MessageRecord) -> Bool {
-        record.state == filter.state && (filter.kind == nil || filter.kind == record.kind)
+        record.state == filter.state && filter.visible?.contains { $0.description == record.upstream } != false
+            && (filter.kind == nil || filter.kind == record.kind)
             && (filter.upstream == nil || filter.upstream?.description == record.upstream)
     }
 

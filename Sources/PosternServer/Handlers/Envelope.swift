@@ -68,10 +68,12 @@ extension Order {
             faults.add("/upstream", "must be the name of an upstream")
             return nil
         }
-        if let target = gateway.target(named: name) { return target }
-        faults.add(
-            "/upstream",
-            "is not configured; configured are: \(gateway.targets.map(\.name.description).joined(separator: ", "))")
+        if let target = gateway.target(named: name) {
+            if let caller, !caller.mayUse(target.name) { forbid(target, to: caller) }
+            return target
+        }
+        let known = gateway.targets(for: caller).map(\.name.description).joined(separator: ", ")
+        faults.add("/upstream", "is not configured; configured are: \(known)")
         return nil
     }
 

@@ -65,7 +65,8 @@ struct IngestHandler: Sendable {
 
     private func take(_ request: IncomingRequest, _ reply: Reply, _ read: (JSONValue, Order) -> Void) {
         guard let form = BodyForm(request.head) else { return }
-        let order = Order(gateway: gateway, head: request.head, form: form, body: request.body)
+        let order = Order(
+            gateway: gateway, head: request.head, caller: reply.caller, form: form, body: request.body)
         let parser = JSONParser.ofThisThread
         let parsed = request.body.withUnsafeBufferPointer { text in
             form == .lines ? parser.parseLines(text) { read($0, order) } : parser.parse(text) { read($0, order) }
@@ -94,6 +95,9 @@ struct IngestHandler: Sendable {
             return reply.send(order.invalidPayload)
         }
         order.countRefusals()
+        if let wait = reply.caller?.takeMessages(order.messages.count, at: gateway.time.instant) {
+            return reply.send(Gatekeeper.rateLimited("messages", wait))
+        }
         guard !order.messages.isEmpty else { return reply.send(order.accepted(AppendReceipt(ids: [], evicted: []))) }
         store(order, reply)
     }

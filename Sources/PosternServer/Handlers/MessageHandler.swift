@@ -143,7 +143,12 @@ struct MessageHandler: Sendable {
 
     func changeMany(_ action: BulkRequest.Action, _ request: IncomingRequest, _ reply: Reply) {
         switch BulkRequest.read(request.body, action, gateway) {
-        case .success(let request): gateway.readers.run { [self] in change(request, after: nil, count: 0, reply) }
+        case .success(let request):
+            if let caller = reply.caller, let name = request.filter.upstream, !caller.mayUse(name) {
+                return reply.send(Gatekeeper.foreign(name, to: caller))
+            }
+            let visible = request.visible(to: reply.caller)
+            gateway.readers.run { [self] in change(visible, after: nil, count: 0, reply) }
         case .failure(let rejected): reply.send(rejected.problem)
         }
     }
@@ -205,11 +210,16 @@ private struct ListQuery {
 
     init?(_ reply: Reply, _ gateway: Gateway) {
         func refuse(_ detail: String) { reply.send(Problem(slug: .badRequest, status: 400, detail: detail)) }
+        filter.visible = reply.caller?.key.upstreams
         for (name, value) in reply.head.queryPairs {
             switch name {
             case "upstream":
                 guard let name = gateway.knownUpstream(value) else {
-                    reply.send(RoutingProblem.unknownUpstream(value).problem(in: gateway))
+                    reply.send(RoutingProblem.unknownUpstream(value).problem(in: gateway, for: reply.caller))
+                    return nil
+                }
+                if let caller = reply.caller, !caller.mayUse(name) {
+                    reply.send(Gatekeeper.foreign(name, to: caller))
                     return nil
                 }
                 filter.upstream = name

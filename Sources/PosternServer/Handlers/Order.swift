@@ -11,6 +11,8 @@ final class Order: @unchecked Sendable {
     // nothing changes any more.
     let gateway: Gateway
     let head: RequestHead
+    /// Whose upstreams and limits apply; nil if nobody needs a key.
+    let caller: Caller?
     let form: BodyForm
     private var body: [UInt8]
     let acceptedAt: Timestamp
@@ -39,9 +41,10 @@ final class Order: @unchecked Sendable {
         let target: Target?
     }
 
-    init(gateway: Gateway, head: RequestHead, form: BodyForm, body: [UInt8]) {
+    init(gateway: Gateway, head: RequestHead, caller: Caller?, form: BodyForm, body: [UInt8]) {
         self.gateway = gateway
         self.head = head
+        self.caller = caller
         self.form = form
         self.body = body
         acceptedAt = gateway.time.now
@@ -103,6 +106,11 @@ final class Order: @unchecked Sendable {
 
     private static let sessionFault = PayloadFault(
         "", "is not queued in a session: leave out Postern-Session, or have it answered at once")
+
+    /// The whole request is refused because of an envelope for an upstream that the caller may not use.
+    func forbid(_ target: Target, to caller: Caller) {
+        problem = problem ?? Gatekeeper.foreign(target.name, to: caller)
+    }
 
     /// - Parameter pointer: Where the payload is in the request's own element.
     func reject(_ index: Int, _ payload: InvalidPayload, _ target: Target?, below pointer: String = "") {

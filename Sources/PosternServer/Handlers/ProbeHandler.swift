@@ -36,9 +36,20 @@ struct ProbeHandler: Sendable {
         writeOutbox(to: &exposition)
         writeUpstreams(to: &exposition)
         ProcessFigures.write(to: &exposition)
+        let text = reply.caller.map { visible(exposition.text, to: $0) } ?? exposition.text
         reply.send(
-            HTTPResponse(
-                status: 200, headers: [("Content-Type", Exposition.mediaType)], body: Array(exposition.text.utf8)))
+            HTTPResponse(status: 200, headers: [("Content-Type", Exposition.mediaType)], body: Array(text.utf8)))
+    }
+
+    /// Without the samples of upstreams that the caller may not use.
+    private func visible(_ text: String, to caller: Caller) -> String {
+        let disabled = (try? gateway.outbox.disabledUpstreams()) ?? []
+        let hidden = (gateway.targets.map(\.name) + disabled.map(\.name)).filter { !caller.mayUse($0) }
+        guard !hidden.isEmpty else { return text }
+        let labels = hidden.flatMap { ["upstream=\"\($0)\"", "worker=\"\($0)\""] }
+        return text.split(separator: "\n").filter { line in
+            line.hasPrefix("#") || !labels.contains { line.contains($0) }
+        }.joined(separator: "\n") + "\n"
     }
 
     private func writeOutbox(to exposition: inout Exposition) {

@@ -13,8 +13,10 @@ struct UpstreamHandler: Sendable {
     func list(_ reply: Reply) {
         gateway.readers.runSoon { [self] in
             do throws(StoreError) {
-                let configured = gateway.targets.map { (name: $0.name, text: describe($0)) }
-                let disabled = try gateway.outbox.disabledUpstreams().map { (name: $0.name, text: describe($0)) }
+                let configured = gateway.targets(for: reply.caller).map { (name: $0.name, text: describe($0)) }
+                let disabled = try gateway.outbox.disabledUpstreams()
+                    .filter { reply.caller?.mayUse($0.name) ?? true }
+                    .map { (name: $0.name, text: describe($0)) }
                 let texts = (configured + disabled).sorted { $0.name < $1.name }.map(\.text)
                 reply.send(.json(200, JSONText.object { $0.raw("upstreams", JSONText.array(texts)) }))
             } catch {

@@ -1,0 +1,45 @@
+public import PosternCore
+
+/// A key that callers may present. Only its digest is known.
+public struct APIKey: Sendable, Equatable {
+    public typealias Scope = RouteAccess.Scope
+
+    /// What logs call it.
+    public var name: String
+    /// SHA-256 of the key's text: 32 bytes.
+    public var sha256: [UInt8]
+    public var scopes: Set<Scope>
+    /// Nil: all of them.
+    public var upstreams: Set<UpstreamName>?
+    public var limits: RateLimits
+    /// Nil: never.
+    public var expiresAt: Timestamp?
+
+    public init(
+        name: String, sha256: [UInt8], scopes: Set<Scope>, upstreams: Set<UpstreamName>? = nil,
+        limits: RateLimits = RateLimits(), expiresAt: Timestamp? = nil
+    ) {
+        self.name = name
+        self.sha256 = sha256
+        self.scopes = scopes
+        self.upstreams = upstreams
+        self.limits = limits
+        self.expiresAt = expiresAt
+    }
+}
+
+/// How much the holder of a key may send.
+public struct RateLimits: Sendable, Equatable {
+    /// 0: no limit.
+    public var requestsPerSecond: Double
+    /// 0: no limit.
+    public var messagesPerSecond: Double
+    /// What may be saved up of either; 0: as much as one second allows.
+    public var burst: Int
+
+    public init(requestsPerSecond: Double = 0, messagesPerSecond: Double = 0, burst: Int = 0) {
+        self.requestsPerSecond = requestsPerSecond
+        self.messagesPerSecond = messagesPerSecond
+        self.burst = burst
+    }
+}

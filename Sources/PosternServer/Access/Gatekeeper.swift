@@ -1,0 +1,114 @@
+import PosternCore
+import PosternHTTP
+import Synchronization
+
+/// Decides who may call, by the route table. Any thread.
+///
+/// As soon as a key is configured, every route but the open ones requires one. A key is checked before the path is, so
+/// that a stranger learns nothing, not even which paths exist.
+final class Gatekeeper: Sendable {
+    let keys: KeyRing
+    private let opensMetrics = Atomic<Bool>(false)
+    private let failures = Mutex(FailedAttempts())
+
+    init(_ keys: KeyRing) { self.keys = keys }
+
+    /// Whether `/metrics` requires no key.
+    func setOpensMetrics(_ opens: Bool) { opensMetrics.store(opens, ordering: .relaxed) }
+
+    enum Decision {
+        /// Nil: nobody needs a key, or the route requires none.
+        case pass(Caller?)
+        case refuse(Problem, Caller? = nil, delay: Duration = .zero)
+    }
+
+    func decide(_ head: RequestHead, _ match: RouteMatch?, time: any TimeSource) -> Decision {
+        guard !keys.isEmpty, !isOpen(match) else { return .pass(nil) }
+        let caller: Caller
+        switch keys.authenticate(head.header("Authorization"), now: time.now) {
+        case .caller(let found): caller = found
+        case .missing: return .refuse(Self.unauthorized("This path requires an API key: Authorization: Bearer <key>."))
+        case .unknown: return failed("The API key is not known here.", head, time)
+        case .expired: return failed("The API key has expired.", head, time)
+        }
+        if let wait = caller.takeRequest(at: time.instant) {
+            return .refuse(Self.rateLimited("requests", wait), caller)
+        }
+        if let match, let problem = refusal(of: caller, head, match) { return .refuse(problem, caller) }
+        return .pass(caller)
+    }
+
+    private func isOpen(_ match: RouteMatch?) -> Bool {
+        guard let route = match?.route else { return false }
+        return route.access == .open || route.template.text == "/metrics" && opensMetrics.load(ordering: .relaxed)
+    }
+
+    private func refusal(of caller: Caller, _ head: RequestHead, _ match: RouteMatch) -> Problem? {
+        if case .scope(let declared) = match.route.access {
+            // A dry run stores nothing: it only shows what would be sent.
+            let isDryRun = head.query != nil && head.queryPairs.contains { $0.name == "dryRun" && $0.value == "true" }
+            let scope = isDryRun ? .read : declared
+            guard caller.key.scopes.contains(scope) else {
+                return Problem(
+                    slug: .forbidden, status: 403,
+                    detail: "The key \(caller.key.name) lacks the scope \(scope.rawValue).")
+            }
+        }
+        switch match.subject {
+        case .upstream(let name)? where !caller.mayUse(name): return Self.foreign(name, to: caller)
+        case .message(_, let name)? where !(name.map(caller.mayUse) ?? (caller.key.upstreams == nil)):
+            return MessageHandler.noSuchMessage
+        case .upstream, .message, nil: return nil
+        }
+    }
+
+    private func failed(_ detail: String, _ head: RequestHead, _ time: any TimeSource) -> Decision {
+        let delay = failures.withLock { $0.failed(from: head.peer, at: time.instant) }
+        return .refuse(Self.unauthorized(detail, error: "invalid_token"), delay: delay)
+    }
+
+    // MARK: Refusals
+
+    /// `error` is RFC 6750's, section 3.1; a request without a key gets none.
+    private static func unauthorized(_ detail: String, error: String? = nil) -> Problem {
+        Problem(
+            slug: .unauthorized, status: 401, detail: detail,
+            headers: [("WWW-Authenticate", error.map { "Bearer error=\"\($0)\"" } ?? "Bearer")])
+    }
+
+    static func foreign(_ upstream: UpstreamName, to caller: Caller) -> Problem {
+        Problem(
+            slug: .forbidden, status: 403,
+            detail: "The key \(caller.key.name) is not good for the upstream \(upstream).")
+    }
+
+    static func rateLimited(_ unit: String, _ wait: Duration) -> Problem {
+        Problem(
+            slug: .rateLimited, status: 429, detail: "The key may send fewer \(unit) per second than that.",
+            headers: [("Retry-After", String(Caller.wholeSeconds(wait)))])
+    }
+}
+
+/// An admitted request: its route, and who sent it.
+final class AdmittedRequest: Sendable {
+    let match: RouteMatch
+    let caller: Caller?
+
+    init(_ match: RouteMatch, _ caller: Caller?) {
+        self.match = match
+        self.caller = caller
+    }
+}
+
+/// A refusal that a failed authentication has delayed.
+final class DelayedRefusal: Sendable {
+    let problem: Problem
+    let metrics: RouteMetrics
+    let delay: Duration
+
+    init(_ problem: Problem, _ metrics: RouteMetrics, delay: Duration) {
+        self.problem = problem
+        self.metrics = metrics
+        self.delay = delay
+    }
+}

@@ -1,0 +1,271 @@
+import PosternCore
+import PosternHTTP
+import PosternTestKit
+import Testing
+
+@testable import PosternServer
+
+/// Who may do what: the expectations come from the route table itself.
+@Suite(.timeLimit(.minutes(5))) struct AccessTests {
+    enum Who: CaseIterable { case nobody, stranger, expired, wrongScope, wrongUpstream, right }
+
+    private static let resources = [
+        Resource(.get, "shelf", .read { _, _ in .json(#"{"books":1}"#) }),
+        Resource(.put, "shelf", .change { _, _ in ResourceChange(answer: .empty()) }),
+        Resource(.post, "api/{command}", access: .open, .read { _, _ in .json("{}") }),
+    ]
+
+    private static func key(
+        _ name: String, _ scopes: Set<APIKey.Scope>, upstreams: Set<UpstreamName>? = nil,
+        limits: RateLimits = RateLimits(), expiresAt: Timestamp? = nil
+    ) -> APIKey {
+        APIKey(
+            name: name, sha256: KeyText.digest(of: "key-\(name)"), scopes: scopes, upstreams: upstreams, limits: limits,
+            expiresAt: expiresAt)
+    }
+
+    private static func bearer(_ name: String) -> [(String, String)] { [("Authorization", "Bearer key-\(name)")] }
+
+    private static let keys: [APIKey] =
+        APIKey.Scope.allCases.flatMap { scope in
+            [
+                key("only-\(scope.rawValue)", [scope]),
+                key("not-\(scope.rawValue)", Set(APIKey.Scope.allCases).subtracting([scope])),
+            ]
+        } + [
+            key("all", Set(APIKey.Scope.allCases)),
+            key("plain", Set(APIKey.Scope.allCases), upstreams: [UpstreamName("plain")!]),
+            key("old", Set(APIKey.Scope.allCases), expiresAt: Timestamp(milliseconds: 1000)),
+        ]
+
+    private func withKeys(
+        _ keys: [APIKey] = AccessTests.keys, opensMetrics: Bool = false, _ body: (TestGateway, String) throws -> Void
+    ) throws {
+        var setup = Setup()
+        setup.upstreams = [
+            PickyUpstream("picky"), PlainUpstream("plain"), PlainUpstream("shop", resources: Self.resources),
+        ]
+        try withPausedGateway(setup) { gateway in
+            let id = try gateway.accept()
+            gateway.handler.adopt(keys, opensMetrics: opensMetrics)
+            try body(gateway, id)
+        }
+    }
+
+    // MARK: Every route × every caller
+
+    private struct Row {
+        let method: String
+        let path: String
+        let access: RouteAccess
+        /// Whether the path names an upstream, or a message of one, that the key `plain` may not use.
+        let isForeign: Bool
+        let body: String?
+    }
+
+    private func rows(_ id: String) -> [Row] {
+        let common = Route.common.map { ($0, "picky") }
+        let own = Self.resources.map { (Route($0), "shop") }
+        return (common + own).map { route, upstream in
+            let values = [
+                "upstream": upstream, "kind": "event", "name": upstream, "id": id, "batch": "1", "command": "c",
+            ]
+            let path = values.reduce(route.template.text) { $0.replacing("{\($1.key)}", with: $1.value) }
+            return Row(
+                method: route.method.rawValue, path: path, access: route.access, isForeign: path != route.template.text,
+                body: route.method == .get || route.method == .delete ? nil : #"{"n":1}"#)
+        }
+    }
+
+    private func answer(_ row: Row, by name: String?, _ gateway: TestGateway) throws -> HTTPClient.Answer {
+        try HTTPClient(port: gateway.port).ask(
+            row.method, row.path, row.body.map { Array($0.utf8) }, headers: name.map(Self.bearer) ?? [])
+    }
+
+    @Test(arguments: Who.allCases) func everyRoute_isGuardedAsTheTableSays(who: Who) throws {
+        try withKeys { gateway, id in
+            for row in rows(id) {
+                let scope: APIKey.Scope? = if case .scope(let scope) = row.access { scope } else { nil }
+                let name: String? =
+                    switch who {
+                    case .nobody: nil
+                    case .stranger: "stranger"
+                    case .expired: "old"
+                    case .wrongScope: "not-\(scope?.rawValue ?? "read")"
+                    case .wrongUpstream: "plain"
+                    case .right: "only-\(scope?.rawValue ?? "read")"
+                    }
+                let found = try answer(row, by: name, gateway)
+                let label: Comment = "\(row.method) \(row.path) by \(who): \(found.status) \(found.text)"
+                switch who {
+                case .nobody, .stranger, .expired:
+                    #expect((found.status == 401) == (row.access != .open), label)
+                    guard row.access != .open else { continue }
+                    found.problem(401, "unauthorized")
+                    #expect(found.header("WWW-Authenticate")?.hasPrefix("Bearer") == true)
+                case .wrongScope:
+                    #expect((found.status == 403) == (scope != nil), label)
+                    if let scope { #expect(found.json["detail"].string?.contains("scope \(scope.rawValue)") == true) }
+                case .wrongUpstream:
+                    guard row.isForeign, row.access != .open else {
+                        #expect(![401, 403].contains(found.status), label)
+                        continue
+                    }
+                    // Of a message that is another's it is not even said that it exists.
+                    found.problem(row.path.contains(id) ? 404 : 403, row.path.contains(id) ? "not-found" : "forbidden")
+                case .right: #expect(![401, 403].contains(found.status), label)
+                }
+            }
+        }
+    }
+
+    @Test func withoutKeys_nobodyNeedsOne() throws {
+        try withKeys([]) { gateway, id in
+            for row in rows(id) where row.path != "/v1/keys" {
+                let status = try answer(row, by: nil, gateway).status
+                #expect(status != 401 && status != 403)
+            }
+        }
+    }
+
+    @Test func stranger_learnsNothingOfPaths() throws {
+        try withKeys { gateway, _ in
+            for path in ["/", "/v1/none", "/v1/nobody/event", "/v1/messages/zzz", "/openapi.yaml", "/metrics"] {
+                try gateway.client.get(path).problem(401, "unauthorized")
+            }
+            #expect(try gateway.client.get("/livez").status == 200)
+            #expect(try gateway.client.get("/readyz").status == 200)
+            #expect(try gateway.client.ask("GET", "/v1/nobody/event", headers: Self.bearer("all")).status == 404)
+        }
+    }
+
+    @Test func refusal_saysWhetherAKeyWasThere() throws {
+        try withKeys { gateway, _ in
+            #expect(try gateway.client.get("/v1/upstreams").header("WWW-Authenticate") == "Bearer")
+            let wrong = try gateway.client.ask("GET", "/v1/upstreams", headers: Self.bearer("nobody"))
+            #expect(wrong.header("WWW-Authenticate") == #"Bearer error="invalid_token""#)
+        }
+    }
+
+    // MARK: Scopes
+
+    @Test func dryRun_wantsToRead_notToWrite() throws {
+        try withKeys { gateway, _ in
+            let path = "/v1/picky/event?dryRun=true"
+            #expect(try gateway.client.post(path, #"{"n":1}"#, headers: Self.bearer("only-read")).status == 200)
+            try gateway.client.post(path, #"{"n":1}"#, headers: Self.bearer("only-write")).problem(403, "forbidden")
+            let real = "/v1/picky/event?dryRun=false"
+            try gateway.client.post(real, #"{"n":1}"#, headers: Self.bearer("only-read")).problem(403, "forbidden")
+        }
+    }
+
+    @Test(arguments: [true, false]) func metrics_areOpenOnRequest(opens: Bool) throws {
+        try withKeys(opensMetrics: opens) { gateway, _ in
+            let status = try gateway.client.get("/metrics").status
+            #expect(status == (opens ? 200 : 401))
+        }
+    }
+
+    // MARK: Upstreams
+
+    @Test func restrictedKey_seesOnlyItsOwn() throws {
+        try withKeys { gateway, id in
+            let own = Self.bearer("plain")
+            let client = gateway.client
+            let mine = try client.post("/v1/plain/thing", "{}", headers: own).json["id"].string ?? ""
+            let listed = try client.ask("GET", "/v1/messages", headers: own).json["messages"].array
+            #expect(listed.compactMap { $0["id"].string } == [mine])
+            let upstreams = try client.ask("GET", "/v1/upstreams", headers: own).json["upstreams"].array
+            #expect(upstreams.compactMap { $0["name"].string } == ["plain"])
+            try client.ask("GET", "/v1/messages?upstream=picky", headers: own).problem(403, "forbidden")
+            let unknown = try client.post("/v1/nobody/event", "{}", headers: own)
+            #expect(unknown.json["detail"].string?.contains("picky") == false)
+            let metrics = try client.ask("GET", "/metrics", headers: own).text
+            #expect(metrics.contains(#"upstream="plain""#) && !metrics.contains(#""picky""#))
+            #expect(try client.ask("GET", "/metrics", headers: Self.bearer("all")).text.contains(#""picky""#))
+        }
+    }
+
+    @Test func envelopeForAForeignUpstream_isForbidden_andStoresNothing() throws {
+        try withKeys { gateway, _ in
+            let body =
+                #"[{"upstream":"plain","kind":"thing","payload":{}},{"upstream":"picky","kind":"event","payload":{"n":1}}]"#
+            let answer = try gateway.client.post("/v1/messages", body, headers: Self.bearer("plain"))
+            answer.problem(403, "forbidden")
+            #expect(answer.json["detail"].string?.contains("picky") == true)
+            #expect(gateway.queued == 1, "what was there before")
+        }
+    }
+
+    @Test func retry_leavesForeignMessagesAlone() throws {
+        try withKeys { gateway, id in
+            let byIDs = try gateway.client.post(
+                "/v1/messages/retry", #"{"ids":["\#(id)"]}"#, headers: Self.bearer("plain"))
+            #expect(byIDs.json["retried"].int == 0)
+            try gateway.client.post("/v1/messages/retry", #"{"upstream":"picky"}"#, headers: Self.bearer("plain"))
+                .problem(403, "forbidden")
+        }
+    }
+
+    // MARK: Limits
+
+    @Test func limitedKey_isToldItsAllowance_andRefusedBeyondIt() throws {
+        let limited = Self.key("slow", [.write], limits: .init(requestsPerSecond: 0.01, burst: 2))
+        try withKeys([limited]) { gateway, _ in
+            let first = try gateway.client.post("/v1/picky/event", #"{"n":1}"#, headers: Self.bearer("slow"))
+            #expect(first.status == 202)
+            #expect(first.header("RateLimit-Policy") == #""requests";q=2;w=200"#)
+            #expect(first.header("RateLimit")?.hasPrefix(#""requests";r=1;t="#) == true)
+            let refused = try gateway.client.post("/v1/picky/event", "{", headers: Self.bearer("slow"))
+            #expect(refused.status == 400 && refused.header("RateLimit") != nil)
+            let third = try gateway.client.post("/v1/picky/event", #"{"n":1}"#, headers: Self.bearer("slow"))
+            third.problem(429, "rate-limited")
+            #expect(Int(third.header("Retry-After") ?? "").map { (90...100).contains($0) } == true)
+            #expect(third.header("RateLimit")?.contains("r=0") == true)
+        }
+    }
+
+    @Test func messages_areLimitedToo_andThoseRefusedAreNotStored() throws {
+        let limited = Self.key("slow", [.write], limits: .init(messagesPerSecond: 0.01, burst: 3))
+        try withKeys([limited]) { gateway, _ in
+            let before = gateway.queued
+            let two = "[\(#"{"n":1},{"n":2}"#)]"
+            #expect(try gateway.client.post("/v1/picky/event", two, headers: Self.bearer("slow")).status == 202)
+            let refused = try gateway.client.post("/v1/picky/event", two, headers: Self.bearer("slow"))
+            refused.problem(429, "rate-limited")
+            #expect(gateway.queued == before + 2)
+            // What is invalid costs nothing.
+            #expect(try gateway.client.post("/v1/picky/event", "[{}]", headers: Self.bearer("slow")).status == 422)
+            #expect(try gateway.client.post("/v1/picky/event", #"{"n":3}"#, headers: Self.bearer("slow")).status == 202)
+        }
+    }
+
+    // MARK: Keys
+
+    @Test func keys_areListedByName_neverByDigest() throws {
+        try withKeys { gateway, _ in
+            let answer = try gateway.client.ask("GET", "/v1/keys", headers: Self.bearer("all"))
+            let listed = answer.json["keys"].array
+            #expect(listed.compactMap { $0["name"].string } == Self.keys.map(\.name).sorted())
+            let all = try #require(listed.first { $0["name"].string == "all" })
+            #expect(all["scopes"].array.compactMap(\.string) == ["write", "read", "admin"])
+            #expect(all["upstreams"].array.compactMap(\.string) == ["*"])
+            #expect(all["lastUsedAt"].string != nil)
+            let old = try #require(listed.first { $0["name"].string == "old" })
+            #expect(old["expiresAt"].string == "1970-01-01T00:00:01.000Z" && old["lastUsedAt"].string == nil)
+            for key in Self.keys { #expect(!answer.text.contains(key.sha256.map { String($0, radix: 16) }.joined())) }
+        }
+    }
+
+    @Test func replacedKeys_areInForceAtOnce_onOpenConnectionsToo() throws {
+        try withKeys { gateway, _ in
+            func status(_ name: String) throws -> Int {
+                try gateway.client.ask("GET", "/v1/upstreams", headers: Self.bearer(name)).status
+            }
+            let before = try status("all")
+            gateway.handler.adopt([Self.key("new", [.read])], opensMetrics: false)
+            let (old, new) = (try status("all"), try status("new"))
+            #expect(before == 200 && old == 401 && new == 200)
+        }
+    }
+}

@@ -1,0 +1,116 @@
+import PosternCore
+import PosternHTTP
+import PosternTestKit
+import Testing
+
+@testable import PosternServer
+
+@Suite struct KeyTests {
+    private let start = MonotonicInstant(nanoseconds: 0)
+    private let now = Timestamp(milliseconds: 1_000_000)
+
+    // MARK: Text
+
+    @Test(arguments: 1...20) func key_hasItsForm_whichOneChangedCharacterBreaks(seed: UInt64) {
+        var random = Seeded(seed)
+        let key = KeyText.make(using: &random)
+        #expect(key.wholeMatch(of: #/postern_[0-9A-Za-z]{49}/#) != nil)
+        #expect(KeyText.isWellFormed(key))
+        var changed = Array(key)
+        let place = 8 + Int(random.next() % 49)
+        changed[place] = changed[place] == "a" ? "b" : "a"
+        #expect(!KeyText.isWellFormed(String(changed)))
+        #expect(!KeyText.isWellFormed(String(key.dropLast())))
+    }
+
+    /// 2^256 - 1 in base 62, and the CRC-32 of the text before it, computed with another implementation.
+    @Test func largestNumber_fits() {
+        struct Ones: RandomNumberGenerator {
+            mutating func next() -> UInt64 { .max }
+        }
+        var ones = Ones()
+        let key = KeyText.make(using: &ones)
+        #expect(key == "postern_yhjskwdA6OZ1AL1YmHWZWm8LLG7HjnuCA2j5rOw8Xp13clcUh")
+    }
+
+    // MARK: Ring
+
+    private func key(_ name: String, _ text: String, expiresAt: Timestamp? = nil, limits: RateLimits = .init())
+        -> APIKey
+    {
+        APIKey(
+            name: name, sha256: KeyText.digest(of: text), scopes: [.write], limits: limits, expiresAt: expiresAt)
+    }
+
+    private func outcome(_ ring: KeyRing, _ authorization: String?, at now: Timestamp? = nil) -> String {
+        switch ring.authenticate(authorization, now: now ?? self.now) {
+        case .caller(let caller): caller.key.name
+        case .missing: "missing"
+        case .unknown: "unknown"
+        case .expired: "expired"
+        }
+    }
+
+    @Test(
+        arguments: [
+            (nil, "missing"), ("", "missing"), ("Bearer", "missing"), ("Bearer ", "missing"), ("Basic YTpi", "missing"),
+            ("Bearer secret", "a"), ("bearer secret", "a"), ("BEARER   secret", "a"), ("Bearer Secret", "unknown"),
+            ("Bearer secret2", "unknown"), ("Bearer other", "b"), ("Bearersecret", "missing"),
+            ("Bearer secret ", "unknown"),
+        ] as [(String?, String)])
+    func authorization_namesItsKey(header: String?, expected: String) {
+        let ring = KeyRing()
+        ring.replace(with: [key("a", "secret"), key("b", "other")], at: start)
+        #expect(outcome(ring, header) == expected)
+    }
+
+    @Test func expiredKey_isToldApart_fromItsVerySecondOn() {
+        let ring = KeyRing()
+        ring.replace(with: [key("a", "secret", expiresAt: now)], at: start)
+        #expect(outcome(ring, "Bearer secret", at: now - .milliseconds(1)) == "a")
+        #expect(outcome(ring, "Bearer secret", at: now) == "expired")
+    }
+
+    @Test func replacement_dropsKeys_andKeepsTheAllowanceOfOthers() {
+        let ring = KeyRing()
+        let limited = key("a", "secret", limits: .init(requestsPerSecond: 1))
+        ring.replace(with: [limited, key("b", "other")], at: start)
+        guard case .caller(let caller) = ring.authenticate("Bearer secret", now: now) else {
+            return #expect(Bool(false))
+        }
+        #expect(caller.takeRequest(at: start) == nil)
+        ring.replace(with: [limited], at: start)
+        #expect(outcome(ring, "Bearer other") == "unknown")
+        guard case .caller(let after) = ring.authenticate("Bearer secret", now: now) else {
+            return #expect(Bool(false))
+        }
+        #expect(after.takeRequest(at: start) == .seconds(1), "a reload gives no new allowance")
+        ring.replace(with: [], at: start)
+        #expect(ring.isEmpty)
+    }
+
+    @Test func headers_tellEachLimit() {
+        let limits = RateLimits(requestsPerSecond: 100, messagesPerSecond: 0.5, burst: 10)
+        let caller = Caller(key("a", "secret", limits: limits), at: start)
+        _ = caller.takeRequest(at: start)
+        #expect(
+            caller.limitHeaders.map { "\($0.name): \($0.value)" } == [
+                #"RateLimit-Policy: "requests";q=10;w=1, "messages";q=10;w=20"#,
+                #"RateLimit: "requests";r=9;t=1, "messages";r=10;t=1"#,
+            ])
+        #expect(Caller(key("a", "secret"), at: start).limitHeaders.isEmpty)
+    }
+
+    // MARK: Failed attempts
+
+    @Test func failures_areDelayed_moreAndMore_andForgotten() {
+        var attempts = FailedAttempts()
+        let (address, other) = (PeerAddress(text: "192.0.2.1"), PeerAddress(text: "192.0.2.2"))
+        for _ in 0..<10 { #expect(attempts.failed(from: address, at: start) == .zero) }
+        let delays = (0..<8).map { _ in attempts.failed(from: address, at: start) }
+        #expect(delays.first == .milliseconds(50))
+        #expect(delays == delays.sorted() && delays.last == FailedAttempts.longest)
+        #expect(attempts.failed(from: other, at: start) == .zero, "another address is not slowed down")
+        #expect(attempts.failed(from: address, at: start + .seconds(60)) == .zero)
+    }
+}
