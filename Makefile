@@ -72,8 +72,9 @@ sanitize-thread sanitize-address: sanitize-%: dependencies
 format: ## lays out every Swift file
 	$(SWIFT) format --in-place --recursive --parallel $(SOURCES)
 
-lint: ## does every Swift file keep to the layout?
+lint: ## does every Swift file keep to the layout, and is what is generated up to date?
 	$(SWIFT) format lint --strict --recursive --parallel $(SOURCES)
+	scripts/embed-openapi.sh --check
 
 coverage: dependencies ## which lines do the tests reach?
 	$(SWIFT) build --build-tests --enable-code-coverage --scratch-path .build/coverage
@@ -86,7 +87,7 @@ coverage: dependencies ## which lines do the tests reach?
 bench: build bench-tools ## how fast, as ratios to bare libmicrohttpd; writes Benchmarks/RESULTS.md
 	Benchmarks/bench.py --binary $(RELEASE_BINARY) $(ARGS)
 
-openapi: ## embeds openapi/openapi.yaml, then: does it still match the routes?
+openapi: ## puts the parts of openapi/ together and embeds them, then: does it still match the routes?
 	scripts/embed-openapi.sh
 	@$(MAKE) --no-print-directory debug
 	$(SWIFT) test --skip-build --disable-xctest --filter OpenAPI

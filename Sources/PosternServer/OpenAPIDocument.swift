@@ -1,9 +1,10 @@
 // swift-format-ignore-file
-// Written by scripts/embed-openapi.sh from openapi/openapi.yaml; change that.
+// Written by scripts/embed-openapi.sh from openapi/; change that.
 
 /// The description of the API that `/openapi.yaml` serves.
 enum OpenAPIDocument {
     static let text = #"""
+# Put together by scripts/embed-openapi.sh from openapi/core.yaml and openapi/types/*.yaml; change those.
 openapi: 3.1.1
 info:
   title: Postern
@@ -573,41 +574,6 @@ paths:
           $ref: "#/components/responses/NotAcceptable"
         "429":
           $ref: "#/components/responses/RateLimited"
-  /v1/{upstream}/endpoints:
-    parameters:
-      - $ref: "#/components/parameters/upstream"
-    get:
-      operationId: getEndpoints
-      tags: [Upstreams]
-      summary: The endpoint table of an upstream of type `seer`.
-      description: |
-        The SDK's six names first, then custom ones, which are kinds of their own.
-      parameters:
-        - $ref: "#/components/parameters/requestId"
-      security:
-        - key: [read]
-      responses:
-        "200":
-          description: The table.
-          headers:
-            X-Request-Id:
-              $ref: "#/components/headers/X-Request-Id"
-          content:
-            application/json:
-              schema:
-                $ref: "#/components/schemas/Endpoints"
-        "401":
-          $ref: "#/components/responses/Unauthorized"
-        "403":
-          $ref: "#/components/responses/Forbidden"
-        "404":
-          $ref: "#/components/responses/NotFound"
-        "405":
-          $ref: "#/components/responses/MethodNotAllowed"
-        "406":
-          $ref: "#/components/responses/NotAcceptable"
-        "429":
-          $ref: "#/components/responses/RateLimited"
   /v1/{upstream}/sessions/{sessionCode}:
     parameters:
       - $ref: "#/components/parameters/upstream"
@@ -666,6 +632,473 @@ paths:
           headers:
             X-Request-Id:
               $ref: "#/components/headers/X-Request-Id"
+        "401":
+          $ref: "#/components/responses/Unauthorized"
+        "403":
+          $ref: "#/components/responses/Forbidden"
+        "404":
+          $ref: "#/components/responses/NotFound"
+        "405":
+          $ref: "#/components/responses/MethodNotAllowed"
+        "406":
+          $ref: "#/components/responses/NotAcceptable"
+        "429":
+          $ref: "#/components/responses/RateLimited"
+  /v1/upstreams/{name}/flush:
+    parameters:
+      - $ref: "#/components/parameters/name"
+    post:
+      operationId: flushUpstream
+      tags: [Upstreams]
+      summary: Sends now what waits to collect, for a schedule, for a retry or for an open circuit.
+      description: |
+        With `Prefer: wait=N` the answer is `200` with counts when everything that could be sent has been.
+      parameters:
+        - name: Prefer
+          in: header
+          description: "`wait=N`: holds the answer until the flush is over, at most N seconds, at most 60."
+          schema:
+            type: string
+          example: wait=10
+        - $ref: "#/components/parameters/requestId"
+      security:
+        - key: [admin]
+      responses:
+        "200":
+          description: The flush that was waited for is over.
+          headers:
+            X-Request-Id:
+              $ref: "#/components/headers/X-Request-Id"
+          content:
+            application/json:
+              schema:
+                $ref: "#/components/schemas/Flushed"
+        "202":
+          $ref: "#/components/responses/Steered"
+        "400":
+          $ref: "#/components/responses/BadRequest"
+        "401":
+          $ref: "#/components/responses/Unauthorized"
+        "403":
+          $ref: "#/components/responses/Forbidden"
+        "404":
+          $ref: "#/components/responses/NotFound"
+        "405":
+          $ref: "#/components/responses/MethodNotAllowed"
+        "406":
+          $ref: "#/components/responses/NotAcceptable"
+        "415":
+          $ref: "#/components/responses/UnsupportedMediaType"
+        "429":
+          $ref: "#/components/responses/RateLimited"
+  /v1/upstreams/{name}/batches/{batch}:
+    parameters:
+      - $ref: "#/components/parameters/name"
+      - name: batch
+        in: path
+        required: true
+        description: A request to the upstream, as `attemptLog` names it.
+        schema:
+          type: string
+        example: "7"
+    get:
+      operationId: getBatch
+      tags: [Upstreams]
+      summary: The receipt of one request to the upstream.
+      parameters:
+        - $ref: "#/components/parameters/requestId"
+      security:
+        - key: [read]
+      responses:
+        "200":
+          description: What came of it, and the messages it carried.
+          headers:
+            X-Request-Id:
+              $ref: "#/components/headers/X-Request-Id"
+          content:
+            application/json:
+              schema:
+                allOf:
+                  - $ref: "#/components/schemas/Attempt"
+                  - type: object
+                    required: [upstream, ids]
+                    properties:
+                      upstream:
+                        $ref: "#/components/schemas/UpstreamName"
+                      ids:
+                        type: array
+                        items:
+                          $ref: "#/components/schemas/MessageID"
+        "401":
+          $ref: "#/components/responses/Unauthorized"
+        "403":
+          $ref: "#/components/responses/Forbidden"
+        "404":
+          $ref: "#/components/responses/NotFound"
+        "405":
+          $ref: "#/components/responses/MethodNotAllowed"
+        "406":
+          $ref: "#/components/responses/NotAcceptable"
+        "429":
+          $ref: "#/components/responses/RateLimited"
+  /v1/upstreams/{name}/pause:
+    parameters:
+      - $ref: "#/components/parameters/name"
+    post:
+      operationId: pauseUpstream
+      tags: [Upstreams]
+      summary: Stops sending and keeps accepting, until it is resumed; a restart does not change that.
+      parameters:
+        - $ref: "#/components/parameters/requestId"
+      security:
+        - key: [admin]
+      responses: &steeringResponses
+        "202":
+          $ref: "#/components/responses/Steered"
+        "400":
+          $ref: "#/components/responses/BadRequest"
+        "401":
+          $ref: "#/components/responses/Unauthorized"
+        "403":
+          $ref: "#/components/responses/Forbidden"
+        "404":
+          $ref: "#/components/responses/NotFound"
+        "405":
+          $ref: "#/components/responses/MethodNotAllowed"
+        "406":
+          $ref: "#/components/responses/NotAcceptable"
+        "415":
+          $ref: "#/components/responses/UnsupportedMediaType"
+        "429":
+          $ref: "#/components/responses/RateLimited"
+  /v1/upstreams/{name}/resume:
+    parameters:
+      - $ref: "#/components/parameters/name"
+    post:
+      operationId: resumeUpstream
+      tags: [Upstreams]
+      summary: Goes on sending after a pause.
+      parameters:
+        - $ref: "#/components/parameters/requestId"
+      security:
+        - key: [admin]
+      responses: *steeringResponses
+  /v1/keys:
+    get:
+      operationId: listKeys
+      tags: [Operating]
+      summary: The configured API keys, by name.
+      security:
+        - key: [admin]
+      responses:
+        "200":
+          description: Never a key or its digest.
+          headers:
+            X-Request-Id:
+              $ref: "#/components/headers/X-Request-Id"
+          content:
+            application/json:
+              schema:
+                type: object
+                required: [keys]
+                properties:
+                  keys:
+                    type: array
+                    items:
+                      $ref: "#/components/schemas/Key"
+        "400":
+          $ref: "#/components/responses/BadRequest"
+        "401":
+          $ref: "#/components/responses/Unauthorized"
+        "403":
+          $ref: "#/components/responses/Forbidden"
+        "406":
+          $ref: "#/components/responses/NotAcceptable"
+        "429":
+          $ref: "#/components/responses/RateLimited"
+        "431":
+          $ref: "#/components/responses/HeaderTooLarge"
+  /livez:
+    get:
+      operationId: live
+      tags: [Operating]
+      summary: Does the process answer?
+      security: []
+      responses:
+        "200":
+          description: It does.
+          content:
+            application/json:
+              schema:
+                type: object
+                required: [status]
+                properties:
+                  status:
+                    const: ok
+        "403":
+          $ref: "#/components/responses/Forbidden"
+  /readyz:
+    get:
+      operationId: ready
+      tags: [Operating]
+      summary: Does it take messages?
+      description: Looks at the store and at the workers, never at the upstreams; it is there for their being down.
+      security: []
+      responses:
+        "200":
+          description: It does.
+          content:
+            application/json:
+              schema:
+                type: object
+                required: [status]
+                properties:
+                  status:
+                    const: ready
+                  notes:
+                    description: What an operator should look at, although messages are taken.
+                    type: array
+                    items:
+                      type: string
+        "403":
+          $ref: "#/components/responses/Forbidden"
+        "503":
+          description: It does not, and why.
+          content:
+            application/json:
+              schema:
+                type: object
+                required: [status, reasons]
+                properties:
+                  status:
+                    const: unready
+                  reasons:
+                    type: array
+                    items:
+                      type: string
+              example:
+                status: unready
+                reasons: [draining]
+  /metrics:
+    get:
+      operationId: metrics
+      tags: [Operating]
+      summary: Figures for Prometheus.
+      security:
+        - key: [read]
+      responses:
+        "200":
+          description: The text format of Prometheus, version 0.0.4.
+          content:
+            text/plain:
+              schema:
+                type: string
+        "401":
+          $ref: "#/components/responses/Unauthorized"
+        "403":
+          $ref: "#/components/responses/Forbidden"
+        "429":
+          $ref: "#/components/responses/RateLimited"
+  /openapi.yaml:
+    get:
+      operationId: document
+      tags: [Operating]
+      summary: This document.
+      security:
+        - key: []
+      responses:
+        "200":
+          description: OpenAPI 3.1.
+          content:
+            application/yaml:
+              schema:
+                type: string
+        "401":
+          $ref: "#/components/responses/Unauthorized"
+        "403":
+          $ref: "#/components/responses/Forbidden"
+        "429":
+          $ref: "#/components/responses/RateLimited"
+  /v1/{upstream}/registrations/{userId}/{deviceId}:
+    parameters:
+      - $ref: "#/components/parameters/upstream"
+      - $ref: "#/components/parameters/userId"
+      - name: deviceId
+        in: path
+        required: true
+        description: The device's UUID, in any case.
+        schema:
+          type: string
+          format: uuid
+    get:
+      operationId: getRegistration
+      tags: [Upstreams]
+      summary: Which of the four requirements a user on a device meets; type `appservices`.
+      parameters:
+        - $ref: "#/components/parameters/requestId"
+      security:
+        - key: [read]
+      responses:
+        "200":
+          description: What is known of the pair.
+          headers:
+            X-Request-Id:
+              $ref: "#/components/headers/X-Request-Id"
+          content:
+            application/json:
+              schema:
+                $ref: "#/components/schemas/Registration"
+        "401":
+          $ref: "#/components/responses/Unauthorized"
+        "403":
+          $ref: "#/components/responses/Forbidden"
+        "404":
+          $ref: "#/components/responses/NotFound"
+        "405":
+          $ref: "#/components/responses/MethodNotAllowed"
+        "406":
+          $ref: "#/components/responses/NotAcceptable"
+        "429":
+          $ref: "#/components/responses/RateLimited"
+  /v1/{upstream}/users/{userId}/token:
+    parameters:
+      - $ref: "#/components/parameters/upstream"
+      - $ref: "#/components/parameters/userId"
+    put:
+      operationId: putUserToken
+      tags: [Upstreams]
+      summary: Hands in a fresh token of a user, and lets go on what waits for one; type `appservices`.
+      description: |
+        It serves everything that is queued for the user, in order, whatever token it came with. It is gone when nothing
+        needs it any more, so at once when nothing is queued. `409`: that token was refused before, or has expired.
+      parameters:
+        - $ref: "#/components/parameters/requestId"
+      requestBody:
+        required: true
+        content:
+          application/json:
+            schema:
+              type: object
+              required: [token]
+              properties:
+                provider:
+                  description: Who issued it; by default what the configuration says.
+                  enum: [pi, mi]
+                token:
+                  description: With or without the word `Bearer` from `pi`, without from `mi`.
+                  type: string
+                expiresAt:
+                  $ref: "#/components/schemas/Time"
+                expiresIn:
+                  description: Seconds from now, as a number or a string.
+                  type: [integer, string]
+            example:
+              provider: pi
+              token: eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ1MSJ9.c2lnbmF0dXJl
+              expiresIn: 3600
+      security:
+        - key: [write]
+      responses:
+        "200":
+          description: On disk, or in memory if there is no key to encrypt it.
+          headers:
+            X-Request-Id:
+              $ref: "#/components/headers/X-Request-Id"
+          content:
+            application/json:
+              schema:
+                $ref: "#/components/schemas/TokenReceipt"
+        "400":
+          $ref: "#/components/responses/BadRequest"
+        "401":
+          $ref: "#/components/responses/Unauthorized"
+        "403":
+          $ref: "#/components/responses/Forbidden"
+        "404":
+          $ref: "#/components/responses/NotFound"
+        "405":
+          $ref: "#/components/responses/MethodNotAllowed"
+        "406":
+          $ref: "#/components/responses/NotAcceptable"
+        "409":
+          $ref: "#/components/responses/Conflict"
+        "422":
+          $ref: "#/components/responses/InvalidPayload"
+        "429":
+          $ref: "#/components/responses/RateLimited"
+  /v1/{upstream}/notifications/parse:
+    parameters:
+      - $ref: "#/components/parameters/upstream"
+    post:
+      operationId: parseNotification
+      tags: [Upstreams]
+      summary: Turns an APNs payload into the object that AppServices' framework makes of it; type `appservices`.
+      description: Sends and stores nothing.
+      parameters:
+        - $ref: "#/components/parameters/requestId"
+      requestBody:
+        required: true
+        content:
+          application/json:
+            schema:
+              type: object
+            example:
+              aps:
+                alert: New grade
+                badge: 3
+                sound: ping.caf
+              course: biology
+      security:
+        - key: [read]
+      responses:
+        "200":
+          description: What the payload does not have is absent.
+          headers:
+            X-Request-Id:
+              $ref: "#/components/headers/X-Request-Id"
+          content:
+            application/json:
+              schema:
+                $ref: "#/components/schemas/Notification"
+        "400":
+          $ref: "#/components/responses/BadRequest"
+        "401":
+          $ref: "#/components/responses/Unauthorized"
+        "403":
+          $ref: "#/components/responses/Forbidden"
+        "404":
+          $ref: "#/components/responses/NotFound"
+        "405":
+          $ref: "#/components/responses/MethodNotAllowed"
+        "406":
+          $ref: "#/components/responses/NotAcceptable"
+        "422":
+          $ref: "#/components/responses/InvalidPayload"
+        "429":
+          $ref: "#/components/responses/RateLimited"
+  /v1/{upstream}/endpoints:
+    parameters:
+      - $ref: "#/components/parameters/upstream"
+    get:
+      operationId: getEndpoints
+      tags: [Upstreams]
+      summary: The endpoint table of an upstream of type `seer`.
+      description: |
+        The SDK's six names first, then custom ones, which are kinds of their own.
+      parameters:
+        - $ref: "#/components/parameters/requestId"
+      security:
+        - key: [read]
+      responses:
+        "200":
+          description: The table.
+          headers:
+            X-Request-Id:
+              $ref: "#/components/headers/X-Request-Id"
+          content:
+            application/json:
+              schema:
+                $ref: "#/components/schemas/Endpoints"
         "401":
           $ref: "#/components/responses/Unauthorized"
         "403":
@@ -1087,438 +1520,6 @@ paths:
         "429": *blocked
         "502": *unanswered
         "504": *late
-        "429":
-          $ref: "#/components/responses/RateLimited"
-  /v1/{upstream}/notifications/parse:
-    parameters:
-      - $ref: "#/components/parameters/upstream"
-    post:
-      operationId: parseNotification
-      tags: [Upstreams]
-      summary: Turns an APNs payload into the object that AppServices' framework makes of it; type `appservices`.
-      description: Sends and stores nothing.
-      parameters:
-        - $ref: "#/components/parameters/requestId"
-      requestBody:
-        required: true
-        content:
-          application/json:
-            schema:
-              type: object
-            example:
-              aps:
-                alert: New grade
-                badge: 3
-                sound: ping.caf
-              course: biology
-      security:
-        - key: [read]
-      responses:
-        "200":
-          description: What the payload does not have is absent.
-          headers:
-            X-Request-Id:
-              $ref: "#/components/headers/X-Request-Id"
-          content:
-            application/json:
-              schema:
-                $ref: "#/components/schemas/Notification"
-        "400":
-          $ref: "#/components/responses/BadRequest"
-        "401":
-          $ref: "#/components/responses/Unauthorized"
-        "403":
-          $ref: "#/components/responses/Forbidden"
-        "404":
-          $ref: "#/components/responses/NotFound"
-        "405":
-          $ref: "#/components/responses/MethodNotAllowed"
-        "406":
-          $ref: "#/components/responses/NotAcceptable"
-        "422":
-          $ref: "#/components/responses/InvalidPayload"
-        "429":
-          $ref: "#/components/responses/RateLimited"
-  /v1/{upstream}/registrations/{userId}/{deviceId}:
-    parameters:
-      - $ref: "#/components/parameters/upstream"
-      - $ref: "#/components/parameters/userId"
-      - name: deviceId
-        in: path
-        required: true
-        description: The device's UUID, in any case.
-        schema:
-          type: string
-          format: uuid
-    get:
-      operationId: getRegistration
-      tags: [Upstreams]
-      summary: Which of the four requirements a user on a device meets; type `appservices`.
-      parameters:
-        - $ref: "#/components/parameters/requestId"
-      security:
-        - key: [read]
-      responses:
-        "200":
-          description: What is known of the pair.
-          headers:
-            X-Request-Id:
-              $ref: "#/components/headers/X-Request-Id"
-          content:
-            application/json:
-              schema:
-                $ref: "#/components/schemas/Registration"
-        "401":
-          $ref: "#/components/responses/Unauthorized"
-        "403":
-          $ref: "#/components/responses/Forbidden"
-        "404":
-          $ref: "#/components/responses/NotFound"
-        "405":
-          $ref: "#/components/responses/MethodNotAllowed"
-        "406":
-          $ref: "#/components/responses/NotAcceptable"
-        "429":
-          $ref: "#/components/responses/RateLimited"
-  /v1/{upstream}/users/{userId}/token:
-    parameters:
-      - $ref: "#/components/parameters/upstream"
-      - $ref: "#/components/parameters/userId"
-    put:
-      operationId: putUserToken
-      tags: [Upstreams]
-      summary: Hands in a fresh token of a user, and lets go on what waits for one; type `appservices`.
-      description: |
-        It serves everything that is queued for the user, in order, whatever token it came with. It is gone when nothing
-        needs it any more, so at once when nothing is queued. `409`: that token was refused before, or has expired.
-      parameters:
-        - $ref: "#/components/parameters/requestId"
-      requestBody:
-        required: true
-        content:
-          application/json:
-            schema:
-              type: object
-              required: [token]
-              properties:
-                provider:
-                  description: Who issued it; by default what the configuration says.
-                  enum: [pi, mi]
-                token:
-                  description: With or without the word `Bearer` from `pi`, without from `mi`.
-                  type: string
-                expiresAt:
-                  $ref: "#/components/schemas/Time"
-                expiresIn:
-                  description: Seconds from now, as a number or a string.
-                  type: [integer, string]
-            example:
-              provider: pi
-              token: eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ1MSJ9.c2lnbmF0dXJl
-              expiresIn: 3600
-      security:
-        - key: [write]
-      responses:
-        "200":
-          description: On disk, or in memory if there is no key to encrypt it.
-          headers:
-            X-Request-Id:
-              $ref: "#/components/headers/X-Request-Id"
-          content:
-            application/json:
-              schema:
-                $ref: "#/components/schemas/TokenReceipt"
-        "400":
-          $ref: "#/components/responses/BadRequest"
-        "401":
-          $ref: "#/components/responses/Unauthorized"
-        "403":
-          $ref: "#/components/responses/Forbidden"
-        "404":
-          $ref: "#/components/responses/NotFound"
-        "405":
-          $ref: "#/components/responses/MethodNotAllowed"
-        "406":
-          $ref: "#/components/responses/NotAcceptable"
-        "409":
-          $ref: "#/components/responses/Conflict"
-        "422":
-          $ref: "#/components/responses/InvalidPayload"
-        "429":
-          $ref: "#/components/responses/RateLimited"
-  /v1/upstreams/{name}/flush:
-    parameters:
-      - $ref: "#/components/parameters/name"
-    post:
-      operationId: flushUpstream
-      tags: [Upstreams]
-      summary: Sends now what waits to collect, for a schedule, for a retry or for an open circuit.
-      description: |
-        With `Prefer: wait=N` the answer is `200` with counts when everything that could be sent has been.
-      parameters:
-        - name: Prefer
-          in: header
-          description: "`wait=N`: holds the answer until the flush is over, at most N seconds, at most 60."
-          schema:
-            type: string
-          example: wait=10
-        - $ref: "#/components/parameters/requestId"
-      security:
-        - key: [admin]
-      responses:
-        "200":
-          description: The flush that was waited for is over.
-          headers:
-            X-Request-Id:
-              $ref: "#/components/headers/X-Request-Id"
-          content:
-            application/json:
-              schema:
-                $ref: "#/components/schemas/Flushed"
-        "202":
-          $ref: "#/components/responses/Steered"
-        "400":
-          $ref: "#/components/responses/BadRequest"
-        "401":
-          $ref: "#/components/responses/Unauthorized"
-        "403":
-          $ref: "#/components/responses/Forbidden"
-        "404":
-          $ref: "#/components/responses/NotFound"
-        "405":
-          $ref: "#/components/responses/MethodNotAllowed"
-        "406":
-          $ref: "#/components/responses/NotAcceptable"
-        "415":
-          $ref: "#/components/responses/UnsupportedMediaType"
-        "429":
-          $ref: "#/components/responses/RateLimited"
-  /v1/upstreams/{name}/batches/{batch}:
-    parameters:
-      - $ref: "#/components/parameters/name"
-      - name: batch
-        in: path
-        required: true
-        description: A request to the upstream, as `attemptLog` names it.
-        schema:
-          type: string
-        example: "7"
-    get:
-      operationId: getBatch
-      tags: [Upstreams]
-      summary: The receipt of one request to the upstream.
-      parameters:
-        - $ref: "#/components/parameters/requestId"
-      security:
-        - key: [read]
-      responses:
-        "200":
-          description: What came of it, and the messages it carried.
-          headers:
-            X-Request-Id:
-              $ref: "#/components/headers/X-Request-Id"
-          content:
-            application/json:
-              schema:
-                allOf:
-                  - $ref: "#/components/schemas/Attempt"
-                  - type: object
-                    required: [upstream, ids]
-                    properties:
-                      upstream:
-                        $ref: "#/components/schemas/UpstreamName"
-                      ids:
-                        type: array
-                        items:
-                          $ref: "#/components/schemas/MessageID"
-        "401":
-          $ref: "#/components/responses/Unauthorized"
-        "403":
-          $ref: "#/components/responses/Forbidden"
-        "404":
-          $ref: "#/components/responses/NotFound"
-        "405":
-          $ref: "#/components/responses/MethodNotAllowed"
-        "406":
-          $ref: "#/components/responses/NotAcceptable"
-        "429":
-          $ref: "#/components/responses/RateLimited"
-  /v1/upstreams/{name}/pause:
-    parameters:
-      - $ref: "#/components/parameters/name"
-    post:
-      operationId: pauseUpstream
-      tags: [Upstreams]
-      summary: Stops sending and keeps accepting, until it is resumed; a restart does not change that.
-      parameters:
-        - $ref: "#/components/parameters/requestId"
-      security:
-        - key: [admin]
-      responses: &steeringResponses
-        "202":
-          $ref: "#/components/responses/Steered"
-        "400":
-          $ref: "#/components/responses/BadRequest"
-        "401":
-          $ref: "#/components/responses/Unauthorized"
-        "403":
-          $ref: "#/components/responses/Forbidden"
-        "404":
-          $ref: "#/components/responses/NotFound"
-        "405":
-          $ref: "#/components/responses/MethodNotAllowed"
-        "406":
-          $ref: "#/components/responses/NotAcceptable"
-        "415":
-          $ref: "#/components/responses/UnsupportedMediaType"
-        "429":
-          $ref: "#/components/responses/RateLimited"
-  /v1/upstreams/{name}/resume:
-    parameters:
-      - $ref: "#/components/parameters/name"
-    post:
-      operationId: resumeUpstream
-      tags: [Upstreams]
-      summary: Goes on sending after a pause.
-      parameters:
-        - $ref: "#/components/parameters/requestId"
-      security:
-        - key: [admin]
-      responses: *steeringResponses
-  /v1/keys:
-    get:
-      operationId: listKeys
-      tags: [Operating]
-      summary: The configured API keys, by name.
-      security:
-        - key: [admin]
-      responses:
-        "200":
-          description: Never a key or its digest.
-          headers:
-            X-Request-Id:
-              $ref: "#/components/headers/X-Request-Id"
-          content:
-            application/json:
-              schema:
-                type: object
-                required: [keys]
-                properties:
-                  keys:
-                    type: array
-                    items:
-                      $ref: "#/components/schemas/Key"
-        "400":
-          $ref: "#/components/responses/BadRequest"
-        "401":
-          $ref: "#/components/responses/Unauthorized"
-        "403":
-          $ref: "#/components/responses/Forbidden"
-        "406":
-          $ref: "#/components/responses/NotAcceptable"
-        "429":
-          $ref: "#/components/responses/RateLimited"
-        "431":
-          $ref: "#/components/responses/HeaderTooLarge"
-  /livez:
-    get:
-      operationId: live
-      tags: [Operating]
-      summary: Does the process answer?
-      security: []
-      responses:
-        "200":
-          description: It does.
-          content:
-            application/json:
-              schema:
-                type: object
-                required: [status]
-                properties:
-                  status:
-                    const: ok
-        "403":
-          $ref: "#/components/responses/Forbidden"
-  /readyz:
-    get:
-      operationId: ready
-      tags: [Operating]
-      summary: Does it take messages?
-      description: Looks at the store and at the workers, never at the upstreams; it is there for their being down.
-      security: []
-      responses:
-        "200":
-          description: It does.
-          content:
-            application/json:
-              schema:
-                type: object
-                required: [status]
-                properties:
-                  status:
-                    const: ready
-                  notes:
-                    description: What an operator should look at, although messages are taken.
-                    type: array
-                    items:
-                      type: string
-        "403":
-          $ref: "#/components/responses/Forbidden"
-        "503":
-          description: It does not, and why.
-          content:
-            application/json:
-              schema:
-                type: object
-                required: [status, reasons]
-                properties:
-                  status:
-                    const: unready
-                  reasons:
-                    type: array
-                    items:
-                      type: string
-              example:
-                status: unready
-                reasons: [draining]
-  /metrics:
-    get:
-      operationId: metrics
-      tags: [Operating]
-      summary: Figures for Prometheus.
-      security:
-        - key: [read]
-      responses:
-        "200":
-          description: The text format of Prometheus, version 0.0.4.
-          content:
-            text/plain:
-              schema:
-                type: string
-        "401":
-          $ref: "#/components/responses/Unauthorized"
-        "403":
-          $ref: "#/components/responses/Forbidden"
-        "429":
-          $ref: "#/components/responses/RateLimited"
-  /openapi.yaml:
-    get:
-      operationId: document
-      tags: [Operating]
-      summary: This document.
-      security:
-        - key: []
-      responses:
-        "200":
-          description: OpenAPI 3.1.
-          content:
-            application/yaml:
-              schema:
-                type: string
-        "401":
-          $ref: "#/components/responses/Unauthorized"
-        "403":
-          $ref: "#/components/responses/Forbidden"
         "429":
           $ref: "#/components/responses/RateLimited"
 components:
@@ -2268,174 +2269,6 @@ components:
           type: string
         at:
           $ref: "#/components/schemas/Time"
-    Endpoints:
-      type: object
-      required: [endpoints]
-      properties:
-        endpoints:
-          type: array
-          items:
-            type: object
-            required: [name, path, url, kind, isBatch, isPreset]
-            properties:
-              name:
-                type: string
-                description: As the SDK or the configuration calls it.
-              path:
-                type: string
-              url:
-                type: string
-                description: Without the api key.
-              kind:
-                type: [string, "null"]
-                description: What goes there; null for the token.
-              isBatch:
-                type: boolean
-              isPreset:
-                type: boolean
-    Session:
-      type: object
-      required: [sessionCode, visitorCode, state, startedAt, queuedOfVisitor, upstream, device, open]
-      properties:
-        sessionCode:
-          type: string
-        visitorCode:
-          type: string
-        state:
-          type: string
-          description: "`ended` when its end was accepted; `refused` when the upstream will not take its start."
-          enum: [open, ended, refused]
-        startedAt:
-          $ref: "#/components/schemas/Time"
-        queuedOfVisitor:
-          type: integer
-          description: Actions of the visitor that wait, in this session and others.
-        upstream:
-          type: object
-          required: [isStarted, sessionCode, nextSessionCode, refusal]
-          properties:
-            isStarted:
-              type: boolean
-              description: Has the upstream taken its start?
-            sessionCode:
-              type: string
-              description: Under which code it took, or will take, the session.
-            nextSessionCode:
-              type: [string, "null"]
-              description: The code that is to take its place, which is dead upstream.
-            refusal:
-              type: [string, "null"]
-        device:
-          type: object
-          description: The device block, as requests spell it.
-          additionalProperties:
-            type: string
-        open:
-          type: array
-          description: Screens and events whose end was not accepted yet, oldest first, 200 at most.
-          items:
-            type: object
-            required: [id, kind, timestamp, code]
-            properties:
-              id:
-                $ref: "#/components/schemas/MessageID"
-              kind:
-                type: string
-                enum: [screen_start, event]
-              timestamp:
-                $ref: "#/components/schemas/Time"
-              pageTitle:
-                type: string
-              path:
-                type: string
-              code:
-                type: [string, "null"]
-                description: Under which the upstream knows it; null as long as it does not.
-    Notification:
-      type: object
-      properties:
-        alert:
-          description: When `aps.alert` is a string.
-          type: string
-        alertDict:
-          description: When it is an object or an array; as it came.
-          type: [object, array]
-        badge:
-          type: integer
-        sound:
-          type: string
-        contentAvailable:
-          type: integer
-        customPayload:
-          description: Every other member of the payload.
-          type: object
-    Registration:
-      type: object
-      required:
-        - userId
-        - deviceId
-        - applicationIsRegisteredForNotifications
-        - userIsRegisteredWithAppServices
-        - deviceIsRegisteredWithAppServices
-        - userIsConnectedToDevice
-        - registered
-        - notificationPreferencesHaveBeenUpdated
-        - needsToken
-      properties:
-        userId:
-          type: string
-        deviceId:
-          type: string
-        applicationIsRegisteredForNotifications:
-          description: A push token was handed in.
-          type: boolean
-        userIsRegisteredWithAppServices:
-          type: boolean
-        deviceIsRegisteredWithAppServices:
-          type: boolean
-        userIsConnectedToDevice:
-          type: boolean
-        registered:
-          description: All four.
-          type: boolean
-        notificationPreferencesHaveBeenUpdated:
-          description: The device's stored preferences have reached AppServices.
-          type: boolean
-        needsToken:
-          description: Something waits for a fresh token of the user.
-          type: boolean
-    TokenReceipt:
-      type: object
-      required: [userId, provider, expiresAt]
-      properties:
-        userId:
-          type: string
-        provider:
-          enum: [pi, mi]
-        expiresAt:
-          description: As far as was said.
-          oneOf:
-            - $ref: "#/components/schemas/Time"
-            - type: "null"
-        durableCredentials:
-          description: Only there, and false, when the gateway has no key to encrypt it; it does not outlive the run.
-          const: false
-    PersonalSession:
-      type: object
-      required: [id, user, expiresAt]
-      properties:
-        id:
-          type: string
-          description: For the header `Postern-Session`.
-        user:
-          type: string
-          description: The platform's id of the person.
-        expiresAt:
-          $ref: "#/components/schemas/Time"
-          description: Each answer in the session moves it.
-        durableCredentials:
-          const: false
-          description: Without an encryption key the session's key is kept in memory, and a restart ends the session.
     Flushed:
       type: object
       required: [upstream, action, queued, delivered, failed, remaining]
@@ -2644,6 +2477,174 @@ components:
           description: Of `delivery-failed`, the upstream's answer to what it refused, where that is kept.
       additionalProperties:
         description: Codes of the upstream's own, e.g. `seerCode`.
+    Registration:
+      type: object
+      required:
+        - userId
+        - deviceId
+        - applicationIsRegisteredForNotifications
+        - userIsRegisteredWithAppServices
+        - deviceIsRegisteredWithAppServices
+        - userIsConnectedToDevice
+        - registered
+        - notificationPreferencesHaveBeenUpdated
+        - needsToken
+      properties:
+        userId:
+          type: string
+        deviceId:
+          type: string
+        applicationIsRegisteredForNotifications:
+          description: A push token was handed in.
+          type: boolean
+        userIsRegisteredWithAppServices:
+          type: boolean
+        deviceIsRegisteredWithAppServices:
+          type: boolean
+        userIsConnectedToDevice:
+          type: boolean
+        registered:
+          description: All four.
+          type: boolean
+        notificationPreferencesHaveBeenUpdated:
+          description: The device's stored preferences have reached AppServices.
+          type: boolean
+        needsToken:
+          description: Something waits for a fresh token of the user.
+          type: boolean
+    TokenReceipt:
+      type: object
+      required: [userId, provider, expiresAt]
+      properties:
+        userId:
+          type: string
+        provider:
+          enum: [pi, mi]
+        expiresAt:
+          description: As far as was said.
+          oneOf:
+            - $ref: "#/components/schemas/Time"
+            - type: "null"
+        durableCredentials:
+          description: Only there, and false, when the gateway has no key to encrypt it; it does not outlive the run.
+          const: false
+    Session:
+      type: object
+      required: [sessionCode, visitorCode, state, startedAt, queuedOfVisitor, upstream, device, open]
+      properties:
+        sessionCode:
+          type: string
+        visitorCode:
+          type: string
+        state:
+          type: string
+          description: "`ended` when its end was accepted; `refused` when the upstream will not take its start."
+          enum: [open, ended, refused]
+        startedAt:
+          $ref: "#/components/schemas/Time"
+        queuedOfVisitor:
+          type: integer
+          description: Actions of the visitor that wait, in this session and others.
+        upstream:
+          type: object
+          required: [isStarted, sessionCode, nextSessionCode, refusal]
+          properties:
+            isStarted:
+              type: boolean
+              description: Has the upstream taken its start?
+            sessionCode:
+              type: string
+              description: Under which code it took, or will take, the session.
+            nextSessionCode:
+              type: [string, "null"]
+              description: The code that is to take its place, which is dead upstream.
+            refusal:
+              type: [string, "null"]
+        device:
+          type: object
+          description: The device block, as requests spell it.
+          additionalProperties:
+            type: string
+        open:
+          type: array
+          description: Screens and events whose end was not accepted yet, oldest first, 200 at most.
+          items:
+            type: object
+            required: [id, kind, timestamp, code]
+            properties:
+              id:
+                $ref: "#/components/schemas/MessageID"
+              kind:
+                type: string
+                enum: [screen_start, event]
+              timestamp:
+                $ref: "#/components/schemas/Time"
+              pageTitle:
+                type: string
+              path:
+                type: string
+              code:
+                type: [string, "null"]
+                description: Under which the upstream knows it; null as long as it does not.
+    Notification:
+      type: object
+      properties:
+        alert:
+          description: When `aps.alert` is a string.
+          type: string
+        alertDict:
+          description: When it is an object or an array; as it came.
+          type: [object, array]
+        badge:
+          type: integer
+        sound:
+          type: string
+        contentAvailable:
+          type: integer
+        customPayload:
+          description: Every other member of the payload.
+          type: object
+    Endpoints:
+      type: object
+      required: [endpoints]
+      properties:
+        endpoints:
+          type: array
+          items:
+            type: object
+            required: [name, path, url, kind, isBatch, isPreset]
+            properties:
+              name:
+                type: string
+                description: As the SDK or the configuration calls it.
+              path:
+                type: string
+              url:
+                type: string
+                description: Without the api key.
+              kind:
+                type: [string, "null"]
+                description: What goes there; null for the token.
+              isBatch:
+                type: boolean
+              isPreset:
+                type: boolean
+    PersonalSession:
+      type: object
+      required: [id, user, expiresAt]
+      properties:
+        id:
+          type: string
+          description: For the header `Postern-Session`.
+        user:
+          type: string
+          description: The platform's id of the person.
+        expiresAt:
+          $ref: "#/components/schemas/Time"
+          description: Each answer in the session moves it.
+        durableCredentials:
+          const: false
+          description: Without an encryption key the session's key is kept in memory, and a restart ends the session.
 
 """#
 }
