@@ -10,10 +10,15 @@ public final class GatewayClient: Sendable {
     private let key: String?
     private let loop: CurlLoop
 
+    /// The environment variable that holds an API key for commands.
+    public static let keyVariable = "POSTERN_KEY"
+
     /// Close it when done.
     ///
-    /// - Parameter key: An API key, by default the value of `POSTERN_KEY`.
-    public init(url: String, key: String? = ProcessInfo.processInfo.environment["POSTERN_KEY"]) throws(CommandFailure) {
+    /// - Parameter key: An API key, by default that of the environment.
+    public init(url: String, key: String? = ProcessInfo.processInfo.environment[GatewayClient.keyVariable])
+        throws(CommandFailure)
+    {
         self.key = key.flatMap { $0.isEmpty ? nil : $0 }
         var url = url
         while url.hasSuffix("/") { url.removeLast() }

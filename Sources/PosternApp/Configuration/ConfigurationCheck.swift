@@ -318,7 +318,8 @@ struct ConfigurationCheck {
     // MARK: Environment
 
     private func unknownVariables(_ schema: ConfigurationSchema) -> [ConfigurationProblem] {
-        let ours = environment.filter { $0.key.hasPrefix("POSTERN_") && $0.key != ConfigurationSources.secretsVariable }
+        let others = [ConfigurationSources.secretsVariable, GatewayClient.keyVariable]
+        let ours = environment.filter { $0.key.hasPrefix("POSTERN_") && !others.contains($0.key) }
         guard !ours.isEmpty else { return [] }
         var known: [String: [[String]]] = [:]
         for path in schema.leaves where path != ConfigurationSchema.keysPath {
