@@ -128,14 +128,20 @@ public final class App: Sendable {
         }
     }
 
+    /// How often the TLS files are looked at.
+    private static let certificatePeriod = Duration.seconds(10)
+
     private func obeyUntilStop(_ parts: Parts, _ simulators: SimulatorHost?) {
+        let time = SystemTime()
         while true {
-            for wish in wishes.takeAll(waitingUntil: nil) {
+            let nextLook = parts.hasCertificate ? time.instant + Self.certificatePeriod : nil
+            for wish in wishes.takeAll(waitingUntil: nextLook) {
                 switch wish {
                 case .stop: return
                 case .reload: reload(parts, simulators)
                 }
             }
+            parts.lookAtCertificate()
         }
     }
 

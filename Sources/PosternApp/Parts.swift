@@ -20,6 +20,7 @@ final class Parts: Sendable {
     private let logger: Logger
     private let time = SystemTime()
     private let current: Mutex<GatewayConfiguration>
+    private let certificateWarning = Mutex(CertificateWarning())
 
     var configuration: GatewayConfiguration { current.withLock { $0 } }
 
@@ -83,6 +84,7 @@ final class Parts: Sendable {
         raiseDescriptorLimit()
         fleet.start()
         do throws(HTTPServerError) {
+            defer { lookAtCertificate() }
             return try server.start()
         } catch {
             throw .cannotListen("\(error)")
@@ -126,6 +128,24 @@ final class Parts: Sendable {
         while !isDone(), time.instant < deadline, !isHurried() {
             _ = pause.takeAll(waitingUntil: time.instant + .milliseconds(10))
         }
+    }
+
+    var hasCertificate: Bool { server.certificateExpiry != nil }
+
+    /// Takes up TLS files that have changed, and warns of a certificate that is about to end.
+    func lookAtCertificate() {
+        defer { gateway.showCertificateExpiry(server.certificateExpiry) }
+        do throws(HTTPServerError) {
+            if try server.renewCertificate(), let expiresAt = server.certificateExpiry {
+                logger.notice("certificate renewed", metadata: ["expiresAt": "\(expiresAt)"])
+            }
+        } catch {
+            logger.error("new TLS files cannot be used; the former ones stay", metadata: ["error": "\(error.detail)"])
+        }
+        guard let expiresAt = server.certificateExpiry,
+            let days = certificateWarning.withLock({ $0.daysLeft(until: expiresAt, now: time.now) })
+        else { return }
+        logger.warning("certificate ends soon", metadata: ["expiresAt": "\(expiresAt)", "daysLeft": "\(days)"])
     }
 
     /// Puts a new configuration in force as far as it can change while running.

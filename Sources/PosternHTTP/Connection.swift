@@ -30,6 +30,8 @@ final class Connection: @unchecked Sendable {
     let peer: PeerAddress
     let socket: Int32
     let handle: OpaquePointer
+    /// Kept as long as the session that uses it.
+    let identity: TLSIdentity?
     var keeper: DeadlineKeeper { core.keeper }
 
     /// When the peer is cut off, in monotonic nanoseconds; 0: never.
@@ -87,6 +89,7 @@ final class Connection: @unchecked Sendable {
         self.handle = handle
         self.worker = worker
         core = worker.core
+        identity = core.identity.withLock { $0 }
         socket = postern_mhd_socket(handle)
         peer = PeerAddress(postern_mhd_address(handle))
         setDeadline(SystemTime().instant + core.settings.headerTimeout)

@@ -1,7 +1,7 @@
 internal import CMicrohttpd
 import Glibc
 public import Logging
-internal import PosternCore
+public import PosternCore
 import Synchronization
 
 /// An HTTP/1.1 server on libmicrohttpd.
@@ -36,15 +36,17 @@ public final class HTTPServer: Sendable {
 
     /// Throws what would prevent `start` with these settings, except that the port is in use.
     public static func validate(_ settings: HTTPServerSettings) throws(HTTPServerError) {
-        if let files = settings.tls { _ = try PEMTexts(files) }
+        if let files = settings.tls { _ = try TLSIdentity(files) }
         try Listener.validate(host: settings.host, port: settings.port)
     }
 
     /// Listens and serves; returns the port.
     public func start() throws(HTTPServerError) -> UInt16 {
-        let pem = try core.settings.tls.map { files throws(HTTPServerError) in try PEMTexts(files) }
+        let identity = try core.settings.tls.map { files throws(HTTPServerError) in try TLSIdentity(files) }
+        core.identity.withLock { $0 = identity }
+        core.lookedAt.withLock { $0 = identity?.stamp }
         let listener = try Listener(host: core.settings.host, port: core.settings.port)
-        let workers = try startWorkers(listener, pem)
+        let workers = try startWorkers(listener, identity)
         core.keeper.start { [core] in core.running.load(ordering: .relaxed) > 0 }
         let acceptor = Acceptor(listener, core.admissions, core.logger)
         acceptor.start(for: workers)
@@ -56,12 +58,12 @@ public final class HTTPServer: Sendable {
     }
 
     /// Closes the listener when one of them does not start.
-    private func startWorkers(_ listener: Listener, _ pem: PEMTexts?) throws(HTTPServerError) -> [Worker] {
+    private func startWorkers(_ listener: Listener, _ identity: TLSIdentity?) throws(HTTPServerError) -> [Worker] {
         var workers: [Worker] = []
         do throws(HTTPServerError) {
             for number in 0..<workerCount {
                 let worker = Worker(core)
-                try worker.start(number: number, pem)
+                try worker.start(number: number, identity)
                 workers.append(worker)
             }
         } catch {
@@ -74,6 +76,25 @@ public final class HTTPServer: Sendable {
 
     private var workerCount: Int {
         core.settings.workerThreads > 0 ? core.settings.workerThreads : max(1, sysconf(Int32(_SC_NPROCESSORS_ONLN)))
+    }
+
+    // MARK: Renewing the certificate
+
+    /// When the server's certificate ends; nil without TLS.
+    public var certificateExpiry: Timestamp? { core.identity.withLock { $0?.expiresAt } }
+
+    /// Reads the TLS files again if they have changed. New connections then use what they hold; those that exist go on.
+    /// If the files cannot be used, what was read before stays in use, and this throws; once for each change of the files.
+    ///
+    /// - Returns: Whether they had changed.
+    public func renewCertificate() throws(HTTPServerError) -> Bool {
+        guard let files = core.settings.tls else { return false }
+        let stamp = FileStamps(files)
+        guard core.lookedAt.withLock({ $0 != stamp }) else { return false }
+        core.lookedAt.withLock { $0 = stamp }
+        let identity = try TLSIdentity(files)
+        core.identity.withLock { $0 = identity }
+        return true
     }
 
     /// Refuses new connections; kept-alive ones are closed by their next answer.

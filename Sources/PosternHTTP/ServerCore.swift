@@ -7,6 +7,10 @@ import Synchronization
 /// What the callbacks of libmicrohttpd work with; lives from before the daemon's start until after its end.
 final class ServerCore: Sendable {
     let settings: HTTPServerSettings
+    /// What connections begin with; nil without TLS.
+    let identity = Mutex<TLSIdentity?>(nil)
+    /// The TLS files when they were last read.
+    let lookedAt = Mutex<FileStamps?>(nil)
     let handler: any HTTPHandler
     let logger: Logger
     let keeper: DeadlineKeeper
@@ -68,6 +72,8 @@ let connectionChanged: MHD_NotifyConnectionCallback = { context, handle, slot, c
     let core = worker.core
     if change == .CONNECTION_NOTIFY_STARTED {
         let connection = Connection(handle, of: worker)
+        // Not the certificate that the daemon was started with: it may have been renewed.
+        if let session = postern_mhd_tls_session(handle) { connection.identity?.identify(session) }
         core.keeper.add(connection)
         worker.receiver.add(connection)
         slot.pointee = Unmanaged.passRetained(connection).toOpaque()

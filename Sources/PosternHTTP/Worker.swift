@@ -40,7 +40,7 @@ final class Worker: Sendable {
 
     init(_ core: ServerCore) { self.core = core }
 
-    func start(number: Int, _ pem: PEMTexts?) throws(HTTPServerError) {
+    func start(number: Int, _ pem: TLSIdentity?) throws(HTTPServerError) {
         guard postern_reads_are_ours() else {
             throw HTTPServerError(errorClass: .failed, detail: "libmicrohttpd reads sockets without our reader")
         }
@@ -119,7 +119,7 @@ final class Worker: Sendable {
 
 /// The callbacks get `context`, which must outlive the daemon.
 private func startDaemon(
-    for context: UnsafeMutableRawPointer, _ settings: HTTPServerSettings, _ pem: PEMTexts?
+    for context: UnsafeMutableRawPointer, _ settings: HTTPServerSettings, _ pem: TLSIdentity?
 ) -> OpaquePointer? {
     var flags =
         MHD_USE_EPOLL.rawValue | MHD_USE_NO_LISTEN_SOCKET.rawValue | MHD_ALLOW_SUSPEND_RESUME.rawValue

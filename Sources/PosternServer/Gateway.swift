@@ -37,6 +37,8 @@ public final class Gateway: Sendable {
     let readers = Readers()
     /// Empty: nobody needs one.
     public let keys = KeyRing()
+    /// When the server's certificate ends; nil without TLS.
+    let certificateExpiry = Mutex<Timestamp?>(nil)
     /// For calls that are answered at once.
     let taskExecutor = SerialTaskExecutor(name: "postern-calls")
 
@@ -54,6 +56,9 @@ public final class Gateway: Sendable {
         directory = Mutex(UpstreamDirectory(targets))
         pendingReplies = PendingReplies(outbox)
     }
+
+    /// For the metric.
+    public func showCertificateExpiry(_ expiresAt: Timestamp?) { certificateExpiry.withLock { $0 = expiresAt } }
 
     /// Looks at the upstreams again: after a reload they may have other kinds and routes.
     func refreshUpstreams() {

@@ -2,6 +2,7 @@
 #define POSTERN_CMICROHTTPD_H
 
 #include <gnutls/gnutls.h>
+#include <gnutls/x509.h>
 #include <microhttpd.h>
 #include <stdbool.h>
 #include <sys/epoll.h>

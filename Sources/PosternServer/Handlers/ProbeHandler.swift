@@ -35,6 +35,7 @@ struct ProbeHandler: Sendable {
         gateway.metrics.write(to: &exposition)
         writeOutbox(to: &exposition)
         writeUpstreams(to: &exposition)
+        writeCertificate(to: &exposition)
         ProcessFigures.write(to: &exposition)
         let text = reply.caller.map { visible(exposition.text, to: $0) } ?? exposition.text
         reply.send(
@@ -79,6 +80,13 @@ struct ProbeHandler: Sendable {
                     oldest.map { max(0, (gateway.time.now - $0).inSeconds) } ?? 0
                 )
             })
+    }
+
+    private func writeCertificate(to exposition: inout Exposition) {
+        guard let expiresAt = gateway.certificateExpiry.withLock({ $0 }) else { return }
+        exposition.gauges(
+            "postern_tls_certificate_expiry_seconds", "Until the server's own certificate ends; negative once it has.",
+            [([], (expiresAt - gateway.time.now).inSeconds)])
     }
 
     private func writeUpstreams(to exposition: inout Exposition) {

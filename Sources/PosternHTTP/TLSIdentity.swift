@@ -1,0 +1,111 @@
+internal import CMicrohttpd
+import Glibc
+internal import PosternCore
+
+/// What the server proves itself with, and the authority that its clients have to come from.
+///
+/// Read and tried before it is used: libmicrohttpd would only say that it did not start. A connection keeps the identity
+/// that it began with, so that another one can take its place while handshakes are in progress.
+final class TLSIdentity: Sendable {
+    let certificate: String
+    let key: String
+    let clientCA: String?
+    /// When the server's own certificate ends.
+    let expiresAt: Timestamp
+    let stamp: FileStamps
+    // Not changed once it is complete, so that the sessions of all threads can share it.
+    private nonisolated(unsafe) let credentials: gnutls_certificate_credentials_t
+
+    init(_ files: HTTPServerSettings.TLSFiles) throws(HTTPServerError) {
+        stamp = FileStamps(files)
+        certificate = try Self.read(files.certificate)
+        key = try Self.read(files.key)
+        clientCA = try files.clientCA.map { path throws(HTTPServerError) in try Self.read(path) }
+        var allocated: gnutls_certificate_credentials_t?
+        gnutls_certificate_allocate_credentials(&allocated)
+        guard let allocated else { throw Self.bad("GnuTLS has no memory left") }
+        credentials = allocated
+        expiresAt = Self.end(of: certificate)
+        let code = Self.withDatum(certificate) { certificate in
+            Self.withDatum(key) { key in
+                gnutls_certificate_set_x509_key_mem(allocated, certificate, key, GNUTLS_X509_FMT_PEM)
+            }
+        }
+        guard code >= 0 else {
+            throw Self.bad(
+                "\(files.certificate) and \(files.key) are refused: \(String(cString: gnutls_strerror(code)))")
+        }
+        guard let clientCA, let path = files.clientCA else { return }
+        let count = Self.withDatum(clientCA) {
+            gnutls_certificate_set_x509_trust_mem(allocated, $0, GNUTLS_X509_FMT_PEM)
+        }
+        guard count > 0 else { throw Self.bad("\(path) holds no certificate") }
+    }
+
+    deinit { gnutls_certificate_free_credentials(credentials) }
+
+    /// Has a session that has not shaken hands yet use this identity. The session must not outlive it.
+    func identify(_ session: gnutls_session_t) {
+        gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, UnsafeMutableRawPointer(credentials))
+    }
+
+    /// Of the first certificate in a PEM text.
+    private static func end(of certificate: String) -> Timestamp {
+        var parsed: gnutls_x509_crt_t?
+        gnutls_x509_crt_init(&parsed)
+        defer { gnutls_x509_crt_deinit(parsed) }
+        _ = withDatum(certificate) { gnutls_x509_crt_import(parsed, $0, GNUTLS_X509_FMT_PEM) }
+        let seconds = gnutls_x509_crt_get_expiration_time(parsed)
+        return Timestamp(milliseconds: seconds < 0 ? 0 : Int64(seconds) * 1000)
+    }
+
+    private static func read(_ path: String) throws(HTTPServerError) -> String {
+        guard let file = fopen(path, "re") else {
+            throw bad("cannot read \(path): \(String(cString: strerror(errno)))")
+        }
+        defer { fclose(file) }
+        var text: [UInt8] = []
+        var buffer = [UInt8](repeating: 0, count: 16 << 10)
+        while case let count = fread(&buffer, 1, buffer.count, file), count > 0 { text += buffer[..<count] }
+        guard !text.isEmpty else { throw bad("\(path) is empty") }
+        return String(decoding: text, as: UTF8.self)
+    }
+
+    private static func withDatum<R>(_ text: String, _ body: (UnsafePointer<gnutls_datum_t>) -> R) -> R {
+        var bytes = Array(text.utf8)
+        return bytes.withUnsafeMutableBufferPointer {
+            var datum = gnutls_datum_t(data: $0.baseAddress, size: UInt32($0.count))
+            return body(&datum)
+        }
+    }
+
+    private static func bad(_ detail: String) -> HTTPServerError { .init(errorClass: .badTLSFiles, detail: detail) }
+}
+
+/// What tells whether files have been changed or replaced.
+struct FileStamps: Equatable, Sendable {
+    private struct Stamp: Equatable {
+        var inode: ino_t = 0
+        var size: off_t = 0
+        var seconds = 0
+        var nanoseconds = 0
+    }
+    private let stamps: [Stamp]
+
+    init(_ files: HTTPServerSettings.TLSFiles) {
+        stamps = [files.certificate, files.key, files.clientCA].compactMap { $0 }.map { path in
+            var found = stat()
+            // A link is followed: a secret of Kubernetes is replaced by exchanging one.
+            guard stat(path, &found) == 0 else { return Stamp() }
+            return Stamp(
+                inode: found.st_ino, size: found.st_size, seconds: found.st_mtim.tv_sec,
+                nanoseconds: found.st_mtim.tv_nsec)
+        }
+    }
+}
+
+/// `withCString` for a text that may be missing.
+func withOptionalCString<R>(_ text: String?, _ body: (UnsafePointer<CChar>?) -> R) -> R {
+    guard let text else { return body(nil) }
+    return text.withCString { body($0) }
+}

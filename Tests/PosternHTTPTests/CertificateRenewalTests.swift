@@ -1,0 +1,118 @@
+import Foundation
+import PosternTestKit
+import Synchronization
+import Testing
+
+@testable import PosternHTTP
+
+/// Certificates that are replaced while the server runs.
+@Suite(.serialized, .timeLimit(.minutes(5))) struct CertificateRenewalTests {
+    private let folder = ScratchFolder()
+
+    /// A server on copies of `first`.
+    private func withServer(
+        _ first: TestCertificate, _ body: (HTTPServer, UInt16, HTTPServerSettings.TLSFiles) throws -> Void
+    )
+        throws
+    {
+        let files = HTTPServerSettings.TLSFiles(
+            certificate: folder.file("current.crt"), key: folder.file("current.key"))
+        try install(first.certificate, first.key, as: files)
+        let server = HTTPServer(
+            HTTPServerSettings(port: 0, workerThreads: 2, tls: files), handler: TestHandler(), logger: testLogger)
+        let port = try server.start()
+        defer { server.stopAndWait(grace: .seconds(5)) }
+        try body(server, port, files)
+    }
+
+    private func install(_ certificate: String, _ key: String, as files: HTTPServerSettings.TLSFiles) throws {
+        for (from, to) in [(certificate, files.certificate), (key, files.key)] {
+            try Data(contentsOf: URL(filePath: from)).write(to: URL(filePath: to), options: .atomic)
+        }
+    }
+
+    /// What `openssl s_client` prints; `input` is sent when it has connected.
+    private func client(_ port: UInt16, _ arguments: [String] = [], _ input: String = "") throws -> String {
+        let process = Process()
+        process.executableURL = URL(filePath: "/usr/bin/openssl")
+        process.arguments = ["s_client", "-connect", "127.0.0.1:\(port)"] + arguments
+        let (stdin, stdout) = (Pipe(), Pipe())
+        (process.standardInput, process.standardOutput, process.standardError) = (stdin, stdout, FileHandle.nullDevice)
+        try process.run()
+        stdin.fileHandleForWriting.write(Data(input.utf8))
+        if input.isEmpty { try stdin.fileHandleForWriting.close() }
+        let text = try stdout.fileHandleForReading.readToEnd() ?? Data()
+        process.waitUntilExit()
+        return String(decoding: text, as: UTF8.self)
+    }
+
+    private func pem(_ certificate: TestCertificate) throws -> String {
+        try String(contentsOfFile: certificate.certificate, encoding: .utf8)
+            .trimmingCharacters(in: .whitespacesAndNewlines)
+    }
+
+    @Test func renewedCertificate_isShownToNewConnections() throws {
+        let (first, second) = (try TestCertificate("first", in: folder), try TestCertificate("second", in: folder))
+        try withServer(first) { server, port, files in
+            let before = try client(port)
+            #expect(before.contains(try pem(first)))
+            #expect(try server.renewCertificate() == false, "nothing has changed")
+            try install(second.certificate, second.key, as: files)
+            #expect(try server.renewCertificate())
+            let after = try client(port)
+            #expect(after.contains(try pem(second)))
+            #expect(server.certificateExpiry != nil)
+        }
+    }
+
+    @Test func filesThatDoNotFit_leaveTheFormerCertificate_andAreReportedOnce() throws {
+        let (first, second) = (try TestCertificate("first", in: folder), try TestCertificate("second", in: folder))
+        try withServer(first) { server, port, files in
+            try install(second.certificate, first.key, as: files)
+            #expect(throws: HTTPServerError.self) { try server.renewCertificate() }
+            #expect(try server.renewCertificate() == false, "it was told once")
+            let shown = try client(port)
+            #expect(shown.contains(try pem(first)))
+            try install(second.certificate, second.key, as: files)
+            #expect(try server.renewCertificate())
+            let after = try client(port)
+            #expect(after.contains(try pem(second)))
+        }
+    }
+
+    private final class Counts: Sendable {
+        /// Clients that are not done.
+        let left = Atomic<Int>(16)
+        let good = Atomic<Int>(0)
+    }
+
+    /// 16 clients whose connections begin before, during and after renewals.
+    @Test func renewalUnderLoad_failsNoRequest() throws {
+        let certificates = try (0..<2).map { try TestCertificate("number-\($0)", in: folder) }
+        try withServer(certificates[0]) { server, port, files in
+            let request = "POST /a HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\nhello"
+            let last = "GET /d HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"
+            let counts = Counts()
+            for _ in 0..<16 {
+                Thread {
+                    for _ in 0..<4 {
+                        let text = try? client(
+                            port, ["-quiet", "-ign_eof"], String(repeating: request, count: 20) + last)
+                        let answers = text?.components(separatedBy: "HTTP/1.1 200 OK\r\n").count ?? 0
+                        if answers == 22 { counts.good.wrappingAdd(1, ordering: .relaxed) }
+                    }
+                    counts.left.wrappingSubtract(1, ordering: .releasing)
+                }.start()
+            }
+            var renewals = 0
+            while counts.left.load(ordering: .acquiring) > 0 {
+                renewals += 1
+                let next = certificates[renewals % 2]
+                try install(next.certificate, next.key, as: files)
+                #expect(try server.renewCertificate())
+            }
+            #expect(counts.good.load(ordering: .relaxed) == 64)
+            #expect(renewals > 3)
+        }
+    }
+}
