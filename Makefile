@@ -14,7 +14,7 @@ RELEASE_BINARY = $(CURDIR)/.build/release/postern
 SOURCES = Package.swift Sources Tests
 
 .DEFAULT_GOAL := help
-.PHONY: help dependencies bench-tools debug build test test-e2e test-soak torture storm scenarios toy-upstream \
+.PHONY: help dependencies bench-tools debug build test test-e2e test-soak torture memory storm scenarios toy-upstream \
 	sanitize sanitize-thread sanitize-address format lint coverage bench openapi framing run smoke install clean verify
 
 help:
@@ -52,6 +52,9 @@ test-soak: build bench-tools ## steady load for SECONDS=900: nothing may grow
 torture: build bench-tools ## kill -9 the gateway KILLS=200 times under load: nothing may be lost
 	scripts/torture.py --binary $(RELEASE_BINARY) --kills $(KILLS) $(ARGS)
 	scripts/storm.py --binary $(RELEASE_BINARY) --seconds $(STORM_SECONDS)
+
+memory: build ## the worst mix of bodies, lists, waits and responses in a control group of 128 MiB
+	scripts/memory.py --binary $(RELEASE_BINARY) $(ARGS)
 
 storm: build ## random work, faults, kills and operator actions on all five types for STORM_SECONDS=60
 	scripts/storm.py --binary $(RELEASE_BINARY) --seconds $(STORM_SECONDS) $(ARGS)

@@ -177,7 +177,7 @@ class Simulator(Process):
 class Gateway(Process):
     """`postern serve` on a store of its own."""
 
-    def __init__(self, binary, directory, settings, port=None, wait=True, environment=None):
+    def __init__(self, binary, directory, settings, port=None, wait=True, environment=None, **options):
         self.binary = binary
         self.directory = pathlib.Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -185,7 +185,8 @@ class Gateway(Process):
         self.config = self.directory / "postern.json"
         self.config.write_text(json.dumps(merged(self.essentials(), settings), indent=2))
         self.started_at = time.monotonic()
-        options = {"env": {**os.environ, **environment}} if environment else {}
+        if environment:
+            options["env"] = {**os.environ, **environment}
         super().__init__([binary, "serve", "--config", self.config], self.directory / "gateway.log", **options)
         if wait:
             self.wait_ready()
