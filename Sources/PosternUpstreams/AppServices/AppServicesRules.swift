@@ -161,8 +161,10 @@ struct AppServicesFaults {
 
     init(atMost limit: Int = PayloadFaults.most) { found = PayloadFaults(atMost: limit) }
 
-    mutating func add(_ pointer: @autoclosure () -> String, _ detail: @autoclosure () -> String, code: Int) {
+    // No autoclosures, as `PayloadFaults.add` has: items are small, and Swift 6.3.1 crashes on those of
+    // `AppServicesAuth.init` when it optimizes.
+    mutating func add(_ pointer: String, _ detail: String, code: Int) {
         firstCode = firstCode ?? code
-        found.add(pointer(), detail())
+        found.add(pointer, detail)
     }
 }
