@@ -46,7 +46,7 @@ extension EndToEnd {
             let place = try Place(settings)
             let gateway = try await place.start()
             #expect(try gateway.client().post(eventPath, events(0..<50)).status == 202)
-            try #require(try eventually { try gateway.upstream()["inFlight"].int ?? 0 > 0 })
+            try #require(try eventually { try samsara.received["requests"].int ?? 0 > 0 })
             let start = ContinuousClock.now
             try await gateway.stop()
             let took = ContinuousClock.now - start
@@ -69,7 +69,7 @@ extension EndToEnd {
             let place = try Place(settings)
             let gateway = try await place.start()
             #expect(try gateway.client().post(eventPath, event(1)).status == 202)
-            try #require(try eventually { try gateway.upstream()["inFlight"].int ?? 0 > 0 })
+            try #require(try eventually { try samsara.received["requests"].int ?? 0 > 0 })
             gateway.process.signal(SIGTERM)
             _ = try await gateway.process.line(of: .errors) { $0.contains(" stopping ") }
             try await gateway.stop(within: .seconds(15))
@@ -90,7 +90,7 @@ extension EndToEnd {
             sending.send(
                 "POST \(eventPath) HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                     + "Content-Length: \(body.utf8.count)\r\n\r\n\(body.prefix(20))")
-            try #require(try eventually { try gateway.upstream()["inFlight"].int ?? 0 > 0 })
+            try #require(try eventually { try samsara.received["requests"].int ?? 0 > 0 })
             gateway.process.signal(SIGTERM)
             _ = try await gateway.process.line(of: .errors) { $0.contains(" stopping ") }
             #expect(try waiting.answer().status == 202)
