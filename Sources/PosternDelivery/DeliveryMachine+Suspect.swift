@@ -8,6 +8,8 @@ import PosternStore
 /// in a row, each with a success of something else after the one before. Where order forbids trying anything else, the
 /// tries count as well, but the message fails only once they have lasted `suspectPeriod`.
 ///
+/// While every answer is doubtful, a probe carries one message: that finds one which the upstream takes, if there is any.
+///
 /// An answer costs an attempt when it counts: not before a success elsewhere shows that the message was its cause.
 extension DeliveryMachine {
     /// Doubtful answers to a batch for which nothing else could be sent, before it is halved.
@@ -93,6 +95,7 @@ extension DeliveryMachine {
         if isOutage || after != nil {
             retryAt = ruling.now + delay(ruling, after: after)
             failed(&ruling, retryAt: retryAt, atOnce: after != nil)
+            isInDoubt = true
         } else {
             let attempt = ruling.history.failures + 1
             retryAt = ruling.now + rules.retry.delay(afterAttempt: attempt, retryAfter: nil, random: ruling.random)

@@ -91,6 +91,7 @@ extension DeliveryMachine {
             ruling.wakesHeldLanes = true
         case .none, .wentDown, .endpointWentDown: break
         }
+        isInDoubt = false
         tokens.accepted(under: flight.generation, at: flight.endpoint)
         guard hasTaken else { return }
         latestTaken = max(latestTaken, flight.number)
@@ -126,6 +127,7 @@ extension DeliveryMachine {
     private mutating func retry(_ ruling: inout Ruling, after: Duration?) {
         let retryAt = ruling.now + delay(ruling, after: after)
         failed(&ruling, retryAt: retryAt, atOnce: after != nil)
+        isInDoubt = false
         ruling.wait(as: .retry, until: retryAt, ruling.history.cleared)
     }
 

@@ -81,6 +81,8 @@ struct DeliveryMachine: Equatable {
     private(set) var suspectsInFlight = 0
     var lastSuccessAt: Timestamp?
     var lastError: AttemptError?
+    /// Whether the last failure was a doubtful answer.
+    var isInDoubt = false
     /// The latest request that the upstream took; tells a poison message from an outage.
     var latestTaken = 0
     /// Requests sent in this run.
@@ -108,6 +110,10 @@ struct DeliveryMachine: Equatable {
     // MARK: Sending
 
     func maySend(now: Timestamp) -> Bool { health.upstream.permits(inFlight: unsettled, now: now) }
+
+    /// Messages that a probe may carry. While every answer is doubtful a probe carries one message: if each batch holds
+    /// a message that is to blame, no batch could show that the upstream works.
+    var probeLimit: Int? { isInDoubt && health.upstream.state != .closed ? 1 : nil }
 
     /// A batch was claimed; its request will be recorded, then sent.
     mutating func began(_ flight: InFlightBatch, now: Timestamp) {

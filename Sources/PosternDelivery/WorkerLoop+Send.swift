@@ -64,6 +64,12 @@ extension WorkerLoop {
 
     private func plan(_ claim: Claim) {
         let now = time.now
+        var claim = claim
+        if let limit = machine.probeLimit, claim.messages.count > limit {
+            let rest = Array(claim.messages.dropFirst(limit))
+            queue.sendAgain(rest, from: now, history: claim.history)
+            claim = claim.narrowed(to: Array(claim.messages.prefix(limit)))
+        }
         let plan: Plan
         do {
             let token = machine.tokens.token(at: now)

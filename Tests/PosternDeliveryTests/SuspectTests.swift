@@ -96,6 +96,24 @@ import Testing
         #expect(try bench.state(id) == .delivered)
     }
 
+    /// After an outage each batch holds a message that is to blame: a batch alone could never show that the upstream works.
+    @Test func poisonInEveryBatch_isFound_afterAnOutage() throws {
+        let settings = DeliverySettings(batchMaxMessages: 20, retry: RetryPolicy(longest: .seconds(2)))
+        let bench = try DeliveryBench(settings: settings)
+        bench.transport.answerAll { _ in .status(500) }
+        for number in 0..<400 {
+            if number % 10 == 5 {
+                try bench.accept([Self.poison], lane: lane(5000 + number))
+            } else {
+                try bench.accept(1, lane: lane(number))
+            }
+        }
+        try bench.run(for: .seconds(60))
+        bench.transport.answerAll { request in self.isPoison(request) ? .status(500) : .status(200) }
+        try bench.run(for: .seconds(600))
+        #expect(bench.ledger.delivered == 360)
+    }
+
     /// 3 s of plain 500s, then some at random.
     @Test(arguments: 1...12, [10, 30]) func random500s_failNobody(seed: UInt64, percent: UInt64) throws {
         let bench = try DeliveryBench(settings: DeliverySettings(batchMaxMessages: 32))
