@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The worst mix of large bodies, lists that nobody reads, waiting callers and endless upstream responses, all at once in a
+"""The worst mix of large bodies, lists that no client reads, waiting callers and endless upstream responses, all at once in a
 control group of 128 MiB: the gateway must survive, answer its probes, and lose nothing.
 
 usage: scripts/memory.py [--limit-mib 128] [--seconds 20] [--binary PATH]

@@ -7,7 +7,7 @@ public enum JSONPointer {
             .split(separator: "/", omittingEmptySubsequences: false).joined(separator: "~1")
     }
 
-    /// The same for a member's key. Of a name that nobody would read to its end only the beginning is shown.
+    /// The same for a member's key. A very long name is cut.
     public static func member(_ key: JSONValue) -> String {
         guard key.rawString.count > longestName else { return member(key.string ?? "") }
         return member(String(decoding: key.rawString.prefix(longestName), as: UTF8.self) + "…")

@@ -35,7 +35,7 @@ public final class Gateway: Sendable {
     let isDraining = Atomic<Bool>(false)
     let pendingReplies: PendingReplies
     let readers = Readers()
-    /// Empty: nobody needs one.
+    /// The configured API keys. If there are none, no caller needs one.
     public let keys = KeyRing()
     /// When the server's certificate ends; nil without TLS.
     let certificateExpiry = Mutex<Timestamp?>(nil)

@@ -35,7 +35,7 @@ public final class GatewayHandler: HTTPHandler {
         router.withLock { $0 = fresh }
     }
 
-    /// Puts these keys in force; with none, nobody needs one.
+    /// Puts these keys in force. If the list is empty, no caller needs a key.
     public func adopt(_ keys: [APIKey], opensMetrics: Bool) {
         gateway.keys.replace(with: keys, at: gateway.time.instant)
         gatekeeper.setOpensMetrics(opensMetrics)
@@ -216,7 +216,7 @@ struct Reply: Sendable {
         responder.respond { withLimits(render()) }
     }
 
-    /// Who did what.
+    /// Logs which key did what, and from where.
     private func note() {
         gateway.logger.notice(
             "steered",

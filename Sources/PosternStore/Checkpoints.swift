@@ -35,7 +35,7 @@ final class Checkpoints {
     enum Mode {
         /// As many pages as no reader is in the way of.
         case passive
-        /// All of them, after which the WAL begins anew and keeps its blocks.
+        /// All of them, after which the WAL is reset and keeps its blocks.
         case restart
         /// All of them, after which the WAL is empty.
         case truncate

@@ -272,7 +272,7 @@ public final class Outbox: Sendable {
         return true
     }
 
-    /// Reports a reader, perhaps of another program, that keeps the log from beginning anew, and ends accepting before
+    /// Reports a reader, perhaps of another program, that keeps the log from being reset, and ends accepting before
     /// the log takes the disk. `frames`: pages in the log after a checkpoint.
     func noteLog(frames: Int) {
         let bytes = frames * StoreFile.pageSize

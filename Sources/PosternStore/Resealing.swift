@@ -26,10 +26,10 @@ public struct Resealing: Sendable, Equatable {
             }
             if sealed.keyID == vault.currentKeyID {
                 result.current += 1
-            } else if let anew = try vault.put(value, at: place) {
+            } else if let resealed = try vault.put(value, at: place) {
                 try sql.run(
                     "UPDATE credentials SET keyId = ?, nonce = ?, sealed = ?, digest = ? WHERE upstream = ? AND owner = ?",
-                    anew.keyID, anew.nonce, anew.box,
+                    resealed.keyID, resealed.nonce, resealed.box,
                     vault.digest(of: value, upstream: place.upstream, owner: place.owner), place.upstream, place.owner)
                 result.resealed += 1
             } else {

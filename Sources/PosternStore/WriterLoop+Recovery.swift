@@ -82,7 +82,7 @@ extension WriterLoop {
     }
 
     /// Makes blocks for the pages that a commit is about to refer to, and for the index of the next one. Without them a checkpoint could find no room, the
-    /// log could not begin anew, and nothing could be written any more.
+    /// log could not be reset, and nothing could be written any more.
     func allocatePages() throws {
         let mostOfACommit = outbox.isFull ? 4000 : 16_000
         try outbox.logIndex.makeRoom(forFrames: checkpoints.framesInLog + mostOfACommit)
@@ -114,7 +114,7 @@ extension WriterLoop {
     private func undo() -> Bool { write { try $0.run("UPDATE store SET undone = undone + 1") } }
 
     /// Every page of the log goes into the file again, both are synced, and the log is emptied: what a failed commit
-    /// left is gone, and what earlier ones wrote was written anew. Then the file is checked.
+    /// left is gone, and what earlier ones wrote was rewritten. Then the file is checked.
     func checkAfterFailure() {
         do {
             let isSound = try outbox.pool.writeWithoutTransaction { [checkpoints, sql] db in

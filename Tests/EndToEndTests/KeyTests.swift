@@ -13,7 +13,7 @@ extension EndToEnd {
             return ["name": name, "sha256": digest, "scopes": scopes]
         }
 
-        /// A listener that is not on loopback: nobody without a key gets further than the probes.
+        /// A listener that is not on loopback: a caller without a key gets no further than the probes.
         @Test(.timeLimit(.minutes(10)))
         func keys_guardAGatewayThatOthersReach_andCanBeReplacedWhileItRuns() async throws {
             let samsara = try SimulatedService()

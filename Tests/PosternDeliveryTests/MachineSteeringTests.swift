@@ -42,7 +42,7 @@ import Testing
         #expect(!model.machine.isSending)
     }
 
-    /// A wish to send now ends each wait for a time: a circuit's as well as a token's.
+    /// A request to send now ends each wait for a time: a circuit's as well as a token's.
     @Test func resume_probesAnOpenCircuit() {
         var model = MachineModel()
         model.accept(1, lane: 1)

@@ -18,7 +18,7 @@ struct FailedAttempts {
     static let free = 10.0
     static let shortest = Duration.milliseconds(50)
     static let longest = Duration.seconds(2)
-    /// Addresses that are remembered; beyond them all are forgotten at once, which helps nobody who needs many tries.
+    /// The most addresses that are remembered. One more clears all of them; a client that needs many tries gains little.
     static let most = 10_000
 
     /// Counts a failure. Returns by how much its refusal is delayed.

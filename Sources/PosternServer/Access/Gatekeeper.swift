@@ -17,7 +17,7 @@ final class Gatekeeper: Sendable {
     func setOpensMetrics(_ opens: Bool) { opensMetrics.store(opens, ordering: .relaxed) }
 
     enum Decision {
-        /// Nil: nobody needs a key, or the route requires none.
+        /// Nil if no key is configured, or if the route requires none.
         case pass(Caller?)
         case refuse(Problem, Caller? = nil, delay: Duration = .zero)
     }

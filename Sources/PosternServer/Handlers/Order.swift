@@ -11,7 +11,7 @@ final class Order: @unchecked Sendable {
     // nothing changes any more.
     let gateway: Gateway
     let head: RequestHead
-    /// Whose upstreams and limits apply; nil if nobody needs a key.
+    /// Whose upstreams and limits apply; nil if no key is configured.
     let caller: Caller?
     let form: BodyForm
     private var body: [UInt8]

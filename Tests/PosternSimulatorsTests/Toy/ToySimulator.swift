@@ -1,6 +1,6 @@
 @testable public import PosternSimulators
 
-/// Takes notes from whoever has the key.
+/// Accepts notes from clients that have the key.
 struct ToySimulator: Simulator {
     let name = "toy"
     let orderField = "author"
