@@ -90,7 +90,7 @@ coverage: dependencies ## which lines do the tests reach?
 bench: build bench-tools ## how fast, as ratios to bare libmicrohttpd; writes Benchmarks/RESULTS.md
 	Benchmarks/bench.py --binary $(RELEASE_BINARY) $(ARGS)
 
-openapi: ## puts the parts of openapi/ together and embeds them, then: does it still match the routes?
+openapi: ## puts the parts of openapi/ together, then: does the document still match the routes?
 	scripts/embed-openapi.sh
 	@$(MAKE) --no-print-directory debug
 	$(SWIFT) test --skip-build --disable-xctest --filter OpenAPI

@@ -50,6 +50,8 @@ let package = Package(
         .target(name: "CLinux"),
         .target(name: "CPosternChecksum"),
         .target(name: "CPosternJSON", linkerSettings: [.linkedLibrary("simdjson")]),
+        // What `/openapi.yaml` serves.
+        .target(name: "COpenAPI"),
 
         // Values and decisions.
         part("PosternCore", []),
@@ -71,7 +73,7 @@ let package = Package(
             "PosternServer",
             [
                 "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternHTTP", "PosternDelivery",
-                "PosternCompression", crypto, logging,
+                "PosternCompression", "COpenAPI", crypto, logging,
             ]),
         // Stand-ins for the upstreams, for trials and tests.
         part("PosternFaultServer", ["PosternCore", "PosternHTTP", logging]),

@@ -117,14 +117,6 @@ import Testing
         }
     }
 
-    @Test func openapi_isServedAsYAML() throws {
-        try withPausedGateway { gateway in
-            let answer = try gateway.client.get("/openapi.yaml")
-            #expect(answer.status == 200)
-            #expect(answer.header("Content-Type") == "application/yaml")
-        }
-    }
-
     /// Section 7, name by name.
     @Test(arguments: [
         ("postern_messages_accepted_total", "counter"), ("postern_messages_refused_total", "counter"),

@@ -1,3 +1,4 @@
+import COpenAPI
 import PosternCore
 import PosternDelivery
 import PosternHTTP
@@ -23,9 +24,11 @@ struct ProbeHandler: Sendable {
     }
 
     func document(_ reply: Reply) {
+        let document = postern_openapi_document()
         reply.send(
             HTTPResponse(
-                status: 200, headers: [("Content-Type", "application/yaml")], body: Array(OpenAPIDocument.text.utf8)))
+                status: 200, headers: [("Content-Type", "application/yaml")],
+                body: Array(UnsafeBufferPointer(start: document.bytes, count: document.count))))
     }
 
     func metrics(_ reply: Reply) { gateway.readers.runSoon { [self] in answerMetrics(reply) } }
