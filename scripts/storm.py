@@ -193,21 +193,23 @@ class Client(threading.Thread):
             self.problems.append(f"{type(error).__name__}: {error}")
 
     def play(self, story, path, body, mark, poison):
-        deadline = time.monotonic() + 60
+        deadline, latest = time.monotonic() + 60, "none was tried"
         while time.monotonic() < deadline:
             try:
                 status, _, answer = call(self.port, "POST", path, body, {"Content-Type": "application/json"}, timeout=30)
-            except (OSError, http.client.HTTPException):
+            except (OSError, http.client.HTTPException) as error:
+                latest = f"{type(error).__name__}: {error}"
                 time.sleep(0.02)
                 continue
             if status == 202:
                 story.accepted.append((mark, json.loads(answer)["id"], poison))
                 return
+            latest = f"{status}: {answer.decode()[:300]}"
             if status != 503:
-                self.problems.append(f"{path} answered {status}: {answer.decode()[:300]}")
+                self.problems.append(f"{path} answered {latest}")
                 return
             time.sleep(0.05)
-        self.problems.append(f"{path}: no answer for 60 s")
+        self.problems.append(f"{path}: not accepted for 60 s; the latest try: {latest}")
 
 
 class Storm:
@@ -237,6 +239,8 @@ class Storm:
                 "seer": {"baseURL": simulator.url("seer"), "clientId": "storm", "clientSecret": "storm-secret"},
                 "curio": {
                     "serverURL": simulator.url("curio") + "/api/v2", "apiKey": "key", "trackingCode": "GW7DEM01",
+                    # More than a visitor writes while Curio is paused: the SDK's own cap is not what is tried here.
+                    "maxCachedActivityCount": 4000,
                 },
                 "appservices": {
                     "baseURL": simulator.url("appservices") + "/appservices", "organization": "acme",
