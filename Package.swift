@@ -105,7 +105,7 @@ let package = Package(
         tests(of: "PosternMetrics"),
         tests(of: "PosternStore", ["CPosternChecksum", "PosternCore", "PosternMetrics", logging]),
         tests(of: "PosternHTTP", ["PosternCore"]),
-        tests(of: "PosternTransport", ["PosternCore", "PosternHTTP"]),
+        tests(of: "PosternTransport", ["PosternCore", "PosternHTTP", logging]),
         tests(of: "PosternUpstreams", ["PosternCore", "PosternJSON", "PosternStore", "PosternDelivery"]),
         tests(
             of: "PosternDelivery",
@@ -127,8 +127,8 @@ let package = Package(
         .testTarget(
             name: "EndToEndTests",
             dependencies: [
-                "PosternTestKit", "PosternApp", "PosternCore", "PosternSimulators", "PosternStore", "PosternTransport",
-                grdb, logging,
+                "PosternTestKit", "PosternApp", "PosternCore", "PosternHTTP", "PosternSimulators", "PosternStore",
+                "PosternTransport", grdb, logging,
             ],
             swiftSettings: strict),
     ],

@@ -54,7 +54,7 @@ final class Parts: Sendable {
                 }
                 let queue = try outbox.register(upstream, type: settings.type, cap: QueueCap(settings.queue))
                 let worker = try UpstreamWorker(
-                    queue: queue, settings: PosternDelivery.DeliverySettings(settings.delivery), parts: parts)
+                    queue: queue, settings: PosternDelivery.DeliverySettings(settings), parts: parts)
                 workers.append(worker)
                 described.append((settings.type, worker))
             }
@@ -169,7 +169,7 @@ final class Parts: Sendable {
                     metadata: ["upstream": "\(name)", "error": "\(error)"])
                 continue
             }
-            worker.adopt(PosternDelivery.DeliverySettings(settings.delivery), upstream: upstream)
+            worker.adopt(PosternDelivery.DeliverySettings(settings), upstream: upstream)
         }
         if !plan.upstreams.isEmpty { handler.refreshUpstreams() }
         return plan
@@ -201,7 +201,8 @@ extension QueueCap {
 }
 
 extension PosternDelivery.DeliverySettings {
-    init(_ settings: GatewayConfiguration.DeliverySettings) {
+    init(_ upstream: GatewayConfiguration.UpstreamConfiguration) {
+        let settings = upstream.delivery
         self.init(
             maxInFlight: settings.maxInFlight, batchMaxMessages: settings.batchMaxMessages,
             batchMaxBytes: settings.batchMaxBytes, batchMaxWait: settings.batchMaxWait,
@@ -209,7 +210,8 @@ extension PosternDelivery.DeliverySettings {
             suspectTries: settings.suspectTries, suspectPeriod: settings.suspectPeriod,
             expireAfter: settings.expireAfter,
             transfer: TransferOptions(
-                connectTimeout: settings.connectTimeout, requestTimeout: settings.requestTimeout))
+                connectTimeout: settings.connectTimeout, requestTimeout: settings.requestTimeout,
+                trust: upstream.caFile.isEmpty ? .system : .authorities(file: upstream.caFile)))
     }
 }
 

@@ -109,11 +109,29 @@ public struct TransferOptions: Sendable, Equatable {
     public var connectTimeout: Duration
     /// For the whole exchange, connecting included.
     public var requestTimeout: Duration
+    public var trust: TransferTrust
 
-    public init(connectTimeout: Duration = .seconds(5), requestTimeout: Duration = .seconds(30)) {
+    public init(
+        connectTimeout: Duration = .seconds(5), requestTimeout: Duration = .seconds(30), trust: TransferTrust = .system
+    ) {
         self.connectTimeout = connectTimeout
         self.requestTimeout = requestTimeout
+        self.trust = trust
     }
+}
+
+/// Which server a transfer accepts over TLS.
+public enum TransferTrust: Sendable, Equatable {
+    /// One whose certificate was issued by an authority of the system.
+    case system
+    /// One whose certificate was issued by an authority in this PEM file. Those of the system do not count. The file is
+    /// read for each new connection.
+    case authorities(file: String)
+    /// The server that holds this key, whatever name and term its certificate has: the SHA-256 of the
+    /// SubjectPublicKeyInfo, in Base64.
+    case publicKey(sha256: String)
+    /// Any server.
+    case any
 }
 
 /// Sends requests. Any thread may call; `completion` is called exactly once, on a thread of the transport's, and must

@@ -77,7 +77,7 @@ public final class UpstreamWorker: Sendable {
     /// whether cancelling the task aborts it.
     public func send(_ request: UpstreamRequest, timeout: Duration, isAbortable: Bool) async -> TransferResult {
         await loop.transport.send(
-            request, options: TransferOptions(requestTimeout: timeout), isAbortable: isAbortable)
+            request, options: TransferOptions(requestTimeout: timeout, trust: status.trust), isAbortable: isAbortable)
     }
 
     /// Goes on with other settings. `upstream` takes the place of the one it delivers to, of the same name and type:

@@ -78,6 +78,7 @@ final class WorkerLoop: @unchecked Sendable {
     /// Has the queue wake this loop.
     private func listen() {
         status.show(limits)
+        status.show(settings.transfer.trust)
         outbox.onArrival(in: queue, limits: limits, wait: settings.batchMaxWait, expireAfter: settings.expireAfter) {
             [inbox] in inbox.nudge()
         }

@@ -5,6 +5,7 @@ import Synchronization
 final class WorkerStatus: Sendable {
     private let latest = Mutex(UpstreamSnapshot())
     private let batchLimits = Mutex(BatchLimits(maxMessages: 1, maxBytes: 1))
+    private let latestTrust = Mutex(TransferTrust.system)
     private let unsettled = Atomic<Int>(0)
     private let hasStopped = Atomic<Bool>(false)
     private let lastTurn: Atomic<Int64>
@@ -17,6 +18,10 @@ final class WorkerStatus: Sendable {
 
     var limits: BatchLimits { batchLimits.withLock { $0 } }
     func show(_ limits: BatchLimits) { batchLimits.withLock { $0 = limits } }
+
+    /// Which server requests outside the queue accept.
+    var trust: TransferTrust { latestTrust.withLock { $0 } }
+    func show(_ trust: TransferTrust) { latestTrust.withLock { $0 = trust } }
 
     func turned(at instant: MonotonicInstant) { lastTurn.store(instant.nanoseconds, ordering: .relaxed) }
 

@@ -59,7 +59,7 @@ final class TLSIdentity: Sendable {
         return Timestamp(milliseconds: seconds < 0 ? 0 : Int64(seconds) * 1000)
     }
 
-    private static func read(_ path: String) throws(HTTPServerError) -> String {
+    static func read(_ path: String) throws(HTTPServerError) -> String {
         guard let file = fopen(path, "re") else {
             throw bad("cannot read \(path): \(String(cString: strerror(errno)))")
         }
@@ -71,7 +71,7 @@ final class TLSIdentity: Sendable {
         return String(decoding: text, as: UTF8.self)
     }
 
-    private static func withDatum<R>(_ text: String, _ body: (UnsafePointer<gnutls_datum_t>) -> R) -> R {
+    static func withDatum<R>(_ text: String, _ body: (UnsafePointer<gnutls_datum_t>) -> R) -> R {
         var bytes = Array(text.utf8)
         return bytes.withUnsafeMutableBufferPointer {
             var datum = gnutls_datum_t(data: $0.baseAddress, size: UInt32($0.count))
@@ -79,7 +79,7 @@ final class TLSIdentity: Sendable {
         }
     }
 
-    private static func bad(_ detail: String) -> HTTPServerError { .init(errorClass: .badTLSFiles, detail: detail) }
+    static func bad(_ detail: String) -> HTTPServerError { .init(errorClass: .badTLSFiles, detail: detail) }
 }
 
 /// What tells whether files have been changed or replaced.

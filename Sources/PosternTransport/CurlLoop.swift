@@ -23,15 +23,10 @@ public final class CurlLoop: Transport, @unchecked Sendable {
         public var userAgent: String
         /// Idle connections that are kept, over all upstreams.
         public var maxIdleConnections: Int
-        /// A PEM file to verify upstreams against instead of the system's.
-        public var certificateAuthorityFile: String?
 
-        public init(
-            version: String, maxIdleConnections: Int = 128, certificateAuthorityFile: String? = nil
-        ) {
+        public init(version: String, maxIdleConnections: Int = 128) {
             userAgent = "Postern/\(version)"
             self.maxIdleConnections = maxIdleConnections
-            self.certificateAuthorityFile = certificateAuthorityFile
         }
     }
 

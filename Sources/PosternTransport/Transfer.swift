@@ -55,9 +55,9 @@ final class Transfer: @unchecked Sendable {
         guard handle.set(CURLOPT_URL, request.url) == CURLE_OK,
             handle.set(CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK,
             handle.set(CURLOPT_PROXY, "") == CURLE_OK,  // and none from the environment
-            handle.set(CURLOPT_USERAGENT, settings.userAgent) == CURLE_OK
+            handle.set(CURLOPT_USERAGENT, settings.userAgent) == CURLE_OK,
+            setTrust(handle)
         else { return "libcurl is out of memory" }
-        if let file = settings.certificateAuthorityFile { _ = handle.set(CURLOPT_CAINFO, file) }
         setRules(handle)
         setBody(handle)
         setHeaders(handle)
@@ -74,12 +74,33 @@ final class Transfer: @unchecked Sendable {
         handle.set(CURLOPT_HTTP09_ALLOWED, 0)
         handle.set(CURLOPT_HTTP_CONTENT_DECODING, 0)
         handle.set(CURLOPT_PATH_AS_IS, 1)
-        handle.set(CURLOPT_SSL_VERIFYPEER, 1)
-        handle.set(CURLOPT_SSL_VERIFYHOST, 2)
         handle.set(CURLOPT_TCP_KEEPALIVE, 1)
         // Zero would mean libcurl's default.
         handle.set(CURLOPT_CONNECTTIMEOUT_MS, Int(max(1, options.connectTimeout.wholeMilliseconds)))
         handle.set(CURLOPT_TIMEOUT_MS, Int(max(1, options.requestTimeout.wholeMilliseconds)))
+    }
+
+    /// Returns false if libcurl has no memory.
+    private func setTrust(_ handle: EasyHandle) -> Bool {
+        handle.set(CURLOPT_SSLVERSION, Int(CURL_SSLVERSION_TLSv1_2))  // or later
+        var isVerified = true
+        var code = CURLE_OK
+        switch options.trust {
+        case .system: break
+        case .authorities(let file):
+            code = handle.set(CURLOPT_CAINFO, file)
+            // The system's directory of authorities, which is a default of its own.
+            _ = postern_curl_set_pointer(handle.curl, CURLOPT_CAPATH, nil)
+            // Otherwise libcurl would not notice for a day that the file was replaced.
+            handle.set(CURLOPT_CA_CACHE_TIMEOUT, 0)
+        case .publicKey(let sha256):
+            isVerified = false
+            code = handle.set(CURLOPT_PINNEDPUBLICKEY, "sha256//\(sha256)")
+        case .any: isVerified = false
+        }
+        handle.set(CURLOPT_SSL_VERIFYPEER, isVerified ? 1 : 0)
+        handle.set(CURLOPT_SSL_VERIFYHOST, isVerified ? 2 : 0)
+        return code == CURLE_OK
     }
 
     /// Everything with a body, and POST and PUT without, goes as post data: that gives `Content-Length`, never chunks.

@@ -115,6 +115,15 @@ import Testing
             #"{"server": {"tls": {"certificateFile": "/dev/null", "keyFile": "/no/such.pem"}}}"#,
             #"server.tls.keyFile is "/no/such.pem"; the file cannot be read: No such file or directory"#
         ),
+        (
+            #"{"upstreams": {"post": {"caFile": "/no/such.pem"}}}"#,
+            #"upstreams.post.caFile is "/no/such.pem"; cannot read /no/such.pem: No such file or directory"#
+        ),
+        (
+            #"{"upstreams": {"post": {"caFile": "/etc/hostname", "enabled": false}}}"#,
+            #"upstreams.post.caFile is "/etc/hostname"; /etc/hostname holds no valid certificate: "#
+                + "No certificate was found."
+        ),
         // Upstreams.
         (
             #"{"upstreams": {"push": {}}}"#,

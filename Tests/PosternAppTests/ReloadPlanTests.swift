@@ -1,6 +1,7 @@
 import Logging
 import PosternCore
 import PosternServer
+import PosternTestKit
 import Testing
 
 @testable import PosternApp
@@ -52,6 +53,18 @@ import Testing
         #expect(plan.live == ["upstreams.push.apiKey", "upstreams.push.delivery.maxInFlight"])
         #expect(plan.upstreams.map(\.description) == ["push"])
         #expect(plan.configuration.upstreams[1].values["apiKey"] == .text("new"))
+    }
+
+    @Test func authorities_changeForTheirUpstreamAlone() throws {
+        let folder = ScratchFolder()
+        let file = try TestAuthority("ours", in: folder).certificate
+        let plan = try plan(
+            to:
+                #"{"upstreams": {"post": {"caFile": "\#(file)"}, "push": {"type": "post", "delivery": {"maxInFlight": 2}}}}"#
+        )
+        #expect(plan.live == ["upstreams.post.caFile"])
+        #expect(plan.upstreams.map(\.description) == ["post"])
+        #expect(plan.configuration.upstreams.map(\.caFile) == [file, ""])
     }
 
     @Test func otherSettings_waitForARestart_andStayAsTheyAre() throws {

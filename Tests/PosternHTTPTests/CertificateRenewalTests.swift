@@ -31,21 +31,6 @@ import Testing
         }
     }
 
-    /// What `openssl s_client` prints; `input` is sent when it has connected.
-    private func client(_ port: UInt16, _ arguments: [String] = [], _ input: String = "") throws -> String {
-        let process = Process()
-        process.executableURL = URL(filePath: "/usr/bin/openssl")
-        process.arguments = ["s_client", "-connect", "127.0.0.1:\(port)"] + arguments
-        let (stdin, stdout) = (Pipe(), Pipe())
-        (process.standardInput, process.standardOutput, process.standardError) = (stdin, stdout, FileHandle.nullDevice)
-        try process.run()
-        stdin.fileHandleForWriting.write(Data(input.utf8))
-        if input.isEmpty { try stdin.fileHandleForWriting.close() }
-        let text = try stdout.fileHandleForReading.readToEnd() ?? Data()
-        process.waitUntilExit()
-        return String(decoding: text, as: UTF8.self)
-    }
-
     private func pem(_ certificate: TestCertificate) throws -> String {
         try String(contentsOfFile: certificate.certificate, encoding: .utf8)
             .trimmingCharacters(in: .whitespacesAndNewlines)
@@ -54,12 +39,12 @@ import Testing
     @Test func renewedCertificate_isShownToNewConnections() throws {
         let (first, second) = (try TestCertificate("first", in: folder), try TestCertificate("second", in: folder))
         try withServer(first) { server, port, files in
-            let before = try client(port)
+            let before = try openSSLClient(port)
             #expect(before.contains(try pem(first)))
             #expect(try server.renewCertificate() == false, "nothing has changed")
             try install(second.certificate, second.key, as: files)
             #expect(try server.renewCertificate())
-            let after = try client(port)
+            let after = try openSSLClient(port)
             #expect(after.contains(try pem(second)))
             #expect(server.certificateExpiry != nil)
         }
@@ -71,11 +56,11 @@ import Testing
             try install(second.certificate, first.key, as: files)
             #expect(throws: HTTPServerError.self) { try server.renewCertificate() }
             #expect(try server.renewCertificate() == false, "it was told once")
-            let shown = try client(port)
+            let shown = try openSSLClient(port)
             #expect(shown.contains(try pem(first)))
             try install(second.certificate, second.key, as: files)
             #expect(try server.renewCertificate())
-            let after = try client(port)
+            let after = try openSSLClient(port)
             #expect(after.contains(try pem(second)))
         }
     }
@@ -96,8 +81,8 @@ import Testing
             for _ in 0..<16 {
                 Thread {
                     for _ in 0..<4 {
-                        let text = try? client(
-                            port, ["-quiet", "-ign_eof"], String(repeating: request, count: 20) + last)
+                        let text = try? openSSLClient(
+                            port, ["-quiet", "-ign_eof"], sending: [String(repeating: request, count: 20) + last])
                         let answers = text?.components(separatedBy: "HTTP/1.1 200 OK\r\n").count ?? 0
                         if answers == 22 { counts.good.wrappingAdd(1, ordering: .relaxed) }
                     }

@@ -44,18 +44,6 @@ import Testing
         let server = HTTPServer(settings, handler: TestHandler(), logger: testLogger)
         let port = try server.start()
         defer { server.stopAndWait(grace: .seconds(5)) }
-        let process = Process()
-        process.executableURL = URL(filePath: "/usr/bin/openssl")
-        process.arguments = ["s_client", "-quiet", "-ign_eof", "-connect", "127.0.0.1:\(port)"]
-        let (input, output) = (Pipe(), Pipe())
-        (process.standardInput, process.standardOutput, process.standardError) = (
-            input, output, FileHandle.nullDevice
-        )
-        try process.run()
-        // On a thread of its own: the server may answer before it has read everything.
-        Thread { for part in parts { input.fileHandleForWriting.write(Data(part.utf8)) } }.start()
-        let text = try output.fileHandleForReading.readToEnd() ?? Data()
-        process.waitUntilExit()
-        return String(decoding: text, as: UTF8.self)
+        return try openSSLClient(port, ["-quiet", "-ign_eof"], sending: parts)
     }
 }

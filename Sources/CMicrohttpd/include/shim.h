@@ -81,6 +81,9 @@ static inline gnutls_session_t postern_mhd_tls_session(struct MHD_Connection *co
     return info ? (gnutls_session_t)info->tls_session : NULL;
 }
 
+/// `gnutls_free` is a variable that holds a function, which Swift takes for shared state.
+static inline void postern_gnutls_free(void *memory) { gnutls_free(memory); }
+
 // MARK: Reading in libmicrohttpd's place (receive.c)
 
 enum {

@@ -1,5 +1,6 @@
 import Glibc
 import PosternCore
+import PosternHTTP
 import PosternServer
 
 /// Turns what the sources say into a `GatewayConfiguration` and collects everything that is wrong on the way.
@@ -120,15 +121,29 @@ struct ConfigurationCheck {
         read(&queue, at: path + ["queue"])
         var common = Upstream.Common()
         // What is wrong with the type has been said already.
-        let isEnabled = Upstream.Common.field(of: \.isEnabled)
-        let place = path + [isEnabled.setting.name]
-        value(sources.value(at: place), of: isEnabled.setting, named: dotted(place)) {
-            (value) throws(SettingMismatch) in try isEnabled.set(&common, value)
+        for property in [\Upstream.Common.isEnabled, \.caFile] as [PartialKeyPath<Upstream.Common>] {
+            let field = Upstream.Common.field(of: property)
+            let place = path + [field.setting.name]
+            value(sources.value(at: place), of: field.setting, named: dotted(place)) {
+                (value) throws(SettingMismatch) in try field.set(&common, value)
+            }
         }
+        checkCertificates(common.caFile, at: path + [Upstream.Common.name(of: \.caFile)])
         let values = entry.type.map { self.values(of: $0, at: path) } ?? [:]
         guard let name = upstreamName(entry.name), let type = entry.type else { return nil }
         return .init(
-            name: name, type: type, isEnabled: common.isEnabled, delivery: delivery, queue: queue, values: values)
+            name: name, type: type, isEnabled: common.isEnabled, delivery: delivery, queue: queue,
+            caFile: common.caFile, values: values)
+    }
+
+    private mutating func checkCertificates(_ file: String, at path: [String]) {
+        guard !file.isEmpty else { return }
+        do throws(HTTPServerError) {
+            _ = try CertificateFile(file)
+        } catch {
+            let shown = ConfigurationNode.string(file).shown
+            problem(dotted(path), "is \(shown)\(origin(of: path)); \(error.detail)")
+        }
     }
 
     /// The configured values of a type's own settings.

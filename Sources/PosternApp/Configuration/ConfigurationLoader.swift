@@ -71,7 +71,8 @@ public struct ConfigurationLoader: Sendable {
         }
     }
 
-    private func settings() throws(ConfigurationProblems) -> Examination {
+    /// Every setting of the sources, and every problem with one. Throws only if the file holds no JSON object.
+    func settings() throws(ConfigurationProblems) -> Examination {
         let root = try parsedFile()
         let secrets = secretsDirectory.map(SecretFiles.init(in:)) ?? SecretFiles()
         let sources = ConfigurationSources(

@@ -157,7 +157,7 @@ enum ConfigurationReference {
         ## Reloading
 
         `SIGHUP` loads the configuration again. These take effect at once: `auth`, `log.level`, `delivery`, and of each
-        upstream its `delivery` and the settings of its type. All others are named in the log and wait for the next
+        upstream its `delivery`, its `caFile` and the settings of its type. All others are named in the log and wait for the next
         start. A configuration with problems changes nothing.
 
         """

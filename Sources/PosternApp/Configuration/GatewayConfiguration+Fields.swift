@@ -146,10 +146,15 @@ extension GatewayConfiguration.UpstreamConfiguration {
     struct Common: SettingsSection {
         var type = ""
         var isEnabled = true
+        var caFile = ""
 
         static let fields: [SettingField<Self>] = [
             .text("type", \.type, "Its type; needed when its name is none."),
             .bool("enabled", \.isEnabled, "Does it take messages and get requests?"),
+            .text(
+                "caFile", \.caFile,
+                "PEM file with the authorities that the upstream's certificate has to come from, in place of the system's; "
+                    + "empty: the system's."),
         ]
     }
 

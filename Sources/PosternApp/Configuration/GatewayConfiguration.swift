@@ -126,19 +126,22 @@ public struct GatewayConfiguration: Sendable, Equatable {
         /// The global settings with this upstream's overrides.
         public var delivery: DeliverySettings
         public var queue: QueueSettings
+        /// PEM file with the authorities that its certificate has to come from; empty: those of the system.
+        public var caFile: String
         /// A value for each setting of the type, so that two upstreams can be compared.
         public let values: [String: SettingValue]
 
         /// Settings left out of `values` have their default, and so has `delivery` for that type.
         public init(
             name: UpstreamName, type: UpstreamType, isEnabled: Bool = true, delivery: DeliverySettings? = nil,
-            queue: QueueSettings = .init(), values: [String: SettingValue] = [:]
+            queue: QueueSettings = .init(), caFile: String = "", values: [String: SettingValue] = [:]
         ) {
             self.name = name
             self.type = type.name
             self.isEnabled = isEnabled
             self.delivery = delivery ?? DeliverySettings().inherited(by: type)
             self.queue = queue
+            self.caFile = caFile
             self.values = type.defaults.merging(values) { $1 }
         }
     }

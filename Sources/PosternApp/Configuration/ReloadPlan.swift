@@ -45,7 +45,8 @@ extension GatewayConfiguration {
             guard old.type == next.type else { continue }
             live += old.liveChanges(to: next, delivery: (self.delivery, new.delivery))
             after.upstreams[place] = old.taking(from: next)
-            if old.delivery != next.delivery || old.values != next.values { changed.append(old.name) }
+            let isSame = old.delivery == next.delivery && old.values == next.values && old.caFile == next.caFile
+            if !isSame { changed.append(old.name) }
         }
         restart += new.upstreams.map(\.name).filter { name in !upstreams.contains { $0.name == name } }
             .map { "upstreams.\($0)" }
@@ -86,7 +87,9 @@ extension GatewayConfiguration.UpstreamConfiguration {
             return field.get(delivery) != field.get(new.delivery) && !follows
         }
         let settings = Set(values.keys).union(new.values.keys).sorted().filter { values[$0] != new.values[$0] }
-        return settings.map { dotted(path + [$0]) } + own.map { dotted(path + ["delivery", $0.setting.name]) }
+        let authorities = caFile == new.caFile ? [] : [dotted(path + [Common.name(of: \.caFile)])]
+        return authorities + settings.map { dotted(path + [$0]) }
+            + own.map { dotted(path + ["delivery", $0.setting.name]) }
     }
 
     fileprivate func taking(from new: Self) -> Self {

@@ -1,0 +1,27 @@
+internal import CMicrohttpd
+
+/// A PEM file with certificates, as libmicrohttpd's TLS library reads it.
+public struct CertificateFile: Sendable {
+    /// SHA-256 of the SubjectPublicKeyInfo of the first certificate: 32 bytes.
+    public let publicKeyDigest: [UInt8]
+
+    /// - Throws: If the file cannot be read, or holds no certificate or a damaged one.
+    public init(_ path: String) throws(HTTPServerError) {
+        let text = try TLSIdentity.read(path)
+        var list: UnsafeMutablePointer<gnutls_x509_crt_t?>?
+        var count: UInt32 = 0
+        let code = TLSIdentity.withDatum(text) {
+            gnutls_x509_crt_list_import2(&list, &count, $0, GNUTLS_X509_FMT_PEM, 0)
+        }
+        guard code >= 0, let list, count > 0 else {
+            throw TLSIdentity.bad("\(path) holds no valid certificate: \(String(cString: gnutls_strerror(code)))")
+        }
+        var digest = [UInt8](repeating: 0, count: 32)
+        var size = digest.count
+        let result = gnutls_x509_crt_get_key_id(list[0], GNUTLS_KEYID_USE_SHA256.rawValue, &digest, &size)
+        for index in 0..<Int(count) { gnutls_x509_crt_deinit(list[index]) }
+        postern_gnutls_free(list)
+        guard result >= 0 else { throw TLSIdentity.bad("the key of \(path) cannot be read") }
+        publicKeyDigest = digest
+    }
+}
