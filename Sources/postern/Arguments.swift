@@ -45,11 +45,10 @@ struct StoreOptions: ParsableArguments {
         }
     }
 
-    func place(gatewayURL: String? = nil) throws(CommandFailure) -> StorePlace {
-        if let config {
-            return try StorePlace(ConfigurationLoader(file: config), gatewayURL: gatewayURL)
-        }
-        return StorePlace(path: store ?? "", gatewayURL: gatewayURL)
+    func place(_ gateway: GatewayAddress.Choice = .init()) throws(CommandFailure) -> StorePlace {
+        if let config { return try StorePlace(ConfigurationLoader(file: config), gateway) }
+        guard let url = gateway.url else { return StorePlace(path: store ?? "") }
+        return StorePlace(path: store ?? "", gateway: try GatewayAddress(gateway, orAt: url))
     }
 
     func inspection() throws(CommandFailure) -> OutboxInspection {
@@ -64,6 +63,22 @@ struct GatewayOptions: ParsableArguments {
             "The gateway's address while it runs; by default the one that the configuration gives it.",
             valueName: "url"))
     var url: String?
+
+    @Option(
+        help: ArgumentHelp(
+            "PEM file with the authorities of the gateway's certificate; by default, exactly the certificate in the "
+                + "configuration is accepted, or without a configuration one of the system's authorities.",
+            valueName: "file"))
+    var ca: String?
+
+    @Flag(help: "Accept any certificate.")
+    var insecure = false
+
+    func validate() throws {
+        guard ca == nil || !insecure else { throw ValidationError("--ca and --insecure exclude each other.") }
+    }
+
+    var choice: GatewayAddress.Choice { .init(url: url, caFile: ca, isInsecure: insecure) }
 }
 
 /// Which messages a command is about.

@@ -7,10 +7,21 @@ struct Healthcheck: AsyncParsableCommand {
         abstract: "Asks a gateway whether it is ready.",
         discussion: "Exits with 0 when it is, else with 1 and one line why; for containers without curl.")
 
-    @Option(help: ArgumentHelp("The gateway's address.", valueName: "url"))
-    var url = "http://127.0.0.1:8080"
+    @Option(
+        help: ArgumentHelp(
+            "The gateway's configuration, which says where it listens and with which certificate.", valueName: "file"))
+    var config: String?
+
+    @OptionGroup var gateway: GatewayOptions
 
     func run() async throws {
-        try await reportingAsync { () async throws(CommandFailure) in try await PosternApp.Healthcheck.run(url: url) }
+        try await reportingAsync { () async throws(CommandFailure) in
+            try await PosternApp.Healthcheck.run(try address())
+        }
+    }
+
+    private func address() throws(CommandFailure) -> GatewayAddress {
+        if let config { return try GatewayAddress(ConfigurationLoader(file: config), gateway.choice) }
+        return try GatewayAddress(gateway.choice, orAt: "http://127.0.0.1:8080")
     }
 }

@@ -8,6 +8,7 @@ public final class GatewayClient: Sendable {
     /// Without a slash at the end.
     public let url: String
     private let key: String?
+    private let trust: TransferTrust
     private let loop: CurlLoop
 
     /// The environment variable that holds an API key for commands.
@@ -16,11 +17,12 @@ public final class GatewayClient: Sendable {
     /// Close it when done.
     ///
     /// - Parameter key: An API key, by default that of the environment.
-    public init(url: String, key: String? = ProcessInfo.processInfo.environment[GatewayClient.keyVariable])
-        throws(CommandFailure)
-    {
+    public init(
+        _ address: GatewayAddress, key: String? = ProcessInfo.processInfo.environment[GatewayClient.keyVariable]
+    ) throws(CommandFailure) {
         self.key = key.flatMap { $0.isEmpty ? nil : $0 }
-        var url = url
+        trust = address.trust
+        var url = address.url
         while url.hasSuffix("/") { url.removeLast() }
         self.url = url
         do throws(CurlLoop.StartFailure) {
@@ -40,7 +42,7 @@ public final class GatewayClient: Sendable {
         if let key { headers.append(("Authorization", "Bearer \(key)")) }
         let request = UpstreamRequest(
             method: method, url: url + path, headers: headers, body: Array((json ?? "").utf8))
-        let options = TransferOptions(connectTimeout: min(within, .seconds(5)), requestTimeout: within)
+        let options = TransferOptions(connectTimeout: min(within, .seconds(5)), requestTimeout: within, trust: trust)
         return try await loop.send(request, options: options).get()
     }
 }

@@ -1,13 +1,13 @@
 import PosternCore
 
-/// `postern healthcheck`: is the gateway at `url` ready?
+/// `postern healthcheck`: whether a gateway is ready.
 public enum Healthcheck {
     /// A container is asked every few seconds; an answer later than this is none.
     public static let patience = Duration.seconds(3)
 
     /// Throws, with one line, when it is not.
-    public static func run(url: String, within: Duration = patience) async throws(CommandFailure) {
-        let client = try GatewayClient(url: url)
+    public static func run(_ address: GatewayAddress, within: Duration = patience) async throws(CommandFailure) {
+        let client = try GatewayClient(address)
         defer { client.close() }
         let answer: UpstreamResponse
         do throws(TransferFailure) {

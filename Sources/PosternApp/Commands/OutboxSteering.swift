@@ -88,12 +88,12 @@ public struct OutboxSteering: Sendable {
     private func askGateway(
         _ body: (GatewayClient) async throws(CommandFailure) -> SteeringOutcome
     ) async throws(CommandFailure) -> SteeringOutcome {
-        guard let url = place.gatewayURL else {
+        guard let address = place.gateway else {
             throw CommandFailure(
                 CommandFailure.running,
                 "Another process is running on the store at \(place.path). Say where the gateway listens with --url.")
         }
-        let client = try GatewayClient(url: url)
+        let client = try GatewayClient(address)
         defer { client.close() }
         return try await body(client)
     }

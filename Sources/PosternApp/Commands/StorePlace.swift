@@ -5,35 +5,23 @@ import PosternStore
 public struct StorePlace: Sendable, Equatable {
     public let path: String
     /// Nil when nothing says where the gateway listens.
-    public let gatewayURL: String?
+    public let gateway: GatewayAddress?
 
-    public init(path: String, gatewayURL: String? = nil) {
+    public init(path: String, gateway: GatewayAddress? = nil) {
         self.path = path
-        self.gatewayURL = gatewayURL
+        self.gateway = gateway
     }
 
-    /// As a configuration has it; `gatewayURL` wins over the address that it gives.
-    public init(_ loader: ConfigurationLoader, gatewayURL: String? = nil) throws(CommandFailure) {
+    /// As a configuration has it; `choice` wins over the address that it gives.
+    public init(_ loader: ConfigurationLoader, _ choice: GatewayAddress.Choice = .init()) throws(CommandFailure) {
+        let configuration: GatewayConfiguration
         do throws(ConfigurationProblems) {
-            let configuration = try loader.load().configuration
-            path = configuration.outbox.absolutePath
-            self.gatewayURL = gatewayURL ?? Self.url(of: configuration.server)
+            configuration = try loader.load().configuration
         } catch {
             throw CommandFailure(CheckReport.configurationError, CheckReport.text(loader.file, error.problems))
         }
-    }
-
-    /// Where this machine reaches a server: an address for all interfaces is asked on loopback.
-    private static func url(of server: GatewayConfiguration.Server) -> String? {
-        guard server.port > 0 else { return nil }
-        let host =
-            switch server.host {
-            case "", "0.0.0.0": "127.0.0.1"
-            case "::", "[::]": "[::1]"
-            case let host where host.contains(":") && !host.hasPrefix("["): "[\(host)]"
-            case let host: host
-            }
-        return "\(server.tls.isOn ? "https" : "http")://\(host):\(server.port)"
+        path = configuration.outbox.absolutePath
+        gateway = try GatewayAddress(of: configuration.server, choice)
     }
 
     func books() throws(CommandFailure) -> [UpstreamBooks] {

@@ -35,7 +35,7 @@ struct OutboxCancel: AsyncParsableCommand {
 
     func run() async throws {
         let outcome = try await reportingAsync { () async throws(CommandFailure) in
-            let steering = OutboxSteering(try options.place(gatewayURL: gateway.url))
+            let steering = OutboxSteering(try options.place(gateway.choice))
             guard ids.isEmpty else { return try await steering.cancel(ids) }
             return try await steering.cancel(filter.filter, isPreview: !yes)
         }

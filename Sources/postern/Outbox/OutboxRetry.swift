@@ -31,7 +31,7 @@ struct OutboxRetry: AsyncParsableCommand {
 
     func run() async throws {
         let outcome = try await reportingAsync { () async throws(CommandFailure) in
-            let steering = OutboxSteering(try options.place(gatewayURL: gateway.url))
+            let steering = OutboxSteering(try options.place(gateway.choice))
             guard ids.isEmpty else { return try await steering.retry(ids) }
             var filter = filter.filter
             filter.state = filter.state ?? .failed

@@ -1,0 +1,164 @@
+import Foundation
+import Glibc
+import Logging
+import PosternCore
+import PosternHTTP
+import PosternTestKit
+import Synchronization
+import Testing
+
+extension EndToEnd {
+    /// Certificates on both sides of the gateway, with the built binary.
+    @Suite struct TLS {
+        private let folder = ScratchFolder()
+
+        private func entry(_ name: String, _ key: String, _ scopes: [String]) -> [String: Any] {
+            ["name": name, "sha256": SHA256.hex(of: Array(key.utf8)), "scopes": scopes]
+        }
+
+        private func settings(_ own: TestCertificate, port: UInt16 = 0) -> Settings {
+            var settings = Settings()
+            settings.server = [
+                "port": port, "host": "0.0.0.0", "tls": ["certificateFile": own.certificate, "keyFile": own.key],
+            ]
+            settings.auth["keys"] = [entry("ops", "steer", ["read", "admin", "write"])]
+            return settings
+        }
+
+        // MARK: The gateway's own certificate
+
+        /// The port is not the usual one, and no authority knows the certificate, which has another name and has expired.
+        @Test(.timeLimit(.minutes(10))) func commands_findAndTrustTheGatewayOfTheirConfiguration() async throws {
+            let own = try TestAuthority("ours", in: folder).issue("own", names: "DNS:postern.example", days: -1)
+            let place = try Place(settings(own))
+            let gateway = try await place.start()
+            try place.configure(settings(own, port: gateway.port))
+            let key = ["POSTERN_KEY": "steer"]
+
+            let healthy = try await Binary.run(["healthcheck", "--config", place.config])
+            #expect(healthy.exitCode == 0, "\(healthy.errors)")
+            let retry = ["outbox", "retry", "--upstream", "samsara", "--config", place.config]
+            let steered = try await Binary.run(retry, environment: key)
+            #expect(steered.exitCode == 0, "\(steered.errors)")
+            let cancel = ["outbox", "cancel", "--upstream", "samsara", "--yes", "--config", place.config]
+            let cancelled = try await Binary.run(cancel, environment: key)
+            #expect(cancelled.exitCode == 0, "\(cancelled.errors)")
+
+            let url = ["--url", "https://127.0.0.1:\(gateway.port)"]
+            let stranger = try await Binary.run(["healthcheck"] + url)
+            #expect(stranger.exitCode == 1 && stranger.errors.contains("certificate"), "\(stranger.errors)")
+            let insecure = try await Binary.run(["healthcheck", "--insecure"] + url)
+            #expect(insecure.exitCode == 0, "\(insecure.errors)")
+            let both = try await Binary.run(["healthcheck", "--insecure", "--ca", own.certificate] + url)
+            #expect(both.exitCode == 64)
+
+            let other = try TestAuthority("others", in: folder).issue("other")
+            try place.configure(settings(other, port: gateway.port))
+            let wrong = try await Binary.run(["healthcheck", "--config", place.config])
+            #expect(wrong.exitCode == 1 && wrong.errors.contains("does not answer"), "\(wrong.errors)")
+            let refused = try await Binary.run(retry, environment: key)
+            #expect(refused.exitCode == 75, "\(refused.errors)")
+            try await gateway.stop()
+        }
+
+        @Test(.timeLimit(.minutes(10))) func healthcheck_takesAnAuthority() async throws {
+            let (ours, others) = (try TestAuthority("ours", in: folder), try TestAuthority("others", in: folder))
+            let gateway = try await Place(settings(try ours.issue("own"))).start()
+            let command = ["healthcheck", "--url", "https://localhost:\(gateway.port)", "--ca"]
+            let accepted = try await Binary.run(command + [ours.certificate])
+            #expect(accepted.exitCode == 0, "\(accepted.errors)")
+            let refused = try await Binary.run(command + [others.certificate])
+            #expect(refused.exitCode == 1, "\(refused.errors)")
+            try await gateway.stop()
+        }
+
+        /// The library's own limits are taken away, so that it is the gateway's which decides.
+        @Test(.timeLimit(.minutes(10)), arguments: [("-tls1_1", false), ("-tls1_2", true)])
+        func upstreamBelowTLS12_isRefused(version: String, succeeds: Bool) async throws {
+            let own = try TestCertificate("own", in: folder)
+            let limits = folder.file("openssl.cnf")
+            try """
+            openssl_conf = all
+            [all]
+            ssl_conf = tls
+            [tls]
+            system_default = any
+            [any]
+            MinProtocol = TLSv1
+            CipherString = DEFAULT@SECLEVEL=0
+            """.write(toFile: limits, atomically: true, encoding: .utf8)
+            let socket = boundSocket()
+            let port = port(of: socket)
+            close(socket)
+            let server = try Binary(
+                command: [
+                    "/usr/bin/openssl", "s_server", "-accept", "127.0.0.1:\(port)", version, "-cert", own.certificate,
+                    "-key", own.key, "-www",
+                ], environment: ["OPENSSL_CONF": limits])
+            _ = try await server.line { $0.hasPrefix("ACCEPT") }
+            let ended = try await Binary.run(
+                ["healthcheck", "--insecure", "--url", "https://127.0.0.1:\(port)"],
+                environment: ["OPENSSL_CONF": limits])
+            // It answers 404 or a page of its own: anything but a failed handshake.
+            #expect(ended.errors.contains("does not answer") != succeeds, "\(ended.errors)")
+            server.signal(SIGKILL)
+        }
+
+        // MARK: An upstream's certificate
+
+        private final class Upstream: HTTPHandler {
+            let received = Atomic<Int>(0)
+            func admit(_ head: RequestHead) -> Admittance { .accept(maxBodyBytes: 1 << 20) }
+            func answer(_ request: IncomingRequest, _ responder: Responder) {
+                received.wrappingAdd(1, ordering: .relaxed)
+                responder.respond(HTTPResponse(status: 202))
+            }
+        }
+
+        @Test(.timeLimit(.minutes(10))) func privateAuthority_isTrusted_onceItIsConfigured() async throws {
+            let (ours, others) = (try TestAuthority("ours", in: folder), try TestAuthority("others", in: folder))
+            let own = try ours.issue("upstream")
+            let handler = Upstream()
+            let upstream = HTTPServer(
+                HTTPServerSettings(port: 0, workerThreads: 1, tls: .init(certificate: own.certificate, key: own.key)),
+                handler: handler, logger: Logger(label: "upstream"))
+            let url = "https://127.0.0.1:\(try upstream.start())"
+            defer { upstream.stopAndWait(grace: .zero) }
+            var settings = Settings()
+            settings.upstreams = ["samsara": ["url": url, "caFile": others.certificate]]
+            let place = try Place(settings)
+            let gateway = try await place.start()
+            let client = try gateway.client()
+            #expect(try client.post(eventPath, event(1)).status == 202)
+            func samsara() throws -> JSON { try client.get("/v1/upstreams/samsara").json }
+            let isRefused = try eventually {
+                try samsara()["lastError"]["detail"].string?.contains("certificate") == true
+            }
+            #expect(isRefused)
+            #expect(handler.received.load(ordering: .relaxed) == 0)
+
+            settings.upstreams = ["samsara": ["url": url, "caFile": ours.certificate]]
+            try place.configure(settings)
+            gateway.process.signal(SIGHUP)
+            let line = try await gateway.process.line(of: .errors) { $0.contains("configuration reloaded") }
+            #expect(line.contains("upstreams.samsara.caFile"))
+            let isDelivered = try eventually { try samsara()["queued"].int == 0 }
+            #expect(isDelivered)
+            #expect(handler.received.load(ordering: .relaxed) == 1)
+            try await gateway.stop()
+        }
+
+        @Test(.timeLimit(.minutes(10))) func authorityThatCannotBeRead_stopsTheStart_andIsFoundByCheck() async throws {
+            var settings = Settings()
+            settings.upstreams = ["samsara": ["url": "https://127.0.0.1:9", "caFile": folder.file("none.pem")]]
+            let place = try Place(settings)
+            let (served, checked) = (
+                try await place.fail(), try await Binary.run(["check", "--config", place.config])
+            )
+            for ended in [served, checked] {
+                #expect(ended.exitCode == 78)
+                #expect((ended.errors + ended.output).contains("upstreams.samsara.caFile is "), "\(ended)")
+            }
+        }
+    }
+}
