@@ -4,6 +4,9 @@
 usage: make bench            all figures, about 25 minutes, writes Benchmarks/RESULTS.md
        Benchmarks/bench.py --quick                minutes instead; says roughly where we are
        Benchmarks/bench.py --only ingest --rounds 7
+       Benchmarks/bench.py --only keys --rounds 9   what an API key costs
+
+The gateway requires an API key, and the load has it, unless --without-keys.
 """
 
 import argparse
@@ -29,7 +32,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "scripts"))
-from harness import Failure, Gateway, Process, Simulator, binary_from, call, free_port, listens, merged, until  # noqa: E402
+from harness import KEYS, Failure, Gateway, Process, Simulator, binary_from, call, free_port, listens, merged, until  # noqa: E402
 
 TOOLS = HERE.parent / ".build/bench"
 CONNECTIONS, BULK_CONNECTIONS, BULK = 64, 32, 100
@@ -220,13 +223,17 @@ class Bench:
             yield simulator
 
     @contextlib.contextmanager
-    def gateway(self, url, subject=SUBJECTS["event"], settings=None):
-        """On an empty store, which is removed at the end."""
+    def gateway(self, url, subject=SUBJECTS["event"], settings=None, keys=None):
+        """On an empty store, which is removed at the end. `keys`: whether it requires one, by default as the options say."""
         self.stores += 1
         directory = self.directory / f"store-{self.stores}"
-        with Gateway(self.binary, directory, self.settings(url, subject, settings)) as gateway:
+        with self.start(directory, self.settings(url, subject, settings), keys=keys) as gateway:
             yield gateway
         shutil.rmtree(directory, ignore_errors=True)
+
+    def start(self, directory, settings, keys=None, **arguments):
+        keys = not self.options.without_keys if keys is None else keys
+        return Gateway(self.binary, directory, settings, keys=keys, **arguments)
 
     def settings(self, url, subject=SUBJECTS["event"], more=None):
         base = {
@@ -245,7 +252,7 @@ class Bench:
     def wrk(self, port, path, bodies, connections=CONNECTIONS, headers=()):
         def run(seconds):
             command = ["wrk", "-t2", f"-c{connections}", f"-d{seconds}s", "--timeout", "20s", "--latency"]
-            command += ["-s", HERE / "post.lua", f"http://127.0.0.1:{port}{path}", "--", bodies, *headers]
+            command += ["-s", HERE / "post.lua", f"http://127.0.0.1:{port}{path}", "--", bodies, *headers, *key_headers(port)]
             done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60)
             lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
             if not lines:
@@ -267,6 +274,8 @@ class Bench:
     @staticmethod
     def load_command(port, path, bodies, connections, options):
         command = [TOOLS / "load", "--port", port, "--path", path, "--bodies", bodies, "--connections", connections]
+        lines = [options["header"]] if "header" in options else []
+        options = {**options, "header": "\r\n".join(lines + key_headers(port))}
         for name, value in options.items():
             command += [f"--{name}"] if value is True else [f"--{name}", value]
         return [str(part) for part in command]
@@ -325,6 +334,24 @@ class Bench:
             add(f"{what}, delivery going on", *self.interleaved(self.floor_speed, lambda: run(simulator.url(self.subject.upstream))))
         results = []
         add(f"{what}, upstream dead", *self.interleaved(self.floor_speed, lambda: run(self.dead_url())))
+
+    def keys(self):
+        """What the check of a key costs single ingest, in turns with the same without keys."""
+        url = self.dead_url()
+
+        def run(keys):
+            with self.gateway(url, self.subject, keys=keys) as gateway:
+                cpu = gateway.cpu_seconds()
+                result = self.wrk(gateway.port, self.subject.path, self.single)
+                costs[keys].append((gateway.cpu_seconds() - cpu) / result["requests"])
+                return result["perSecond"]
+
+        costs = {True: [], False: []}
+        without, speeds, ratios = self.interleaved(lambda: run(False), lambda: run(True))
+        note = versus(speeds, without, "without keys")
+        self.add("single ingest with a key", ratios, "× without keys", limit=0.97, at_least=True, note=note)
+        more = [(a - b) / b * 100 for a, b in zip(costs[True], costs[False])]
+        self.add("CPU of a request with a key, warm-up included", more, "% more")
 
     def bulk_ingest(self):
         def run():
@@ -442,7 +469,7 @@ class Bench:
                     command = [TOOLS / "latency", count, spacing_us]
                     direct, body = Platform.signed(url)
                     command += [direct, "application/x-www-form-urlencoded", body]
-                    command += [through, "application/json", compact(Platform.ARGUMENTS)]
+                    command += [through, "application/json", compact(Platform.ARGUMENTS), *key_headers(gateway.port)]
                     done = subprocess.run(
                         [str(part) for part in command], capture_output=True, text=True, timeout=120)
                     if done.returncode:
@@ -504,7 +531,7 @@ class Bench:
         directory, url = self.directory / "millions", self.dead_url()
         settings = self.settings(url)
         what = f"{shown(self.queued)} queued"
-        with Gateway(self.binary, directory, settings) as full:
+        with self.start(directory, settings) as full:
             started = time.monotonic()
             options = {"requests": self.queued // 1000, "header": "Prefer: return=minimal", "seconds": 1800}
             self.load(full.port, "/v1/samsara/event", self.fill, 8, **options)
@@ -526,7 +553,7 @@ class Bench:
 
         starts, memory = {"SIGTERM": [], "SIGKILL": []}, []
         for ended in list(starts) * min(self.rounds, 5):  # How the run before was ended.
-            with Gateway(self.binary, directory, settings, wait=False) as gateway:
+            with self.start(directory, settings, wait=False) as gateway:
                 starts[ended].append(gateway.wait_ready())
                 self.post_one(gateway)
                 time.sleep(1)
@@ -538,6 +565,11 @@ class Bench:
             self.add(f"start with {what}, after {ended}", values, "s", limit=1, note="until /readyz is 200")
         self.add(f"memory, {what}, after a start", memory, "MiB", limit=100)
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def key_headers(port):
+    """The header line with the key of the gateway on that port, if it requires one."""
+    return [f"Authorization: Bearer {KEYS[port]}"] if port in KEYS else []
 
 
 def versus(speeds, floors, against="floor"):
@@ -553,6 +585,7 @@ def ask_alive(connection):
 
 FIGURES = {
     "ingest": Bench.ingest,
+    "keys": Bench.keys,
     "bulk": Bench.bulk_ingest,
     "e2e": Bench.end_to_end,
     "millions": Bench.millions,
@@ -583,11 +616,13 @@ ratios mean something elsewhere. The **floor** is a bare libmicrohttpd server (`
 threads that reads the body and answers 202 with as many bytes as the gateway does; it is always counted in
 requests of one 600-byte message. Each ratio is the median over rounds of *gateway ÷ floor*, measured one right after the other and
 taking turns at going first; a round starts the gateway on an empty store and warms it up. A run with one
-refused or broken request does not count: it fails.
+refused or broken request does not count: it fails. The gateway requires an API key of every request, except where a figure
+says otherwise.
 
 * **Ingest**: wrk, 2 threads, 64 connections (bulk: 32, 100 events each), bodies of 1024 different events in turn. Every answer is a
   202 after an fsync. "Delivery going on": the simulator takes everything in its own process at the same time.
   Percentiles are wrk's, which corrects for coordinated omission by what it expected between requests.
+* **Keys**: single ingest for a dead upstream with a key and without any, in turns.
 * **End to end**: `load/load.c` sends as fast as answers come, but never more than a window of messages (singles 20 000, bulk 100 000) beyond
   what the simulator says it received, asked every 50 ms; so the backlog cannot grow. Counted is what arrives at the
   simulator over the steady time. Afterwards everything accepted must have arrived. The floor here is measured with the
@@ -626,6 +661,7 @@ def arguments():
     parser.add_argument("--binary", help="gateway to measure (default $POSTERN_BINARY or .build/release/postern)")
     parser.add_argument("--data", default=HERE.parent / ".build/bench/data", help="where the stores go: a real disk")
     parser.add_argument("--only", action="append", choices=FIGURES, help="one of the figures; may be repeated")
+    parser.add_argument("--without-keys", action="store_true", help="callers need no API key")
     parser.add_argument("--quick", action="store_true", help="short runs, a small backlog")
     parser.add_argument("--rounds", type=int, help="default 5, quick 2")
     parser.add_argument("--queued", type=int, help="messages in the full store (default 5 million, quick 200 000)")

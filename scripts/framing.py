@@ -182,7 +182,8 @@ def main():
     outcomes, failures = collections.Counter(), []
     with tempfile.TemporaryDirectory() as directory:
         settings = {"server": {"hosts": ["t"]}, "upstreams": {"samsara": {"url": "http://127.0.0.1:9"}}}
-        with harness.Gateway(harness.binary_from(options.binary), directory, settings) as gateway:
+        # Keys come after framing, and would only hide which path a request has.
+        with harness.Gateway(harness.binary_from(options.binary), directory, settings, keys=False) as gateway:
             for stream in [seed + SEEDS[0] for seed in SEEDS] + [mutated(choose) for _ in range(options.cases)]:
                 outcome, is_failure = verdict(stream, gateway.port)
                 outcomes[re.sub(r"path .*", "another path", outcome)] += 1

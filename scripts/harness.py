@@ -42,11 +42,18 @@ def free_port(count=1):
     raise Failure(f"no {count} free ports in a row")
 
 
+# The API key of the gateway on each port.
+KEYS = {}
+
+
 def call(port, method, path, body=None, headers=None, timeout=10):
-    """One request on a connection of its own: (status, headers, body)."""
+    """One request on a connection of its own, with the key of the gateway that is there: (status, headers, body)."""
+    headers = dict(headers or {})
+    if port in KEYS:
+        headers.setdefault("Authorization", f"Bearer {KEYS[port]}")
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
     try:
-        connection.request(method, path, body, headers or {})
+        connection.request(method, path, body, headers)
         answer = connection.getresponse()
         return answer.status, answer.headers, answer.read()
     finally:
@@ -174,16 +181,27 @@ class Simulator(Process):
         self.ask("POST", f"/faults?seed={seed}", faults)
 
 
-class Gateway(Process):
-    """`postern serve` on a store of its own."""
+def new_key(binary):
+    """A key with all scopes, and its entry in `auth.keys`."""
+    command = [binary, "keys", "new", "--name", "campaign", "--scopes", "write,read,admin", "--json"]
+    made = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=30).stdout)
+    return made["key"], made["entry"]
 
-    def __init__(self, binary, directory, settings, port=None, wait=True, environment=None, **options):
+
+class Gateway(Process):
+    """`postern serve` on a store of its own. Unless `keys` is false it requires an API key, which `call` presents."""
+
+    def __init__(self, binary, directory, settings, port=None, wait=True, environment=None, keys=True, **options):
         self.binary = binary
+        self.key, self.entry = new_key(binary) if keys else (None, None)
         self.directory = pathlib.Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         self.port = port or free_port()
         self.config = self.directory / "postern.json"
         self.config.write_text(json.dumps(merged(self.essentials(), settings), indent=2))
+        KEYS.pop(self.port, None)
+        if self.key:
+            KEYS[self.port] = self.key
         self.started_at = time.monotonic()
         if environment:
             options["env"] = {**os.environ, **environment}
@@ -194,9 +212,15 @@ class Gateway(Process):
     def essentials(self):
         return {
             "server": {"host": "127.0.0.1", "port": self.port},
+            "auth": {"keys": [self.entry] if self.entry else []},
             "outbox": {"path": str(self.directory / "postern.sqlite")},
             "log": {"level": "warning"},
         }
+
+    @property
+    def authorization(self):
+        """The header line with the key, for clients that do without `call`; empty without keys."""
+        return f"Authorization: Bearer {self.key}" if self.key else ""
 
     def is_ready(self):
         self.check_alive()
@@ -222,7 +246,9 @@ class Gateway(Process):
     def outbox(self, *arguments, timeout=600):
         """`postern outbox …` on this gateway's store: (exit code, its JSON or its text)."""
         command = [self.binary, "outbox", *arguments, "--config", str(self.config), "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL)
+        environment = {**os.environ, "POSTERN_KEY": self.key or ""}
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL, env=environment)
         try:
             return done.returncode, json.loads(done.stdout)
         except ValueError:

@@ -120,7 +120,8 @@ class Campaign:
         events = "[" + ",".join([event] * 100) + "]"
         while self.is_on():
             with contextlib.suppress(OSError, Failure), self.connection() as connection:
-                head = f"POST /v1/samsara/event HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                head = "POST /v1/samsara/event HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                head += self.gateway.authorization + "\r\n"
                 connection.sendall(f"{head}Content-Length: {len(events)}\r\n\r\n".encode())
                 for start in range(0, len(events), 500_000):
                     connection.sendall(events[start:start + 500_000].encode())
@@ -133,7 +134,8 @@ class Campaign:
             with contextlib.suppress(OSError), socket.socket() as connection:
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
                 connection.connect(("127.0.0.1", self.gateway.port))
-                connection.sendall(b"GET /v1/messages?limit=1000&include=payload HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                head = "GET /v1/messages?limit=1000&include=payload HTTP/1.1\r\nHost: localhost\r\n"
+                connection.sendall(f"{head}{self.gateway.authorization}\r\n\r\n".encode())
                 time.sleep(min(3, max(0, self.ends - time.monotonic())))
                 self.note("list", 0)
 

@@ -17,6 +17,7 @@ import pathlib
 import random
 import re
 import socketserver
+import subprocess
 import sys
 import tempfile
 import threading
@@ -325,7 +326,8 @@ def steady_traffic(binary):
             sent, began = {}, time.monotonic()
             for index in range(rate * 15):
                 body = json.dumps(event(f"s{index % 50}", start + index))
-                connection.request("POST", "/v1/samsara/event", body, {"Content-Type": "application/json"})
+                headers = {"Content-Type": "application/json", "Authorization": f"Bearer {gateway.key}"}
+                connection.request("POST", "/v1/samsara/event", body, headers)
                 connection.getresponse().read()
                 sent[start + index] = time.monotonic()
                 time.sleep(max(0, began + (index + 1) / rate - time.monotonic()))
@@ -374,12 +376,21 @@ def message_with_not_before(binary):
         return ""
 
 
+def stranger_from_another_address(binary):
+    """Without a key, and not from loopback: nothing but 401, /livez and /readyz."""
+    script = pathlib.Path(__file__).resolve().parent / "stranger.py"
+    done = subprocess.run(
+        ["unshare", "--net", "--map-root-user", script, "--binary", binary], capture_output=True, text=True, timeout=300)
+    expect(done.returncode == 0, f"{done.stdout}{done.stderr}")
+    return done.stdout.strip()
+
+
 SCENARIOS = [
     poison_among_many_sources, poison_in_a_fleet_with_a_single_source, ten_poison_events_at_once,
     random_500s_after_an_outage, outage_that_answers_500, seer_endpoint_that_does_not_exist,
     seer_endpoint_that_is_rate_limited, seer_endpoint_that_is_unavailable, seer_endpoint_that_refuses_the_token,
     seer_endpoint_that_forbids, steady_traffic, expiry_while_the_upstream_is_held, reason_of_a_paused_message,
-    message_with_not_before,
+    message_with_not_before, stranger_from_another_address,
 ]
 
 

@@ -83,6 +83,7 @@ def soak(options, directory):
         with Gateway(binary, directory, settings) as gateway:
             command = [ROOT / ".build/bench/load", "--port", gateway.port, "--path", "/v1/samsara/event"]
             command += ["--bodies", bodies(directory), "--rate", options.rate, "--seconds", options.seconds]
+            command += ["--header", gateway.authorization]
             load = subprocess.Popen(
                 [str(part) for part in command], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
             try:

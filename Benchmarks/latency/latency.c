@@ -1,6 +1,6 @@
 // How much longer a call takes through the gateway than straight to the upstream, both by libcurl.
 //
-// usage: latency COUNT SPACING_US DIRECT_URL DIRECT_TYPE DIRECT_BODY THROUGH_URL THROUGH_TYPE THROUGH_BODY
+// usage: latency COUNT SPACING_US DIRECT_URL DIRECT_TYPE DIRECT_BODY THROUGH_URL THROUGH_TYPE THROUGH_BODY [HEADER]
 //
 // The two take turns, COUNT times, each on a kept-alive connection of its own, so that whatever else the machine does
 // strikes both alike. Between two calls it sleeps for SPACING_US: as calls come, and long enough for all threads to
@@ -88,8 +88,8 @@ static void finish(Way *way) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 9) {
-        fprintf(stderr, "usage: latency COUNT SPACING_US (URL TYPE BODY) twice: direct, then through the gateway\n");
+    if (argc != 9 && argc != 10) {
+        fprintf(stderr, "usage: latency COUNT SPACING_US (URL TYPE BODY) twice: direct, then through the gateway [HEADER]\n");
         return 64;
     }
     int count = atoi(argv[1]);
@@ -99,6 +99,8 @@ int main(int argc, char **argv) {
     static Way direct, through;
     prepare(&direct, argv + 3, count);
     prepare(&through, argv + 6, count);
+    // The list has an element already, so it stays where libcurl was told that it is.
+    if (argc == 10) curl_slist_append(through.headers, argv[9]);
     const int warmup = 50;
     for (int round = -warmup; round < count; round++) {
         for (int turn = 0; turn < 2; turn++) {
