@@ -63,8 +63,8 @@ public final class App: Sendable {
         warn(of: loaded)
         let parts = try Parts(loaded, options, logger: logger)
         do {
-            let port = try parts.start()
-            announce(parts, port: port, simulators: simulators)
+            let ports = try parts.start()
+            announce(parts, ports, simulators: simulators)
         } catch {
             parts.abandon()
             throw error
@@ -82,7 +82,7 @@ public final class App: Sendable {
         }
     }
 
-    private func announce(_ parts: Parts, port: UInt16, simulators: SimulatorHost?) {
+    private func announce(_ parts: Parts, _ ports: (main: UInt16, admin: UInt16?), simulators: SimulatorHost?) {
         for (type, url) in (simulators?.urls ?? [:]).sorted(by: { $0.key < $1.key }) {
             logger.notice("simulator started", metadata: ["type": "\(type)", "url": "\(url)"])
         }
@@ -104,13 +104,14 @@ public final class App: Sendable {
                 ])
         }
         warnOfDisabledUpstreams(parts.outbox)
-        logger.notice(
-            "started",
-            metadata: [
-                "version": "\(PosternVersion.current)", "host": "\(parts.configuration.server.host)",
-                "port": "\(port)", "store": "\(parts.outbox.path)",
-                "upstreams": "\(parts.upstreamNames.map(\.description).joined(separator: ","))",
-            ])
+        let server = parts.configuration.server
+        var metadata: Logger.Metadata = [
+            "version": "\(PosternVersion.current)", "host": "\(server.host)", "port": "\(ports.main)",
+            "store": "\(parts.outbox.path)",
+            "upstreams": "\(parts.upstreamNames.map(\.description).joined(separator: ","))",
+        ]
+        if let port = ports.admin { metadata["admin"] = "\(server.admin.host):\(port)" }
+        logger.notice("started", metadata: metadata)
     }
 
     private func warnOfDisabledUpstreams(_ outbox: Outbox) {

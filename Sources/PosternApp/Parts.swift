@@ -15,6 +15,9 @@ final class Parts: Sendable {
     private let fleet: DeliveryFleet
     private let transport: CurlLoop
     private let server: HTTPServer
+    /// For operators.
+    private let adminServer: HTTPServer?
+    private var servers: [HTTPServer] { [server] + (adminServer.map { [$0] } ?? []) }
     private let gateway: Gateway
     private let handler: GatewayHandler
     private let logger: Logger
@@ -73,22 +76,32 @@ final class Parts: Sendable {
             outbox.close()
             throw .store(error)
         }
-        handler = GatewayHandler(gateway, callers: CallerPolicy(configuration.server))
+        let adminSettings = HTTPServerSettings(admin: configuration.server, memory: memory)
+        handler = GatewayHandler(
+            gateway, callers: CallerPolicy(configuration.server), hasAdminListener: adminSettings != nil)
         handler.adopt(configuration.auth.keys, opensMetrics: configuration.auth.openMetrics)
         server = HTTPServer(
             HTTPServerSettings(configuration.server, memory: memory), handler: handler, logger: logger)
+        adminServer = adminSettings.map { [handler] in HTTPServer($0, handler: handler.admin, logger: logger) }
     }
 
-    /// Starts to deliver, then to listen. Returns the port.
-    func start() throws(AppError) -> UInt16 {
+    /// Starts to deliver, then to listen. Returns the ports.
+    func start() throws(AppError) -> (main: UInt16, admin: UInt16?) {
         raiseDescriptorLimit()
         fleet.start()
-        do throws(HTTPServerError) {
-            defer { lookAtCertificate() }
-            return try server.start()
+        let admin = try adminServer.map { server throws(AppError) in try start(server) }
+        do throws(AppError) {
+            let main = try start(server)
+            lookAtCertificate()
+            return (main, admin)
         } catch {
-            throw .cannotListen("\(error)")
+            adminServer?.stopAndWait(grace: .zero)
+            throw error
         }
+    }
+
+    private func start(_ server: HTTPServer) throws(AppError) -> UInt16 {
+        do throws(HTTPServerError) { return try server.start() } catch { throw .cannotListen("\(error)") }
     }
 
     /// Each connection takes a descriptor; the system's soft limit is often 1024.
@@ -114,10 +127,10 @@ final class Parts: Sendable {
         let deadline = time.instant + configuration.server.shutdownGrace
         logger.notice("stopping", metadata: ["graceSeconds": "\(configuration.server.shutdownGrace.inSeconds)"])
         gateway.beginDraining()
-        server.stopAccepting()
+        for server in servers { server.stopAccepting() }
         fleet.beginStopping()
-        wait(until: deadline, or: isHurried) { server.runningRequests == 0 }
-        server.stopAndWait(grace: .zero)
+        wait(until: deadline, or: isHurried) { servers.allSatisfy { $0.runningRequests == 0 } }
+        for server in servers { server.stopAndWait(grace: .zero) }
         wait(until: deadline, or: isHurried) { fleet.workers.allSatisfy { $0.snapshot.inFlight == 0 } }
         fleet.stop(deadline: time.instant) { transport.stop() }
         outbox.close()
@@ -135,12 +148,18 @@ final class Parts: Sendable {
     /// Takes up TLS files that have changed, and warns of a certificate that is about to end.
     func lookAtCertificate() {
         defer { gateway.showCertificateExpiry(server.certificateExpiry) }
-        do throws(HTTPServerError) {
-            if try server.renewCertificate(), let expiresAt = server.certificateExpiry {
-                logger.notice("certificate renewed", metadata: ["expiresAt": "\(expiresAt)"])
+        var isRenewed = false
+        var failure: HTTPServerError?
+        for server in servers {
+            do throws(HTTPServerError) { isRenewed = try server.renewCertificate() || isRenewed } catch {
+                failure = error
             }
-        } catch {
-            logger.error("new TLS files cannot be used; the former ones stay", metadata: ["error": "\(error.detail)"])
+        }
+        if let failure {
+            logger.error(
+                "new TLS files cannot be used; the former ones stay", metadata: ["error": "\(failure.detail)"])
+        } else if isRenewed, let expiresAt = server.certificateExpiry {
+            logger.notice("certificate renewed", metadata: ["expiresAt": "\(expiresAt)"])
         }
         guard let expiresAt = server.certificateExpiry,
             let days = certificateWarning.withLock({ $0.daysLeft(until: expiresAt, now: time.now) })
@@ -218,9 +237,10 @@ extension PosternDelivery.DeliverySettings {
 extension CallerPolicy {
     // Keys do not change this as long as no request is asked for one.
     init(_ settings: GatewayConfiguration.Server) {
-        // The name that the gateway listens under is its own.
+        // The names that the gateway listens under are its own.
         self.init(
-            hosts: settings.hosts + [settings.host], origins: settings.corsOrigins, servesTLS: settings.tls.isOn)
+            hosts: settings.hosts + [settings.host, settings.admin.host].filter { !$0.isEmpty },
+            origins: settings.corsOrigins, servesTLS: settings.tls.isOn)
     }
 }
 
@@ -242,5 +262,15 @@ extension HTTPServerSettings {
             maxConnections: settings.maxConnections, maxConnectionsPerAddress: settings.maxConnectionsPerAddress,
             maxBodyBytes: settings.maxBodyBytes, headerTimeout: settings.headerTimeout,
             idleTimeout: settings.idleTimeout, tls: tls, memory: memory)
+    }
+
+    /// The listener for operators; nil if there is none.
+    init?(admin settings: GatewayConfiguration.Server, memory: ByteBudget = ByteBudget(.max)) {
+        guard settings.admin.isOn else { return nil }
+        self.init(settings, memory: memory)
+        host = settings.admin.host
+        port = UInt16(settings.admin.port)
+        // One is enough for what operators ask, and it is not shared with the callers.
+        workerThreads = 1
     }
 }

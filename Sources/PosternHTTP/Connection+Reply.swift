@@ -24,6 +24,11 @@ extension Connection {
         guard let reply = makeReply(of: response.body) else { return .NO }
         defer { MHD_destroy_response(reply) }
         for (name, value) in response.headers { add(name, value, to: reply) }
+        if let head {
+            // The handler has taken the note, unless the server refuses the request.
+            let headers = core.handler.commonHeaders(for: head, refused: note)
+            for (name, value) in headers { add(name, value, to: reply) }
+        }
         if let id = head?.requestID ?? requestID { add("X-Request-Id", id, to: reply) }
         if response.close || core.isDraining.load(ordering: .relaxed) { add("Connection", "close", to: reply) }
         return MHD_queue_response(handle, UInt32(response.status), reply)

@@ -78,14 +78,10 @@ extension Connection {
     private func admit(_ parsed: RequestReader.Head) -> RequestReader.Admission {
         isCounted = true
         core.running.wrappingAdd(1, ordering: .relaxed)
-        let head = RequestHead(parsed, peer: peer)
+        let head = RequestHead(parsed, peer: peer, clientCertificate: clientCertificate)
         self.head = head
         closes = parsed.framing.closes
         expectsContinue = parsed.framing.expectsContinue && parsed.line.version == .http11
-        if let problem = core.objection(to: self) {
-            refusal = problem.response(to: head)
-            return .stop
-        }
         switch core.handler.admit(head) {
         case .accept(let maxBodyBytes, let note):
             self.note = note

@@ -43,6 +43,8 @@ final class Connection: @unchecked Sendable {
     var hangUpAction: (@Sendable () -> Void)?
 
     // @unchecked: what follows belongs to the worker thread.
+    /// Verified once, with the first request.
+    lazy var clientCertificate = core.clientCertificate(of: handle)
     var progress = Progress.receiving
     var reader = RequestReader()
     /// What has been read from the socket and belongs to the next request.

@@ -7,6 +7,15 @@ public protocol HTTPHandler: Sendable {
     func admit(_ head: RequestHead) -> Admittance
     /// Called when the body is complete. `responder` may answer at once or later, from any thread.
     func answer(_ request: IncomingRequest, _ responder: Responder)
+    /// Headers that are added to the response to this request, also if the server itself refuses it. If `admit` accepted
+    /// it before that, for example because its body turned out to be too large, `refused` is the note.
+    func commonHeaders(for head: RequestHead, refused: (any Sendable)?) -> [(name: String, value: String)]
+}
+
+extension HTTPHandler {
+    public func commonHeaders(
+        for head: RequestHead, refused: (any Sendable)?
+    ) -> [(name: String, value: String)] { [] }
 }
 
 /// Whether a request may send its body.

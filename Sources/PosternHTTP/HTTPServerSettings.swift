@@ -47,7 +47,8 @@ public struct HTTPServerSettings: Sendable {
         /// The certificate, followed by its chain.
         public var certificate: String
         public var key: String
-        /// When set, only clients with a certificate of these authorities are served.
+        /// When set, clients are asked for a certificate of these authorities. Whether one without is served is for the
+        /// handler to say; see `RequestHead.clientCertificate`.
         public var clientCA: String?
 
         public init(certificate: String, key: String, clientCA: String? = nil) {

@@ -39,18 +39,10 @@ final class ServerCore: Sendable {
         if left == 0, isDraining.load(ordering: .relaxed) { drained.ring() }
     }
 
-    /// Why no handler is asked, whatever the request is.
-    func objection(to connection: Connection) -> Problem? {
-        guard settings.tls?.clientCA != nil, !hasValidCertificate(connection.handle) else { return nil }
-        return Problem(
-            slug: .forbidden, status: 403, detail: "A client certificate of the configured authority is needed.",
-            close: true)
-    }
-
-    private func hasValidCertificate(_ connection: OpaquePointer) -> Bool {
-        guard let session = postern_mhd_tls_session(connection) else { return false }
-        var status: UInt32 = 0
-        return gnutls_certificate_verify_peers2(session, &status) == 0 && status == 0
+    /// Of a connection that has sent a request.
+    func clientCertificate(of connection: OpaquePointer) -> ClientCertificate {
+        guard settings.tls?.clientCA != nil else { return .notRequested }
+        return postern_mhd_tls_session(connection).map(ClientCertificate.init) ?? .missing
     }
 }
 

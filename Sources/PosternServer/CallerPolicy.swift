@@ -46,6 +46,44 @@ public struct CallerPolicy: Sendable {
                 + "in server.corsOrigins.")
     }
 
+    // MARK: Cross-origin resource sharing (Fetch, section 3.2)
+
+    /// The permission that a browser asks for before it lets a page of a listed origin send a request. Every path gets the
+    /// same, so that it says nothing about which there are. Nil for a request that does not ask, or of another origin.
+    func preflight(_ head: RequestHead) -> HTTPResponse? {
+        guard head.method == "OPTIONS", head.header("Access-Control-Request-Method") != nil, isListed(head) else {
+            return nil
+        }
+        var headers = [
+            (name: "Access-Control-Allow-Methods", value: "GET, HEAD, POST, PUT, DELETE"),
+            (name: "Access-Control-Allow-Headers", value: Self.requestHeaders),
+            (name: "Access-Control-Max-Age", value: "600"),
+        ]
+        if head.header("Access-Control-Request-Private-Network") != nil {
+            headers.append(("Access-Control-Allow-Private-Network", "true"))
+        }
+        return HTTPResponse(status: 204, headers: headers)
+    }
+
+    private static let requestHeaders =
+        "Authorization, Content-Encoding, Content-Type, Idempotency-Key, Last-Event-ID, Postern-Session, Prefer, X-Request-Id"
+    private static let responseHeaders =
+        "Age, Location, Preference-Applied, RateLimit, RateLimit-Policy, Retry-After, X-Cache, X-Request-Id"
+
+    /// What lets a page of a listed origin read the response. Without listed origins, no headers.
+    func responseHeaders(for head: RequestHead) -> [(name: String, value: String)] {
+        guard !origins.isEmpty else { return [] }
+        guard let origin = head.header("Origin"), isListed(head) else { return [("Vary", "Origin")] }
+        return [
+            ("Vary", "Origin"), ("Access-Control-Allow-Origin", origin),
+            ("Access-Control-Expose-Headers", Self.responseHeaders),
+        ]
+    }
+
+    private func isListed(_ head: RequestHead) -> Bool {
+        !origins.isEmpty && head.header("Origin").map { origins.contains($0.lowercased()) } == true
+    }
+
     private static func forbidden(_ detail: String) -> Problem {
         Problem(slug: .forbidden, status: 403, detail: detail)
     }

@@ -4,12 +4,14 @@ import PosternCore
 public import PosternHTTP
 import Synchronization
 
-/// The gateway's side of HTTP: rejects what can be rejected without the body, and passes the rest to a handler.
+/// The gateway's side of HTTP: rejects what can be rejected without the body, and passes the rest to a handler. It serves
+/// the main listener; `admin` is for the one of the operators.
 public final class GatewayHandler: HTTPHandler {
     private let gateway: Gateway
     private let handlers: Handlers
+    private let hasAdminListener: Bool
     /// Made again after a reload.
-    private let router: Mutex<Router>
+    private let routers: Mutex<Routers>
     private let unroutedMetrics: RouteMetrics
     private let callers: CallerPolicy
     private let log: RequestLog
@@ -18,21 +20,34 @@ public final class GatewayHandler: HTTPHandler {
     private let delayedRefusals = Atomic<Int>(0)
     private static let mostDelayedRefusals = 256
 
-    public init(_ gateway: Gateway, callers: CallerPolicy = CallerPolicy()) {
+    private struct Routers {
+        let main: Router
+        /// Nil without a listener of its own.
+        let admin: Router?
+
+        init(_ handlers: Handlers, hasAdminListener: Bool) {
+            main = Router(handlers, of: hasAdminListener ? .main : nil)
+            admin = hasAdminListener ? Router(handlers, of: .admin) : nil
+        }
+    }
+
+    /// - Parameter hasAdminListener: Whether the routes for operators are served by `admin` alone.
+    public init(_ gateway: Gateway, callers: CallerPolicy = CallerPolicy(), hasAdminListener: Bool = false) {
+        self.hasAdminListener = hasAdminListener
         self.gateway = gateway
         self.callers = callers
         log = RequestLog(gateway.logger)
         handlers = Handlers(gateway)
         gatekeeper = Gatekeeper(gateway.keys)
-        router = Mutex(Router(handlers))
+        routers = Mutex(Routers(handlers, hasAdminListener: hasAdminListener))
         unroutedMetrics = RouteMetrics("unknown", metrics: gateway.metrics)
     }
 
     /// Call after upstreams have been replaced: their kinds and routes may be others now.
     public func refreshUpstreams() {
         gateway.refreshUpstreams()
-        let fresh = Router(handlers)
-        router.withLock { $0 = fresh }
+        let fresh = Routers(handlers, hasAdminListener: hasAdminListener)
+        routers.withLock { $0 = fresh }
     }
 
     /// Puts these keys in force. If the list is empty, no caller needs a key.
@@ -41,12 +56,42 @@ public final class GatewayHandler: HTTPHandler {
         gatekeeper.setOpensMetrics(opensMetrics)
     }
 
-    public func admit(_ head: RequestHead) -> Admittance {
-        let routing = router.withLock { $0 }.match(head.method, head.path)
+    /// What serves the listener for operators.
+    public var admin: any HTTPHandler {
+        precondition(hasAdminListener, "the main listener serves all routes")
+        return AdminHandler(gateway: self)
+    }
+
+    private struct AdminHandler: HTTPHandler {
+        let gateway: GatewayHandler
+        func admit(_ head: RequestHead) -> Admittance {
+            gateway.admit(head, gateway.routers.withLock { $0.admin ?? $0.main })
+        }
+        func answer(_ request: IncomingRequest, _ responder: Responder) { gateway.answer(request, responder) }
+        func commonHeaders(for head: RequestHead, refused: (any Sendable)?) -> [(name: String, value: String)] {
+            gateway.commonHeaders(for: head, refused: refused)
+        }
+    }
+
+    public func admit(_ head: RequestHead) -> Admittance { admit(head, routers.withLock { $0.main }) }
+
+    public func commonHeaders(
+        for head: RequestHead, refused: (any Sendable)?
+    ) -> [(name: String, value: String)] {
+        let limits = (refused as? AdmittedRequest)?.caller?.limitHeaders ?? []
+        return callers.responseHeaders(for: head) + limits
+    }
+
+    private func admit(_ head: RequestHead, _ router: Router) -> Admittance {
+        let routing = router.match(head.method, head.path)
         let match = try? routing.get()
         let metrics = match?.metrics ?? unroutedMetrics
         if let problem = callers.refusal(of: head, checksHost: gateway.keys.isEmpty) {
             return refuse(problem, head, metrics, nil)
+        }
+        if let permission = callers.preflight(head) {
+            metrics.count(permission.status)
+            return .refuse(permission)
         }
         let caller: Caller?
         switch gatekeeper.decide(head, match, time: gateway.time) {

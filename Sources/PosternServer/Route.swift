@@ -16,6 +16,9 @@ struct Route: Sendable {
     let query: [String]?
     /// Whom `Gatekeeper` lets pass once a key is configured.
     let access: RouteAccess
+    /// Where the route is served if operators have a listener of their own. Without one, there is only the main one, which
+    /// serves all routes.
+    let listeners: Set<Listener>
     let body: Body
     let action: Action
 
@@ -47,6 +50,16 @@ struct Route: Sendable {
         case resource(Resource)
     }
 
+    /// A listening address of the gateway.
+    enum Listener: Sendable {
+        case main
+        /// `server.admin`, for operators.
+        case admin
+    }
+
+    /// Whether it is answered without regard to who calls, even where client certificates are required.
+    var isProbe: Bool { access == .open && listeners == [.admin] }
+
     /// Whether the log says who sent the request: it steers upstreams or messages, or hands in a credential.
     var isSteering: Bool {
         if case .resource(let resource) = action, case .change = resource.response { return true }
@@ -58,15 +71,24 @@ struct Route: Sendable {
     var respondsInJSON: Bool { if case .scope = access { template.text != "/metrics" } else { false } }
 
     init(
-        _ method: Method, _ template: String, query: [String]? = [], _ access: RouteAccess, body: Body = .none,
-        _ action: Action
+        _ method: Method, _ template: String, query: [String]? = [], _ access: RouteAccess,
+        on listeners: Set<Listener>? = nil, body: Body = .none, _ action: Action
     ) {
         self.method = method
         self.template = PathTemplate(template)
         self.query = query
         self.access = access
+        self.listeners = listeners ?? Self.usualListeners(access)
         self.body = body
         self.action = action
+    }
+
+    private static func usualListeners(_ access: RouteAccess) -> Set<Listener> {
+        switch access {
+        case .scope(.write), .open: [.main]
+        case .scope(.admin): [.admin]
+        case .scope(.read), .anyKey: [.main, .admin]
+        }
     }
 
     init(_ resource: Resource) {
@@ -117,9 +139,9 @@ struct Route: Sendable {
 
         Route(.get, "/v1/keys", .scope(.admin), .plain { $0.keys.list($2) }),
 
-        Route(.get, "/livez", .open, .plain { $0.probes.live($2) }),
-        Route(.get, "/readyz", .open, .plain { $0.probes.ready($2) }),
-        Route(.get, "/metrics", .scope(.read), .plain { $0.probes.metrics($2) }),
+        Route(.get, "/livez", .open, on: [.admin], .plain { $0.probes.live($2) }),
+        Route(.get, "/readyz", .open, on: [.admin], .plain { $0.probes.ready($2) }),
+        Route(.get, "/metrics", .scope(.read), on: [.admin], .plain { $0.probes.metrics($2) }),
         Route(.get, "/openapi.yaml", .anyKey, .plain { $0.probes.document($2) }),
     ]
 }

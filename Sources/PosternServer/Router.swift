@@ -1,10 +1,12 @@
 import PosternCore
 import PosternHTTP
+import PosternStore
 
 /// Finds the route of a request in the route table, or the problem with it.
 final class Router: Sendable {
     private let gateway: Gateway
     private let handlers: Handlers
+    private let common: [Route]
     /// The routes of an upstream's type, by the upstream's name.
     private let resources: [String: [Route]]
     /// By template: two methods of one path share a label.
@@ -12,25 +14,32 @@ final class Router: Sendable {
     /// Most requests go to the paths that accept messages, so these are matched beforehand.
     private let ingests: [String: RouteMatch]
 
-    init(_ handlers: Handlers) {
+    /// - Parameter listener: Whose routes are found. Nil: all.
+    init(_ handlers: Handlers, of listener: Route.Listener? = nil) {
         let gateway = handlers.gateway
+        func served(_ routes: [Route]) -> [Route] {
+            listener.map { listener in routes.filter { $0.listeners.contains(listener) } } ?? routes
+        }
+        common = served(Route.common)
         let resources = Dictionary(
             uniqueKeysWithValues: gateway.targets.map { target in
-                (target.name.description, target.upstream.resources.map { Route($0) })
+                (target.name.description, served(target.upstream.resources.map { Route($0) }))
             })
-        let templates = Set((Route.common + resources.values.joined()).map(\.template.text))
+        let templates = Set((common + resources.values.joined()).map(\.template.text))
         let metrics = Dictionary(
             uniqueKeysWithValues: templates.map { ($0, RouteMetrics($0, metrics: gateway.metrics)) })
         self.gateway = gateway
         self.handlers = handlers
         self.resources = resources
         self.metrics = metrics
-        ingests = Self.ingests(handlers, metrics)
+        ingests = Self.ingests(common, handlers, metrics)
     }
 
-    private static func ingests(_ handlers: Handlers, _ metrics: [String: RouteMetrics]) -> [String: RouteMatch] {
+    private static func ingests(
+        _ routes: [Route], _ handlers: Handlers, _ metrics: [String: RouteMetrics]
+    ) -> [String: RouteMatch] {
         var matches: [String: RouteMatch] = [:]
-        for route in Route.common where route.body == .messages {
+        for route in routes where route.body == .messages {
             guard let metrics = metrics[route.template.text] else { continue }
             switch route.action {
             case .plain(let respond):
@@ -62,7 +71,7 @@ final class Router: Sendable {
         if let name = upstreamName(in: segments), gateway.target(named: name) == nil {
             problem = .unknownUpstream(name)
         }
-        for route in Route.common + (upstreamName(in: segments).flatMap { resources[$0] } ?? []) {
+        for route in common + (upstreamName(in: segments).flatMap { resources[$0] } ?? []) {
             guard let values = route.template.parameters(matching: segments) else { continue }
             switch bind(route, values) {
             case .failure(let found): if case .notFound = problem { problem = found }
@@ -90,7 +99,7 @@ final class Router: Sendable {
         case .plain(let respond): return .success(Bound { respond(handlers, $0, $1) })
         case .message(let respond):
             guard let id = MessageID(values["id"] ?? "") else { return .failure(.noSuchMessage) }
-            let subject = RouteMatch.Subject.message(id, gateway.target(id.upstream)?.name)
+            let subject = RouteMatch.Subject.message(id, gateway.outbox.names[id.upstream])
             return .success(Bound(subject) { respond(handlers, id, $1) })
         case .upstream(let respond):
             return target(values["name"]).map { target in
@@ -108,7 +117,8 @@ final class Router: Sendable {
             }
             return target(name).flatMap { target in
                 guard let kind = target.acceptable(values["kind"] ?? "") else {
-                    return .failure(.unknownKind(values["kind"] ?? "", known: target.kinds.map(\.text)))
+                    return .failure(
+                        .unknownKind(values["kind"] ?? "", of: target.name, known: target.kinds.map(\.text)))
                 }
                 return .success(Bound(.upstream(target.name)) { respond(handlers, target, kind, $0, $1) })
             }
@@ -146,7 +156,7 @@ final class RouteMatch: Sendable {
     /// What the path names, for keys that are good for some upstreams only.
     enum Subject: Sendable {
         case upstream(UpstreamName)
-        /// Its upstream is nil if that is configured no longer.
+        /// Its upstream may be disabled, or no longer configured. Nil: the store has never held messages of it.
         case message(MessageID, UpstreamName?)
     }
 
@@ -168,7 +178,7 @@ enum RoutingProblem: Error {
     case notFound
     case noSuchMessage
     case unknownUpstream(String)
-    case unknownKind(String, known: [String])
+    case unknownKind(String, of: UpstreamName, known: [String])
     /// With the value of `Allow`.
     case methodNotAllowed(String)
 
@@ -183,10 +193,11 @@ enum RoutingProblem: Error {
                 slug: .unknownUpstream, status: 404,
                 detail: "No upstream is called \(name); configured are: "
                     + gateway.targets(for: caller).map(\.name.description).joined(separator: ", ") + ".")
-        case .unknownKind(let kind, let known):
-            Problem(
-                slug: .unknownKind, status: 404,
-                detail: "This upstream has no kind \(kind); it takes: \(known.joined(separator: ", ")).")
+        case .unknownKind(let kind, let upstream, let known):
+            caller.flatMap { $0.mayUse(upstream) ? nil : Gatekeeper.foreign(upstream, to: $0) }
+                ?? Problem(
+                    slug: .unknownKind, status: 404,
+                    detail: "This upstream has no kind \(kind); it takes: \(known.joined(separator: ", ")).")
         case .methodNotAllowed(let allowed):
             Problem(
                 slug: .methodNotAllowed, status: 405, detail: "This path takes \(allowed).",

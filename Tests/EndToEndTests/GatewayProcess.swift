@@ -76,6 +76,8 @@ final class Place: Sendable {
 final class GatewayProcess: Sendable {
     let process: Binary
     let port: UInt16
+    /// What the log said when it served.
+    let startLine: String
     /// Its folder goes with the last reference.
     private let place: Place?
 
@@ -84,6 +86,7 @@ final class GatewayProcess: Sendable {
         self.place = place
         let line = try await process.line(of: .errors) { $0.contains(" started ") && $0.contains(" port=") }
         let port = line.split(separator: " ").first { $0.hasPrefix("port=") }.flatMap { UInt16($0.dropFirst(5)) }
+        startLine = line
         self.port = try #require(port, "no port in: \(line)")
     }
 

@@ -72,6 +72,39 @@ extension EndToEnd {
             try await gateway.stop()
         }
 
+        /// On both listeners, on SIGHUP, and also without.
+        @Test(.timeLimit(.minutes(10))) func renewedFiles_areTakenUp_onRequestAndByThemselves() async throws {
+            let own = TestCertificate(certificate: folder.file("current.crt"), key: folder.file("current.key"))
+            func install(_ next: TestCertificate) throws {
+                for (from, to) in [(next.certificate, own.certificate), (next.key, own.key)] {
+                    try Data(contentsOf: URL(filePath: from)).write(to: URL(filePath: to), options: .atomic)
+                }
+            }
+            let certificates = try (0..<3).map { try TestCertificate("number-\($0)", in: folder) }
+            try install(certificates[0])
+            var settings = self.settings(own)
+            settings.server["admin"] = ["host": "127.0.0.1", "port": 0]
+            let gateway = try await Place(settings).start()
+            let admin = try #require(gateway.startLine.firstMatch(of: #/admin=127\.0\.0\.1:([0-9]+)/#))
+            let ports = [gateway.port, try #require(UInt16(admin.1))]
+            func expectShown(_ certificate: TestCertificate) throws {
+                let pem = try String(contentsOfFile: certificate.certificate, encoding: .utf8)
+                for port in ports {
+                    let shown = try openSSLClient(port)
+                    #expect(shown.contains(pem.trimmingCharacters(in: .whitespacesAndNewlines)))
+                }
+            }
+            try expectShown(certificates[0])
+            try install(certificates[1])
+            gateway.process.signal(SIGHUP)
+            _ = try await gateway.process.line(of: .errors) { $0.contains("certificate renewed") }
+            try expectShown(certificates[1])
+            try install(certificates[2])
+            _ = try await gateway.process.line(of: .errors) { $0.contains("certificate renewed") }
+            try expectShown(certificates[2])
+            try await gateway.stop()
+        }
+
         /// The library's own limits are taken away, so that it is the gateway's which decides.
         @Test(.timeLimit(.minutes(10)), arguments: [("-tls1_1", false), ("-tls1_2", true)])
         func upstreamBelowTLS12_isRefused(version: String, succeeds: Bool) async throws {

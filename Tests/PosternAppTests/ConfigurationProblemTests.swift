@@ -115,15 +115,6 @@ import Testing
             #"{"server": {"tls": {"certificateFile": "/dev/null", "keyFile": "/no/such.pem"}}}"#,
             #"server.tls.keyFile is "/no/such.pem"; the file cannot be read: No such file or directory"#
         ),
-        (
-            #"{"upstreams": {"post": {"caFile": "/no/such.pem"}}}"#,
-            #"upstreams.post.caFile is "/no/such.pem"; cannot read /no/such.pem: No such file or directory"#
-        ),
-        (
-            #"{"upstreams": {"post": {"caFile": "/etc/hostname", "enabled": false}}}"#,
-            #"upstreams.post.caFile is "/etc/hostname"; /etc/hostname holds no valid certificate: "#
-                + "No certificate was found."
-        ),
         // Upstreams.
         (
             #"{"upstreams": {"push": {}}}"#,
@@ -218,7 +209,7 @@ import Testing
         (
             key(keyStart + #", "colour": []"#),
             "auth.keys[0].colour is unknown; allowed here: name, sha256, scopes, upstreams, requestsPerSecond, messagesPerSecond, burst, "
-                + "expiresAt"
+                + "expiresAt, certificateName"
         ),
         (
             #"{"auth": {"keys": [{\#(keyStart)}, {"name": "a", "sha256": "\#(digest.replacing("a", with: "b"))", "scopes": ["read"]}]}}"#,

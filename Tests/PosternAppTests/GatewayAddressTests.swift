@@ -21,6 +21,7 @@ import Testing
     @Test(arguments: [
         (#""port": 81"#, "http://127.0.0.1:81"), (#""host": "0.0.0.0""#, "http://127.0.0.1:8080"),
         (#""host": "::", "port": 8443"#, "http://[::1]:8443"), (#""host": "10.1.2.3""#, "http://10.1.2.3:8080"),
+        (#""port": 81, "admin": {"host": "0.0.0.0", "port": 82}"#, "http://127.0.0.1:82"),
     ])
     func address_isThatOfTheConfiguration_onLoopbackIfPossible(members: String, url: String) throws {
         #expect(try address(server(members)).url == url)

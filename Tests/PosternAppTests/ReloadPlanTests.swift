@@ -70,13 +70,13 @@ import Testing
     @Test func otherSettings_waitForARestart_andStayAsTheyAre() throws {
         let plan = try plan(
             to: """
-                {"server": {"port": 9, "tls": {"certificateFile": "/dev/null", "keyFile": "/dev/null"}},
+                {"server": {"port": 9, "admin": {"host": "::1"}, "tls": {"certificateFile": "/dev/null", "keyFile": "/dev/null"}},
                  "outbox": {"path": "b", "encryptionKey": "\(digest)"}, "log": {"format": "json"},
                  "upstreams": {"new": {"type": "post"}, "post": {"enabled": false, "queue": {"maxBytes": 1}, "url": "http://b"}}}
                 """)
         #expect(
             plan.needsRestart == [
-                "server.port", "server.tls.certificateFile", "server.tls.keyFile", "outbox.path",
+                "server.port", "server.admin.host", "server.tls.certificateFile", "server.tls.keyFile", "outbox.path",
                 "outbox.encryptionKey", "upstreams.post.enabled", "upstreams.post.queue.maxBytes", "upstreams.push",
                 "upstreams.new", "log.format",
             ])

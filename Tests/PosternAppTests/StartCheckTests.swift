@@ -62,6 +62,12 @@ import Testing
         #expect(report.text.contains("server.host cannot be used: cannot listen on 192.0.2.1:0: "))
     }
 
+    @Test func adminAddressOfAnotherMachine_isFound() throws {
+        let report = try report(
+            on: #"{"server": {"port": 0, "admin": {"host": "192.0.2.1"}}, "auth": {"allowAnonymous": true}}"#)
+        #expect(report.text.contains("server.admin.host cannot be used: cannot listen on 192.0.2.1:0: "))
+    }
+
     @Test func storeBelowAFile_isFound_byItsAbsolutePath() throws {
         let report = try report(on: #"{"server": {"port": 0}, "outbox": {"path": "/dev/null/a/b.sqlite"}}"#)
         #expect(

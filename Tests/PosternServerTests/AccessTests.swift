@@ -186,6 +186,42 @@ import Testing
         }
     }
 
+    /// The kinds of an upstream are its own, too.
+    @Test func unknownKindOfAForeignUpstream_isForbidden() throws {
+        try withKeys { gateway, _ in
+            let foreign = try gateway.client.post("/v1/picky/nothing", "{}", headers: Self.bearer("plain"))
+            foreign.problem(403, "forbidden")
+            #expect(!foreign.text.contains("event"))
+            let own = try gateway.client.post("/v1/plain/nothing", "{}", headers: Self.bearer("plain"))
+            own.problem(404, "unknown-kind")
+        }
+    }
+
+    /// The messages of an upstream that is disabled, or was removed, still belong to the keys that name it.
+    @Test func messageOfADisabledUpstream_isSeenByItsKey_andByNoOther() throws {
+        let folder = ScratchFolder()
+        var setup = Setup()
+        setup.folder = folder
+        var id = ""
+        try withPausedGateway(setup) { gateway in id = try gateway.accept("/v1/plain/thing", "{}") }
+        setup.upstreams = [PickyUpstream("picky")]
+        try withPausedGateway(setup) { gateway in
+            let keys = ["plain", "picky"].map {
+                Self.key($0, Set(APIKey.Scope.allCases), upstreams: [UpstreamName($0)!])
+            }
+            gateway.handler.adopt(keys, opensMetrics: false)
+            func status(_ method: String, _ path: String, _ name: String) throws -> Int {
+                try gateway.client.ask(method, path, headers: Self.bearer(name)).status
+            }
+            #expect(try status("GET", "/v1/messages/\(id)", "picky") == 404)
+            #expect(try status("DELETE", "/v1/messages/\(id)", "picky") == 404)
+            #expect(try status("GET", "/v1/messages/\(id)", "plain") == 200)
+            #expect(try status("DELETE", "/v1/messages/\(id)", "plain") == 200)
+            let metrics = try gateway.client.ask("GET", "/metrics", headers: Self.bearer("picky")).text
+            #expect(metrics.contains(#"upstream="picky""#) && !metrics.contains(#"upstream="plain""#))
+        }
+    }
+
     @Test func envelopeForAForeignUpstream_isForbidden_andStoresNothing() throws {
         try withKeys { gateway, _ in
             let body =
@@ -222,6 +258,18 @@ import Testing
             third.problem(429, "rate-limited")
             #expect(Int(third.header("Retry-After") ?? "").map { (90...100).contains($0) } == true)
             #expect(third.header("RateLimit")?.contains("r=0") == true)
+        }
+    }
+
+    /// Not the handler answers these.
+    @Test func refusalOfTheServer_saysTheAllowanceToo() throws {
+        let limited = Self.key("slow", [.write], limits: .init(requestsPerSecond: 0.01, burst: 9))
+        try withKeys([limited]) { gateway, _ in
+            let large = String(repeating: " ", count: 70 << 10)
+            let refused = try gateway.client.post("/v1/picky/event", large, headers: Self.bearer("slow"))
+            refused.problem(413, "payload-too-large")
+            #expect(refused.header("RateLimit")?.hasPrefix(#""requests";r=8;"#) == true)
+            #expect(refused.headers.count { $0.name == "RateLimit-Policy" } == 1)
         }
     }
 

@@ -1,3 +1,4 @@
+import PosternCore
 import PosternTestKit
 import Testing
 
@@ -120,6 +121,96 @@ import Testing
             _ = try gateway.client.post("/v1/upstreams/picky/pause", headers: [("Origin", "http://evil.example")])
             let series = #"postern_http_requests_total{route="/v1/upstreams/{name}/pause",status="403"}"#
             #expect(try gateway.sample(series) == 1)
+        }
+    }
+
+    // MARK: Cross-origin resource sharing
+
+    private static let page = "https://Console.example"
+
+    private func withListedOrigin(keys: Bool, _ body: (TestGateway) throws -> Void) throws {
+        var setup = Setup()
+        setup.callers = CallerPolicy(origins: ["https://console.example"])
+        try withPausedGateway(setup) { gateway in
+            let key = APIKey(name: "a", sha256: KeyText.digest(of: "k"), scopes: [.write])
+            if keys { gateway.handler.adopt([key], opensMetrics: false) }
+            try body(gateway)
+        }
+    }
+
+    private func preflight(_ gateway: TestGateway, _ path: String, origin: String) throws -> HTTPClient.Answer {
+        try gateway.client.ask(
+            "OPTIONS", path,
+            headers: [
+                ("Origin", origin), ("Access-Control-Request-Method", "POST"),
+                ("Access-Control-Request-Headers", "authorization,content-type"),
+            ])
+    }
+
+    /// What a browser does for `fetch(url, {method: "POST", headers: {Authorization: …}})`.
+    @Test(arguments: [true, false]) func listedOrigin_mayAskForPermission_send_andReadTheResponse(keys: Bool) throws {
+        try withListedOrigin(keys: keys) { gateway in
+            let permission = try preflight(gateway, "/v1/picky/event", origin: Self.page)
+            #expect(permission.status == 204)
+            #expect(permission.header("Access-Control-Allow-Origin") == Self.page)
+            #expect(permission.header("Access-Control-Allow-Methods")?.contains("POST") == true)
+            let allowed = permission.header("Access-Control-Allow-Headers")?.lowercased() ?? ""
+            #expect(allowed.contains("authorization") && allowed.contains("content-type"))
+            #expect(permission.header("Vary") == "Origin")
+            #expect(permission.header("Access-Control-Allow-Credentials") == nil)
+            let answer = try gateway.client.post(
+                "/v1/picky/event", #"{"n":1}"#, headers: [("Origin", Self.page), ("Authorization", "Bearer k")])
+            #expect(answer.status == 202)
+            #expect(answer.header("Access-Control-Allow-Origin") == Self.page)
+            #expect(answer.header("Access-Control-Expose-Headers")?.contains("Location") == true)
+        }
+    }
+
+    /// A page has to be able to read why it was refused, by whichever part of the gateway.
+    @Test func refusals_canBeReadByTheListedOrigin() throws {
+        try withListedOrigin(keys: true) { gateway in
+            let large = String(repeating: " ", count: 70 << 10)
+            for (key, body, status) in [("x", "{}", 401), ("k", "{", 400), ("k", large, 413)] {
+                let answer = try HTTPClient(port: gateway.port).post(
+                    "/v1/picky/event", body, headers: [("Origin", Self.page), ("Authorization", "Bearer \(key)")])
+                #expect(answer.status == status)
+                #expect(answer.header("Access-Control-Allow-Origin") == Self.page, "\(status)")
+            }
+        }
+    }
+
+    @Test func otherOrigins_areGivenNoPermission() throws {
+        try withListedOrigin(keys: true) { gateway in
+            let refused = try preflight(gateway, "/v1/picky/event", origin: "https://evil.example")
+            refused.problem(403, "forbidden")
+            let read = try gateway.client.ask("GET", "/livez", headers: [("Origin", "https://evil.example")])
+            #expect(read.status == 200)
+            for answer in [refused, read] {
+                #expect(answer.header("Access-Control-Allow-Origin") == nil && answer.header("Vary") == "Origin")
+            }
+        }
+    }
+
+    /// Without a key, or for a path that does not exist, a preflight says the same.
+    @Test func preflight_saysNothingOfPaths() throws {
+        try withListedOrigin(keys: true) { gateway in
+            let known = try preflight(gateway, "/v1/picky/event", origin: Self.page)
+            let unknown = try preflight(gateway, "/nothing", origin: Self.page)
+            func comparable(_ answer: HTTPClient.Answer) -> [String] {
+                answer.headers.filter { !["X-Request-Id", "Date"].contains($0.name) }.map { "\($0.name): \($0.value)" }
+            }
+            #expect(known.status == unknown.status && comparable(known) == comparable(unknown))
+        }
+    }
+
+    @Test func withoutListedOrigins_noResponseSpeaksOfThem() throws {
+        try withGateway { gateway in
+            let answer = try gateway.client.ask("GET", "/livez", headers: [("Origin", "http://127.0.0.1")])
+            #expect(!answer.headers.contains { $0.name.hasPrefix("Access-Control") || $0.name == "Vary" })
+            let asked = try gateway.client.ask(
+                "OPTIONS", "/v1/messages",
+                headers: [("Origin", "http://127.0.0.1"), ("Access-Control-Request-Method", "POST")])
+            #expect(asked.status == 405)
         }
     }
 }

@@ -76,29 +76,39 @@ struct Setup {
     var stalled: [String] = []
     var maxBytes = 0
     var encryptionKeys = EncryptionKeys()
+    /// Nil: one of its own.
+    var folder: ScratchFolder?
+    var tls: HTTPServerSettings.TLSFiles?
+    var callers = CallerPolicy()
+    /// Whether operators have a listener of their own.
+    var hasAdminListener = false
+    var time: any TimeSource = SystemTime()
 }
 
 /// A gateway with a real store and a real server; its upstreams answer what the test says.
 final class TestGateway {
-    let folder = ScratchFolder()
+    let folder: ScratchFolder
     let transport = ScriptedTransport()
     let outbox: Outbox
     let gateway: Gateway
     let handler: GatewayHandler
     let server: HTTPServer
+    let adminServer: HTTPServer?
     let workers: [UpstreamWorker]
     let port: UInt16
+    /// That of the listener for operators; without one, the only port there is.
+    let adminPort: UInt16
     let client: HTTPClient
 
     init(_ setup: Setup) throws {
+        folder = setup.folder ?? ScratchFolder()
         let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
         let metrics = Metrics()
-        let time = SystemTime()
+        let time = setup.time
         outbox = try Outbox(
             OutboxOptions(
                 path: folder.file("postern.sqlite"), maxBytes: setup.maxBytes, encryptionKeys: setup.encryptionKeys),
-            time: time, metrics: metrics,
-            logger: logger)
+            time: time, metrics: metrics, logger: logger)
         for outcome in setup.outcomes { transport.expect(outcome) }
         let parts = UpstreamWorker.Parts(
             outbox: outbox, transport: transport, time: time, metrics: metrics, logger: logger, random: { 1 })
@@ -111,20 +121,25 @@ final class TestGateway {
             workers.append(worker)
         }
         self.workers = workers
+        try outbox.registerStored()
         let stalled = setup.stalled
         gateway = Gateway(
             outbox: outbox, upstreams: workers.map { ("plain", $0) }, limits: setup.limits, time: time,
             metrics: metrics, logger: logger, stalledWorkers: { stalled })
         workers.forEach { $0.start() }
-        handler = GatewayHandler(gateway)
-        server = HTTPServer(HTTPServerSettings(port: 0, workerThreads: 2), handler: handler, logger: logger)
+        handler = GatewayHandler(gateway, callers: setup.callers, hasAdminListener: setup.hasAdminListener)
+        let settings = HTTPServerSettings(port: 0, workerThreads: 2, tls: setup.tls)
+        server = HTTPServer(settings, handler: handler, logger: logger)
         port = try server.start()
+        adminServer = setup.hasAdminListener ? HTTPServer(settings, handler: handler.admin, logger: logger) : nil
+        adminPort = try adminServer?.start() ?? port
         client = try HTTPClient(port: port)
     }
 
     func stop() {
         gateway.beginDraining()
         server.stopAndWait(grace: .seconds(5))
+        adminServer?.stopAndWait(grace: .seconds(5))
         workers.forEach { $0.beginStopping() }
         // What the test left open is cancelled, as the real transport does when it stops.
         let cancelled = TransferResult.failure(TransferFailure(.cancelled, mayHaveArrived: false, detail: "stopped"))

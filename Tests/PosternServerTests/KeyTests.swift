@@ -35,6 +35,32 @@ import Testing
 
     // MARK: Ring
 
+    @Test func certificate_identifiesItsKey_unlessAnotherKeyIsPresented() {
+        let ring = KeyRing()
+        let keys = [
+            APIKey(name: "c", sha256: [], certificateName: "backend", scopes: [.read]), key("a", "secret"),
+            APIKey(name: "d", sha256: [], certificateName: "other", scopes: [.read]),
+        ]
+        ring.replace(with: keys, at: start)
+        func name(_ authorization: String?, _ certificate: String?) -> String {
+            switch ring.authenticate(authorization, certificateName: certificate, now: now) {
+            case .caller(let caller): caller.key.name
+            case .missing: "missing"
+            case .unknown: "unknown"
+            case .expired: "expired"
+            }
+        }
+        #expect(name(nil, "backend") == "c" && name(nil, "other") == "d")
+        #expect(name(nil, "Backend") == "missing" && name(nil, nil) == "missing")
+        #expect(name("Bearer secret", "backend") == "a")
+        #expect(name("Bearer wrong", "backend") == "unknown")
+        #expect(name("Basic eDp5", "backend") == "c")
+        // The digest of no key is empty.
+        #expect(name("Bearer ", nil) == "missing")
+        ring.replace(with: [], at: start)
+        #expect(ring.isEmpty && name(nil, "backend") == "missing")
+    }
+
     private func key(_ name: String, _ text: String, expiresAt: Timestamp? = nil, limits: RateLimits = .init())
         -> APIKey
     {

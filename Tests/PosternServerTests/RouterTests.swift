@@ -54,7 +54,7 @@ import Testing
         case .failure(.notFound): "not found"
         case .failure(.noSuchMessage): "no such message"
         case .failure(.unknownUpstream(let name)): "unknown upstream \(name)"
-        case .failure(.unknownKind(let kind, let known)): "unknown kind \(kind), not \(known.joined())"
+        case .failure(.unknownKind(let kind, _, let known)): "unknown kind \(kind), not \(known.joined())"
         }
     }
 

@@ -5,6 +5,11 @@ public struct TestCertificate: Sendable {
     public let certificate: String
     public let key: String
 
+    public init(certificate: String, key: String) {
+        self.certificate = certificate
+        self.key = key
+    }
+
     fileprivate init(files name: String, in folder: ScratchFolder) {
         certificate = folder.file("\(name).crt")
         key = folder.file("\(name).key")

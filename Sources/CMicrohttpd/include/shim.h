@@ -84,6 +84,13 @@ static inline gnutls_session_t postern_mhd_tls_session(struct MHD_Connection *co
 /// `gnutls_free` is a variable that holds a function, which Swift takes for shared state.
 static inline void postern_gnutls_free(void *memory) { gnutls_free(memory); }
 
+/// Verifies the client's certificate: its authority, its term, and that it is meant for clients, which Swift cannot say
+/// because the purpose is a pointer to constant bytes in a structure of mutable ones. `status` is 0 if it is good.
+static inline int postern_verify_client(gnutls_session_t session, unsigned int *status) {
+    gnutls_typed_vdata_st purpose = {GNUTLS_DT_KEY_PURPOSE_OID, (unsigned char *)GNUTLS_KP_TLS_WWW_CLIENT, 0};
+    return gnutls_certificate_verify_peers(session, &purpose, 1, status);
+}
+
 // MARK: Reading in libmicrohttpd's place (receive.c)
 
 enum {

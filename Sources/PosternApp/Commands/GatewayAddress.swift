@@ -70,17 +70,19 @@ public struct GatewayAddress: Sendable, Equatable {
         self = address
     }
 
-    /// Where this machine reaches a server: an address for all interfaces is asked on loopback.
+    /// Where this machine reaches the probes and the steering of a server: an address for all interfaces is asked on
+    /// loopback.
     private static func url(of server: GatewayConfiguration.Server) -> String? {
-        guard server.port > 0 else { return nil }
-        let host =
-            switch server.host {
+        let (host, port) = server.admin.isOn ? (server.admin.host, server.admin.port) : (server.host, server.port)
+        guard port > 0 else { return nil }
+        let address =
+            switch host {
             case "", "0.0.0.0": "127.0.0.1"
             case "::", "[::]": "[::1]"
             case let host where host.contains(":") && !host.hasPrefix("["): "[\(host)]"
             case let host: host
             }
-        return "\(server.tls.isOn ? "https" : "http")://\(host):\(server.port)"
+        return "\(server.tls.isOn ? "https" : "http")://\(address):\(port)"
     }
 
     private static func pin(_ certificateFile: String) throws(CommandFailure) -> String {

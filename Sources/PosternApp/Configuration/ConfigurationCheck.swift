@@ -32,6 +32,8 @@ struct ConfigurationCheck {
 
         var result = GatewayConfiguration()
         read(&result.server, at: ["server"])
+        read(&result.server.admin, at: ["server", "admin"])
+        checkAdmin(result.server)
         read(&result.server.tls, at: ["server", "tls"])
         checkTLS(result.server.tls)
         read(&result.auth, at: ["auth"])
@@ -41,6 +43,7 @@ struct ConfigurationCheck {
         result.upstreams = entries.compactMap { upstream($0, inheriting: result.delivery) }
         read(&result.log, at: ["log"])
         result.auth.keys = keys(upstreams: entries.map(\.name))
+        checkCertificateNames(result)
         checkExposure(result)
         return (result, schema)
     }
@@ -214,7 +217,7 @@ struct ConfigurationCheck {
                 let name = ConfigurationNode.string(key.name).shown
                 problem("auth.keys[\(place)].name", "is \(name), as in auth.keys[\(first)]; names are given once")
             }
-            if let first = digests[key.sha256] {
+            if let first = digests[key.sha256], !key.sha256.isEmpty {
                 problem("auth.keys[\(place)].sha256", "is that of auth.keys[\(first)]; give each caller its own key")
             }
             names[key.name] = names[key.name] ?? place
@@ -246,7 +249,8 @@ struct ConfigurationCheck {
             }
         }
         let hasSecret = secretDigest(of: node) != nil
-        for name in KeyEntry.needed where node[name] == nil && !(name == digestName && hasSecret) {
+        let hasDigest = hasSecret || !entry.certificateName.isEmpty
+        for name in KeyEntry.needed where node[name] == nil && !(name == digestName && hasDigest) {
             problem("\(path).\(name)", "is missing")
         }
         let isGiven = !problems[before...].contains { $0.path == "\(path).scopes" }
@@ -254,7 +258,9 @@ struct ConfigurationCheck {
         let allowed = allowedUpstreams(entry.upstreams, of: upstreams, at: path)
         guard problems.count == before else { return nil }
         return .init(
-            name: entry.name, sha256: bytes(ofHex: entry.sha256) ?? [], scopes: scopes, upstreams: allowed,
+            name: entry.name, sha256: bytes(ofHex: entry.sha256) ?? [],
+            certificateName: entry.certificateName.isEmpty ? nil : entry.certificateName, scopes: scopes,
+            upstreams: allowed,
             limits: .init(
                 requestsPerSecond: entry.requestsPerSecond, messagesPerSecond: entry.messagesPerSecond,
                 burst: entry.burst),
@@ -303,12 +309,49 @@ struct ConfigurationCheck {
             problem(
                 "auth.allowAnonymous", "is true although auth.keys is not empty; callers either need a key or do not")
         }
-        guard !isLoopback(configuration.server.host), !hasKeys, !configuration.auth.allowAnonymous else { return }
-        let host = ConfigurationNode.string(configuration.server.host).shown
+        guard !hasKeys, !configuration.auth.allowAnonymous else { return }
+        checkLoopback(configuration.server.host, at: ["server", "host"])
+        if configuration.server.admin.isOn {
+            checkLoopback(configuration.server.admin.host, at: ["server", "admin", "host"])
+        }
+    }
+
+    private mutating func checkLoopback(_ address: String, at path: [String]) {
+        guard !isLoopback(address) else { return }
+        let host = ConfigurationNode.string(address).shown
         problem(
-            "server.host",
-            "is \(host)\(origin(of: ["server", "host"])), where others can reach it, but auth.keys is empty; add a key (postern keys new), "
+            dotted(path),
+            "is \(host)\(origin(of: path)), where others can reach it, but auth.keys is empty; add a key (postern keys new), "
                 + "listen on 127.0.0.1, or set auth.allowAnonymous to true")
+    }
+
+    private mutating func checkCertificateNames(_ configuration: GatewayConfiguration) {
+        var names: [String: Int] = [:]
+        for (place, key) in configuration.auth.keys.enumerated() {
+            guard let name = key.certificateName else { continue }
+            let path = "auth.keys[\(place)].certificateName"
+            if configuration.server.tls.clientCAFile.isEmpty {
+                problem(path, "needs server.tls.clientCAFile, which is empty")
+            }
+            if let first = names[name] {
+                problem(path, "is that of auth.keys[\(first)]; a certificate stands for one key")
+            }
+            names[name] = names[name] ?? place
+        }
+    }
+
+    private mutating func checkAdmin(_ server: GatewayConfiguration.Server) {
+        let path = ["server", "admin"]
+        guard server.admin.isOn else {
+            if server.admin.port != 0 { problem(dotted(path + ["host"]), "is empty; server.admin.port needs it") }
+            return
+        }
+        let hosts = [server.host, server.admin.host]
+        let overlaps = hosts[0] == hosts[1] || hosts.contains { ["0.0.0.0", "::"].contains($0) }
+        guard server.admin.port != 0, server.admin.port == server.port, overlaps else { return }
+        let port = path + ["port"]
+        problem(
+            dotted(port), "is \(server.admin.port)\(origin(of: port)), as is server.port; the listeners need two ports")
     }
 
     private mutating func checkTLS(_ tls: GatewayConfiguration.TLS) {

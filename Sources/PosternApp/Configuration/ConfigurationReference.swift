@@ -142,7 +142,7 @@ enum ConfigurationReference {
     private static let aboutKeys = """
         An array of objects, `[]` by default: the gateway then serves loopback addresses only, unless `allowAnonymous` is
         true. As soon as there is one, every caller needs a key, see [security.md](security.md). `name` and `scopes` have to
-        be given, and `sha256` here or in the secret file `auth-keys-<name>`.
+        be given, and `sha256`, here or in the secret file `auth-keys-<name>`, or `certificateName`.
 
         """
 

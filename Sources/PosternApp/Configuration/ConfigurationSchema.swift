@@ -13,6 +13,7 @@ struct ConfigurationSchema {
     /// The gateway's own settings but for `auth.keys`, which is an array of objects.
     static let fixed: [Section] = [
         Section(path: ["server"], settings: GatewayConfiguration.Server.fields.map(\.setting)),
+        Section(path: ["server", "admin"], settings: GatewayConfiguration.Admin.fields.map(\.setting)),
         Section(path: ["server", "tls"], settings: GatewayConfiguration.TLS.fields.map(\.setting)),
         Section(path: ["auth"], settings: GatewayConfiguration.Auth.fields.map(\.setting)),
         Section(path: ["outbox"], settings: GatewayConfiguration.OutboxSettings.fields.map(\.setting)),

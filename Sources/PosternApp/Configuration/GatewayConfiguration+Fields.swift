@@ -58,6 +58,16 @@ extension SettingRule<[String]> {
     }
 }
 
+extension GatewayConfiguration.Admin: SettingsSection {
+    public static let fields: [SettingField<Self>] = [
+        .text(
+            "host", \.host,
+            "Address of a second listener for operators, with the same keys and TLS; empty: none. If there is one, probes, "
+                + "metrics and steering are served there only, and reads on both."),
+        .integer("port", 0...65_535, \.port, "Its TCP port; 0: any that is free."),
+    ]
+}
+
 extension GatewayConfiguration.TLS: SettingsSection {
     public static let fields: [SettingField<Self>] = [
         .text("certificateFile", \.certificateFile, "PEM file with the certificate chain; empty: plain HTTP."),
@@ -174,6 +184,7 @@ struct KeyEntry: SettingsSection {
     var burst = 0
     /// RFC 3339; empty: never.
     var expiresAt = ""
+    var certificateName = ""
 
     static let fields: [SettingField<Self>] = [
         .text("name", \.name, rule: keyName, "What logs call the key; no two have the same."),
@@ -191,6 +202,10 @@ struct KeyEntry: SettingsSection {
         .text(
             "expiresAt", \.expiresAt, rule: time, "When it stops being good, e.g. `2027-01-31T00:00:00Z`; empty: never."
         ),
+        .text(
+            "certificateName", \.certificateName,
+            "Common name of the client certificates that stand for the key; they have to be verified by "
+                + "`server.tls.clientCAFile`. Empty: none do."),
     ]
 
     /// Settings that cannot be left out.

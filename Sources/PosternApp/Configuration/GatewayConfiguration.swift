@@ -39,8 +39,20 @@ public struct GatewayConfiguration: Sendable, Equatable {
         public var hosts: [String] = []
         /// Origins of web pages that may do more than read, besides the gateway's own.
         public var corsOrigins: [String] = []
+        public var admin = Admin()
         public var tls = TLS()
 
+        public init() {}
+    }
+
+    /// A second listener, for operators.
+    public struct Admin: Sendable, Equatable {
+        /// Empty: there is none.
+        public var host = ""
+        /// 0: any free port.
+        public var port = 0
+
+        public var isOn: Bool { !host.isEmpty }
         public init() {}
     }
 

@@ -26,6 +26,7 @@ extension GatewayConfiguration {
         live += globalDelivery
 
         var restart = new.server.changedFields(since: server, at: ["server"])
+        restart += new.server.admin.changedFields(since: server.admin, at: ["server", "admin"])
         restart += new.server.tls.changedFields(since: server.tls, at: ["server", "tls"])
         restart += new.outbox.changedFields(since: outbox, at: ["outbox"])
 

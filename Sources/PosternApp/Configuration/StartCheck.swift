@@ -12,21 +12,24 @@ enum StartCheck {
     ) -> [ConfigurationProblem] {
         func isSound(_ section: String) -> Bool { !others.contains { $0.path.hasPrefix(section) } }
         var problems: [ConfigurationProblem] = []
-        if isSound("server.") { problems += listening(configuration.server) }
+        if isSound("server.") {
+            problems += listening(HTTPServerSettings(configuration.server), as: "server")
+            problems += HTTPServerSettings(admin: configuration.server).map { listening($0, as: "server.admin") } ?? []
+        }
         if isSound("outbox.path") { problems += store(configuration.outbox.absolutePath) }
         return problems
     }
 
-    private static func listening(_ server: GatewayConfiguration.Server) -> [ConfigurationProblem] {
+    private static func listening(_ server: HTTPServerSettings, as section: String) -> [ConfigurationProblem] {
         do throws(HTTPServerError) {
-            try HTTPServer.validate(HTTPServerSettings(server))
+            try HTTPServer.validate(server)
             return []
         } catch {
             let path =
                 switch error.errorClass {
                 case .badTLSFiles: "server.tls"
-                case .notPermitted, .portInUse: "server.port"
-                case .badAddress, .failed: "server.host"
+                case .notPermitted, .portInUse: "\(section).port"
+                case .badAddress, .failed: "\(section).host"
                 }
             return [ConfigurationProblem(path, "cannot be used: \(error.detail)")]
         }

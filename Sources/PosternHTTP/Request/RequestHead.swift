@@ -7,16 +7,20 @@ public final class RequestHead: Sendable {
     public let query: String?
     public let version: HTTPVersion
     public let peer: PeerAddress
+    public let clientCertificate: ClientCertificate
     /// The client's `X-Request-Id` if it is 1 to 128 visible ASCII characters, otherwise a fresh one.
     public let requestID: String
     private let fields: HeaderFields
 
-    init(_ head: RequestReader.Head, peer: PeerAddress) {
+    init(
+        _ head: RequestReader.Head, peer: PeerAddress, clientCertificate: ClientCertificate = .notRequested
+    ) {
         method = head.line.method
         path = head.line.target.path
         query = head.line.target.query
         version = head.line.version
         self.peer = peer
+        self.clientCertificate = clientCertificate
         requestID = head.framing.requestID ?? RequestID.fresh()
         fields = head.fields
     }

@@ -6,8 +6,10 @@ public struct APIKey: Sendable, Equatable {
 
     /// What logs call it.
     public var name: String
-    /// SHA-256 of the key's text: 32 bytes.
+    /// SHA-256 of the key's text: 32 bytes. Empty if the key is a client certificate alone.
     public var sha256: [UInt8]
+    /// The common name of verified client certificates that stand for the key. Nil: none do.
+    public var certificateName: String?
     public var scopes: Set<Scope>
     /// Nil: all of them.
     public var upstreams: Set<UpstreamName>?
@@ -16,11 +18,12 @@ public struct APIKey: Sendable, Equatable {
     public var expiresAt: Timestamp?
 
     public init(
-        name: String, sha256: [UInt8], scopes: Set<Scope>, upstreams: Set<UpstreamName>? = nil,
-        limits: RateLimits = RateLimits(), expiresAt: Timestamp? = nil
+        name: String, sha256: [UInt8], certificateName: String? = nil, scopes: Set<Scope>,
+        upstreams: Set<UpstreamName>? = nil, limits: RateLimits = RateLimits(), expiresAt: Timestamp? = nil
     ) {
         self.name = name
         self.sha256 = sha256
+        self.certificateName = certificateName
         self.scopes = scopes
         self.upstreams = upstreams
         self.limits = limits

@@ -23,9 +23,13 @@ final class Gatekeeper: Sendable {
     }
 
     func decide(_ head: RequestHead, _ match: RouteMatch?, time: any TimeSource) -> Decision {
+        if head.clientCertificate == .missing, match?.route.isProbe != true {
+            return .refuse(Self.certificateRequired)
+        }
         guard !keys.isEmpty, !isOpen(match) else { return .pass(nil) }
+        let name: String? = if case .verified(let name) = head.clientCertificate { name } else { nil }
         let caller: Caller
-        switch keys.authenticate(head.header("Authorization"), now: time.now) {
+        switch keys.authenticate(head.header("Authorization"), certificateName: name, now: time.now) {
         case .caller(let found): caller = found
         case .missing: return .refuse(Self.unauthorized("This path requires an API key: Authorization: Bearer <key>."))
         case .unknown: return failed("The API key is not known here.", head, time)
@@ -40,7 +44,7 @@ final class Gatekeeper: Sendable {
 
     private func isOpen(_ match: RouteMatch?) -> Bool {
         guard let route = match?.route else { return false }
-        return route.access == .open || route.template.text == "/metrics" && opensMetrics.load(ordering: .relaxed)
+        return route.access == .open || opensMetrics.load(ordering: .relaxed) && route.template.text == "/metrics"
     }
 
     private func refusal(of caller: Caller, _ head: RequestHead, _ match: RouteMatch) -> Problem? {
@@ -68,6 +72,10 @@ final class Gatekeeper: Sendable {
     }
 
     // MARK: Refusals
+
+    private static let certificateRequired = Problem(
+        slug: .forbidden, status: 403, detail: "A client certificate of the configured authority is required.",
+        close: true)
 
     /// `error` is RFC 6750's, section 3.1; a request without a key gets none.
     private static func unauthorized(_ detail: String, error: String? = nil) -> Problem {

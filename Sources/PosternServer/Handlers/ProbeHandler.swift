@@ -47,8 +47,8 @@ struct ProbeHandler: Sendable {
 
     /// Without the samples of upstreams that the caller may not use.
     private func visible(_ text: String, to caller: Caller) -> String {
-        let disabled = (try? gateway.outbox.disabledUpstreams()) ?? []
-        let hidden = (gateway.targets.map(\.name) + disabled.map(\.name)).filter { !caller.mayUse($0) }
+        // Also those that are disabled: their counters go on as long as this run.
+        let hidden = gateway.outbox.names.values.filter { !caller.mayUse($0) }
         guard !hidden.isEmpty else { return text }
         let labels = hidden.flatMap { ["upstream=\"\($0)\"", "worker=\"\($0)\""] }
         return text.split(separator: "\n").filter { line in
