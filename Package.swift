@@ -30,6 +30,8 @@ func tests(of name: String, _ dependencies: [Target.Dependency] = []) -> Target 
         swiftSettings: strict)
 }
 
+let upstreams = ["Samsara", "Seer", "Curio", "AppServices", "StreamOne"]
+
 let package = Package(
     name: "postern",
     products: [.executable(name: "postern", targets: ["postern"])],
@@ -65,7 +67,9 @@ let package = Package(
         part("PosternHTTP", ["PosternCore", "CMicrohttpd", logging]),
         part("PosternTransport", ["PosternCore", "CCurl", logging]),
         // What Postern is.
-        part("PosternUpstreams", ["PosternCore", "PosternJSON", "CCrypt", crypto]),
+        .target(
+            name: "PosternUpstreams", dependencies: ["PosternCore", "PosternJSON", "CCrypt", crypto], path: "Sources",
+            sources: ["PosternUpstreamKit"] + upstreams.map { "Upstreams/\($0)/Adapter" }, swiftSettings: strict),
         part(
             "PosternDelivery",
             ["PosternCore", "PosternMetrics", "PosternStore", "PosternTransport", "PosternCompression", logging]),
@@ -77,9 +81,11 @@ let package = Package(
             ]),
         // Stand-ins for the upstreams, for trials and tests.
         part("PosternFaultServer", ["PosternCore", "PosternHTTP", logging]),
-        part(
-            "PosternSimulators",
-            ["PosternCore", "PosternHTTP", "PosternFaultServer", "CZlib", "CCrypt", crypto, logging]),
+        .target(
+            name: "PosternSimulators",
+            dependencies: ["PosternCore", "PosternHTTP", "PosternFaultServer", "CZlib", "CCrypt", crypto, logging],
+            path: "Sources", sources: ["PosternSimulatorKit"] + upstreams.map { "Upstreams/\($0)/Simulator" },
+            swiftSettings: strict),
         part(
             "PosternApp",
             [
