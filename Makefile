@@ -78,6 +78,7 @@ format: ## lays out every Swift file
 lint: ## does every Swift file keep to the layout, and is what is generated up to date?
 	$(SWIFT) format lint --strict --recursive --parallel $(SOURCES)
 	scripts/embed-openapi.sh --check
+	scripts/write-registry.sh --check
 
 coverage: dependencies ## which lines do the tests reach?
 	$(SWIFT) build --build-tests --enable-code-coverage --scratch-path .build/coverage

@@ -30,7 +30,42 @@ func tests(of name: String, _ dependencies: [Target.Dependency] = []) -> Target 
         swiftSettings: strict)
 }
 
-let upstreams = ["Samsara", "Seer", "Curio", "AppServices", "StreamOne"]
+/// A type of upstream: its adapter and its simulator, which share no code, and the tests of each.
+func upstream(_ name: String) -> [Target] {
+    let libraries: [Target.Dependency] = ["CCrypt", crypto]
+    let tests: [Target.Dependency] = [
+        "PosternTestKit", "PosternConformance", "PosternCore", "PosternJSON", "PosternStore", "PosternDelivery",
+        "PosternTransport", crypto, logging,
+    ]
+    return [
+        .target(
+            name: name + "Adapter", dependencies: ["PosternCore", "PosternJSON", "PosternUpstreamKit"] + libraries,
+            path: "Sources/Upstreams/\(name)/Adapter", swiftSettings: strict),
+        .target(
+            name: name + "Simulator", dependencies: ["PosternCore", "PosternHTTP", "PosternSimulatorKit"] + libraries,
+            path: "Sources/Upstreams/\(name)/Simulator", swiftSettings: strict),
+        .testTarget(
+            name: name + "AdapterTests",
+            dependencies: [.init(stringLiteral: name + "Adapter"), "PosternUpstreamKit"] + tests,
+            path: "Tests/Upstreams/\(name)/Adapter", swiftSettings: strict),
+        .testTarget(
+            name: name + "SimulatorTests",
+            dependencies: [.init(stringLiteral: name + "Simulator"), "PosternSimulatorKit", "PosternHTTP"] + tests,
+            path: "Tests/Upstreams/\(name)/Simulator", swiftSettings: strict),
+    ]
+}
+
+/// The types of upstreams, in the order of the ports of their simulators. `scripts/write-registry.sh` writes the registry
+/// from this list.
+let upstreams = [
+    "Samsara",
+    "Seer",
+    "Curio",
+    "AppServices",
+    "StreamOne",
+]
+let adapters = upstreams.map { Target.Dependency(stringLiteral: $0 + "Adapter") }
+let simulators = upstreams.map { Target.Dependency(stringLiteral: $0 + "Simulator") }
 
 let package = Package(
     name: "postern",
@@ -67,9 +102,7 @@ let package = Package(
         part("PosternHTTP", ["PosternCore", "CMicrohttpd", logging]),
         part("PosternTransport", ["PosternCore", "CCurl", logging]),
         // What Postern is.
-        .target(
-            name: "PosternUpstreams", dependencies: ["PosternCore", "PosternJSON", "CCrypt", crypto], path: "Sources",
-            sources: ["PosternUpstreamKit"] + upstreams.map { "Upstreams/\($0)/Adapter" }, swiftSettings: strict),
+        part("PosternUpstreamKit", ["PosternCore"]),
         part(
             "PosternDelivery",
             ["PosternCore", "PosternMetrics", "PosternStore", "PosternTransport", "PosternCompression", logging]),
@@ -81,22 +114,17 @@ let package = Package(
             ]),
         // Stand-ins for the upstreams, for trials and tests.
         part("PosternFaultServer", ["PosternCore", "PosternHTTP", logging]),
-        .target(
-            name: "PosternSimulators",
-            dependencies: ["PosternCore", "PosternHTTP", "PosternFaultServer", "CZlib", "CCrypt", crypto, logging],
-            path: "Sources", sources: ["PosternSimulatorKit"] + upstreams.map { "Upstreams/\($0)/Simulator" },
-            swiftSettings: strict),
+        part("PosternSimulatorKit", ["PosternCore", "PosternHTTP", "PosternFaultServer", "CZlib", logging]),
         part(
             "PosternApp",
             [
                 "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternHTTP", "PosternTransport",
-                "PosternUpstreams", "PosternDelivery", "PosternServer", "PosternSimulators", configuration, crypto,
-                logging,
-            ]),
+                "PosternDelivery", "PosternServer", "PosternSimulatorKit", configuration, crypto, logging,
+            ] + adapters + simulators),
         .executableTarget(
             name: "postern",
             dependencies: [
-                "CLinux", "PosternApp", "PosternCore", "PosternStore", "PosternSimulators", arguments, logging,
+                "CLinux", "PosternApp", "PosternCore", "PosternStore", "PosternSimulatorKit", arguments, logging,
             ],
             swiftSettings: strict),
 
@@ -112,31 +140,45 @@ let package = Package(
         tests(of: "PosternStore", ["CPosternChecksum", "PosternCore", "PosternMetrics", logging]),
         tests(of: "PosternHTTP", ["PosternCore"]),
         tests(of: "PosternTransport", ["PosternCore", "PosternHTTP", logging]),
-        tests(of: "PosternUpstreams", ["PosternCore", "PosternJSON", "PosternStore", "PosternDelivery"]),
+        .target(
+            name: "PosternConformance",
+            dependencies: [
+                "PosternTestKit", "PosternCore", "PosternJSON", "PosternStore", "PosternDelivery", "PosternTransport",
+                "PosternSimulatorKit", logging,
+            ],
+            path: "Tests/PosternConformance", swiftSettings: strict),
+        .testTarget(
+            name: "ToyTests",
+            dependencies: [
+                "PosternTestKit", "PosternConformance", "PosternCore", "PosternUpstreamKit", "PosternSimulatorKit",
+            ],
+            path: "Tests/Upstreams/Toy", exclude: ["Fixtures"], swiftSettings: strict),
         tests(
             of: "PosternDelivery",
             [
                 "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternTransport", "PosternHTTP",
-                "PosternFaultServer", "PosternUpstreams", grdb, logging,
-            ]),
+                "PosternFaultServer", grdb, logging,
+            ] + adapters),
         tests(
             of: "PosternServer",
             [
                 "PosternCore", "PosternJSON", "PosternMetrics", "PosternHTTP", "PosternStore", "PosternDelivery",
-                "PosternCompression", "PosternUpstreams", logging,
-            ]),
+                "PosternCompression", logging,
+            ] + adapters),
         tests(of: "PosternFaultServer", ["PosternHTTP", logging]),
-        tests(of: "PosternSimulators", ["PosternCore", "PosternTransport", crypto, logging]),
+        tests(
+            of: "PosternSimulatorKit",
+            ["PosternConformance", "PosternCore", "PosternHTTP", "PosternTransport", logging] + simulators),
         tests(
             of: "PosternApp",
-            ["PosternCore", "PosternMetrics", "PosternServer", "PosternSimulators", "PosternStore", logging]),
+            ["PosternCore", "PosternMetrics", "PosternServer", "PosternSimulatorKit", "PosternStore", logging]),
         .testTarget(
             name: "EndToEndTests",
             dependencies: [
-                "PosternTestKit", "PosternApp", "PosternCore", "PosternHTTP", "PosternSimulators", "PosternStore",
+                "PosternTestKit", "PosternApp", "PosternCore", "PosternHTTP", "PosternSimulatorKit", "PosternStore",
                 "PosternTransport", grdb, logging,
             ],
             swiftSettings: strict),
-    ],
+    ] + upstreams.flatMap(upstream),
     cxxLanguageStandard: .cxx17
 )

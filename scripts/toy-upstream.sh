@@ -15,28 +15,33 @@ mkdir -p "$tree"
 git ls-files -z --cached --others --exclude-standard | tar -c --null --files-from=- | tar -x -C "$tree"
 cd "$tree"
 
-step "its folder"
-mkdir -p Sources/PosternUpstreams/Toy Sources/PosternSimulators/Toy
-git -C "$source" ls-files --error-unmatch Tests/PosternUpstreamsTests/Toy >/dev/null
-grep -v '^@testable ' Tests/PosternUpstreamsTests/Toy/ToyUpstream.swift >Sources/PosternUpstreams/Toy/ToyUpstream.swift
-grep -v '^@testable ' Tests/PosternSimulatorsTests/Toy/ToySimulator.swift >Sources/PosternSimulators/Toy/ToySimulator.swift
-rm Tests/PosternUpstreamsTests/Toy/ToyUpstream.swift Tests/PosternUpstreamsTests/Toy/ToyTests.swift
-rm -r Tests/PosternSimulatorsTests/Toy
+step "its folders"
+git -C "$source" ls-files --error-unmatch Tests/Upstreams/Toy >/dev/null
+mkdir -p Sources/Upstreams/Toy/Adapter Sources/Upstreams/Toy/Simulator
+mv Tests/Upstreams/Toy/Adapter/ToyUpstream.swift Sources/Upstreams/Toy/Adapter/
+mv Tests/Upstreams/Toy/Simulator/ToySimulator.swift Sources/Upstreams/Toy/Simulator/
+rm Tests/Upstreams/Toy/Adapter/ToyTests.swift
+sed -i '1i import ToyAdapter' Tests/Upstreams/Toy/Adapter/ToyFixture.swift
+sed -i '1i @testable import ToySimulator' Tests/Upstreams/Toy/Simulator/ToySimulatorTests.swift
 printf '# Toy\n\nTakes notes.\n' >docs/toy.md
 
 step "its line"
-sed -i 's/^\( *\)(\.streamone, \.streamone),$/&\n\1(.toy, .toy),/' Sources/PosternApp/UpstreamRegistry.swift
-diff "$source/Sources/PosternApp/UpstreamRegistry.swift" Sources/PosternApp/UpstreamRegistry.swift && exit 1
+sed -i 's/^    "StreamOne",$/&\n    "Toy",/' Package.swift
+diff "$source/Package.swift" Package.swift && exit 1
+scripts/write-registry.sh
 
 # The other test targets know nothing of types; leaving them out saves most of the build.
 python3 - <<'PYTHON'
 import re
 text = open("Package.swift").read()
 for target in ["Core", "JSON", "Compression", "Metrics", "Store", "HTTP", "Transport", "Delivery", "Server",
-               "FaultServer", "Simulators"]:
+               "FaultServer", "SimulatorKit"]:
     text, found = re.subn(r'        tests\(\s*of: "Postern%s"(?:[^()]|\([^()]*\))*\),\n' % target, "", text)
     assert found == 1, target
-text, found = re.subn(r'        \.testTarget\(\s*name: "EndToEndTests"(?:[^()]|\([^()]*\))*\),\n', "", text)
+for target in ["EndToEndTests", "ToyTests"]:
+    text, found = re.subn(r'        \.testTarget\(\s*name: "%s"(?:[^()]|\([^()]*\))*\),\n' % target, "", text)
+    assert found == 1, target
+text, found = re.subn(r'upstreams\.flatMap\(upstream\)', 'upstreams.flatMap { upstream($0).filter { $0.type != .test || $0.name.hasPrefix("Toy") } }', text)
 assert found == 1
 open("Package.swift", "w").write(text)
 PYTHON

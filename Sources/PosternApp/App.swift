@@ -4,10 +4,9 @@ import PosternDelivery
 import PosternHTTP
 import PosternMetrics
 import PosternServer
-import PosternSimulators
+import PosternSimulatorKit
 public import PosternStore
 import PosternTransport
-import PosternUpstreams
 import Synchronization
 
 /// The running gateway: builds the parts, starts them, and stops them in the reverse order.

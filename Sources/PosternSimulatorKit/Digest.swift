@@ -1,5 +1,5 @@
 /// A 64-bit digest for counting what was seen before; eight bytes a step.
-func digest(_ bytes: UnsafeBufferPointer<UInt8>) -> UInt64 {
+package func digest(_ bytes: UnsafeBufferPointer<UInt8>) -> UInt64 {
     let raw = UnsafeRawBufferPointer(bytes)
     var state: UInt64 = 0x9e37_79b9_7f4a_7c15 ^ UInt64(bytes.count)
     var place = 0

@@ -1,5 +1,5 @@
 /// The value of a hexadecimal digit, either case.
-func hexValue(_ digit: UInt8) -> UInt8? {
+package func hexValue(_ digit: UInt8) -> UInt8? {
     switch digit {
     case 0x30...0x39: digit - 0x30
     case 0x41...0x46: digit - 0x37
@@ -9,13 +9,13 @@ func hexValue(_ digit: UInt8) -> UInt8? {
 }
 
 /// `number` as that many lower-case digits, the lowest ones.
-func hexDigits(_ number: UInt64, count: Int = 16) -> String {
+package func hexDigits(_ number: UInt64, count: Int = 16) -> String {
     let digits = String(number, radix: 16).suffix(count)
     return String(repeating: "0", count: count - digits.utf8.count) + digits
 }
 
 /// Letters, digits and `-._~`: what means itself anywhere in a URL (RFC 3986, section 2.3).
-func isUnreserved(_ byte: UInt8) -> Bool {
+package func isUnreserved(_ byte: UInt8) -> Bool {
     switch byte {
     case 0x30...0x39, 0x41...0x5A, 0x61...0x7A, UInt8(ascii: "."), UInt8(ascii: "-"), UInt8(ascii: "_"),
         UInt8(ascii: "~"):
@@ -25,15 +25,15 @@ func isUnreserved(_ byte: UInt8) -> Bool {
 }
 
 /// The bytes that percent-encoded text means.
-struct PercentDecoded {
-    private(set) var bytes: [UInt8] = []
+package struct PercentDecoded {
+    package private(set) var bytes: [UInt8] = []
     /// Whether every per cent sign is followed by two digits. One that is not stands for itself.
-    private(set) var isWhole = true
+    package private(set) var isWhole = true
 
-    var text: String? { String(validating: bytes, as: UTF8.self) }
+    package var text: String? { String(validating: bytes, as: UTF8.self) }
 
     /// - Parameter plusIsSpace: As in forms.
-    init(_ raw: some Collection<UInt8>, plusIsSpace: Bool) {
+    package init(_ raw: some Collection<UInt8>, plusIsSpace: Bool) {
         bytes.reserveCapacity(raw.count)
         var rest = raw[...]
         while let byte = rest.popFirst() {
@@ -51,10 +51,10 @@ struct PercentDecoded {
 }
 
 /// The letters of standard base64 (RFC 4648, section 4).
-let base64Letters = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/".utf8)
+package let base64Letters = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/".utf8)
 
 /// Nil for anything but the one canonical encoding.
-func base64Decoded(_ text: some Collection<UInt8>) -> [UInt8]? {
+package func base64Decoded(_ text: some Collection<UInt8>) -> [UInt8]? {
     let padding = text.reversed().prefix { $0 == UInt8(ascii: "=") }.count
     guard text.count % 4 == 0, padding <= 2 else { return nil }
     var bytes: [UInt8] = []
@@ -72,7 +72,7 @@ func base64Decoded(_ text: some Collection<UInt8>) -> [UInt8]? {
     return bits & (1 << count - 1) == 0 ? bytes : nil
 }
 
-func digest(of text: String) -> UInt64 {
+package func digest(of text: String) -> UInt64 {
     var text = text
     return text.withUTF8 { digest($0) }
 }

@@ -2,7 +2,7 @@
 ///
 /// It judges requests and owns no socket; `SimulatorHost` gives it one, plays the faults and keeps what was taken.
 /// Called from several threads at once.
-protocol Simulator: Sendable {
+package protocol Simulator: Sendable {
     /// The name of the upstream's type.
     var name: String { get }
     /// The member of an item that tells whose order it is in, unless the items come with an `orderKey`.
@@ -20,77 +20,101 @@ protocol Simulator: Sendable {
 }
 
 extension Simulator {
-    func control(_ request: SimulatedRequest) -> SimulatedAnswer? { nil }
-    func answer(status: Int, to request: SimulatedRequest) -> SimulatedAnswer { answer(status: status) }
-    func answer(status: Int) -> SimulatedAnswer {
+    package func control(_ request: SimulatedRequest) -> SimulatedAnswer? { nil }
+    package func answer(status: Int, to request: SimulatedRequest) -> SimulatedAnswer { answer(status: status) }
+    package func answer(status: Int) -> SimulatedAnswer {
         SimulatedAnswer(
             status: status, headers: [("Content-Type", "text/plain")], body: Array("\(status) simulated".utf8))
     }
 }
 
-struct SimulatedRequest: Sendable {
-    var method: String
+package struct SimulatedRequest: Sendable {
+    package var method: String
     /// As sent, without the query.
-    var path: String
-    var query: String?
+    package var path: String
+    package var query: String?
     /// In the order sent, repeated ones included.
-    var headers: [(name: String, value: String)]
-    var body: [UInt8]
+    package var headers: [(name: String, value: String)]
+    package var body: [UInt8]
     /// A fault keeps the answer from the gateway, whole or in part.
-    var isAnswerLost = false
+    package var isAnswerLost: Bool
+
+    package init(
+        method: String, path: String, query: String? = nil, headers: [(name: String, value: String)] = [],
+        body: [UInt8] = [], isAnswerLost: Bool = false
+    ) {
+        (self.method, self.path, self.query, self.headers, self.body) = (method, path, query, headers, body)
+        self.isAnswerLost = isAnswerLost
+    }
 
     /// The values of a header, joined by a comma as an HTTP library hands them over; nil when there is none.
-    func header(_ name: String) -> String? {
+    package func header(_ name: String) -> String? {
         let values = headers.filter { $0.name.count == name.count && $0.name.lowercased() == name.lowercased() }
         return values.isEmpty ? nil : values.map(\.value).joined(separator: ",")
     }
 }
 
-struct SimulatedAnswer: Sendable, Equatable {
-    var status: Int
-    var headers: [(name: String, value: String)] = []
-    var body: [UInt8] = []
+package struct SimulatedAnswer: Sendable, Equatable {
+    package var status: Int
+    package var headers: [(name: String, value: String)] = []
+    package var body: [UInt8] = []
 
-    static func json(_ status: Int, _ text: String) -> Self {
+    package init(status: Int, headers: [(name: String, value: String)] = [], body: [UInt8] = []) {
+        (self.status, self.headers, self.body) = (status, headers, body)
+    }
+
+    package static func json(_ status: Int, _ text: String) -> Self {
         Self(status: status, headers: [("Content-Type", "application/json; charset=utf-8")], body: Array(text.utf8))
     }
 
-    static func text(_ status: Int, _ text: String) -> Self {
+    package static func text(_ status: Int, _ text: String) -> Self {
         Self(status: status, headers: [("Content-Type", "text/plain; charset=utf-8")], body: Array(text.utf8))
     }
 
-    static func notAllowed(_ allowed: String) -> Self { Self(status: 405, headers: [("Allow", allowed)]) }
+    package static func notAllowed(_ allowed: String) -> Self { Self(status: 405, headers: [("Allow", allowed)]) }
 
-    static func == (left: Self, right: Self) -> Bool {
+    package static func == (left: Self, right: Self) -> Bool {
         left.status == right.status && left.body == right.body && left.headers.elementsEqual(right.headers, by: ==)
     }
 }
 
 /// A simulator's opinion of one request.
-struct Judged: Sendable {
+package struct Judged: Sendable {
     /// Nil when the real upstream would leave the connection open without a word.
-    var answer: SimulatedAnswer?
+    package var answer: SimulatedAnswer?
     /// What was taken; empty when the request was refused.
-    var items: Items = Items()
+    package var items: Items = Items()
     /// One sentence each, for people and for tests that want none.
-    var violations: [String] = []
+    package var violations: [String] = []
     /// How long the upstream takes to answer.
-    var delay: Duration = .zero
+    package var delay: Duration = .zero
+
+    package init(
+        answer: SimulatedAnswer?, items: Items = Items(), violations: [String] = [], delay: Duration = .zero
+    ) {
+        (self.answer, self.items, self.violations, self.delay) = (answer, items, violations, delay)
+    }
 
     /// Items as they stand in a body.
-    struct Items: Sendable {
-        var text: [UInt8] = []
-        var ranges: [Range<Int>] = []
+    package struct Items: Sendable {
+        package var text: [UInt8] = []
+        package var ranges: [Range<Int>] = []
         /// Equal for items that are the same to the upstream; in the order of `ranges`.
-        var identities: [UInt64] = []
+        package var identities: [UInt64] = []
         /// Whose order all of them are in, where no member of theirs tells.
-        var orderKey: String?
+        package var orderKey: String?
+
+        package init(
+            text: [UInt8] = [], ranges: [Range<Int>] = [], identities: [UInt64] = [], orderKey: String? = nil
+        ) {
+            (self.text, self.ranges, self.identities, self.orderKey) = (text, ranges, identities, orderKey)
+        }
     }
 }
 
 extension Faults.Poison {
     /// For an upstream that names no items.
-    var status: Int {
+    package var status: Int {
         switch answer {
         case .failure: 500
         case .tooLarge: 413
@@ -98,5 +122,5 @@ extension Faults.Poison {
         }
     }
 
-    func matches(_ item: UnsafeBufferPointer<UInt8>) -> Bool { found(field, in: item)?.text == value }
+    package func matches(_ item: UnsafeBufferPointer<UInt8>) -> Bool { found(field, in: item)?.text == value }
 }

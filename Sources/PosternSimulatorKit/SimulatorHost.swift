@@ -76,7 +76,7 @@ public struct SimulatorType: Sendable {
     /// That of the upstream's type.
     public var name: String { make(0).name }
     /// Makes one whose randomness has that seed.
-    let make: @Sendable (UInt64) -> any Simulator
+    package let make: @Sendable (UInt64) -> any Simulator
 
-    init(make: @escaping @Sendable (UInt64) -> any Simulator) { self.make = make }
+    package init(make: @escaping @Sendable (UInt64) -> any Simulator) { self.make = make }
 }

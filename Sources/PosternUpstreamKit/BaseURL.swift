@@ -1,19 +1,19 @@
-import PosternCore
+package import PosternCore
 
 /// A configured `http` or `https` URL, to which an upstream appends its paths.
-struct BaseURL: Equatable {
+package struct BaseURL: Equatable {
     /// Scheme and authority, e.g. `http://127.0.0.1:9000`.
-    let origin: String
+    package let origin: String
     /// Empty, or `/` and more without a slash at its end.
-    private(set) var path: String
+    package private(set) var path: String
 
     /// What is wrong with a URL; never shows it, as it may hold credentials.
-    struct Problem: Error, Equatable { let detail: String }
+    package struct Problem: Error, Equatable { let detail: String }
 
-    var text: String { origin + path }
+    package var text: String { origin + path }
 
     /// For defaults in the code.
-    init(known text: String) {
+    package init(known text: String) {
         do {
             try self.init(text)
         } catch {
@@ -21,7 +21,7 @@ struct BaseURL: Equatable {
         }
     }
 
-    init(_ text: String) throws(Problem) {
+    package init(_ text: String) throws(Problem) {
         guard text.utf8.allSatisfy({ (0x21...0x7E).contains($0) }) else {
             throw Problem(detail: "must be a URL in ASCII without white space")
         }
@@ -44,7 +44,7 @@ struct BaseURL: Equatable {
     }
 
     /// Cuts the first of `suffixes` that the path ends with, and slashes before it.
-    mutating func cut(oneOf suffixes: [String]) {
+    package mutating func cut(oneOf suffixes: [String]) {
         guard let suffix = suffixes.first(where: path.hasSuffix) else { return }
         path.removeLast(suffix.count)
         cutSlashes()
@@ -79,7 +79,7 @@ struct BaseURL: Equatable {
 
 extension SettingField {
     /// Where the upstream is.
-    static func address(_ name: String, _ property: Property<BaseURL>, _ summary: String) -> Self {
+    package static func address(_ name: String, _ property: Property<BaseURL>, _ summary: String) -> Self {
         Self(name, .url, property, isAddress: true, summary) {
             .text($0.text)
         } decode: { value throws(SettingMismatch) in
@@ -88,7 +88,7 @@ extension SettingField {
     }
 
     /// One that is used exactly as it is configured; empty where there is none.
-    static func spelledURL(_ name: String, _ property: Property<String>, _ summary: String) -> Self {
+    package static func spelledURL(_ name: String, _ property: Property<String>, _ summary: String) -> Self {
         Self(name, .url, property, summary) {
             .text($0)
         } decode: { value throws(SettingMismatch) in

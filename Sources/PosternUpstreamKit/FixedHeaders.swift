@@ -1,7 +1,7 @@
-import PosternCore
+package import PosternCore
 
 /// Headers from the configuration, sent with every request: what a proxy in front of an upstream wants to see.
-enum FixedHeaders {
+package enum FixedHeaders {
     /// Names that the transport or the protocol of any upstream sets itself.
     private static let taken: Set<String> = [
         "accept", "connection", "content-encoding", "content-length", "content-type", "expect", "host", "te",
@@ -9,7 +9,7 @@ enum FixedHeaders {
     ]
 
     /// What is wrong with `headers`; shows no value. `own`: names that the type sets, in lower case.
-    static func problems(in headers: [String: String], besides own: Set<String> = []) -> [String] {
+    package static func problems(in headers: [String: String], besides own: Set<String> = []) -> [String] {
         var problems: [String] = []
         var seen: Set<String> = []
         for (name, value) in headers.sorted(by: { $0.key < $1.key }) {
@@ -41,7 +41,7 @@ enum FixedHeaders {
 
 extension SettingField {
     /// Headers of every request. They may hold credentials.
-    static func headers(
+    package static func headers(
         _ name: String, _ property: Property<[String: String]>, besides own: Set<String>, _ summary: String
     ) -> Self {
         strings(

@@ -1,11 +1,11 @@
 /// Percent-encoding of a text for a place in a URL (RFC 3986, section 2.1).
-enum PercentEncoding {
+package enum PercentEncoding {
     private static let digits = Array("0123456789ABCDEF".utf8)
 
     /// Keeps the unreserved characters (section 2.3); every other byte of the UTF-8 becomes `%XX`.
     ///
     /// Worked values: `a b&c` becomes `a%20b%26c`, `ë` becomes `%C3%AB`.
-    static func encode(_ text: String) -> String {
+    package static func encode(_ text: String) -> String {
         var encoded: [UInt8] = []
         for byte in text.utf8 {
             switch byte {

@@ -1,6 +1,6 @@
 /// UUIDs (RFC 9562) in their text form: 36 characters, lower case.
-enum UUIDText {
-    static func bytes(_ high: UInt64, _ low: UInt64) -> [UInt8] {
+package enum UUIDText {
+    package static func bytes(_ high: UInt64, _ low: UInt64) -> [UInt8] {
         let digits = Array("0123456789abcdef".utf8)
         var text: [UInt8] = []
         text.reserveCapacity(36)
@@ -13,7 +13,7 @@ enum UUIDText {
     }
 
     /// The version 4 (section 5.4) with these random bits.
-    static func version4(_ random: (UInt64, UInt64)) -> [UInt8] {
+    package static func version4(_ random: (UInt64, UInt64)) -> [UInt8] {
         bytes(random.0 & ~0xF000 | 0x4000, random.1 & ~(3 << 62) | 2 << 62)
     }
 }

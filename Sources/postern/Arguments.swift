@@ -1,7 +1,7 @@
 public import ArgumentParser
 import PosternApp
 public import PosternCore
-public import PosternSimulators
+public import PosternSimulatorKit
 import PosternStore
 
 // How values of ours are written on the command line; the words are those of the API.

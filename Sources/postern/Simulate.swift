@@ -2,7 +2,7 @@ import ArgumentParser
 import Logging
 import PosternApp
 import PosternCore
-import PosternSimulators
+import PosternSimulatorKit
 
 struct Simulate: AsyncParsableCommand {
     static let configuration = CommandConfiguration(

@@ -3,7 +3,7 @@ import Glibc
 import Logging
 import PosternApp
 import PosternCore
-import PosternSimulators
+import PosternSimulatorKit
 import PosternStore
 import PosternTestKit
 import Testing

@@ -1,6 +1,6 @@
 import Foundation
 import PosternCore
-import PosternSimulators
+import PosternSimulatorKit
 import Testing
 
 @testable import PosternApp

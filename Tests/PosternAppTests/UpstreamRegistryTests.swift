@@ -1,7 +1,7 @@
 import Foundation
 import Logging
 import PosternCore
-import PosternSimulators
+import PosternSimulatorKit
 import PosternTestKit
 import Testing
 
@@ -17,7 +17,7 @@ import Testing
     }
 
     @Test func everyType_hasASimulator_itsName_aPageAndAConformanceSuite() throws {
-        let folder = top.appendingPathComponent("Tests/PosternUpstreamsTests")
+        let folder = top.appendingPathComponent("Tests/Upstreams")
         let files = try FileManager.default.subpathsOfDirectory(atPath: folder.path).filter { $0.hasSuffix(".swift") }
         let tests = try files.map { try String(contentsOf: folder.appendingPathComponent($0), encoding: .utf8) }
         for (type, simulator) in UpstreamRegistry.all {
@@ -47,7 +47,8 @@ import Testing
 
     /// The routes that are the same for all types are compared in `OpenAPITests`.
     @Test func resources_areThoseThatTheAPIDescribes() throws {
-        let document = OpenAPIOutline(String(decoding: try Fixture.bytes("../../openapi/openapi.yaml"), as: UTF8.self))
+        let document = OpenAPIOutline(
+            String(decoding: try Fixture.bytes(inPackage: "openapi/openapi.yaml"), as: UTF8.self))
         let known = try upstreams().flatMap(\.resources)
         // A resource that validates its query itself takes what its SDK sends, which is not listed.
         let unlisted = Set(known.filter { $0.query == nil }.map { "/v1/{upstream}/\($0.template)" })
@@ -63,7 +64,8 @@ import Testing
 
     /// Design, section 3.5: whoever may only read changes nothing and calls nothing.
     @Test func resources_requireTheScopeOfWhatTheyDo() throws {
-        let document = OpenAPIOutline(String(decoding: try Fixture.bytes("../../openapi/openapi.yaml"), as: UTF8.self))
+        let document = OpenAPIOutline(
+            String(decoding: try Fixture.bytes(inPackage: "openapi/openapi.yaml"), as: UTF8.self))
         for resource in try upstreams().flatMap(\.resources) {
             let expected: RouteAccess =
                 switch (resource.method, resource.template) {

@@ -2,20 +2,19 @@ import Foundation
 import PosternCore
 import PosternJSON
 import PosternTestKit
-import PosternUpstreams
 import Testing
 
 /// A rule that every type of upstream keeps to. The fixture of a type has a suite that checks all of them.
-struct Conformance: Sendable, CustomTestStringConvertible {
-    let testDescription: String
-    let check: @Sendable (UpstreamFixture) throws -> Void
+package struct Conformance: Sendable, CustomTestStringConvertible {
+    package let testDescription: String
+    package let check: @Sendable (UpstreamFixture) throws -> Void
 
     private init(_ name: String, _ check: @escaping @Sendable (UpstreamFixture) throws -> Void) {
         testDescription = name
         self.check = check
     }
 
-    static let rules = [
+    package static let rules = [
         Conformance("settings_haveDefaultsThatTheyTake", settings_haveDefaultsThatTheyTake),
         Conformance("goodSamples_areAdmitted_asJSONInAFittingLane", goodSamples_areAdmitted_asJSONInAFittingLane),
         Conformance("badSamples_areRefused_withEveryFaultAndNoValue", badSamples_areRefused_withEveryFaultAndNoValue),
@@ -73,7 +72,7 @@ struct Conformance: Sendable, CustomTestStringConvertible {
             let upstream = try fixture.make(golden.settings)
             let messages = try fixture.messages(of: golden.samples, to: upstream)
             let request = try fixture.request(for: messages, to: upstream)
-            let expected = try Fixture.bytes("\(fixture.type.name)/\(golden.file)")
+            let expected = try Fixture.bytes(golden.file, of: fixture.file)
             #expect(
                 String(decoding: request.spelledOut, as: UTF8.self) == String(decoding: expected, as: UTF8.self),
                 "\(golden.file)")

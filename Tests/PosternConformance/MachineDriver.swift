@@ -1,11 +1,11 @@
-import PosternCore
+package import PosternCore
 
 @testable import PosternDelivery
-@testable import PosternStore
+@testable package import PosternStore
 
 /// The delivery machine without a worker: what it writes for one result.
-enum MachineDriver {
-    static func settlement(
+package enum MachineDriver {
+    package static func settlement(
         _ transfer: TransferResult, _ judgement: Judgement?, of batch: Batch, at now: Timestamp
     ) -> Settlement {
         var machine = DeliveryMachine(health: UpstreamHealth(upstream: Circuit(most: 1)))
@@ -21,7 +21,7 @@ enum MachineDriver {
 
 extension Message {
     /// Takes over what `settlement` says of the message that is sent again.
-    mutating func follow(_ settlement: Settlement) {
+    package mutating func follow(_ settlement: Settlement) {
         if let waiting = settlement.waiting, waiting.messages.contains(where: { $0.id == id }) {
             wasTried = wasTried || waiting.wasTried
             attempts += waiting.counts ? 1 : 0

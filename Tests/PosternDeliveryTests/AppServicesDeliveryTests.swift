@@ -2,7 +2,7 @@ import Foundation
 import PosternCore
 import PosternStore
 import PosternTestKit
-import PosternUpstreams
+import AppServicesAdapter
 import Synchronization
 import Testing
 

@@ -3,7 +3,7 @@ import PosternCore
 import PosternMetrics
 import PosternStore
 import PosternTestKit
-import PosternUpstreams
+import SeerAdapter
 import Testing
 
 @testable import PosternDelivery

@@ -2,7 +2,7 @@ import Foundation
 import PosternCore
 import PosternStore
 import PosternTestKit
-import PosternUpstreams
+import StreamOneAdapter
 import Synchronization
 import Testing
 

@@ -6,7 +6,9 @@ import PosternTestKit
 import Testing
 
 @testable import PosternServer
-@testable import PosternUpstreams
+@testable import CurioAdapter
+@testable import SamsaraAdapter
+@testable import SeerAdapter
 
 /// Design, section 3.1: taking messages.
 @Suite struct IngestTests {

@@ -3,7 +3,7 @@ import PosternTestKit
 import Testing
 
 @testable import PosternServer
-@testable import PosternUpstreams
+@testable import StreamOneAdapter
 
 /// The platform's own SDKs over HTTP: what they send, byte by byte.
 @Suite struct StreamOneSDKTests {

@@ -2,7 +2,11 @@ import Glibc
 import PosternCore
 import PosternJSON
 import PosternTestKit
-import PosternUpstreams
+import AppServicesAdapter
+import CurioAdapter
+import SamsaraAdapter
+import SeerAdapter
+import StreamOneAdapter
 import Testing
 
 @testable import PosternServer

@@ -1,7 +1,7 @@
 import PosternCore
 import Testing
 
-@testable import PosternSimulators
+@testable import PosternSimulatorKit
 
 @Suite struct FaultsTests {
     static let texts: [(text: String, canonical: String)] = [

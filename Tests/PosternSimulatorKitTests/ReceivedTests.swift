@@ -1,6 +1,6 @@
 import Testing
 
-@testable import PosternSimulators
+@testable import PosternSimulatorKit
 
 @Suite struct ReceivedTests {
     private func judged(_ items: [String], status: Int = 202, violations: [String] = []) -> Judged {

@@ -1,52 +1,25 @@
+import CurioSimulator
 import Logging
+import PosternConformance
 import PosternCore
 import PosternTestKit
 import PosternTransport
+import SamsaraSimulator
+import SeerSimulator
 import Testing
 
-@testable import PosternSimulators
+@testable import PosternSimulatorKit
 
-/// A host, and the gateway's own transport in front of one of its simulators.
-private final class Fixture: Sendable {
-    let host: SimulatorHost
-    let loop: CurlLoop
-    let type: SimulatorType
-    var url: String { host.urls[type.name]! }
-
-    init(type: SimulatorType = .samsara, faults: String = "", keep: SimulatorHost.Keep = .texts) throws {
-        self.type = type
-        host = try SimulatorHost.start(
-            [type], port: 0, faults: Faults(parsing: faults), seed: 1, keep: keep, logger: Logger(label: "test"))
-        loop = try CurlLoop(.init(version: "0"))
+extension HostedSimulator {
+    fileprivate convenience init(faults: String = "", keep: SimulatorHost.Keep = .texts) throws {
+        try self.init(.samsara, faults: faults, keep: keep)
     }
 
-    deinit {
-        loop.stop()
-        host.stop()
-    }
-
-    func send(
-        _ method: UpstreamRequest.Method, _ path: String, headers: [(name: String, value: String)] = [],
-        _ body: String = "",
-        timeout: Duration = .seconds(20)
-    ) async -> TransferResult {
-        await withCheckedContinuation { done in
-            loop.submit(
-                UpstreamRequest(method: method, url: url + path, headers: headers, body: Array(body.utf8)),
-                options: TransferOptions(requestTimeout: timeout)
-            ) { done.resume(returning: $0) }
-        }
-    }
-
-    func post(_ body: String, timeout: Duration = .seconds(20)) async -> TransferResult {
+    fileprivate func post(_ body: String, timeout: Duration = .seconds(20)) async -> TransferResult {
         await send(
             .post, "/v1/events",
             headers: [("Content-Type", "application/json"), ("X-Samsara-publishedTimestamp", "1479988864057")], body,
             timeout: timeout)
-    }
-
-    func text(_ path: String, _ method: UpstreamRequest.Method = .get, _ body: String = "") async throws -> String {
-        String(decoding: try await send(method, path, body).get().body, as: UTF8.self)
     }
 }
 
@@ -54,16 +27,9 @@ private func event(_ source: String, _ number: Int) -> String {
     #"{"timestamp":1,"sourceId":"\#(source)","eventName":"e","seq":\#(number)}"#
 }
 
-extension TransferResult {
-    fileprivate var status: Int? { try? get().status }
-    fileprivate var reason: TransferFailure.Reason? {
-        if case .failure(let failure) = self { failure.reason } else { nil }
-    }
-}
-
 @Suite(.timeLimit(.minutes(10))) struct SimulatorHostTests {
     @Test func samsara_takesEvents_andShowsThem() async throws {
-        let fixture = try Fixture()
+        let fixture = try HostedSimulator()
         let answer = try await fixture.post("[\(event("a", 1)),\(event("b", 1))]").get()
         #expect(answer.status == 202)
         #expect(answer.body.isEmpty)
@@ -80,7 +46,7 @@ extension TransferResult {
     }
 
     @Test func received_startsOver_whenDeleted() async throws {
-        let fixture = try Fixture()
+        let fixture = try HostedSimulator()
         _ = await fixture.post("[\(event("a", 1))]")
         #expect(await fixture.send(.delete, "/received?keep=counts").status == 204)
         _ = await fixture.post("[\(event("a", 1))]")
@@ -93,7 +59,7 @@ extension TransferResult {
     }
 
     @Test func violations_areShown() async throws {
-        let fixture = try Fixture()
+        let fixture = try HostedSimulator()
         #expect(await fixture.send(.post, "//v1/events").status == 404)
         #expect(
             try await fixture.text("/received").contains(
@@ -101,7 +67,7 @@ extension TransferResult {
     }
 
     @Test func faults_areSetShownAndCleared_atRunTime() async throws {
-        let fixture = try Fixture(faults: "status=503:x1")
+        let fixture = try HostedSimulator(faults: "status=503:x1")
         #expect(try await fixture.text("/faults") == "status=503:x1\n")
         #expect(await fixture.post("[\(event("a", 1))]").status == 503)
         #expect(await fixture.post("[\(event("a", 1))]").status == 202)
@@ -128,7 +94,7 @@ extension TransferResult {
     @Test(arguments: faults) func fault_isSeenOnTheWire_onAKeptConnectionToo(
         fault: String, reason: TransferFailure.Reason, events: Int, label: String
     ) async throws {
-        let fixture = try Fixture(faults: "pass:x1,\(fault):x1")
+        let fixture = try HostedSimulator(faults: "pass:x1,\(fault):x1")
         #expect(await fixture.post("[\(event("a", 0))]").status == 202)
         let result = await fixture.post(
             "[\(event("a", 1))]", timeout: reason == .timeout ? .milliseconds(200) : .seconds(20))
@@ -140,7 +106,7 @@ extension TransferResult {
     }
 
     @Test func delay_andDrip_onlyCostTime() async throws {
-        let fixture = try Fixture(faults: "delay=50ms:x1,drip=1ms:x2")
+        let fixture = try HostedSimulator(faults: "delay=50ms:x1,drip=1ms:x2")
         let clock = ContinuousClock()
         let start = clock.now
         _ = try await fixture.text("/faults", .post, "delay=50ms")
@@ -152,7 +118,7 @@ extension TransferResult {
     }
 
     @Test func poison_refuses_untilItsEventIsGone() async throws {
-        let fixture = try Fixture(faults: "poison=seq:2:array")
+        let fixture = try HostedSimulator(faults: "poison=seq:2:array")
         let answer = try await fixture.post("[\(event("a", 1)),\(event("a", 2))]").get()
         #expect(answer.status == 400)
         #expect(String(decoding: answer.body, as: UTF8.self) == #"["OK","{:seq (not (poison))}"]"#)
@@ -161,51 +127,11 @@ extension TransferResult {
     }
 
     @Test func stop_endsHangingRequests() async throws {
-        let fixture = try Fixture(faults: "hang")
+        let fixture = try HostedSimulator(faults: "hang")
         async let pending = fixture.post("[\(event("a", 1))]")
         while try await !fixture.text("/received").contains(#""hang":1"#) {}
         fixture.host.stop()
         #expect(await pending.reason == .interrupted)
-    }
-
-    @Test func seer_takesReports_andShowsThemByKind() async throws {
-        let fixture = try Fixture(type: .seer)
-        #expect(try await fixture.text("/control", .post, #"{"tokenAnswer":"slow:50"}"#).hasPrefix("{"))
-        let start = ContinuousClock.now
-        let answer = try await fixture.send(
-            .post, "/oauth/access_token", headers: SeerClient.tokenHeaders, "grant_type=client_credentials"
-        ).get()
-        #expect(ContinuousClock.now - start >= .milliseconds(50))
-        let token = try #require(JSON(answer.body)["access_token"].string)
-        let headers = [
-            ("Authorization", "Bearer \(token)"), ("Accept", "application/json"), ("Content-Type", "application/json"),
-        ]
-        let batch = SeerVectors.batch([SeerVectors.a1, SeerVectors.a2])
-        #expect(await fixture.send(.post, "/sactivity/batch", headers: headers, batch).status == 200)
-        #expect(await fixture.send(.post, "/tincan", headers: headers, SeerVectors.t1).status == 200)
-        #expect(try await fixture.text("/faults", .post, "poison=/object/objectType:photo:413").hasPrefix("poison="))
-        #expect(await fixture.send(.post, "/sactivity/batch", headers: headers, batch).status == 413)
-        #expect(
-            try await fixture.text("/received?field=/object/id")
-                == "/sactivity\tobjectId\n/sactivity\to-1\n/tincan\thttp://pearson.com/ccsoc/interactive/\n")
-        #expect(
-            try await fixture.text("/received").contains(
-                #""events":3,"distinctEvents":3,"duplicates":0,"answers":{"200":3,"413":1},"violationCount":0"#))
-        #expect(JSON(Array(try await fixture.text("/control").utf8))["validTokens"].int == 1)
-    }
-
-    @Test func answersThatWereLost_areNotHeldAgainstTheGateway() async throws {
-        let fixture = try Fixture(type: .curio, faults: "reset-after@/hit:x9")
-        func post(_ suffix: String, _ body: String) async -> TransferResult {
-            await fixture.send(.post, suffix, headers: CurioClient.requestHeaders, body)
-        }
-        #expect(await post("/visit/create", CurioVectors.e1.body).status == 200)
-        #expect(await fixture.send(.post, "/control", #"{"killSessions":"all"}"#).status == 200)
-        for _ in 0..<9 { #expect(await post("/hit/create", CurioVectors.e2.body).reason == .interrupted) }
-        #expect(await post("/hit/create", CurioVectors.e2.body).status == 401)
-        #expect(
-            try await fixture.text("/received").contains(
-                #""answers":{"200":1,"401":1,"reset-after":9},"violationCount":0,"violations":[]"#))
     }
 
     @Test func simulators_haveFixedPorts_behindTheFirst() throws {
@@ -230,7 +156,7 @@ extension TransferResult {
     }
 
     @Test func port_thatIsTaken_isAnErrorThatNamesTheSimulator() throws {
-        let fixture = try Fixture()
+        let fixture = try HostedSimulator()
         let port = try #require(UInt16(fixture.url.split(separator: ":")[2]))
         #expect {
             try SimulatorHost.start([.samsara], port: port, logger: Logger(label: "test"))

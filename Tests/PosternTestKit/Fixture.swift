@@ -1,12 +1,26 @@
 import Glibc
 
-/// Files below `Tests/Fixtures`.
+/// Files that tests read.
 public enum Fixture {
-    /// The bytes of `path`, e.g. `samsara/one-event.http`. A missing file fails the test that wants it.
-    public static func bytes(_ path: String, here: StaticString = #filePath) throws -> [UInt8] {
-        let tests = here.description.split(separator: "/", omittingEmptySubsequences: false).dropLast(2)
-        let full = (tests + ["Fixtures"]).joined(separator: "/") + "/" + path
-        guard let file = fopen(full, "r") else { throw Missing(path: full) }
+    /// The bytes of a file in the folder `Fixtures` of a type of upstream. A missing one fails the test that wants it.
+    ///
+    /// - Parameter source: A source file in a folder next to `Fixtures`.
+    public static func bytes(_ name: String, of source: StaticString = #filePath) throws -> [UInt8] {
+        try read(folder(of: source, above: 2) + "/Fixtures/" + name)
+    }
+
+    /// The bytes of a file of the package, e.g. `openapi/openapi.yaml`.
+    public static func bytes(inPackage path: String) throws -> [UInt8] {
+        try read(folder(of: #filePath, above: 3) + "/" + path)
+    }
+
+    private static func folder(of source: StaticString, above levels: Int) -> String {
+        source.description.split(separator: "/", omittingEmptySubsequences: false).dropLast(levels)
+            .joined(separator: "/")
+    }
+
+    private static func read(_ path: String) throws -> [UInt8] {
+        guard let file = fopen(path, "r") else { throw Missing(path: path) }
         defer { fclose(file) }
         var bytes: [UInt8] = []
         var part = [UInt8](repeating: 0, count: 65536)

@@ -1,5 +1,5 @@
 import PosternCore
-import PosternSimulators
+import PosternSimulatorKit
 
 /// The documents that say which settings there are, made from the same tables that check them.
 enum ConfigurationReference {

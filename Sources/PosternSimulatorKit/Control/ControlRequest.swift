@@ -3,7 +3,7 @@ internal import Foundation
 /// What `/control` reads and shows as the members of a JSON object, by the names of the properties.
 ///
 /// A member that may be left out inside is an optional. Members of any JSON have the type `JSONTree`.
-protocol ControlMembers: Codable, Sendable {
+package protocol ControlMembers: Codable, Sendable {
     /// Properties of type `JSONTree`.
     static var free: Set<String> { get }
     /// What is wrong with the values, beginning with a member's name; nil if nothing is.
@@ -11,11 +11,11 @@ protocol ControlMembers: Codable, Sendable {
 }
 
 extension ControlMembers {
-    static var free: Set<String> { [] }
-    var problem: String? { nil }
+    package static var free: Set<String> { [] }
+    package var problem: String? { nil }
 
     /// The members as `GET /control` shows them.
-    var shown: [JSONTree.Member] {
+    package var shown: [JSONTree.Member] {
         (tree(of: self).members ?? []).map { member in
             let text = Self.free.contains(member.name) ? member.value.string : nil
             return text.flatMap { JSONTree.read($0.utf8) }.map { .init(name: member.name, value: $0.value) } ?? member
@@ -24,18 +24,18 @@ extension ControlMembers {
 }
 
 /// What a `POST /control` does once, every property an optional.
-protocol ControlCommands: ControlMembers {
+package protocol ControlCommands: ControlMembers {
     associatedtype CodingKeys: CodingKey, CaseIterable
 }
 
 /// A `POST /control`: settings as they will be, and commands.
-struct ControlRequest<Settings: ControlMembers, Commands: ControlCommands> {
-    let settings: Settings
-    let commands: Commands
+package struct ControlRequest<Settings: ControlMembers, Commands: ControlCommands> {
+    package let settings: Settings
+    package let commands: Commands
     /// The members that the body has.
-    let names: Set<String>
+    package let names: Set<String>
 
-    init(_ body: [UInt8], changing settings: Settings) throws(ControlProblem) {
+    package init(_ body: [UInt8], changing settings: Settings) throws(ControlProblem) {
         guard let document = JSONTree.read(body), !document.hasTrailingBytes, let given = document.value.members else {
             throw ControlProblem("the body is not a JSON object")
         }
@@ -53,10 +53,10 @@ struct ControlRequest<Settings: ControlMembers, Commands: ControlCommands> {
 }
 
 /// Why a `POST /control` changes nothing.
-struct ControlProblem: Error, Equatable, CustomStringConvertible {
-    let description: String
+package struct ControlProblem: Error, Equatable, CustomStringConvertible {
+    package let description: String
 
-    init(_ description: String) { self.description = description }
+    package init(_ description: String) { self.description = description }
 
     /// - Parameter member: Named if the error names none.
     fileprivate init(_ error: DecodingError, in member: String) {
@@ -130,7 +130,7 @@ private func firstUnknown(in given: JSONTree, _ read: JSONTree, at path: String)
 }
 
 /// What `value` is in JSON.
-func tree(of value: some Encodable) -> JSONTree {
+package func tree(of value: some Encodable) -> JSONTree {
     let text = try? JSONEncoder().encode(value)
     return text.flatMap { JSONTree.read($0) }?.value ?? .null
 }

@@ -1,5 +1,5 @@
 /// A simulator that shows and changes what it holds at `/control`.
-protocol ControlledSimulator: Simulator {
+package protocol ControlledSimulator: Simulator {
     /// What `GET /control` shows.
     func shownControl() -> [JSONTree.Member]
     /// Carries out a `POST /control`, all of it or nothing.
@@ -9,9 +9,9 @@ protocol ControlledSimulator: Simulator {
 }
 
 extension ControlledSimulator {
-    func controlPart(_ request: SimulatedRequest) -> SimulatedAnswer? { nil }
+    package func controlPart(_ request: SimulatedRequest) -> SimulatedAnswer? { nil }
 
-    func control(_ request: SimulatedRequest) -> SimulatedAnswer? {
+    package func control(_ request: SimulatedRequest) -> SimulatedAnswer? {
         guard request.path == "/control" else { return controlPart(request) }
         switch request.method {
         case "GET": return .json(200, JSONTree.object(of: shownControl()).canonical)

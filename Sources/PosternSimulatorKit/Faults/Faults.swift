@@ -148,11 +148,11 @@ public struct FaultPlayer: Sendable {
 }
 
 /// SplitMix64 (Steele, Lea and Flood, 2014): small, and the same everywhere.
-struct SeededRandom: RandomNumberGenerator, Sendable {
+package struct SeededRandom: RandomNumberGenerator, Sendable {
     private var state: UInt64
-    init(seed: UInt64) { state = seed }
+    package init(seed: UInt64) { state = seed }
 
-    mutating func next() -> UInt64 {
+    package mutating func next() -> UInt64 {
         state &+= 0x9e37_79b9_7f4a_7c15
         var mixed = state
         mixed = (mixed ^ (mixed >> 30)) &* 0xbf58_476d_1ce4_e5b9
@@ -161,5 +161,5 @@ struct SeededRandom: RandomNumberGenerator, Sendable {
     }
 
     /// At least 0, below 1.
-    mutating func fraction() -> Double { Double(next() >> 11) * 0x1p-53 }
+    package mutating func fraction() -> Double { Double(next() >> 11) * 0x1p-53 }
 }

@@ -1,9 +1,9 @@
 internal import Glibc
-internal import PosternCore
+package import PosternCore
 
 extension Faults.RetryAfter {
     /// The header's value for an answer given at `now`.
-    func value(at now: Timestamp) -> String {
+    package func value(at now: Timestamp) -> String {
         switch form {
         case .seconds: String(seconds)
         case .imf: date(now, "%a, %d %b %Y %H:%M:%S GMT")

@@ -1,30 +1,30 @@
 /// Walks over JSON text byte by byte, as Jackson does for a Clojure server: checks syntax, copies nothing.
 ///
 /// More lenient than RFC 8259 in one point: raw control characters inside strings are taken, and noted.
-struct JSONScanner {
-    enum Kind: Equatable { case object, array, string, integer, decimal, `true`, `false`, null }
+package struct JSONScanner {
+    package enum Kind: Equatable { case object, array, string, integer, decimal, `true`, `false`, null }
 
-    struct Value: Equatable {
-        let kind: Kind
+    package struct Value: Equatable {
+        package let kind: Kind
         /// Quotes and brackets included.
-        let range: Range<Int>
+        package let range: Range<Int>
     }
 
-    let text: UnsafeBufferPointer<UInt8>
-    var place = 0
+    package let text: UnsafeBufferPointer<UInt8>
+    package var place = 0
     /// A string with a raw control character was passed.
-    private(set) var sawControlCharacter = false
+    package private(set) var sawControlCharacter = false
     /// The string passed last held an escape.
     private var stringHadEscape = false
     private var depth = 0
 
     /// As deep as Jackson goes.
-    static let maxDepth = 1000
+    package static let maxDepth = 1000
 
-    init(_ text: UnsafeBufferPointer<UInt8>) { self.text = text }
+    package init(_ text: UnsafeBufferPointer<UInt8>) { self.text = text }
 
     /// The next byte that is not white space; nil at the end.
-    mutating func peek() -> UInt8? {
+    package mutating func peek() -> UInt8? {
         while place < text.count {
             switch text[place] {
             case 0x20, 0x0a, 0x0d, 0x09: place += 1
@@ -34,14 +34,14 @@ struct JSONScanner {
         return nil
     }
 
-    mutating func take(_ byte: UInt8) -> Bool {
+    package mutating func take(_ byte: UInt8) -> Bool {
         guard peek() == byte else { return false }
         place += 1
         return true
     }
 
     /// Passes the next value; nil when the text breaks inside it.
-    mutating func value() -> Value? {
+    package mutating func value() -> Value? {
         guard let first = peek() else { return nil }
         let start = place
         let kind: Kind?
@@ -59,7 +59,7 @@ struct JSONScanner {
     }
 
     /// Passes an object, from its brace on, and shows each member. False when it breaks.
-    @inline(__always) mutating func members(_ body: (Key, Value) -> Void) -> Bool {
+    @inline(__always) package mutating func members(_ body: (Key, Value) -> Void) -> Bool {
         guard enter() else { return false }
         if take(UInt8(ascii: "}")) { return leave() }
         repeat {
@@ -74,7 +74,7 @@ struct JSONScanner {
     }
 
     /// Passes an array, from its bracket on, and shows each element. False when it breaks.
-    @inline(__always) mutating func elements(_ body: (Value) -> Void) -> Bool {
+    @inline(__always) package mutating func elements(_ body: (Value) -> Void) -> Bool {
         guard enter() else { return false }
         if take(UInt8(ascii: "]")) { return leave() }
         repeat {
@@ -164,19 +164,19 @@ struct JSONScanner {
     }
 
     /// The name of a member.
-    struct Key {
+    package struct Key {
         /// Between the quotes.
-        let raw: UnsafeBufferPointer<UInt8>
-        let hasEscapes: Bool
+        package let raw: UnsafeBufferPointer<UInt8>
+        package let hasEscapes: Bool
 
-        func equals(_ name: StaticString) -> Bool {
+        package func equals(_ name: StaticString) -> Bool {
             if hasEscapes { return unescaped(raw) == name.description }
             guard raw.count == name.utf8CodeUnitCount else { return false }
             for place in 0..<raw.count where raw[place] != name.utf8Start[place] { return false }
             return true
         }
 
-        var name: String { unescaped(raw) }
+        package var name: String { unescaped(raw) }
     }
 }
 
@@ -190,7 +190,7 @@ private func isWordByte(_ byte: UInt8) -> Bool {
 
 /// The text of a string that passed the scanner, given what stands between its quotes. A surrogate without its
 /// partner becomes U+FFFD.
-func unescaped(_ raw: some Collection<UInt8>) -> String {
+package func unescaped(_ raw: some Collection<UInt8>) -> String {
     var units: [UInt16] = []
     for unit in String(decoding: raw, as: UTF8.self).utf16 { units.append(unit) }
     guard units.contains(UInt16(UInt8(ascii: "\\"))) else { return String(decoding: raw, as: UTF8.self) }
@@ -217,7 +217,7 @@ func unescaped(_ raw: some Collection<UInt8>) -> String {
 }
 
 /// `text` as a JSON string, quotes included.
-func quoted(_ text: some StringProtocol) -> String {
+package func quoted(_ text: some StringProtocol) -> String {
     var result = "\""
     for scalar in text.unicodeScalars {
         switch scalar {
@@ -238,12 +238,12 @@ func quoted(_ text: some StringProtocol) -> String {
 }
 
 /// The value of a top-level member of an object, the last one where it is repeated; nil when there is none.
-func member(_ name: String, of object: UnsafeBufferPointer<UInt8>) -> (kind: JSONScanner.Kind, text: String)? {
+package func member(_ name: String, of object: UnsafeBufferPointer<UInt8>) -> (kind: JSONScanner.Kind, text: String)? {
     child(name, of: object).map { plain($0, in: object) }
 }
 
 /// The value that `field` names: a top-level member, or what a JSON Pointer (RFC 6901) that is not empty leads to.
-func found(
+package func found(
     _ field: String, in item: UnsafeBufferPointer<UInt8>
 ) -> (kind: JSONScanner.Kind, text: String)? {
     guard field.hasPrefix("/") else { return member(field, of: item) }

@@ -1,6 +1,6 @@
 /// A JSON value taken apart. Members are in the order of their names, which are compared byte by byte, because the
 /// upstreams normalize nothing.
-enum JSONTree: Sendable, Equatable {
+package enum JSONTree: Sendable, Equatable {
     case object([Member])
     case array([Self])
     case string(String)
@@ -9,22 +9,24 @@ enum JSONTree: Sendable, Equatable {
     case bool(Bool)
     case null
 
-    struct Member: Sendable, Equatable {
-        let name: String
-        let value: JSONTree
+    package struct Member: Sendable, Equatable {
+        package let name: String
+        package let value: JSONTree
+
+        package init(name: String, value: JSONTree) { (self.name, self.value) = (name, value) }
     }
 
     /// The value of a text, and what the server tolerates around it.
-    struct Document {
-        let value: JSONTree
+    package struct Document {
+        package let value: JSONTree
         /// Without the white space around it.
-        let range: Range<Int>
-        let hasRepeatedNames: Bool
-        let hasTrailingBytes: Bool
+        package let range: Range<Int>
+        package let hasRepeatedNames: Bool
+        package let hasTrailingBytes: Bool
     }
 
     /// Nil when the text is not JSON in UTF-8, has a raw control character in a string, or is nested deeper than 128.
-    static func read(_ text: some Sequence<UInt8>) -> Document? {
+    package static func read(_ text: some Sequence<UInt8>) -> Document? {
         let text = Array(text)
         guard String(validating: text, as: UTF8.self) != nil else { return nil }
         return text.withUnsafeBufferPointer { text in
@@ -40,7 +42,7 @@ enum JSONTree: Sendable, Equatable {
     }
 
     /// Of members with the same name the last one stays.
-    static func object(of members: [Member]) -> Self {
+    package static func object(of members: [Member]) -> Self {
         let sorted = members.enumerated().sorted { left, right in
             if left.element.name.utf8.elementsEqual(right.element.name.utf8) { return left.offset < right.offset }
             return left.element.name.utf8.lexicographicallyPrecedes(right.element.name.utf8)
@@ -55,14 +57,14 @@ enum JSONTree: Sendable, Equatable {
 
     // MARK: Looking in
 
-    subscript(_ name: String) -> Self? { members?.first { $0.name.utf8.elementsEqual(name.utf8) }?.value }
+    package subscript(_ name: String) -> Self? { members?.first { $0.name.utf8.elementsEqual(name.utf8) }?.value }
 
-    var members: [Member]? { if case .object(let members) = self { members } else { nil } }
-    var elements: [Self]? { if case .array(let elements) = self { elements } else { nil } }
-    var string: String? { if case .string(let text) = self { text } else { nil } }
+    package var members: [Member]? { if case .object(let members) = self { members } else { nil } }
+    package var elements: [Self]? { if case .array(let elements) = self { elements } else { nil } }
+    package var string: String? { if case .string(let text) = self { text } else { nil } }
 
     /// Members by name, no white space, nothing escaped that need not be.
-    var canonical: String {
+    package var canonical: String {
         switch self {
         case .object(let members):
             "{\(members.map { "\(quoted($0.name)):\($0.value.canonical)" }.joined(separator: ","))}"

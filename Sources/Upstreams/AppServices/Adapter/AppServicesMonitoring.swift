@@ -1,5 +1,6 @@
 import PosternCore
 import PosternJSON
+import PosternUpstreamKit
 
 /// App monitoring (section 4.11): its configuration is asked for first, then metrics are sent, once.
 struct AppServicesMonitoring: Sendable {

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstreamKit
 
 /// Requests as they go over the wire (sections 3 and 4).
 struct AppServicesRequests: Sendable {

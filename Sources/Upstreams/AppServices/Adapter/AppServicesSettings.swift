@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstreamKit
 
 struct AppServicesSettings: SettingsSection {
     var baseURL = BaseURL(known: "https://mobileservices.openclasslabs.com/appservices")

@@ -1,4 +1,5 @@
 internal import PosternCore
+import PosternSimulatorKit
 
 /// Writes the answers of the platform and of the proxy before it (specification, sections 4.0 and 10).
 struct AppServicesAnswer: Sendable {

@@ -1,3 +1,5 @@
+import PosternSimulatorKit
+
 /// What a body says, and what is wrong with it (specification, sections 4.1 to 4.11 and 9).
 struct AppServicesBodyCheck {
     /// The route's step; for `PUT /device` which of the three it is.

@@ -1,3 +1,5 @@
+import PosternSimulatorKit
+
 /// A request to AppServices taken apart, with what is wrong about it on the wire (specification, sections 3, 4 and 8).
 struct AppServicesCall: Sendable {
     enum Step: String, ControlChoice {

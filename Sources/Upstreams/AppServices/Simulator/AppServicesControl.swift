@@ -1,4 +1,5 @@
 internal import PosternCore
+import PosternSimulatorKit
 
 /// What a `POST /control` does at once.
 struct AppServicesCommands: ControlCommands {

@@ -1,3 +1,5 @@
+import PosternSimulatorKit
+
 /// What ids, names and tokens look like (specification, section 9).
 enum AppServicesForm {
     static func isUUID(_ text: String) -> Bool {

@@ -1,4 +1,5 @@
 internal import PosternCore
+import PosternSimulatorKit
 
 /// What the gateway has been told so far, and with it what it must not send next (specification, sections 3.4, 5, 6).
 ///
@@ -223,6 +224,6 @@ struct AppServicesHistory: Sendable {
     }
 
     private static func digest(of call: AppServicesCall) -> UInt64 {
-        PosternSimulators.digest(of: call.json?.canonical ?? "")
+        PosternSimulatorKit.digest(of: call.json?.canonical ?? "")
     }
 }

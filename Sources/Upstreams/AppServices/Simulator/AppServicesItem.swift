@@ -1,3 +1,5 @@
+import PosternSimulatorKit
+
 /// What `/received` shows of a request that was taken: a JSON object in one line, made here because most requests have
 /// no body.
 struct AppServicesItem {

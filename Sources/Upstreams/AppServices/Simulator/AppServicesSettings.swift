@@ -1,3 +1,5 @@
+import PosternSimulatorKit
+
 /// How the simulated platform behaves; `/control` shows and changes it (`docs/simulators.md`).
 struct AppServicesSettings: ControlMembers {
     enum ErrorStyle: String, ControlChoice {
@@ -120,12 +122,12 @@ struct AppServicesSettings: ControlMembers {
         case .array, .string, .number, .null: return "monitoring: must be true, false or an object"
         }
         return answers.lazy.compactMap { scripted in
-            PosternSimulators.problem("answers: status", scripted.status, 100...599)
-                ?? PosternSimulators.problem("answers: times", scripted.times, 1...1_000_000_000)
+            PosternSimulatorKit.problem("answers: status", scripted.status, 100...599)
+                ?? PosternSimulatorKit.problem("answers: times", scripted.times, 1...1_000_000_000)
         }.first
-            ?? PosternSimulators.problem("errorStatus", errorStatus, 100...599)
-            ?? PosternSimulators.problem("tokenLifeSeconds", tokenLifeSeconds, 0...1_000_000_000)
-            ?? PosternSimulators.problem("graceMilliseconds", graceMilliseconds, 0...1_000_000_000)
-            ?? PosternSimulators.problem("invalidateRate", invalidateRate, 0...1)
+            ?? PosternSimulatorKit.problem("errorStatus", errorStatus, 100...599)
+            ?? PosternSimulatorKit.problem("tokenLifeSeconds", tokenLifeSeconds, 0...1_000_000_000)
+            ?? PosternSimulatorKit.problem("graceMilliseconds", graceMilliseconds, 0...1_000_000_000)
+            ?? PosternSimulatorKit.problem("invalidateRate", invalidateRate, 0...1)
     }
 }

@@ -1,4 +1,5 @@
 internal import PosternCore
+public import PosternSimulatorKit
 internal import Synchronization
 
 /// Pearson AppServices behind its proxy (port 9003): users, devices, groups, their ties, and app monitoring.

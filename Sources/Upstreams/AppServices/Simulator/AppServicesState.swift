@@ -1,4 +1,5 @@
 internal import PosternCore
+import PosternSimulatorKit
 
 /// All that the simulator remembers. A value; `AppServicesSimulator` guards it.
 struct AppServicesState: Sendable {

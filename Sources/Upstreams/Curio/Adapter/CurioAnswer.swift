@@ -1,5 +1,6 @@
 import PosternCore
 import PosternJSON
+import PosternUpstreamKit
 
 /// What an answer of Curio's means (the specification's section 6).
 struct CurioAnswer {

@@ -1,5 +1,6 @@
 import Crypto
 import PosternCore
+import PosternUpstreamKit
 
 /// Codes of sessions, screens and events that are made here.
 ///

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstreamKit
 
 /// What the configuration says about one application, checked.
 struct CurioSettings: SettingsSection {

@@ -1,4 +1,5 @@
 public import PosternCore
+import PosternUpstreamKit
 
 /// The analytics backend Curio, to which devices report visits, screens, events and what belongs to push.
 ///

@@ -1,3 +1,5 @@
+import PosternSimulatorKit
+
 /// Something that happened on a device, as a request told it.
 struct CurioAction {
     enum Kind: String, CaseIterable {

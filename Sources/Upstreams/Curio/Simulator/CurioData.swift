@@ -1,3 +1,5 @@
+import PosternSimulatorKit
+
 /// The JSON inside parameters: `data` of the two batches, and `userTags`.
 enum CurioData {
     static let maxRecords = 250

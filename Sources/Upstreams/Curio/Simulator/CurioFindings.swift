@@ -1,3 +1,5 @@
+import PosternSimulatorKit
+
 /// What is found out about a request while it is read.
 struct CurioFindings {
     /// One sentence each, without repetition; never a value of the request.

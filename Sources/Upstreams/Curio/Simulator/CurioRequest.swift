@@ -1,3 +1,5 @@
+import PosternSimulatorKit
+
 /// A request as far as it can be understood without knowing what went before.
 struct CurioRequest {
     let endpoint: CurioEndpoint

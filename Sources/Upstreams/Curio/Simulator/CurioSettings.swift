@@ -1,3 +1,5 @@
+import PosternSimulatorKit
+
 /// What `/control` changes.
 struct CurioSettings: ControlMembers {
     /// How the answers to starts of screens and events bring their code.
@@ -29,7 +31,7 @@ struct CurioSettings: ControlMembers {
         if let minutes = sessionTimeoutMinutes, !(minutes > 0 && minutes <= 1440) {
             return "sessionTimeoutMinutes: must be null or a number above 0, at most 1440"
         }
-        return PosternSimulators.problem("killSessionRate", killSessionRate, 0...1)
+        return PosternSimulatorKit.problem("killSessionRate", killSessionRate, 0...1)
     }
 }
 

@@ -1,4 +1,5 @@
 internal import PosternCore
+public import PosternSimulatorKit
 internal import Synchronization
 
 /// Turkcell Curio, as far as its clients reveal it, on `/visit/create` and the other endpoints, bare or below `/api/v2`.

@@ -1,3 +1,5 @@
+import PosternSimulatorKit
+
 /// Who is turned away, with 412, 400 or 401.
 extension CurioState {
     struct Refusal {

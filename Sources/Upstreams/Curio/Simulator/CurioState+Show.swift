@@ -1,3 +1,5 @@
+import PosternSimulatorKit
+
 /// What `GET /control` shows besides the settings.
 extension CurioState {
     private struct Shown: Encodable {

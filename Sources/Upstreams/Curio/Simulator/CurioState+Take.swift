@@ -1,3 +1,5 @@
+import PosternSimulatorKit
+
 /// What a request does that is taken.
 extension CurioState {
     struct Taken {

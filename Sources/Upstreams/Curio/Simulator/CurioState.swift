@@ -1,4 +1,5 @@
 internal import PosternCore
+import PosternSimulatorKit
 
 /// Everything the simulated server holds. A value; `CurioSimulator` guards it.
 ///

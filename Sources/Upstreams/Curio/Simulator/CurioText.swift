@@ -1,3 +1,5 @@
+import PosternSimulatorKit
+
 /// A text after `enc` (section 4.2) was undone: UTF-8, `A-Z a-z 0-9 . - _ ~` as they are, a space as `+`, every other
 /// byte as `%XX` in upper case.
 struct CurioText {

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstreamKit
 
 /// Which events are taken, and what is filled in (the specification's "Event schema" and "Defaults").
 struct SamsaraAdmission: Sendable {

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstreamKit
 
 struct SamsaraSettings: SettingsSection {
     enum Compression: String, CaseIterable { case gzip, none }

@@ -1,4 +1,5 @@
 public import PosternCore
+import PosternUpstreamKit
 
 /// The ingestion API of the analytics platform Samsara: events go out as a JSON array.
 ///

@@ -1,3 +1,5 @@
+import PosternSimulatorKit
+
 /// What the server finds in a body: it checks an array's bracket and first token, and the rest while validating.
 enum SamsaraBody {
     /// Empty, blank or `null`.

@@ -1,3 +1,5 @@
+import PosternSimulatorKit
+
 /// One element of a request's array: where it stands and what is wrong with it.
 struct SamsaraEvent {
     let range: Range<Int>

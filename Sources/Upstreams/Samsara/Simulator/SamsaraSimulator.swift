@@ -1,3 +1,4 @@
+public import PosternSimulatorKit
 internal import Synchronization
 
 /// The ingestion API of Samsara 0.5.7 (port 9000).

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstreamKit
 
 /// Where Seer takes what: the SDK's endpoint table, with the SDK's names (the specification's "Endpoints").
 struct SeerEndpoints: Sendable {

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstreamKit
 
 struct SeerSettings: SettingsSection {
     var baseURL = BaseURL(known: "https://seer-beacon.qaprod.ecollege.com")

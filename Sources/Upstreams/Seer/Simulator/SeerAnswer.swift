@@ -1,3 +1,5 @@
+import PosternSimulatorKit
+
 /// The answers of Seer, as far as they are known: nobody reads their bodies.
 enum SeerAnswer {
     static func json(_ status: Int, _ text: String) -> SimulatedAnswer {

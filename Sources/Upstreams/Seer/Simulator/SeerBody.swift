@@ -1,3 +1,5 @@
+import PosternSimulatorKit
+
 /// What a report's body holds, and how it differs from what a gateway writes.
 struct SeerBody {
     /// The payloads in their order; of whatever type.

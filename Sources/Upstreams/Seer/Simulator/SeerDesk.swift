@@ -1,4 +1,5 @@
 internal import PosternCore
+import PosternSimulatorKit
 
 /// What the simulator of Seer holds: settings, tokens, counts. A value; `SeerSimulator` guards it.
 struct SeerDesk: Sendable {

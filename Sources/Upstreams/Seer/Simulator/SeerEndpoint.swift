@@ -1,3 +1,5 @@
+import PosternSimulatorKit
+
 /// Where a kind of report goes.
 struct SeerEndpoint: ControlText, Equatable {
     let kind: SeerKind

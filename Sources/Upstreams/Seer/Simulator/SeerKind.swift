@@ -1,3 +1,5 @@
+import PosternSimulatorKit
+
 /// What a payload is, and what it must have for the server to take it (specification, section "Validation").
 enum SeerKind: Sendable, Equatable {
     case activity, instrumentation, tincan, custom

@@ -1,3 +1,5 @@
+import PosternSimulatorKit
+
 /// Client id and secret as they come in an `Authorization` of the scheme Basic (RFC 7617), in UTF-8.
 struct SeerLogin: Sendable, Equatable {
     let clientId: String

@@ -1,4 +1,5 @@
 internal import PosternCore
+import PosternSimulatorKit
 
 /// How the simulator of Seer behaves; the members of `/control` that can be set.
 struct SeerSettings: ControlMembers {
@@ -22,9 +23,9 @@ struct SeerSettings: ControlMembers {
         if customPaths.count > 100 || Set(customPaths.map(\.path)).count < customPaths.count {
             return "customPaths: must be at most 100 different paths"
         }
-        return PosternSimulators.problem("tokenLifeSeconds", tokenLifeSeconds, 0...1_000_000_000)
-            ?? PosternSimulators.problem("refuse401Rate", refuse401Rate, 0...1)
-            ?? PosternSimulators.problem("bundleLimit", bundleLimit, 0...1 << 40)
+        return PosternSimulatorKit.problem("tokenLifeSeconds", tokenLifeSeconds, 0...1_000_000_000)
+            ?? PosternSimulatorKit.problem("refuse401Rate", refuse401Rate, 0...1)
+            ?? PosternSimulatorKit.problem("bundleLimit", bundleLimit, 0...1 << 40)
     }
 
     /// How `expiration_date` is written, the true one being `number`.

@@ -1,4 +1,5 @@
 internal import PosternCore
+public import PosternSimulatorKit
 internal import Synchronization
 
 /// Pearson Seer as its clients know it: tokens for client credentials, and reports under them.

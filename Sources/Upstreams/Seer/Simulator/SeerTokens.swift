@@ -1,4 +1,5 @@
 internal import PosternCore
+import PosternSimulatorKit
 
 /// The tokens that were handed out, the newest thousand of them. A value; its owner guards it.
 ///

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstreamKit
 
 /// Makes the calls that are answered at once: looks into the cache, sends, reads the answer, and applies what follows
 /// from it for the session, the cache and the actor.

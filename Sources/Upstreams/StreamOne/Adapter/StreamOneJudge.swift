@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstreamKit
 
 /// What an answer to a queued call means (the specification's section 8).
 struct StreamOneJudge {

@@ -1,6 +1,7 @@
 import Foundation
 import PosternCore
 import PosternJSON
+import PosternUpstreamKit
 import Synchronization
 
 /// `POST /v1/{name}/sessions` and `DELETE /v1/{name}/sessions/{sessionCode}` (the specification's section 5).

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstreamKit
 
 struct StreamOneSettings: SettingsSection {
     var apiURL = BaseURL(known: "https://api.streamonecloud.net")

@@ -1,5 +1,6 @@
 public import PosternCore
 import PosternJSON
+import PosternUpstreamKit
 
 /// StreamOne's video platform, version 3 of its API: calls that are queued, and calls that are answered at once.
 ///

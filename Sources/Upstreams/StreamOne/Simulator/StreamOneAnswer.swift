@@ -1,3 +1,5 @@
+import PosternSimulatorKit
+
 /// What a call is answered with.
 struct StreamOneAnswer {
     var status = StreamOneStatus.ok

@@ -1,4 +1,5 @@
 internal import Glibc
+import PosternSimulatorKit
 
 /// One request as the platform reads it.
 struct StreamOneCall {

@@ -1,3 +1,5 @@
+import PosternSimulatorKit
+
 /// Names and values as the platform writes them: `name=value`, joined by `&`, each name and value encoded by itself.
 /// Bare are letters, digits and `-_.`; a space is `+`; every other byte is `%` and two upper-case digits.
 struct StreamOneForm {

@@ -1,6 +1,7 @@
 internal import CCrypt
 internal import Crypto
 internal import Glibc
+import PosternSimulatorKit
 
 /// What the platform computes for a login (specification, section 5.1). Hex is lower-case.
 enum StreamOnePassword {

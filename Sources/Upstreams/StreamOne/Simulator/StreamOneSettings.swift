@@ -1,3 +1,5 @@
+import PosternSimulatorKit
+
 /// What `/control` shows and changes.
 struct StreamOneSettings: ControlMembers {
     /// One that signs with a key of its own.
@@ -124,15 +126,15 @@ struct StreamOneSettings: ControlMembers {
             return "statusRate: rates must be from 0 to 1, and at most 1 in all"
         }
         let statuses = nextStatus + statusRate.keys
-        return statuses.lazy.compactMap { PosternSimulators.problem("a status", $0, -1...1_000_000) }.first
-            ?? PosternSimulators.problem("sessionTimeoutSeconds", sessionTimeoutSeconds, 0...Self.longest)
-            ?? PosternSimulators.problem("challengeTimeoutSeconds", challengeTimeoutSeconds, 0...Self.longest)
-            ?? PosternSimulators.problem("clockSkewToleranceSeconds", clockSkewToleranceSeconds, 0...Self.longest)
-            ?? PosternSimulators.problem(
+        return statuses.lazy.compactMap { PosternSimulatorKit.problem("a status", $0, -1...1_000_000) }.first
+            ?? PosternSimulatorKit.problem("sessionTimeoutSeconds", sessionTimeoutSeconds, 0...Self.longest)
+            ?? PosternSimulatorKit.problem("challengeTimeoutSeconds", challengeTimeoutSeconds, 0...Self.longest)
+            ?? PosternSimulatorKit.problem("clockSkewToleranceSeconds", clockSkewToleranceSeconds, 0...Self.longest)
+            ?? PosternSimulatorKit.problem(
                 "clockOffsetSeconds", clockOffsetSeconds, -10 * Self.longest...10 * Self.longest)
-            ?? PosternSimulators.problem("failuresUntilRateLimited", failuresUntilRateLimited, 0...Self.longest)
-            ?? PosternSimulators.problem("rateLimitSeconds", rateLimitSeconds, 0...Self.longest)
-            ?? PosternSimulators.problem("seed", seed, 0...Int.max)
+            ?? PosternSimulatorKit.problem("failuresUntilRateLimited", failuresUntilRateLimited, 0...Self.longest)
+            ?? PosternSimulatorKit.problem("rateLimitSeconds", rateLimitSeconds, 0...Self.longest)
+            ?? PosternSimulatorKit.problem("seed", seed, 0...Int.max)
     }
 }
 

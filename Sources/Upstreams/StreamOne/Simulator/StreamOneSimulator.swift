@@ -1,4 +1,5 @@
 internal import PosternCore
+public import PosternSimulatorKit
 internal import Synchronization
 
 /// The StreamOne platform API, version 3.

@@ -1,3 +1,5 @@
+import PosternSimulatorKit
+
 // What becomes of a call once it is known who sent it.
 extension StreamOneState {
     /// Answers a call and says what of it shows in `/received`.

@@ -1,4 +1,5 @@
 internal import PosternCore
+import PosternSimulatorKit
 
 // Logging in and out (specification, section 5).
 extension StreamOneState {

@@ -1,4 +1,5 @@
 internal import PosternCore
+import PosternSimulatorKit
 
 /// What the platform knows and holds. A value; the simulator guards it.
 struct StreamOneState: Sendable {

@@ -1,3 +1,5 @@
+import PosternSimulatorKit
+
 /// A status in the header of an answer; 0 is success. Any number may be one, only those named here have a name.
 struct StreamOneStatus: RawRepresentable, Hashable, Sendable {
     let rawValue: Int

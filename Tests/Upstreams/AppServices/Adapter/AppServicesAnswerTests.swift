@@ -1,8 +1,9 @@
+import PosternConformance
 import PosternCore
 import PosternTestKit
 import Testing
 
-@testable import PosternUpstreams
+@testable import AppServicesAdapter
 
 /// Section 10 of the specification, row by row.
 @Suite struct AppServicesAnswerTests {

@@ -1,10 +1,11 @@
+import PosternConformance
 import PosternCore
 import PosternJSON
 import PosternStore
 import PosternTestKit
 import Testing
 
-@testable import PosternUpstreams
+@testable import AppServicesAdapter
 
 /// Items on their way through an AppServices upstream, without a store: what the store and a worker do for it, on
 /// values.

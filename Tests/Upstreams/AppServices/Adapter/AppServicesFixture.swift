@@ -1,8 +1,9 @@
+import PosternConformance
 import PosternCore
 import PosternTestKit
 import Testing
 
-@testable import PosternUpstreams
+@testable import AppServicesAdapter
 
 @Suite struct AppServicesConformance {
     @Test(arguments: Conformance.rules) func appservices(keepsTo rule: Conformance) throws {

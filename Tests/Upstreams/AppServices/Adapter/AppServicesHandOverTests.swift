@@ -2,7 +2,7 @@ import PosternCore
 import PosternTestKit
 import Testing
 
-@testable import PosternUpstreams
+@testable import AppServicesAdapter
 
 /// Section 5.4: a device changes hands. Every order in which two users' items can be accepted, sent, answered, lose
 /// their answer, or find their token dead is gone through; none silences the new owner.

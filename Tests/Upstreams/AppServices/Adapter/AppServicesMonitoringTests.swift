@@ -2,7 +2,7 @@ import PosternCore
 import PosternTestKit
 import Testing
 
-@testable import PosternUpstreams
+@testable import AppServicesAdapter
 
 /// Section 4.11: metrics are sent once.
 @Suite struct AppServicesMonitoringTests {

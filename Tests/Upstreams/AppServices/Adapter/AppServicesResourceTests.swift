@@ -1,9 +1,10 @@
+import PosternConformance
 import PosternCore
 import PosternJSON
 import PosternTestKit
 import Testing
 
-@testable import PosternUpstreams
+@testable import AppServicesAdapter
 
 /// What can be asked of AppServices besides taking items.
 @Suite struct AppServicesResourceTests {

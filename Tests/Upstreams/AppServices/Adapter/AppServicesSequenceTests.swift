@@ -1,8 +1,9 @@
+import PosternConformance
 import PosternCore
 import PosternTestKit
 import Testing
 
-@testable import PosternUpstreams
+@testable import AppServicesAdapter
 
 /// Sections 5 and 6 of the specification: what follows what, and what follows a failure.
 @Suite struct AppServicesSequenceTests {
@@ -85,7 +86,7 @@ import Testing
         let third = try desk.post("register", Items.registration("20981743", token: "another"))
         let requests = try desk.run(third, answer: Desk.usual)
         #expect(requests.map(\.step) == Self.full)
-        #expect(requests[3].body == (try Fixture.bytes("appservices/v4.http")).suffix(107))
+        #expect(requests[3].body == (try Fixture.bytes("v4.http")).suffix(107))
     }
 
     // MARK: Unregistration
@@ -217,7 +218,7 @@ import Testing
         #expect(try desk.steps(first) == [])
         #expect(desk.ended[first]?.state == .cancelled)
         let requests = try desk.run(second, answer: Desk.usual)
-        #expect(requests.map(\.spelledOut) == [try Fixture.bytes("appservices/v4.http")])
+        #expect(requests.map(\.spelledOut) == [try Fixture.bytes("v4.http")])
         #expect(try desk.state.preferences(of: Items.device)?.isSent == true)
     }
 
@@ -247,7 +248,7 @@ import Testing
         #expect(desk.ended[preferences]?.state == .cancelled)
         let requests = try desk.run(second, answer: Desk.usual)
         #expect(requests.map(\.step) == Self.full)
-        #expect(requests[3].body == (try Fixture.bytes("appservices/v4.http")).suffix(107))
+        #expect(requests[3].body == (try Fixture.bytes("v4.http")).suffix(107))
     }
 
     @Test func preferencesOfADevice_thatWasUnregisteredBeforeItWasRegistered_areKept() throws {

@@ -1,8 +1,9 @@
+import PosternConformance
 import PosternCore
 import PosternTestKit
 import Testing
 
-@testable import PosternUpstreams
+@testable import AppServicesAdapter
 
 /// Section 13 of the specification: every request byte for byte, and the sequences that they make up.
 @Suite struct AppServicesVectorTests {
@@ -20,7 +21,7 @@ import Testing
     ) throws {
         #expect(requests.count == vectors.count, sourceLocation: location)
         for (request, vector) in zip(requests, vectors) {
-            let expected = try Fixture.bytes("appservices/v\(vector).http")
+            let expected = try Fixture.bytes("v\(vector).http")
             #expect(
                 String(decoding: request.spelledOut, as: UTF8.self) == String(decoding: expected, as: UTF8.self),
                 "V\(vector)", sourceLocation: location)

@@ -1,7 +1,8 @@
+import PosternSimulatorKit
 import PosternTestKit
 import Testing
 
-@testable import PosternSimulators
+@testable import AppServicesSimulator
 
 private typealias V = AppServicesVectors
 private let u1 = "ffffffff54d00d1e0b07c0de5eed0011"

@@ -1,7 +1,8 @@
 import PosternCore
+import PosternSimulatorKit
 import PosternTestKit
 
-@testable import PosternSimulators
+@testable import AppServicesSimulator
 
 /// A simulator with a clock of its own, and what it said.
 final class AppServicesFixture {

@@ -1,8 +1,9 @@
 import Logging
+import PosternSimulatorKit
 import PosternTestKit
 import Testing
 
-@testable import PosternSimulators
+@testable import AppServicesSimulator
 
 private typealias V = AppServicesVectors
 private let u1 = "ffffffff54d00d1e0b07c0de5eed0011"

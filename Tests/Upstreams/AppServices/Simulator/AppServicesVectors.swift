@@ -1,4 +1,5 @@
-@testable import PosternSimulators
+import PosternSimulatorKit
+@testable import AppServicesSimulator
 
 /// The requests of the specification's section 13 as they stand there, line by line; lines end with CR LF on the wire.
 enum AppServicesVectors {

@@ -1,8 +1,9 @@
+import PosternConformance
 import PosternCore
 import PosternTestKit
 import Testing
 
-@testable import PosternUpstreams
+@testable import CurioAdapter
 
 /// What is taken given what was taken before (the specification's A17), and what is remembered.
 @Suite struct CurioAcceptanceTests {

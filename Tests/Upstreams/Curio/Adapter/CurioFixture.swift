@@ -1,7 +1,8 @@
+import PosternConformance
 import PosternCore
 import Testing
 
-@testable import PosternUpstreams
+@testable import CurioAdapter
 
 @Suite struct CurioConformance {
     @Test(arguments: Conformance.rules) func curio(keepsTo rule: Conformance) throws { try rule.check(.curio) }
@@ -216,11 +217,4 @@ extension CurioSample {
             bad(make("unregister", #""customId":null"#, #""pushId":"p""#), "/customId", "/pushId"),
             bad(make("screen_end", screenClass, #""pageTitle":"t""#), "/pageTitle"),
         ]
-}
-
-extension UpstreamFixture.BadSample {
-    fileprivate init(sample: UpstreamFixture.Sample, pointers: [String]) {
-        self.sample = sample
-        self.pointers = pointers
-    }
 }

@@ -1,9 +1,10 @@
+import PosternConformance
 import PosternCore
 import PosternStore
 import PosternTestKit
 import Testing
 
-@testable import PosternUpstreams
+@testable import CurioAdapter
 
 /// An upstream of type `curio` with a queue, a state and a clock, and the delivery machine: enough to play a visitor's
 /// traffic without a store or a socket.

@@ -1,8 +1,9 @@
+import PosternConformance
 import PosternCore
 import PosternTestKit
 import Testing
 
-@testable import PosternUpstreams
+@testable import CurioAdapter
 
 /// Whatever happens on the way, a visitor's actions arrive in their order, each at least once, and ends quote the codes
 /// of their opens.

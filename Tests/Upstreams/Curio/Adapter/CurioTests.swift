@@ -1,8 +1,9 @@
+import PosternConformance
 import PosternCore
 import PosternTestKit
 import Testing
 
-@testable import PosternUpstreams
+@testable import CurioAdapter
 
 /// Texts, codes, bodies and settings of Curio; the rest is in `ConformanceTests`.
 @Suite struct CurioTests {
@@ -99,7 +100,7 @@ import Testing
     @Test func eventEnd_isTheGoldenOne() throws {
         let request = try requests().close(
             Self.event, duration: 35045, code: "d7a8fbb307d7809469ca9abcb0082e4f", at: Self.place)
-        #expect(try request.spelledOut == Fixture.bytes("curio/event-end.http"))
+        #expect(try request.spelledOut == Fixture.bytes("event-end.http"))
     }
 
     @Test func periodicBatch_isTheGoldenOne() throws {
@@ -110,7 +111,7 @@ import Testing
             record(.close(Self.screen, duration: nil, code: Self.codes.screen), after: 40000),
         ]
         let request = try requests().periodic(records, at: Self.place)
-        #expect(try request.spelledOut == Fixture.bytes("curio/periodic-batch.http"))
+        #expect(try request.spelledOut == Fixture.bytes("periodic-batch.http"))
     }
 
     @Test func offlineBatch_isTheGoldenOne() throws {
@@ -120,7 +121,7 @@ import Testing
             record(.sessionEnd, after: 41000),
         ]
         let request = try requests().offline(records, of: CurioSample.visitor, CurioSample.deviceBlock)
-        #expect(try request.spelledOut == Fixture.bytes("curio/offline-batch.http"))
+        #expect(try request.spelledOut == Fixture.bytes("offline-batch.http"))
     }
 
     @Test func batch_saysWhatTheGoldenOneSays_exceptForItsOwnCodes() throws {
@@ -137,7 +138,7 @@ import Testing
         let text = String(decoding: lab.sent[0].spelledOut, as: UTF8.self)
         #expect(text.contains(code))
         #expect(
-            try Array(text.replacing(code, with: Self.codes.screen).utf8) == Fixture.bytes("curio/offline-batch.http"))
+            try Array(text.replacing(code, with: Self.codes.screen).utf8) == Fixture.bytes("offline-batch.http"))
     }
 
     @Test func serverCode_needsNoPlainText() throws {

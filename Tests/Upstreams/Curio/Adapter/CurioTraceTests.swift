@@ -1,8 +1,9 @@
+import PosternConformance
 import PosternCore
 import PosternTestKit
 import Testing
 
-@testable import PosternUpstreams
+@testable import CurioAdapter
 
 /// The specification's traces (11.4), and what else its tables demand of a sequence of requests.
 @Suite struct CurioTraceTests {
@@ -40,7 +41,7 @@ import Testing
         let next = try #require(lab.sent[1].form["sessionCode"])
         #expect(next != Self.s && CurioCode.isSession(Array(next.utf8)))
         #expect(lab.trace == ["/hit/create \(Self.s)", "/visit/create \(next)", "/hit/create \(next)"])
-        let golden = String(decoding: try Fixture.bytes("curio/session-start.http"), as: UTF8.self)
+        let golden = String(decoding: try Fixture.bytes("session-start.http"), as: UTF8.self)
         #expect(String(decoding: lab.sent[1].spelledOut, as: UTF8.self) == golden.replacing(Self.s, with: next))
         #expect(lab.queue.isEmpty)
         try lab.post(Self.screenEnd)

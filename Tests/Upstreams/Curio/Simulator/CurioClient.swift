@@ -1,7 +1,8 @@
 import PosternCore
+import PosternSimulatorKit
 import PosternTestKit
 
-@testable import PosternSimulators
+@testable import CurioSimulator
 
 /// Sends requests to a simulator of its own, well-formed ones unless told otherwise.
 struct CurioClient {

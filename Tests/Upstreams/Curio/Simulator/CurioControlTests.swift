@@ -1,7 +1,8 @@
+import PosternSimulatorKit
 import PosternTestKit
 import Testing
 
-@testable import PosternSimulators
+@testable import CurioSimulator
 
 private typealias V = CurioVectors
 private typealias C = CurioClient

@@ -1,8 +1,9 @@
 import PosternCore
+import PosternSimulatorKit
 import PosternTestKit
 import Testing
 
-@testable import PosternSimulators
+@testable import CurioSimulator
 
 private typealias V = CurioVectors
 private typealias C = CurioClient

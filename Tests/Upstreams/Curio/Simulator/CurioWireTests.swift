@@ -1,6 +1,8 @@
+import PosternConformance
+import PosternSimulatorKit
 import Testing
 
-@testable import PosternSimulators
+@testable import CurioSimulator
 
 private typealias V = CurioVectors
 private typealias C = CurioClient

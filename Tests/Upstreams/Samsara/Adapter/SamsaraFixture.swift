@@ -1,5 +1,6 @@
+import PosternConformance
 import PosternCore
-import PosternUpstreams
+@testable import SamsaraAdapter
 import Testing
 
 @Suite struct SamsaraConformance {

@@ -1,8 +1,9 @@
+import PosternConformance
 import PosternCore
 import PosternTestKit
 import Testing
 
-@testable import PosternUpstreams
+@testable import SamsaraAdapter
 
 /// What only Samsara has; the rest is in `ConformanceTests`.
 @Suite struct SamsaraTests {
@@ -14,7 +15,7 @@ import Testing
         ("two-events-gzip.http", 240, "28fb7f4071ad777cf716d692aa3f16b93aa95297b8589e0d3858205d2090d99a"),
     ])
     func goldenBody_isTheSpecifications(file: String, size: Int, digest: String) throws {
-        let request = try Fixture.bytes("samsara/\(file)")
+        let request = try Fixture.bytes("\(file)")
         let body = Array(request.suffix(size))
         #expect(Array(request.dropLast(size).suffix(2)) == [0x0A, 0x0A])
         #expect(SHA256.hex(of: body) == digest)

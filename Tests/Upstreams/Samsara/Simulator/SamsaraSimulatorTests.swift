@@ -1,6 +1,7 @@
+import PosternSimulatorKit
 import Testing
 
-@testable import PosternSimulators
+@testable import SamsaraSimulator
 
 private typealias V = SamsaraVectors
 private let jsonType = "application/json; charset=utf-8"

@@ -1,5 +1,6 @@
+import PosternConformance
 import PosternCore
-import PosternUpstreams
+@testable import SeerAdapter
 import Testing
 
 @Suite struct SeerConformance {

@@ -1,9 +1,11 @@
+import PosternConformance
 import PosternCore
 import PosternJSON
 import PosternTestKit
+import PosternUpstreamKit
 import Testing
 
-@testable import PosternUpstreams
+@testable import SeerAdapter
 
 /// What only Seer has; the rest is in `Conformance`.
 @Suite struct SeerTests {
@@ -41,7 +43,7 @@ import Testing
 
     @Test func tokenRequest_isTheSpecifications() throws {
         let source = try #require(try seer().tokenSource)
-        #expect(source.tokenRequest.spelledOut == (try Fixture.bytes("seer/token.http")))
+        #expect(source.tokenRequest.spelledOut == (try Fixture.bytes("token.http")))
     }
 
     /// Reports that somebody waits for while the queue waits, and those that fit no batch, go alone.
@@ -56,7 +58,7 @@ import Testing
             Issue.record("\(plan)")
             return
         }
-        #expect(request.spelledOut == (try Fixture.bytes("seer/\(file)")))
+        #expect(request.spelledOut == (try Fixture.bytes("\(file)")))
     }
 
     /// The specification's "Batches".

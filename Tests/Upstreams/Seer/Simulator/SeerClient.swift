@@ -1,6 +1,7 @@
+import PosternSimulatorKit
 import PosternTestKit
 
-@testable import PosternSimulators
+@testable import SeerSimulator
 
 /// Asks a simulator of Seer as a gateway would, but for what a test wants otherwise.
 struct SeerClient {
@@ -75,9 +76,4 @@ struct SeerClient {
         JSON(
             simulator.control(SimulatedRequest(method: "GET", path: "/control", headers: [], body: []))?.body ?? [])
     }
-}
-
-extension Judged {
-    var texts: [String] { items.ranges.map { String(decoding: items.text[$0], as: UTF8.self) } }
-    var json: JSON { JSON(answer?.body ?? []) }
 }

@@ -1,7 +1,9 @@
+import PosternConformance
+import PosternSimulatorKit
 import PosternTestKit
 import Testing
 
-@testable import PosternSimulators
+@testable import SeerSimulator
 
 private typealias V = SeerVectors
 

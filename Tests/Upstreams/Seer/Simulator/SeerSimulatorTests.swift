@@ -1,8 +1,10 @@
+import PosternConformance
 import PosternCore
+import PosternSimulatorKit
 import PosternTestKit
 import Testing
 
-@testable import PosternSimulators
+@testable import SeerSimulator
 
 private typealias V = SeerVectors
 

@@ -1,3 +1,5 @@
+import PosternSimulatorKit
+
 /// The examples and test vectors of the specification, byte for byte.
 enum SeerVectors {
     static let a1 =

@@ -3,7 +3,7 @@ import PosternCore
 import PosternTestKit
 import Testing
 
-@testable import PosternUpstreams
+@testable import StreamOneAdapter
 
 /// A kept or shared answer is only ever given to those it is about: random interleavings of reads, writes, answers and
 /// time, over two instances, their actors, and several sessions of several users.

@@ -1,7 +1,8 @@
+import PosternConformance
 import PosternCore
 import Testing
 
-@testable import PosternUpstreams
+@testable import StreamOneAdapter
 
 @Suite struct StreamOneConformance {
     @Test(arguments: Conformance.rules) func streamone(keepsTo rule: Conformance) throws { try rule.check(.streamone) }

@@ -1,6 +1,6 @@
 import Testing
 
-@testable import PosternUpstreams
+@testable import StreamOneAdapter
 
 /// The specification's 5.1.
 @Suite struct StreamOnePasswordTests {

@@ -1,9 +1,10 @@
+import PosternConformance
 import PosternCore
 import PosternTestKit
 import Synchronization
 import Testing
 
-@testable import PosternUpstreams
+@testable import StreamOneAdapter
 
 /// Calls that are answered at once (the specification's sections 7.4 to 9).
 @Suite struct StreamOneProxyTests {

@@ -2,7 +2,7 @@ import PosternCore
 import PosternTestKit
 import Testing
 
-@testable import PosternUpstreams
+@testable import StreamOneAdapter
 
 /// What an actor may do (the specification's section 6).
 @Suite struct StreamOneRightsTests {

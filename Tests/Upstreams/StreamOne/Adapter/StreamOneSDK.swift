@@ -3,7 +3,7 @@ import PosternCore
 import PosternTestKit
 import Testing
 
-@testable import PosternUpstreams
+@testable import StreamOneAdapter
 
 /// One of the platform's SDKs, as far as its calls go: it puts them together and signs them.
 struct StreamOneSDK {

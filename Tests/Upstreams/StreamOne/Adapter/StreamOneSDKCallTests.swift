@@ -3,7 +3,7 @@ import PosternJSON
 import PosternTestKit
 import Testing
 
-@testable import PosternUpstreams
+@testable import StreamOneAdapter
 
 /// What the SDKs sign is believed, and nothing else (the specification's section 10).
 @Suite struct StreamOneSDKCallTests {

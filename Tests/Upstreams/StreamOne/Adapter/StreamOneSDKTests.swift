@@ -2,7 +2,7 @@ import PosternCore
 import PosternTestKit
 import Testing
 
-@testable import PosternUpstreams
+@testable import StreamOneAdapter
 
 /// The door for the platform's own SDKs (the specification's section 10).
 @Suite struct StreamOneSDKTests {

@@ -1,9 +1,10 @@
 import PosternCore
 import PosternTestKit
+import PosternUpstreamKit
 import Synchronization
 import Testing
 
-@testable import PosternUpstreams
+@testable import StreamOneAdapter
 
 /// Logging in, using a session and logging out (the specification's section 5).
 @Suite(.timeLimit(.minutes(10))) struct StreamOneSessionTests {

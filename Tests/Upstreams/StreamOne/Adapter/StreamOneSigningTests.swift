@@ -1,9 +1,10 @@
 import PosternCore
 import PosternJSON
 import PosternTestKit
+import PosternUpstreamKit
 import Testing
 
-@testable import PosternUpstreams
+@testable import StreamOneAdapter
 
 /// The specification's sections 3 and 4, and the encodings of 12.
 @Suite struct StreamOneSigningTests {

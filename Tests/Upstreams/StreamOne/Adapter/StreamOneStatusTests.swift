@@ -1,9 +1,11 @@
+import PosternConformance
 import PosternCore
 import PosternJSON
 import PosternTestKit
+import PosternUpstreamKit
 import Testing
 
-@testable import PosternUpstreams
+@testable import StreamOneAdapter
 
 /// The specification's sections 7 and 8.
 @Suite struct StreamOneStatusTests {
@@ -16,7 +18,7 @@ import Testing
     }
 
     private static let rows: [Row] = {
-        let text = (try? Fixture.bytes("streamone/statuses.txt")).map { String(decoding: $0, as: UTF8.self) } ?? ""
+        let text = (try? Fixture.bytes("statuses.txt")).map { String(decoding: $0, as: UTF8.self) } ?? ""
         return text.split(separator: "\n").map { line in
             let parts = line.split(separator: " ", maxSplits: 2)
             return Row(number: Int(parts[0]) ?? -1, name: String(parts[1]), word: String(parts[2]))

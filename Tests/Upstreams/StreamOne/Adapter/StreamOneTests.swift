@@ -1,9 +1,10 @@
+import PosternConformance
 import PosternCore
 import PosternJSON
 import PosternTestKit
 import Testing
 
-@testable import PosternUpstreams
+@testable import StreamOneAdapter
 
 /// Queued calls, as far as they are StreamOne's own; the rest is in `Conformance`.
 @Suite struct StreamOneTests {

@@ -4,7 +4,7 @@ import PosternTestKit
 import Synchronization
 import Testing
 
-@testable import PosternUpstreams
+@testable import StreamOneAdapter
 
 /// The tools of a resource, with a platform that answers what the test says.
 final class StreamOneTools: ResourceTools {

@@ -1,6 +1,6 @@
 import Testing
 
-@testable import PosternUpstreams
+@testable import StreamOneAdapter
 
 /// The vectors of the specification's section 4.1: what is signed, and its signature.
 enum StreamOneVectors {

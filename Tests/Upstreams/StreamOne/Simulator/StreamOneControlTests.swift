@@ -1,9 +1,10 @@
 import Logging
 import PosternCore
+import PosternSimulatorKit
 import PosternTestKit
 import Testing
 
-@testable import PosternSimulators
+@testable import StreamOneSimulator
 
 /// `/control`, and what the actions that the simulator knows answer.
 @Suite struct StreamOneControlTests {

@@ -1,9 +1,10 @@
 import Crypto
 import PosternCore
+import PosternSimulatorKit
 import PosternTestKit
 import Testing
 
-@testable import PosternSimulators
+@testable import StreamOneSimulator
 
 /// The simulator at 1450000000, and a client that writes and signs requests without help from it.
 struct StreamOnePlatform {

@@ -1,8 +1,9 @@
 import PosternCore
+import PosternSimulatorKit
 import PosternTestKit
 import Testing
 
-@testable import PosternSimulators
+@testable import StreamOneSimulator
 
 /// Logging in, calling in a session, and its end.
 @Suite struct StreamOneSessionTests {

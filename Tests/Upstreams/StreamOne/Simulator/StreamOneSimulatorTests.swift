@@ -1,9 +1,10 @@
 import PosternCore
+import PosternSimulatorKit
 import PosternTestKit
 import Synchronization
 import Testing
 
-@testable import PosternSimulators
+@testable import StreamOneSimulator
 
 private let outOfOrder = "parameters in another order than PHP's"
 private let fresh = "api=3&format=json&authentication_type=user&timestamp=1450000000&user=Cmv8fnKfjF2l"

@@ -1,4 +1,4 @@
-@testable public import PosternSimulators
+public import PosternSimulatorKit
 
 /// Accepts notes from clients that have the key.
 struct ToySimulator: Simulator {

@@ -1,7 +1,6 @@
+import PosternConformance
 import PosternCore
 import Testing
-
-@testable import PosternUpstreams
 
 @Suite struct ToyConformance {
     @Test(arguments: Conformance.rules) func toy(keepsTo rule: Conformance) throws { try rule.check(.toy) }

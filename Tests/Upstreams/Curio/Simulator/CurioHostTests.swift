@@ -1,0 +1,23 @@
+import PosternConformance
+import PosternCore
+import PosternTransport
+import Testing
+
+@testable import CurioSimulator
+
+/// Behind a server.
+@Suite(.timeLimit(.minutes(10))) struct CurioHostTests {
+    @Test func answersThatWereLost_areNotHeldAgainstTheGateway() async throws {
+        let fixture = try HostedSimulator(.curio, faults: "reset-after@/hit:x9")
+        func post(_ suffix: String, _ body: String) async -> TransferResult {
+            await fixture.send(.post, suffix, headers: CurioClient.requestHeaders, body)
+        }
+        #expect(await post("/visit/create", CurioVectors.e1.body).status == 200)
+        #expect(await fixture.send(.post, "/control", #"{"killSessions":"all"}"#).status == 200)
+        for _ in 0..<9 { #expect(await post("/hit/create", CurioVectors.e2.body).reason == .interrupted) }
+        #expect(await post("/hit/create", CurioVectors.e2.body).status == 401)
+        #expect(
+            try await fixture.text("/received").contains(
+                #""answers":{"200":1,"401":1,"reset-after":9},"violationCount":0,"violations":[]"#))
+    }
+}
