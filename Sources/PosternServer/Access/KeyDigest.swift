@@ -1,0 +1,45 @@
+import Crypto
+
+/// SHA-256 of a key's text, as four words: cheap to look up, and compared in constant time.
+struct KeyDigest: Sendable {
+    private let words: (UInt64, UInt64, UInt64, UInt64)
+
+    /// Finds candidates. Digests of different keys may share it; that they do is as likely as guessing half of one.
+    var prefix: UInt64 { words.0 }
+
+    /// Nil unless there are 32 bytes.
+    init?(_ bytes: [UInt8]) {
+        guard bytes.count == 32 else { return nil }
+        words = bytes.withUnsafeBytes { Self.words($0) }
+    }
+
+    /// Of the key in `Bearer <key>` (RFC 6750, section 2.1); the case of the scheme does not matter (RFC 9110, section
+    /// 11.1). Nil without a key.
+    init?(ofBearer authorization: String) {
+        let scheme: StaticString = "bearer"
+        var authorization = authorization
+        let digest = authorization.withUTF8 { bytes -> SHA256.Digest? in
+            let length = scheme.utf8CodeUnitCount
+            guard bytes.count > length, bytes[length] == UInt8(ascii: " "),
+                (0..<length).allSatisfy({ bytes[$0] | 0x20 == scheme.utf8Start[$0] }),
+                let start = bytes[length...].firstIndex(where: { $0 != UInt8(ascii: " ") })
+            else { return nil }
+            var hash = SHA256()
+            hash.update(bufferPointer: UnsafeRawBufferPointer(rebasing: UnsafeRawBufferPointer(bytes)[start...]))
+            return hash.finalize()
+        }
+        guard let digest else { return nil }
+        words = digest.withUnsafeBytes { Self.words($0) }
+    }
+
+    private static func words(_ bytes: UnsafeRawBufferPointer) -> (UInt64, UInt64, UInt64, UInt64) {
+        func word(_ index: Int) -> UInt64 { bytes.loadUnaligned(fromByteOffset: 8 * index, as: UInt64.self) }
+        return (word(0), word(1), word(2), word(3))
+    }
+
+    /// Looks at all words, whichever of them differ.
+    static func == (left: Self, right: Self) -> Bool {
+        (left.words.0 ^ right.words.0) | (left.words.1 ^ right.words.1) | (left.words.2 ^ right.words.2)
+            | (left.words.3 ^ right.words.3) == 0
+    }
+}
