@@ -61,6 +61,31 @@ extension EndToEnd {
             try await gateway.stop()
         }
 
+        /// A health check has no client certificate.
+        @Test(.timeLimit(.minutes(10))) func healthcheck_works_whereClientsNeedCertificates() async throws {
+            let own = try TestCertificate("own", in: folder)
+            let authority = try TestAuthority("authority", in: folder)
+            let tls = ["certificateFile": own.certificate, "keyFile": own.key, "clientCAFile": authority.certificate]
+            var settings = self.settings(own)
+            settings.server["tls"] = tls
+            let place = try Place(settings)
+            let gateway = try await place.start()
+            settings.server["port"] = gateway.port
+            try place.configure(settings)
+            let healthy = try await Binary.run(["healthcheck", "--config", place.config])
+            #expect(healthy.exitCode == 0, "\(healthy.errors)")
+            let client = try authority.issue("operator")
+            let line = "GET /v1/upstreams HTTP/1.1\r\nHost: t\r\nConnection: close\r\n"
+            let bearer = "Authorization: Bearer steer\r\n\r\n"
+            let files = ["-cert", client.certificate, "-key", client.key]
+            let (known, unknown) = (
+                try openSSLClient(gateway.port, ["-quiet", "-ign_eof"] + files, sending: [line + bearer]),
+                try openSSLClient(gateway.port, ["-quiet", "-ign_eof"], sending: [line + bearer])
+            )
+            #expect(known.hasPrefix("HTTP/1.1 200") && unknown.hasPrefix("HTTP/1.1 403"))
+            try await gateway.stop()
+        }
+
         @Test(.timeLimit(.minutes(10))) func healthcheck_takesAnAuthority() async throws {
             let (ours, others) = (try TestAuthority("ours", in: folder), try TestAuthority("others", in: folder))
             let gateway = try await Place(settings(try ours.issue("own"))).start()
