@@ -14,7 +14,9 @@ import Testing
     private static let threads = 20
     private static let bearer = [("Authorization", "Bearer k")]
 
-    private func withLimit(_ time: any TimeSource, _ body: (TestGateway, [[HTTPClient]]) throws -> Void) throws {
+    private func withLimit(
+        _ time: any TimeSource, burst: Int = 0, _ body: (TestGateway, [[HTTPClient]]) throws -> Void
+    ) throws {
         var limit = rlimit()
         getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
         limit.rlim_cur = limit.rlim_max
@@ -23,7 +25,8 @@ import Testing
         setup.time = time
         try withPausedGateway(setup) { gateway in
             let key = APIKey(
-                name: "a", sha256: KeyText.digest(of: "k"), scopes: [.write], limits: .init(requestsPerSecond: 100))
+                name: "a", sha256: KeyText.digest(of: "k"), scopes: [.write],
+                limits: .init(requestsPerSecond: 100, burst: burst))
             gateway.handler.adopt([key], opensMetrics: false)
             let clients = try (0..<Self.clients).map { _ in try HTTPClient(port: gateway.port) }
             let share = Self.clients / Self.threads
@@ -70,13 +73,14 @@ import Testing
     }
 
     @Test func hundredPerSecond_passOfAThousand_inRealTime() throws {
-        try withLimit(SystemTime()) { _, clients in
+        // What is saved up while the machine stands still passes later, so that the test may run beside others.
+        let burst = 300
+        try withLimit(SystemTime(), burst: burst) { _, clients in
             let clock = ContinuousClock()
             let start = clock.now
             let passed = accepted(clients) { _ in clock.now - start >= .seconds(3) }
             let seconds = (clock.now - start) / .seconds(1)
-            // One second's worth may come at once after a pause.
-            let perSecond = (Double(passed) - 100) / seconds
+            let perSecond = Double(passed - burst) / seconds
             #expect((95...105).contains(perSecond), "\(passed) in \(seconds) s")
         }
     }
