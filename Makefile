@@ -33,8 +33,9 @@ bench-tools:
 debug: dependencies
 	$(SWIFT) build --build-tests
 
-build: dependencies ## the release binary, .build/release/postern
+build: dependencies ## the release binaries, .build/release/postern and, for --simulate, postern-simulate
 	$(SWIFT) build -c release --product postern
+	$(SWIFT) build -c release --product postern-simulate
 
 test: debug ## every test, against a debug build; loopback only
 	scripts/framing.py --binary $(DEBUG_BINARY)
@@ -104,6 +105,7 @@ smoke: debug ## deploy/smoke.sh against a gateway of its own with simulated upst
 
 install: build ## into PREFIX=/usr/local, with DESTDIR
 	install -D -m 755 $(RELEASE_BINARY) $(DESTDIR)$(PREFIX)/bin/postern
+	install -D -m 755 $(RELEASE_BINARY)-simulate $(DESTDIR)$(PREFIX)/bin/postern-simulate
 	install -D -m 644 deploy/postern.service $(DESTDIR)/lib/systemd/system/postern.service
 	install -D -m 644 $(CONFIG) $(DESTDIR)$(PREFIX)/share/postern/config.example.json
 

@@ -69,7 +69,10 @@ let simulators = upstreams.map { Target.Dependency(stringLiteral: $0 + "Simulato
 
 let package = Package(
     name: "postern",
-    products: [.executable(name: "postern", targets: ["postern"])],
+    products: [
+        .executable(name: "postern", targets: ["postern"]),
+        .executable(name: "postern-simulate", targets: ["postern-simulate"]),
+    ],
     dependencies: [
         .package(url: "https://github.com/groue/GRDB.swift", from: "7.10.0"),
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
@@ -119,12 +122,21 @@ let package = Package(
             "PosternApp",
             [
                 "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternHTTP", "PosternTransport",
-                "PosternDelivery", "PosternServer", "PosternSimulatorKit", configuration, crypto, logging,
-            ] + adapters + simulators),
+                "PosternDelivery", "PosternServer", "PosternProcess", configuration, crypto, logging,
+            ] + adapters),
+        // What a program of ours needs.
+        part("PosternProcess", ["PosternCore", logging]),
+        part("PosternSimulators", ["PosternSimulatorKit"] + simulators),
+        .executableTarget(
+            name: "postern-simulate",
+            dependencies: [
+                "PosternCore", "PosternProcess", "PosternSimulatorKit", "PosternSimulators", arguments, logging,
+            ],
+            swiftSettings: strict),
         .executableTarget(
             name: "postern",
             dependencies: [
-                "CLinux", "PosternApp", "PosternCore", "PosternStore", "PosternSimulatorKit", arguments, logging,
+                "CLinux", "PosternApp", "PosternCore", "PosternProcess", "PosternStore", arguments, logging,
             ],
             swiftSettings: strict),
 
@@ -171,12 +183,17 @@ let package = Package(
             ["PosternConformance", "PosternCore", "PosternHTTP", "PosternTransport", logging] + simulators),
         tests(
             of: "PosternApp",
-            ["PosternCore", "PosternMetrics", "PosternServer", "PosternSimulatorKit", "PosternStore", logging]),
+            [
+                "PosternCore", "PosternMetrics", "PosternProcess", "PosternServer", "PosternSimulatorKit",
+                "PosternSimulators",
+                "PosternStore", logging,
+            ]),
         .testTarget(
             name: "EndToEndTests",
             dependencies: [
-                "PosternTestKit", "PosternApp", "PosternCore", "PosternHTTP", "PosternSimulatorKit", "PosternStore",
-                "PosternTransport", grdb, logging,
+                "PosternTestKit", "PosternApp", "PosternCore", "PosternHTTP", "PosternSimulatorKit",
+                "PosternSimulators",
+                "PosternStore", "PosternTransport", grdb, logging,
             ],
             swiftSettings: strict),
     ] + upstreams.flatMap(upstream),

@@ -1,38 +1,35 @@
 #!/usr/bin/env bash
 # usage: scripts/write-registry.sh [--check]
-# Writes the registry of the types of upstreams from their list in Package.swift; --check only says whether it is up to date.
+# Writes the registries of the types of upstreams and of their simulators from the list in Package.swift; --check only
+# says whether they are up to date.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-registry=Sources/PosternApp/UpstreamRegistry.swift
+check=${1:-}
 types=$(sed -n '/^let upstreams = \[/,/^\]/s/^ *"\([A-Za-z]*\)",$/\1/p' Package.swift)
 [ -n "$types" ] || { echo "Package.swift lists no types of upstreams" >&2; exit 1; }
 
-written() {
+# registry NAME ELEMENT SUFFIX MODULE COMMENT: imports in the order that `make lint` wants, and the list.
+registry() {
     echo "// Written by scripts/write-registry.sh from the list in Package.swift."
-    for type in $types; do printf 'import %sAdapter\nimport %sSimulator\n' "$type" "$type"; done |
-        cat - <(printf 'public import PosternCore\npublic import PosternSimulatorKit\n') |
+    for type in $types; do echo "import $type$3"; done | cat - <(echo "public import $4") |
         awk '{ print $NF, $0 }' | LC_ALL=C sort | cut -d ' ' -f 2-
-    cat <<'SWIFT'
-
-/// Every type of upstream there is, in the order of the ports of their simulators (see CONTRIBUTING.md).
-public enum UpstreamRegistry {
-    public static let all: [(type: UpstreamType, simulator: SimulatorType)] = [
-SWIFT
-    for type in $types; do
-        name=$(tr '[:upper:]' '[:lower:]' <<<"$type")
-        echo "        (.$name, .$name),"
-    done
-    cat <<'SWIFT'
-    ]
-
-    public static let types = all.map(\.type)
-    public static let simulators = all.map(\.simulator)
-}
-SWIFT
+    printf '\n/// %s\npublic enum %s {\n    public static let all: [%s] = [\n' "$5" "$1" "$2"
+    for type in $types; do echo "        .$(tr '[:upper:]' '[:lower:]' <<<"$type"),"; done
+    printf '    ]\n}\n'
 }
 
-if [ "${1:-}" = --check ]; then
-    written | diff "$registry" - || { echo "$registry is not what Package.swift lists; run scripts/write-registry.sh" >&2; exit 1; }
-else
-    written >"$registry"
-fi
+status=0
+put() {
+    if [ "$check" != --check ]; then
+        cat >"$1"
+    elif ! diff "$1" -; then
+        echo "$1 is not what Package.swift lists; run scripts/write-registry.sh" >&2
+        status=1
+    fi
+}
+
+put Sources/PosternApp/UpstreamRegistry.swift < <(registry UpstreamRegistry UpstreamType Adapter PosternCore \
+    "Every type of upstream there is (see CONTRIBUTING.md).")
+put Sources/PosternSimulators/SimulatorRegistry.swift < <(registry SimulatorRegistry SimulatorType Simulator \
+    PosternSimulatorKit "The simulator of every type of upstream, in the order of their ports.")
+exit $status

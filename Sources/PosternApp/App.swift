@@ -3,8 +3,8 @@ import PosternCore
 import PosternDelivery
 import PosternHTTP
 import PosternMetrics
+import PosternProcess
 import PosternServer
-import PosternSimulatorKit
 public import PosternStore
 import PosternTransport
 import Synchronization
@@ -81,7 +81,7 @@ public final class App: Sendable {
         }
     }
 
-    private func announce(_ parts: Parts, _ ports: (main: UInt16, admin: UInt16?), simulators: SimulatorHost?) {
+    private func announce(_ parts: Parts, _ ports: (main: UInt16, admin: UInt16?), simulators: Simulators?) {
         for (type, url) in (simulators?.urls ?? [:]).sorted(by: { $0.key < $1.key }) {
             logger.notice("simulator started", metadata: ["type": "\(type)", "url": "\(url)"])
         }
@@ -131,7 +131,7 @@ public final class App: Sendable {
     /// How often the TLS files are looked at.
     private static let certificatePeriod = Duration.seconds(10)
 
-    private func obeyUntilStop(_ parts: Parts, _ simulators: SimulatorHost?) {
+    private func obeyUntilStop(_ parts: Parts, _ simulators: Simulators?) {
         let time = SystemTime()
         while true {
             let nextLook = parts.hasCertificate ? time.instant + Self.certificatePeriod : nil
@@ -147,21 +147,22 @@ public final class App: Sendable {
 
     // MARK: Configuration
 
-    private func startSimulators() throws(AppError) -> SimulatorHost? {
+    private func startSimulators() throws(AppError) -> Simulators? {
         guard options.simulate else { return nil }
-        do throws(SimulatorHost.StartFailure) {
-            return try SimulatorHost.start(UpstreamRegistry.simulators, logger: logger)
+        do throws(Simulators.Failure) {
+            return try Simulators()
         } catch {
-            logger.warning("the simulators' usual ports are taken; using others", metadata: ["error": "\(error)"])
+            logger.warning(
+                "the simulators' usual ports are taken; using others", metadata: ["error": "\(error.description)"])
         }
-        do throws(SimulatorHost.StartFailure) {
-            return try SimulatorHost.start(UpstreamRegistry.simulators, port: 0, logger: logger)
+        do throws(Simulators.Failure) {
+            return try Simulators(arguments: ["--port", "0"])
         } catch {
             throw .cannotListen(error.description)
         }
     }
 
-    private func load(_ simulators: SimulatorHost?) throws(AppError) -> ConfigurationLoader.Loaded {
+    private func load(_ simulators: Simulators?) throws(AppError) -> ConfigurationLoader.Loaded {
         var loader = ConfigurationLoader(file: options.configFile)
         loader.simulators = simulators?.urls ?? [:]
         do throws(ConfigurationProblems) {
@@ -175,7 +176,7 @@ public final class App: Sendable {
     }
 
     /// Takes over what can change while running; a bad file changes nothing.
-    private func reload(_ parts: Parts, _ simulators: SimulatorHost?) {
+    private func reload(_ parts: Parts, _ simulators: Simulators?) {
         let loaded: ConfigurationLoader.Loaded
         do throws(AppError) {
             loaded = try load(simulators)

@@ -4,6 +4,7 @@ import PosternCore
 import PosternDelivery
 import PosternHTTP
 import PosternMetrics
+import PosternProcess
 import PosternServer
 import PosternStore
 import PosternTransport

@@ -1,7 +1,6 @@
 public import ArgumentParser
 import PosternApp
 public import PosternCore
-public import PosternSimulatorKit
 import PosternStore
 
 // How values of ours are written on the command line; the words are those of the API.
@@ -25,8 +24,6 @@ extension MessageState: ExpressibleByArgument {
     public static var allValueDescriptions: [String: String] { [:] }
     public var defaultValueDescription: String { name }
 }
-
-extension SimulatorHost.Keep: ExpressibleByArgument {}
 
 /// Which store a command is about.
 struct StoreOptions: ParsableArguments {

@@ -1,6 +1,7 @@
 import ArgumentParser
 import Glibc
 import PosternCore
+import PosternProcess
 
 @main struct Postern: AsyncParsableCommand {
     static let configuration = CommandConfiguration(

@@ -2,6 +2,7 @@ import ArgumentParser
 import CLinux
 import Logging
 import PosternApp
+import PosternProcess
 
 struct Serve: AsyncParsableCommand {
     static let configuration = CommandConfiguration(

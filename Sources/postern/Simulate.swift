@@ -1,51 +1,19 @@
 import ArgumentParser
-import Logging
 import PosternApp
-import PosternCore
-import PosternSimulatorKit
+import PosternProcess
 
-struct Simulate: AsyncParsableCommand {
+struct Simulate: ParsableCommand {
     static let configuration = CommandConfiguration(
         abstract: "Runs strict simulators of the upstreams until SIGTERM or SIGINT.",
-        discussion: """
-            Prints the address of each, one a line, once all of them listen: `samsara http://127.0.0.1:9000`. GET \
-            /received shows what one of them took and what was wrong with it; POST /faults changes its faults.
-            """)
+        discussion: "Runs the program postern-simulate, which is installed next to this one.")
 
-    @Option(help: ArgumentHelp("Address to listen on.", valueName: "address"))
-    var host = "127.0.0.1"
+    @Argument(
+        parsing: .captureForPassthrough,
+        help: ArgumentHelp("As of postern-simulate; --help shows them.", valueName: "options"))
+    var options: [String] = []
 
-    @Option(help: ArgumentHelp("Port of the first; the others follow. 0 lets the system choose.", valueName: "n"))
-    var port = SimulatorHost.defaultPort
-
-    @Option(
-        help: ArgumentHelp(
-            "What they do wrong, e.g. status=503/30:0.1,reset-after:x3,poison=eventName:bad.", valueName: "text"),
-        transform: { text in
-            do throws(FaultsProblem) { return try Faults(parsing: text) } catch { throw ValidationError("\(error)") }
-        })
-    var faults = Faults()
-
-    @Option(help: ArgumentHelp("Repeats the choices of faults with a probability.", valueName: "n"))
-    var seed: UInt64 = 0
-
-    @Option(help: "How much they remember of what they took: its text, a digest to tell duplicates, or counts.")
-    var keep = SimulatorHost.Keep.texts
-
-    func run() async throws {
-        let stop = Inbox<Void>()
-        Signals.listen { if $0 == .stop { stop.put(()) } }
-        LoggingSystem.bootstrap { StandardErrorLog(label: $0, format: .text) }
-        let simulators: SimulatorHost
-        do throws(SimulatorHost.StartFailure) {
-            simulators = try SimulatorHost.start(
-                UpstreamRegistry.simulators, host: host, port: port, faults: faults, seed: seed, keep: keep,
-                logger: Logger(label: "postern.simulate"))
-        } catch {
-            throw CommandFailure(CommandFailure.cannotListen, "\(error)").reported()
-        }
-        for (name, url) in simulators.urls.sorted(by: { $0.key < $1.key }) { writeLine("\(name) \(url)") }
-        await onOwnThread("postern-main") { _ = stop.takeAll(waitingUntil: nil) }
-        simulators.stop()
+    func run() throws {
+        let problem = SimulatorProgram.replaceThisProgram(arguments: options)
+        throw CommandFailure(CommandFailure.unavailable, problem).reported()
     }
 }

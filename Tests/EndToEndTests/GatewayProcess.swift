@@ -4,6 +4,7 @@ import Logging
 import PosternApp
 import PosternCore
 import PosternSimulatorKit
+import PosternSimulators
 import PosternStore
 import PosternTestKit
 import Testing
@@ -149,7 +150,7 @@ final class SimulatedService: Sendable {
     init(_ type: String = "samsara", faults: String = "", seed: UInt64 = 1) throws {
         let logger = Logger(label: "simulator") { _ in SwiftLogNoOpLogHandler() }
         host = try SimulatorHost.start(
-            [try #require(UpstreamRegistry.simulators.first { $0.name == type })], port: 0,
+            [try #require(SimulatorRegistry.all.first { $0.name == type })], port: 0,
             faults: Faults(parsing: faults), seed: seed, workerThreads: 2, logger: logger)
         url = try #require(host.urls[type])
         port = try #require(url.split(separator: ":").last.flatMap { UInt16($0) })

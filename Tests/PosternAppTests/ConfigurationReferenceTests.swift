@@ -1,6 +1,7 @@
 import Foundation
 import PosternCore
 import PosternSimulatorKit
+import PosternSimulators
 import Testing
 
 @testable import PosternApp
@@ -22,11 +23,11 @@ import Testing
     }
 
     @Test func reference_saysWhatTheCodeSays() throws {
-        try expectFile("docs/configuration.md", toHold: ConfigurationReference.markdown(types: UpstreamRegistry.types))
+        try expectFile("docs/configuration.md", toHold: ConfigurationReference.markdown(types: UpstreamRegistry.all))
     }
 
     @Test func example_holdsEverySettingWithItsDefault() throws {
-        try expectFile("config.example.json", toHold: ConfigurationReference.example(types: UpstreamRegistry.types))
+        try expectFile("config.example.json", toHold: ConfigurationReference.example(types: UpstreamRegistry.all))
     }
 
     /// Tables of types inside pages that people write.
@@ -37,20 +38,20 @@ import Testing
         try #require(parts.count == 3, "\(page) has no place for the types")
         let table =
             page == "README.md"
-            ? ConfigurationReference.typeTable(UpstreamRegistry.types)
-            : ConfigurationReference.portTable(UpstreamRegistry.simulators.map(\.name))
+            ? ConfigurationReference.typeTable(UpstreamRegistry.all)
+            : ConfigurationReference.portTable(SimulatorRegistry.all.map(\.name), from: SimulatorHost.defaultPort)
         let marked = "<!-- begin of the types, made from the code -->\n\(table)<!-- end of the types -->\n"
         try expectFile(page, toHold: parts[0] + marked + parts[2])
     }
 
     @Test func example_loads_toTheDefaults() throws {
         let loaded = try ConfigurationLoader(
-            types: UpstreamRegistry.types, environment: [:],
+            types: UpstreamRegistry.all, environment: [:],
             file: top.appendingPathComponent("config.example.json").path,
             secretsDirectory: nil
         ).load()
         var expected = GatewayConfiguration()
-        expected.upstreams = UpstreamRegistry.types.map { .init(name: UpstreamName($0.name)!, type: $0) }
+        expected.upstreams = UpstreamRegistry.all.map { .init(name: UpstreamName($0.name)!, type: $0) }
         expected.upstreams.sort { $0.name < $1.name }
         #expect(loaded.configuration == expected)
     }
@@ -65,7 +66,7 @@ import Testing
                 #expect(try setting.value(of: raw) == setting.defaultValue)
             }
         }
-        for type in UpstreamRegistry.types {
+        for type in UpstreamRegistry.all {
             for setting in type.settings {
                 let raw = try #require(sources.value(at: ["upstreams", type.name, setting.name]))
                 #expect(try setting.value(of: raw) == setting.defaultValue)

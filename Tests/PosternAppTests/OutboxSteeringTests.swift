@@ -1,6 +1,7 @@
 import Logging
 import PosternCore
 import PosternMetrics
+import PosternProcess
 import PosternTestKit
 import Testing
 

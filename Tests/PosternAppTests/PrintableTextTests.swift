@@ -1,6 +1,7 @@
 import Testing
 
 @testable import PosternApp
+@testable import PosternProcess
 
 /// What an upstream or a caller wrote is shown in a terminal, where control characters would act.
 @Suite struct PrintableTextTests {

@@ -2,6 +2,7 @@ import Foundation
 import Logging
 import PosternCore
 import PosternSimulatorKit
+import PosternSimulators
 import PosternTestKit
 import Testing
 
@@ -13,31 +14,31 @@ import Testing
         .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent()
 
     private func upstreams() throws -> [RegisteredUpstream] {
-        try UpstreamRegistry.types.map { RegisteredUpstream(try $0.make(try #require(UpstreamName($0.name)))) }
+        try UpstreamRegistry.all.map { RegisteredUpstream(try $0.make(try #require(UpstreamName($0.name)))) }
     }
 
     @Test func everyType_hasASimulator_itsName_aPageAndAConformanceSuite() throws {
         let folder = top.appendingPathComponent("Tests/Upstreams")
         let files = try FileManager.default.subpathsOfDirectory(atPath: folder.path).filter { $0.hasSuffix(".swift") }
         let tests = try files.map { try String(contentsOf: folder.appendingPathComponent($0), encoding: .utf8) }
-        for (type, simulator) in UpstreamRegistry.all {
-            #expect(simulator.name == type.name)
+        #expect(SimulatorRegistry.all.map(\.name) == UpstreamRegistry.all.map(\.name))
+        for type in UpstreamRegistry.all {
             #expect(UpstreamName(type.name) != nil)
             #expect(tests.contains { $0.contains("try rule.check(.\(type.name))") }, "\(type.name) has no suite")
             let page = top.appendingPathComponent("docs/\(type.name).md").path
             #expect(FileManager.default.fileExists(atPath: page), "\(type.name) has no page")
         }
-        #expect(Set(UpstreamRegistry.types.map(\.name)).count == UpstreamRegistry.all.count)
+        #expect(Set(UpstreamRegistry.all.map(\.name)).count == UpstreamRegistry.all.count)
     }
 
     @Test func simulators_haveThePortsBehindTheFirst_inTheRegistrysOrder() throws {
         for first in stride(from: 23_000 as UInt16, to: 25_000, by: 50) {
             let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
-            guard let host = try? SimulatorHost.start(UpstreamRegistry.simulators, port: first, logger: logger) else {
+            guard let host = try? SimulatorHost.start(SimulatorRegistry.all, port: first, logger: logger) else {
                 continue
             }
             host.stop()
-            for (index, type) in UpstreamRegistry.types.enumerated() {
+            for (index, type) in UpstreamRegistry.all.enumerated() {
                 #expect(host.urls[type.name] == "http://127.0.0.1:\(Int(first) + index)")
             }
             return

@@ -7,8 +7,8 @@ public struct CommandFailure: Error, Sendable, Equatable, CustomStringConvertibl
 
     /// The answer is no: not found, refused, not ready, not balanced.
     public static let no: Int32 = 1
-    /// A port is taken, or not ours to take (`EX_UNAVAILABLE`).
-    public static let cannotListen: Int32 = 69
+    /// A port is taken, or not ours to take, or a program is missing (`EX_UNAVAILABLE`).
+    public static let unavailable: Int32 = 69
     /// The store cannot be opened (`EX_CANTCREAT`).
     public static let noStore: Int32 = 73
     /// Another process works on the store (`EX_TEMPFAIL`).

@@ -1,4 +1,5 @@
 public import PosternCore
+import PosternProcess
 public import PosternStore
 
 /// Reads a store, beside a running gateway or without one, and shows what it finds.

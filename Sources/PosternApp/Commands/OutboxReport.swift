@@ -1,5 +1,6 @@
 public import PosternCore
 import PosternDelivery
+import PosternProcess
 import PosternServer
 public import PosternStore
 

@@ -1,3 +1,5 @@
+import PosternProcess
+
 /// Rows with aligned columns for terminals; two blanks between columns and none at the end of a line. Control characters
 /// in a cell are escaped.
 struct TextTable {

@@ -28,7 +28,7 @@ public struct ConfigurationLoader: Sendable {
         let named = environment[ConfigurationSources.secretsVariable] ?? ""
         let usual = FileManager.default.fileExists(atPath: "/run/secrets") ? "/run/secrets" : nil
         self.init(
-            types: UpstreamRegistry.types, environment: environment, file: file,
+            types: UpstreamRegistry.all, environment: environment, file: file,
             secretsDirectory: named.isEmpty ? usual : named)
     }
 

@@ -1,5 +1,4 @@
 import PosternCore
-import PosternSimulatorKit
 
 /// The documents that say which settings there are, made from the same tables that check them.
 enum ConfigurationReference {
@@ -89,9 +88,9 @@ enum ConfigurationReference {
     }
 
     /// For `docs/simulators.md`.
-    static func portTable(_ names: [String]) -> String {
+    static func portTable(_ names: [String], from first: UInt16) -> String {
         let rows = names.enumerated().map { index, name in
-            "| [`\(name)`](\(name).md) | \(Int(SimulatorHost.defaultPort) + index) |\n"
+            "| [`\(name)`](\(name).md) | \(Int(first) + index) |\n"
         }
         return "| simulator | port |\n|---|---|\n" + rows.joined()
     }

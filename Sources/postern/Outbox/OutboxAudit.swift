@@ -1,5 +1,6 @@
 import ArgumentParser
 import PosternApp
+import PosternProcess
 
 struct OutboxAudit: ParsableCommand {
     static let configuration = CommandConfiguration(

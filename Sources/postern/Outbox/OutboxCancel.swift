@@ -1,6 +1,7 @@
 import ArgumentParser
 import PosternApp
 import PosternCore
+import PosternProcess
 
 struct OutboxCancel: AsyncParsableCommand {
     static let configuration = CommandConfiguration(

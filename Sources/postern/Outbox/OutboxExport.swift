@@ -1,6 +1,7 @@
 import ArgumentParser
 import Glibc
 import PosternApp
+import PosternProcess
 
 struct OutboxExport: ParsableCommand {
     static let configuration = CommandConfiguration(

@@ -2,6 +2,7 @@ import ArgumentParser
 import Glibc
 import PosternApp
 import PosternCore
+import PosternProcess
 import PosternStore
 
 struct OutboxList: ParsableCommand {

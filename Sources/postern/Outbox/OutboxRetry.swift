@@ -1,6 +1,7 @@
 import ArgumentParser
 import PosternApp
 import PosternCore
+import PosternProcess
 import PosternStore
 
 struct OutboxRetry: AsyncParsableCommand {

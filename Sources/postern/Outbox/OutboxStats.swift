@@ -1,5 +1,6 @@
 import ArgumentParser
 import PosternApp
+import PosternProcess
 
 struct OutboxStats: ParsableCommand {
     static let configuration = CommandConfiguration(

@@ -3,7 +3,7 @@ extension String {
     /// line: control characters (C0, DEL, C1), line separators, and those that change the direction of the text.
     ///
     /// `keepsLineBreaks` leaves line feeds and tabs as they are.
-    func printable(keepsLineBreaks: Bool = false) -> String {
+    package func printable(keepsLineBreaks: Bool = false) -> String {
         guard unicodeScalars.contains(where: \.isUnprintable) else { return self }
         var result = ""
         for scalar in unicodeScalars {
@@ -29,7 +29,7 @@ extension String {
 }
 
 extension Unicode.Scalar {
-    var isUnprintable: Bool {
+    package var isUnprintable: Bool {
         switch value {
         case 0..<0x20, 0x7F..<0xA0: true
         // Directional marks and line separators.

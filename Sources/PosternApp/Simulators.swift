@@ -1,0 +1,69 @@
+import Glibc
+import PosternProcess
+
+/// The simulators of a run with `--simulate`: a child process that ends with this one, however this one ends.
+struct Simulators {
+    /// Addresses by type.
+    let urls: [String: String]
+    private let process: pid_t
+    /// The child ends when this closes.
+    private let lifeline: Int32
+
+    struct Failure: Error { let description: String }
+
+    /// Runs them on these ports and waits until they listen.
+    init(arguments: [String] = []) throws(Failure) {
+        var (input, output): ([Int32], [Int32]) = ([-1, -1], [-1, -1])
+        guard pipe(&input) == 0, pipe(&output) == 0 else {
+            throw Failure(description: "there are no descriptors left")
+        }
+        for end in input + output { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
+        let child: Result<pid_t, SimulatorProgram.SpawnFailure>
+        do throws(SimulatorProgram.SpawnFailure) {
+            child = .success(
+                try SimulatorProgram.spawn(
+                    arguments: ["--until-end-of-input"] + arguments, input: input[0], output: output[1]))
+        } catch {
+            child = .failure(error)
+        }
+        close(input[0])
+        close(output[1])
+        defer { close(output[0]) }
+        lifeline = input[1]
+        switch child {
+        case .success(let child): process = child
+        case .failure(let failure):
+            close(lifeline)
+            throw Failure(description: failure.description)
+        }
+        let lines = Self.text(from: output[0]).split(separator: "\n")
+        var urls: [String: String] = [:]
+        for line in lines {
+            let words = line.split(separator: " ")
+            if words.count == 2, words[1].hasPrefix("http://") { urls[String(words[0])] = String(words[1]) }
+        }
+        self.urls = urls
+        guard urls.count == lines.count, !urls.isEmpty else {
+            stop()
+            throw Failure(description: lines.isEmpty ? "the simulators ended" : lines.joined(separator: " "))
+        }
+    }
+
+    /// Ends them and waits for that.
+    func stop() {
+        close(lifeline)
+        var status: Int32 = 0
+        while waitpid(process, &status, 0) < 0, errno == EINTR {}
+    }
+
+    private static func text(from descriptor: Int32) -> String {
+        var bytes: [UInt8] = []
+        var part = [UInt8](repeating: 0, count: 4096)
+        while true {
+            let count = read(descriptor, &part, part.count)
+            if count < 0, errno == EINTR { continue }
+            guard count > 0 else { return String(decoding: bytes, as: UTF8.self) }
+            bytes += part.prefix(count)
+        }
+    }
+}

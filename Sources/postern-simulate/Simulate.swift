@@ -1,0 +1,69 @@
+public import ArgumentParser
+import Glibc
+import Logging
+import PosternCore
+import PosternProcess
+public import PosternSimulatorKit
+import PosternSimulators
+
+extension SimulatorHost.Keep: ExpressibleByArgument {}
+
+@main struct Simulate: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: SimulatorProgram.name,
+        abstract: "Runs strict simulators of the upstreams until SIGTERM or SIGINT.",
+        discussion: """
+            Prints the address of each, one a line, once all of them listen: `samsara http://127.0.0.1:9000`. GET \
+            /received shows what one of them took and what was wrong with it; POST /faults changes its faults.
+            """)
+
+    @Option(help: ArgumentHelp("Address to listen on.", valueName: "address"))
+    var host = "127.0.0.1"
+
+    @Option(help: ArgumentHelp("Port of the first; the others follow. 0 lets the system choose.", valueName: "n"))
+    var port = SimulatorHost.defaultPort
+
+    @Option(
+        help: ArgumentHelp(
+            "What they do wrong, e.g. status=503/30:0.1,reset-after:x3,poison=eventName:bad.", valueName: "text"),
+        transform: { text in
+            do throws(FaultsProblem) { return try Faults(parsing: text) } catch { throw ValidationError("\(error)") }
+        })
+    var faults = Faults()
+
+    @Option(help: ArgumentHelp("Repeats the choices of faults with a probability.", valueName: "n"))
+    var seed: UInt64 = 0
+
+    @Option(help: "How much they remember of what they took: its text, a digest to tell duplicates, or counts.")
+    var keep = SimulatorHost.Keep.texts
+
+    @Flag(help: "End when standard input does, too; close standard output once they listen.")
+    var untilEndOfInput = false
+
+    func run() async throws {
+        let stop = Inbox<Void>()
+        Signals.listen { if $0 == .stop { stop.put(()) } }
+        LoggingSystem.bootstrap { StandardErrorLog(label: $0, format: .text) }
+        let simulators: SimulatorHost
+        do throws(SimulatorHost.StartFailure) {
+            simulators = try SimulatorHost.start(
+                SimulatorRegistry.all, host: host, port: port, faults: faults, seed: seed, keep: keep,
+                logger: Logger(label: "postern.simulate"))
+        } catch {
+            // The gateway that waits for the addresses reports it.
+            writeLine("postern: \(error)", to: untilEndOfInput ? STDOUT_FILENO : STDERR_FILENO)
+            throw ExitCode(69)
+        }
+        for (name, url) in simulators.urls.sorted(by: { $0.key < $1.key }) { writeLine("\(name) \(url)") }
+        if untilEndOfInput {
+            close(STDOUT_FILENO)
+            _ = OwnThread(name: "postern-input") {
+                var byte: UInt8 = 0
+                while case let count = read(STDIN_FILENO, &byte, 1), count > 0 || count < 0 && errno == EINTR {}
+                stop.put(())
+            }
+        }
+        await onOwnThread("postern-main") { _ = stop.takeAll(waitingUntil: nil) }
+        simulators.stop()
+    }
+}
