@@ -68,9 +68,12 @@ toy-upstream: dependencies ## is another type of upstream a folder and a line? b
 
 sanitize: sanitize-thread sanitize-address ## every test with the thread, then with the address sanitizer
 
+sanitize-thread: PRELOAD = $(CURDIR)/.build/thread/hooks.so
 sanitize-thread sanitize-address: sanitize-%: dependencies
 	$(SWIFT) build --build-tests --sanitize $* --scratch-path .build/$*
-	POSTERN_BINARY=$(CURDIR)/.build/$*/debug/postern \
+	"$$(dirname "$$(readlink -f "$$(command -v $(SWIFT))")")/clang" -Wall -O1 -shared -fPIC \
+		-o .build/$*/hooks.so Tests/ThreadSanitizer/hooks.c
+	LD_PRELOAD=$(PRELOAD) POSTERN_BINARY=$(CURDIR)/.build/$*/debug/postern \
 		$(SWIFT) test --skip-build --disable-xctest --sanitize $* --scratch-path .build/$*
 
 format: ## lays out every Swift file
