@@ -103,6 +103,8 @@ enum Files {
             throw .cannotCreate(path: path, detail: "\(file) cannot be read: \(lastSystemError())")
         }
         let size = min(size(of: file), limit)
+        // All empty arrays share their storage, and the count below would be written to it.
+        guard size > 0 else { return [] }
         var failure: String?
         let bytes = [UInt8](unsafeUninitializedCapacity: size) { buffer, count in
             while count < size {

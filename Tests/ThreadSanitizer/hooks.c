@@ -16,17 +16,26 @@ static void released(void *place) {
     if (__tsan_release) __tsan_release(place);
 }
 
-// `Synchronization._MutexHandle._lockSlow(_:)`, which waits for a lock that is taken. Locking a free one and unlocking are
-// atomic operations in instrumented code.
-#define LOCK_SLOW "$s15Synchronization12_MutexHandleV9_lockSlowyys6UInt32VF"
+// `Synchronization._MutexHandle`: waiting for a lock that is taken, and handing one on to who waits. Locking a free one
+// and unlocking one that nobody waits for are atomic operations in instrumented code.
+#define LOCK "$s15Synchronization12_MutexHandleV9_lockSlowyys6UInt32VF"
+#define UNLOCK "$s15Synchronization12_MutexHandleV11_unlockSlowyyF"
+#define SELF __attribute__((swift_context)) void *mutex
 
-typedef __attribute__((swiftcall)) void LockSlow(uint32_t thread, __attribute__((swift_context)) void *mutex);
+typedef __attribute__((swiftcall)) void Lock(uint32_t thread, SELF);
+typedef __attribute__((swiftcall)) void Unlock(SELF);
 
-__attribute__((swiftcall)) void lock_slow(uint32_t thread, __attribute__((swift_context)) void *mutex) __asm__(LOCK_SLOW);
+__attribute__((swiftcall)) void lock_slow(uint32_t thread, SELF) __asm__(LOCK);
+__attribute__((swiftcall)) void unlock_slow(SELF) __asm__(UNLOCK);
 
-__attribute__((swiftcall)) void lock_slow(uint32_t thread, __attribute__((swift_context)) void *mutex) {
-    ((LockSlow *)dlsym(RTLD_NEXT, LOCK_SLOW))(thread, mutex);
+__attribute__((swiftcall)) void lock_slow(uint32_t thread, SELF) {
+    ((Lock *)dlsym(RTLD_NEXT, LOCK))(thread, mutex);
     acquired(mutex);
+}
+
+__attribute__((swiftcall)) void unlock_slow(SELF) {
+    released(mutex);
+    ((Unlock *)dlsym(RTLD_NEXT, UNLOCK))(mutex);
 }
 
 // GRDB runs each connection's work on a queue of its own. The layout of a block is that of the Blocks ABI.
