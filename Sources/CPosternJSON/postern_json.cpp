@@ -1,6 +1,9 @@
 // Two passes over a text: simdjson's first stage finds structural characters and the starts of values and checks UTF-8
-// and control characters, many bytes at a time; a walk over what it found checks the grammar and writes tokens.
+// and control characters, many bytes at a time; a walk over what it found checks the grammar and writes words.
 // simdjson's own second stage is not used: it converts numbers, which Postern forwards as they are spelled.
+//
+// Memory: a copy of the text, and 4 bytes for each index. The words take the place of the indexes that were read, so a
+// text of n bytes costs at most 5n, and 16 bytes for each name of the largest object, of which each has 5 bytes at least.
 
 #include "postern_json.h"
 
@@ -11,17 +14,11 @@
 #include <new>
 
 #include <simdjson.h>
+#include <sys/mman.h>
 
 #include "explain.hpp"
 #include "grammar.hpp"
 #include "names.hpp"
-
-static_assert(sizeof(postern_json_token) == 16, "JSONToken has 16 bytes");
-static_assert(offsetof(postern_json_token, end) == 4, "as in JSONToken");
-static_assert(offsetof(postern_json_token, next) == 8, "as in JSONToken");
-static_assert(offsetof(postern_json_token, kind) == 12, "as in JSONToken");
-static_assert(offsetof(postern_json_token, flags) == 13, "as in JSONToken");
-static_assert(offsetof(postern_json_token, count) == 14, "as in JSONToken");
 
 using namespace postern;
 
@@ -29,30 +26,49 @@ namespace {
 
 /// An object or array that is open.
 struct Container {
-    uint32_t token;
-    uint32_t count;
+    uint32_t word;
+    bool is_object;
     size_t first_name;
 };
 
-/// Walks over the structural indexes. Behind the last one stands the length of the text, where there is a blank: no
-/// value starts and no container ends with it, so the walk cannot run on.
+/// The words of the open objects and arrays, and of the array of all lines, are written before as many indexes are read.
+constexpr size_t words_ahead = POSTERN_JSON_DEEPEST + 2;
+
+/// The names of an object, from which on pages are counted.
+constexpr size_t many_names = 16 << 10;
+
+/// Walks over the structural indexes, and writes words in their place. Behind the last index stands the length of the
+/// text, where there is a blank: no value starts and no container ends with it, so the walk cannot run on.
 class Walk {
 public:
-    Walk(const uint8_t *text, size_t length, const uint32_t *indexes, uint32_t count, postern_json_token *tokens,
-         Names &names)
-        : text(text), text_end(text + length), index(indexes), index_end(indexes + count), tokens(tokens),
-          names(names), backslash(next_backslash(text)) {}
+    /// `words` has room for `words_ahead` more than the indexes with which it begins.
+    Walk(const uint8_t *text, size_t length, uint32_t *words, uint32_t count, Names &names)
+        : text(text), text_end(text + length), index(words + words_ahead), index_end(index + count), words(words),
+          names(names), backslash(next_backslash(text)) {
+        std::memmove(words + words_ahead, words, (size_t(count) + 1) * sizeof *words);
+    }
 
     bool is_at_end() const { return index == index_end; }
     uint32_t place() const { return *index; }
-    uint32_t token_count() const { return written; }
+    /// The end of the value whose first word was written `at`.
+    uint32_t end_of(uint32_t at) const { return words[at] & ~POSTERN_JSON_FLAG; }
+    uint32_t word_count() const { return written; }
 
-    uint32_t open_lines() { return write(POSTERN_JSON_ARRAY, 0, 0); }
-    void close_lines(uint32_t token, uint32_t lines) { close(token, uint32_t(text_end - text), lines); }
+    uint32_t open_lines() { return open(); }
+
+    /// Gives back the memory of indexes that were read and that no word was written over.
+    void release_read_indexes() {
+        const uintptr_t page = 4096;
+        const uintptr_t start = (reinterpret_cast<uintptr_t>(words + written) + page - 1) & ~(page - 1);
+        const uintptr_t end = reinterpret_cast<uintptr_t>(index) & ~(page - 1);
+        if (start < end) madvise(reinterpret_cast<void *>(start), end - start, MADV_DONTNEED);
+    }
+
+    void close_lines(uint32_t word) { close(word, uint32_t(text_end - text)); }
 
     /// Reads one value and all it contains. False: something is wrong with it.
     bool document() {
-        // On a copy that nothing else can see: its members stay in registers while tokens are written.
+        // On a copy that nothing else can see: its members stay in registers while words are written.
         Walk walk = *this;
         const bool is_fine = walk.read();
         index = walk.index;
@@ -66,11 +82,13 @@ private:
     const uint8_t *const text_end;
     const uint32_t *index;
     const uint32_t *const index_end;
-    postern_json_token *const tokens;
+    postern_json_word *const words;
     Names &names;
     uint32_t written = 0;
     /// The first backslash that has not been looked at, or the end of the text.
     const uint8_t *backslash;
+
+    Walk(const Walk &) = default;
 
     __attribute__((always_inline)) bool read() {
         Container containers[POSTERN_JSON_DEEPEST + 1];
@@ -82,24 +100,24 @@ private:
         at = *index++;
         switch (text[at]) {
         case '"':
-            if (!string(at, POSTERN_JSON_STRING)) return false;
+            if (!string(at)) return false;
             break;
         case '{':
         case '[':
             if (top == containers + POSTERN_JSON_DEEPEST) return false;
             is_object = text[at] == '{';
-            *++top = {write(is_object ? POSTERN_JSON_OBJECT : POSTERN_JSON_ARRAY, at, at), 0, names.count()};
+            *++top = {open(), is_object, names.count()};
             if (text[*index] == (is_object ? '}' : ']')) goto end_of_container;
             if (is_object) goto name;
             goto value;
         case 't':
-            if (!literal(POSTERN_JSON_TRUE, at, "true")) return false;
+            if (!literal(at, "true")) return false;
             break;
         case 'f':
-            if (!literal(POSTERN_JSON_FALSE, at, "false")) return false;
+            if (!literal(at, "false")) return false;
             break;
         case 'n':
-            if (!literal(POSTERN_JSON_NULL, at, "null")) return false;
+            if (!literal(at, "null")) return false;
             break;
         default:
             if (!number(at)) return false;
@@ -107,7 +125,6 @@ private:
 
     after_value:
         if (top == containers) return true;
-        ++top->count;
         if (text[*index] == ',') {
             ++index;
             if (is_object) goto name;
@@ -116,48 +133,55 @@ private:
         if (text[*index] != (is_object ? '}' : ']')) return false;
 
     end_of_container:
-        close(top->token, *index++ + 1, top->count);
-        if (is_object) names.close(top->first_name);
+        close(top->word, *index++ + 1);
+        if (is_object) {
+            // To look through so many takes as much memory again as they have.
+            if (names.count() - top->first_name > many_names) release_read_indexes();
+            names.close(top->first_name);
+        }
         --top;
-        is_object = top > containers && tokens[top->token].kind == POSTERN_JSON_OBJECT;
+        is_object = top > containers && top->is_object;
         goto after_value;
 
     name:
         at = *index++;
-        if (text[at] != '"' || !string(at, POSTERN_JSON_KEY)) return false;
-        names.add(tokens[written - 1]);
+        if (text[at] != '"' || !string(at)) return false;
+        names.add(at, words[written - 1]);
         if (text[*index++] != ':') return false;
         goto value;
     }
 
     const uint8_t *next_backslash(const uint8_t *from) const {
+        // Escapes often follow one another.
+        if (*from == '\\') return from;
         const void *found = std::memchr(from, '\\', size_t(text_end - from));
         return found ? static_cast<const uint8_t *>(found) : text_end;
     }
 
-    uint32_t write(uint8_t kind, uint32_t start, uint32_t end, uint8_t flags = 0) {
-        tokens[written] = {start, end, written + 1, kind, flags, 0};
-        return written++;
+    void write(uint32_t end, bool flag) { words[written++] = flag ? end | POSTERN_JSON_FLAG : end; }
+
+    uint32_t open() {
+        written += 2;
+        return written - 2;
     }
 
-    void close(uint32_t token, uint32_t end, uint32_t count) {
-        tokens[token].end = end;
-        tokens[token].next = written;
-        tokens[token].count = count > UINT16_MAX ? UINT16_MAX : uint16_t(count);
+    void close(uint32_t word, uint32_t end) {
+        words[word] = end;
+        words[word + 1] = written;
     }
 
     /// Between a closing quote and the next index there are only blanks; anything else would have an index itself.
-    __attribute__((always_inline)) bool string(uint32_t start, uint8_t kind) {
+    __attribute__((always_inline)) bool string(uint32_t start) {
         uint32_t end = *index;
         while (is_blank(text[end - 1])) --end;
         if (end < start + 2 || text[end - 1] != '"') return false;
-        uint8_t flags = 0;
+        bool has_escapes = false;
         while (backslash < text + end) {
             if (skip_escape(backslash)) return false;
             backslash = next_backslash(backslash);
-            flags = POSTERN_JSON_ESCAPED;
+            has_escapes = true;
         }
-        write(kind, start, end, flags);
+        write(end, has_escapes);
         return true;
     }
 
@@ -165,13 +189,13 @@ private:
         bool is_integer;
         const uint8_t *const end = number_end(text + start, is_integer);
         if (!end) return false;
-        write(POSTERN_JSON_NUMBER, start, uint32_t(end - text), is_integer ? POSTERN_JSON_INTEGER : 0);
+        write(uint32_t(end - text), is_integer);
         return true;
     }
 
-    template <size_t Size> bool literal(uint8_t kind, uint32_t start, const char (&word)[Size]) {
+    template <size_t Size> bool literal(uint32_t start, const char (&word)[Size]) {
         if (!is_literal(text + start, word)) return false;
-        write(kind, start, start + uint32_t(Size - 1));
+        write(start + uint32_t(Size - 1), false);
         return true;
     }
 };
@@ -182,16 +206,19 @@ bool has_line_feed(const uint8_t *text, uint32_t start, uint32_t end) {
     return std::memchr(text + start, '\n', end - start);
 }
 
-bool walk_lines(Walk &walk, const uint8_t *text, const postern_json_token *tokens) {
+bool walk_lines(Walk &walk, const uint8_t *text) {
     const uint32_t all = walk.open_lines();
-    uint32_t lines = 0;
     while (!walk.is_at_end()) {
-        const uint32_t token = walk.token_count();
-        if (!walk.document() || has_line_feed(text, tokens[token].start, tokens[token].end)) return false;
-        if (!walk.is_at_end() && !has_line_feed(text, tokens[token].end, walk.place())) return false;
-        ++lines;
+        const uint32_t start = walk.place();
+        const uint32_t word = walk.word_count();
+        if (!walk.document()) return false;
+        const uint32_t end = walk.end_of(word);
+        // Only between the values of an object or array can there be one.
+        const bool may_span_lines = text[start] == '{' || text[start] == '[';
+        if (may_span_lines && has_line_feed(text, start, end)) return false;
+        if (!walk.is_at_end() && text[end] != '\n' && !has_line_feed(text, end, walk.place())) return false;
     }
-    walk.close_lines(all, lines);
+    walk.close_lines(all);
     return true;
 }
 
@@ -213,41 +240,42 @@ struct postern_json_parser {
     /// A text of more bytes leaves nothing behind once `trim` is called.
     static constexpr size_t kept_bytes = 256 << 10;
 
+    /// Its indexes become the words.
     std::unique_ptr<simdjson::internal::dom_parser_implementation> stage1;
-    std::unique_ptr<uint8_t[]> text;
-    size_t text_capacity = 0;
-    std::unique_ptr<postern_json_token[]> tokens;
-    size_t token_capacity = 0;
+    /// A `[` stands before the text, so that lines begin like an array.
+    std::unique_ptr<uint8_t[]> buffer;
+    size_t capacity = 0;
     Names names;
 
     postern_json_result parse(const uint8_t *source, size_t length, bool lines) {
-        if (length > UINT32_MAX) return fault({POSTERN_JSON_TOO_LARGE, UINT32_MAX});
+        if (length >= POSTERN_JSON_FLAG) return fault({POSTERN_JSON_TOO_LARGE, POSTERN_JSON_FLAG});
         if (length == 0) return fault({POSTERN_JSON_EMPTY, 0});
-        reserve_text(length);
-        std::memcpy(text.get(), source, length);
-        std::memset(text.get() + length, ' ', simdjson::SIMDJSON_PADDING);
-        const uint8_t *const end = text.get() + length;
-        if (!is_sound(length, lines))
-            return fault(lines ? explain_lines(text.get(), end) : explain(text.get(), text.get(), end));
+        reserve(length);
+        buffer[0] = '[';
+        uint8_t *const text = buffer.get() + 1;
+        std::memcpy(text, source, length);
+        std::memset(text + length, ' ', simdjson::SIMDJSON_PADDING);
+        if (!is_sound(text, length, lines))
+            return fault(lines ? explain_lines(text, text + length) : explain(text, text, text + length));
         if (names.duplicate() != Names::none) return fault({POSTERN_JSON_DUPLICATE, names.duplicate()});
-        return {text.get(), tokens.get(), POSTERN_JSON_FINE, 0};
+        // The caller is going to use memory, too.
+        names.trim(kept_bytes);
+        return {text, stage1->structural_indexes.get(), lines ? -1 : ptrdiff_t(start), POSTERN_JSON_FINE, 0};
     }
 
     void trim() {
-        if (text_capacity > kept_bytes) {
+        if (capacity > kept_bytes) {
             stage1.reset();
-            text.reset();
-            text_capacity = 0;
+            buffer.reset();
+            capacity = 0;
         }
-        if (token_capacity * sizeof(postern_json_token) > kept_bytes * 4) {
-            tokens.reset();
-            token_capacity = 0;
-            names.trim();
-        }
+        names.trim(kept_bytes);
     }
 
 private:
-    static postern_json_result fault(Fault fault) { return {nullptr, nullptr, fault.code, fault.offset}; }
+    uint32_t start = 0;
+
+    static postern_json_result fault(Fault fault) { return {nullptr, nullptr, 0, fault.code, fault.offset}; }
 
     static size_t rounded_up(size_t count) {
         size_t result = 4096;
@@ -255,31 +283,26 @@ private:
         return result;
     }
 
-    void reserve_text(size_t length) {
-        if (length <= text_capacity) return;
-        const size_t capacity = std::min(rounded_up(length), simdjson::SIMDJSON_MAXSIZE_BYTES);
-        text_capacity = 0;
-        text.reset(new uint8_t[capacity + simdjson::SIMDJSON_PADDING]);
+    void reserve(size_t length) {
+        if (length <= capacity) return;
+        const size_t size = std::min(rounded_up(length), size_t(POSTERN_JSON_FLAG));
+        capacity = 0;
+        buffer.reset(new uint8_t[1 + size + simdjson::SIMDJSON_PADDING]);
         stage1.reset();
-        if (simdjson::get_active_implementation()->create_dom_parser_implementation(capacity, 1, stage1))
+        if (simdjson::get_active_implementation()->create_dom_parser_implementation(size + words_ahead, 1, stage1))
             throw std::bad_alloc();
-        text_capacity = capacity;
+        capacity = size;
     }
 
-    void reserve_tokens(size_t count) {
-        if (count <= token_capacity) return;
-        token_capacity = 0;
-        tokens.reset(new postern_json_token[rounded_up(count)]);
-        token_capacity = rounded_up(count);
-    }
-
-    bool is_sound(size_t length, bool lines) {
-        if (stage1->stage1(text.get(), length, simdjson::stage1_mode::regular)) return false;
-        const uint32_t count = stage1->n_structural_indexes;
-        reserve_tokens(size_t(count) + 1);
-        names.begin(text.get());
-        Walk walk(text.get(), length, stage1->structural_indexes.get(), count, tokens.get(), names);
-        return lines ? walk_lines(walk, text.get(), tokens.get()) : walk_one(walk);
+    bool is_sound(const uint8_t *text, size_t length, bool lines) {
+        if (stage1->stage1(text, length, simdjson::stage1_mode::regular)) return false;
+        uint32_t *const words = stage1->structural_indexes.get();
+        start = words[0];
+        names.begin(text);
+        Walk walk(text, length, words, stage1->n_structural_indexes, names);
+        const bool is_fine = lines ? walk_lines(walk, text) : walk_one(walk);
+        if (length > kept_bytes) walk.release_read_indexes();
+        return is_fine;
     }
 };
 
@@ -287,7 +310,7 @@ static postern_json_result parse(postern_json_parser *parser, const uint8_t *tex
     try {
         return parser->parse(text, length, lines);
     } catch (...) {
-        return {nullptr, nullptr, POSTERN_JSON_MEMORY, 0};
+        return {nullptr, nullptr, 0, POSTERN_JSON_MEMORY, 0};
     }
 }
 
@@ -305,11 +328,11 @@ postern_json_result postern_json_parse_lines(postern_json_parser *parser, const 
 
 postern_json_result postern_json_check(const uint8_t *text, size_t length) {
     const std::unique_ptr<uint8_t[]> copy(new (std::nothrow) uint8_t[length + simdjson::SIMDJSON_PADDING]);
-    if (!copy) return {nullptr, nullptr, POSTERN_JSON_MEMORY, 0};
+    if (!copy) return {nullptr, nullptr, 0, POSTERN_JSON_MEMORY, 0};
     if (length > 0) std::memcpy(copy.get(), text, length);
     std::memset(copy.get() + length, ' ', simdjson::SIMDJSON_PADDING);
     const Fault fault = explain(copy.get(), copy.get(), copy.get() + length);
-    return {nullptr, nullptr, fault.code, fault.offset};
+    return {nullptr, nullptr, 0, fault.code, fault.offset};
 }
 
 void postern_json_trim(postern_json_parser *parser) { parser->trim(); }

@@ -1,50 +1,73 @@
-/// What a JSON value is; `key` marks the member names of an object.
-public enum JSONKind: UInt8, Sendable { case object, array, string, number, `true`, `false`, null, key }
+/// What a JSON value is.
+public enum JSONKind: UInt8, Sendable {
+    case object, array, string, number, `true`, `false`, null
 
-/// One value of a checked JSON text: where it starts and ends, and which token follows it.
-///
-/// The layout is the C parser's (`postern_json_token`): 16 bytes, written once, never copied into Swift objects.
-@frozen public struct JSONToken: Sendable {
-    /// Byte offsets into the text, quotes and brackets included.
-    public var start: UInt32
-    public var end: UInt32
-    /// Index of the first token after this value and all it contains.
-    public var next: UInt32
-    public var kind: UInt8
-    /// Bit 0: the string holds an escape. Bit 1: the number is an integer literal (no fraction, no exponent).
-    public var flags: UInt8
-    /// Members of an object or elements of an array, at most 65535; more count as 65535.
-    public var count: UInt16
+    /// Of a checked value, by its first byte.
+    @inlinable init(startingWith byte: UInt8) {
+        switch byte {
+        case UInt8(ascii: "\""): self = .string
+        case UInt8(ascii: "{"): self = .object
+        case UInt8(ascii: "["): self = .array
+        case UInt8(ascii: "t"): self = .true
+        case UInt8(ascii: "f"): self = .false
+        case UInt8(ascii: "n"): self = .null
+        default: self = .number
+        }
+    }
 }
 
 /// A value inside a checked JSON text.
 ///
 /// It points into memory of the parser that made it: valid only inside the closure that was given it, on that thread.
+/// The parser writes one or two words for each value (`postern_json_word`); where a value starts and of which kind it is,
+/// the text shows.
 @frozen public struct JSONValue {
     @usableFromInline let text: UnsafePointer<UInt8>
-    @usableFromInline let tokens: UnsafePointer<JSONToken>
+    @usableFromInline let words: UnsafePointer<UInt32>
+    /// Of the value's first word.
     @usableFromInline let index: Int
+    @usableFromInline let start: Int
 
-    @inlinable public init(text: UnsafePointer<UInt8>, tokens: UnsafePointer<JSONToken>, index: Int) {
+    /// - Parameters:
+    ///   - index: The value's first word: where the value ends, and whether a string holds an escape or a number is an
+    ///     integer literal. An object or array has a second one: the first word after it and all it contains.
+    ///   - start: Where the value starts in `text`; -1 for lines, before which a `[` stands.
+    @inlinable public init(text: UnsafePointer<UInt8>, words: UnsafePointer<UInt32>, index: Int, start: Int) {
         self.text = text
-        self.tokens = tokens
+        self.words = words
         self.index = index
+        self.start = start
     }
 
-    @inlinable var token: JSONToken { tokens[index] }
+    @inlinable var end: Int { Int(words[index] & 0x7FFF_FFFF) }
+    @inlinable var isFlagged: Bool { words[index] >> 31 == 1 }
+    /// The first word of what follows this value and all it contains.
+    @inlinable var next: Int {
+        switch text[start] {
+        case UInt8(ascii: "{"), UInt8(ascii: "["): Int(words[index + 1])
+        default: index + 1
+        }
+    }
 
-    @inlinable public var kind: JSONKind { JSONKind(rawValue: token.kind) ?? .null }
+    /// Where the next value or member name starts, from `position` on.
+    @inlinable func nextStart(from position: Int) -> Int {
+        var start = position
+        while text[start] <= 0x20 || text[start] == UInt8(ascii: ",") || text[start] == UInt8(ascii: ":") { start += 1 }
+        return start
+    }
+
+    @inlinable public var kind: JSONKind { JSONKind(startingWith: text[start]) }
 
     /// Where the value stands in the text.
-    @inlinable public var range: Range<Int> { Int(token.start)..<Int(token.end) }
+    @inlinable public var range: Range<Int> { start..<end }
 
     /// The value's own text, as it came.
     @inlinable public var bytes: UnsafeBufferPointer<UInt8> {
-        UnsafeBufferPointer(start: text + Int(token.start), count: Int(token.end - token.start))
+        UnsafeBufferPointer(start: text + start, count: end - start)
     }
 
     /// A number without fraction and exponent; `-0` is one, `1.0` and `1e3` are not.
-    @inlinable public var isIntegerLiteral: Bool { kind == .number && token.flags & 2 != 0 }
+    @inlinable public var isIntegerLiteral: Bool { kind == .number && isFlagged }
 
     /// The number, when it is an integer literal that fits in 64 bits.
     public var integer: Int64? {
@@ -62,20 +85,23 @@ public enum JSONKind: UInt8, Sendable { case object, array, string, number, `tru
         return number
     }
 
-    /// A string or key whose text is not its value.
-    @inlinable public var hasEscapes: Bool { token.flags & 1 != 0 }
+    /// A string or member name whose text is not its value.
+    @inlinable public var hasEscapes: Bool { kind == .string && isFlagged }
 
-    /// The raw text between the quotes of a string or key; not to be asked of anything else.
+    /// The raw text between the quotes of a string or member name; not to be asked of anything else.
     @inlinable public var rawString: UnsafeBufferPointer<UInt8> {
-        UnsafeBufferPointer(start: text + Int(token.start) + 1, count: Int(token.end - token.start) - 2)
+        UnsafeBufferPointer(start: text + start + 1, count: end - start - 2)
     }
 
     /// A string with at least one character.
-    @inlinable public var isFilledString: Bool { kind == .string && token.end - token.start > 2 }
+    @inlinable public var isFilledString: Bool { kind == .string && end - start > 2 }
 
-    /// The string's value with its escapes resolved; nil for anything but a string or key.
+    /// An object with at least one member.
+    @inlinable public var isFilledObject: Bool { kind == .object && next > index + 2 }
+
+    /// The string's value with its escapes resolved; nil for anything but a string or member name.
     public var string: String? {
-        guard kind == .string || kind == .key else { return nil }
+        guard kind == .string else { return nil }
         return hasEscapes
             ? String(decoding: JSONEscapes.resolve(rawString), as: UTF8.self)
             : String(decoding: rawString, as: UTF8.self)
@@ -83,21 +109,21 @@ public enum JSONKind: UInt8, Sendable { case object, array, string, number, `tru
 
     /// The string's value as UTF-8.
     public var stringBytes: [UInt8]? {
-        guard kind == .string || kind == .key else { return nil }
+        guard kind == .string else { return nil }
         return hasEscapes ? JSONEscapes.resolve(rawString) : Array(rawString)
     }
 
-    /// A string of white space alone, or an empty one: `Character.isWhitespace` decides.
+    /// A string of white space alone (Unicode's `White_Space`), or an empty one.
     public var isBlankString: Bool {
         guard kind == .string else { return false }
         guard let first = rawString.first else { return true }
         if first > 0x20, first < 0x80, first != UInt8(ascii: "\\") { return false }
-        return string?.allSatisfy(\.isWhitespace) ?? false
+        return string?.unicodeScalars.allSatisfy(\.properties.isWhitespace) ?? false
     }
 
-    /// Does the key or string say `name`? Nothing else does.
+    /// Whether this is a string or member name that says `name`.
     @inlinable public func equals(_ name: StaticString) -> Bool {
-        guard kind == .key || kind == .string else { return false }
+        guard kind == .string else { return false }
         if hasEscapes { return equalsEscaped(name) }
         let raw = rawString
         guard raw.count == name.utf8CodeUnitCount else { return false }
@@ -119,9 +145,6 @@ public enum JSONKind: UInt8, Sendable { case object, array, string, number, `tru
         return nil
     }
 
-    /// Number of members or elements, up to 65535.
-    @inlinable public var count: Int { Int(token.count) }
-
     /// The members of an object in their order; empty for anything else.
     @inlinable public var members: JSONMembers { JSONMembers(of: self) }
 
@@ -134,18 +157,24 @@ public enum JSONKind: UInt8, Sendable { case object, array, string, number, `tru
     @usableFromInline let owner: JSONValue
     @usableFromInline var index: Int
     @usableFromInline let end: Int
+    /// The end of the value before.
+    @usableFromInline var position: Int
 
     @inlinable init(of owner: JSONValue) {
         self.owner = owner
-        index = owner.index + 1
-        end = owner.kind == .object ? Int(owner.token.next) : index
+        index = owner.index + 2
+        end = owner.kind == .object ? owner.next : index
+        position = owner.start + 1
     }
 
     @inlinable public mutating func next() -> (key: JSONValue, value: JSONValue)? {
         guard index < end else { return nil }
-        let key = JSONValue(text: owner.text, tokens: owner.tokens, index: index)
-        let value = JSONValue(text: owner.text, tokens: owner.tokens, index: index + 1)
-        index = Int(value.token.next)
+        let key = JSONValue(
+            text: owner.text, words: owner.words, index: index, start: owner.nextStart(from: position))
+        let value = JSONValue(
+            text: owner.text, words: owner.words, index: index + 1, start: owner.nextStart(from: key.end))
+        index = value.next
+        position = value.end
         return (key, value)
     }
 }
@@ -155,17 +184,22 @@ public enum JSONKind: UInt8, Sendable { case object, array, string, number, `tru
     @usableFromInline let owner: JSONValue
     @usableFromInline var index: Int
     @usableFromInline let end: Int
+    /// The end of the value before.
+    @usableFromInline var position: Int
 
     @inlinable init(of owner: JSONValue) {
         self.owner = owner
-        index = owner.index + 1
-        end = owner.kind == .array ? Int(owner.token.next) : index
+        index = owner.index + 2
+        end = owner.kind == .array ? owner.next : index
+        position = owner.start + 1
     }
 
     @inlinable public mutating func next() -> JSONValue? {
         guard index < end else { return nil }
-        let element = JSONValue(text: owner.text, tokens: owner.tokens, index: index)
-        index = Int(element.token.next)
+        let element = JSONValue(
+            text: owner.text, words: owner.words, index: index, start: owner.nextStart(from: position))
+        index = element.next
+        position = element.end
         return element
     }
 }

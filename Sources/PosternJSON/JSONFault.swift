@@ -18,7 +18,7 @@ public struct JSONFault: Error, Sendable, Equatable, CustomStringConvertible {
         case number
         case control
         case unterminated
-        /// 4 GiB or more.
+        /// 2 GiB or more.
         case tooLarge
         /// No memory to parse it with.
         case memory
@@ -37,7 +37,7 @@ public struct JSONFault: Error, Sendable, Equatable, CustomStringConvertible {
             case .number: "malformed number"
             case .control: "unescaped control character"
             case .unterminated: "unterminated string"
-            case .tooLarge: "JSON text of 4 GiB or more"
+            case .tooLarge: "JSON text of 2 GiB or more"
             case .memory: "no memory to parse the text"
             }
         }

@@ -1,7 +1,7 @@
 internal import CPosternJSON
 
-/// Where a few members of a large JSON object are, found without tokens for everything else in it: those take up to
-/// thirteen times the memory of the text.
+/// Where a few members of a large JSON object are, found without what the parser notes of everything else in it, which
+/// takes up to five times the memory of the text.
 public struct JSONOutline: Sendable {
     /// In the order of the names asked for; nil where the object has no such member. Of repeated ones the last counts.
     public let values: [Range<Int>?]

@@ -53,11 +53,9 @@ public final class JSONParser {
             if text.count > Self.largeText { postern_json_trim(parser) }
         }
         let found = parsed(parser, text.baseAddress, text.count)
-        guard let start = found.text, let tokens = found.tokens else {
+        guard let start = found.text, let words = found.words else {
             return .failure(JSONFault(JSONFault.Reason(rawValue: found.fault) ?? .syntax, at: Int(found.offset)))
         }
-        // The C struct and `JSONToken` have one layout; a test compares them.
-        let values = UnsafeRawPointer(tokens).assumingMemoryBound(to: JSONToken.self)
-        return .success(try body(JSONValue(text: start, tokens: values, index: 0)))
+        return .success(try body(JSONValue(text: start, words: words, index: 0, start: found.start)))
     }
 }

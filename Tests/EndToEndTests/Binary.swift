@@ -12,6 +12,8 @@ final class Binary: Sendable {
         /// Nil when a signal ended it.
         var exitCode: Int32?
         var signal: Int32?
+        /// Whether the kernel wrote a core dump.
+        var dumpedCore: Bool
         var output: String
         var errors: String
     }
@@ -26,6 +28,9 @@ final class Binary: Sendable {
         return URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
             .deletingLastPathComponent().appending(path: ".build/debug/postern").path(percentEncoded: false)
     }
+
+    /// Whether it is a release build, by its path.
+    static var isOptimized: Bool { path.contains("release") }
 
     static let patience = Duration.seconds(30)
 
@@ -139,7 +144,7 @@ final class Binary: Sendable {
                 let number = status & 0x7F
                 return Ended(
                     exitCode: number == 0 ? status >> 8 & 0xFF : nil, signal: number == 0 ? nil : number,
-                    output: state.text(.output), errors: state.text(.errors))
+                    dumpedCore: status & 0x80 != 0, output: state.text(.output), errors: state.text(.errors))
             }
         } catch {
             signal(SIGKILL)

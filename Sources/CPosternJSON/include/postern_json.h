@@ -8,29 +8,15 @@
 extern "C" {
 #endif
 
-/// One value of a text. The layout is that of `JSONToken` in PosternCore, which explains the members.
-typedef struct postern_json_token {
-    uint32_t start;
-    uint32_t end;
-    uint32_t next;
-    uint8_t kind;
-    uint8_t flags;
-    uint16_t count;
-} postern_json_token;
+/// What is known of each value of a text, in the order of the text: one word for a string, member name, number or
+/// literal, two for an object or array.
+///
+/// The first word is the offset behind the value, and `POSTERN_JSON_FLAG` of a string or name that holds an escape, or of
+/// a number without fraction and exponent. The second is the index of the first word after the value and all it contains.
+/// Where a value starts, and of which kind it is, the text shows. `JSONValue` in PosternCore reads this.
+typedef uint32_t postern_json_word;
 
-/// In the order of `JSONKind`.
-enum {
-    POSTERN_JSON_OBJECT,
-    POSTERN_JSON_ARRAY,
-    POSTERN_JSON_STRING,
-    POSTERN_JSON_NUMBER,
-    POSTERN_JSON_TRUE,
-    POSTERN_JSON_FALSE,
-    POSTERN_JSON_NULL,
-    POSTERN_JSON_KEY
-};
-
-enum { POSTERN_JSON_ESCAPED = 1, POSTERN_JSON_INTEGER = 2 };
+#define POSTERN_JSON_FLAG 0x80000000u
 
 /// Objects and arrays inside one another, the outermost counted.
 enum { POSTERN_JSON_DEEPEST = 64 };
@@ -57,11 +43,13 @@ enum {
 /// A parser and its buffers. One thread at a time.
 typedef struct postern_json_parser postern_json_parser;
 
-/// What a parser found. Text and tokens are the parser's own, valid until it is used again, trimmed or destroyed.
+/// What a parser found. Text and words are the parser's own, valid until it is used again, trimmed or destroyed.
 typedef struct postern_json_result {
     /// A copy of the text, followed by blanks.
     const uint8_t *text;
-    const postern_json_token *tokens;
+    const postern_json_word *words;
+    /// Where the value starts; -1 for lines, before which a `[` stands.
+    ptrdiff_t start;
     /// `POSTERN_JSON_FINE`, or what is wrong first.
     int fault;
     /// Where, in bytes from the start of the text.
@@ -75,12 +63,12 @@ void postern_json_destroy(postern_json_parser *parser);
 /// Checks one JSON text (RFC 8259) and finds its values. Throws nothing.
 postern_json_result postern_json_parse(postern_json_parser *parser, const uint8_t *text, size_t length);
 
-/// Checks texts separated by line feeds, each on a line of its own; blank lines are skipped. The first token is an
+/// Checks texts separated by line feeds, each on a line of its own; blank lines are skipped. The first value is an
 /// array of them all.
 postern_json_result postern_json_parse_lines(postern_json_parser *parser, const uint8_t *text, size_t length);
 
 /// Checks one JSON text without finding its values, in little more memory than a copy of it. Repeated names are not
-/// looked for. The result has neither text nor tokens.
+/// looked for. The result has neither text nor words.
 postern_json_result postern_json_check(const uint8_t *text, size_t length);
 
 /// Gives back buffers that a large text has left.

@@ -56,7 +56,7 @@ extension UpstreamResponse {
             case .string: return value.string
             case .array: return value.elements.compactMap(\.string).joined(separator: "; ")
             case .number: return value.integer.map(String.init)
-            case .object, .true, .false, .null, .key: return nil
+            case .object, .true, .false, .null: return nil
             }
         }
         return try? found.get()

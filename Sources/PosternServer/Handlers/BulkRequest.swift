@@ -76,15 +76,30 @@ struct BulkRequest: Sendable {
             guard let kind = value.string else { return "must be a string" }
             filter.kind = Kind(kind)
         case "ids":
-            let ids = value.elements.map { $0.string.flatMap { MessageID($0) } }
-            guard value.kind == .array, !ids.contains(nil) else { return "must be an array of message ids" }
-            self.ids = Set(ids.compactMap { $0 }).sorted()
+            guard value.kind == .array, let ids = Self.ids(value) else { return "must be an array of message ids" }
+            self.ids = ids
         case "dryRun":
             guard value.kind == .true || value.kind == .false else { return "must be true or false" }
             isDryRun = value.kind == .true
         default: return "is unknown"
         }
         return nil
+    }
+
+    /// Ascending, each once; nil if one of the elements is not an id.
+    private static func ids(_ list: JSONValue) -> [MessageID]? {
+        var ids: [MessageID] = []
+        for element in list.elements {
+            guard let id = element.string.flatMap({ MessageID($0) }) else { return nil }
+            ids.append(id)
+        }
+        ids.sort()
+        var last: MessageID?
+        ids.removeAll { id in
+            defer { last = id }
+            return id == last
+        }
+        return ids
     }
 
     private static func problem(_ faults: PayloadFaults) -> Problem {

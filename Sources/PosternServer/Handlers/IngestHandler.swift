@@ -89,7 +89,7 @@ struct IngestHandler: Sendable {
         if let problem = order.problem {
             return reply.send(problem)
         }
-        if order.isDryRun { return reply.send(DryRun(gateway).answer(order)) }
+        if order.isDryRun { return show(order, reply) }
         if !order.rejected.isEmpty, !order.preferences.isLenient || order.isSingle {
             order.countRefusals()
             return reply.send(order.invalidPayload)
@@ -100,6 +100,17 @@ struct IngestHandler: Sendable {
         }
         guard !order.messages.isEmpty else { return reply.send(order.accepted(AppendReceipt(ids: [], evicted: []))) }
         store(order, reply)
+    }
+
+    /// The requests that would be made: their plans read the store, and their texts are several times as long as the
+    /// messages.
+    private func show(_ order: Order, _ reply: Reply) {
+        let bytes = 8 * order.messages.reduce(0) { $0 + $1.range.count }
+        gateway.limits.memory.takeAnyway(bytes)
+        gateway.readers.run { [gateway] in
+            defer { gateway.limits.memory.give(bytes) }
+            reply.send(DryRun(gateway).answer(order))
+        }
     }
 
     /// Hands the messages to the writer. The 202 leaves from its completion: after the commit, and nowhere else.

@@ -65,8 +65,7 @@ final class Order: @unchecked Sendable {
             return false
         }
         let most = gateway.limits.maxMessagesPerRequest
-        // The parser's own count ends at 65535.
-        let count = root.count < 65_535 ? root.count : root.elements.reduce(0) { count, _ in count + 1 }
+        let count = root.elements.prefix(most + 1).reduce(0) { count, _ in count + 1 }
         guard count <= most else {
             problem = Problem(
                 slug: .payloadTooLarge, status: 413,

@@ -42,9 +42,7 @@ struct ResourceHandler: Sendable {
             ResourceAnswer,
         _ question: ResourceRequest, of target: Target, _ reply: Reply
     ) {
-        // Unstructured, because the connection's thread cannot wait for it. The task starts on this thread, so an answer
-        // that needs no waiting, such as a cached one, costs no change of threads.
-        let task = Task.immediate(executorPreference: gateway.taskExecutor) { [self] in
+        let work: @Sendable () async -> Void = { [self] in
             let answer: ResourceAnswer
             do throws(ResourceRefusal) {
                 answer = try await respond(question, Tools(target: target, gateway: gateway)).shown(
@@ -54,8 +52,17 @@ struct ResourceHandler: Sendable {
             }
             if Task.isCancelled { reply.abandon() } else { send(answer, reply) }
         }
+        // Unstructured, because the connection's thread cannot wait for it. The task starts on this thread, so an answer
+        // that needs no waiting, such as a cached one, costs no change of threads. A large request would keep the
+        // thread too long: reading its arguments, encoding, and signing them.
+        let task =
+            question.body.count <= Self.mostOnThisThread
+            ? Task.immediate(executorPreference: gateway.taskExecutor, operation: work)
+            : Task(executorPreference: gateway.taskExecutor, operation: work)
         reply.onHangUp { task.cancel() }
     }
+
+    private static let mostOnThisThread = 64 << 10
 
     private func change(
         _ respond: @escaping @Sendable (ResourceRequest, any UpstreamState) throws -> ResourceChange,

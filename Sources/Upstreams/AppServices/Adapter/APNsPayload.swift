@@ -15,7 +15,7 @@ enum APNsPayload {
             switch alert.kind {
             case .string: json.raw("alert", text(alert))
             case .object, .array: json.raw("alertDict", text(alert))
-            case .number, .true, .false, .null, .key:
+            case .number, .true, .false, .null:
                 faults.add("/aps/alert", "must be a string, an object or an array")
             }
         }

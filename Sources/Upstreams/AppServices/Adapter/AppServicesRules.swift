@@ -92,7 +92,7 @@ struct AppServicesRules: Sendable {
             return faults.add("", "cannot be taken: monitoringEnabled is off in the configuration", code: 1)
         }
         let session = metrics["sessionMetrics"]
-        if session?.kind != .object || session?.count == 0 {
+        if session?.isFilledObject != true {
             faults.add("/sessionMetrics", "must be an object that is not empty", code: 1)
         }
         for name in ["logs", "metrics"] {

@@ -7,7 +7,7 @@ enum CanonicalJSON {
         switch value.kind {
         case .object: object(value.members.map { ($0.key.string ?? "", text($0.value)) })
         case .array: "[" + value.elements.map(text).joined(separator: ",") + "]"
-        case .string, .key: JSONEscapes.quoted(value.string ?? "")
+        case .string: JSONEscapes.quoted(value.string ?? "")
         case .number, .true, .false, .null: String(decoding: value.bytes, as: UTF8.self)
         }
     }

@@ -158,7 +158,7 @@ extension JSONValue {
         switch kind {
         case .string: string
         case .number: integer.map(String.init) ?? String(decoding: bytes, as: UTF8.self)
-        case .object, .array, .true, .false, .null, .key: nil
+        case .object, .array, .true, .false, .null: nil
         }
     }
 

@@ -70,7 +70,7 @@ struct CurioField: Sendable {
     }
 
     fileprivate func check(_ value: JSONValue, acceptedAt: Timestamp, _ faults: inout PayloadFaults) {
-        if rule == .tags, value.kind == .object, value.count > 0 { return Self.check(tags: value, &faults) }
+        if rule == .tags, value.isFilledObject { return Self.check(tags: value, &faults) }
         if rule.allows(value, acceptedAt: acceptedAt) { return }
         faults.add("/\(name)", value.holdsNUL ? "must not hold U+0000" : rule.sentence)
     }

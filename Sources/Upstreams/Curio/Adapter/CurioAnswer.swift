@@ -230,7 +230,7 @@ private struct CurioAnswerBody {
             switch value.kind {
             case .string: return value.string
             case .number: return String(decoding: value.bytes, as: UTF8.self)
-            case .object, .array, .true, .false, .null, .key: return nil
+            case .object, .array, .true, .false, .null: return nil
             }
         }
         guard case .success(let code?) = found, !code.isEmpty, code.utf8.count <= Self.longest else { return nil }

@@ -83,7 +83,7 @@ extension JSONValue {
 
     /// A string with U+0000 in it, at which devices would cut it.
     var holdsNUL: Bool {
-        guard kind == .string || kind == .key, hasEscapes else { return false }
+        guard hasEscapes else { return false }
         return stringBytes?.contains(0) ?? false
     }
 }

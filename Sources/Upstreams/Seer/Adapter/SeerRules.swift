@@ -71,7 +71,7 @@ struct SeerRules: Sendable {
         for (key, value) in actor.members {
             if key.equals("mbox") || key.equals("mbox_sha1sum") || key.equals("openid") {
                 if value.isFilledString { return true }
-            } else if key.equals("account"), value.kind == .object, value.count > 0 {
+            } else if key.equals("account"), value.isFilledObject {
                 return true
             }
         }
@@ -124,7 +124,7 @@ private struct Faults {
     }
 
     mutating func filledObject(_ value: JSONValue?, _ pointer: StaticString) -> JSONValue? {
-        if let value, value.kind == .object, value.count > 0 { return value }
+        if let value, value.isFilledObject { return value }
         add(pointer.description, "must be an object that is not empty")
         return nil
     }

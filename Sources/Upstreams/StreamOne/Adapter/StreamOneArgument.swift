@@ -2,46 +2,69 @@ import PosternCore
 
 /// The text of an argument's value (the specification's 3.4).
 enum StreamOneArgument {
-    struct Fault: Error, Equatable {
+    struct Fault: Equatable {
         /// Which element of a list, as a pointer; else empty.
         var place = ""
         let detail: String
     }
 
-    static func text(of value: JSONValue) -> Result<String, Fault> {
+    /// Of a value without a fault.
+    static func text(of value: JSONValue) -> String {
         guard value.kind == .array else { return scalar(value) }
-        var texts: [String] = []
+        var text = ""
         for (place, element) in value.elements.enumerated() {
-            switch scalar(element) {
-            case .success(let text): texts.append(text)
-            case .failure(let fault): return .failure(Fault(place: "/\(place)", detail: fault.detail))
-            }
+            if place > 0 { text += "," }
+            text += scalar(element)
         }
-        return .success(texts.joined(separator: ","))
+        return text
     }
 
-    private static func scalar(_ value: JSONValue) -> Result<String, Fault> {
-        switch value.kind {
-        case .string, .key: .success(value.string ?? "")
-        case .null: .success("")
-        case .true: .success("1")
-        case .false: .success("0")
-        case .number: number(value)
-        case .array, .object:
-            .failure(Fault(detail: "must be a string, number, boolean, null or a list of those"))
+    /// Why a value has no text. Nothing is kept of the value, however long a list is.
+    static func fault(of value: JSONValue) -> Fault? {
+        guard value.kind == .array else { return detail(of: value).map { Fault(detail: $0) } }
+        for (place, element) in value.elements.enumerated() {
+            if let detail = detail(of: element) { return Fault(place: "/\(place)", detail: detail) }
         }
+        return nil
+    }
+
+    private static func detail(of value: JSONValue) -> String? {
+        switch value.kind {
+        case .string, .null, .true, .false: nil
+        case .number: isInRange(value) ? nil : "must be a number from -2^53 to 2^53"
+        case .array, .object: "must be a string, number, boolean, null or a list of those"
+        }
+    }
+
+    private static func scalar(_ value: JSONValue) -> String {
+        switch value.kind {
+        case .string: value.string ?? ""
+        case .true: "1"
+        case .false: "0"
+        case .number: number(value)
+        case .null, .array, .object: ""
+        }
+    }
+
+    private static func number(_ value: JSONValue) -> String {
+        let literal = String(decoding: value.bytes, as: UTF8.self)
+        if value.isIntegerLiteral { return literal == "-0" ? "0" : literal }
+        return Double(literal).map(plain) ?? ""
     }
 
     /// Beyond this not every whole number is one (Assumption of 3.4).
     private static let largest = 9_007_199_254_740_992.0
 
-    private static func number(_ value: JSONValue) -> Result<String, Fault> {
-        let literal = String(decoding: value.bytes, as: UTF8.self)
-        if value.isIntegerLiteral { return .success(literal == "-0" ? "0" : literal) }
-        guard let number = Double(literal), number.magnitude <= largest,
-            number.magnitude < largest || isLargest(literal)
-        else { return .failure(Fault(detail: "must be a number from -2^53 to 2^53")) }
-        return .success(plain(number))
+    /// An integer literal is sent as it is written, however large.
+    private static func isInRange(_ value: JSONValue) -> Bool {
+        let bytes = value.bytes
+        // 15 digits never reach 2^53, wherever the point is.
+        if value.isIntegerLiteral || bytes.count <= 15 && !bytes.contains(where: { $0 | 0x20 == UInt8(ascii: "e") }) {
+            return true
+        }
+        let literal = String(decoding: bytes, as: UTF8.self)
+        guard let number = Double(literal) else { return false }
+        return number.magnitude < largest || number.magnitude == largest && isLargest(literal)
     }
 
     /// Whether it is 2^53 itself, and not one of the numbers beyond that are read as it.

@@ -58,15 +58,18 @@ enum StreamOneScope: Hashable, Sendable {
 extension StreamOneCall {
     /// Reads the payload of a queued call.
     ///
-    /// - Parameter maxFaults: Further ones are only counted.
+    /// - Parameters:
+    ///   - maxFaults: Further ones are only counted.
+    ///   - isWhole: Whether the call is going to be made. Otherwise it is checked, and has no arguments and only the
+    ///     first of its accounts: the texts take several times the memory of the payload.
     init(
-        _ payload: JSONValue, defaultAccount: String?, maxFaults: Int = PayloadFaults.most
+        _ payload: JSONValue, defaultAccount: String?, maxFaults: Int = PayloadFaults.most, isWhole: Bool = true
     ) throws(InvalidPayload) {
         guard payload.kind == .object else { throw InvalidPayload([PayloadFault("", "must be an object")]) }
         var faults = PayloadFaults(atMost: maxFaults)
         let command = Self.name(payload["command"], "/command", &faults)
         let action = Self.name(payload["action"], "/action", &faults)
-        let scope = StreamOneScope(payload, defaultAccount: defaultAccount, &faults)
+        let scope = StreamOneScope(payload, defaultAccount: defaultAccount, isWhole: isWhole, &faults)
         var timezone: String?
         if let value = payload["timezone"], value.kind != .null {
             if value.kind != .string { faults.add("/timezone", "must be a string") }
@@ -74,7 +77,7 @@ extension StreamOneCall {
         }
         var arguments: [Argument] = []
         if let value = payload["arguments"], value.kind != .null {
-            arguments = Self.arguments(value, at: "/arguments", &faults)
+            arguments = Self.arguments(value, at: "/arguments", isWhole: isWhole, &faults)
         }
         for (key, _) in payload.members where !Self.members.contains(where: { key.equals($0) }) {
             faults.add(JSONPointer.member(key), "is none of \(Self.members.map(\.description).joined(separator: ", "))")
@@ -97,19 +100,22 @@ extension StreamOneCall {
 
     /// The arguments of an object, as texts in its order (the specification's 3.4).
     static func arguments(
-        _ object: JSONValue, at pointer: String, _ faults: inout PayloadFaults
+        _ object: JSONValue, at pointer: String, isWhole: Bool = true, _ faults: inout PayloadFaults
     ) -> [Argument] {
         guard object.kind == .object else {
             faults.add(pointer, "must be an object")
             return []
         }
         var arguments: [Argument] = []
+        // To grow would take twice the memory of a large one.
+        if isWhole { arguments.reserveCapacity(object.members.reduce(0) { count, _ in count + 1 }) }
         for (key, value) in object.members {
-            switch StreamOneArgument.text(of: value) {
-            // A call with a fault is not made.
-            case .success(let text): if faults.isEmpty { arguments.append(Argument(key.string ?? "", text)) }
-            case .failure(let fault): faults.add(pointer + JSONPointer.member(key) + fault.place, fault.detail)
+            if let fault = StreamOneArgument.fault(of: value) {
+                faults.add(pointer + JSONPointer.member(key) + fault.place, fault.detail)
             }
+            // A call with a fault is not made.
+            guard isWhole, faults.isEmpty else { continue }
+            arguments.append(Argument(key.string ?? "", StreamOneArgument.text(of: value)))
         }
         return arguments
     }
@@ -117,16 +123,23 @@ extension StreamOneCall {
 
 extension StreamOneScope {
     /// From the members of a payload. An empty text counts as absent; an empty list removes the default account.
-    fileprivate init(_ payload: JSONValue, defaultAccount: String?, _ faults: inout PayloadFaults) {
+    fileprivate init(
+        _ payload: JSONValue, defaultAccount: String?, isWhole: Bool, _ faults: inout PayloadFaults
+    ) {
         let account = Self.text(payload["account"], "/account", &faults)
         let customer = Self.text(payload["customer"], "/customer", &faults)
         var accounts: [String]?
         if let list = payload["accounts"], list.kind != .null {
             if list.kind != .array { faults.add("/accounts", "must be an array of strings") }
-            for (place, element) in list.elements.enumerated() where !element.isFilledString {
-                faults.add("/accounts/\(place)", "must be a non-empty string")
+            for (place, element) in list.elements.enumerated() {
+                if !element.isFilledString {
+                    faults.add("/accounts/\(place)", "must be a non-empty string")
+                } else if element.holdsComma {
+                    faults.add("/accounts/\(place)", "must have no comma")
+                }
             }
-            accounts = faults.isFull ? [] : list.elements.map { $0.string ?? "" }
+            let kept = isWhole && faults.isEmpty ? Int.max : 1
+            accounts = list.elements.prefix(kept).map { $0.string ?? "" }
         }
         let given = Given(account: account, accounts: accounts, customer: customer)
         for fault in given.faults { faults.add("/\(fault.name)", fault.detail) }
@@ -149,14 +162,13 @@ extension StreamOneScope {
         private let customer: String?
         private(set) var faults: [(name: String, detail: String)] = []
 
+        /// - Parameter accounts: Without commas.
         init(account: String?, accounts: [String]?, customer: String?) {
             self.account = account.flatMap { $0.isEmpty ? nil : $0 }
             self.accounts = accounts
             self.customer = customer.flatMap { $0.isEmpty ? nil : $0 }
-            if self.account?.contains(",") ?? false { faults.append(("account", "must have no comma")) }
-            for (place, account) in (accounts ?? []).enumerated()
-            where account.contains(",") && faults.count < PayloadFaults.most {
-                faults.append(("accounts/\(place)", "must have no comma"))
+            if self.account?.utf8.contains(UInt8(ascii: ",")) ?? false {
+                faults.append(("account", "must have no comma"))
             }
             if self.account != nil, accounts != nil { faults.append(("accounts", "excludes account")) }
             if self.customer != nil, self.account != nil || accounts != nil {
@@ -170,5 +182,13 @@ extension StreamOneScope {
             if let accounts { return accounts.isEmpty ? .none : .accounts(accounts) }
             return defaultAccount.map { .accounts([$0]) } ?? .none
         }
+    }
+}
+
+extension JSONValue {
+    /// Of a string.
+    fileprivate var holdsComma: Bool {
+        let comma = UInt8(ascii: ",")
+        return hasEscapes ? stringBytes?.contains(comma) ?? false : rawString.contains(comma)
     }
 }

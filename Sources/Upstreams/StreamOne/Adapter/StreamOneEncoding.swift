@@ -19,6 +19,7 @@ enum StreamOneEncoding {
     /// `name=value` joined by `&`, in the order given.
     static func encode(_ pairs: [StreamOneCall.Argument], as dialect: Dialect = .php) -> [UInt8] {
         var encoded: [UInt8] = []
+        encoded.reserveCapacity(pairs.reduce(0) { $0 + $1.name.utf8.count + $1.value.utf8.count + 2 })
         for pair in pairs {
             if !encoded.isEmpty { encoded.append(UInt8(ascii: "&")) }
             append(pair.name, to: &encoded, dialect)

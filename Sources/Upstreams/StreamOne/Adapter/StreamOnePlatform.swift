@@ -33,8 +33,8 @@ struct StreamOnePlatform: Sendable {
     {
         let query = StreamOneEncoding.encode(parameters(of: call, session: session?.id, now))
         let body = StreamOneEncoding.encode(call.arguments)
-        let signed = Array("\(call.path)?".utf8) + query + [UInt8(ascii: "&")] + body
-        let signature = Self.signature(of: signed, key: psk + (session?.key ?? ""))
+        let signature = Self.signature(
+            of: Array("\(call.path)?".utf8), query, [UInt8(ascii: "&")], body, key: psk + (session?.key ?? ""))
         return UpstreamRequest(
             url: "\(base.text)\(call.path)?\(String(decoding: query, as: UTF8.self))&signature=\(signature)",
             headers: [("Content-Type", "application/x-www-form-urlencoded")], body: body, proofs: [signature],
@@ -44,10 +44,11 @@ struct StreamOnePlatform: Sendable {
     /// A response that is cut tells nothing, and what a queued write did would not be known: so much more than elsewhere.
     private static let maxResponseBytes = 16 << 20
 
-    /// 40 lower-case digits of HMAC-SHA1.
-    static func signature(of text: [UInt8], key: String) -> String {
-        let key = SymmetricKey(data: Array(key.utf8))
-        return Hexadecimal.text(of: HMAC<Insecure.SHA1>.authenticationCode(for: text, using: key))
+    /// 40 lower-case digits of HMAC-SHA1, of the parts one after the other.
+    static func signature(of parts: [UInt8]..., key: String) -> String {
+        var code = HMAC<Insecure.SHA1>(key: SymmetricKey(data: Array(key.utf8)))
+        for part in parts { code.update(data: part) }
+        return Hexadecimal.text(of: code.finalize())
     }
 
     /// In the order of the PHP SDK: an account takes the default account's place where one is configured.

@@ -44,7 +44,7 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
 
     func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
         let call = try StreamOneCall(
-            payload, defaultAccount: platform.defaultAccount, maxFaults: context.maxFaults)
+            payload, defaultAccount: platform.defaultAccount, maxFaults: context.maxFaults, isWhole: false)
         let direct = "/v1/\(name)/proxy/\(call.command)/\(call.action)"
         switch actions.nature(of: call) {
         case .write: return Admission(lane: .named(Self.lane(of: call.scope)))

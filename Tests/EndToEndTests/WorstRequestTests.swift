@@ -1,0 +1,173 @@
+import Foundation
+import PosternTestKit
+import Testing
+
+extension EndToEnd {
+    /// No request costs more than 8 times its body in memory, or holds a server thread for more than 50 ms (design,
+    /// section 3.6): measured from outside, with the worst bodies of the largest size that is accepted.
+    @Suite struct WorstRequests {
+        struct Body: CustomTestStringConvertible, Sendable {
+            let testDescription: String
+            let path: String
+            var isLines = false
+            let bytes: @Sendable () -> [UInt8]
+
+            /// `unit` as often as there is room for it.
+            init(_ name: String, _ path: String, _ start: String, _ unit: String, _ end: String, isLines: Bool = false)
+            {
+                testDescription = name
+                self.path = path
+                self.isLines = isLines
+                bytes = {
+                    let count = (WorstRequests.size - start.utf8.count - end.utf8.count) / unit.utf8.count
+                    return Array((start + String(repeating: unit, count: count) + end).utf8)
+                }
+            }
+
+            /// An object with as many different short names as there is room for.
+            init(_ name: String, _ path: String, _ start: String, escape: String = "", value: String, _ end: String) {
+                testDescription = name
+                self.path = path
+                bytes = { WorstRequests.members(start, escape, value, end) }
+            }
+        }
+
+        private static let size = 4 << 20
+        private static let event = "/v1/samsara/event"
+        private static let call = #"{"command":"item","action":"edit","#
+
+        static let bodies: [Body] = [
+            Body("a list of numbers", event, "[0", ",0", "]"),
+            Body("numbers in a payload", event, #"{"data":[0"#, ",0", "]}"),
+            Body("lines of numbers", event, "", "0\n", "", isLines: true),
+            Body("empty objects", event, #"{"data":[{}"#, ",{}", "]}"),
+            Body("empty strings", event, #"{"data":[""#, ",\"\"", "]}"),
+            Body(
+                "deep nesting", event, #"{"data":[0"#,
+                "," + String(repeating: "[", count: 62) + "0" + String(repeating: "]", count: 62), "]}"),
+            Body("one name all over", event, #"{"data":{"":0"#, #","":0"#, "}}"),
+            Body("small objects with a name twice", event, #"{"data":[0"#, #",{"a":0,"a":0}"#, "]}"),
+            Body("short names", event, #"{"data":{"#, value: "0", "}}"),
+            Body("names with escapes", event, "{", escape: "\\n", value: "0", "}"),
+            Body("a long name", "/v1/messages", "{\"", "n", "\":0}"),
+            Body("a string of line breaks", event, #"{"sourceId":""#, "\\n", "\"}"),
+            Body("a string of escapes", event, #"{"sourceId":""#, "\\u00e9", "\"}"),
+            Body("blanks before a value", event, #"{"data":"#, " \n", "0}"),
+            Body("lines with a fault at the end", event, "", "0\n", "}", isLines: true),
+            Body("nesting with a fault at the end", event, #"{"data":[0"#, ",[[[[[[[[0]]]]]]]]", "]]"),
+            Body("unknown members of an envelope", "/v1/messages", "{", value: "0", "}"),
+            Body("tags that are not strings", "/v1/curio/user_tags", #"{"userTags":{"#, value: "0", "}}"),
+            Body("arguments of a call", "/v1/streamone/call", call + #""arguments":{"#, value: "0", "}}"),
+            Body("an argument of numbers", "/v1/streamone/call", call + #""arguments":{"a":[0"#, ",0.1", "]}}"),
+            Body("accounts of a call", "/v1/streamone/call", call + #""accounts":["a""#, #","a""#, "]}"),
+            Body("a call that is answered at once", "/v1/streamone/proxy/item/edit", "{", value: "0", "}"),
+            Body("ids to be retried", "/v1/messages/retry", #"{"ids":["1""#, #","1""#, "]}"),
+        ]
+
+        private static func members(_ start: String, _ escape: String, _ value: String, _ end: String) -> [UInt8] {
+            let digits = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_".utf8)
+            let (escape, value) = (Array(escape.utf8), Array(value.utf8))
+            var bytes = Array(start.utf8)
+            bytes.reserveCapacity(size)
+            var number = 0
+            while bytes.count + escape.count + value.count + end.utf8.count + 8 < size {
+                if number > 0 { bytes.append(UInt8(ascii: ",")) }
+                bytes.append(UInt8(ascii: "\""))
+                bytes += escape
+                // Three characters are enough for a quarter of a million of them.
+                for shift in number >> 18 > 0 ? [0, 6, 12, 18] : [0, 6, 12] {
+                    bytes.append(digits[number >> shift & 63])
+                }
+                bytes.append(UInt8(ascii: "\""))
+                bytes.append(UInt8(ascii: ":"))
+                bytes += value
+                number += 1
+            }
+            return bytes + Array(end.utf8)
+        }
+
+        /// Each upstream is paused: what a delivery costs is bounded elsewhere.
+        private func gateway() async throws -> GatewayProcess {
+            let dead = "http://127.0.0.1:9"
+            let upstreams: [String: [String: Any]] = [
+                "samsara": ["url": dead], "curio": ["serverURL": dead, "apiKey": "a", "trackingCode": "b"],
+                "streamone": ["apiUrl": dead, "id": "a", "psk": "b"],
+            ]
+            let gateway = try await Place(Settings(server: ["port": 0, "workerThreads": 1], upstreams: upstreams))
+                .start()
+            for name in upstreams.keys {
+                #expect(try gateway.client().post("/v1/upstreams/\(name)/pause").status == 202)
+            }
+            return gateway
+        }
+
+        private func post(_ bytes: [UInt8], _ body: Body, to client: HTTPClient) throws -> Int {
+            let type = body.isLines ? "application/x-ndjson" : "application/json"
+            return try client.ask("POST", body.path, bytes, headers: [("Content-Type", type)]).status
+        }
+
+        /// Without optimization a body takes many times as long: the limit is 40 times as high then.
+        @Test(.timeLimit(.minutes(10)), arguments: bodies)
+        func request_costsLittleTimeAndMemory(body: Body) async throws {
+            let gateway = try await gateway()
+            let client = try gateway.client(patience: .seconds(60))
+            let process = Measured(pid: gateway.process.pid)
+            // Code is read and caches are made by the first request.
+            let (bytes, small) = (body.bytes(), Array(#"{"a":0}"#.utf8))
+            for _ in 0..<3 { _ = try post(small, body, to: client) }
+            let idle = try process.memory(.now)
+            try process.resetPeak()
+            var best = Duration.seconds(3600)
+            for turn in 0..<(Binary.isOptimized ? 3 : 1) {
+                let before = try process.timeOfServerThreads()
+                let status = try post(bytes, body, to: client)
+                #expect(status != 500 && status != 503, "\(status)")
+                best = min(best, try process.timeOfServerThreads() - before)
+                guard turn == 0 else { continue }
+                let cost = try process.memory(.peak) - idle
+                #expect(cost <= 8 * bytes.count, "\(Double(cost) / Double(bytes.count)) times the body")
+            }
+            let limit = Duration.milliseconds(Binary.isOptimized ? 50 : 2000)
+            #expect(best <= limit)
+            if ProcessInfo.processInfo.environment["SHOW_COSTS"] != nil { print("cost", body.testDescription, best) }
+            try await gateway.stop()
+        }
+    }
+}
+
+/// A process as the kernel sees it (`man 5 proc`).
+private struct Measured {
+    let pid: pid_t
+
+    enum Moment: String {
+        case now = "VmRSS:"
+        case peak = "VmHWM:"
+    }
+
+    struct Unreadable: Error {}
+
+    /// Bytes.
+    func memory(_ moment: Moment) throws -> Int {
+        let lines = try String(contentsOfFile: "/proc/\(pid)/status", encoding: .utf8).split(separator: "\n")
+        guard let line = lines.first(where: { $0.hasPrefix(moment.rawValue) }),
+            let kilobytes = line.split(whereSeparator: \.isWhitespace).dropFirst().first.flatMap({ Int($0) })
+        else { throw Unreadable() }
+        return kilobytes << 10
+    }
+
+    func resetPeak() throws { try "5".write(toFile: "/proc/\(pid)/clear_refs", atomically: false, encoding: .utf8) }
+
+    /// The processor time of the threads that serve connections, which the load of others does not change.
+    func timeOfServerThreads() throws -> Duration {
+        let tasks = "/proc/\(pid)/task"
+        var sum = Duration.zero
+        for task in try FileManager.default.contentsOfDirectory(atPath: tasks) {
+            let name = try String(contentsOfFile: "\(tasks)/\(task)/comm", encoding: .utf8)
+            guard name.hasPrefix("postern-http") else { continue }
+            let times = try String(contentsOfFile: "\(tasks)/\(task)/schedstat", encoding: .utf8)
+            guard let nanoseconds = times.split(separator: " ").first.flatMap({ Int64($0) }) else { throw Unreadable() }
+            sum += .nanoseconds(nanoseconds)
+        }
+        return sum
+    }
+}
