@@ -107,7 +107,7 @@ extension DeliveryMachine {
             ? health.hostFailed(at: endpoint, retryAt: retryAt, now: ruling.now)
             : health.failed(
                 at: endpoint, by: ruling.batch.messages[0].id, retryAt: retryAt, atOnce: atOnce, hold: hold,
-                now: ruling.now)
+                error: error, now: ruling.now)
         switch change {
         case .wentDown: ruling.notices.append(.isDown(error, until: retryAt))
         case .endpointWentDown: ruling.notices.append(.endpointIsDown(endpoint, error, until: retryAt))

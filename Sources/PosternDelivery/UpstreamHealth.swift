@@ -15,6 +15,8 @@ struct UpstreamHealth: Equatable {
         var lastSuccessAt: Timestamp?
         /// The first message of the batch whose failure opened the circuit.
         var cause: MessageID?
+        /// Of its latest failure.
+        var lastError: AttemptError?
     }
 
     /// What changed for an operator to know.
@@ -106,12 +108,13 @@ struct UpstreamHealth: Equatable {
     /// The endpoint failed by `message` and is tried again from `retryAt` on. `atOnce` does not wait for more failures.
     mutating func failed(
         at endpoint: String, by message: MessageID, retryAt: Timestamp, atOnce: Bool, hold reason: HoldReason? = nil,
-        now: Timestamp
+        error: AttemptError? = nil, now: Timestamp
     ) -> Change {
         let othersWork = othersWork(besides: endpoint, now: now) && upstream.state == .closed
         let endpointWentDown = update(endpoint) { known in
             let wentDown = atOnce ? known.circuit.hold(until: retryAt) : known.circuit.failed(retryAt: retryAt)
             if let reason { known.hold = reason }
+            known.lastError = error
             if known.circuit.state != .closed, known.cause == nil { known.cause = message }
             return wentDown
         }

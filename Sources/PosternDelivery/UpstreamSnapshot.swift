@@ -25,11 +25,18 @@ public struct UpstreamSnapshot: Sendable, Equatable {
         public var reason: HoldReason?
         /// Nil while it is probed.
         public var until: Timestamp?
+        public var lastError: AttemptError?
 
-        public init(name: String, reason: HoldReason? = nil, until: Timestamp? = nil) {
+        /// What the messages that are for it wait for.
+        public var waitingFor: WaitingFor { reason == .credentials ? .credentials : .circuit }
+
+        public init(
+            name: String, reason: HoldReason? = nil, until: Timestamp? = nil, lastError: AttemptError? = nil
+        ) {
             self.name = name
             self.reason = reason
             self.until = until
+            self.lastError = lastError
         }
     }
 

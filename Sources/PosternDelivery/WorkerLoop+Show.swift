@@ -12,7 +12,8 @@ extension WorkerLoop {
         snapshot.failures = machine.health.upstream.failures
         snapshot.hold = upstream.missingSettings.isEmpty ? machine.health.hold : .credentials
         snapshot.endpoints = machine.health.waitingEndpoints.map { name, known in
-            .init(name: name, reason: known.hold, until: known.circuit.reopensAt)
+            .init(
+                name: name, reason: known.hold, until: known.circuit.reopensAt, lastError: known.lastError)
         }.sorted { $0.name < $1.name }
         snapshot.lastSuccessAt = machine.lastSuccessAt
         snapshot.lastError = machine.lastError

@@ -83,6 +83,10 @@ public final class Gateway: Sendable {
     func knownUpstream(_ name: String) -> UpstreamName? {
         target(named: name)?.name ?? outbox.names.values.first { $0.description == name }
     }
+    /// The upstream called `name` if it is not configured and has messages queued.
+    func disabledUpstream(named name: String) -> UpstreamName? {
+        target(named: name) == nil ? outbox.disabledUpstream(named: name) : nil
+    }
     func target(_ number: UpstreamNumber) -> Target? { targets.first { $0.worker.queue.number == number } }
 }
 

@@ -102,9 +102,13 @@ final class Router: Sendable {
             let subject = RouteMatch.Subject.message(id, gateway.outbox.names[id.upstream])
             return .success(Bound(subject) { respond(handlers, id, $1) })
         case .upstream(let respond):
-            return target(values["name"]).map { target in
-                Bound(.upstream(target.name)) { respond(handlers, target, $1) }
+            let name = values["name"] ?? ""
+            if let disabled = gateway.disabledUpstream(named: name) {
+                let isRead = route.method == .get
+                return .success(
+                    Bound(.upstream(disabled)) { handlers.upstreams.answerForDisabled(disabled, isRead: isRead, $1) })
             }
+            return target(name).map { target in Bound(.upstream(target.name)) { respond(handlers, target, $1) } }
         case .batch(let respond):
             return target(values["name"]).flatMap { target in
                 guard let number = Int64(values["batch"] ?? ""), number > 0 else { return .failure(.notFound) }

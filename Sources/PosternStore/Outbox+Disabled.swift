@@ -9,6 +9,12 @@ public struct DisabledUpstream: Sendable, Equatable {
 }
 
 extension Outbox {
+    /// The name of an upstream in `disabledUpstreams`, without reading the store.
+    public func disabledUpstream(named name: String) -> UpstreamName? {
+        let found = names.first { $0.value.description == name }
+        return found.flatMap { ledger(of: $0.key).queued > 0 && queue($0.key)?.isDisabled == true ? $0.value : nil }
+    }
+
     /// The upstreams whose messages wait until they are configured and enabled again, by name. Reads the store only if
     /// there are any.
     public func disabledUpstreams() throws(StoreError) -> [DisabledUpstream] {

@@ -25,10 +25,22 @@ extension EndToEnd {
             #expect(shown[0]["type"].string == "samsara")
             #expect(shown[0]["queued"].int == 3)
             #expect(shown[0].keys == shown[1].keys)
+            let alone = try gateway.upstream("old")
+            #expect(alone.keys == shown[0].keys && alone["queued"].int == 3 && alone["health"].string == "disabled")
+            for action in ["flush", "pause", "resume"] {
+                let answer = try gateway.client().post("/v1/upstreams/old/\(action)")
+                #expect(answer.status == 409)
+                #expect(answer.json["type"].string == "urn:postern:problem:conflict")
+                #expect(answer.json["detail"].string?.contains("old is disabled or no longer configured") == true)
+            }
+            #expect(try gateway.client().get("/v1/upstreams/older").status == 404)
             #expect(try gateway.sample(#"postern_outbox_messages{upstream="old",state="queued"}"#) == 3)
             #expect(try gateway.client().post("/v1/old/event", event(9)).status == 404)
             let messages = try gateway.client().get("/v1/messages?upstream=old").json["messages"].array
             #expect(messages.map { $0["waitingFor"].string } == ["pause", "pause", "pause"])
+            let page = try gateway.message(try #require(messages[0]["id"].string), include: "payload,attempts")
+            #expect(page["state"].string == "queued" && page["waitingFor"].string == "pause")
+            #expect(page["payload"]["seq"].int == 0 && page["attemptLog"].isThere)
             let ended = try await gateway.stop()
             #expect(
                 ended.errors.contains(

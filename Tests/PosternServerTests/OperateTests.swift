@@ -14,7 +14,7 @@ import Testing
             #expect(
                 list[0].keys == [
                     "name", "type", "health", "queued", "queuedBytes", "oldestQueuedSeconds", "inFlight", "circuit",
-                    "token", "lastSuccessAt", "lastError", "kinds",
+                    "endpoints", "token", "lastSuccessAt", "lastError", "kinds",
                 ])
             #expect(list[0]["kinds"].strings == ["event", "note"])
         }
@@ -57,6 +57,48 @@ import Testing
             #expect(resumed.json["queued"].int == 1)
             try gateway.waitForState("delivered", of: id)
             #expect(try gateway.upstream()["health"].string == "up")
+        }
+    }
+
+    /// Promise 8: a kind that waits while others are delivered says so, why, and until when.
+    @Test func upstream_showsWhichOfItsEndpointsWait() throws {
+        var setup = Setup()
+        setup.upstreams = [TwoPaths()]
+        try withGateway(setup) { gateway in
+            gateway.transport.answerAll { request in
+                request.endpoint == "note" ? .status(429, headers: [("Retry-After", "600")]) : .status(200)
+            }
+            #expect(try gateway.upstream("paths")["endpoints"].array.isEmpty)
+            try gateway.waitForState("delivered", of: try gateway.accept("/v1/paths/event"))
+            let note = try gateway.accept("/v1/paths/note")
+            try gateway.waitFor("retry", of: note)
+            let shown = try gateway.upstream("paths")
+            #expect(shown["health"].string == "degraded" && shown["circuit"]["state"].string == "closed")
+            let endpoints = shown["endpoints"].array
+            try #require(endpoints.count == 1)
+            #expect(endpoints[0]["name"].string == "note")
+            #expect(endpoints[0]["waitingFor"].string == "circuit")
+            let nextAttemptAt = try #require(try gateway.message(note)["nextAttemptAt"].string)
+            #expect(endpoints[0]["reopensAt"].string == nextAttemptAt)
+            #expect(endpoints[0]["lastError"]["status"].int == 429)
+        }
+    }
+
+    /// Each kind has an endpoint of its own.
+    private struct TwoPaths: BatchingUpstream {
+        private let plain = PlainUpstream("paths", kinds: ["event", "note"], laneRule: .separate)
+        var name: UpstreamName { plain.name }
+        var kinds: [Kind] { plain.kinds }
+        var laneRule: LaneRule { plain.laneRule }
+
+        func admit(
+            _ payload: JSONValue, of kind: Kind, in context: AdmissionContext
+        ) throws(InvalidPayload) -> Admission { Admission(lane: .named(kind.description)) }
+        func plan(for messages: [Message], in context: PlanContext) -> Plan {
+            .send(UpstreamRequest(url: "http://paths.test/", endpoint: messages[0].kind.description), count: 1)
+        }
+        func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
+            plain.judge(response, to: batch, in: context)
         }
     }
 

@@ -26,6 +26,30 @@ struct UpstreamHandler: Sendable {
         }
     }
 
+    /// An upstream that is disabled or no longer configured can be looked at, and nothing else.
+    func answerForDisabled(_ name: UpstreamName, isRead: Bool, _ reply: Reply) {
+        guard isRead else {
+            return reply.send(
+                Problem(
+                    slug: .conflict, status: 409,
+                    detail: "\(name) is disabled or no longer configured. Its messages wait until it is enabled again, "
+                        + "or can be cancelled; nothing was changed."))
+        }
+        gateway.readers.runSoon { [self] in
+            do throws(StoreError) {
+                guard let found = try gateway.outbox.disabledUpstreams().first(where: { $0.name == name }) else {
+                    // Its last message has just been settled.
+                    return reply.send(
+                        RoutingProblem.unknownUpstream(name.description).problem(in: gateway, for: reply.caller))
+                }
+                reply.send(.json(200, describe(found)))
+            } catch {
+                gateway.logger.error("cannot read the store", metadata: ["error": "\(error)"])
+                reply.send(Problem(slug: .internal, status: 500, detail: "The store cannot be read; the log says why."))
+            }
+        }
+    }
+
     func show(_ target: Target, _ reply: Reply) {
         gateway.readers.runSoon { [self] in reply.send(.json(200, describe(target))) }
     }
@@ -88,6 +112,8 @@ struct UpstreamHandler: Sendable {
                 circuit.string("state", snapshot.circuit.name)
                 circuit.time("reopensAt", snapshot.reopensAt)
             }
+            let mask = target.upstream.mask
+            json.raw("endpoints", JSONText.array(snapshot.endpoints.map { Self.describe($0, mask) }))
             if let token = snapshot.token {
                 json.object("token") { text in
                     text.flag("valid", token.isValid)
@@ -102,6 +128,16 @@ struct UpstreamHandler: Sendable {
         }
     }
 
+    /// A part of the upstream that waits alone.
+    private static func describe(_ endpoint: UpstreamSnapshot.EndpointWait, _ mask: SecretMask) -> String {
+        JSONText.object { json in
+            json.string("name", mask.masked(endpoint.name))
+            json.string("waitingFor", endpoint.waitingFor.rawValue)
+            json.time("reopensAt", endpoint.until)
+            json.raw("lastError", endpoint.lastError.map(MessageText.error) ?? "null")
+        }
+    }
+
     /// The same members as of an upstream that is configured.
     private func describe(_ upstream: DisabledUpstream) -> String {
         JSONText.object { json in
@@ -111,6 +147,7 @@ struct UpstreamHandler: Sendable {
             writeBacklog(of: upstream.number, to: &json)
             json.number("inFlight", 0)
             json.raw("circuit", #"{"state":"closed","reopensAt":null}"#)
+            json.raw("endpoints", "[]")
             for member in ["token", "lastSuccessAt", "lastError"] { json.raw(member, "null") }
             json.raw("kinds", "[]")
         }
