@@ -65,12 +65,12 @@ final class Parts: Sendable {
             try outbox.registerStored()
             let fleet = DeliveryFleet(workers, outbox: outbox, time: time)
             self.fleet = fleet
+            var limits = Gateway.Limits(
+                maxBodyBytes: configuration.server.maxBodyBytes,
+                maxMessagesPerRequest: configuration.server.maxMessagesPerRequest, memory: memory)
+            limits.isSimulated = options.simulate
             gateway = Gateway(
-                outbox: outbox, upstreams: described,
-                limits: .init(
-                    maxBodyBytes: configuration.server.maxBodyBytes,
-                    maxMessagesPerRequest: configuration.server.maxMessagesPerRequest, memory: memory),
-                time: time, metrics: metrics, logger: logger,
+                outbox: outbox, upstreams: described, limits: limits, time: time, metrics: metrics, logger: logger,
                 stalledWorkers: { fleet.stalledWorkers(at: SystemTime().instant) })
         } catch {
             transport.stop()

@@ -13,6 +13,8 @@ public final class Gateway: Sendable {
         /// For bodies, what parsing them takes, messages that wait for their commit, and pages of lists, all together.
         /// What does not fit is answered 503. The HTTP server counts in the same one.
         public var memory: ByteBudget
+        /// Whether the upstreams are simulators; receipts say so.
+        public var isSimulated = false
 
         public init(
             maxBodyBytes: Int = 4 << 20, maxMessagesPerRequest: Int = 10_000,

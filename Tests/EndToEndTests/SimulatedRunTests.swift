@@ -16,6 +16,7 @@ extension EndToEnd {
             #expect(try simulated.client().get("/v1/messages/\(id)").status == 404)
             let delivered = try simulated.client().post(eventPath, event(2), headers: [("Prefer", "wait=30")])
             #expect(delivered.json["state"].string == "delivered")
+            #expect(delivered.json["simulated"].bool == true)
             try await simulated.stop()
             #expect(FileManager.default.fileExists(atPath: place.store + ".simulated"))
             let ledger = try place.audit().accounts.map(\.ledger)

@@ -9,12 +9,14 @@ public enum MessageText {
         _ record: MessageRecord, gateway: Gateway, attempts: [AttemptRow]? = nil, showsPayload: Bool = false
     ) -> String {
         message(
-            record, outlook: WaitStatus(of: record, gateway: gateway), attempts: attempts, showsPayload: showsPayload)
+            record, outlook: WaitStatus(of: record, gateway: gateway), attempts: attempts, showsPayload: showsPayload,
+            isSimulated: gateway.limits.isSimulated)
     }
 
     /// `attempts`: nil leaves them out.
     public static func message(
-        _ record: MessageRecord, outlook: WaitStatus, attempts: [AttemptRow]? = nil, showsPayload: Bool = false
+        _ record: MessageRecord, outlook: WaitStatus, attempts: [AttemptRow]? = nil, showsPayload: Bool = false,
+        isSimulated: Bool = false
     ) -> String {
         JSONText.object { json in
             json.string("id", record.id.description)
@@ -29,6 +31,7 @@ public enum MessageText {
             json.string("waitingFor", outlook.waitingFor?.rawValue)
             json.raw("lastError", record.lastError.map(error) ?? "null")
             json.raw("result", record.result.map(result) ?? "null")
+            if isSimulated, record.state == .delivered { json.flag("simulated", true) }
             if showsPayload {
                 json.raw("payload", record.payload.map { String(decoding: $0, as: UTF8.self) } ?? "null")
             }
@@ -44,6 +47,7 @@ public enum MessageText {
             json.string("kind", order.kinds.first?.kind.text)
             json.string("state", notice.state.name)
             json.raw("result", notice.result.map(result) ?? "null")
+            if order.gateway.limits.isSimulated, notice.state == .delivered { json.flag("simulated", true) }
         }
     }
 
