@@ -82,7 +82,8 @@ struct ClaimScan {
     }
 
     private func hasExpired(_ row: QueueRow) -> Bool {
-        row.expiresAt.map { $0 <= now } ?? false || request.oldest.map { row.message.acceptedAt <= $0 } ?? false
+        if row.expiresAt.map({ $0 <= now }) ?? false { return true }
+        return !row.wasRequeued && request.oldest.map { row.message.acceptedAt <= $0 } ?? false
     }
 
     /// Keeps what the queue could lease.

@@ -127,7 +127,7 @@ enum Migrations {
               key TEXT,
               lastError TEXT,
               progress BLOB,
-              tried INTEGER NOT NULL DEFAULT 0, -- 1: wasTried, 2: wasRetried
+              tried INTEGER NOT NULL DEFAULT 0, -- 1: wasTried, 2: wasRetried, 4: requeued
               checksum INTEGER NOT NULL,
               payload BLOB NOT NULL
             ) STRICT;

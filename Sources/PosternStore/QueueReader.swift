@@ -16,6 +16,8 @@ struct QueueReader: Sendable {
 struct QueueRow {
     let message: Message
     let expiresAt: Timestamp?
+    /// Whether an operator queued it again, so that only `expiresAt` ends it.
+    let wasRequeued: Bool
     /// Whether the payload is what was accepted.
     let isWhole: Bool
 }
@@ -84,7 +86,8 @@ struct QueueRows {
                     lane: lane.map { .named($0.name, group: $0.group) } ?? mixed, key: row[8], acceptedAt: row[3],
                     payload: row[12], attempts: row[7], progress: row[9], wasTried: tried & 1 != 0,
                     wasRetried: tried & 2 != 0),
-                expiresAt: row[6], isWhole: row.isWhole(payload: 12, checksum: 11))
+                expiresAt: row[6], wasRequeued: tried & 4 != 0,
+                isWhole: row.isWhole(payload: 12, checksum: 11))
         }
     }
 

@@ -238,13 +238,16 @@ extension Transaction {
         }
         guard let found else { return false }
         let lane = try queue.discipline.reopenLane(found.lane, at: moment, of: queue, in: self)
+        // Its age counts from now on: it has a time of its own instead.
+        let age = queue.collecting.expireAfter
+        let expiresAt: Timestamp? = age > .zero ? moment + age : nil
         try sql.run(
             """
             INSERT INTO queue_# (id, kind, lane, acceptedAtMs, expiresAtMs, attempts, key, lastError, progress, tried,
               checksum, payload)
-            SELECT id, kind, ?, acceptedAtMs, NULL, 0, key, lastError, progress, tried | ?, checksum, payload FROM ended_#
+            SELECT id, kind, ?, acceptedAtMs, ?, 0, key, lastError, progress, tried | ?, checksum, payload FROM ended_#
             WHERE id = ?
-            """, of: queue.number, lane, found.state == .failed ? 2 : 0, id)
+            """, of: queue.number, lane, expiresAt, found.state == .failed ? 6 : 4, id)
         try sql.run("DELETE FROM ended_# WHERE id = ?", of: queue.number, id)
         queue.discipline.touch(lane, isServed: false, of: queue, in: self)
         let account = accounts[queue.number]

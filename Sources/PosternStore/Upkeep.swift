@@ -21,6 +21,8 @@ final class Upkeep: @unchecked Sendable {
     static let pagesPerTurn = 256
 
     private unowned let outbox: Outbox
+    /// The messages up to here are not examined for their age: an operator queued them again.
+    private var passedForAge: [UpstreamNumber: MessageID] = [:]
     /// Attempts up to here were looked at; those that are kept longer than the delivered ones lie behind.
     private var lookedAtBatch: Int64 = 0
 
@@ -83,14 +85,30 @@ final class Upkeep: @unchecked Sendable {
         let hasMore = try expire(ids, from: queue, at: now, in: transaction)
         let age = queue.collecting.expireAfter
         guard age > .zero else { return hasMore }
-        ids = []
-        // Ids are in the order of acceptance, so the rows in front are the oldest.
-        try transaction.sql.walk("SELECT id, acceptedAtMs FROM queue_# ORDER BY id", of: queue.number) { row in
-            guard row[1] <= now - age else { return false }
+        return try expire(from: queue, acceptedBefore: now - age, at: now, in: transaction) || hasMore
+    }
+
+    /// Ids are in the order of acceptance, so the rows in front are the oldest. Those that an operator queued again stay
+    /// there, with an end of their own; they are passed over once.
+    private func expire(
+        from queue: UpstreamQueue, acceptedBefore limit: Timestamp, at now: Timestamp, in transaction: Transaction
+    ) throws -> Bool {
+        var ids: [MessageID] = []
+        var isFront = true
+        try transaction.sql.walk(
+            "SELECT id, acceptedAtMs, tried & 4 <> 0 FROM queue_# WHERE id > ? ORDER BY id", of: queue.number,
+            passedForAge[queue.number] ?? MessageID(rawValue: 0)
+        ) { row in
+            guard row[1] <= limit else { return false }
+            if row[2] {
+                if isFront { passedForAge[queue.number] = row[0] as MessageID }
+                return true
+            }
+            isFront = false
             if transaction.tryRemoving(row[0], from: queue) { ids.append(row[0]) }
             return ids.count < Self.heavyRowsPerTurn
         }
-        return try expire(ids, from: queue, at: now, in: transaction) || hasMore
+        return try expire(ids, from: queue, at: now, in: transaction)
     }
 
     /// Returns whether there may be more of them.

@@ -22,6 +22,39 @@ import Testing
         #expect(try bench.outbox.audit().isBalanced)
     }
 
+    /// An operator who retries a dead letter of last week has not asked for its end.
+    @Test func age_countsFromTheRetry_ofADeadLetter() throws {
+        let bench = try DeliveryBench(settings: Self.settings)
+        bench.transport.answerAll { _ in .status(410) }
+        let old = try bench.accept(1)[0]
+        try bench.run(for: .seconds(1))
+        #expect(try bench.state(old) == .failed)
+        bench.time.advance(by: .seconds(3600))
+        bench.worker.pause()
+        let young = try bench.accept(1)[0]
+        try bench.run(for: .seconds(2))
+        try bench.requeue(old)
+        try bench.run(for: .seconds(2))
+        #expect(try eventually { try bench.state(young) == .expired })
+        #expect(try bench.state(old) == .queued)
+        try bench.run(for: .seconds(2))
+        #expect(try eventually { try bench.state(old) == .expired })
+        #expect(try bench.outbox.audit().isBalanced)
+    }
+
+    /// The worker, too, leaves it alone until then, and sends it.
+    @Test func retriedDeadLetter_isSent_howeverOldItIs() throws {
+        let bench = try DeliveryBench(settings: Self.settings)
+        bench.transport.answerAll { _ in .status(410) }
+        let old = try bench.accept(1)[0]
+        try bench.run(for: .seconds(1))
+        bench.time.advance(by: .seconds(3600))
+        bench.transport.answerAll { _ in .status(200) }
+        try bench.requeue(old)
+        try bench.run(for: .seconds(1))
+        #expect(try bench.state(old) == .delivered)
+    }
+
     @Test func oldMessages_expire_whileTheUpstreamIsPaused() throws {
         let bench = try DeliveryBench(settings: Self.settings)
         bench.worker.pause()

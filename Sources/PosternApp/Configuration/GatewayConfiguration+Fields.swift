@@ -128,7 +128,9 @@ extension GatewayConfiguration.DeliverySettings: SettingsSection {
         .seconds(
             "suspectSeconds", 1...86_400, \.suspectPeriod,
             "How long these have to last where order lets nothing else be sent."),
-        .seconds("expireAfterSeconds", 0...tenYears, \.expireAfter, "Age at which a message is given up; 0: never."),
+        .seconds(
+            "expireAfterSeconds", 0...tenYears, \.expireAfter,
+            "Age at which a message is given up; 0: never. That of one that was retried by hand counts from then."),
         .seconds("connectTimeoutSeconds", 0.1...600, \.connectTimeout, "Time to connect to an upstream."),
         .seconds(
             "requestTimeoutSeconds", 0.1...3600, \.requestTimeout,
