@@ -106,6 +106,14 @@ enum StoreFile {
             metadata: ["store.path": "\(path)", "store.keptAs": "\(kept)", "detail": "\(damage)"])
     }
 
+    /// The same for a store that is going to be read only. Next to a gateway there is nothing to examine: SQLite recovered
+    /// the log when the gateway opened it, and does not do so again.
+    static func examineUnopened(_ path: String) throws {
+        guard Files.size(of: path) > 0, StoreLock.isFree(path) else { return }
+        let logger = Logger(label: "postern.store")
+        try examineLog(of: path, recovering: false, at: SystemTime().now, logger: logger)
+    }
+
     /// The index in shared memory, unless it is from before the machine started: then it may be older than the log.
     private static func currentIndex(of path: String) throws -> [UInt8]? {
         var status = stat()

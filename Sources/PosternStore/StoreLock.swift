@@ -26,6 +26,13 @@ final class StoreLock: Sendable {
         }
     }
 
+    /// Whether no process has the store open. A file that cannot be read counts as open: it is reported elsewhere.
+    static func isFree(_ path: String) -> Bool {
+        let descriptor = FileDescriptor(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK))
+        defer { descriptor.close() }
+        return descriptor.isOpen && flock(descriptor.number, LOCK_SH | LOCK_NB) == 0
+    }
+
     /// Whether the path still leads to the file that is locked.
     func isStill(at path: String) -> Bool { Inode(at: path) == inode }
 

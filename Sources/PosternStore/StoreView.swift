@@ -9,6 +9,7 @@ public final class StoreView: Sendable {
     public init(path: String) throws(StoreError) {
         self.path = path
         do {
+            try StoreFile.examineUnopened(path)
             try StoreFile.inspect(path)
             var configuration = Configuration()
             configuration.readonly = true

@@ -56,6 +56,7 @@ extension EndToEnd {
             }
             #expect(change > 20)
         }
+
     }
 }
 
@@ -86,6 +87,32 @@ extension EndToEnd {
             let ended = try await gateway.stop()
             #expect(ended.errors.contains("disk failed; rejecting everything until the store was checked"))
             #expect(try place.audit().accounts.map(\.ledger.accepted) == [2])
+        }
+
+        /// What reads only must not have SQLite drop the commits behind the damage, either.
+        @Test(.timeLimit(.minutes(10))) func damagedLog_isReported_byCommandsThatRead() async throws {
+            let place = try Place(Settings())
+            let gateway = try await place.start()
+            for number in 0..<20 {
+                #expect(try gateway.client().post("/v1/samsara/event", event(number)).status == 202)
+            }
+            // Next to the gateway there is nothing wrong.
+            #expect(try await Binary.run(["outbox", "stats", "--store", place.store]).exitCode == 0)
+            try await gateway.kill()
+            #expect(try await Binary.run(["outbox", "stats", "--store", place.store]).exitCode == 0)
+            var log = try Data(contentsOf: URL(filePath: place.store + "-wal"))
+            log[32 + 24 + 100] ^= 1
+            try log.write(to: URL(filePath: place.store + "-wal"))
+            for command in ["stats", "list", "audit", "export"] {
+                let ended = try await Binary.run(["outbox", command, "--store", place.store])
+                #expect(ended.exitCode == 73, "\(command): \(ended)")
+                #expect(ended.errors.contains("the write-ahead log is damaged at frame 1;"), "\(ended.errors)")
+                #expect(ended.errors.contains("--recover"))
+            }
+            #expect(try Data(contentsOf: URL(filePath: place.store + "-wal")) == log)
+            let recovered = try await place.start(["--recover"])
+            try await recovered.stop()
+            #expect(try place.audit().accounts.map(\.ledger.accepted) == [20])
         }
 
         @Test(.timeLimit(.minutes(10)), arguments: ["", "-wal"])
