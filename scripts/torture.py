@@ -138,6 +138,9 @@ class Campaign:
             chances = {"enospc": 30, "eio": 10, "short": 30, "sync": 20, "lie": 2000, "delay": 2000}
             chosen = {name: self.random.randint(0, most) for name, most in chances.items() if self.random.random() < 0.4}
             settings = [f"{name}={value}" for name, value in chosen.items()]
+            # What a lying sync left is not on the disk, so a failed one may take it back.
+            if "lie" not in chosen and self.random.random() < 0.5:
+                settings.append("lose=1")
             if self.random.random() < 0.3:
                 settings.append(f"kill={self.random.randint(1, 2000)}")
             environment = {

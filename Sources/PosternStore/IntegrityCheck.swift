@@ -42,6 +42,15 @@ final class IntegrityCheck: Sendable {
         }
     }
 
+    /// Reads the whole file through a connection of its own, whose cache is empty.
+    static func isSound(_ path: String) throws -> Bool {
+        var configuration = Configuration()
+        configuration.readonly = true
+        let queue = try DatabaseQueue(path: path, configuration: configuration)
+        defer { try? queue.close() }
+        return check(queue) == nil
+    }
+
     private static func check(_ queue: DatabaseQueue) -> String? {
         do {
             let lines = try queue.read { db in try SQL(db).all("PRAGMA quick_check(1)") { $0[0] as String } }

@@ -36,6 +36,10 @@ final class StoreLock: Sendable {
     /// Whether the path still leads to the file that is locked.
     func isStill(at path: String) -> Bool { Inode(at: path) == inode }
 
+    /// Has the next read fetch from the disk what is on it: after a sync that failed, the kernel may go on showing pages
+    /// that it could not write. Pages that are dirty stay, so call it after a sync.
+    func forgetCachedPages() { posix_fadvise(descriptor.number, 0, 0, POSIX_FADV_DONTNEED) }
+
     /// Bytes of the file.
     var size: Int { Int(lseek(descriptor.number, 0, SEEK_END)) }
 

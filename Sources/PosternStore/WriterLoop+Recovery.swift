@@ -114,15 +114,23 @@ extension WriterLoop {
     private func undo() -> Bool { write { try $0.run("UPDATE store SET undone = undone + 1") } }
 
     /// Every page of the log goes into the file again, both are synced, and the log is emptied: what a failed commit
-    /// left is gone, and what earlier ones wrote was rewritten. Then the file is checked.
+    /// left is gone, and what earlier ones wrote was rewritten.
+    ///
+    /// Then the file is checked as the disk has it: the kernel's pages of it are dropped, and a connection that is opened
+    /// for this reads everything. Readers are opened again, too. The writer's connection stays: all it knows are pages,
+    /// and it drops those. To close it would give up the locks that keep a second process away, and prove nothing more.
     func checkAfterFailure() {
         do {
-            let isSound = try outbox.pool.writeWithoutTransaction { [checkpoints, sql] db in
+            let isMoved = try outbox.pool.writeWithoutTransaction { [checkpoints, sql] db in
                 guard try checkpoints.run(.truncate, on: db) else { return false }
-                return try sql.value("PRAGMA quick_check(1)", as: String.self) == "ok"
+                try sql.run("PRAGMA shrink_memory")
+                return true
             }
+            guard isMoved else { return }
+            outbox.pool.invalidateReadOnlyConnections()
+            outbox.lock.forgetCachedPages()
             outbox.reserve.allocateLog()
-            if isSound, undo() { outbox.isWorkingAgain() }
+            if try IntegrityCheck.isSound(outbox.path), undo() { outbox.isWorkingAgain() }
         } catch {
             outbox.logger.debug("disk still fails", metadata: ["error": "\(error)"])
         }

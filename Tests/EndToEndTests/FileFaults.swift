@@ -89,6 +89,43 @@ extension EndToEnd {
             #expect(try place.audit().accounts.map(\.ledger.accepted) == [2])
         }
 
+        /// A kernel that could not write a page may drop it: what was read back before is gone then.
+        @Test(.timeLimit(.minutes(10)), arguments: [10_000, 5000])
+        func answeredMessages_survive_whenAFailedSyncTakesBackItsPages(chance: Int) async throws {
+            let place = try Place(Settings())
+            let isBroken = place.folder.file("broken")
+            let process = try Binary(
+                ["serve", "--config", place.config],
+                environment: try FileFaults.environment(
+                    "sync=\(chance),lose=1,seed=7,while=\(isBroken)", below: place.folder.file("data")))
+            let gateway = try await GatewayProcess(process, at: place)
+            let client = try gateway.client()
+            var accepted: [String] = []
+            for round in 0..<3 {
+                for number in 0..<20 {
+                    let answer = try client.post("/v1/samsara/event", event(100 * round + number))
+                    accepted.append(try #require(answer.json["id"].string, "\(answer.text)"))
+                }
+                try Data().write(to: URL(filePath: isBroken))
+                let hasFailed = try eventually {
+                    let answer = try client.post("/v1/samsara/event", event(100 * round + 99))
+                    if let id = answer.json["id"].string { accepted.append(id) }
+                    return answer.status == 503
+                }
+                #expect(hasFailed)
+                unlink(isBroken)
+                #expect(eventually { (try? client.get("/readyz").status) == 200 })
+            }
+            try await gateway.kill()
+            let next = try await place.start()
+            for id in accepted { #expect(try next.message(id)["state"].string == "queued", "\(id)") }
+            try await next.stop()
+            let ledger = try #require(try place.audit().accounts.first?.ledger)
+            // Of those whose outcome was not known, each was told so.
+            #expect((accepted.count...accepted.count + 3).contains(ledger.accepted))
+            #expect(try place.audit().isBalanced)
+        }
+
         /// What reads only must not have SQLite drop the commits behind the damage, either.
         @Test(.timeLimit(.minutes(10))) func damagedLog_isReported_byCommandsThatRead() async throws {
             let place = try Place(Settings())

@@ -10,6 +10,9 @@
 //   enospc=N eio=N short=N   of writes
 //   sync=N        fsync fails with EIO and the data stay dirty
 //   lie=N         fsync does nothing and reports success
+//   lose=1        a fsync that fails takes back what was written since the last one, as a kernel does that drops pages
+//                 which it could not write; only while all of it fits into 4096 writes
+//   folders=FILE  append the path of each folder that is synced to FILE
 //   while=FILE    random faults only while this file exists
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -32,7 +35,8 @@
 static char folder[4096];
 static char countFile[4096];
 static char whileFile[4096];
-static long killAt, delay, enospc, eio, shortWrites, failedSyncs, lies;
+static char foldersFile[4096];
+static long killAt, delay, enospc, eio, shortWrites, failedSyncs, lies, loses;
 static _Atomic uint64_t randomState = 0x9E3779B97F4A7C15u;
 static _Atomic long changes;
 
@@ -61,6 +65,8 @@ __attribute__((constructor)) static void begin(void) {
     text(settings, "folder", folder, sizeof folder);
     text(settings, "count", countFile, sizeof countFile);
     text(settings, "while", whileFile, sizeof whileFile);
+    text(settings, "folders", foldersFile, sizeof foldersFile);
+    loses = number(settings, "lose");
     killAt = number(settings, "kill");
     delay = number(settings, "delay");
     enospc = number(settings, "enospc");
@@ -127,6 +133,55 @@ static int failsToWrite(size_t *size) {
     return 0;
 }
 
+// What a write since the last sync wrote over.
+struct Former {
+    dev_t device;
+    ino_t inode;
+    off_t offset, fileSize;
+    size_t size, kept;
+    char *bytes;
+};
+static struct Former formers[4096];
+static int formerCount;
+static pthread_mutex_t formerLock = PTHREAD_MUTEX_INITIALIZER;
+
+static void remember(int file, size_t size, off_t offset) {
+    struct stat status;
+    if (!loses || fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) return;
+    pthread_mutex_lock(&formerLock);
+    if (formerCount < (int)(sizeof formers / sizeof *formers)) {
+        struct Former *former = &formers[formerCount];
+        *former = (struct Former){status.st_dev, status.st_ino, offset, status.st_size, size, 0, malloc(size)};
+        ssize_t count = former->bytes ? syscall(SYS_pread64, file, former->bytes, size, offset) : -1;
+        former->kept = count > 0 ? count : 0;
+        if (former->bytes) ++formerCount;
+    }
+    pthread_mutex_unlock(&formerLock);
+}
+
+// Forgets what a file was before its latest writes, or restores it, the latest write first.
+static void forget(int file, int restores) {
+    struct stat status;
+    if (!loses || fstat(file, &status) != 0) return;
+    pthread_mutex_lock(&formerLock);
+    int left = 0;
+    for (int index = formerCount - 1; index >= 0; --index) {
+        struct Former former = formers[index];
+        if (former.device != status.st_dev || former.inode != status.st_ino) continue;
+        if (restores) {
+            syscall(SYS_pwrite64, file, former.bytes, former.kept, former.offset);
+            if (fstat(file, &status) == 0 && status.st_size > former.fileSize)
+                syscall(SYS_ftruncate, file, former.fileSize);
+        }
+        free(former.bytes);
+        formers[index].bytes = NULL;
+    }
+    for (int index = 0; index < formerCount; ++index)
+        if (formers[index].bytes) formers[left++] = formers[index];
+    formerCount = left;
+    pthread_mutex_unlock(&formerLock);
+}
+
 ssize_t write(int file, const void *bytes, size_t size) {
     REAL(write);
     if (isOfFolder(file) && failsToWrite(&size)) return -1;
@@ -135,21 +190,48 @@ ssize_t write(int file, const void *bytes, size_t size) {
 
 ssize_t pwrite(int file, const void *bytes, size_t size, off_t offset) {
     REAL(pwrite);
-    if (isOfFolder(file) && failsToWrite(&size)) return -1;
+    if (isOfFolder(file)) {
+        if (failsToWrite(&size)) return -1;
+        remember(file, size, offset);
+    }
     return real(file, bytes, size, offset);
 }
 
 ssize_t pwrite64(int file, const void *bytes, size_t size, off64_t offset) {
     REAL(pwrite64);
-    if (isOfFolder(file) && failsToWrite(&size)) return -1;
+    if (isOfFolder(file)) {
+        if (failsToWrite(&size)) return -1;
+        remember(file, size, offset);
+    }
     return real(file, bytes, size, offset);
+}
+
+static void noteFolder(int file) {
+    struct stat status;
+    if (!foldersFile[0] || fstat(file, &status) != 0 || !S_ISDIR(status.st_mode)) return;
+    char link[64], path[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    ssize_t length = readlink(link, path, sizeof path - 1);
+    if (length <= 0) return;
+    path[length++] = '\n';
+    int list = syscall(SYS_openat, AT_FDCWD, foldersFile, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    if (list < 0) return;
+    syscall(SYS_write, list, path, length);
+    syscall(SYS_close, list);
 }
 
 static int failsToSync(int file, int *result) {
     if (!isOfFolder(file)) return 0;
     change();
-    if (happens(failedSyncs)) { errno = EIO; *result = -1; return 1; }
+    noteFolder(file);
+    if (happens(failedSyncs)) {
+        forget(file, 1);
+        errno = EIO;
+        *result = -1;
+        return 1;
+    }
     if (happens(lies)) { *result = 0; return 1; }
+    forget(file, 0);
     return 0;
 }
 
@@ -167,13 +249,19 @@ int fdatasync(int file) {
 
 int ftruncate(int file, off_t size) {
     REAL(ftruncate);
-    if (isOfFolder(file)) change();
+    if (isOfFolder(file)) {
+        change();
+        forget(file, 0);
+    }
     return real(file, size);
 }
 
 int ftruncate64(int file, off64_t size) {
     REAL(ftruncate64);
-    if (isOfFolder(file)) change();
+    if (isOfFolder(file)) {
+        change();
+        forget(file, 0);
+    }
     return real(file, size);
 }
 
