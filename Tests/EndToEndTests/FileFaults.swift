@@ -57,6 +57,20 @@ extension EndToEnd {
             #expect(change > 20)
         }
 
+        /// Or a power cut could take the whole folder with it.
+        @Test(.timeLimit(.minutes(10))) func foldersThatAreMade_areOnDisk_withTheirNames() async throws {
+            let place = try Place(Settings())
+            let root = place.folder.file("data")
+            try place.write(Settings().json(store: root + "/a/b/postern.sqlite"))
+            let list = place.folder.file("synced")
+            let process = try Binary(
+                ["serve", "--config", place.config],
+                environment: try FileFaults.environment("folders=\(list)", below: place.folder.path))
+            try await GatewayProcess(process, at: place).stop()
+            let synced = Set(try String(contentsOfFile: list, encoding: .utf8).split(separator: "\n").map(String.init))
+            // The name of each folder is in its parent, and that of the store in the last one.
+            #expect(synced.isSuperset(of: [place.folder.path, root, root + "/a", root + "/a/b"]), "\(synced)")
+        }
     }
 }
 

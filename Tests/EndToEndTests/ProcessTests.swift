@@ -35,6 +35,48 @@ extension EndToEnd {
             try await gateway.stop()
         }
 
+        /// Payloads and secrets would be in it. The simulators, which hold none, show that the kernel would write one.
+        @Test func crash_writesNoCoreDump() async throws {
+            let place = try Place(Settings())
+            let program = [
+                "/bin/sh", "-c", #"ulimit -c unlimited; cd "$1"; shift; exec "$@""#, "sh", place.folder.path,
+            ]
+            // Swift's own handler of crashes would look at every thread first.
+            let environment = ["SWIFT_BACKTRACE": "enable=no"]
+            let simulators = try Binary(["simulate", "--port", "0"], environment: environment, through: program)
+            _ = try await simulators.line { $0.hasPrefix("samsara ") }
+            simulators.signal(SIGABRT)
+            try #require(try await simulators.end().dumpedCore, "this machine writes no core dumps")
+            let process = try Binary(["serve", "--config", place.config], environment: environment, through: program)
+            _ = try await GatewayProcess(process, at: place)
+            process.signal(SIGABRT)
+            let ended = try await process.end()
+            #expect(ended.signal == SIGABRT)
+            #expect(!ended.dumpedCore)
+        }
+
+        /// Whatever the environment allows: files are for their owner alone.
+        @Test func files_areForTheirOwner_underAnyMask() async throws {
+            let place = try Place(Settings())
+            let gateway = try await place.start(program: ["/bin/sh", "-c", #"umask 0; exec "$@""#, "sh"])
+            #expect(try gateway.client().post("/v1/samsara/event", events(0..<100)).status == 202)
+            let folder = place.folder.file("data")
+            func modes() throws -> [String: Int] {
+                let names = try FileManager.default.contentsOfDirectory(atPath: folder)
+                return Dictionary(uniqueKeysWithValues: try names.map { ($0, try mode("\(folder)/\($0)")) })
+            }
+            func mode(_ path: String) throws -> Int {
+                try #require(FileManager.default.attributesOfItem(atPath: path)[.posixPermissions] as? Int)
+            }
+            let running = try modes()
+            #expect(running.keys.contains("postern.sqlite-wal") && running.keys.contains("postern.sqlite.reserve"))
+            #expect(running.values.allSatisfy { $0 == 0o600 }, "\(running)")
+            #expect(try mode(folder) == 0o700)
+            try await gateway.stop()
+            let stopped = try modes()
+            #expect(!stopped.isEmpty && stopped.values.allSatisfy { $0 == 0o600 }, "\(stopped)")
+        }
+
         /// One line for each request, with the id that its response carries.
         @Test func requests_areLogged_byTheirIDs() async throws {
             let place = try Place(Settings(logLevel: "debug"))

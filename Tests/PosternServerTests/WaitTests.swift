@@ -161,7 +161,8 @@ import Testing
             #expect(eventually(within: .seconds(10)) { gateway.server.runningRequests == 0 })
             #expect(eventually(within: .seconds(10)) { openDescriptors() <= before })
             gateway.transport.answerAll { _ in .status(200) }
-            #expect(try gateway.client.post("/v1/upstreams/picky/resume").status == 202)
+            // A connection that was silent for so long may have been closed.
+            #expect(try HTTPClient(port: gateway.port).post("/v1/upstreams/picky/resume").status == 202)
             #expect(eventually { gateway.queued == 0 })
         }
     }
