@@ -182,6 +182,7 @@ import Testing
             #expect(unknown.json["detail"].string?.contains("picky") == false)
             let metrics = try client.ask("GET", "/metrics", headers: own).text
             #expect(metrics.contains(#"upstream="plain""#) && !metrics.contains(#""picky""#))
+            #expect(metrics.contains(#"postern_outbox_bytes{upstream="plain"} 2"# + "\n"), "none of another's bytes")
             #expect(try client.ask("GET", "/metrics", headers: Self.bearer("all")).text.contains(#""picky""#))
         }
     }

@@ -73,7 +73,7 @@ struct ProbeHandler: Sendable {
             })
         exposition.gauges(
             "postern_outbox_bytes", "Payload bytes of all that is queued.",
-            [([], Double(books.reduce(0) { $0 + $1.2.queuedBytes }))])
+            books.map { name, _, ledger in ([("upstream", name)], Double(ledger.queuedBytes)) })
         exposition.gauges(
             "postern_outbox_oldest_queued_seconds", "Age of the oldest queued message; 0 when there is none.",
             books.map { name, number, ledger in
