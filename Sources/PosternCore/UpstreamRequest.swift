@@ -110,13 +110,17 @@ public struct TransferOptions: Sendable, Equatable {
     /// For the whole exchange, connecting included.
     public var requestTimeout: Duration
     public var trust: TransferTrust
+    /// PEM file with a certificate and its key, which is shown to a server that asks for one.
+    public var clientCertificateFile: String?
 
     public init(
-        connectTimeout: Duration = .seconds(5), requestTimeout: Duration = .seconds(30), trust: TransferTrust = .system
+        connectTimeout: Duration = .seconds(5), requestTimeout: Duration = .seconds(30), trust: TransferTrust = .system,
+        clientCertificateFile: String? = nil
     ) {
         self.connectTimeout = connectTimeout
         self.requestTimeout = requestTimeout
         self.trust = trust
+        self.clientCertificateFile = clientCertificateFile
     }
 }
 

@@ -98,6 +98,10 @@ final class Transfer: @unchecked Sendable {
             code = handle.set(CURLOPT_PINNEDPUBLICKEY, "sha256//\(sha256)")
         case .any: isVerified = false
         }
+        if code == CURLE_OK, let file = options.clientCertificateFile {
+            code = handle.set(CURLOPT_SSLCERT, file)
+            if code == CURLE_OK { code = handle.set(CURLOPT_SSLKEY, file) }
+        }
         handle.set(CURLOPT_SSL_VERIFYPEER, isVerified ? 1 : 0)
         handle.set(CURLOPT_SSL_VERIFYHOST, isVerified ? 2 : 0)
         return code == CURLE_OK

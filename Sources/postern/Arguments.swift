@@ -71,11 +71,18 @@ struct GatewayOptions: ParsableArguments {
     @Flag(help: "Accept any certificate.")
     var insecure = false
 
+    @Option(
+        help: ArgumentHelp(
+            "PEM file with a client certificate and its key, for a gateway that requires one.", valueName: "file"))
+    var cert: String?
+
     func validate() throws {
         guard ca == nil || !insecure else { throw ValidationError("--ca and --insecure exclude each other.") }
     }
 
-    var choice: GatewayAddress.Choice { .init(url: url, caFile: ca, isInsecure: insecure) }
+    var choice: GatewayAddress.Choice {
+        .init(url: url, caFile: ca, isInsecure: insecure, clientCertificateFile: cert)
+    }
 }
 
 /// Which messages a command is about.

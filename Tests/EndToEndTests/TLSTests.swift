@@ -62,7 +62,7 @@ extension EndToEnd {
         }
 
         /// A health check has no client certificate.
-        @Test(.timeLimit(.minutes(10))) func healthcheck_works_whereClientsNeedCertificates() async throws {
+        @Test(.timeLimit(.minutes(10))) func commands_work_whereClientsNeedCertificates() async throws {
             let own = try TestCertificate("own", in: folder)
             let authority = try TestAuthority("authority", in: folder)
             let tls = ["certificateFile": own.certificate, "keyFile": own.key, "clientCAFile": authority.certificate]
@@ -83,6 +83,17 @@ extension EndToEnd {
                 try openSSLClient(gateway.port, ["-quiet", "-ign_eof"], sending: [line + bearer])
             )
             #expect(known.hasPrefix("HTTP/1.1 200") && unknown.hasPrefix("HTTP/1.1 403"))
+
+            let both = folder.file("operator.pem")
+            try
+                (String(contentsOfFile: client.certificate, encoding: .utf8)
+                + String(contentsOfFile: client.key, encoding: .utf8))
+                .write(toFile: both, atomically: true, encoding: .utf8)
+            let retry = ["outbox", "retry", "--upstream", "samsara", "--config", place.config]
+            let refused = try await Binary.run(retry, environment: ["POSTERN_KEY": "steer"])
+            #expect(refused.exitCode == 1 && refused.errors.contains("client certificate"), "\(refused.errors)")
+            let steered = try await Binary.run(retry + ["--cert", both], environment: ["POSTERN_KEY": "steer"])
+            #expect(steered.exitCode == 0, "\(steered.errors)")
             try await gateway.stop()
         }
 

@@ -6,6 +6,8 @@ import PosternHTTP
 public struct GatewayAddress: Sendable, Equatable {
     public let url: String
     public let trust: TransferTrust
+    /// PEM file with a client certificate and its key; nil if the command has none.
+    public let clientCertificateFile: String?
 
     /// What the command line says about it; what it leaves out follows from the configuration.
     public struct Choice: Sendable, Equatable {
@@ -14,11 +16,16 @@ public struct GatewayAddress: Sendable, Equatable {
         public var caFile: String?
         /// Whether any certificate is accepted.
         public var isInsecure: Bool
+        /// PEM file with a client certificate and its key.
+        public var clientCertificateFile: String?
 
-        public init(url: String? = nil, caFile: String? = nil, isInsecure: Bool = false) {
+        public init(
+            url: String? = nil, caFile: String? = nil, isInsecure: Bool = false, clientCertificateFile: String? = nil
+        ) {
             self.url = url
             self.caFile = caFile
             self.isInsecure = isInsecure
+            self.clientCertificateFile = clientCertificateFile
         }
 
         /// Nil if the command line says nothing about certificates.
@@ -35,6 +42,7 @@ public struct GatewayAddress: Sendable, Equatable {
     /// The gateway at `choice.url`, or else at `fallback`.
     public init(_ choice: Choice, orAt fallback: String) throws(CommandFailure) {
         url = choice.url ?? fallback
+        clientCertificateFile = choice.clientCertificateFile
         trust = try choice.trust() ?? .system
     }
 
@@ -43,6 +51,7 @@ public struct GatewayAddress: Sendable, Equatable {
     init?(of server: GatewayConfiguration.Server, _ choice: Choice = Choice()) throws(CommandFailure) {
         guard let url = choice.url ?? Self.url(of: server) else { return nil }
         self.url = url
+        clientCertificateFile = choice.clientCertificateFile
         if let chosen = try choice.trust() {
             trust = chosen
         } else if server.tls.isOn {

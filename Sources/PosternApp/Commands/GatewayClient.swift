@@ -8,7 +8,7 @@ public final class GatewayClient: Sendable {
     /// Without a slash at the end.
     public let url: String
     private let key: String?
-    private let trust: TransferTrust
+    private let address: GatewayAddress
     private let loop: CurlLoop
 
     /// The environment variable that holds an API key for commands.
@@ -21,7 +21,7 @@ public final class GatewayClient: Sendable {
         _ address: GatewayAddress, key: String? = ProcessInfo.processInfo.environment[GatewayClient.keyVariable]
     ) throws(CommandFailure) {
         self.key = key.flatMap { $0.isEmpty ? nil : $0 }
-        trust = address.trust
+        self.address = address
         var url = address.url
         while url.hasSuffix("/") { url.removeLast() }
         self.url = url
@@ -42,7 +42,9 @@ public final class GatewayClient: Sendable {
         if let key { headers.append(("Authorization", "Bearer \(key)")) }
         let request = UpstreamRequest(
             method: method, url: url + path, headers: headers, body: Array((json ?? "").utf8))
-        let options = TransferOptions(connectTimeout: min(within, .seconds(5)), requestTimeout: within, trust: trust)
+        let options = TransferOptions(
+            connectTimeout: min(within, .seconds(5)), requestTimeout: within, trust: address.trust,
+            clientCertificateFile: address.clientCertificateFile)
         return try await loop.send(request, options: options).get()
     }
 }
