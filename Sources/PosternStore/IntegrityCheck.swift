@@ -38,6 +38,7 @@ final class IntegrityCheck: Sendable {
         }
         let deadline = SystemTime().instant + Self.patience
         if found.outcome.takeAll(waitingUntil: deadline).contains(false), let damage = self.damage {
+            stop()
             throw StoreError.corrupt(path: path, detail: damage)
         }
     }

@@ -94,6 +94,7 @@ import Testing
     }
 
     @Test func workerThatTurnsNoMore_isStalled_after15Seconds() throws {
+        defer { outbox.close() }
         let bench = try DeliveryBench()
         let fleet = DeliveryFleet([bench.worker], outbox: bench.outbox, time: bench.time)
         let lastTurn = bench.time.instant
