@@ -175,7 +175,7 @@ let package = Package(
             of: "PosternServer",
             [
                 "PosternCore", "PosternJSON", "PosternMetrics", "PosternHTTP", "PosternStore", "PosternDelivery",
-                "PosternCompression", logging,
+                "PosternCompression", "PosternApp", logging,
             ] + adapters),
         tests(of: "PosternFaultServer", ["PosternHTTP", logging]),
         tests(

@@ -63,6 +63,7 @@ final class Parts: Sendable {
                 described.append((settings.type, worker))
             }
             try outbox.registerStored()
+            try outbox.markDisabled()
             let fleet = DeliveryFleet(workers, outbox: outbox, time: time)
             self.fleet = fleet
             var limits = Gateway.Limits(

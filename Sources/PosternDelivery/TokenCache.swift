@@ -1,4 +1,5 @@
 import PosternCore
+import PosternStore
 
 /// The token of an upstream that requires one: when to fetch it, and which requests were sent under which token.
 ///
@@ -35,6 +36,14 @@ struct TokenCache: Equatable {
     func token(at now: Timestamp) -> Token? {
         guard let held, held.expiresAt.map({ now < $0 }) ?? true else { return nil }
         return held.token
+    }
+
+    /// What the store remembers of fetches that failed; nil if the last one succeeded.
+    var record: TokenRecord? {
+        guard failures > 0 else { return nil }
+        return TokenRecord(
+            failures: failures, credentialsRefused: credentialsRefused, retryAtMs: retryAt?.milliseconds,
+            validUntilMs: held.map { ($0.expiresAt ?? .never).milliseconds })
     }
 
     /// When to fetch, if somebody needs a token; in the past means now, nil that a fetch is under way. A token is

@@ -1,29 +1,57 @@
-import PosternCore
+public import PosternCore
 public import PosternStore
 
 extension UpstreamSnapshot {
-    /// What the store alone knows of an upstream, without a worker: nothing of tokens, endpoints, or requests in flight.
-    /// Nil if its health record is not valid.
-    public init?(stored books: UpstreamBooks) {
+    /// What the store alone knows of an upstream, without a worker: nothing of requests in flight, and of endpoints
+    /// and tokens only which ones have failed. Nil if its health record is not valid.
+    public init?(stored books: UpstreamBooks, now: Timestamp) {
         guard let record = books.circuit else { return nil }
         self.init()
         isPaused = books.isPaused
         circuit = record.reopensAtMs.map { .open(until: Timestamp(milliseconds: $0)) } ?? .closed
         failures = record.failures
-        hold = record.hold.flatMap(HoldReason.init(rawValue:))
+        hold = record.obstacle == .missingSettings ? .credentials : record.hold.flatMap(HoldReason.init(rawValue:))
+        endpoints = (record.waitingEndpoints ?? []).map { EndpointWait(name: $0) }
+        isDisabled = record.obstacle == .disabled
+        token = record.token.map { token in
+            TokenStatus(
+                isValid: token.validUntilMs.map { $0 > now.milliseconds } ?? false, failures: token.failures,
+                credentialsRefused: token.credentialsRefused,
+                retryAt: token.retryAtMs.map(Timestamp.init(milliseconds:)))
+        }
         lastSuccessAt = record.lastSuccessAtMs.map(Timestamp.init(milliseconds:))
         lastError = record.lastError.flatMap(AttemptError.init)
-        health = assessment
     }
 }
 
 extension QueuedMessageFacts {
     /// What the store knows of a queued message.
     public init(_ record: MessageRecord) {
+        isInFlight = record.isInFlight
         isParked = record.isParked
         laneWaitsFor = record.laneWaitsFor
         laneWaitsUntil = record.laneWaitsUntil
         nextAttemptAt = record.nextAttemptAt
         isRetry = record.isRetry
+    }
+}
+
+extension QueuedMessageFacts {
+    /// What the store knows of the first message of a lane.
+    init(_ lane: LaneRecord) {
+        isInFlight = lane.isInFlight
+        isParked = lane.state == .parked
+        laneWaitsFor = lane.waitsFor
+        laneWaitsUntil = lane.until
+        nextAttemptAt = lane.until
+        isRetry = lane.state == .backingOff
+    }
+}
+
+extension UpstreamSnapshot {
+    /// What a lane waits for; nil if it does not wait.
+    public func wait(of lane: LaneRecord, now: Timestamp) -> WaitStatus? {
+        let status = wait(of: QueuedMessageFacts(lane), now: now) { false }
+        return status.waitingFor == nil ? nil : status
     }
 }

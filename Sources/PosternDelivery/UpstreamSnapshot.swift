@@ -2,9 +2,12 @@ public import PosternCore
 
 /// How an upstream is, as its worker last saw it.
 public struct UpstreamSnapshot: Sendable, Equatable {
-    public enum Health: String, Sendable, CaseIterable { case up, degraded, down, unauthorized, misconfigured, paused }
+    public enum Health: String, Sendable, CaseIterable {
+        case up, degraded, down, unauthorized, misconfigured, paused, disabled
+    }
 
-    public var health: Health = .up
+    /// Whether the gateway does not deliver to it: it is disabled, or no longer configured.
+    public var isDisabled = false
     public var isPaused = false
     /// Requests under way.
     public var inFlight = 0
@@ -64,11 +67,19 @@ public struct UpstreamSnapshot: Sendable, Equatable {
 
     public init() {}
 
+    /// An upstream that is not configured.
+    public static let disabled: Self = {
+        var snapshot = Self()
+        snapshot.isDisabled = true
+        return snapshot
+    }()
+
     /// When the upstream may be tried again; nil while it may be now.
     public var reopensAt: Timestamp? { if case .open(let until) = circuit { until } else { nil } }
 
-    /// What the other values amount to.
-    var assessment: Health {
+    /// The one derivation of an upstream's health: what the other values amount to.
+    public var health: Health {
+        if isDisabled { return .disabled }
         if isPaused { return .paused }
         let lacksToken = token.map { !$0.isValid && $0.failures > 0 } ?? false
         if hold == .credentials || lacksToken && token?.credentialsRefused == true { return .unauthorized }

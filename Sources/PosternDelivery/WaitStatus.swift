@@ -35,11 +35,11 @@ extension UpstreamSnapshot {
     public func wait(of facts: QueuedMessageFacts, now: Timestamp, isHeldUp: () -> Bool) -> WaitStatus {
         let due = facts.nextAttemptAt.flatMap { $0 > now ? $0 : nil }
         if facts.isInFlight { return WaitStatus() }
-        if isPaused { return WaitStatus(waitingFor: .pause) }
+        if isPaused || isDisabled { return WaitStatus(waitingFor: .pause) }
         // Settings are missing.
         if circuit == .closed, hold == .credentials { return WaitStatus(waitingFor: .credentials) }
         if facts.isParked { return WaitStatus(waitingFor: .token) }
-        if let reason = facts.laneWaitsFor {
+        if let reason = facts.laneWaitsFor, facts.laneWaitsUntil.map({ $0 > now }) ?? true {
             return WaitStatus(
                 waitingFor: reason, nextAttemptAt: facts.laneWaitsUntil.flatMap { $0 == .never ? nil : $0 })
         }
@@ -47,7 +47,7 @@ extension UpstreamSnapshot {
         if circuit != .closed {
             return WaitStatus(
                 waitingFor: hold == .credentials ? .credentials : .circuit,
-                nextAttemptAt: [due, reopensAt].compactMap { $0 }.max())
+                nextAttemptAt: [due, reopensAt].compactMap { $0 }.max().flatMap { $0 > now ? $0 : nil })
         }
         if let due { return WaitStatus(waitingFor: facts.isRetry ? .retry : .schedule, nextAttemptAt: due) }
         if let token, !token.isValid {

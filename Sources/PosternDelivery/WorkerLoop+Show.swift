@@ -24,7 +24,6 @@ extension WorkerLoop {
                 isValid: token != nil, expiresAt: token?.expiresAt, failures: tokens.failures,
                 credentialsRefused: tokens.credentialsRefused, retryAt: tokens.failures > 0 ? tokens.nextFetch : nil)
         }
-        snapshot.health = snapshot.assessment
         status.show(snapshot)
         if shownUnsettled != machine.unsettled {
             shownUnsettled = machine.unsettled
@@ -35,6 +34,14 @@ extension WorkerLoop {
     /// The time of the last success is worth a write only when the one on disk has become old.
     private static let successResolution = Duration.seconds(10)
 
+    /// Health changes with attempts, whose settlements store it, and without: by tokens, reloads and operators.
+    func saveHealth() {
+        let record = persistedHealth
+        guard record != saved else { return }
+        saved = record
+        outbox.setHealth(record, of: queue.number)
+    }
+
     var persistedHealth: CircuitRecord {
         var record = CircuitRecord()
         let circuit = machine.health.upstream
@@ -43,6 +50,10 @@ extension WorkerLoop {
         record.reopensAtMs = circuit.state == .halfOpen ? saved.reopensAtMs : circuit.reopensAt?.milliseconds
         record.hold = machine.health.hold?.rawValue
         record.lastError = machine.lastError.map(ErrorRecord.init)
+        let waiting = machine.health.waitingEndpoints.keys
+        record.waitingEndpoints = waiting.isEmpty ? nil : waiting.sorted()
+        record.obstacle = upstream.missingSettings.isEmpty ? nil : .missingSettings
+        record.token = upstream.tokenSource == nil ? nil : machine.tokens.record
         record.lastSuccessAtMs = saved.lastSuccessAtMs
         if let lastSuccessAt = machine.lastSuccessAt {
             let savedAt = saved.lastSuccessAtMs.map(Timestamp.init(milliseconds:))

@@ -105,6 +105,7 @@ final class WorkerLoop: @unchecked Sendable {
         }
         endFlushes()
         show()
+        saveHealth()
         return nextTurn()
     }
 

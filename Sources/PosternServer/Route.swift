@@ -42,6 +42,8 @@ struct Route: Sendable {
         case message(@Sendable (Handlers, MessageID, Reply) -> Void)
         /// `{name}`
         case upstream(@Sendable (Handlers, Target, Reply) -> Void)
+        /// `{name}`, including that of an upstream of which the store holds messages although it is not configured
+        case backlog(@Sendable (Handlers, UpstreamNumber, Reply) -> Void)
         /// `{name}` and `{batch}`
         case batch(@Sendable (Handlers, Target, BatchID, Reply) -> Void)
         /// `{upstream}` and `{kind}`
@@ -125,6 +127,9 @@ struct Route: Sendable {
 
         Route(.get, "/v1/upstreams", .scope(.read), .plain { $0.upstreams.list($2) }),
         Route(.get, "/v1/upstreams/{name}", .scope(.read), .upstream { $0.upstreams.show($1, $2) }),
+        Route(
+            .get, "/v1/upstreams/{name}/lanes", query: ["state", "limit", "cursor"], .scope(.read),
+            .backlog { $0.upstreams.lanes(of: $1, $2) }),
         Route(
             .get, "/v1/upstreams/{name}/batches/{batch}", .scope(.read), .batch { $0.upstreams.show($2, of: $1, $3) }),
         Route(

@@ -53,7 +53,7 @@ final class Router: Sendable {
                         }
                     }
                 }
-            case .message, .upstream, .batch, .resource: continue
+            case .message, .upstream, .backlog, .batch, .resource: continue
             }
         }
         return matches
@@ -109,6 +109,12 @@ final class Router: Sendable {
                     Bound(.upstream(disabled)) { handlers.upstreams.answerForDisabled(disabled, isRead: isRead, $1) })
             }
             return target(name).map { target in Bound(.upstream(target.name)) { respond(handlers, target, $1) } }
+        case .backlog(let respond):
+            let name = values["name"] ?? ""
+            guard let known = gateway.knownUpstream(name),
+                let number = gateway.outbox.names.first(where: { $0.value == known })?.key
+            else { return .failure(.unknownUpstream(name)) }
+            return .success(Bound(.upstream(known)) { respond(handlers, number, $1) })
         case .batch(let respond):
             return target(values["name"]).flatMap { target in
                 guard let number = Int64(values["batch"] ?? ""), number > 0 else { return .failure(.notFound) }

@@ -32,10 +32,11 @@ struct LaneLines {
         return index < ids.count && ids[index] == id
     }
 
-    /// Whether an earlier message of the lane has to be done before `id`.
-    func isHeld(_ id: MessageID, in lane: Int64) -> Bool {
-        guard lane != 0, let line = lines[lane] else { return false }
-        return line.inFlight > 0 || line.ids.first.map { $0 < id } ?? false
+    func isInFlight(_ lane: Int64) -> Bool { lines[lane].map { $0.inFlight > 0 } ?? false }
+
+    func rows(before id: MessageID, of lane: Int64) -> ArraySlice<MessageID> {
+        let ids = lines[lane]?.ids ?? []
+        return ids[..<ids.firstIndex(notBefore: id)]
     }
 
     /// Whether `id` may be sent before every row of the lane that was left.

@@ -114,8 +114,38 @@ public struct CircuitRecord: Sendable, Equatable, Codable {
     public var hold: String?
     public var lastError: ErrorRecord?
     public var lastSuccessAtMs: Int64?
+    /// Names of endpoints that wait although the upstream does not; nil if there are none.
+    public var waitingEndpoints: [String]?
+    /// Nil while fetches of tokens succeed, or none is needed.
+    public var token: TokenRecord?
+    /// Nil if the gateway would send.
+    public var obstacle: Obstacle?
+
+    /// Why the gateway does not even try.
+    public enum Obstacle: String, Sendable, Codable {
+        /// It is disabled, or no longer configured.
+        case disabled
+        case missingSettings
+    }
 
     public init() {}
+}
+
+/// What is remembered of fetches of tokens that failed.
+public struct TokenRecord: Sendable, Equatable, Codable {
+    /// Fetches in a row that brought none.
+    public var failures: Int
+    public var credentialsRefused: Bool
+    public var retryAtMs: Int64?
+    /// Until when an earlier token can be used; nil if there is none.
+    public var validUntilMs: Int64?
+
+    public init(failures: Int, credentialsRefused: Bool, retryAtMs: Int64? = nil, validUntilMs: Int64? = nil) {
+        self.failures = failures
+        self.credentialsRefused = credentialsRefused
+        self.retryAtMs = retryAtMs
+        self.validUntilMs = validUntilMs
+    }
 }
 
 /// An `AttemptError` as it is stored.

@@ -33,6 +33,8 @@ struct MixedClaims {
     private var groups: [Group] = []
     /// The lanes of the rows in groups; mixed lanes are numbers without a row of their own.
     private var members: [MessageID: Int64] = [:]
+    /// Those in groups that have not been tried, because what they need is not there.
+    private var postponed: Set<MessageID> = []
     /// The lanes of rows that could not be taken because the writer was removing them.
     private var awaitingRemoval: [MessageID: Int64] = [:]
     /// Whether rows after the cursor may be there that no arrival announced.
@@ -49,7 +51,13 @@ struct MixedClaims {
     var isAtScanLimit: Bool { countInMemory >= scanLimit }
     var hasFree: Bool { lines.hasFree }
 
-    func isHeld(_ id: MessageID, in lane: Int64) -> Bool { lines.isHeld(id, in: lane) }
+    /// Whether an earlier message of the lane is being sent, or waits to be sent again. One that was postponed waits for
+    /// the same as those behind it.
+    func isHeld(_ id: MessageID, in lane: Int64) -> Bool {
+        guard lane != 0 else { return false }
+        return lines.isInFlight(lane)
+            || lines.rows(before: id, of: lane).contains { members[$0] != nil && !postponed.contains($0) }
+    }
 
     /// When the next group is due that may have a free lane.
     var nextGroupDue: Timestamp? { groups.lazy.filter { mayUnblock || !$0.isBlocked }.map(\.dueAt).min() }
@@ -160,6 +168,7 @@ struct MixedClaims {
 
     private mutating func leaveGroup(_ id: MessageID, isGone: Bool) {
         guard let lane = members.removeValue(forKey: id) else { return }
+        postponed.remove(id)
         lines.remove(id, from: lane)
         if isGone { becameFree(lane) }
     }
@@ -260,6 +269,11 @@ struct MixedClaims {
 
     mutating func sendAgain(_ messages: [Message], from dueAt: Timestamp, history: BatchHistory) {
         groupTogether(messages.map { ($0.id, $0.lane.number) }, dueAt: dueAt, history: history)
+    }
+
+    mutating func postpone(_ messages: [Message], until dueAt: Timestamp, history: BatchHistory) {
+        sendAgain(messages, from: dueAt, history: history)
+        postponed.formUnion(messages.map(\.id))
     }
 
     private mutating func groupTogether(

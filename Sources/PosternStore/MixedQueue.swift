@@ -127,7 +127,10 @@ final class MixedQueue: QueueDiscipline {
     }
 
     func postpone(_ claim: Claim, until dueAt: Timestamp, for reason: WaitingFor?, of queue: UpstreamQueue) {
-        sendAgain(claim.messages, from: dueAt, history: claim.history, now: queue.time.now)
+        claims.withLock { claims in
+            claims.postpone(claim.messages, until: dueAt, history: claim.history)
+            endFlight(of: claim.messages, &claims)
+        }
     }
 
     /// A lane without a name waits for no credential.

@@ -27,6 +27,11 @@ public struct MessageRecord: Sendable, Equatable {
     /// What its lane waits for, and until when, because a plan said so.
     public var laneWaitsFor: WaitingFor?
     public var laneWaitsUntil: Timestamp?
+    /// Whether it is being sent, as far as the rows show. Only `StoreView` reads this and the next one: a gateway knows
+    /// better from its queues.
+    public var isInFlight = false
+    /// Whether an earlier message of its lane keeps it waiting.
+    public var isHeldUp = false
 }
 
 extension MessageRecord {
@@ -104,6 +109,18 @@ extension Outbox {
     /// When the oldest queued message of an upstream was accepted.
     public func oldestQueued(of number: UpstreamNumber) throws(StoreError) -> Timestamp? {
         try readMessages { try $0.oldestQueued(of: number) }
+    }
+
+    /// What `body` makes of the lanes with something queued, after `cursor`; those of which it makes nil are left out.
+    /// A page may be short of `limit` when few of very many match; `next` goes on from there.
+    public func lanes<T>(
+        of number: UpstreamNumber, in state: LaneRecord.State?, after cursor: Int64?, limit: Int,
+        _ body: @escaping (LaneRecord) -> T?
+    ) throws(StoreError) -> (lanes: [T], next: Int64?) {
+        let now = time.now
+        return try readMessages {
+            try $0.lanes(of: number, in: state, after: cursor, limit: limit, now: now, body)
+        }
     }
 
     /// The state an upstream keeps, on one snapshot.

@@ -44,6 +44,11 @@ extension Outbox {
         }
     }
 
+    /// Remembers an upstream's health. If that fails, only a process that looks into the store sees the former one.
+    public func setHealth(_ record: CircuitRecord, of number: UpstreamNumber) {
+        writer.change { transaction in try transaction.save(record, of: number) }
+    }
+
     /// Remembers whether an upstream is paused.
     public func setPaused(
         _ isPaused: Bool, of number: UpstreamNumber,

@@ -5,9 +5,12 @@ public import PosternCore
 public final class StoreView: Sendable {
     private let queue: DatabaseQueue
     private let path: String
+    private let now: Timestamp
 
-    public init(path: String) throws(StoreError) {
+    /// `now` decides whether what is due later still waits.
+    public init(path: String, now: Timestamp = SystemTime().now) throws(StoreError) {
         self.path = path
+        self.now = now
         do {
             try StoreFile.examineUnopened(path)
             try StoreFile.inspect(path)
@@ -38,14 +41,26 @@ public final class StoreView: Sendable {
     public func audit() throws(StoreError) -> Audit { try read { try Audit.run(with: $0.sql) } }
 
     public func message(_ id: MessageID, payload: Bool) throws(StoreError) -> MessageRecord? {
-        try read { try $0.message(id, payload: payload) }
+        try read { reader in
+            try reader.message(id, payload: payload).flatMap { try reader.addingClaims(to: [$0], now: now).first }
+        }
     }
 
     public func attempts(of id: MessageID) throws(StoreError) -> [AttemptRow] { try read { try $0.attempts(of: id) } }
 
+    public func lanes<T>(
+        of number: UpstreamNumber, in state: LaneRecord.State?, after cursor: Int64?, limit: Int,
+        _ body: @escaping (LaneRecord) -> T?
+    ) throws(StoreError) -> (lanes: [T], next: Int64?) {
+        try read { try $0.lanes(of: number, in: state, after: cursor, limit: limit, now: now, body) }
+    }
+
     public func messages(
         _ filter: MessageFilter, after cursor: MessageID?, limit: Int, payload: Bool
     ) throws(StoreError) -> (messages: [MessageRecord], next: MessageID?) {
-        try read { try $0.messages(filter, after: cursor, limit: limit, payload: payload) }
+        try read { reader in
+            let page = try reader.messages(filter, after: cursor, limit: limit, payload: payload)
+            return (try reader.addingClaims(to: page.messages, now: now), page.next)
+        }
     }
 }

@@ -5,21 +5,34 @@ extension Outbox {
     /// can be listed, cancelled, retried, and purged, and expire. Nothing is delivered from them.
     public func registerStored() throws(StoreError) {
         let upstreams = try read { sql in
-            try sql.all(
-                """
-                SELECT number, name, type, EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'index'
-                  AND name = 'queue_' || number || '_lane')
-                FROM upstreams
-                """
-            ) {
-                (number: $0[0] as UpstreamNumber, name: $0[1] as String, type: $0[2] as String, hasLanes: $0[3] as Bool)
-            }
+            try sql.all("SELECT number, name, type FROM upstreams") {
+                (number: $0[0] as UpstreamNumber, name: $0[1] as String, type: $0[2] as String)
+            }.map { ($0, try LaneRule(stored: $0.number, with: sql)) }
         }
-        for (number, name, type, hasLanes) in upstreams where queue(number) == nil {
+        for ((number, name, type), laneRule) in upstreams where queue(number) == nil {
             guard let name = UpstreamName(name) else { continue }
-            let upstream = StoredUpstream(name: name, laneRule: hasLanes ? .separate : .mixed)
-            _ = try register(upstream, type: type, cap: QueueCap())
+            _ = try register(StoredUpstream(name: name, laneRule: laneRule), type: type, cap: QueueCap())
         }
+    }
+
+    /// Remembers which upstreams this gateway does not deliver to.
+    public func markDisabled() throws(StoreError) {
+        for number in names.keys where queue(number)?.isDisabled == true {
+            let record = try circuit(of: number).record
+            guard record.obstacle != .disabled else { continue }
+            var disabled = record
+            disabled.obstacle = .disabled
+            setHealth(disabled, of: number)
+        }
+    }
+}
+
+extension LaneRule {
+    /// The rule by which an upstream's tables were made.
+    init(stored number: UpstreamNumber, with sql: SQL) throws {
+        let hasLanes = try sql.exists(
+            "SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = 'queue_#_lane'", of: number)
+        self = hasLanes ? .separate : .mixed
     }
 }
 

@@ -1,7 +1,7 @@
 public import ArgumentParser
 import PosternApp
 public import PosternCore
-import PosternStore
+public import PosternStore
 
 // How values of ours are written on the command line; the words are those of the API.
 
@@ -24,6 +24,8 @@ extension MessageState: ExpressibleByArgument {
     public static var allValueDescriptions: [String: String] { [:] }
     public var defaultValueDescription: String { name }
 }
+
+extension LaneRecord.State: ExpressibleByArgument {}
 
 /// Which store a command is about.
 struct StoreOptions: ParsableArguments {

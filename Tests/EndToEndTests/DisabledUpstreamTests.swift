@@ -1,3 +1,4 @@
+import PosternApp
 import PosternCore
 import PosternStore
 import PosternTestKit
@@ -41,6 +42,17 @@ extension EndToEnd {
             let page = try gateway.message(try #require(messages[0]["id"].string), include: "payload,attempts")
             #expect(page["state"].string == "queued" && page["waitingFor"].string == "pause")
             #expect(page["payload"]["seq"].int == 0 && page["attemptLog"].isThere)
+            #expect(try gateway.sample(#"postern_upstream_health{upstream="old",health="disabled"}"#) == 1)
+            let stored = try OutboxInspection(StorePlace(path: place.store), now: SystemTime().now)
+            let filter = MessageFilter(upstream: UpstreamName("old"))
+            let list = try stored.list(filter, after: nil, limit: 100, asJSON: true).text
+            #expect(try gateway.client().get("/v1/messages?upstream=old").text == list)
+            let name = try #require(UpstreamName("old"))
+            let lanes = try gateway.client().get("/v1/upstreams/old/lanes")
+            #expect(lanes.status == 200)
+            #expect(lanes.json["lanes"].array.allSatisfy { $0["reason"].string == "pause" })
+            #expect(try stored.lanes(of: name, in: nil, after: nil, limit: 100, asJSON: true).text == lanes.text)
+            #expect(stored.stats(asJSON: true).contains(#""health":"disabled""#))
             let ended = try await gateway.stop()
             #expect(
                 ended.errors.contains(

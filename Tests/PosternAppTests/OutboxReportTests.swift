@@ -52,15 +52,29 @@ import Testing
                 + #""dropped":0,"expired":0},"accepted":120,"ambiguousSends":0}]}"#)
     }
 
+    private func health(_ change: (inout UpstreamBooks) -> Void = { _ in }) throws -> String {
+        let upstream = try books(change)
+        return report(upstream).health(of: upstream)
+    }
+
     @Test func health_isThatOfTheAPI() throws {
-        #expect(try books().health == "up")
-        #expect(try books { $0.circuit!.failures = 1 }.health == "degraded")
-        #expect(try books { $0.circuit!.reopensAtMs = 1 }.health == "down")
-        #expect(try books { ($0.circuit!.reopensAtMs, $0.circuit!.hold) = (1, "credentials") }.health == "unauthorized")
-        #expect(try books { ($0.circuit!.hold, $0.isPaused) = ("credentials", true) }.health == "paused")
+        #expect(try health() == "up")
+        #expect(try health { $0.circuit!.failures = 1 } == "degraded")
+        #expect(try health { $0.circuit!.reopensAtMs = 1 } == "down")
+        #expect(try health { ($0.circuit!.reopensAtMs, $0.circuit!.hold) = (1, "credentials") } == "unauthorized")
+        #expect(try health { ($0.circuit!.hold, $0.isPaused) = ("credentials", true) } == "paused")
+        #expect(try health { ($0.circuit!.reopensAtMs, $0.circuit!.hold) = (1, "configuration") } == "misconfigured")
+        #expect(try health { $0.circuit!.waitingEndpoints = ["/a"] } == "degraded")
+        #expect(try health { $0.circuit!.obstacle = .missingSettings } == "unauthorized")
+        #expect(try health { $0.circuit!.obstacle = .disabled } == "disabled")
+        #expect(try health { $0.circuit!.token = .init(failures: 1, credentialsRefused: false) } == "down")
+        #expect(try health { $0.circuit!.token = .init(failures: 1, credentialsRefused: true) } == "unauthorized")
+        let validUntil = (Self.noon + .seconds(1)).milliseconds
         #expect(
-            try books { ($0.circuit!.reopensAtMs, $0.circuit!.hold) = (1, "configuration") }.health == "misconfigured")
-        #expect(try books { $0.circuit = nil }.health == "unknown")
+            try health {
+                $0.circuit!.token = .init(failures: 1, credentialsRefused: true, validUntilMs: validUntil)
+            } == "degraded")
+        #expect(try health { $0.circuit = nil } == "unknown")
     }
 
     // MARK: Why it waits

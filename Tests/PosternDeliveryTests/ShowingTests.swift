@@ -38,7 +38,7 @@ import Testing
     }
 
     @Test(arguments: states) func health_isTheWorstThatIsKnown(health: Health, snapshot: UpstreamSnapshot) {
-        #expect(snapshot.assessment == health)
+        #expect(snapshot.health == health)
     }
 
     @Test func snapshot_showsWhatHappened() throws {

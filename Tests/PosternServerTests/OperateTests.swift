@@ -167,7 +167,7 @@ import Testing
         ("postern_commit_duration_seconds", "histogram"), ("postern_commit_messages", "histogram"),
         ("postern_attempts_total", "counter"), ("postern_attempt_duration_seconds", "histogram"),
         ("postern_batch_messages", "histogram"), ("postern_ambiguous_sends_total", "counter"),
-        ("postern_upstream_up", "gauge"), ("postern_circuit_state", "gauge"),
+        ("postern_upstream_health", "gauge"), ("postern_circuit_state", "gauge"),
         ("postern_token_refreshes_total", "counter"), ("postern_http_requests_total", "counter"),
         ("postern_http_request_duration_seconds", "histogram"), ("postern_worker_stalled", "gauge"),
         ("process_cpu_seconds_total", "counter"), ("process_resident_memory_bytes", "gauge"),
@@ -200,7 +200,12 @@ import Testing
             #expect(try gateway.sample(#"postern_attempt_duration_seconds_count{upstream="picky"}"#) == 2)
             #expect(try gateway.sample(#"postern_batch_messages_sum{upstream="picky"}"#) == 2)
             #expect(try gateway.sample("postern_commit_messages_sum") == 2)
-            #expect(try gateway.sample(#"postern_upstream_up{upstream="picky"}"#) == 1)
+            for health in UpstreamSnapshot.Health.allCases {
+                let series = #"postern_upstream_health{upstream="picky",health="\#(health.rawValue)"}"#
+                #expect(try gateway.sample(series) == (health == .up ? 1 : 0))
+            }
+            #expect(try gateway.sample(#"postern_circuit_state{upstream="picky",state="closed"}"#) == 1)
+            #expect(try gateway.sample(#"postern_circuit_state{upstream="picky",state="half-open"}"#) == 0)
             #expect(
                 try gateway.sample(#"postern_http_requests_total{route="/v1/{upstream}/{kind}",status="202"}"#) == 2)
             #expect(

@@ -13,7 +13,7 @@ public struct OutboxInspection: Sendable {
     /// What `now` is decides whether a message that is due later still waits.
     public init(_ place: StorePlace, now: Timestamp) throws(CommandFailure) {
         do throws(StoreError) {
-            view = try StoreView(path: place.path)
+            view = try StoreView(path: place.path, now: now)
             books = try view.books()
         } catch {
             throw CommandFailure(error)
@@ -59,6 +59,25 @@ public struct OutboxInspection: Sendable {
             next = page.next
         } while next != nil && messages.count < limit
         return (asJSON ? report.listJSON(messages, next: next) : report.list(messages), next)
+    }
+
+    /// Up to `limit` lanes of an upstream that wait, after `cursor`; `next` is the cursor of what follows, nil at the end.
+    public func lanes(
+        of name: UpstreamName, in state: LaneRecord.State?, after cursor: Int64?, limit: Int, asJSON: Bool
+    ) throws(CommandFailure) -> (text: String, next: Int64?) {
+        let upstream = try books.upstream(name)
+        var found: [OutboxReport.WaitingLane] = []
+        var next = cursor
+        repeat {
+            let page = try reading { () throws(StoreError) in
+                try view.lanes(of: upstream.number, in: state, after: next, limit: limit - found.count) {
+                    report.waiting($0, of: upstream)
+                }
+            }
+            found += page.lanes
+            next = page.next
+        } while next != nil && found.count < limit
+        return (asJSON ? report.lanesJSON(found, next: next) : report.lanes(found), next)
     }
 
     /// Hands each message, payload included, to `write` as one line of NDJSON. Holds one page in memory.

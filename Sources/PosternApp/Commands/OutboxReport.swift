@@ -29,7 +29,7 @@ public struct OutboxReport: Sendable {
             let ledger = upstream.ledger
             table.add(
                 [
-                    "\(upstream.name)", upstream.health, "\(ledger.queued)", "\(ledger.queuedBytes)",
+                    "\(upstream.name)", health(of: upstream), "\(ledger.queued)", "\(ledger.queuedBytes)",
                     upstream.oldestQueuedAt?.description ?? "-",
                 ] + Self.settledStates.map { "\(ledger.count($0) - ledger.purged($0))" } + ["\(ledger.accepted)"])
         }
@@ -47,7 +47,7 @@ public struct OutboxReport: Sendable {
         return JSONText.object { json in
             json.string("name", upstream.name.description)
             json.string("type", upstream.type)
-            json.string("health", upstream.health)
+            json.string("health", health(of: upstream))
             json.number("queued", ledger.queued)
             json.number("queuedBytes", ledger.queuedBytes)
             json.time("oldestQueuedAt", upstream.oldestQueuedAt)
@@ -151,15 +151,46 @@ public struct OutboxReport: Sendable {
         return String(decoding: bytes, as: UTF8.self)
     }
 
-    /// Why a message waits, by the rules of the API, as far as the store tells; a running gateway knows more.
+    // MARK: lanes
+
+    /// A lane, and why it waits.
+    typealias WaitingLane = (lane: LaneRecord, wait: WaitStatus)
+
+    /// Nil if the lane does not wait.
+    func waiting(_ lane: LaneRecord, of upstream: UpstreamBooks) -> WaitingLane? {
+        snapshot(of: upstream).wait(of: lane, now: now).map { (lane, $0) }
+    }
+
+    func lanes(_ lanes: [WaitingLane]) -> String {
+        var table = TextTable(["LANE", "KEY", "STATE", "REASON", "SINCE", "UNTIL", .number("QUEUED"), "OLDEST"])
+        for (lane, wait) in lanes {
+            table.add([
+                "\(lane.number)", lane.key ?? "-", lane.state.rawValue, wait.waitingFor?.rawValue ?? "-",
+                "\(lane.since)", wait.nextAttemptAt?.description ?? "-", "\(lane.queued)", "\(lane.oldestAt)",
+            ])
+        }
+        return table.text
+    }
+
+    /// As the API shows them.
+    func lanesJSON(_ lanes: [WaitingLane], next: Int64?) -> String {
+        LaneText.page(lanes.map { LaneText.lane($0.lane, $0.wait) }, next: next)
+    }
+
+    // MARK: Health, and why something waits: by the rules of the API, from what the store holds
+
+    /// `unknown` if the stored health record is not valid.
+    func health(of upstream: UpstreamBooks) -> String {
+        UpstreamSnapshot(stored: upstream, now: now)?.health.rawValue ?? "unknown"
+    }
+
     func outlook(of record: MessageRecord) -> WaitStatus {
         guard record.state == .queued else { return WaitStatus() }
-        let upstream = books.first { $0.number == record.id.upstream }.flatMap(UpstreamSnapshot.init(stored:))
-        return (upstream ?? UpstreamSnapshot()).wait(of: QueuedMessageFacts(record), now: now) { false }
+        let upstream = books.first { $0.number == record.id.upstream }.map(snapshot) ?? .disabled
+        return upstream.wait(of: QueuedMessageFacts(record), now: now) { record.isHeldUp }
     }
-}
 
-extension UpstreamBooks {
-    /// As in the API, as far as the store tells; `unknown` if the stored health record is not valid.
-    var health: String { UpstreamSnapshot(stored: self)?.health.rawValue ?? "unknown" }
+    private func snapshot(of upstream: UpstreamBooks) -> UpstreamSnapshot {
+        UpstreamSnapshot(stored: upstream, now: now) ?? UpstreamSnapshot()
+    }
 }

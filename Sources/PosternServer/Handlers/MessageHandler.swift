@@ -1,4 +1,3 @@
-import Logging
 import PosternCore
 import PosternDelivery
 import PosternHTTP
@@ -10,22 +9,11 @@ struct MessageHandler: Sendable {
 
     init(_ gateway: Gateway) { self.gateway = gateway }
 
-    private func read(_ reply: Reply, _ body: @escaping @Sendable () throws(StoreError) -> HTTPResponse) {
-        gateway.readers.run { [gateway] in
-            do throws(StoreError) {
-                reply.send(try body())
-            } catch {
-                gateway.logger.error("cannot read the store", metadata: ["error": "\(error)"])
-                reply.send(Problem(slug: .internal, status: 500, detail: "The store cannot be read; the log says why."))
-            }
-        }
-    }
-
     // MARK: GET
 
     func show(_ id: MessageID, _ reply: Reply) {
         guard let includes = Includes(reply) else { return }
-        read(reply) { [gateway] () throws(StoreError) in
+        gateway.read(reply) { [gateway] () throws(StoreError) in
             guard let record = try gateway.outbox.message(id, payload: includes.payload) else {
                 return Self.noSuchMessage.response(to: reply.head)
             }
@@ -43,7 +31,7 @@ struct MessageHandler: Sendable {
             includes.payload ? min(Self.payloadPageBytes, max(Self.pageBytes, memory.limit / 8)) : Self.pageBytes
         // The rows and the text made of them.
         guard memory.take(2 * pageBytes) else { return reply.send(.overloaded) }
-        read(reply) { [gateway] () throws(StoreError) in
+        gateway.read(reply) { [gateway] () throws(StoreError) in
             defer { memory.give(2 * pageBytes) }
             let page = try gateway.outbox.messages(
                 query.filter, after: query.cursor, limit: query.limit, maxBytes: pageBytes, payload: includes.payload)
@@ -95,7 +83,7 @@ struct MessageHandler: Sendable {
     }
 
     private func answer(_ id: MessageID, _ reply: Reply) {
-        read(reply) { [gateway] () throws(StoreError) in
+        gateway.read(reply) { [gateway] () throws(StoreError) in
             guard let record = try gateway.outbox.message(id) else {
                 return Self.noSuchMessage.response(to: reply.head)
             }
@@ -104,7 +92,7 @@ struct MessageHandler: Sendable {
     }
 
     private func refuseToCancel(_ id: MessageID, _ reply: Reply) {
-        read(reply) { [gateway] () throws(StoreError) in
+        gateway.read(reply) { [gateway] () throws(StoreError) in
             guard let record = try gateway.outbox.message(id) else {
                 return Self.noSuchMessage.response(to: reply.head)
             }
@@ -126,7 +114,7 @@ struct MessageHandler: Sendable {
     }
 
     private func refuseToRetry(_ id: MessageID, _ reply: Reply) {
-        read(reply) { [gateway] () throws(StoreError) in
+        gateway.read(reply) { [gateway] () throws(StoreError) in
             guard let record = try gateway.outbox.message(id) else {
                 return Self.noSuchMessage.response(to: reply.head)
             }
@@ -201,7 +189,7 @@ private struct Includes {
 }
 
 /// The query of a list; answers 400 itself when it makes no sense.
-private struct ListQuery {
+struct ListQuery {
     var filter = MessageFilter()
     var limit = 100
     var cursor: MessageID?

@@ -99,15 +99,11 @@ extension WaitStatus {
             self.init()
             return
         }
-        guard let target = gateway.target(record.id.upstream) else {
-            // Its upstream is disabled or no longer configured; an operator has to change that.
-            self.init(waitingFor: .pause)
-            return
-        }
+        let target = gateway.target(record.id.upstream)
         var facts = QueuedMessageFacts(record)
-        facts.isInFlight = target.queue.isInFlight(record.id)
-        self = target.worker.snapshot.wait(of: facts, now: gateway.time.now) {
-            target.queue.isHeldUp(record.id, lane: record.lane)
+        facts.isInFlight = target?.queue.isInFlight(record.id) ?? false
+        self = (target?.worker.snapshot ?? .disabled).wait(of: facts, now: gateway.time.now) {
+            target?.queue.isHeldUp(record.id, lane: record.lane) ?? false
         }
     }
 }

@@ -93,13 +93,23 @@ struct ProbeHandler: Sendable {
     }
 
     private func writeUpstreams(to exposition: inout Exposition) {
-        let snapshots = gateway.targets.map { ($0.name.description, $0.worker.snapshot) }
+        let snapshots =
+            gateway.targets.map { ($0.name.description, $0.worker.snapshot) }
+            + ((try? gateway.outbox.disabledUpstreams()) ?? []).map { ($0.name.description, UpstreamSnapshot.disabled) }
         exposition.gauges(
-            "postern_upstream_up", "1 while the upstream takes requests.",
-            snapshots.map { ([("upstream", $0)], $1.health == .up || $1.health == .degraded ? 1 : 0) })
+            "postern_upstream_health", "1 for the upstream's current health.",
+            snapshots.flatMap { name, snapshot in
+                UpstreamSnapshot.Health.allCases.map { health in
+                    ([("upstream", name), ("health", health.rawValue)], health == snapshot.health ? 1 : 0)
+                }
+            })
         exposition.gauges(
-            "postern_circuit_state", "0 closed, 1 half-open, 2 open.",
-            snapshots.map { ([("upstream", $0)], $1.circuit.number) })
+            "postern_circuit_state", "1 for the current state of the upstream's circuit.",
+            snapshots.flatMap { name, snapshot in
+                Circuit.State.names.map { state in
+                    ([("upstream", name), ("state", state)], state == snapshot.circuit.name ? 1 : 0)
+                }
+            })
         let stalled = Set(gateway.stalledWorkers())
         exposition.gauges(
             "postern_worker_stalled", "1 for a worker that makes no progress.",

@@ -1,4 +1,3 @@
-import Logging
 import PosternCore
 import PosternDelivery
 import PosternHTTP
@@ -6,23 +5,18 @@ import PosternStore
 
 /// How the upstreams are, and steering them.
 struct UpstreamHandler: Sendable {
-    private let gateway: Gateway
+    let gateway: Gateway
 
     init(_ gateway: Gateway) { self.gateway = gateway }
 
     func list(_ reply: Reply) {
-        gateway.readers.runSoon { [self] in
-            do throws(StoreError) {
-                let configured = gateway.targets(for: reply.caller).map { (name: $0.name, text: describe($0)) }
-                let disabled = try gateway.outbox.disabledUpstreams()
-                    .filter { reply.caller?.mayUse($0.name) ?? true }
-                    .map { (name: $0.name, text: describe($0)) }
-                let texts = (configured + disabled).sorted { $0.name < $1.name }.map(\.text)
-                reply.send(.json(200, JSONText.object { $0.raw("upstreams", JSONText.array(texts)) }))
-            } catch {
-                gateway.logger.error("cannot read the store", metadata: ["error": "\(error)"])
-                reply.send(Problem(slug: .internal, status: 500, detail: "The store cannot be read; the log says why."))
-            }
+        gateway.read(reply, isQuick: true) { [self] () throws(StoreError) in
+            let configured = gateway.targets(for: reply.caller).map { (name: $0.name, text: describe($0)) }
+            let disabled = try gateway.outbox.disabledUpstreams()
+                .filter { reply.caller?.mayUse($0.name) ?? true }
+                .map { (name: $0.name, text: describe($0)) }
+            let texts = (configured + disabled).sorted { $0.name < $1.name }.map(\.text)
+            return .json(200, JSONText.object { $0.raw("upstreams", JSONText.array(texts)) })
         }
     }
 
@@ -35,18 +29,13 @@ struct UpstreamHandler: Sendable {
                     detail: "\(name) is disabled or no longer configured. Its messages wait until it is enabled again, "
                         + "or can be cancelled; nothing was changed."))
         }
-        gateway.readers.runSoon { [self] in
-            do throws(StoreError) {
-                guard let found = try gateway.outbox.disabledUpstreams().first(where: { $0.name == name }) else {
-                    // Its last message has just been settled.
-                    return reply.send(
-                        RoutingProblem.unknownUpstream(name.description).problem(in: gateway, for: reply.caller))
-                }
-                reply.send(.json(200, describe(found)))
-            } catch {
-                gateway.logger.error("cannot read the store", metadata: ["error": "\(error)"])
-                reply.send(Problem(slug: .internal, status: 500, detail: "The store cannot be read; the log says why."))
+        gateway.read(reply, isQuick: true) { [self] () throws(StoreError) in
+            guard let found = try gateway.outbox.disabledUpstreams().first(where: { $0.name == name }) else {
+                // Its last message has just been settled.
+                return RoutingProblem.unknownUpstream(name.description).problem(in: gateway, for: reply.caller)
+                    .response(to: reply.head)
             }
+            return .json(200, describe(found))
         }
     }
 
@@ -56,19 +45,14 @@ struct UpstreamHandler: Sendable {
 
     /// What became of one request to the upstream, and which messages it carried.
     func show(_ batch: BatchID, of target: Target, _ reply: Reply) {
-        gateway.readers.run { [gateway] in
-            do throws(StoreError) {
-                guard let found = try gateway.outbox.batch(batch, of: target.queue.number) else {
-                    return reply.send(
-                        Problem(
-                            slug: .notFound, status: 404,
-                            detail: "No such request went to \(target.name), or it is kept no longer."))
-                }
-                reply.send(.json(200, MessageText.receipt(found.attempt, of: target.name, carrying: found.ids)))
-            } catch {
-                gateway.logger.error("cannot read the store", metadata: ["error": "\(error)"])
-                reply.send(Problem(slug: .internal, status: 500, detail: "The store cannot be read; the log says why."))
+        gateway.read(reply) { [gateway] () throws(StoreError) in
+            guard let found = try gateway.outbox.batch(batch, of: target.queue.number) else {
+                return Problem(
+                    slug: .notFound, status: 404,
+                    detail: "No such request went to \(target.name), or it is kept no longer."
+                ).response(to: reply.head)
             }
+            return .json(200, MessageText.receipt(found.attempt, of: target.name, carrying: found.ids))
         }
     }
 
@@ -101,18 +85,29 @@ struct UpstreamHandler: Sendable {
     }
 
     private func describe(_ target: Target) -> String {
-        let snapshot = target.worker.snapshot
-        return JSONText.object { json in
-            json.string("name", target.name.description)
-            json.string("type", target.type)
+        describe(
+            target.name, type: target.type, number: target.queue.number, target.worker.snapshot,
+            kinds: target.kinds.map(\.text), mask: target.upstream.mask)
+    }
+
+    private func describe(_ upstream: DisabledUpstream) -> String {
+        describe(upstream.name, type: upstream.type, number: upstream.number, .disabled, kinds: [])
+    }
+
+    private func describe(
+        _ name: UpstreamName, type: String, number: UpstreamNumber, _ snapshot: UpstreamSnapshot, kinds: [String],
+        mask: SecretMask? = nil
+    ) -> String {
+        JSONText.object { json in
+            json.string("name", name.description)
+            json.string("type", type)
             json.string("health", snapshot.health.rawValue)
-            writeBacklog(of: target.queue.number, to: &json)
+            writeBacklog(of: number, to: &json)
             json.number("inFlight", snapshot.inFlight)
             json.object("circuit") { circuit in
                 circuit.string("state", snapshot.circuit.name)
                 circuit.time("reopensAt", snapshot.reopensAt)
             }
-            let mask = target.upstream.mask
             json.raw("endpoints", JSONText.array(snapshot.endpoints.map { Self.describe($0, mask) }))
             if let token = snapshot.token {
                 json.object("token") { text in
@@ -124,32 +119,17 @@ struct UpstreamHandler: Sendable {
             }
             json.time("lastSuccessAt", snapshot.lastSuccessAt)
             json.raw("lastError", snapshot.lastError.map(MessageText.error) ?? "null")
-            json.raw("kinds", JSONText.array(target.kinds.map { JSONEscapes.quoted($0.text) }))
+            json.raw("kinds", JSONText.array(kinds.map(JSONEscapes.quoted)))
         }
     }
 
     /// A part of the upstream that waits alone.
-    private static func describe(_ endpoint: UpstreamSnapshot.EndpointWait, _ mask: SecretMask) -> String {
+    private static func describe(_ endpoint: UpstreamSnapshot.EndpointWait, _ mask: SecretMask?) -> String {
         JSONText.object { json in
-            json.string("name", mask.masked(endpoint.name))
+            json.string("name", mask?.masked(endpoint.name) ?? endpoint.name)
             json.string("waitingFor", endpoint.waitingFor.rawValue)
             json.time("reopensAt", endpoint.until)
             json.raw("lastError", endpoint.lastError.map(MessageText.error) ?? "null")
-        }
-    }
-
-    /// The same members as of an upstream that is configured.
-    private func describe(_ upstream: DisabledUpstream) -> String {
-        JSONText.object { json in
-            json.string("name", upstream.name.description)
-            json.string("type", upstream.type)
-            json.string("health", "disabled")
-            writeBacklog(of: upstream.number, to: &json)
-            json.number("inFlight", 0)
-            json.raw("circuit", #"{"state":"closed","reopensAt":null}"#)
-            json.raw("endpoints", "[]")
-            for member in ["token", "lastSuccessAt", "lastError"] { json.raw(member, "null") }
-            json.raw("kinds", "[]")
         }
     }
 
@@ -174,12 +154,6 @@ extension Circuit.State {
         }
     }
 
-    /// For the gauge: 0 closed, 1 half-open, 2 open.
-    var number: Double {
-        switch self {
-        case .closed: 0
-        case .halfOpen: 1
-        case .open: 2
-        }
-    }
+    /// The names of all states.
+    static let names = ["closed", "open", "half-open"]
 }

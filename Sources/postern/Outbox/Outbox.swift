@@ -12,6 +12,7 @@ struct Outbox: ParsableCommand {
             OutboxStats.self,
             OutboxList.self,
             OutboxShow.self,
+            OutboxLanes.self,
             OutboxRetry.self,
             OutboxCancel.self,
             OutboxPurge.self,
