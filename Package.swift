@@ -15,7 +15,6 @@ let grdb = Target.Dependency.product(name: "GRDB", package: "GRDB.swift")
 let grdbSQLite = Target.Dependency.product(name: "GRDBSQLite", package: "GRDB.swift")
 let logging = Target.Dependency.product(name: "Logging", package: "swift-log")
 let deque = Target.Dependency.product(name: "DequeModule", package: "swift-collections")
-let configuration = Target.Dependency.product(name: "Configuration", package: "swift-configuration")
 let crypto = Target.Dependency.product(name: "Crypto", package: "swift-crypto")
 let arguments = Target.Dependency.product(name: "ArgumentParser", package: "swift-argument-parser")
 
@@ -78,7 +77,6 @@ let package = Package(
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
         .package(url: "https://github.com/apple/swift-log", from: "1.16.2"),
         .package(url: "https://github.com/apple/swift-collections", from: "1.6.0"),
-        .package(url: "https://github.com/apple/swift-configuration", from: "1.4.0"),
         .package(url: "https://github.com/apple/swift-crypto", from: "4.5.2"),
     ],
     targets: [
@@ -122,7 +120,7 @@ let package = Package(
             "PosternApp",
             [
                 "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternHTTP", "PosternTransport",
-                "PosternDelivery", "PosternServer", "PosternProcess", configuration, crypto, logging,
+                "PosternDelivery", "PosternServer", "PosternProcess", crypto, logging,
             ] + adapters),
         // What a program of ours needs.
         part("PosternProcess", ["PosternCore", logging]),

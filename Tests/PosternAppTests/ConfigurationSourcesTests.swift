@@ -27,10 +27,10 @@ import Testing
         (["upstreams", "curio", "serverURL"], "POSTERN_UPSTREAMS_CURIO_SERVER_URL"),
         (["server", "tls", "clientCAFile"], "POSTERN_SERVER_TLS_CLIENT_CA_FILE"),
         (["delivery", "batchMaxWaitSeconds"], "POSTERN_DELIVERY_BATCH_MAX_WAIT_SECONDS"),
+        (["upstreams", "appservices", "apiV2URL"], "POSTERN_UPSTREAMS_APPSERVICES_API_V2URL"),
     ])
     func environmentName_isThePathInCapitals(path: [String], expected: String) {
-        let sources = ConfigurationSources(file: .object([]), environment: [:], secrets: [:], secretsDirectory: "")
-        #expect(sources.environmentName(of: path) == expected)
+        #expect(environmentName(of: path) == expected)
     }
 
     @Test func variables_giveValuesOfEveryForm() throws {

@@ -381,9 +381,9 @@ struct ConfigurationCheck {
         guard !ours.isEmpty else { return [] }
         var known: [String: [[String]]] = [:]
         for path in schema.leaves where path != ConfigurationSchema.keysPath {
-            known[sources.environmentName(of: path), default: []].append(path)
+            known[environmentName(of: path), default: []].append(path)
         }
-        let open = schema.open.map { sources.environmentName(of: $0) + "_" }
+        let open = schema.open.map { environmentName(of: $0) + "_" }
         return ours.sorted { $0.key < $1.key }.compactMap { name, value in
             if let paths = known[name] {
                 guard paths.count > 1 else { return nil }

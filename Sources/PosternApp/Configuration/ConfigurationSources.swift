@@ -1,4 +1,3 @@
-import Configuration
 import Glibc
 import PosternCore
 
@@ -19,39 +18,18 @@ struct RawValue: Equatable {
 }
 
 /// Where values come from, strongest first: environment variables, secret files, the JSON file.
-///
-/// The first two are providers of the Configuration package. The file is not: the package refuses arrays of objects
-/// (`auth.keys`), and knows neither lines nor members that are given twice.
 struct ConfigurationSources {
     static let secretsVariable = "POSTERN_SECRETS_DIR"
 
     let file: ConfigurationNode
-    private let environment: any ConfigProvider
-    private let secrets: any ConfigProvider
-    private let secretsDirectory: String
-    // Most often there are none, and every look-up spells the key anew.
-    private let hasVariables: Bool
-    private let hasSecrets: Bool
-
-    /// `secrets` has the texts of secret files by the files' names.
-    init(file: ConfigurationNode, environment: [String: String], secrets: [String: String], secretsDirectory: String) {
-        self.file = file
-        let ours = environment.filter { $0.key.hasPrefix("POSTERN_") }
-        self.environment = EnvironmentVariablesProvider(environmentVariables: ours)
-            .mapKeys { AbsoluteConfigKey(["postern"] + $0.components.map(separatingAcronyms)) }
-        let values = secrets.map { (AbsoluteConfigKey([$0]), ConfigValue(.string($1), isSecret: true)) }
-        self.secrets = InMemoryProvider(values: Dictionary(uniqueKeysWithValues: values))
-            .mapKeys { AbsoluteConfigKey([secretFileName($0.components)]) }
-        self.secretsDirectory = secretsDirectory
-        hasVariables = !ours.isEmpty
-        hasSecrets = !secrets.isEmpty
-    }
+    let environment: [String: String]
+    /// The texts of secret files by the files' names.
+    let secrets: [String: String]
+    let secretsDirectory: String
 
     func value(at path: [String]) -> RawValue? {
-        let key = AbsoluteConfigKey(path)
-        if hasVariables, let found = lookUp(key, in: environment), let text = found.text {
-            return RawValue(content: .text(text), origin: found.name)
-        }
+        let variable = environmentName(of: path)
+        if let text = environment[variable] { return RawValue(content: .text(text), origin: variable) }
         if let found = secret(at: path) { return found }
         var node: ConfigurationNode? = file
         for name in path { node = node?[name] }
@@ -60,36 +38,33 @@ struct ConfigurationSources {
 
     /// What a secret file holds; nil if there is none of that name.
     func secret(at path: [String]) -> RawValue? {
-        guard hasSecrets, let text = lookUp(AbsoluteConfigKey(path), in: secrets)?.text else { return nil }
-        return RawValue(content: .text(text), origin: "\(secretsDirectory)/\(secretFileName(path))")
-    }
-
-    /// `POSTERN_UPSTREAMS_PUSH_DEV_API_KEY` for `upstreams.push-dev.apiKey`.
-    func environmentName(of path: [String]) -> String {
-        lookUp(AbsoluteConfigKey(path), in: environment)?.name ?? ""
-    }
-
-    private func lookUp(_ key: AbsoluteConfigKey, in provider: any ConfigProvider) -> (name: String, text: String?)? {
-        // A text is never of the wrong type, so this does not throw.
-        guard let result = try? provider.value(forKey: key, type: .string) else { return nil }
-        guard case .string(let text)? = result.value?.content else { return (result.encodedKey, nil) }
-        return (result.encodedKey, text)
+        let name = secretFileName(path)
+        return secrets[name].map { RawValue(content: .text($0), origin: "\(secretsDirectory)/\(name)") }
     }
 }
 
-/// `clientCAFile` as `clientCA_File`, which becomes `CLIENT_CA_FILE`: the package starts a word at a capital only after a small letter.
-private func separatingAcronyms(_ name: String) -> String {
+/// `POSTERN_UPSTREAMS_PUSH_DEV_API_KEY` for `upstreams.push-dev.apiKey`.
+func environmentName(of path: [String]) -> String {
+    (["POSTERN"] + path.map(inCapitals)).joined(separator: "_")
+}
+
+/// `CLIENT_CA_FILE` for `clientCAFile`: a word begins at a capital after a small letter, and at the last of several
+/// capitals if a small letter follows.
+private func inCapitals(_ name: String) -> String {
+    let letters = Array(name)
     var words = ""
-    var rest = name.unicodeScalars[...]
-    while let first = rest.popFirst() {
-        words.unicodeScalars.append(first)
-        let next = rest.prefix(2).map(\.properties)
-        if first.properties.isUppercase, next.count == 2, next[0].isUppercase, next[1].isLowercase { words += "_" }
+    for (index, letter) in letters.enumerated() {
+        if letter.isUppercase, index > 0 {
+            let endsAcronym =
+                letters[index - 1].isUppercase && index + 1 < letters.count && letters[index + 1].isLowercase
+            if letters[index - 1].isLowercase || endsAcronym { words += "_" }
+        }
+        words += letter.isLetter || letter.isNumber ? letter.uppercased() : "_"
     }
     return words
 }
 
-/// The file's name for the key `path`: `upstreams-seer-clientSecret`, as the package's own provider has it.
+/// The name of the secret file for the setting at `path`: `upstreams-seer-clientSecret`.
 func secretFileName(_ path: [String]) -> String {
     path.map { String($0.map { $0.isLetter || $0.isNumber || $0 == "-" ? $0 : "_" }) }.joined(separator: "-")
 }

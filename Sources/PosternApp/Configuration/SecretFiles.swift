@@ -2,8 +2,8 @@ import Glibc
 
 /// The files of a directory of secrets, e.g. /run/secrets: one for each key, named by its path with dashes for dots.
 ///
-/// Not the package's `DirectoryFilesProvider`: that skips symbolic links, which is what a Kubernetes secret consists
-/// of, and fails on any file it cannot read, although other programs' secrets may be next to ours.
+/// Symbolic links are followed: a Kubernetes secret consists of them. Other programs' secrets may be next to ours, so a
+/// file whose name does not begin with a section of the configuration is not opened.
 struct SecretFiles {
     private var directory = ""
     /// All files, by name.
