@@ -20,6 +20,11 @@
 #include "grammar.hpp"
 #include "names.hpp"
 
+// `stage1` belongs to simdjson's internals. The library's soname keeps the one that is loaded compatible with this one.
+static_assert(
+    simdjson::SIMDJSON_VERSION_MAJOR == 3 && simdjson::SIMDJSON_VERSION_MINOR == 0,
+    "check the use of simdjson's first stage against this version");
+
 using namespace postern;
 
 namespace {

@@ -41,6 +41,12 @@ final class Worker: Sendable {
     init(_ core: ServerCore) { self.core = core }
 
     func start(number: Int, _ pem: TLSIdentity?) throws(HTTPServerError) {
+        let version = String(cString: MHD_get_version())
+        guard version == POSTERN_MHD_VERSION else {
+            throw HTTPServerError(
+                errorClass: .failed,
+                detail: "libmicrohttpd is version \(version); the gateway works with \(POSTERN_MHD_VERSION) only")
+        }
         guard postern_reads_are_ours() else {
             throw HTTPServerError(errorClass: .failed, detail: "libmicrohttpd reads sockets without our reader")
         }

@@ -109,6 +109,9 @@ typedef ssize_t (*postern_receiver)(void *context, int socket, void *session, vo
 
 /// From now on, whatever libmicrohttpd reads on the calling thread comes from `callback`.
 void postern_receive_by(postern_receiver callback, void *context);
+/// The version of libmicrohttpd whose internals are relied on: what it reads sockets by, and which events it passes over.
+#define POSTERN_MHD_VERSION "0.9.75"
+_Static_assert(MHD_VERSION >> 8 == 0x000975, "check receive.c and postern_mhd_wake_by against this libmicrohttpd");
 /// Whether the dynamic linker gives libmicrohttpd our functions for its own.
 bool postern_reads_are_ours(void);
 /// Reads what the client sent, through TLS if `session` is not NULL.
