@@ -6,9 +6,9 @@ public import PosternHTTP
 public struct FaultResponder: Sendable {
     private let responder: Responder
     private let requestID: String
-    private let timer: Timer
+    private let timer: TimerQueue
 
-    init(_ responder: Responder, requestID: String, timer: Timer) {
+    init(_ responder: Responder, requestID: String, timer: TimerQueue) {
         self.responder = responder
         self.requestID = requestID
         self.timer = timer

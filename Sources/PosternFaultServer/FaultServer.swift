@@ -1,4 +1,5 @@
 public import Logging
+internal import PosternCore
 public import PosternHTTP
 
 /// Answers the requests of a `FaultServer`, on a worker thread of it: it must not block.
@@ -11,7 +12,7 @@ public protocol FaultHandler: Sendable {
 /// `stop` must have returned before the last reference is released.
 public final class FaultServer: Sendable {
     private let server: HTTPServer
-    private let timer = Timer()
+    private let timer = TimerQueue(name: "fault-timer")
 
     /// - Parameter maxBodyBytes: A longer body is refused with 413, whatever `settings` say.
     public init(
@@ -24,7 +25,6 @@ public final class FaultServer: Sendable {
     /// Listens and serves; returns the port.
     public func start() throws(HTTPServerError) -> UInt16 {
         let port = try server.start()
-        timer.start()
         return port
     }
 
@@ -43,7 +43,7 @@ public final class FaultServer: Sendable {
 private struct Adapter: HTTPHandler {
     let handler: any FaultHandler
     let maxBodyBytes: Int
-    let timer: Timer
+    let timer: TimerQueue
 
     func admit(_ head: RequestHead) -> Admittance { .accept(maxBodyBytes: maxBodyBytes) }
     func answer(_ request: IncomingRequest, _ responder: Responder) {

@@ -1,5 +1,4 @@
 import Glibc
-import PosternCore
 
 /// Writes a line to `descriptor` at once, so that who reads the other end of a pipe need not wait for a full buffer.
 package func writeLine(_ text: String, to descriptor: Int32 = STDOUT_FILENO) {
@@ -13,14 +12,4 @@ package func writeLine(_ text: String, to descriptor: Int32 = STDOUT_FILENO) {
             sent += count
         }
     }
-}
-
-/// Runs work that blocks on a thread of its own: waiting here, the main task occupies no thread of the cooperative pool.
-package func onOwnThread<T: Sendable>(_ name: String, _ work: @escaping @Sendable () -> T) async -> T {
-    var thread: OwnThread?
-    let result = await withCheckedContinuation { continuation in
-        thread = OwnThread(name: name) { continuation.resume(returning: work()) }
-    }
-    thread?.join()
-    return result
 }

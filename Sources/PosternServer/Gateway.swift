@@ -36,7 +36,10 @@ public final class Gateway: Sendable {
     let stalledWorkers: @Sendable () -> [String]
     let isDraining = Atomic<Bool>(false)
     let pendingReplies: PendingReplies
-    let readers = Readers()
+    /// For what reads the store: a read blocks, and the threads that serve connections must not.
+    let readers = BlockingExecutor(name: "postern-reads", threads: 3)
+    /// For replies that are sent later.
+    let timer = TimerQueue(name: "postern-timer")
     /// The configured API keys. If there are none, no caller needs one.
     public let keys = KeyRing()
     /// When the server's certificate ends; nil without TLS.
@@ -56,7 +59,7 @@ public final class Gateway: Sendable {
         self.stalledWorkers = stalledWorkers
         let targets = upstreams.map { Target(type: $0.type, worker: $0.worker, metrics: metrics) }
         directory = Mutex(UpstreamDirectory(targets))
-        pendingReplies = PendingReplies(outbox)
+        pendingReplies = PendingReplies(outbox, timer)
     }
 
     /// For the metric.

@@ -1,4 +1,3 @@
-import Dispatch
 import Logging
 import PosternCore
 public import PosternHTTP
@@ -184,8 +183,7 @@ public final class GatewayHandler: HTTPHandler {
     private static func memoryToParse(_ bytes: Int) -> Int { bytes > 64 << 10 ? 7 * bytes : 0 }
 
     private func send(_ refusal: DelayedRefusal, to head: RequestHead, _ responder: Responder) {
-        let milliseconds = DispatchTimeInterval.milliseconds(Int(refusal.delay.wholeMilliseconds))
-        DispatchQueue.global().asyncAfter(deadline: .now() + milliseconds) { [self] in
+        gateway.timer.run(after: refusal.delay) { [self] in
             delayedRefusals.wrappingSubtract(1, ordering: .relaxed)
             refusal.metrics.count(refusal.problem.status)
             log.rejected(

@@ -8,7 +8,7 @@ import PosternSimulators
 
 extension SimulatorHost.Keep: ExpressibleByArgument {}
 
-@main struct Simulate: AsyncParsableCommand {
+@main struct Simulate: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: SimulatorProgram.name,
         abstract: "Runs strict simulators of the upstreams until SIGTERM or SIGINT.",
@@ -40,7 +40,7 @@ extension SimulatorHost.Keep: ExpressibleByArgument {}
     @Flag(help: "End when standard input does, too; close standard output once they listen.")
     var untilEndOfInput = false
 
-    func run() async throws {
+    func run() throws {
         let stop = Inbox<Void>()
         Signals.listen { if $0 == .stop { stop.put(()) } }
         LoggingSystem.bootstrap { StandardErrorLog(label: $0, format: .text) }
@@ -63,7 +63,7 @@ extension SimulatorHost.Keep: ExpressibleByArgument {}
                 stop.put(())
             }
         }
-        await onOwnThread("postern-main") { _ = stop.takeAll(waitingUntil: nil) }
+        _ = stop.takeAll(waitingUntil: nil)
         simulators.stop()
     }
 }

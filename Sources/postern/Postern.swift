@@ -3,7 +3,7 @@ import Glibc
 import PosternCore
 import PosternProcess
 
-@main struct Postern: AsyncParsableCommand {
+@main struct Postern: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "postern",
         abstract: "Takes payloads over HTTP, keeps them on disk, and delivers them to the upstreams.",
@@ -17,12 +17,32 @@ import PosternProcess
             Simulate.self,
         ])
 
-    static func main() async {
+    /// Commands run on the main thread. Those that only wait for a gateway or a store are tasks, for which it waits.
+    static func main() {
         // The standard library reads the arguments from there; without any, the help would be shown as if asked for.
         guard !CommandLine.arguments.isEmpty else {
             writeLine("postern: cannot read the command line; /proc is not mounted", to: STDERR_FILENO)
             Glibc.exit(ExitCode.validationFailure.rawValue)
         }
-        await main(nil)
+        do {
+            var command = try parseAsRoot()
+            if let command = command as? any AsyncParsableCommand {
+                try wait(for: command)
+            } else {
+                try command.run()
+            }
+        } catch {
+            exit(withError: error)
+        }
+    }
+
+    private static func wait(for command: any AsyncParsableCommand) throws {
+        // Only the task uses it.
+        nonisolated(unsafe) var command = command
+        let results = Inbox<Result<Void, any Error>>()
+        Task {
+            do { results.put(.success(try await command.run())) } catch { results.put(.failure(error)) }
+        }
+        for result in results.takeAll(waitingUntil: nil) { try result.get() }
     }
 }

@@ -4,7 +4,7 @@ import Logging
 import PosternApp
 import PosternProcess
 
-struct Serve: AsyncParsableCommand {
+struct Serve: ParsableCommand {
     static let configuration = CommandConfiguration(
         abstract: "Runs the gateway until SIGTERM or SIGINT.",
         discussion: """
@@ -25,7 +25,7 @@ struct Serve: AsyncParsableCommand {
     @Flag(help: "If the write-ahead log is damaged, keep a copy of the store and restore what can be restored.")
     var recover = false
 
-    func run() async throws {
+    func run() throws {
         _ = postern_forbid_dumps()
         let format = logFormat()
         LoggingSystem.bootstrap { StandardErrorLog(label: $0, format: format) }
@@ -38,13 +38,11 @@ struct Serve: AsyncParsableCommand {
             case .reload: app.reload()
             }
         }
-        let failure: AppError? = await onOwnThread("postern-main") {
-            do throws(AppError) { try app.run() } catch { return error }
-            return nil
-        }
-        if let failure {
-            StandardErrorLog.say("postern: \(failure)")
-            throw ExitCode(failure.exitCode)
+        do throws(AppError) {
+            try app.run()
+        } catch {
+            StandardErrorLog.say("postern: \(error)")
+            throw ExitCode(error.exitCode)
         }
     }
 

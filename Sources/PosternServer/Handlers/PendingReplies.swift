@@ -1,4 +1,3 @@
-import Dispatch
 import PosternCore
 import PosternStore
 import Synchronization
@@ -25,10 +24,14 @@ final class PendingReplies: Sendable {
         var isClosed = false
     }
     private let outbox: Outbox
+    private let timer: TimerQueue
     // Taken before the lock inside `outbox`, never the other way round: it calls waiters without its lock.
     private let state = Mutex(State())
 
-    init(_ outbox: Outbox) { self.outbox = outbox }
+    init(_ outbox: Outbox, _ timer: TimerQueue) {
+        self.outbox = outbox
+        self.timer = timer
+    }
 
     /// Called from the completion of the append: until it returns none of the messages can be settled.
     func hold(_ reply: any PendingReply, seconds: Int) {
@@ -46,7 +49,7 @@ final class PendingReplies: Sendable {
             if let reply { self?.release(reply) }
         }
         reply.onHangUp(end)
-        DispatchQueue.global().asyncAfter(deadline: .now() + .seconds(seconds), execute: end)
+        timer.run(after: .seconds(seconds), end)
     }
 
     /// Sends all of them, and every later one at once.

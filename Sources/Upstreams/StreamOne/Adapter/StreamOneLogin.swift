@@ -1,4 +1,3 @@
-import Foundation
 import PosternCore
 import PosternJSON
 import PosternUpstreamKit
@@ -179,21 +178,16 @@ extension ResourceRefusal {
 
 /// Hashes passwords on a thread of its own: one at a time, as each takes a core for a quarter of a second.
 private final class PasswordHashing: Sendable {
-    private let queue = OperationQueue()
+    private let thread = BlockingExecutor(name: "postern-logins", threads: 1)
     /// The most logins that wait. With more, the last one would wait for half a minute.
     private static let most = 100
-
-    init() {
-        queue.name = "postern-logins"
-        queue.maxConcurrentOperationCount = 1
-    }
 
     /// The response to a challenge. A login whose turn comes when its time is over, or when its caller has hung up, is
     /// not hashed: others wait for their turn.
     func response(
         to challenge: String, password: String, salt: String, isInTime: @escaping @Sendable () -> Bool
     ) async throws(ResourceRefusal) -> String {
-        guard queue.operationCount < Self.most else {
+        guard thread.waiting < Self.most else {
             let overload = ResourceAnswer.problem(
                 slug: .overloaded, status: 503, detail: "Too many logins are in progress; try again soon.")
             throw ResourceRefusal(.later(overload, after: .seconds(5)))
@@ -201,7 +195,7 @@ private final class PasswordHashing: Sendable {
         let isAbandoned = Flag()
         let hashed: Result<String, ResourceRefusal> = await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
-                queue.addOperation {
+                thread.run {
                     guard isInTime(), !isAbandoned.isSet else {
                         let late = StreamOneTrouble.late("The login did not get its turn in time.")
                         return continuation.resume(returning: .failure(ResourceRefusal(late.answer)))
