@@ -101,12 +101,12 @@ let package = Package(
             "PosternStore",
             ["CLinux", "CPosternChecksum", "PosternCore", "PosternMetrics", grdb, grdbSQLite, logging, deque, crypto]),
         part("PosternHTTP", ["PosternCore", "CMicrohttpd", logging]),
-        part("PosternTransport", ["PosternCore", "CCurl", logging]),
+        part("PosternTransport", ["PosternCore", "CCurl"]),
         // What Postern is.
         part("PosternUpstreamKit", ["PosternCore"]),
         part(
             "PosternDelivery",
-            ["PosternCore", "PosternMetrics", "PosternStore", "PosternTransport", "PosternCompression", logging]),
+            ["PosternCore", "PosternMetrics", "PosternStore", "PosternCompression", logging]),
         part(
             "PosternServer",
             [
@@ -120,7 +120,7 @@ let package = Package(
             "PosternApp",
             [
                 "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternHTTP", "PosternTransport",
-                "PosternDelivery", "PosternServer", "PosternProcess", crypto, logging,
+                "PosternDelivery", "PosternServer", "PosternProcess", logging,
             ] + adapters),
         // What a program of ours needs.
         part("PosternProcess", ["PosternCore", logging]),
@@ -141,9 +141,9 @@ let package = Package(
         // Tests: one target per module, and one that drives the built binary.
         .target(
             name: "PosternTestKit",
-            dependencies: ["PosternCore", "PosternJSON"],
+            dependencies: ["PosternCore"],
             path: "Tests/PosternTestKit", swiftSettings: strict),
-        tests(of: "PosternCore", ["PosternJSON"]),
+        tests(of: "PosternCore"),
         tests(of: "PosternJSON", ["PosternCore", "CPosternJSON"]),
         tests(of: "PosternCompression"),
         tests(of: "PosternMetrics"),
@@ -182,9 +182,8 @@ let package = Package(
         tests(
             of: "PosternApp",
             [
-                "PosternCore", "PosternMetrics", "PosternProcess", "PosternServer", "PosternSimulatorKit",
-                "PosternSimulators",
-                "PosternStore", logging,
+                "PosternCore", "PosternDelivery", "PosternMetrics", "PosternProcess", "PosternServer",
+                "PosternSimulatorKit", "PosternSimulators", "PosternStore", logging,
             ]),
         .testTarget(
             name: "EndToEndTests",

@@ -72,10 +72,3 @@ public enum Plan: Sendable, Equatable {
     /// Not before a caller hands in a credential for the lane's group.
     case park
 }
-
-/// The state of an upstream that keeps none.
-public struct NoState: UpstreamState {
-    public init() {}
-    public func value(of key: String) -> [UInt8]? { nil }
-    public func values(below key: String, atMost most: Int) -> [(key: String, value: [UInt8])] { [] }
-}

@@ -182,6 +182,5 @@ struct SQLRow: ~Copyable {
         @inline(__always) get { Value(from: statement, column: column) }
     }
 
-    func isNull(_ column: Int32) -> Bool { sqlite3_column_type(statement, column) == SQLITE_NULL }
     func byteCount(_ column: Int32) -> Int { Int(sqlite3_column_bytes(statement, column)) }
 }

@@ -135,7 +135,7 @@ import Testing
         let messages = (1...3).map { message(SeerSamples.t1, "tincan", sequence: $0) }
         #expect(upstream.plan(for: messages, in: fixture.planContext) == .wait(.schedule, until: .never))
         let flushed = PlanContext(
-            now: UpstreamFixture.now, token: fixture.token, state: NoState(), flushedThrough: messages[1].id)
+            now: UpstreamFixture.now, token: fixture.token, state: DictionaryState(), flushedThrough: messages[1].id)
         guard case .send(_, count: 2) = upstream.plan(for: messages, in: flushed) else {
             Issue.record("not the two that were there")
             return
@@ -274,7 +274,8 @@ import Testing
         let resource = try #require(upstream.resources.first)
         #expect(resource.template == "endpoints")
         guard case .read(let respond) = resource.response,
-            case .json(let text, 200, [:]) = try respond(ResourceRequest(receivedAt: UpstreamFixture.now), NoState())
+            case .json(let text, 200, [:]) = try respond(
+                ResourceRequest(receivedAt: UpstreamFixture.now), DictionaryState())
         else {
             Issue.record("no table")
             return

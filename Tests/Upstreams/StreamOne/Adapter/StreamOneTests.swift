@@ -72,7 +72,7 @@ import Testing
         let message = message(#"{"command":"item","action":"edit"}"#)
         var urls: Set<String> = []
         for second in 0..<3 {
-            let context = PlanContext(now: UpstreamFixture.now + .seconds(second), token: nil, state: NoState())
+            let context = PlanContext(now: UpstreamFixture.now + .seconds(second), token: nil, state: DictionaryState())
             guard case .send(let request, 1) = try upstream.plan(for: [message, message], in: context) else {
                 Issue.record("not sent")
                 return
@@ -91,7 +91,7 @@ import Testing
         let message = Message(
             id: MessageID(sequence: 1, upstream: UpstreamNumber(rawValue: 1)), kind: "call", lane: lane,
             acceptedAt: UpstreamFixture.now, payload: Array(text.utf8))
-        let context = PlanContext(now: UpstreamFixture.now, token: nil, state: NoState())
+        let context = PlanContext(now: UpstreamFixture.now, token: nil, state: DictionaryState())
         for settings in [["defaultAccountId": SettingValue.text("D2")], [:]] {
             guard case .send(let request, _) = try StreamOneSamples.upstream(settings).plan(for: [message], in: context)
             else {
@@ -103,7 +103,7 @@ import Testing
     }
 
     @Test func request_namesItsSignature_soThatItIsMasked() throws {
-        let context = PlanContext(now: UpstreamFixture.now, token: nil, state: NoState())
+        let context = PlanContext(now: UpstreamFixture.now, token: nil, state: DictionaryState())
         let message = message(#"{"command":"item","action":"edit"}"#)
         guard case .send(let request, _) = try StreamOneSamples.upstream().plan(for: [message], in: context) else {
             Issue.record("not sent")
