@@ -36,7 +36,7 @@ final class Parts: Sendable {
         current = Mutex(configuration)
         do throws(StoreError) {
             outbox = try Outbox(
-                OutboxOptions(configuration.outbox), startFresh: options.startFresh, recover: options.recover,
+                configuration.outbox.located, startFresh: options.startFresh, recover: options.recover,
                 time: time, metrics: metrics, logger: logger)
         } catch {
             throw .store(error)
@@ -56,9 +56,9 @@ final class Parts: Sendable {
                 guard let settings = configuration.upstreams.first(where: { $0.name == upstream.name }) else {
                     continue
                 }
-                let queue = try outbox.register(upstream, type: settings.type, cap: QueueCap(settings.queue))
+                let queue = try outbox.register(upstream, type: settings.type, cap: settings.queue)
                 let worker = try UpstreamWorker(
-                    queue: queue, settings: PosternDelivery.DeliverySettings(settings), parts: parts)
+                    queue: queue, settings: settings.deliverySettings, parts: parts)
                 workers.append(worker)
                 described.append((settings.type, worker))
             }
@@ -190,7 +190,7 @@ final class Parts: Sendable {
                     metadata: ["upstream": "\(name)", "error": "\(error)"])
                 continue
             }
-            worker.adopt(PosternDelivery.DeliverySettings(settings), upstream: upstream)
+            worker.adopt(settings.deliverySettings, upstream: upstream)
         }
         if !plan.upstreams.isEmpty { handler.refreshUpstreams() }
         return plan
@@ -199,40 +199,12 @@ final class Parts: Sendable {
 
 // MARK: From the operator's units to the parts'
 
-extension OutboxOptions {
-    init(_ settings: GatewayConfiguration.OutboxSettings) {
-        self.init(
-            path: settings.absolutePath, maxBytes: settings.maxBytes, deliveredRetention: settings.deliveredRetention,
-            failedRetention: settings.failedRetention, encryptionKeys: EncryptionKeys(settings))
-    }
-}
-
-extension EncryptionKeys {
-    init(_ settings: GatewayConfiguration.OutboxSettings) {
-        self.init(current: settings.encryptionKey, previous: settings.previousEncryptionKeys)
-    }
-}
-
-extension QueueCap {
-    init(_ settings: GatewayConfiguration.QueueSettings) {
-        self.init(
-            maxMessages: settings.maxMessages, maxBytes: settings.maxBytes,
-            whenFull: settings.whenFull == .reject ? .reject : .dropOldest)
-    }
-}
-
-extension PosternDelivery.DeliverySettings {
-    init(_ upstream: GatewayConfiguration.UpstreamConfiguration) {
-        let settings = upstream.delivery
-        self.init(
-            maxInFlight: settings.maxInFlight, batchMaxMessages: settings.batchMaxMessages,
-            batchMaxBytes: settings.batchMaxBytes, batchMaxWait: settings.batchMaxWait,
-            retry: RetryPolicy(base: settings.retryBase, longest: settings.retryMax),
-            suspectTries: settings.suspectTries, suspectPeriod: settings.suspectPeriod,
-            expireAfter: settings.expireAfter,
-            transfer: TransferOptions(
-                connectTimeout: settings.connectTimeout, requestTimeout: settings.requestTimeout,
-                trust: upstream.caFile.isEmpty ? .system : .authorities(file: upstream.caFile)))
+extension GatewayConfiguration.UpstreamConfiguration {
+    /// `delivery` with what else concerns transfers.
+    var deliverySettings: DeliverySettings {
+        var settings = delivery
+        settings.transfer.trust = caFile.isEmpty ? .system : .authorities(file: caFile)
+        return settings
     }
 }
 

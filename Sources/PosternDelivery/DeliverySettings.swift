@@ -3,39 +3,55 @@ public import PosternCore
 /// How one upstream is delivered to: the configuration's `delivery`, with the upstream's own values over it.
 public struct DeliverySettings: Sendable, Equatable {
     /// Requests at a time.
-    public var maxInFlight: Int
-    public var batchMaxMessages: Int
-    public var batchMaxBytes: Int
-    /// How long messages may collect before a batch that is not full goes out.
-    public var batchMaxWait: Duration
-    public var retry: RetryPolicy
+    public var maxInFlight = 4
+    public var batchMaxMessages = 500
+    /// Before compression.
+    public var batchMaxBytes = 1 << 20
+    /// How long messages may collect before a batch that is not full is sent.
+    public var batchMaxWait = Duration.milliseconds(50)
+    public var retry = RetryPolicy()
     /// Doubtful answers in a row after which a message that was sent alone fails.
-    public var suspectTries: Int
+    public var suspectTries = 5
     /// How long these last at least if nothing else could be sent in between.
-    public var suspectPeriod: Duration
-    /// Messages older than this are not sent any more; zero lets them grow old.
-    public var expireAfter: Duration
-    public var transfer: TransferOptions
+    public var suspectPeriod = Duration.seconds(1800)
+    /// The age at which messages expire; zero: they do not.
+    public var expireAfter = Duration.zero
+    public var transfer = TransferOptions()
 
-    public init(
-        maxInFlight: Int = 4, batchMaxMessages: Int = 500, batchMaxBytes: Int = 1 << 20,
-        batchMaxWait: Duration = .milliseconds(50), retry: RetryPolicy = RetryPolicy(), suspectTries: Int = 5,
-        suspectPeriod: Duration = .seconds(1800), expireAfter: Duration = .zero,
-        transfer: TransferOptions = TransferOptions()
-    ) {
-        self.maxInFlight = maxInFlight
-        self.batchMaxMessages = batchMaxMessages
-        self.batchMaxBytes = batchMaxBytes
-        self.batchMaxWait = batchMaxWait
-        self.retry = retry
-        self.suspectTries = suspectTries
-        self.suspectPeriod = suspectPeriod
-        self.expireAfter = expireAfter
-        self.transfer = transfer
-    }
+    public init() {}
 
     var rules: DeliveryMachine.Rules {
         .init(retry: retry, suspectTries: suspectTries, suspectPeriod: suspectPeriod)
     }
     var limits: BatchLimits { BatchLimits(maxMessages: batchMaxMessages, maxBytes: batchMaxBytes) }
+}
+
+extension DeliverySettings: SettingsSection {
+    public static let fields: [SettingField<Self>] = [
+        .integer("maxInFlight", 1...256, \.maxInFlight, "Requests to one upstream at a time."),
+        .integer("batchMaxMessages", 1...10_000, \.batchMaxMessages, "Messages in one upstream request."),
+        .integer(
+            "batchMaxBytes", 1024...67_108_864, \.batchMaxBytes,
+            "Size of one upstream request before compression; a larger message travels alone."),
+        .seconds(
+            "batchMaxWaitSeconds", 0...3600, \.batchMaxWait, "How long a message waits for others to share a batch."),
+        .seconds(
+            "retryBaseSeconds", 0.01...3600, \.retry.base, "Ceiling of the first retry's delay; it doubles each time."),
+        .seconds(
+            "retryMaxSeconds", 0.01...86_400, \.retry.longest,
+            "Ceiling of any retry's delay; not below `retryBaseSeconds`."),
+        .integer(
+            "suspectTries", 1...100, \.suspectTries,
+            "Doubtful answers in a row, while others succeed, after which a message sent alone fails."),
+        .seconds(
+            "suspectSeconds", 1...86_400, \.suspectPeriod,
+            "How long these have to last where order lets nothing else be sent."),
+        .seconds(
+            "expireAfterSeconds", 0...315_360_000, \.expireAfter,
+            "Age at which a message is given up; 0: never. That of one that was retried by hand counts from then."),
+        .seconds("connectTimeoutSeconds", 0.1...600, \.transfer.connectTimeout, "Time to connect to an upstream."),
+        .seconds(
+            "requestTimeoutSeconds", 0.1...3600, \.transfer.requestTimeout,
+            "Time for a whole upstream request, connecting included."),
+    ]
 }

@@ -1,4 +1,5 @@
 import Crypto
+import PosternCore
 
 /// The keys that seal credentials: 32 bytes each (`outbox.encryptionKey`). Printed, they show how many they are.
 public struct EncryptionKeys: Sendable, Equatable, CustomStringConvertible, CustomDebugStringConvertible,
@@ -6,9 +7,9 @@ public struct EncryptionKeys: Sendable, Equatable, CustomStringConvertible, Cust
 {
     public static let length = 32
     /// Seals; nil keeps credentials in memory only.
-    public let current: [UInt8]?
+    public var current: [UInt8]?
     /// Open what was sealed before the current one came.
-    public let previous: [[UInt8]]
+    public var previous: [[UInt8]]
 
     public init(current: [UInt8]? = nil, previous: [[UInt8]] = []) {
         for key in previous + (current.map { [$0] } ?? []) {
@@ -31,7 +32,6 @@ struct SealingKey: Sendable {
 
     init(_ bytes: [UInt8]) {
         key = SymmetricKey(data: bytes)
-        id = SHA256.hash(data: Array("postern encryption key\0".utf8) + bytes).prefix(8)
-            .map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+        id = Array(SHA256.hash(data: Array("postern encryption key\0".utf8) + bytes).prefix(8)).hexadecimal
     }
 }

@@ -78,23 +78,3 @@ public enum AppendRefusal: Error, Sendable, Equatable {
         public let refusal: Refusal
     }
 }
-
-/// What bounds one upstream's queue.
-public struct QueueCap: Sendable, Equatable {
-    public enum WhenFull: String, Sendable, CaseIterable { case reject, dropOldest }
-    /// 0 is no cap.
-    public var maxMessages: Int
-    /// Payload bytes; 0 is no cap.
-    public var maxBytes: Int
-    public var whenFull: WhenFull
-
-    public init(maxMessages: Int = 0, maxBytes: Int = 0, whenFull: WhenFull = .reject) {
-        self.maxMessages = maxMessages
-        self.maxBytes = maxBytes
-        self.whenFull = whenFull
-    }
-
-    func admits(messages: Int, bytes: Int) -> Bool {
-        (maxMessages == 0 || messages <= maxMessages) && (maxBytes == 0 || bytes <= maxBytes)
-    }
-}

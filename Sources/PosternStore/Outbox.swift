@@ -5,32 +5,6 @@ public import PosternCore
 public import PosternMetrics
 import Synchronization
 
-/// How the store is to be kept.
-public struct OutboxOptions: Sendable, Equatable {
-    public var path: String
-    /// Cap on the payload bytes of all that is queued; 0 is none.
-    public var maxBytes: Int
-    /// How long the receipt of a delivered message is kept; zero keeps none.
-    public var deliveredRetention: Duration
-    /// How long failed, cancelled, dropped and expired messages are kept.
-    public var failedRetention: Duration
-    /// Seal the credentials that callers hand in.
-    public var encryptionKeys: EncryptionKeys
-    /// How far the write-ahead log may grow while a reader keeps it from being reset.
-    var maxLogBytes = 1 << 30
-
-    public init(
-        path: String, maxBytes: Int = 0, deliveredRetention: Duration = .seconds(86400),
-        failedRetention: Duration = .seconds(2_592_000), encryptionKeys: EncryptionKeys = EncryptionKeys()
-    ) {
-        self.path = path
-        self.maxBytes = maxBytes
-        self.deliveredRetention = deliveredRetention
-        self.failedRetention = failedRetention
-        self.encryptionKeys = encryptionKeys
-    }
-}
-
 /// The durable store: queues, receipts, dead letters, upstream state. One process at a time.
 ///
 /// One connection writes, on the writer's thread, and checkpoints; all others only read. That is both the fast way and

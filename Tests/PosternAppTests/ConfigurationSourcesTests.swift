@@ -1,5 +1,7 @@
 import Foundation
 import PosternCore
+import PosternDelivery
+import PosternStore
 import Testing
 
 @testable import PosternApp
@@ -50,7 +52,7 @@ import Testing
         #expect(upstream.values["share"] == .number(0.25))
         #expect(upstream.values["headers"] == .strings(["X-A": "1"]))
         #expect(upstream.values["actions"] == .list(["a", "b"]))
-        #expect(upstream.delivery.retryBase == .milliseconds(500))
+        #expect(upstream.delivery.retry.base == .milliseconds(500))
         #expect(upstream.queue.whenFull == .dropOldest)
         #expect(!upstream.isEnabled)
     }

@@ -1,6 +1,8 @@
 import Logging
 import PosternCore
+import PosternDelivery
 import PosternServer
+import PosternStore
 import Testing
 
 @testable import PosternApp
@@ -61,17 +63,17 @@ import Testing
         expected.outbox.deliveredRetention = .seconds(1)
         expected.outbox.failedRetention = .seconds(2)
         expected.outbox.idempotencyRetention = .seconds(3)
-        expected.outbox.encryptionKey = Array(repeating: 0x0A, count: 32)
-        expected.outbox.previousEncryptionKeys = [Array(repeating: 0x0A, count: 32)]
+        expected.outbox.encryptionKeys.current = Array(repeating: 0x0A, count: 32)
+        expected.outbox.encryptionKeys.previous = [Array(repeating: 0x0A, count: 32)]
         expected.delivery.maxInFlight = 8
         expected.delivery.batchMaxMessages = 2
         expected.delivery.batchMaxBytes = 4096
         expected.delivery.batchMaxWait = .milliseconds(1)
-        expected.delivery.retryBase = .milliseconds(250)
-        expected.delivery.retryMax = .seconds(60)
+        expected.delivery.retry.base = .milliseconds(250)
+        expected.delivery.retry.longest = .seconds(60)
         expected.delivery.expireAfter = .seconds(1000)
-        expected.delivery.connectTimeout = .milliseconds(500)
-        expected.delivery.requestTimeout = .seconds(9)
+        expected.delivery.transfer.connectTimeout = .milliseconds(500)
+        expected.delivery.transfer.requestTimeout = .seconds(9)
         expected.upstreams = [
             .init(name: try #require(UpstreamName("post")), type: .post, delivery: expected.delivery)
         ]
@@ -88,7 +90,7 @@ import Testing
             """)
         #expect(loaded.upstreams.map(\.name.description) == ["a", "b"])
         #expect(loaded.upstreams.map(\.delivery.maxInFlight) == [8, 8])
-        #expect(loaded.upstreams.map(\.delivery.retryMax) == [.seconds(60), .milliseconds(7500)])
+        #expect(loaded.upstreams.map(\.delivery.retry.longest) == [.seconds(60), .milliseconds(7500)])
     }
 
     @Test func upstream_takesQueueAndSettings_ofEveryForm() throws {

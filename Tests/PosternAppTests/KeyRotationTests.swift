@@ -21,7 +21,7 @@ import Testing
 
     private func open(_ scratch: ScratchConfiguration) throws -> Outbox {
         try Outbox(
-            OutboxOptions(try scratch.load().outbox), time: SystemTime(), metrics: Metrics(),
+            try scratch.load().outbox.located, time: SystemTime(), metrics: Metrics(),
             logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     }
 

@@ -18,7 +18,11 @@ import Testing
     private func open() throws -> PosternStore.Outbox {
         try PosternStore.Outbox(
             // Noon is long ago: nothing may go for its age.
-            OutboxOptions(path: place.path, deliveredRetention: .seconds(1 << 32), failedRetention: .seconds(1 << 32)),
+            OutboxOptions.with {
+                ($0.path, $0.deliveredRetention, $0.failedRetention) = (
+                    place.path, .seconds(1 << 32), .seconds(1 << 32)
+                )
+            },
             time: SystemTime(),
             metrics: Metrics(), logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     }

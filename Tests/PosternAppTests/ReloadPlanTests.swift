@@ -1,5 +1,6 @@
 import Logging
 import PosternCore
+import PosternDelivery
 import PosternServer
 import PosternTestKit
 import Testing

@@ -1,3 +1,4 @@
+import PosternStore
 import PosternTestKit
 import Testing
 
@@ -87,7 +88,7 @@ import Testing
     }
 
     @Test func relativePath_isNamedAbsolutely() {
-        var settings = GatewayConfiguration.OutboxSettings()
+        var settings = OutboxOptions()
         settings.path = "data/../x.sqlite"
         #expect(settings.absolutePath.hasPrefix("/"))
         #expect(settings.absolutePath.hasSuffix("/x.sqlite"))

@@ -7,8 +7,9 @@ import Testing
 
 /// Messages that grow too old expire, whether or not their worker may send.
 @Suite(.timeLimit(.minutes(1))) struct AgeTests {
-    private static let settings = DeliverySettings(
-        maxInFlight: 1, batchMaxMessages: 1, batchMaxWait: .zero, expireAfter: .seconds(3))
+    private static let settings = DeliverySettings.with {
+        ($0.maxInFlight, $0.batchMaxMessages, $0.batchMaxWait, $0.expireAfter) = (1, 1, .zero, .seconds(3))
+    }
 
     @Test func oldMessages_expire_whileTheCircuitIsOpen() throws {
         let bench = try DeliveryBench(settings: Self.settings)

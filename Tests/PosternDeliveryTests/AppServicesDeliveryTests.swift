@@ -12,7 +12,7 @@ import Testing
 @Suite(.timeLimit(.minutes(10))) struct AppServicesDeliveryTests {
     private static let key = [UInt8](repeating: 7, count: 32)
     private static let device = "c0ffee11-2233-4455-8677-8899aabbccdd"
-    private static let settings = DeliverySettings(maxInFlight: 8, batchMaxWait: .zero)
+    private static let settings = DeliverySettings.with { ($0.maxInFlight, $0.batchMaxWait) = (8, .zero) }
 
     private static func appServices() throws -> any Upstream {
         let values: [String: SettingValue] = [

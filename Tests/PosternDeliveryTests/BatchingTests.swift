@@ -7,7 +7,7 @@ import Testing
 
 @Suite(.timeLimit(.minutes(10))) struct BatchingTests {
     @Test func batch_goesAtOnce_whenItIsFull() throws {
-        let bench = try DeliveryBench(settings: DeliverySettings(batchMaxMessages: 3))
+        let bench = try DeliveryBench(settings: DeliverySettings.with { $0.batchMaxMessages = 3 })
         try bench.accept(7)
         try bench.turn()
         #expect(bench.sizes.prefix(2) == [3, 3])
@@ -18,14 +18,14 @@ import Testing
 
     @Test func batch_isFull_atItsBytes() throws {
         // Seven bytes each, and a comma between two: 23 for three.
-        let bench = try DeliveryBench(settings: DeliverySettings(batchMaxBytes: 24))
+        let bench = try DeliveryBench(settings: DeliverySettings.with { $0.batchMaxBytes = 24 })
         try bench.accept(7)
         try bench.run(for: .seconds(1))
         #expect(bench.sizes == [3, 3, 1])
     }
 
     @Test func message_goesAlone_whenLargerThanABatch() throws {
-        let bench = try DeliveryBench(settings: DeliverySettings(batchMaxBytes: 24))
+        let bench = try DeliveryBench(settings: DeliverySettings.with { $0.batchMaxBytes = 24 })
         let large = "{\"n\":\"\(String(repeating: "x", count: 100))\"}"
         try bench.accept([#"{"n":1}"#, large, #"{"n":2}"#])
         try bench.run(for: .seconds(1))
@@ -33,7 +33,7 @@ import Testing
     }
 
     @Test func messages_collect_untilTheWaitIsOver() throws {
-        let bench = try DeliveryBench(settings: DeliverySettings(batchMaxWait: .seconds(3)))
+        let bench = try DeliveryBench(settings: DeliverySettings.with { $0.batchMaxWait = .seconds(3) })
         try bench.accept(1)
         #expect(try bench.turn() == .seconds(3))
         bench.time.advance(by: .seconds(2))
@@ -46,7 +46,7 @@ import Testing
     }
 
     @Test func wait_beginsAnew_withTheNextMessage() throws {
-        let bench = try DeliveryBench(settings: DeliverySettings(batchMaxWait: .seconds(3)))
+        let bench = try DeliveryBench(settings: DeliverySettings.with { $0.batchMaxWait = .seconds(3) })
         bench.transport.answerAll { _ in .status(200) }
         try bench.accept(1)
         try bench.run(for: .seconds(10))
@@ -56,7 +56,7 @@ import Testing
     }
 
     @Test func flush_endsTheWait() throws {
-        let bench = try DeliveryBench(settings: DeliverySettings(batchMaxWait: .seconds(3)))
+        let bench = try DeliveryBench(settings: DeliverySettings.with { $0.batchMaxWait = .seconds(3) })
         try bench.accept(2)
         try bench.turn()
         bench.worker.flush()
@@ -67,7 +67,8 @@ import Testing
     }
 
     @Test func requests_goSideBySide_upToTheLimit() throws {
-        let bench = try DeliveryBench(settings: DeliverySettings(maxInFlight: 3, batchMaxMessages: 1))
+        let bench = try DeliveryBench(
+            settings: DeliverySettings.with { ($0.maxInFlight, $0.batchMaxMessages) = (3, 1) })
         let ids = try bench.accept(5)
         try bench.turn()
         #expect(bench.open.count == 3)
@@ -90,7 +91,7 @@ import Testing
     }
 
     @Test func oldMessages_expireUnsent_andTheOthersGo() throws {
-        let bench = try DeliveryBench(settings: DeliverySettings(expireAfter: .seconds(60)))
+        let bench = try DeliveryBench(settings: DeliverySettings.with { $0.expireAfter = .seconds(60) })
         let old = try bench.accept(3)
         bench.time.advance(by: .seconds(61))
         let young = try bench.accept(1)

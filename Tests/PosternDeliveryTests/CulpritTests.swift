@@ -20,7 +20,7 @@ import Testing
 
     @Test(arguments: [0, 1, 249, 250, 371, 498, 499], [1, 4])
     func refusedBatch_isSplit_untilTheCulpritStandsAlone(place: Int, maxInFlight: Int) throws {
-        let bench = try DeliveryBench(settings: DeliverySettings(maxInFlight: maxInFlight))
+        let bench = try DeliveryBench(settings: DeliverySettings.with { $0.maxInFlight = maxInFlight })
         bench.transport.answerAll(by: answering(422))
         let ids = try bench.accept(payloads(500, poisonAt: place))
         try bench.run(for: .seconds(1))
@@ -37,7 +37,7 @@ import Testing
     }
 
     @Test func severalCulprits_areAllFound() throws {
-        let bench = try DeliveryBench(settings: DeliverySettings(batchMaxMessages: 100))
+        let bench = try DeliveryBench(settings: DeliverySettings.with { $0.batchMaxMessages = 100 })
         bench.transport.answerAll(by: answering(422))
         try bench.accept((0..<300).map { $0 % 37 == 5 ? Self.poison : "{\"n\":\($0)}" })
         try bench.run(for: .seconds(1))
@@ -47,7 +47,7 @@ import Testing
 
     @Test(arguments: [0, 250, 499], [1, 4])
     func suspectedBatch_givesUpItsCulprit_onceTheOthersWereTaken(place: Int, maxInFlight: Int) throws {
-        let bench = try DeliveryBench(settings: DeliverySettings(maxInFlight: maxInFlight))
+        let bench = try DeliveryBench(settings: DeliverySettings.with { $0.maxInFlight = maxInFlight })
         bench.transport.answerAll(by: answering(500))
         let ids = try bench.accept(payloads(500, poisonAt: place))
         try bench.run(for: .seconds(60))
@@ -75,7 +75,7 @@ import Testing
     }
 
     @Test func outageWith500s_blamesNobody_howeverLong() throws {
-        let bench = try DeliveryBench(settings: DeliverySettings(batchMaxMessages: 8))
+        let bench = try DeliveryBench(settings: DeliverySettings.with { $0.batchMaxMessages = 8 })
         bench.transport.answerAll { _ in .status(500) }
         try bench.accept(40)
         try bench.run(for: .seconds(4 * 3600))
@@ -90,7 +90,7 @@ import Testing
 
     @Test func lateSuccess_ofARequestSentBefore_convictsNobody() throws {
         let bench = try DeliveryBench(
-            settings: DeliverySettings(maxInFlight: 2, batchMaxMessages: 1, batchMaxWait: .zero))
+            settings: DeliverySettings.with { ($0.maxInFlight, $0.batchMaxMessages, $0.batchMaxWait) = (2, 1, .zero) })
         let ids = try bench.accept([#"{"n":"slow"}"#, #"{"n":"suspect"}"#])
         bench.transport.answerAll { $0.text.contains("slow") ? nil : .status(500) }
         try bench.run(for: .seconds(20))

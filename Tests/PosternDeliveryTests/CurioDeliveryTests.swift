@@ -19,7 +19,7 @@ import Testing
     }
 
     private func bench(_ settings: [String: SettingValue] = [:]) throws -> DeliveryBench {
-        try DeliveryBench(try curio(settings), settings: DeliverySettings(maxInFlight: 8))
+        try DeliveryBench(try curio(settings), settings: DeliverySettings.with { $0.maxInFlight = 8 })
     }
 
     private static func session(_ visitor: Int) -> String {
@@ -117,7 +117,7 @@ import Testing
         #expect(bench.ledger.queued == 60)
         let right = try curio()
         try bench.queue.replace(right)
-        bench.worker.adopt(DeliverySettings(maxInFlight: 8), upstream: right)
+        bench.worker.adopt(DeliverySettings.with { $0.maxInFlight = 8 }, upstream: right)
         try bench.run(for: .seconds(600))
         #expect(bench.ledger.delivered == 60)
         #expect(bench.ledger.failed == 0)

@@ -61,7 +61,8 @@ final class DeliveryBench {
     private func start(_ upstream: some Upstream, _ settings: DeliverySettings) throws {
         let logger = Logger(label: "test") { [log] _ in log }
         let outbox = try Outbox(
-            OutboxOptions(path: folder.file("store.sqlite"), encryptionKeys: encryptionKeys), time: time,
+            OutboxOptions.with { ($0.path, $0.encryptionKeys) = (folder.file("store.sqlite"), encryptionKeys) },
+            time: time,
             metrics: metrics, logger: logger)
         let queue = try outbox.register(upstream, type: "plain", cap: QueueCap())
         let worker = try UpstreamWorker(

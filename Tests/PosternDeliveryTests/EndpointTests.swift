@@ -29,7 +29,8 @@ import Testing
 
     init() throws {
         bench = try DeliveryBench(
-            ManyEndpoints(), settings: DeliverySettings(maxInFlight: 4, batchMaxMessages: 1, batchMaxWait: .zero))
+            ManyEndpoints(),
+            settings: DeliverySettings.with { ($0.maxInFlight, $0.batchMaxMessages, $0.batchMaxWait) = (4, 1, .zero) })
     }
 
     private func accept(_ lane: String) throws -> MessageID {

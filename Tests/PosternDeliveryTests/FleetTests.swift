@@ -25,7 +25,7 @@ import Testing
         let workers = try ["a", "b"].map { name in
             try UpstreamWorker(
                 queue: try outbox.register(PlainUpstream(name), type: "plain", cap: QueueCap()),
-                settings: DeliverySettings(maxInFlight: 1, batchMaxWait: .zero), parts: parts)
+                settings: DeliverySettings.with { ($0.maxInFlight, $0.batchMaxWait) = (1, .zero) }, parts: parts)
         }
         self.outbox = outbox
         fleet = DeliveryFleet(workers, outbox: outbox, time: time)

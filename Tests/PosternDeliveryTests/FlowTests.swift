@@ -77,7 +77,7 @@ private final class Flow {
         let outbox = try Outbox(
             OutboxOptions(path: folder.file("store.sqlite")), time: time, metrics: metrics, logger: logger)
         let transport = try CurlLoop(.init(version: "test"))
-        var settings = DeliverySettings(batchMaxMessages: 100, batchMaxWait: .milliseconds(5))
+        var settings = DeliverySettings.with { ($0.batchMaxMessages, $0.batchMaxWait) = (100, .milliseconds(5)) }
         settings.retry = RetryPolicy(base: .milliseconds(5), longest: .milliseconds(40))
         settings.transfer.requestTimeout = .seconds(5)
         let url = "http://127.0.0.1:\(port)/"

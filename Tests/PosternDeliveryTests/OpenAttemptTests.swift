@@ -8,7 +8,9 @@ import Testing
 
 /// No request leaves before the row that records it is on disk.
 @Suite(.timeLimit(.minutes(10))) struct OpenAttemptTests {
-    private static let settings = DeliverySettings(maxInFlight: 1, batchMaxMessages: 10, batchMaxWait: .zero)
+    private static let settings = DeliverySettings.with {
+        ($0.maxInFlight, $0.batchMaxMessages, $0.batchMaxWait) = (1, 10, .zero)
+    }
 
     @Test func request_waitsForTheCommitThatRecordsIt() throws {
         let bench = try DeliveryBench(settings: Self.settings)

@@ -7,7 +7,9 @@ import Testing
 
 /// A worker that has nothing to do sleeps: at least a second, whatever the reason.
 @Suite(.timeLimit(.minutes(10))) struct QuietTests {
-    private static let quick = DeliverySettings(maxInFlight: 2, batchMaxMessages: 1, batchMaxWait: .zero)
+    private static let quick = DeliverySettings.with {
+        ($0.maxInFlight, $0.batchMaxMessages, $0.batchMaxWait) = (2, 1, .zero)
+    }
     typealias Case = (name: String, prepare: (DeliveryBench) throws -> Void)
 
     nonisolated(unsafe) static let cases: [Case] = [

@@ -22,7 +22,8 @@ import Testing
     }
 
     @Test func outcome_isWrittenAgain_untilTheStoreTakesIt_andNothingIsSentTwice() throws {
-        let bench = try DeliveryBench(settings: DeliverySettings(maxInFlight: 2, batchMaxMessages: 1))
+        let bench = try DeliveryBench(
+            settings: DeliverySettings.with { ($0.maxInFlight, $0.batchMaxMessages) = (2, 1) })
         let ids = try bench.accept(3)
         try bench.turn()
         let trouble = "CREATE TRIGGER trouble BEFORE DELETE ON queue_1 BEGIN SELECT RAISE(ABORT, 'trouble'); END"
@@ -50,7 +51,8 @@ import Testing
     }
 
     @Test func fullDisk_delaysOutcomes_andLosesNone() throws {
-        let bench = try DeliveryBench(settings: DeliverySettings(maxInFlight: 1, batchMaxMessages: 50))
+        let bench = try DeliveryBench(
+            settings: DeliverySettings.with { ($0.maxInFlight, $0.batchMaxMessages) = (1, 50) })
         let ids = try bench.accept(100)
         try bench.turn()
         // The store may not grow by a single page.
@@ -69,7 +71,8 @@ import Testing
     }
 
     @Test func outcomeAfterTheStoreClosed_isLeftToTheNextRun() throws {
-        let bench = try DeliveryBench(settings: DeliverySettings(maxInFlight: 1, batchMaxMessages: 1))
+        let bench = try DeliveryBench(
+            settings: DeliverySettings.with { ($0.maxInFlight, $0.batchMaxMessages) = (1, 1) })
         try bench.accept(1)
         try bench.turn()
         bench.outbox.close()

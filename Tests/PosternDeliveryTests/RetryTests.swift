@@ -8,7 +8,7 @@ import Testing
 
 @Suite(.timeLimit(.minutes(10))) struct RetryTests {
     /// One message to a batch, one batch at a time, no collecting.
-    static let single = DeliverySettings(maxInFlight: 1, batchMaxMessages: 1, batchMaxWait: .zero)
+    static let single = DeliverySettings.with { ($0.maxInFlight, $0.batchMaxMessages, $0.batchMaxWait) = (1, 1, .zero) }
 
     @Test func failedBatch_isSentAgain_afterTheJitteredBackoff() throws {
         let bench = try DeliveryBench(settings: Self.single)
@@ -25,7 +25,8 @@ import Testing
     }
 
     @Test func failedBatch_goesAgainAsItWas() throws {
-        let bench = try DeliveryBench(settings: DeliverySettings(batchMaxMessages: 3, batchMaxWait: .zero))
+        let bench = try DeliveryBench(
+            settings: DeliverySettings.with { ($0.batchMaxMessages, $0.batchMaxWait) = (3, .zero) })
         bench.transport.expect(.status(503))
         try bench.accept(3)
         try bench.turn()
@@ -37,7 +38,8 @@ import Testing
     }
 
     @Test func outage_costsNoAttempt_howeverLong() throws {
-        let bench = try DeliveryBench(settings: DeliverySettings(batchMaxMessages: 2, batchMaxWait: .zero))
+        let bench = try DeliveryBench(
+            settings: DeliverySettings.with { ($0.batchMaxMessages, $0.batchMaxWait) = (2, .zero) })
         bench.transport.answerAll { _ in .refusedConnection }
         let ids = try bench.accept(4)
         try bench.run(for: .seconds(7200))
@@ -66,7 +68,8 @@ import Testing
     }
 
     @Test func retryAfter_isObeyed_thoughAnOlderRequestSucceeds() throws {
-        let bench = try DeliveryBench(settings: DeliverySettings(maxInFlight: 2, batchMaxMessages: 1))
+        let bench = try DeliveryBench(
+            settings: DeliverySettings.with { ($0.maxInFlight, $0.batchMaxMessages) = (2, 1) })
         try bench.accept(4)
         try bench.turn()
         try bench.answer(.status(429, headers: [("Retry-After", "60")]))
@@ -77,7 +80,7 @@ import Testing
 
     @Test func circuit_opensAfterFiveFailuresInARow_probesWithOne_andStartsSlowly() throws {
         let bench = try DeliveryBench(
-            settings: DeliverySettings(maxInFlight: 4, batchMaxMessages: 1, batchMaxWait: .zero))
+            settings: DeliverySettings.with { ($0.maxInFlight, $0.batchMaxMessages, $0.batchMaxWait) = (4, 1, .zero) })
         try bench.accept(40)
         try bench.turn()
         #expect(bench.open.count == 4)
@@ -131,7 +134,7 @@ import Testing
 
     @Test func laneKeepsItsOrder_withFourInFlight_andFailuresInBetween() throws {
         let bench = try DeliveryBench(
-            settings: DeliverySettings(maxInFlight: 4, batchMaxMessages: 2, batchMaxWait: .zero))
+            settings: DeliverySettings.with { ($0.maxInFlight, $0.batchMaxMessages, $0.batchMaxWait) = (4, 2, .zero) })
         for round in 1...10 {
             for lane in 1...3 { try bench.accept(["{\"\(lane)\":\(round)}"], lane: .digest(Int64(lane))) }
         }

@@ -18,7 +18,8 @@ import Testing
         ]
         let seer = try UpstreamType.seer.make(
             UpstreamName("seer")!, all.merging(settings) { $1 })
-        return try DeliveryBench(seer, settings: DeliverySettings(maxInFlight: 8, batchMaxMessages: 1 << 20))
+        return try DeliveryBench(
+            seer, settings: DeliverySettings.with { ($0.maxInFlight, $0.batchMaxMessages) = (8, 1 << 20) })
     }
 
     /// A good payload of exactly `size` bytes.

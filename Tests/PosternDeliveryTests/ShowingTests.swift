@@ -123,7 +123,7 @@ import Testing
     }
 
     @Test func payloads_areNeverLogged() throws {
-        let bench = try DeliveryBench(settings: DeliverySettings(batchMaxMessages: 2))
+        let bench = try DeliveryBench(settings: DeliverySettings.with { $0.batchMaxMessages = 2 })
         bench.transport.answerAll { $0.text.contains("Geheimnis") ? .status(422) : .status(500) }
         try bench.accept([#"{"n":"Geheimnis"}"#, #"{"n":"other Geheimnis"}"#, #"{"n":1}"#])
         try bench.run(for: .seconds(60))

@@ -82,15 +82,16 @@ import Testing
     }
 
     @Test func settings_areAdoptedLive() throws {
-        let bench = try DeliveryBench(settings: DeliverySettings(maxInFlight: 1, batchMaxMessages: 1))
+        let bench = try DeliveryBench(
+            settings: DeliverySettings.with { ($0.maxInFlight, $0.batchMaxMessages) = (1, 1) })
         try bench.accept(40)
         try bench.turn()
         #expect(bench.sizes == [1])
-        bench.worker.adopt(DeliverySettings(maxInFlight: 3, batchMaxMessages: 10))
+        bench.worker.adopt(DeliverySettings.with { ($0.maxInFlight, $0.batchMaxMessages) = (3, 10) })
         try bench.answer(.status(200))
         #expect(bench.open.count == 2)
         #expect(bench.sizes == [1, 10, 10])
-        bench.worker.adopt(DeliverySettings(maxInFlight: 1, batchMaxMessages: 5))
+        bench.worker.adopt(DeliverySettings.with { ($0.maxInFlight, $0.batchMaxMessages) = (1, 5) })
         try bench.answer(.status(200))
         #expect(bench.open.count == 1)
         try bench.answer(.status(200))
@@ -136,7 +137,8 @@ import Testing
     }
 
     @Test func lateSuccess_doesNotEndAHold() throws {
-        let bench = try DeliveryBench(settings: DeliverySettings(maxInFlight: 2, batchMaxMessages: 1))
+        let bench = try DeliveryBench(
+            settings: DeliverySettings.with { ($0.maxInFlight, $0.batchMaxMessages) = (2, 1) })
         try bench.accept(3)
         try bench.turn()
         try bench.answer(.status(403))

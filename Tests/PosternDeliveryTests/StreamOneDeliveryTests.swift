@@ -16,7 +16,7 @@ import Testing
             ["apiUrl": .text("http://streamone"), "id": .text("app"), "psk": .text("secret")])
     }
 
-    private let settings = DeliverySettings(maxInFlight: 4, batchMaxWait: .zero)
+    private let settings = DeliverySettings.with { ($0.maxInFlight, $0.batchMaxWait) = (4, .zero) }
 
     private func bench() throws -> DeliveryBench { try DeliveryBench(try upstream(), settings: settings) }
 

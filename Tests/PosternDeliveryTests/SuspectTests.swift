@@ -77,8 +77,9 @@ import Testing
     }
 
     @Test func loneSuspects_areInFlightOneAtATime_andLeaveRoomForOthers() throws {
-        let settings = DeliverySettings(
-            maxInFlight: 2, retry: RetryPolicy(longest: .seconds(10)), suspectTries: 1000)
+        let settings = DeliverySettings.with {
+            ($0.maxInFlight, $0.retry, $0.suspectTries) = (2, RetryPolicy(longest: .seconds(10)), 1000)
+        }
         let bench = try DeliveryBench(settings: settings)
         bench.transport.answerAll { request in self.isPoison(request) ? .status(500) : .status(200) }
         for number in 0..<10 { try bench.accept([Self.poison], lane: lane(1000 + number)) }
@@ -98,7 +99,9 @@ import Testing
 
     /// After an outage each batch holds a message that is to blame: a batch alone could never show that the upstream works.
     @Test func poisonInEveryBatch_isFound_afterAnOutage() throws {
-        let settings = DeliverySettings(batchMaxMessages: 20, retry: RetryPolicy(longest: .seconds(2)))
+        let settings = DeliverySettings.with {
+            ($0.batchMaxMessages, $0.retry) = (20, RetryPolicy(longest: .seconds(2)))
+        }
         let bench = try DeliveryBench(settings: settings)
         bench.transport.answerAll { _ in .status(500) }
         for number in 0..<400 {
@@ -116,7 +119,7 @@ import Testing
 
     /// 3 s of plain 500s, then some at random.
     @Test(arguments: 1...12, [10, 30]) func random500s_failNobody(seed: UInt64, percent: UInt64) throws {
-        let bench = try DeliveryBench(settings: DeliverySettings(batchMaxMessages: 32))
+        let bench = try DeliveryBench(settings: DeliverySettings.with { $0.batchMaxMessages = 32 })
         let dice = RandomAnswers(seed: seed &* 1_000_003 &+ percent)
         bench.transport.answerAll { _ in .status(500) }
         for number in 0..<400 {

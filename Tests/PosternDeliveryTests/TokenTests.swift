@@ -27,7 +27,9 @@ private struct PlainTokens: TokenSource {
 
 @Suite(.timeLimit(.minutes(10))) struct TokenTests {
     private let bench: DeliveryBench
-    private static let settings = DeliverySettings(maxInFlight: 4, batchMaxMessages: 1, batchMaxWait: .zero)
+    private static let settings = DeliverySettings.with {
+        ($0.maxInFlight, $0.batchMaxMessages, $0.batchMaxWait) = (4, 1, .zero)
+    }
 
     init() throws { bench = try DeliveryBench(PlainUpstream(tokenSource: PlainTokens()), settings: Self.settings) }
 

@@ -68,8 +68,11 @@ struct Setup {
     var upstreams: [any Upstream] = [PickyUpstream("picky"), PlainUpstream("plain")]
     var caps: [String: QueueCap] = [:]
     var limits = Gateway.Limits(maxBodyBytes: 64 << 10, maxMessagesPerRequest: 1000)
-    var delivery = DeliverySettings(
-        maxInFlight: 1, batchMaxWait: .zero, retry: RetryPolicy(base: .seconds(3600), longest: .seconds(3600)))
+    var delivery = DeliverySettings.with {
+        ($0.maxInFlight, $0.batchMaxWait, $0.retry) = (
+            1, .zero, RetryPolicy(base: .seconds(3600), longest: .seconds(3600))
+        )
+    }
     var outcomes: [TransferResult] = []
     /// Upstreams that are paused before anything is accepted.
     var paused: Set<String> = []
@@ -105,10 +108,9 @@ final class TestGateway {
         let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
         let metrics = Metrics()
         let time = setup.time
-        outbox = try Outbox(
-            OutboxOptions(
-                path: folder.file("postern.sqlite"), maxBytes: setup.maxBytes, encryptionKeys: setup.encryptionKeys),
-            time: time, metrics: metrics, logger: logger)
+        var options = OutboxOptions(path: folder.file("postern.sqlite"))
+        (options.maxBytes, options.encryptionKeys) = (setup.maxBytes, setup.encryptionKeys)
+        outbox = try Outbox(options, time: time, metrics: metrics, logger: logger)
         for outcome in setup.outcomes { transport.expect(outcome) }
         let parts = UpstreamWorker.Parts(
             outbox: outbox, transport: transport, time: time, metrics: metrics, logger: logger, random: { 1 })

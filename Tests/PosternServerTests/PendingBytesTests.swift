@@ -21,7 +21,7 @@ import Testing
     @Test func bytes_areReleased_whenTheirMessagesAreRejected() throws {
         var setup = Setup()
         setup.limits.memory = ByteBudget(1000)
-        setup.caps = ["picky": .init(maxMessages: 1)]
+        setup.caps = ["picky": .with { $0.maxMessages = 1 }]
         try withPausedGateway(setup) { gateway in
             let body = #"{"n":1,"name":""# + String(repeating: "x", count: 400) + #""}"#
             _ = try gateway.accept("/v1/picky/event", body)

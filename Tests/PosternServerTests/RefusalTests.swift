@@ -243,7 +243,7 @@ import Testing
 
     @Test func fullQueue_isRefusedUntilThereIsRoom() throws {
         var setup = Setup()
-        setup.caps = ["picky": QueueCap(maxMessages: 2)]
+        setup.caps = ["picky": QueueCap.with { $0.maxMessages = 2 }]
         try withPausedGateway(setup) { gateway in
             #expect(try gateway.client.post("/v1/picky/event", #"[{"n":1},{"n":2}]"#).status == 202)
             let refused = try gateway.client.post("/v1/picky/event", #"{"n":3}"#)
@@ -267,7 +267,7 @@ import Testing
 
     @Test func droppedOldest_isNamed() throws {
         var setup = Setup()
-        setup.caps = ["picky": QueueCap(maxMessages: 1, whenFull: .dropOldest)]
+        setup.caps = ["picky": QueueCap.with { ($0.maxMessages, $0.whenFull) = (1, .dropOldest) }]
         try withPausedGateway(setup) { gateway in
             let first = try gateway.accept()
             let second = try gateway.client.post("/v1/picky/event", #"{"n":2}"#)

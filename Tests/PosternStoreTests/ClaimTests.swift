@@ -291,7 +291,7 @@ import Testing
 
     @Test func dropped_canBeRequeued_whileOthersAreUnderWay() throws {
         let store = try TestStore()
-        let queue = try store.register(cap: QueueCap(maxMessages: 2, whenFull: .dropOldest))
+        let queue = try store.register(cap: QueueCap.with { ($0.maxMessages, $0.whenFull) = (2, .dropOldest) })
         let ids = try store.append(2, to: queue)
         let evicted = try store.append([store.message(to: queue)]).evicted
         #expect(evicted == [ids[0]])

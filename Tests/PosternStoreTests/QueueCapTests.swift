@@ -7,7 +7,7 @@ import Testing
 @Suite struct QueueCapTests {
     @Test func fullQueue_rejects_andStoresNothingOfTheRequest() throws {
         let store = try TestStore()
-        let queue = try store.register(cap: QueueCap(maxMessages: 3))
+        let queue = try store.register(cap: QueueCap.with { $0.maxMessages = 3 })
         try store.append(2, to: queue)
         #expect(throws: AppendRefusal.queueFull(queue.name)) { try store.append(2, to: queue) }
         #expect(store.outbox.ledger(of: queue.number).accepted == 2)
@@ -19,7 +19,7 @@ import Testing
 
     @Test func cap_countsPayloadBytes() throws {
         let store = try TestStore()
-        let queue = try store.register(cap: QueueCap(maxBytes: 10))
+        let queue = try store.register(cap: QueueCap.with { $0.maxBytes = 10 })
         try store.append("12345", to: queue)
         #expect(throws: AppendRefusal.queueFull(queue.name)) { try store.append("123456", to: queue) }
         try store.append("12345", to: queue)
@@ -27,7 +27,7 @@ import Testing
 
     @Test func dropOldest_evictsWhatIsNeeded_butNothingThatIsBeingSent() throws {
         let store = try TestStore()
-        let queue = try store.register(cap: QueueCap(maxMessages: 4, whenFull: .dropOldest))
+        let queue = try store.register(cap: QueueCap.with { ($0.maxMessages, $0.whenFull) = (4, .dropOldest) })
         let ids = try store.append(4, to: queue)
         let claim = try store.claim(queue, most: 2)
         let receipt = try store.append([store.message(to: queue), store.message(to: queue)])
@@ -42,7 +42,8 @@ import Testing
 
     @Test func impossibleWish_dropsNothing() throws {
         let store = try TestStore()
-        let queue = try store.register(cap: QueueCap(maxMessages: 4, maxBytes: 40, whenFull: .dropOldest))
+        let queue = try store.register(
+            cap: QueueCap.with { ($0.maxMessages, $0.maxBytes, $0.whenFull) = (4, 40, .dropOldest) })
         try store.append(4, to: queue)
         #expect(throws: AppendRefusal.queueFull(queue.name)) { try store.append(5, to: queue) }
         let large = String(repeating: "x", count: 41)
@@ -53,8 +54,9 @@ import Testing
 
     @Test func requestRefusedByOneQueue_dropsNothingInAnother() throws {
         let store = try TestStore()
-        let first = try store.register(PlainUpstream("first"), cap: QueueCap(maxMessages: 1, whenFull: .dropOldest))
-        let second = try store.register(PlainUpstream("second"), cap: QueueCap(maxMessages: 1))
+        let first = try store.register(
+            PlainUpstream("first"), cap: QueueCap.with { ($0.maxMessages, $0.whenFull) = (1, .dropOldest) })
+        let second = try store.register(PlainUpstream("second"), cap: QueueCap.with { $0.maxMessages = 1 })
         try store.append(to: first)
         try store.append(to: second)
         #expect(throws: AppendRefusal.queueFull(second.name)) {
@@ -77,7 +79,7 @@ import Testing
 
     @Test func evictedRetry_letsItsLaneGoOn() throws {
         let store = try TestStore()
-        let queue = try store.register(cap: QueueCap(maxMessages: 2, whenFull: .dropOldest))
+        let queue = try store.register(cap: QueueCap.with { ($0.maxMessages, $0.whenFull) = (2, .dropOldest) })
         try store.append(to: queue, lane: .digest(7))
         try store.sendLater(store.claim(queue).messages, of: queue, at: store.time.now + .seconds(300))
         let second = try store.append(to: queue, lane: .digest(7))

@@ -165,7 +165,7 @@ import Testing
 
     @Test func fullDisk_costsTheOldest_ofAQueueThatDropsThem() throws {
         let store = try TestStore()
-        let queue = try store.register(cap: QueueCap(whenFull: .dropOldest))
+        let queue = try store.register(cap: QueueCap.with { $0.whenFull = .dropOldest })
         let text = String(repeating: "x", count: 2000)
         let ids = try store.append((0..<500).map { _ in store.message(text, to: queue) }).ids
         try store.transact { db in

@@ -8,13 +8,13 @@ public import PosternStore
 /// it starts; this is for a store that no gateway runs on.
 public enum KeyRotation {
     public static func run(_ loader: ConfigurationLoader) throws(CommandFailure) -> Resealing {
-        let settings: GatewayConfiguration.OutboxSettings
+        let settings: OutboxOptions
         do throws(ConfigurationProblems) {
             settings = try loader.load().configuration.outbox
         } catch {
             throw CommandFailure(CheckReport.configurationError, CheckReport.text(loader.file, error.problems))
         }
-        guard settings.encryptionKey != nil else {
+        guard settings.encryptionKeys.current != nil else {
             throw CommandFailure(
                 CheckReport.configurationError,
                 "outbox.encryptionKey is empty; put the new key there, and the old one under "
@@ -27,7 +27,7 @@ public enum KeyRotation {
         }
         do throws(StoreError) {
             let outbox = try Outbox(
-                OutboxOptions(settings), time: SystemTime(), metrics: Metrics(), logger: Logger(label: "postern.keys"))
+                settings.located, time: SystemTime(), metrics: Metrics(), logger: Logger(label: "postern.keys"))
             defer { outbox.close() }
             return outbox.resealing
         } catch {

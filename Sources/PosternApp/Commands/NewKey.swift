@@ -17,17 +17,12 @@ public struct NewKey: Sendable, Equatable {
         self.name = name
         self.scopes = scopes
         key = KeyText.make(using: &random)
-        sha256 = Self.hex(KeyText.digest(of: key))
+        sha256 = KeyText.digest(of: key).hexadecimal
     }
 
     public init(name: String, scopes: [Scope]) {
         var random = SystemRandomNumberGenerator()
         self.init(name: name, scopes: scopes, random: &random)
-    }
-
-    private static func hex(_ bytes: [UInt8]) -> String {
-        let digits = Array("0123456789abcdef".utf8)
-        return String(decoding: bytes.flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] }, as: UTF8.self)
     }
 
     /// For `auth.keys`; scopes and upstreams may be narrowed there.

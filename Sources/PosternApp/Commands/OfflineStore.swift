@@ -17,10 +17,11 @@ struct OfflineStore {
         }
         // Removing what is old is the gateway's to do, by its own settings.
         let forever = Duration.seconds(100 * 365 * 86_400)
+        var options = OutboxOptions(path: path)
+        (options.deliveredRetention, options.failedRetention) = (forever, forever)
         do throws(StoreError) {
             outbox = try Outbox(
-                OutboxOptions(path: path, deliveredRetention: forever, failedRetention: forever), time: SystemTime(),
-                metrics: Metrics(), logger: Logger(label: "postern.outbox"))
+                options, time: SystemTime(), metrics: Metrics(), logger: Logger(label: "postern.outbox"))
         } catch .alreadyRunning {
             return nil
         } catch {

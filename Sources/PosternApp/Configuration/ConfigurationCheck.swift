@@ -1,5 +1,7 @@
 import Glibc
 import PosternCore
+import PosternStore
+import PosternDelivery
 import PosternHTTP
 import PosternServer
 
@@ -114,11 +116,11 @@ struct ConfigurationCheck {
     }
 
     private mutating func upstream(
-        _ entry: Entry, inheriting delivery: GatewayConfiguration.DeliverySettings
+        _ entry: Entry, inheriting delivery: DeliverySettings
     ) -> GatewayConfiguration.UpstreamConfiguration? {
         let path = ["upstreams", entry.name]
         var delivery = entry.type.map(delivery.inherited(by:)) ?? delivery
-        var queue = GatewayConfiguration.QueueSettings()
+        var queue = QueueCap()
         read(&delivery, at: path + ["delivery"])
         checkRetries(delivery, at: path)
         read(&queue, at: path + ["queue"])
@@ -188,17 +190,17 @@ struct ConfigurationCheck {
         return sources.value(at: own) == nil ? ["delivery", name] : own
     }
 
-    private mutating func checkRetries(_ delivery: GatewayConfiguration.DeliverySettings, at path: [String]) {
+    private mutating func checkRetries(_ delivery: DeliverySettings, at path: [String]) {
         let base = deliveryPath("retryBaseSeconds", at: path)
         let longest = deliveryPath("retryMaxSeconds", at: path)
         // An upstream that overrides neither would only repeat the global problem.
-        guard path.isEmpty || base.count > 2 || longest.count > 2, delivery.retryBase > delivery.retryMax else {
+        guard path.isEmpty || base.count > 2 || longest.count > 2, delivery.retry.base > delivery.retry.longest else {
             return
         }
         problem(
             dotted(base),
-            "is \(plain(delivery.retryBase.inSeconds))\(origin(of: base)); must not exceed \(dotted(longest)), "
-                + "which is \(plain(delivery.retryMax.inSeconds))")
+            "is \(plain(delivery.retry.base.inSeconds))\(origin(of: base)); must not exceed \(dotted(longest)), "
+                + "which is \(plain(delivery.retry.longest.inSeconds))")
     }
 
     // MARK: Who may call
@@ -258,7 +260,7 @@ struct ConfigurationCheck {
         let allowed = allowedUpstreams(entry.upstreams, of: upstreams, at: path)
         guard problems.count == before else { return nil }
         return .init(
-            name: entry.name, sha256: bytes(ofHex: entry.sha256) ?? [],
+            name: entry.name, sha256: [UInt8](hexadecimal: entry.sha256) ?? [],
             certificateName: entry.certificateName.isEmpty ? nil : entry.certificateName, scopes: scopes,
             upstreams: allowed,
             limits: .init(

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternStore
 
 /// The documents that say which settings there are, made from the same tables that check them.
 enum ConfigurationReference {
@@ -23,7 +24,7 @@ enum ConfigurationReference {
     }
 
     private static func upstream(_ type: UpstreamType) -> [String] {
-        let queue = GatewayConfiguration.QueueSettings.fields.map { member($0.setting) }
+        let queue = QueueCap.fields.map { member($0.setting) }
         let common = GatewayConfiguration.UpstreamConfiguration.Common.fields.map(\.setting).filter {
             $0.name != "type"
         }

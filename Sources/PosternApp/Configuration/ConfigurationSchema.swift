@@ -1,4 +1,6 @@
 import PosternCore
+import PosternStore
+import PosternDelivery
 
 /// Which settings there are, given the upstreams of a file.
 struct ConfigurationSchema {
@@ -16,8 +18,8 @@ struct ConfigurationSchema {
         Section(path: ["server", "admin"], settings: GatewayConfiguration.Admin.fields.map(\.setting)),
         Section(path: ["server", "tls"], settings: GatewayConfiguration.TLS.fields.map(\.setting)),
         Section(path: ["auth"], settings: GatewayConfiguration.Auth.fields.map(\.setting)),
-        Section(path: ["outbox"], settings: GatewayConfiguration.OutboxSettings.fields.map(\.setting)),
-        Section(path: ["delivery"], settings: GatewayConfiguration.DeliverySettings.fields.map(\.setting)),
+        Section(path: ["outbox"], settings: OutboxOptions.fields.map(\.setting)),
+        Section(path: ["delivery"], settings: DeliverySettings.fields.map(\.setting)),
         Section(path: ["log"], settings: GatewayConfiguration.Log.fields.map(\.setting)),
     ]
 
@@ -26,8 +28,8 @@ struct ConfigurationSchema {
         typealias Upstream = GatewayConfiguration.UpstreamConfiguration
         return [
             Section(path: path, settings: Upstream.Common.fields.map(\.setting)),
-            Section(path: path + ["delivery"], settings: GatewayConfiguration.DeliverySettings.fields.map(\.setting)),
-            Section(path: path + ["queue"], settings: GatewayConfiguration.QueueSettings.fields.map(\.setting)),
+            Section(path: path + ["delivery"], settings: DeliverySettings.fields.map(\.setting)),
+            Section(path: path + ["queue"], settings: QueueCap.fields.map(\.setting)),
         ]
     }
 

@@ -2,9 +2,6 @@ public import PosternCore
 
 // The settings of the gateway itself: name, range, place in memory, meaning. The defaults are those of the properties.
 
-private let tenYears = 315_360_000.0
-private let pebibyte: Int64 = 1 << 50
-
 extension GatewayConfiguration.Server: SettingsSection {
     public static let fields: [SettingField<Self>] = [
         .text("host", \.host, rule: .filled, "Address to listen on; anything but loopback wants API keys."),
@@ -87,65 +84,6 @@ extension GatewayConfiguration.Auth: SettingsSection {
     ]
 }
 
-extension GatewayConfiguration.OutboxSettings: SettingsSection {
-    public static let fields: [SettingField<Self>] = [
-        .text("path", \.path, rule: .filled, "The SQLite file, from the working directory; its directory is made."),
-        .integer("maxBytes", 0...pebibyte, \.maxBytes, "Size at which writes get 503; 0: no cap."),
-        .seconds(
-            "deliveredRetentionSeconds", 0...tenYears, \.deliveredRetention, "How long delivered messages are kept."),
-        .seconds(
-            "failedRetentionSeconds", 0...tenYears, \.failedRetention,
-            "How long messages are kept that ended in any other way."),
-        .seconds(
-            "idempotencyRetentionSeconds", 0...tenYears, \.idempotencyRetention,
-            "How long an `Idempotency-Key` is remembered."),
-        .key(
-            "encryptionKey", \.encryptionKey,
-            "64 hexadecimal digits that encrypt the credentials callers hand in; empty: those stay in memory."),
-        .keys(
-            "previousEncryptionKeys", \.previousEncryptionKeys,
-            "Former values of `encryptionKey`, as long as something may be encrypted with them: until the next start, "
-                + "or `postern keys rotate-encryption`."),
-    ]
-}
-
-extension GatewayConfiguration.DeliverySettings: SettingsSection {
-    public static let fields: [SettingField<Self>] = [
-        .integer("maxInFlight", 1...256, \.maxInFlight, "Requests to one upstream at a time."),
-        .integer("batchMaxMessages", 1...10_000, \.batchMaxMessages, "Messages in one upstream request."),
-        .integer(
-            "batchMaxBytes", 1024...67_108_864, \.batchMaxBytes,
-            "Size of one upstream request before compression; a larger message travels alone."),
-        .seconds(
-            "batchMaxWaitSeconds", 0...3600, \.batchMaxWait, "How long a message waits for others to share a batch."),
-        .seconds(
-            "retryBaseSeconds", 0.01...3600, \.retryBase, "Ceiling of the first retry's delay; it doubles each time."),
-        .seconds(
-            "retryMaxSeconds", 0.01...86_400, \.retryMax, "Ceiling of any retry's delay; not below `retryBaseSeconds`."),
-        .integer(
-            "suspectTries", 1...100, \.suspectTries,
-            "Doubtful answers in a row, while others succeed, after which a message sent alone fails."),
-        .seconds(
-            "suspectSeconds", 1...86_400, \.suspectPeriod,
-            "How long these have to last where order lets nothing else be sent."),
-        .seconds(
-            "expireAfterSeconds", 0...tenYears, \.expireAfter,
-            "Age at which a message is given up; 0: never. That of one that was retried by hand counts from then."),
-        .seconds("connectTimeoutSeconds", 0.1...600, \.connectTimeout, "Time to connect to an upstream."),
-        .seconds(
-            "requestTimeoutSeconds", 0.1...3600, \.requestTimeout,
-            "Time for a whole upstream request, connecting included."),
-    ]
-}
-
-extension GatewayConfiguration.QueueSettings: SettingsSection {
-    public static let fields: [SettingField<Self>] = [
-        .integer("maxMessages", 0...1_000_000_000_000, \.maxMessages, "Messages that may wait; 0: no cap."),
-        .integer("maxBytes", 0...pebibyte, \.maxBytes, "Bytes of payload that may wait; 0: no cap."),
-        .choice("whenFull", \.whenFull, "At a cap: refuse new messages with 503, or drop the oldest ones."),
-    ]
-}
-
 extension GatewayConfiguration.Log: SettingsSection {
     public static let fields: [SettingField<Self>] = [
         .choice("level", \.level, "The least important lines that are written."),
@@ -221,5 +159,5 @@ struct KeyEntry: SettingsSection {
     }
     private static let digest = SettingRule<String>(
         "expected 64 hexadecimal digits, as postern keys new prints them"
-    ) { bytes(ofHex: $0)?.count == 32 }
+    ) { [UInt8](hexadecimal: $0)?.count == 32 }
 }

@@ -1,7 +1,8 @@
-import Foundation
 public import Logging
 public import PosternCore
+public import PosternDelivery
 public import PosternServer
+public import PosternStore
 
 /// Everything an operator can decide, checked and in the units of the code.
 ///
@@ -9,7 +10,7 @@ public import PosternServer
 public struct GatewayConfiguration: Sendable, Equatable {
     public var server = Server()
     public var auth = Auth()
-    public var outbox = OutboxSettings()
+    public var outbox = OutboxOptions()
     /// What upstreams use that override nothing; each upstream carries its own merged copy.
     public var delivery = DeliverySettings()
     /// Ordered by name, disabled ones included.
@@ -75,61 +76,6 @@ public struct GatewayConfiguration: Sendable, Equatable {
         public init() {}
     }
 
-    public struct OutboxSettings: Sendable, Equatable {
-        public var path = "data/postern.sqlite"
-        /// 0: no cap.
-        public var maxBytes = 0
-        public var deliveredRetention = Duration.seconds(86_400)
-        public var failedRetention = Duration.seconds(2_592_000)
-        public var idempotencyRetention = Duration.seconds(86_400)
-        /// 32 bytes; nil: credentials handed in by callers are kept in memory only.
-        public var encryptionKey: [UInt8]?
-        /// 32 bytes each: keys that open what was sealed before `encryptionKey` came.
-        public var previousEncryptionKeys: [[UInt8]] = []
-
-        /// Where the store is, whatever directory an error message is read in.
-        public var absolutePath: String { URL(filePath: path).standardizedFileURL.path(percentEncoded: false) }
-
-        public init() {}
-    }
-
-    public struct DeliverySettings: Sendable, Equatable {
-        public var maxInFlight = 4
-        public var batchMaxMessages = 500
-        /// Before compression.
-        public var batchMaxBytes = 1_048_576
-        public var batchMaxWait = Duration.milliseconds(50)
-        public var retryBase = Duration.seconds(1)
-        public var retryMax = Duration.seconds(300)
-        public var suspectTries = 5
-        public var suspectPeriod = Duration.seconds(1800)
-        /// Zero: never.
-        public var expireAfter = Duration.zero
-        public var connectTimeout = Duration.seconds(5)
-        public var requestTimeout = Duration.seconds(30)
-
-        public init() {}
-
-        /// The same for an upstream of that type whose own `delivery` says nothing.
-        func inherited(by type: UpstreamType) -> Self {
-            var settings = self
-            settings.batchMaxMessages = type.batchMaxMessages ?? batchMaxMessages
-            return settings
-        }
-    }
-
-    public struct QueueSettings: Sendable, Equatable {
-        public enum WhenFull: String, Sendable, CaseIterable { case reject, dropOldest }
-
-        /// 0: no cap.
-        public var maxMessages = 0
-        /// 0: no cap.
-        public var maxBytes = 0
-        public var whenFull = WhenFull.reject
-
-        public init() {}
-    }
-
     public struct UpstreamConfiguration: Sendable, Equatable {
         public let name: UpstreamName
         /// Name of its `UpstreamType`.
@@ -137,7 +83,7 @@ public struct GatewayConfiguration: Sendable, Equatable {
         public var isEnabled: Bool
         /// The global settings with this upstream's overrides.
         public var delivery: DeliverySettings
-        public var queue: QueueSettings
+        public var queue: QueueCap
         /// PEM file with the authorities that its certificate has to come from; empty: those of the system.
         public var caFile: String
         /// A value for each setting of the type, so that two upstreams can be compared.
@@ -146,7 +92,7 @@ public struct GatewayConfiguration: Sendable, Equatable {
         /// Settings left out of `values` have their default, and so has `delivery` for that type.
         public init(
             name: UpstreamName, type: UpstreamType, isEnabled: Bool = true, delivery: DeliverySettings? = nil,
-            queue: QueueSettings = .init(), caFile: String = "", values: [String: SettingValue] = [:]
+            queue: QueueCap = .init(), caFile: String = "", values: [String: SettingValue] = [:]
         ) {
             self.name = name
             self.type = type.name
@@ -165,5 +111,14 @@ public struct GatewayConfiguration: Sendable, Equatable {
         public var format = Format.text
 
         public init() {}
+    }
+}
+
+extension DeliverySettings {
+    /// The same for an upstream of that type whose own `delivery` says nothing.
+    func inherited(by type: UpstreamType) -> Self {
+        var settings = self
+        settings.batchMaxMessages = type.batchMaxMessages ?? batchMaxMessages
+        return settings
     }
 }

@@ -1,4 +1,6 @@
 public import PosternCore
+import PosternDelivery
+import PosternStore
 
 /// What a configuration that was loaded anew changes in a running gateway.
 public struct ReloadPlan: Sendable, Equatable {
@@ -68,7 +70,7 @@ extension SettingsSection {
 }
 
 extension GatewayConfiguration.UpstreamConfiguration {
-    private typealias Delivery = GatewayConfiguration.DeliverySettings
+    private typealias Delivery = DeliverySettings
     private var path: [String] { ["upstreams", name.description] }
 
     fileprivate func fixedChanges(to new: Self) -> [String] {
@@ -80,7 +82,7 @@ extension GatewayConfiguration.UpstreamConfiguration {
     /// Leaves out delivery settings that only follow the global ones.
     fileprivate func liveChanges(
         to new: Self,
-        delivery global: (old: GatewayConfiguration.DeliverySettings, new: GatewayConfiguration.DeliverySettings)
+        delivery global: (old: DeliverySettings, new: DeliverySettings)
     ) -> [String] {
         let own = Delivery.fields.filter { field in
             let follows =

@@ -1,0 +1,54 @@
+import Foundation
+public import PosternCore
+
+/// How the store is kept: the configuration's `outbox`.
+public struct OutboxOptions: Sendable, Equatable {
+    public var path = "data/postern.sqlite"
+    /// Cap on the payload bytes of all that is queued; 0 is none.
+    public var maxBytes = 0
+    /// How long the receipt of a delivered message is kept; zero keeps none.
+    public var deliveredRetention = Duration.seconds(86_400)
+    /// How long failed, cancelled, dropped and expired messages are kept.
+    public var failedRetention = Duration.seconds(2_592_000)
+    public var idempotencyRetention = Duration.seconds(86_400)
+    /// Seal the credentials that callers hand in.
+    public var encryptionKeys = EncryptionKeys()
+    /// How far the write-ahead log may grow while a reader keeps it from being reset.
+    var maxLogBytes = 1 << 30
+
+    public init() {}
+
+    public init(path: String) { self.path = path }
+
+    /// The path from the root, whatever directory an error message is read in.
+    public var absolutePath: String { URL(filePath: path).standardizedFileURL.path(percentEncoded: false) }
+
+    /// The same with `absolutePath`.
+    public var located: Self {
+        var options = self
+        options.path = absolutePath
+        return options
+    }
+}
+
+extension OutboxOptions: SettingsSection {
+    public static let fields: [SettingField<Self>] = [
+        .text("path", \.path, rule: .filled, "The SQLite file, from the working directory; its directory is made."),
+        .integer("maxBytes", 0...(1 << 50), \.maxBytes, "Size at which writes get 503; 0: no cap."),
+        .seconds(
+            "deliveredRetentionSeconds", 0...315_360_000, \.deliveredRetention, "How long delivered messages are kept."),
+        .seconds(
+            "failedRetentionSeconds", 0...315_360_000, \.failedRetention,
+            "How long messages are kept that ended in any other way."),
+        .seconds(
+            "idempotencyRetentionSeconds", 0...315_360_000, \.idempotencyRetention,
+            "How long an `Idempotency-Key` is remembered."),
+        .key(
+            "encryptionKey", \.encryptionKeys.current,
+            "64 hexadecimal digits that encrypt the credentials callers hand in; empty: those stay in memory."),
+        .keys(
+            "previousEncryptionKeys", \.encryptionKeys.previous,
+            "Former values of `encryptionKey`, as long as something may be encrypted with them: until the next start, "
+                + "or `postern keys rotate-encryption`."),
+    ]
+}

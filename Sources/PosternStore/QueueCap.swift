@@ -1,0 +1,26 @@
+public import PosternCore
+
+/// What bounds one upstream's queue.
+public struct QueueCap: Sendable, Equatable {
+    public enum WhenFull: String, Sendable, CaseIterable { case reject, dropOldest }
+
+    /// 0: no cap.
+    public var maxMessages = 0
+    /// Payload bytes; 0: no cap.
+    public var maxBytes = 0
+    public var whenFull = WhenFull.reject
+
+    public init() {}
+
+    func admits(messages: Int, bytes: Int) -> Bool {
+        (maxMessages == 0 || messages <= maxMessages) && (maxBytes == 0 || bytes <= maxBytes)
+    }
+}
+
+extension QueueCap: SettingsSection {
+    public static let fields: [SettingField<Self>] = [
+        .integer("maxMessages", 0...1_000_000_000_000, \.maxMessages, "Messages that may wait; 0: no cap."),
+        .integer("maxBytes", 0...(1 << 50), \.maxBytes, "Bytes of payload that may wait; 0: no cap."),
+        .choice("whenFull", \.whenFull, "At a cap: refuse new messages with 503, or drop the oldest ones."),
+    ]
+}

@@ -1,0 +1,10 @@
+public import PosternCore
+
+extension SettingsSection {
+    /// The defaults with some changes.
+    public static func with(_ change: (inout Self) -> Void) -> Self {
+        var settings = Self()
+        change(&settings)
+        return settings
+    }
+}
