@@ -70,9 +70,11 @@ extension WorkerLoop {
             queue.sendAgain(rest, from: now, history: claim.history)
             claim = claim.narrowed(to: Array(claim.messages.prefix(limit)))
         }
+        let token = machine.tokens.token(at: now)
+        // It may have expired while the store was read.
+        if upstream.tokenSource != nil, token == nil { return queue.postpone(claim, until: now) }
         let plan: Plan
         do {
-            let token = machine.tokens.token(at: now)
             plan = try outbox.withState(of: queue.number) { state in
                 try upstream.plan(for: claim.messages, in: context(now: now, token: token, state))
             }

@@ -25,6 +25,19 @@ private struct PlainTokens: TokenSource {
     }
 }
 
+/// Reading the store for a claim takes as long as `claimTakes` says.
+private struct SlowUpstream: PlainAtHeart, TokenUpstream {
+    let clock: SharedValue<ManualTime?>
+    let claimTakes: SharedValue<Duration>
+    var tokenSource: (any TokenSource)? { PlainTokens() }
+    var laneRule: LaneRule { .separate }
+
+    func limits(_ configured: BatchLimits, ofLane name: String) -> BatchLimits {
+        clock.value?.advance(by: claimTakes.value)
+        return configured
+    }
+}
+
 @Suite(.timeLimit(.minutes(10))) struct TokenTests {
     private let bench: DeliveryBench
     private static let settings = DeliverySettings.with {
@@ -242,5 +255,28 @@ private struct PlainTokens: TokenSource {
         try bench.accept(10)
         try bench.run(for: .seconds(3600))
         #expect(tokenRequests <= bench.sent.count)
+    }
+
+    /// Such a request would leave without a token.
+    @Test func batch_waitsForANewToken_whenTheTokenExpiresDuringItsClaim() throws {
+        let upstream = SlowUpstream(clock: SharedValue(nil), claimTakes: SharedValue(.zero))
+        let bench = try DeliveryBench(upstream, settings: Self.settings)
+        upstream.clock.set(bench.time)
+        func tokens() -> [String] {
+            bench.transport.requests.filter { $0.url != DeliveryBench.tokenURL }.map {
+                $0.headers.first?.value ?? "none"
+            }
+        }
+        try bench.accept(1, lane: .named("a"))
+        try bench.turn()
+        upstream.claimTakes.set(.seconds(11))
+        #expect(bench.transport.answer(.status(200, "a:10")) { $0.url == DeliveryBench.tokenURL })
+        try bench.turn()
+        #expect(tokens().isEmpty)
+        try bench.turn()
+        upstream.claimTakes.set(.zero)
+        #expect(bench.transport.answer(.status(200, "b:10")) { $0.url == DeliveryBench.tokenURL })
+        try bench.turn()
+        #expect(tokens() == ["Bearer b"])
     }
 }
