@@ -193,17 +193,20 @@ class Client(threading.Thread):
             self.problems.append(f"{type(error).__name__}: {error}")
 
     def play(self, story, path, body, mark, poison):
-        deadline, latest = time.monotonic() + 60, "none was tried"
+        deadline, latest, is_repeated = time.monotonic() + 60, "none was tried", False
         while time.monotonic() < deadline:
             try:
                 status, _, answer = call(self.port, "POST", path, body, {"Content-Type": "application/json"}, timeout=30)
             except (OSError, http.client.HTTPException) as error:
                 latest = f"{type(error).__name__}: {error}"
+                is_repeated = True
                 time.sleep(0.02)
                 continue
             if status == 202:
                 story.accepted.append((mark, json.loads(answer)["id"], poison))
                 return
+            if status == 409 and is_repeated:
+                return  # What got no response was stored: the session has ended.
             latest = f"{status}: {answer.decode()[:300]}"
             if status != 503:
                 self.problems.append(f"{path} answered {latest}")
