@@ -7,8 +7,9 @@ import Testing
 @testable import PosternApp
 
 /// `docs/configuration.md` and `config.example.json` are what the tables in the code make of them. After a change of
-/// the tables, `UPDATE_REFERENCE=1 swift test --filter ConfigurationReferenceTests` writes them anew.
-@Suite struct ConfigurationReferenceTests {
+/// the tables, `UPDATE_REFERENCE=1 swift test --filter ConfigurationReferenceTests` writes them anew; one test after the
+/// other, because some read what others write.
+@Suite(.serialized) struct ConfigurationReferenceTests {
     private let top = URL(fileURLWithPath: #filePath)
         .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent()
 
