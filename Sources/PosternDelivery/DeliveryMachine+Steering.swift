@@ -21,20 +21,23 @@ extension DeliveryMachine {
 
     mutating func resume(now: Timestamp) -> [Action] {
         defer { isPaused = false }
-        return (isPaused ? [.savePause(false)] : []) + probeNow(now: now)
+        return (isPaused ? [.savePause(false)] : []) + endWaits(now: now)
     }
 
     /// No more is sent in this run.
     mutating func stop() { isStopping = true }
 
-    /// What waits for a time may go now.
+    /// Endpoints, and the token, are tried now.
     private mutating func probeNow(now: Timestamp) -> [Action] {
         tokens.fetchNow()
         health.probeNow(now: now)
         return [.wakeHeldLanes]
     }
 
-    mutating func clockSetBack(now: Timestamp) -> [Action] { [.makeDue(flush: nil)] + probeNow(now: now) }
+    /// Those, and what backs off.
+    private mutating func endWaits(now: Timestamp) -> [Action] { [.makeDue(flush: nil)] + probeNow(now: now) }
+
+    mutating func clockSetBack(now: Timestamp) -> [Action] { endWaits(now: now) }
 
     /// Other settings; `isReplaced`: other credentials or another URL too, so that whatever was wrong may be right now.
     mutating func adopted(_ rules: Rules, maxInFlight: Int, isReplaced: Bool, now: Timestamp) -> [Action] {
@@ -42,7 +45,7 @@ extension DeliveryMachine {
         health.most = maxInFlight
         if isReplaced {
             tokens.reset()
-            return [.makeDue(flush: nil)] + probeNow(now: now)
+            return endWaits(now: now)
         }
         return health.hold == nil ? [] : probeNow(now: now)
     }
