@@ -38,10 +38,9 @@ struct TokenCache: Equatable {
         return held.token
     }
 
-    /// What the store remembers of fetches that failed; nil if the last one succeeded.
-    var record: TokenRecord? {
-        guard failures > 0 else { return nil }
-        return TokenRecord(
+    /// What the store is told, for commands that read it; never the token itself.
+    var record: TokenRecord {
+        TokenRecord(
             failures: failures, credentialsRefused: credentialsRefused, retryAtMs: retryAt?.milliseconds,
             validUntilMs: held.map { ($0.expiresAt ?? .never).milliseconds })
     }

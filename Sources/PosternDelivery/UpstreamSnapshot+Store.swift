@@ -3,7 +3,7 @@ public import PosternStore
 
 extension UpstreamSnapshot {
     /// What the store alone knows of an upstream, without a worker: nothing of requests in flight, and of endpoints
-    /// and tokens only which ones have failed. Nil if its health record is not valid.
+    /// only which ones have failed. Nil if its health record is not valid.
     public init?(stored books: UpstreamBooks, now: Timestamp) {
         guard let record = books.circuit else { return nil }
         self.init()

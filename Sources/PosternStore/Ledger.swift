@@ -116,7 +116,7 @@ public struct CircuitRecord: Sendable, Equatable, Codable {
     public var lastSuccessAtMs: Int64?
     /// Names of endpoints that wait although the upstream does not; nil if there are none.
     public var waitingEndpoints: [String]?
-    /// Nil while fetches of tokens succeed, or none is needed.
+    /// Nil if the upstream requires none.
     public var token: TokenRecord?
     /// Nil if the gateway would send.
     public var obstacle: Obstacle?
@@ -131,13 +131,13 @@ public struct CircuitRecord: Sendable, Equatable, Codable {
     public init() {}
 }
 
-/// What is remembered of fetches of tokens that failed.
+/// What is remembered of an upstream's token, which itself is only in memory.
 public struct TokenRecord: Sendable, Equatable, Codable {
     /// Fetches in a row that brought none.
     public var failures: Int
     public var credentialsRefused: Bool
     public var retryAtMs: Int64?
-    /// Until when an earlier token can be used; nil if there is none.
+    /// Until when the token can be used; nil if there is none.
     public var validUntilMs: Int64?
 
     public init(failures: Int, credentialsRefused: Bool, retryAtMs: Int64? = nil, validUntilMs: Int64? = nil) {

@@ -138,6 +138,15 @@ import Testing
         }
     }
 
+    @Test func firstTokenFetch_isShownByBoth() throws {
+        try withUpstream(PickyUpstream("picky", tokenSource: TestTokens())) { gateway in
+            let id = try gateway.accept()
+            try gateway.waitForOpenRequest()
+            try expectAgreement("token", of: id, gateway)
+            try expectSameHealth(gateway, "picky", "up")
+        }
+    }
+
     @Test func missingSettings_areShownByBoth() throws {
         try withUpstream(LanedUpstream(missingSettings: ["apiKey"])) { gateway in
             let id = try gateway.accept("/v1/laned/event", "{}")
