@@ -211,10 +211,11 @@ bool has_line_feed(const uint8_t *text, uint32_t start, uint32_t end) {
     return std::memchr(text + start, '\n', end - start);
 }
 
-bool walk_lines(Walk &walk, const uint8_t *text) {
+/// The lines before the one that holds `start` are fine, even if the walk fails.
+bool walk_lines(Walk &walk, const uint8_t *text, uint32_t &start) {
     const uint32_t all = walk.open_lines();
     while (!walk.is_at_end()) {
-        const uint32_t start = walk.place();
+        start = walk.place();
         const uint32_t word = walk.word_count();
         if (!walk.document()) return false;
         const uint32_t end = walk.end_of(word);
@@ -227,8 +228,10 @@ bool walk_lines(Walk &walk, const uint8_t *text) {
     return true;
 }
 
-Fault explain_lines(const uint8_t *text, const uint8_t *text_end) {
-    for (const uint8_t *line = text; line < text_end;) {
+/// The lines before the one that holds `place` are known to be fine.
+Fault explain_lines(const uint8_t *text, const uint8_t *place, const uint8_t *text_end) {
+    while (place > text && place[-1] != '\n') --place;
+    for (const uint8_t *line = place; line < text_end;) {
         const void *const feed = std::memchr(line, '\n', size_t(text_end - line));
         const uint8_t *const end = feed ? static_cast<const uint8_t *>(feed) : text_end;
         const Fault fault = explain(text, line, end);
@@ -261,7 +264,8 @@ struct postern_json_parser {
         std::memcpy(text, source, length);
         std::memset(text + length, ' ', simdjson::SIMDJSON_PADDING);
         if (!is_sound(text, length, lines))
-            return fault(lines ? explain_lines(text, text + length) : explain(text, text, text + length));
+            return fault(
+                lines ? explain_lines(text, text + start, text + length) : explain(text, text, text + length));
         if (names.duplicate() != Names::none) return fault({POSTERN_JSON_DUPLICATE, names.duplicate()});
         // The caller is going to use memory, too.
         names.trim(kept_bytes);
@@ -278,6 +282,7 @@ struct postern_json_parser {
     }
 
 private:
+    /// Where the text's value starts; of lines, where the last one does that was looked at.
     uint32_t start = 0;
 
     static postern_json_result fault(Fault fault) { return {nullptr, nullptr, 0, fault.code, fault.offset}; }
@@ -300,12 +305,13 @@ private:
     }
 
     bool is_sound(const uint8_t *text, size_t length, bool lines) {
+        start = 0;
         if (stage1->stage1(text, length, simdjson::stage1_mode::regular)) return false;
         uint32_t *const words = stage1->structural_indexes.get();
         start = words[0];
         names.begin(text);
         Walk walk(text, length, words, stage1->n_structural_indexes, names);
-        const bool is_fine = lines ? walk_lines(walk, text) : walk_one(walk);
+        const bool is_fine = lines ? walk_lines(walk, text, start) : walk_one(walk);
         if (length > kept_bytes) walk.release_read_indexes();
         return is_fine;
     }

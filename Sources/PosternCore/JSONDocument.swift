@@ -116,22 +116,31 @@ public enum JSONKind: UInt8, Sendable {
     /// A string of white space alone (Unicode's `White_Space`), or an empty one.
     public var isBlankString: Bool {
         guard kind == .string else { return false }
-        guard let first = rawString.first else { return true }
-        if first > 0x20, first < 0x80, first != UInt8(ascii: "\\") { return false }
-        return string?.unicodeScalars.allSatisfy(\.properties.isWhitespace) ?? false
+        for byte in JSONEscapes.Resolved(rawString) where !(byte == 0x20 || 0x09...0x0D ~= byte) {
+            return byte >= 0x80 && string?.unicodeScalars.allSatisfy(\.properties.isWhitespace) ?? false
+        }
+        return true
     }
 
     /// Whether this is a string or member name that says `name`.
     @inlinable public func equals(_ name: StaticString) -> Bool {
+        equals(UnsafeBufferPointer(start: name.utf8Start, count: name.utf8CodeUnitCount))
+    }
+
+    @inlinable func equals(_ name: UnsafeBufferPointer<UInt8>) -> Bool {
         guard kind == .string else { return false }
         if hasEscapes { return equalsEscaped(name) }
         let raw = rawString
-        guard raw.count == name.utf8CodeUnitCount else { return false }
-        for place in 0..<raw.count where raw[place] != name.utf8Start[place] { return false }
+        guard raw.count == name.count else { return false }
+        for place in 0..<raw.count where raw[place] != name[place] { return false }
         return true
     }
 
-    @usableFromInline func equalsEscaped(_ name: StaticString) -> Bool { string == name.description }
+    /// Without memory for the resolved text: a body may be full of names with escapes, and each look-up passes them.
+    @usableFromInline func equalsEscaped(_ name: UnsafeBufferPointer<UInt8>) -> Bool {
+        // An escape is longer than what it stands for.
+        rawString.count > name.count && JSONEscapes.Resolved(rawString).elementsEqual(name)
+    }
 
     /// The member of an object; nil when there is none, or this is no object.
     @inlinable public subscript(_ name: StaticString) -> JSONValue? {
@@ -141,8 +150,11 @@ public enum JSONKind: UInt8, Sendable {
 
     /// As above, for names known only at run time.
     public subscript(named name: String) -> JSONValue? {
-        for member in members where member.key.string == name { return member.value }
-        return nil
+        var name = name
+        return name.withUTF8 { name in
+            for member in members where member.key.equals(name) { return member.value }
+            return nil
+        }
     }
 
     /// The members of an object in their order; empty for anything else.

@@ -2,39 +2,56 @@
 public enum JSONEscapes {
     /// Resolves the escapes of a checked string; `raw` is the text between the quotes.
     public static func resolve(_ raw: UnsafeBufferPointer<UInt8>) -> [UInt8] {
+        // What an escape stands for never takes more bytes than the escape.
         [UInt8](unsafeUninitializedCapacity: raw.count) { result, count in
-            var place = 0
-            while place < raw.count {
-                if raw[place] == UInt8(ascii: "\\") {
-                    resolveEscape(raw, &place, result, &count)
-                } else {
-                    result[count] = raw[place]
-                    (place, count) = (place + 1, count + 1)
-                }
+            for byte in Resolved(raw) {
+                result[count] = byte
+                count += 1
             }
         }
     }
 
-    /// What an escape stands for never takes more bytes than the escape.
-    private static func resolveEscape(
-        _ raw: UnsafeBufferPointer<UInt8>, _ place: inout Int, _ result: UnsafeMutableBufferPointer<UInt8>,
-        _ count: inout Int
-    ) {
-        let letter = raw[place + 1]
-        guard letter == UInt8(ascii: "u") else {
-            result[count] = character(letter)
-            (place, count) = (place + 2, count + 1)
-            return
+    /// The UTF-8 of a checked string with its escapes resolved, byte by byte and without memory of its own.
+    struct Resolved: Sequence, IteratorProtocol {
+        private let raw: UnsafeBufferPointer<UInt8>
+        private var place = 0
+        /// What is left of the escape at hand; its next byte is the lowest.
+        private var pending: UInt32 = 0
+        private var pendingCount = 0
+
+        /// - Parameter raw: The text between the quotes.
+        init(_ raw: UnsafeBufferPointer<UInt8>) { self.raw = raw }
+
+        mutating func next() -> UInt8? {
+            if pendingCount > 0 { return nextPending() }
+            guard place < raw.count else { return nil }
+            let byte = raw[place]
+            place += 1
+            return byte == UInt8(ascii: "\\") ? resolveEscape() : byte
         }
-        var scalar = hex(raw, at: place + 2)
-        place += 6
-        if 0xD800..<0xDC00 ~= scalar {
-            scalar = 0x10000 + (scalar - 0xD800) << 10 + (hex(raw, at: place + 2) - 0xDC00)
-            place += 6
+
+        private mutating func nextPending() -> UInt8 {
+            defer { (pending, pendingCount) = (pending >> 8, pendingCount - 1) }
+            return UInt8(truncatingIfNeeded: pending)
         }
-        for byte in Unicode.Scalar(scalar).flatMap(UTF8.encode) ?? UTF8.encodedReplacementCharacter {
-            result[count] = byte
-            count += 1
+
+        /// `place` is behind the backslash.
+        private mutating func resolveEscape() -> UInt8 {
+            let letter = raw[place]
+            place += 1
+            guard letter == UInt8(ascii: "u") else { return character(letter) }
+            var scalar = hex(raw, at: place)
+            place += 4
+            if 0xD800..<0xDC00 ~= scalar {
+                scalar = 0x10000 + (scalar - 0xD800) << 10 + (hex(raw, at: place + 2) - 0xDC00)
+                place += 6
+            }
+            let encoded = Unicode.Scalar(scalar).flatMap(UTF8.encode) ?? UTF8.encodedReplacementCharacter
+            for byte in encoded {
+                pending |= UInt32(byte) << (8 * pendingCount)
+                pendingCount += 1
+            }
+            return nextPending()
         }
     }
 

@@ -61,6 +61,17 @@ extension EndToEnd {
             Body("an argument of numbers", "/v1/streamone/call", call + #""arguments":{"a":[0"#, ",0.1", "]}}"),
             Body("accounts of a call", "/v1/streamone/call", call + #""accounts":["a""#, #","a""#, "]}"),
             Body("a call that is answered at once", "/v1/streamone/proxy/item/edit", "{", value: "0", "}"),
+            Body("members of an activity", "/v1/seer/activity", #"{"actor":{"#, value: "0", "}}"),
+            Body("a statement's names with escapes", "/v1/seer/tincan", "{", escape: "\\t", value: "0", "}"),
+            Body("a statement's extensions", "/v1/seer/tincan", #"{"context":{"extensions":{"#, value: "0", "}}}"),
+            Body("preferences nobody knows", "/v1/appservices/preferences", #"{"preferences":{"#, value: "0", "}}"),
+            Body(
+                "preferences for many types", "/v1/appservices/preferences", #"{"preferences":{"whitelist":{"#,
+                value: "[]", "}}}"),
+            Body("a registration's names with escapes", "/v1/appservices/register", "{", escape: "\\b", value: "0", "}"),
+            Body("a user's many domains", "/v1/appservices/register", #"{"userId":"a"#, "@a.b", "\"}"),
+            Body(
+                "many metrics", "/v1/appservices/metrics", #"{"sessionMetrics":{"a":0},"metrics":[{}"#, ",{}", "]}"),
             Body("ids to be retried", "/v1/messages/retry", #"{"ids":["1""#, #","1""#, "]}"),
         ]
 
@@ -92,6 +103,10 @@ extension EndToEnd {
             let upstreams: [String: [String: Any]] = [
                 "samsara": ["url": dead], "curio": ["serverURL": dead, "apiKey": "a", "trackingCode": "b"],
                 "streamone": ["apiUrl": dead, "id": "a", "psk": "b"],
+                "seer": ["baseURL": dead, "clientId": "a", "clientSecret": "b"],
+                "appservices": [
+                    "baseURL": dead, "organization": "a", "application": "b", "apiKey": "c", "monitoringEnabled": true,
+                ],
             ]
             let gateway = try await Place(Settings(server: ["port": 0, "workerThreads": 1], upstreams: upstreams))
                 .start()
