@@ -39,7 +39,7 @@ build: dependencies ## the release binaries, .build/release/postern and, for --s
 
 test: debug ## every test, against a debug build; loopback only
 	scripts/framing.py --binary $(DEBUG_BINARY)
-	POSTERN_BINARY=$(DEBUG_BINARY) $(SWIFT) test --skip-build --disable-xctest
+	POSTERN_BINARY=$(DEBUG_BINARY) scripts/test.sh $(SWIFT) test --skip-build --disable-xctest
 
 framing: debug ## does an independent HTTP parser frame requests as the gateway does?
 	scripts/framing.py --binary $(DEBUG_BINARY) $(ARGS)
