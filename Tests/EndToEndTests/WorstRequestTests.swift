@@ -68,7 +68,7 @@ extension EndToEnd {
             Body(
                 "preferences for many types", "/v1/appservices/preferences", #"{"preferences":{"whitelist":{"#,
                 value: "[]", "}}}"),
-            Body("a registration's names with escapes", "/v1/appservices/register", "{", escape: "\\b", value: "0", "}"),
+            Body("names with escapes, of a device", "/v1/appservices/register", "{", escape: "\\b", value: "0", "}"),
             Body("a user's many domains", "/v1/appservices/register", #"{"userId":"a"#, "@a.b", "\"}"),
             Body(
                 "many metrics", "/v1/appservices/metrics", #"{"sessionMetrics":{"a":0},"metrics":[{}"#, ",{}", "]}"),
