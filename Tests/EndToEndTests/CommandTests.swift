@@ -8,6 +8,51 @@ import Testing
 @Suite struct CommandTests {
     private let folder = ScratchFolder()
 
+    // MARK: Help
+
+    private struct Help: Decodable {
+        let command: Command
+
+        struct Command: Decodable {
+            let commandName: String
+            let abstract: String?
+            let arguments: [Argument]?
+            let subcommands: [Command]?
+        }
+        struct Argument: Decodable {
+            let abstract: String?
+            let valueName: String?
+        }
+    }
+
+    @Test func everyCommandAndOption_isDescribed() async throws {
+        let ended = try await Binary.run(["--experimental-dump-help"])
+        let help = try JSONDecoder().decode(Help.self, from: Data(ended.output.utf8))
+        var commands = [help.command]
+        var undescribed: [String] = []
+        while let command = commands.popLast() {
+            // The parser's own.
+            guard command.commandName != "help" else { continue }
+            if command.abstract?.isEmpty ?? true { undescribed.append(command.commandName) }
+            for argument in command.arguments ?? [] where argument.abstract?.isEmpty ?? true {
+                undescribed.append("\(command.commandName) \(argument.valueName ?? "")")
+            }
+            commands += command.subcommands ?? []
+        }
+        #expect(undescribed.isEmpty)
+    }
+
+    /// The standard library then sees no arguments, which must not pass for a wish to read the help.
+    @Test func commandLineThatCannotBeRead_isNoSuccess() async throws {
+        let script = "umount -l /proc && exec \"$0\" \"$@\""
+        let ended = try await Binary.run(command: [
+            "/usr/bin/unshare", "--mount", "/bin/sh", "-c", script, Binary.path, "check",
+        ])
+        #expect(ended.exitCode == 64)
+        #expect(ended.errors == "postern: cannot read the command line; /proc is not mounted\n")
+        #expect(ended.output.isEmpty)
+    }
+
     // MARK: simulate, healthcheck, keys
 
     @Test func simulate_printsEachAddress_andEndsOnSIGTERM() async throws {
