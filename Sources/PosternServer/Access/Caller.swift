@@ -31,7 +31,11 @@ final class Caller: Sendable {
         return milliseconds > 0 ? Timestamp(milliseconds: milliseconds) : nil
     }
 
-    func used(at now: Timestamp) { lastUsed.store(now.milliseconds, ordering: .relaxed) }
+    /// Many requests come within a millisecond: most find the time as it is, and leave the memory to other threads.
+    func used(at now: Timestamp) {
+        guard lastUsed.load(ordering: .relaxed) != now.milliseconds else { return }
+        lastUsed.store(now.milliseconds, ordering: .relaxed)
+    }
 
     // MARK: What it may do
 
@@ -41,13 +45,13 @@ final class Caller: Sendable {
     // MARK: Limits
 
     /// Counts a request. Returns how long to wait if it is one too many.
-    func takeRequest(at now: MonotonicInstant) -> Duration? {
-        isLimited ? buckets.withLock { $0.requests?.take(1, at: now) } : nil
+    func takeRequest(at now: @autoclosure () -> MonotonicInstant) -> Duration? {
+        isLimited ? buckets.withLock { $0.requests?.take(1, at: now()) } : nil
     }
 
     /// Counts messages. Returns how long to wait if they are too many.
-    func takeMessages(_ count: Int, at now: MonotonicInstant) -> Duration? {
-        isLimited ? buckets.withLock { $0.messages?.take(count, at: now) } : nil
+    func takeMessages(_ count: Int, at now: @autoclosure () -> MonotonicInstant) -> Duration? {
+        isLimited ? buckets.withLock { $0.messages?.take(count, at: now()) } : nil
     }
 
     /// `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-10), which every response to a limited

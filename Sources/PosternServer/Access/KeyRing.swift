@@ -10,11 +10,12 @@ public final class KeyRing: Sendable {
         var byCertificate: [String: Caller] = [:]
     }
     private let callers = Mutex(Callers())
+    private let hasKeys = Atomic<Bool>(false)
 
     public init() {}
 
-    /// Whether callers need a key at all.
-    public var isEmpty: Bool { callers.withLock { $0.all.isEmpty } }
+    /// Whether callers need no key at all.
+    public var isEmpty: Bool { !hasKeys.load(ordering: .acquiring) }
 
     /// Puts these keys in force. A key that is configured as before keeps its allowance and the time of its last use.
     public func replace(with keys: [APIKey], at now: MonotonicInstant) {
@@ -27,6 +28,7 @@ public final class KeyRing: Sendable {
                 if let digest = KeyDigest(key.sha256) { callers.byDigest[digest.prefix] = (digest, caller) }
                 if let name = key.certificateName { callers.byCertificate[name] = caller }
             }
+            hasKeys.store(!keys.isEmpty, ordering: .releasing)
         }
     }
 
