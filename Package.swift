@@ -108,7 +108,7 @@ let package = Package(
             "PosternDelivery",
             ["PosternCore", "PosternMetrics", "PosternStore", "PosternCompression", logging]),
         part(
-            "PosternServer",
+            "PosternAPI",
             [
                 "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternHTTP", "PosternDelivery",
                 "PosternCompression", "COpenAPI", crypto, logging,
@@ -120,7 +120,7 @@ let package = Package(
             "PosternApp",
             [
                 "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternHTTP", "PosternTransport",
-                "PosternDelivery", "PosternServer", "PosternProcess", logging,
+                "PosternDelivery", "PosternAPI", "PosternProcess", logging,
             ] + adapters),
         // What a program of ours needs.
         part("PosternProcess", ["PosternCore", logging]),
@@ -170,7 +170,7 @@ let package = Package(
                 "PosternFaultServer", grdb, logging,
             ] + adapters),
         tests(
-            of: "PosternServer",
+            of: "PosternAPI",
             [
                 "PosternCore", "PosternJSON", "PosternMetrics", "PosternHTTP", "PosternStore", "PosternDelivery",
                 "PosternCompression", "PosternApp", logging,
@@ -182,7 +182,7 @@ let package = Package(
         tests(
             of: "PosternApp",
             [
-                "PosternCore", "PosternDelivery", "PosternMetrics", "PosternProcess", "PosternServer",
+                "PosternCore", "PosternDelivery", "PosternMetrics", "PosternProcess", "PosternAPI",
                 "PosternSimulatorKit", "PosternSimulators", "PosternStore", logging,
             ]),
         .testTarget(

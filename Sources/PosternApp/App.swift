@@ -4,7 +4,7 @@ import PosternDelivery
 import PosternHTTP
 import PosternMetrics
 import PosternProcess
-import PosternServer
+import PosternAPI
 public import PosternStore
 import PosternTransport
 import Synchronization

@@ -5,7 +5,7 @@ import PosternDelivery
 import PosternHTTP
 import PosternMetrics
 import PosternProcess
-import PosternServer
+import PosternAPI
 import PosternStore
 import PosternTransport
 import Synchronization

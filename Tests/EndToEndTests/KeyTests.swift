@@ -1,7 +1,7 @@
 import Glibc
 import PosternApp
 import PosternCore
-import PosternServer
+import PosternAPI
 import PosternTestKit
 import Testing
 

@@ -1,4 +1,4 @@
-import PosternServer
+import PosternAPI
 import PosternTestKit
 import Testing
 

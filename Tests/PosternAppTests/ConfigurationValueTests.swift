@@ -1,7 +1,7 @@
 import Logging
 import PosternCore
 import PosternDelivery
-import PosternServer
+import PosternAPI
 import PosternStore
 import Testing
 

@@ -1,5 +1,5 @@
 import PosternCore
-import PosternServer
+import PosternAPI
 import PosternTestKit
 import Testing
 

@@ -1,6 +1,6 @@
 import PosternCore
 import PosternDelivery
-import PosternServer
+import PosternAPI
 import Testing
 
 @testable import PosternApp

@@ -3,7 +3,7 @@ import PosternCore
 import PosternStore
 import PosternDelivery
 import PosternHTTP
-import PosternServer
+import PosternAPI
 
 /// Turns what the sources say into a `GatewayConfiguration` and collects everything that is wrong on the way.
 struct ConfigurationCheck {

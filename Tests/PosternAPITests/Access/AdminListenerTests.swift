@@ -3,7 +3,7 @@ import PosternHTTP
 import PosternTestKit
 import Testing
 
-@testable import PosternServer
+@testable import PosternAPI
 
 /// A listener of their own for operators: the expectations come from the route table.
 @Suite(.timeLimit(.minutes(5))) struct AdminListenerTests {

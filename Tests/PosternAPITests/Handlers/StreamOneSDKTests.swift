@@ -2,7 +2,7 @@ import PosternCore
 import PosternTestKit
 import Testing
 
-@testable import PosternServer
+@testable import PosternAPI
 @testable import StreamOneAdapter
 
 /// The platform's own SDKs over HTTP: what they send, byte by byte.
@@ -13,7 +13,7 @@ import Testing
         let settings = try StreamOneSettings(["id": .text("9yC-4pQxT_2a"), "psk": .text(psk)])
         var setup = Setup()
         setup.upstreams = [StreamOneUpstream(try #require(UpstreamName("streamone")), settings)]
-        try PosternServerTests.withGateway(setup) { gateway in
+        try PosternAPITests.withGateway(setup) { gateway in
             gateway.transport.answerAll { _ in
                 .status(200, #"{"header":{"status":0,"statusmessage":"OK","cacheable":true},"body":[]}"#)
             }

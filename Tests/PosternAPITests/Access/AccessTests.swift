@@ -3,7 +3,7 @@ import PosternHTTP
 import PosternTestKit
 import Testing
 
-@testable import PosternServer
+@testable import PosternAPI
 
 /// Who may do what: the expectations come from the route table itself.
 @Suite(.timeLimit(.minutes(5))) struct AccessTests {

@@ -1,7 +1,7 @@
 import PosternStore
 import Testing
 
-@testable import PosternServer
+@testable import PosternAPI
 
 @Suite struct ReadinessTests {
     private static let full = StoreError.full(detail: "no space left")

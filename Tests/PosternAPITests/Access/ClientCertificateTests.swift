@@ -3,7 +3,7 @@ import PosternHTTP
 import PosternTestKit
 import Testing
 
-@testable import PosternServer
+@testable import PosternAPI
 
 /// Client certificates that stand for a key, with real ones and real handshakes.
 @Suite(.timeLimit(.minutes(5))) struct ClientCertificateTests {

@@ -3,7 +3,7 @@ import PosternDelivery
 import PosternTestKit
 import Testing
 
-@testable import PosternServer
+@testable import PosternAPI
 
 /// Steering upstreams (design, section 3.2).
 @Suite struct UpstreamTests {

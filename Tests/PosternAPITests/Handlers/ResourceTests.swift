@@ -7,7 +7,7 @@ import PosternStore
 import PosternTestKit
 import Testing
 
-@testable import PosternServer
+@testable import PosternAPI
 
 /// What every type's resources have in common.
 @Suite struct ResourceTests {

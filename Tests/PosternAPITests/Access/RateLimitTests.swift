@@ -6,7 +6,7 @@ import PosternTestKit
 import Synchronization
 import Testing
 
-@testable import PosternServer
+@testable import PosternAPI
 
 /// A limit of 100 requests per second against 1000 concurrent ones, over real connections.
 @Suite(.serialized, .timeLimit(.minutes(5))) struct RateLimitTests {

@@ -9,7 +9,7 @@ import SeerAdapter
 import StreamOneAdapter
 import Testing
 
-@testable import PosternServer
+@testable import PosternAPI
 
 /// The worst bodies of 4 MB: what a request costs must not depend on how wrong it is.
 @Suite(.serialized, .timeLimit(.minutes(10))) struct WorstBodyTests {

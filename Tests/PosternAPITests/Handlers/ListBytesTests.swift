@@ -2,7 +2,7 @@ import PosternCore
 import PosternTestKit
 import Testing
 
-@testable import PosternServer
+@testable import PosternAPI
 
 /// Pages of lists are bounded in bytes too.
 @Suite struct ListBytesTests {

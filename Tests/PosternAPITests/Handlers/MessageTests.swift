@@ -4,7 +4,7 @@ import PosternStore
 import PosternTestKit
 import Testing
 
-@testable import PosternServer
+@testable import PosternAPI
 
 /// Design, section 3.2: reading messages, sending them again, taking them back.
 @Suite struct MessageTests {

@@ -6,7 +6,7 @@ import PosternStore
 import PosternTestKit
 import Testing
 
-@testable import PosternServer
+@testable import PosternAPI
 
 @Suite struct RouterTests {
     private static let samples = [

@@ -3,7 +3,7 @@ import PosternHTTP
 import PosternTestKit
 import Testing
 
-@testable import PosternServer
+@testable import PosternAPI
 
 @Suite struct KeyTests {
     private let start = MonotonicInstant(nanoseconds: 0)

@@ -7,7 +7,7 @@ import PosternTestKit
 import Synchronization
 import Testing
 
-@testable import PosternServer
+@testable import PosternAPI
 
 /// `Prefer: wait=N`: the answer is held until the messages are settled.
 @Suite struct WaitTests {

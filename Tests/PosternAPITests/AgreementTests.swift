@@ -5,7 +5,7 @@ import PosternStore
 import PosternTestKit
 import Testing
 
-@testable import PosternServer
+@testable import PosternAPI
 
 /// The API and the command line say the same of one store: why a message waits, until when, and which lanes wait.
 @Suite struct AgreementTests {

@@ -3,7 +3,7 @@ import PosternStore
 import PosternTestKit
 import Testing
 
-@testable import PosternServer
+@testable import PosternAPI
 
 /// Design, section 3.5: what is refused, and how.
 @Suite struct RefusalTests {

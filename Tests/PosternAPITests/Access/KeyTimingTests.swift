@@ -2,7 +2,7 @@ import PosternCore
 import PosternTestKit
 import Testing
 
-@testable import PosternServer
+@testable import PosternAPI
 
 /// Whether the time that a wrong key takes says how much of it is right.
 @Suite(.serialized, .timeLimit(.minutes(5))) struct KeyTimingTests {

@@ -3,7 +3,7 @@ import PosternStore
 import PosternTestKit
 import Testing
 
-@testable import PosternServer
+@testable import PosternAPI
 
 /// The bound on messages that wait for their commit.
 @Suite struct PendingBytesTests {

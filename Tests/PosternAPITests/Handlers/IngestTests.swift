@@ -5,7 +5,7 @@ import PosternStore
 import PosternTestKit
 import Testing
 
-@testable import PosternServer
+@testable import PosternAPI
 @testable import CurioAdapter
 @testable import SamsaraAdapter
 @testable import SeerAdapter

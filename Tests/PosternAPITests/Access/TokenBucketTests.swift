@@ -2,7 +2,7 @@ import PosternCore
 import PosternTestKit
 import Testing
 
-@testable import PosternServer
+@testable import PosternAPI
 
 @Suite struct TokenBucketTests {
     private func at(_ milliseconds: Int) -> MonotonicInstant {

@@ -4,7 +4,7 @@ import PosternStore
 import PosternTestKit
 import Testing
 
-@testable import PosternServer
+@testable import PosternAPI
 
 /// An upstream whose payloads bring a `token` along, for the lanes of their `user`.
 private struct KeyedUpstream: BatchingUpstream, StatefulUpstream {

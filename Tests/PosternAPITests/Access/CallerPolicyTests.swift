@@ -2,7 +2,7 @@ import PosternCore
 import PosternTestKit
 import Testing
 
-@testable import PosternServer
+@testable import PosternAPI
 
 /// What protects a gateway without keys from the web pages that its operator visits.
 @Suite struct CallerPolicyTests {

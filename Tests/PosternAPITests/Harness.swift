@@ -8,7 +8,7 @@ import PosternTestKit
 import Synchronization
 import Testing
 
-@testable import PosternServer
+@testable import PosternAPI
 
 /// An upstream with rules, so that there is something to break: an object, `n` an integer, `name` a string if it is
 /// there. Messages of one `lane` keep their order. Everything else is `PlainUpstream`'s.

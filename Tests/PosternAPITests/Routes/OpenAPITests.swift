@@ -5,15 +5,11 @@ import PosternStore
 import PosternTestKit
 import Testing
 
-@testable import PosternServer
+@testable import PosternAPI
 
 @Suite struct OpenAPITests {
     private static var file: String {
-        get throws {
-            let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-                .deletingLastPathComponent()
-            return try String(contentsOf: root.appending(path: "openapi/openapi.yaml"), encoding: .utf8)
-        }
+        get throws { String(decoding: try Fixture.bytes(inPackage: "openapi/openapi.yaml"), as: UTF8.self) }
     }
 
     @Test func servedText_isTheFile() throws {
