@@ -117,11 +117,17 @@ let package = Package(
         part("PosternFaultServer", ["PosternCore", "PosternHTTP", logging]),
         part("PosternSimulatorKit", ["PosternCore", "PosternHTTP", "PosternFaultServer", "CZlib", logging]),
         part(
-            "PosternApp",
+            "PosternGateway",
             [
-                "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternHTTP", "PosternTransport",
+                "PosternCore", "PosternMetrics", "PosternStore", "PosternHTTP", "PosternTransport",
                 "PosternDelivery", "PosternAPI", "PosternProcess", logging,
             ] + adapters),
+        part(
+            "PosternCommands",
+            [
+                "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternHTTP", "PosternTransport",
+                "PosternDelivery", "PosternAPI", "PosternGateway", "PosternProcess", logging,
+            ]),
         // What a program of ours needs.
         part("PosternProcess", ["PosternCore", logging]),
         part("PosternSimulators", ["PosternSimulatorKit"] + simulators),
@@ -134,7 +140,9 @@ let package = Package(
         .executableTarget(
             name: "postern",
             dependencies: [
-                "CLinux", "PosternApp", "PosternCore", "PosternProcess", "PosternStore", arguments, logging,
+                "CLinux", "PosternCommands", "PosternCore", "PosternGateway", "PosternProcess", "PosternStore",
+                arguments,
+                logging,
             ],
             swiftSettings: strict),
 
@@ -173,24 +181,33 @@ let package = Package(
             of: "PosternAPI",
             [
                 "PosternCore", "PosternJSON", "PosternMetrics", "PosternHTTP", "PosternStore", "PosternDelivery",
-                "PosternCompression", "PosternApp", logging,
+                "PosternCompression", "PosternCommands", logging,
             ] + adapters),
         tests(of: "PosternFaultServer", ["PosternHTTP", logging]),
         tests(
             of: "PosternSimulatorKit",
             ["PosternConformance", "PosternCore", "PosternHTTP", "PosternTransport", logging] + simulators),
+        .target(
+            name: "PosternGatewayTestKit",
+            dependencies: ["PosternCore", "PosternGateway"],
+            path: "Tests/PosternGatewayTestKit", swiftSettings: strict),
         tests(
-            of: "PosternApp",
+            of: "PosternGateway",
             [
-                "PosternCore", "PosternDelivery", "PosternMetrics", "PosternProcess", "PosternAPI",
-                "PosternSimulatorKit", "PosternSimulators", "PosternStore", logging,
+                "PosternGatewayTestKit", "PosternCore", "PosternDelivery", "PosternAPI", "PosternSimulatorKit",
+                "PosternSimulators", "PosternStore", logging,
+            ]),
+        tests(
+            of: "PosternCommands",
+            [
+                "PosternGatewayTestKit", "PosternCore", "PosternDelivery", "PosternMetrics", "PosternProcess",
+                "PosternAPI", "PosternGateway", "PosternStore", logging,
             ]),
         .testTarget(
             name: "EndToEndTests",
             dependencies: [
-                "PosternTestKit", "PosternApp", "PosternCore", "PosternHTTP", "PosternSimulatorKit",
-                "PosternSimulators",
-                "PosternStore", "PosternTransport", grdb, logging,
+                "PosternTestKit", "PosternCommands", "PosternCore", "PosternHTTP", "PosternAPI",
+                "PosternSimulatorKit", "PosternSimulators", "PosternStore", "PosternTransport", grdb, logging,
             ],
             swiftSettings: strict),
     ] + upstreams.flatMap(upstream),

@@ -1,5 +1,6 @@
 public import ArgumentParser
-import PosternApp
+import PosternCommands
+import PosternGateway
 public import PosternCore
 public import PosternStore
 

@@ -1,5 +1,6 @@
 import ArgumentParser
-import PosternApp
+import PosternCommands
+import PosternGateway
 
 struct Check: ParsableCommand {
     static let configuration = CommandConfiguration(

@@ -1,5 +1,6 @@
 import ArgumentParser
-import PosternApp
+import PosternCommands
+import PosternGateway
 
 struct Healthcheck: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -16,7 +17,7 @@ struct Healthcheck: AsyncParsableCommand {
 
     func run() async throws {
         try await reportingAsync { () async throws(CommandFailure) in
-            try await PosternApp.Healthcheck.run(try address())
+            try await PosternCommands.Healthcheck.run(try address())
         }
     }
 

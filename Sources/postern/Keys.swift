@@ -1,5 +1,6 @@
 import ArgumentParser
-import PosternApp
+import PosternCommands
+import PosternGateway
 import PosternCore
 import PosternProcess
 

@@ -1,7 +1,7 @@
 import ArgumentParser
 import CLinux
 import Logging
-import PosternApp
+import PosternGateway
 import PosternProcess
 
 struct Serve: ParsableCommand {

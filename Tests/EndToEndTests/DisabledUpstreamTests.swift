@@ -1,4 +1,4 @@
-import PosternApp
+import PosternCommands
 import PosternCore
 import PosternStore
 import PosternTestKit

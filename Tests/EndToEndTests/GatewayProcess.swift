@@ -1,7 +1,6 @@
 import Foundation
 import Glibc
 import Logging
-import PosternApp
 import PosternCore
 import PosternSimulatorKit
 import PosternSimulators

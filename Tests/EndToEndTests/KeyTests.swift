@@ -1,5 +1,4 @@
 import Glibc
-import PosternApp
 import PosternCore
 import PosternAPI
 import PosternTestKit

@@ -1,4 +1,4 @@
-import PosternApp
+import PosternCommands
 import PosternCore
 import PosternDelivery
 import PosternStore

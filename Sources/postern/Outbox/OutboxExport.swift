@@ -1,6 +1,6 @@
 import ArgumentParser
 import Glibc
-import PosternApp
+import PosternCommands
 import PosternProcess
 
 struct OutboxExport: ParsableCommand {

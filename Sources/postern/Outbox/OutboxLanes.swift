@@ -1,6 +1,6 @@
 import ArgumentParser
 import Glibc
-import PosternApp
+import PosternCommands
 import PosternCore
 import PosternProcess
 import PosternStore

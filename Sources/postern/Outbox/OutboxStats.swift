@@ -1,5 +1,5 @@
 import ArgumentParser
-import PosternApp
+import PosternCommands
 import PosternProcess
 
 struct OutboxStats: ParsableCommand {

@@ -1,0 +1,68 @@
+public import Foundation
+public import PosternCore
+public import PosternGateway
+import PosternJSON
+import PosternTransport
+
+/// Asks a running gateway over its API.
+public final class GatewayClient: Sendable {
+    /// Without a slash at the end.
+    public let url: String
+    private let key: String?
+    private let address: GatewayAddress
+    private let loop: CurlLoop
+
+    /// Close it when done.
+    ///
+    /// - Parameter key: An API key, by default that of the environment.
+    public init(
+        _ address: GatewayAddress,
+        key: String? = ProcessInfo.processInfo.environment[ConfigurationSources.commandKeyVariable]
+    ) throws(CommandFailure) {
+        self.key = key.flatMap { $0.isEmpty ? nil : $0 }
+        self.address = address
+        var url = address.url
+        while url.hasSuffix("/") { url.removeLast() }
+        self.url = url
+        do throws(CurlLoop.StartFailure) {
+            loop = try CurlLoop(.init(version: PosternVersion.current))
+        } catch {
+            throw CommandFailure(CommandFailure.no, "\(error).")
+        }
+    }
+
+    public func close() { loop.stop() }
+
+    /// `json`: the body; nil for none. `within`: for the whole exchange.
+    public func ask(
+        _ method: UpstreamRequest.Method, _ path: String, json: String? = nil, within: Duration
+    ) async throws(TransferFailure) -> UpstreamResponse {
+        var headers = json == nil ? [] : [("Content-Type", "application/json")]
+        if let key { headers.append(("Authorization", "Bearer \(key)")) }
+        let request = UpstreamRequest(
+            method: method, url: url + path, headers: headers, body: Array((json ?? "").utf8))
+        let options = TransferOptions(
+            connectTimeout: min(within, .seconds(5)), requestTimeout: within, trust: address.trust,
+            clientCertificateFile: address.clientCertificateFile)
+        return try await loop.send(request, options: options).get()
+    }
+}
+
+extension UpstreamResponse {
+    /// Members of the body's object that are strings or numbers, or arrays of strings joined by "; ".
+    func member(_ name: String) -> String? {
+        let found = JSONParser.ofThisThread.parse(body) { root -> String? in
+            guard root.kind == .object, let value = root[named: name] else { return nil }
+            switch value.kind {
+            case .string: return value.string
+            case .array: return value.elements.compactMap(\.string).joined(separator: "; ")
+            case .number: return value.integer.map(String.init)
+            case .object, .true, .false, .null: return nil
+            }
+        }
+        return try? found.get()
+    }
+
+    /// What a problem document says, or the status when it is none.
+    var problem: String { member("detail") ?? "answered \(status)" }
+}

@@ -1,0 +1,59 @@
+import Glibc
+import Logging
+import PosternCore
+public import PosternGateway
+import PosternMetrics
+public import PosternStore
+
+/// `postern keys rotate-encryption`: seals every stored credential with the current key. The gateway does the same when
+/// it starts; this is for a store that no gateway runs on.
+public enum KeyRotation {
+    public static func run(_ loader: ConfigurationLoader) throws(CommandFailure) -> Resealing {
+        let settings: OutboxOptions
+        do throws(ConfigurationProblems) {
+            settings = try loader.load().configuration.outbox
+        } catch {
+            throw CommandFailure(CheckReport.configurationError, CheckReport.text(loader.file, error.problems))
+        }
+        guard settings.encryptionKeys.current != nil else {
+            throw CommandFailure(
+                CheckReport.configurationError,
+                "outbox.encryptionKey is empty; put the new key there, and the old one under "
+                    + "outbox.previousEncryptionKeys.")
+        }
+        guard access(settings.absolutePath, F_OK) == 0 else {
+            throw CommandFailure(
+                CommandFailure.noStore,
+                "There is no store at \(settings.absolutePath): \(String(cString: strerror(errno))).")
+        }
+        do throws(StoreError) {
+            let outbox = try Outbox(
+                settings.located, time: SystemTime(), metrics: Metrics(), logger: Logger(label: "postern.keys"))
+            defer { outbox.close() }
+            return outbox.resealing
+        } catch {
+            throw CommandFailure(error)
+        }
+    }
+
+    /// For people.
+    public static func text(_ result: Resealing) -> String {
+        var lines = ["\(result.resealed) encrypted anew, \(result.current) had the current key already"]
+        if result.unreadable > 0 {
+            lines.append(
+                "\(result.unreadable) cannot be read with any configured key; their messages wait for new credentials")
+        } else {
+            lines.append("outbox.previousEncryptionKeys can be emptied now")
+        }
+        return lines.joined(separator: "\n")
+    }
+
+    /// For programs.
+    public static func json(_ result: Resealing) -> String {
+        JSONText.object { json in
+            json.number("resealed", result.resealed)
+            json.number("current", result.current)
+            json.number("unreadable", result.unreadable)
+        }
+    }
+}

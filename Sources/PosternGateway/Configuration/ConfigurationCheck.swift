@@ -1,0 +1,426 @@
+import Glibc
+import PosternCore
+import PosternStore
+import PosternDelivery
+import PosternHTTP
+import PosternAPI
+
+/// Turns what the sources say into a `GatewayConfiguration` and collects everything that is wrong on the way.
+struct ConfigurationCheck {
+    private typealias Upstream = GatewayConfiguration.UpstreamConfiguration
+
+    var problems: [ConfigurationProblem] = []
+    private let sources: ConfigurationSources
+    private let types: [UpstreamType]
+    private let environment: [String: String]
+
+    init(sources: ConfigurationSources, types: [UpstreamType], environment: [String: String]) {
+        self.sources = sources
+        self.types = types
+        self.environment = environment
+        for type in types {
+            precondition(
+                Upstream.reserved.isDisjoint(with: type.settings.map(\.name)),
+                "\(type.name) has a setting that every upstream has")
+        }
+    }
+
+    /// Complete only when no problem was found.
+    mutating func configuration() -> (GatewayConfiguration, ConfigurationSchema) {
+        let entries = upstreamEntries()
+        let schema = ConfigurationSchema(upstreams: entries.map { ($0.name, $0.type) })
+        problems += schema.problems(in: sources.file)
+        problems += unknownVariables(schema)
+
+        var result = GatewayConfiguration()
+        read(&result.server, at: ["server"])
+        read(&result.server.admin, at: ["server", "admin"])
+        checkAdmin(result.server)
+        read(&result.server.tls, at: ["server", "tls"])
+        checkTLS(result.server.tls)
+        read(&result.auth, at: ["auth"])
+        read(&result.outbox, at: ["outbox"])
+        read(&result.delivery, at: ["delivery"])
+        checkRetries(result.delivery, at: [])
+        result.upstreams = entries.compactMap { upstream($0, inheriting: result.delivery) }
+        read(&result.log, at: ["log"])
+        result.auth.keys = keys(upstreams: entries.map(\.name))
+        checkCertificateNames(result)
+        checkExposure(result)
+        return (result, schema)
+    }
+
+    // MARK: Single settings
+
+    /// Calls `take` with the value if there is one of the right kind, and reports what either finds wrong.
+    private mutating func value(
+        _ raw: RawValue?, of setting: Setting, named path: String,
+        _ take: (SettingValue) throws(SettingMismatch) -> Void
+    ) {
+        guard let raw else { return }
+        do throws(SettingMismatch) {
+            try take(try setting.value(of: raw))
+        } catch {
+            for detail in error.details { problem(path, "is \(setting.shown(raw))\(raw.fromOrigin); \(detail)") }
+        }
+    }
+
+    private mutating func read<Section: SettingsSection>(_ section: inout Section, at path: [String]) {
+        for field in Section.fields {
+            let place = path + [field.setting.name]
+            value(sources.value(at: place), of: field.setting, named: dotted(place)) {
+                (value) throws(SettingMismatch) in try field.set(&section, value)
+            }
+        }
+    }
+
+    private func origin(of path: [String]) -> String { sources.value(at: path)?.fromOrigin ?? "" }
+
+    private mutating func problem(_ path: String, _ detail: String) {
+        problems.append(ConfigurationProblem(path, detail))
+    }
+
+    // MARK: Upstreams
+
+    private struct Entry {
+        let name: String
+        /// Nil when there is no such type.
+        let type: UpstreamType?
+    }
+
+    /// The members of `upstreams`, ordered by name, with what `type` or else the name says.
+    private mutating func upstreamEntries() -> [Entry] {
+        guard case .object(let members) = sources.file["upstreams"] else { return [] }
+        let names = Set(members.map(\.name)).sorted()
+        if names.count > 255 { problem("upstreams", "has \(names.count) members; allowed 0 to 255") }
+        return names.map { Entry(name: $0, type: type(of: $0)) }
+    }
+
+    private mutating func type(of name: String) -> UpstreamType? {
+        let setting = Upstream.Common.field(of: \.type).setting
+        let path = ["upstreams", name, setting.name]
+        let types = types
+        let known = types.map(\.name)
+        guard let raw = sources.value(at: path) else {
+            if let type = types.first(where: { $0.name == name }) { return type }
+            let advice = nearestName(to: name, among: known).map { "; or did you mean upstreams.\($0)?" } ?? ""
+            problem(dotted(path), "is missing; known types: \(known.joined(separator: ", "))\(advice)")
+            return nil
+        }
+        var found: UpstreamType?
+        value(raw, of: setting, named: dotted(path)) { (value) throws(SettingMismatch) in
+            found = types.first { $0.name == value.text }
+            if found == nil { throw SettingMismatch("known types: \(known.joined(separator: ", "))") }
+        }
+        return found
+    }
+
+    private mutating func upstream(
+        _ entry: Entry, inheriting delivery: DeliverySettings
+    ) -> GatewayConfiguration.UpstreamConfiguration? {
+        let path = ["upstreams", entry.name]
+        var delivery = entry.type.map(delivery.inherited(by:)) ?? delivery
+        var queue = QueueCap()
+        read(&delivery, at: path + ["delivery"])
+        checkRetries(delivery, at: path)
+        read(&queue, at: path + ["queue"])
+        var common = Upstream.Common()
+        // What is wrong with the type has been said already.
+        for property in [\Upstream.Common.isEnabled, \.caFile] as [PartialKeyPath<Upstream.Common>] {
+            let field = Upstream.Common.field(of: property)
+            let place = path + [field.setting.name]
+            value(sources.value(at: place), of: field.setting, named: dotted(place)) {
+                (value) throws(SettingMismatch) in try field.set(&common, value)
+            }
+        }
+        checkCertificates(common.caFile, at: path + [Upstream.Common.name(of: \.caFile)])
+        let values = entry.type.map { self.values(of: $0, at: path) } ?? [:]
+        guard let name = upstreamName(entry.name), let type = entry.type else { return nil }
+        return .init(
+            name: name, type: type, isEnabled: common.isEnabled, delivery: delivery, queue: queue,
+            caFile: common.caFile, values: values)
+    }
+
+    private mutating func checkCertificates(_ file: String, at path: [String]) {
+        guard !file.isEmpty else { return }
+        do throws(HTTPServerError) {
+            _ = try CertificateFile(file)
+        } catch {
+            let shown = ConfigurationNode.string(file).shown
+            problem(dotted(path), "is \(shown)\(origin(of: path)); \(error.detail)")
+        }
+    }
+
+    /// The configured values of a type's own settings.
+    private mutating func values(of type: UpstreamType, at path: [String]) -> [String: SettingValue] {
+        let before = problems.count
+        var values: [String: SettingValue] = [:]
+        for setting in type.settings {
+            let place = path + [setting.name]
+            value(sources.value(at: place), of: setting, named: dotted(place)) {
+                (value) throws(SettingMismatch) in
+                try type.check(value, of: setting)
+                values[setting.name] = value
+            }
+        }
+        guard problems.count == before else { return values }
+        for conflict in type.conflicts(in: values) {
+            let place = path + [conflict.setting.name]
+            let shown =
+                conflict.setting.isSecret
+                ? "***" : (values[conflict.setting.name] ?? conflict.setting.defaultValue).json
+            problem(dotted(place), "is \(shown)\(origin(of: place)); \(conflict.detail)")
+        }
+        return values
+    }
+
+    private mutating func upstreamName(_ text: String) -> UpstreamName? {
+        if let name = UpstreamName(text) { return name }
+        problem(
+            dotted(["upstreams", text]),
+            UpstreamName.reserved.contains(text)
+                ? "has a name that the API needs for itself; choose another"
+                : "has no valid name; allowed are 1 to 31 of a-z, 0-9 and -, starting with a letter")
+        return nil
+    }
+
+    /// Path of `delivery.<name>` where it is configured for the upstream at `path`, or else of the global one.
+    private func deliveryPath(_ name: String, at path: [String]) -> [String] {
+        let own = path + ["delivery", name]
+        return sources.value(at: own) == nil ? ["delivery", name] : own
+    }
+
+    private mutating func checkRetries(_ delivery: DeliverySettings, at path: [String]) {
+        let base = deliveryPath("retryBaseSeconds", at: path)
+        let longest = deliveryPath("retryMaxSeconds", at: path)
+        // An upstream that overrides neither would only repeat the global problem.
+        guard path.isEmpty || base.count > 2 || longest.count > 2, delivery.retry.base > delivery.retry.longest else {
+            return
+        }
+        problem(
+            dotted(base),
+            "is \(plain(delivery.retry.base.inSeconds))\(origin(of: base)); must not exceed \(dotted(longest)), "
+                + "which is \(plain(delivery.retry.longest.inSeconds))")
+    }
+
+    // MARK: Who may call
+
+    private mutating func keys(upstreams: [String]) -> [APIKey] {
+        guard let node = sources.file["auth"]?["keys"] else { return [] }
+        guard case .array(let elements) = node else {
+            problem("auth.keys", "is \(node.shown); expected an array of objects")
+            return []
+        }
+        var names: [String: Int] = [:]
+        var digests: [[UInt8]: Int] = [:]
+        return elements.enumerated().compactMap { place, element in
+            guard let key = key(element, at: "auth.keys[\(place)]", upstreams: upstreams) else { return nil }
+            if let first = names[key.name] {
+                let name = ConfigurationNode.string(key.name).shown
+                problem("auth.keys[\(place)].name", "is \(name), as in auth.keys[\(first)]; names are given once")
+            }
+            if let first = digests[key.sha256], !key.sha256.isEmpty {
+                problem("auth.keys[\(place)].sha256", "is that of auth.keys[\(first)]; give each caller its own key")
+            }
+            names[key.name] = names[key.name] ?? place
+            digests[key.sha256] = digests[key.sha256] ?? place
+            return key
+        }
+    }
+
+    private mutating func key(
+        _ node: ConfigurationNode, at path: String, upstreams: [String]
+    ) -> APIKey? {
+        guard case .object(let members) = node else {
+            problem(path, "is \(node.shown); expected an object")
+            return nil
+        }
+        let before = problems.count
+        let known = KeyEntry.fields.map(\.setting.name)
+        for member in members where !known.contains(member.name) {
+            let near = nearestName(to: member.name, among: known)
+            let advice = near.map { "did you mean \(path).\($0)?" } ?? "allowed here: \(known.joined(separator: ", "))"
+            problem("\(path).\(dotted([member.name]))", "is unknown; \(advice)")
+        }
+        var entry = KeyEntry()
+        for field in KeyEntry.fields {
+            var raw = node[field.setting.name].map { RawValue(content: .json($0), origin: nil) }
+            if field.setting.name == digestName { raw = secretDigest(of: node) ?? raw }
+            value(raw, of: field.setting, named: "\(path).\(field.setting.name)") {
+                (value) throws(SettingMismatch) in try field.set(&entry, value)
+            }
+        }
+        let hasSecret = secretDigest(of: node) != nil
+        let hasDigest = hasSecret || !entry.certificateName.isEmpty
+        for name in KeyEntry.needed where node[name] == nil && !(name == digestName && hasDigest) {
+            problem("\(path).\(name)", "is missing")
+        }
+        let isGiven = !problems[before...].contains { $0.path == "\(path).scopes" }
+        let scopes = scopes(entry.scopes, isGiven: isGiven, at: path)
+        let allowed = allowedUpstreams(entry.upstreams, of: upstreams, at: path)
+        guard problems.count == before else { return nil }
+        return .init(
+            name: entry.name, sha256: [UInt8](hexadecimal: entry.sha256) ?? [],
+            certificateName: entry.certificateName.isEmpty ? nil : entry.certificateName, scopes: scopes,
+            upstreams: allowed,
+            limits: .init(
+                requestsPerSecond: entry.requestsPerSecond, messagesPerSecond: entry.messagesPerSecond,
+                burst: entry.burst),
+            expiresAt: Timestamp(rfc3339: entry.expiresAt))
+    }
+
+    private var digestName: String { KeyEntry.name(of: \.sha256) }
+
+    /// What the secret file `auth-keys-<name>` holds.
+    private func secretDigest(of node: ConfigurationNode) -> RawValue? {
+        guard case .string(let name)? = node[KeyEntry.name(of: \.name)] else { return nil }
+        return sources.secret(at: ConfigurationSchema.keysPath + [name])
+    }
+
+    private mutating func scopes(
+        _ texts: [String], isGiven: Bool, at path: String
+    ) -> Set<APIKey.Scope> {
+        let allowed = "allowed write, read, admin"
+        if isGiven, texts.isEmpty { problem("\(path).scopes", "is empty; \(allowed)") }
+        return Set(
+            texts.enumerated().compactMap { place, text in
+                let scope = APIKey.Scope(rawValue: text)
+                let shown = ConfigurationNode.string(text).shown
+                if scope == nil { problem("\(path).scopes[\(place)]", "is \(shown); \(allowed)") }
+                return scope
+            })
+    }
+
+    /// Nil: all.
+    private mutating func allowedUpstreams(
+        _ texts: [String], of upstreams: [String], at path: String
+    ) -> Set<UpstreamName>? {
+        if texts.isEmpty { problem("\(path).upstreams", "is empty; name upstreams, or \"*\" for all") }
+        for (place, text) in texts.enumerated() where text != "*" && !upstreams.contains(text) {
+            let near = nearestName(to: text, among: upstreams).map { "; did you mean \"\($0)\"?" } ?? ""
+            let shown = ConfigurationNode.string(text).shown
+            problem("\(path).upstreams[\(place)]", "is \(shown); there is no such upstream\(near)")
+        }
+        return texts.contains("*") ? nil : Set(texts.compactMap { UpstreamName($0) })
+    }
+
+    private mutating func checkExposure(_ configuration: GatewayConfiguration) {
+        let declared = sources.file["auth"]?["keys"]
+        let hasKeys = if case .array(let elements)? = declared { !elements.isEmpty } else { declared != nil }
+        if hasKeys, configuration.auth.allowAnonymous {
+            problem(
+                "auth.allowAnonymous", "is true although auth.keys is not empty; callers either need a key or do not")
+        }
+        guard !hasKeys, !configuration.auth.allowAnonymous else { return }
+        checkLoopback(configuration.server.host, at: ["server", "host"])
+        if configuration.server.admin.isOn {
+            checkLoopback(configuration.server.admin.host, at: ["server", "admin", "host"])
+        }
+    }
+
+    private mutating func checkLoopback(_ address: String, at path: [String]) {
+        guard !isLoopback(address) else { return }
+        let host = ConfigurationNode.string(address).shown
+        problem(
+            dotted(path),
+            "is \(host)\(origin(of: path)), where others can reach it, but auth.keys is empty; add a key (postern keys new), "
+                + "listen on 127.0.0.1, or set auth.allowAnonymous to true")
+    }
+
+    private mutating func checkCertificateNames(_ configuration: GatewayConfiguration) {
+        var names: [String: Int] = [:]
+        for (place, key) in configuration.auth.keys.enumerated() {
+            guard let name = key.certificateName else { continue }
+            let path = "auth.keys[\(place)].certificateName"
+            if configuration.server.tls.clientCAFile.isEmpty {
+                problem(path, "needs server.tls.clientCAFile, which is empty")
+            }
+            if let first = names[name] {
+                problem(path, "is that of auth.keys[\(first)]; a certificate stands for one key")
+            }
+            names[name] = names[name] ?? place
+        }
+    }
+
+    private mutating func checkAdmin(_ server: GatewayConfiguration.Server) {
+        let path = ["server", "admin"]
+        guard server.admin.isOn else {
+            if server.admin.port != 0 { problem(dotted(path + ["host"]), "is empty; server.admin.port needs it") }
+            return
+        }
+        let hosts = [server.host, server.admin.host]
+        let overlaps = hosts[0] == hosts[1] || hosts.contains { ["0.0.0.0", "::"].contains($0) }
+        guard server.admin.port != 0, server.admin.port == server.port, overlaps else { return }
+        let port = path + ["port"]
+        problem(
+            dotted(port), "is \(server.admin.port)\(origin(of: port)), as is server.port; the listeners need two ports")
+    }
+
+    private mutating func checkTLS(_ tls: GatewayConfiguration.TLS) {
+        if tls.certificateFile.isEmpty != tls.keyFile.isEmpty {
+            let (missing, given) =
+                tls.keyFile.isEmpty ? ("keyFile", "certificateFile") : ("certificateFile", "keyFile")
+            problem("server.tls.\(missing)", "is empty; server.tls.\(given) needs it")
+        }
+        if !tls.clientCAFile.isEmpty, !tls.isOn, tls.keyFile.isEmpty {
+            problem("server.tls.certificateFile", "is empty; server.tls.clientCAFile needs it")
+        }
+        for field in GatewayConfiguration.TLS.fields {
+            guard case .text(let file) = field.get(tls), !file.isEmpty,
+                case .failure(let failure) = readFile(file, atMost: ConfigurationLoader.largestFile)
+            else { continue }
+            let path = ["server", "tls", field.setting.name]
+            let shown = ConfigurationNode.string(file).shown
+            problem(dotted(path), "is \(shown)\(origin(of: path)); the file \(failure.detail)")
+        }
+    }
+
+    // MARK: Environment
+
+    private func unknownVariables(_ schema: ConfigurationSchema) -> [ConfigurationProblem] {
+        let others = [ConfigurationSources.secretsVariable, ConfigurationSources.commandKeyVariable]
+        let ours = environment.filter { $0.key.hasPrefix("POSTERN_") && !others.contains($0.key) }
+        guard !ours.isEmpty else { return [] }
+        var known: [String: [[String]]] = [:]
+        for path in schema.leaves where path != ConfigurationSchema.keysPath {
+            known[environmentName(of: path), default: []].append(path)
+        }
+        let open = schema.open.map { environmentName(of: $0) + "_" }
+        return ours.sorted { $0.key < $1.key }.compactMap { name, value in
+            if let paths = known[name] {
+                guard paths.count > 1 else { return nil }
+                let both = paths.map(dotted).sorted().joined(separator: " and ")
+                return ConfigurationProblem(name, "fits \(both); rename one of these upstreams")
+            }
+            if open.contains(where: name.hasPrefix) || isServiceLink(name, value) { return nil }
+            return ConfigurationProblem(name, "matches no setting; \(advice(for: name, among: known.keys))")
+        }
+    }
+
+    private func advice(for variable: String, among known: some Sequence<String>) -> String {
+        if variable.hasPrefix("POSTERN_AUTH_KEYS") { return "auth.keys can only be set in the file" }
+        if let near = nearestName(to: variable, among: known) { return "did you mean \(near)?" }
+        if variable.hasPrefix("POSTERN_UPSTREAMS_") { return "is its upstream in the file?" }
+        return "correct its name, or remove it"
+    }
+}
+
+/// Kubernetes tells every container of a namespace about its services in variables such as `POSTERN_SERVICE_HOST` and
+/// `POSTERN_PORT_8080_TCP_ADDR`: not ours, though a service called `postern` makes them look so.
+private func isServiceLink(_ name: String, _ value: String) -> Bool {
+    name.hasSuffix("_SERVICE_HOST") || name.firstMatch(of: #/_SERVICE_PORT(_|$)/#) != nil
+        || name.firstMatch(of: #/_PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$/#) != nil
+        || (name.hasSuffix("_PORT") && value.firstMatch(of: #/^(tcp|udp|sctp):///#) != nil)
+}
+
+/// 127.0.0.0/8, also written as IPv6, ::1 and `localhost`.
+func isLoopback(_ host: String) -> Bool {
+    if host.lowercased() == "localhost" { return true }
+    var four = in_addr()
+    if inet_pton(AF_INET, host, &four) == 1 { return UInt32(bigEndian: four.s_addr) >> 24 == 127 }
+    var six = in6_addr()
+    guard inet_pton(AF_INET6, host, &six) == 1 else { return false }
+    let bytes = withUnsafeBytes(of: &six) { Array($0) }
+    let mapped: [UInt8] = Array(repeating: 0, count: 10) + [0xFF, 0xFF]
+    return bytes == Array(repeating: 0, count: 15) + [1] || (bytes.starts(with: mapped) && bytes[12] == 127)
+}

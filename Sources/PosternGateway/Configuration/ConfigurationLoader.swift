@@ -1,0 +1,118 @@
+import Foundation
+public import PosternCore
+import PosternAPI
+
+/// Reads the configuration from its sources, checks all of it, and makes the upstreams.
+public struct ConfigurationLoader: Sendable {
+    let types: [UpstreamType]
+    /// Base URLs by type: upstreams of these types are where their simulators are, with credentials that those accept.
+    var simulators: [String: String] = [:]
+    let environment: [String: String]
+    public let file: String
+    let secretsDirectory: String?
+
+    static let largestFile = 1 << 20
+
+    /// `file`: path of the JSON file. `secretsDirectory`: nil when there is none.
+    public init(types: [UpstreamType], environment: [String: String], file: String, secretsDirectory: String?) {
+        self.types = types.sorted { $0.name < $1.name }
+        self.environment = environment
+        self.file = file
+        self.secretsDirectory = secretsDirectory
+    }
+
+    /// With the registry's types and this process's environment. Secret files are looked for in the directory that
+    /// `POSTERN_SECRETS_DIR` names, or else in `/run/secrets`, if that exists.
+    public init(file: String) {
+        let environment = ProcessInfo.processInfo.environment
+        let named = environment[ConfigurationSources.secretsVariable] ?? ""
+        let usual = FileManager.default.fileExists(atPath: "/run/secrets") ? "/run/secrets" : nil
+        self.init(
+            types: UpstreamRegistry.all, environment: environment, file: file,
+            secretsDirectory: named.isEmpty ? usual : named)
+    }
+
+    /// A configuration without problems, and the enabled upstreams of it, ordered by name.
+    public struct Loaded: Sendable {
+        public var configuration: GatewayConfiguration
+        public let upstreams: [any Upstream]
+        /// What looks like a mistake and prevents nothing.
+        public let warnings: [ConfigurationProblem]
+    }
+
+    /// What `check` finds: besides the problems with settings those that `serve` would meet when it starts.
+    public struct Examination: Sendable {
+        /// Complete only if there are no problems.
+        public var configuration = GatewayConfiguration()
+        public var problems: [ConfigurationProblem] = []
+        public var warnings: [ConfigurationProblem] = []
+    }
+
+    /// Throws every problem there is at once; only a file that is no JSON hides those of its contents.
+    public func load() throws(ConfigurationProblems) -> Loaded {
+        let found = try settings()
+        guard found.problems.isEmpty else { throw ConfigurationProblems(found.problems) }
+        return Loaded(
+            configuration: found.configuration, upstreams: try makeUpstreams(of: found.configuration),
+            warnings: found.warnings)
+    }
+
+    /// The same, and tries the files and addresses as `serve` would. `triesToStart`: false leaves that out.
+    public func examine(triesToStart: Bool = true) -> Examination {
+        do throws(ConfigurationProblems) {
+            var found = try settings()
+            if found.problems.isEmpty { _ = try makeUpstreams(of: found.configuration) }
+            if triesToStart {
+                found.problems += StartCheck.problems(of: found.configuration, besides: found.problems)
+            }
+            return found
+        } catch {
+            return Examination(problems: error.problems)
+        }
+    }
+
+    /// Every setting of the sources, and every problem with one. Throws only if the file holds no JSON object.
+    public func settings() throws(ConfigurationProblems) -> Examination {
+        let root = try parsedFile()
+        let secrets = secretsDirectory.map(SecretFiles.init(in:)) ?? SecretFiles()
+        let sources = ConfigurationSources(
+            file: root, environment: environment, secrets: secrets.texts, secretsDirectory: secretsDirectory ?? "")
+        var check = ConfigurationCheck(sources: sources, types: types, environment: environment)
+        check.problems = ConfigurationSchema.repeatedMembers(in: root) + secrets.problems
+        let (configuration, schema) = check.configuration()
+        return Examination(
+            configuration: configuration, problems: check.problems,
+            warnings: secrets.misspelt(by: schema, keys: configuration.auth.keys.map(\.name)))
+    }
+
+    private func makeUpstreams(of configuration: GatewayConfiguration) throws(ConfigurationProblems) -> [any Upstream] {
+        var made: [any Upstream] = []
+        for upstream in configuration.upstreams where upstream.isEnabled {
+            guard let type = types.first(where: { $0.name == upstream.type }) else { continue }
+            let values = simulators[type.name].map { type.simulated(upstream.values, at: $0) } ?? upstream.values
+            do throws(SettingProblems) {
+                made.append(try type.make(upstream.name, values))
+            } catch {
+                throw ConfigurationProblems(
+                    error.problems.map { .init(dotted(["upstreams", "\(upstream.name)", $0.setting]), $0.detail) })
+            }
+        }
+        return made
+    }
+
+    private func parsedFile() throws(ConfigurationProblems) -> ConfigurationNode {
+        let detail: String
+        switch readFile(file, atMost: Self.largestFile) {
+        case .failure(let failure): detail = failure.detail
+        case .success(let bytes):
+            do throws(ConfigurationText.SyntaxError) {
+                let root = try ConfigurationText.parse(bytes)
+                if case .object = root { return root }
+                detail = "holds \(root.shown); expected an object"
+            } catch {
+                detail = "is no JSON at line \(error.line), column \(error.column): \(error.detail)"
+            }
+        }
+        throw ConfigurationProblems([ConfigurationProblem(file, detail)])
+    }
+}

@@ -1,0 +1,35 @@
+import Testing
+
+@testable import PosternCommands
+@testable import PosternProcess
+
+/// What an upstream or a caller wrote is shown in a terminal, where control characters would act.
+@Suite struct PrintableTextTests {
+    @Test(arguments: [
+        ("plain text, ünïcode 😀", "plain text, ünïcode 😀"), ("\u{1b}[2Jgone", #"\u001b[2Jgone"#),
+        ("a\r\nb", #"a\r\nb"#), ("tab\there", #"tab\there"#), ("nul\0", #"nul\u0000"#), ("\u{7f}", #"\u007f"#),
+        ("\u{9b}31m", #"\u009b31m"#), ("\u{202e}txt.exe", #"\u202etxt.exe"#), ("\u{2028}", #"\u2028"#),
+    ])
+    func controlCharacters_areEscaped(text: String, shown: String) {
+        #expect(text.printable() == shown)
+    }
+
+    @Test func lineBreaks_stay_whereTheyAreWanted() {
+        #expect("{\n\t\"a\": 1\u{1b}\n}".printable(keepsLineBreaks: true) == "{\n\t\"a\": 1\\u001b\n}")
+    }
+
+    /// A carriage return and a line feed are one `Character`: compared as such, neither would be found.
+    @Test(arguments: [
+        ("plain", "plain"), ("a\r\nb", #""a\r\nb""#), ("a\nb", #""a\nb""#), ("a\rb", #""a\rb""#), ("", #""""#),
+        ("two words", #""two words""#), ("k=v", #""k=v""#), ("\u{9b}x", #""\u009bx""#), ("é", "é"),
+    ])
+    func logValue_isQuoted_unlessItIsOneWord(value: String, shown: String) {
+        #expect(StandardErrorLog.quoted(value) == shown)
+    }
+
+    @Test func cellOfATable_cannotBreakItsLine() {
+        var table = TextTable(["DETAIL", "NEXT"])
+        table.add(["a\r\nb\u{1b}[31m", "x"])
+        #expect(table.text == "DETAIL            NEXT\n" + #"a\r\nb\u001b[31m  x"#)
+    }
+}

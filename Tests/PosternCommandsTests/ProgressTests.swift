@@ -1,0 +1,39 @@
+import PosternCore
+import Testing
+
+@testable import PosternCommands
+
+@Suite struct ProgressTests {
+    @Test func line_showsTheCount_andIsErasedAtTheEnd() throws {
+        let shown = Inbox<String>()
+        let line = Progress.showing("exporting", on: { shown.put($0) }, every: .milliseconds(1)) { progress -> String in
+            progress.advance()
+            progress.advance()
+            // The work lasts until a line with both has been written.
+            let deadline = SystemTime().instant + .seconds(20)
+            while SystemTime().instant < deadline {
+                if let line = shown.takeAll(waitingUntil: deadline).first(where: { $0.contains(": 2, ") }) {
+                    return line
+                }
+            }
+            return ""
+        }
+        #expect(line.hasPrefix(Progress.erasing + "exporting: 2, "))
+        #expect(shown.takeAll(waitingUntil: SystemTime().instant).last == Progress.erasing)
+    }
+
+    @Test func shortWork_showsNothing() {
+        let shown = Inbox<String>()
+        #expect(Progress.showing("counting", on: { shown.put($0) }, every: .seconds(3600)) { _ in 7 } == 7)
+        #expect(shown.takeAll(waitingUntil: SystemTime().instant).isEmpty)
+    }
+
+    @Test func asyncWork_isShown() async {
+        let shown = Inbox<String>()
+        await Progress.showingAsync("removing", on: { shown.put($0) }, every: .milliseconds(1)) {
+            #expect(
+                shown.takeAll(waitingUntil: SystemTime().instant + .seconds(20)).first?.contains("removing: ") == true)
+        }
+        #expect(shown.takeAll(waitingUntil: SystemTime().instant).last == Progress.erasing)
+    }
+}

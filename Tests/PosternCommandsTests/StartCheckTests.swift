@@ -1,0 +1,125 @@
+import PosternStore
+import PosternTestKit
+import PosternGatewayTestKit
+import PosternGateway
+import Testing
+
+@testable import PosternCommands
+
+/// What `check` finds although every setting is valid: whatever would stop `serve`.
+@Suite struct StartCheckTests {
+    private let folder = ScratchFolder()
+
+    private func report(
+        on text: String, secrets: [String: String] = [:], asJSON: Bool = false
+    ) throws -> (text: String, exitCode: Int32) {
+        let scratch = try ScratchConfiguration(text, secrets: secrets)
+        try scratch.write("no store at all, and long enough not to be taken for an empty one", to: "text.sqlite")
+        let loader = ConfigurationLoader(
+            types: [.post, .trap], environment: ["POSTERN_OUTBOX_PATH": scratch.directory + "/data/new.sqlite"],
+            file: scratch.file, secretsDirectory: scratch.directory + "/secrets")
+        let isStoreNamed = text.contains("outbox")
+        let checked = isStoreNamed ? scratch.loader() : loader
+        let report = CheckReport(on: checked, asJSON: asJSON)
+        return (report.text.replacing(scratch.directory, with: "DIR"), report.exitCode)
+    }
+
+    @Test func soundConfiguration_isFine() throws {
+        #expect(try report(on: #"{"server": {"port": 0}}"#).exitCode == 0)
+    }
+
+    @Test func keysOffLoopback_areFine() throws {
+        let digest = String(repeating: "0a", count: 32)
+        let report = try report(
+            on: #"{"server": {"host": "0.0.0.0", "port": 0}, "#
+                + #""auth": {"keys": [{"name": "a", "sha256": "\#(digest)", "scopes": ["read"]}]}}"#)
+        #expect(report.exitCode == 0, "\(report.text)")
+    }
+
+    @Test func digestOfAKey_mayStandInASecretFile() throws {
+        let text = #"{"server": {"port": 0}, "auth": {"keys": [{"name": "app", "scopes": ["read"]}]}}"#
+        let digest = String(repeating: "0a", count: 32)
+        #expect(try report(on: text, secrets: ["auth-keys-app": digest + "\n"]).text.contains("Warning") == false)
+        #expect(try report(on: text, secrets: ["auth-keys-app": digest]).exitCode == 0)
+        #expect(try report(on: text).text.contains("auth.keys[0].sha256 is missing"))
+        let wrong = try report(on: text, secrets: ["auth-keys-app": "short"])
+        #expect(wrong.exitCode == 78 && !wrong.text.contains("short"))
+    }
+
+    @Test func keyOfAnotherCertificate_isFound() throws {
+        let (own, other) = (try TestCertificate("own", in: folder), try TestCertificate("other", in: folder))
+        let tls = #"{"certificateFile": "\#(own.certificate)", "keyFile": "\#(other.key)"}"#
+        let report = try report(on: #"{"server": {"port": 0, "tls": \#(tls)}}"#)
+        #expect(report.text.contains("server.tls cannot be used: \(own.certificate) and \(other.key) are refused: "))
+    }
+
+    @Test func certificateThatCannotBeRead_isFoundOnce() throws {
+        let tls = #"{"certificateFile": "/nowhere/a.crt", "keyFile": "/nowhere/a.key"}"#
+        let report = try report(on: #"{"server": {"port": 0, "tls": \#(tls)}}"#)
+        #expect(report.text.contains("has 2 problems:"), "\(report.text)")
+    }
+
+    @Test func addressOfAnotherMachine_isFound() throws {
+        let report = try report(
+            on: #"{"server": {"host": "192.0.2.1", "port": 0}, "auth": {"allowAnonymous": true}}"#)
+        #expect(report.text.contains("server.host cannot be used: cannot listen on 192.0.2.1:0: "))
+    }
+
+    @Test func adminAddressOfAnotherMachine_isFound() throws {
+        let report = try report(
+            on: #"{"server": {"port": 0, "admin": {"host": "192.0.2.1"}}, "auth": {"allowAnonymous": true}}"#)
+        #expect(report.text.contains("server.admin.host cannot be used: cannot listen on 192.0.2.1:0: "))
+    }
+
+    @Test func storeBelowAFile_isFound_byItsAbsolutePath() throws {
+        let report = try report(on: #"{"server": {"port": 0}, "outbox": {"path": "/dev/null/a/b.sqlite"}}"#)
+        #expect(
+            report.text.contains(
+                "outbox.path cannot be used: no store can be created at /dev/null/a/b.sqlite: /dev/null is not a "
+                    + "directory"), "\(report.text)")
+    }
+
+    @Test func fileThatIsNotAStore_isCalledThat() throws {
+        let scratch = try ScratchConfiguration("{}")
+        try scratch.write("no store at all, and long enough not to be taken for an empty one", to: "text.sqlite")
+        try scratch.write(
+            #"{"server": {"port": 0}, "outbox": {"path": "\#(scratch.directory)/text.sqlite"}}"#, to: "config.json")
+        let text = CheckReport(on: scratch.loader()).text.replacing(scratch.directory, with: "DIR")
+        #expect(text.contains("outbox.path cannot be used: DIR/text.sqlite is not a Postern store"), "\(text)")
+        #expect(!text.contains("--start-fresh"))
+    }
+
+    @Test func relativePath_isNamedAbsolutely() {
+        var settings = OutboxOptions()
+        settings.path = "data/../x.sqlite"
+        #expect(settings.absolutePath.hasPrefix("/"))
+        #expect(settings.absolutePath.hasSuffix("/x.sqlite"))
+        #expect(!settings.absolutePath.contains(".."))
+    }
+
+    @Test func everyProblem_isReportedAtOnce() throws {
+        let digest = String(repeating: "0a", count: 32)
+        let report = try report(
+            on: #"{"server": {"host": "0.0.0.0", "port": 0, "prot": 1}, "delivery": {"retryBaseSeconds": 400}, "#
+                + #""auth": {"keys": [{"name": "a", "sha256": "\#(digest)", "scopes": ["read"]}]}, "#
+                + #""upstreams": {"post": {"apiKey": "wrong", "url": "ftp://x"}}, "outbox": {"path": "/dev/null/x"}}"#)
+        for part in ["server.prot", "retryBaseSeconds", "post.url", "/dev/null/x"] {
+            #expect(report.text.contains(part), "\(part): \(report.text)")
+        }
+    }
+
+    // MARK: Secret files
+
+    @Test func misspeltSecretFile_isWarnedAbout_withTheNearestName() throws {
+        let secrets = ["outbox-encriptionKey": "x", "oubtox-encryptionKey": "y", "somebody-elses": "z"]
+        let found = try report(on: #"{"server": {"port": 0}}"#, secrets: secrets)
+        #expect(found.exitCode == 0)
+        #expect(
+            found.text.split(separator: "\n").dropFirst() == [
+                "Warning: DIR/secrets/oubtox-encryptionKey is read by no setting; did you mean outbox-encryptionKey?",
+                "Warning: DIR/secrets/outbox-encriptionKey is read by no setting; did you mean outbox-encryptionKey?",
+            ], "\(found.text)")
+        let json = try report(on: #"{"server": {"port": 0}}"#, secrets: ["outbox-encriptionKey": "x"], asJSON: true)
+        #expect(json.text.contains(#""warnings":[{"path":"DIR/secrets/outbox-encriptionKey","#))
+    }
+}

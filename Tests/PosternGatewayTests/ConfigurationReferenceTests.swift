@@ -1,0 +1,77 @@
+import Foundation
+import PosternCore
+import PosternSimulatorKit
+import PosternSimulators
+import Testing
+
+@testable import PosternGateway
+
+/// `docs/configuration.md` and `config.example.json` are what the tables in the code make of them. After a change of
+/// the tables, `UPDATE_REFERENCE=1 swift test --filter ConfigurationReferenceTests` writes them anew; one test after the
+/// other, because some read what others write.
+@Suite(.serialized) struct ConfigurationReferenceTests {
+    private let top = URL(fileURLWithPath: #filePath)
+        .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent()
+
+    private func expectFile(_ name: String, toHold expected: String) throws {
+        let file = top.appendingPathComponent(name)
+        if ProcessInfo.processInfo.environment["UPDATE_REFERENCE"] == "1" {
+            try FileManager.default.createDirectory(
+                at: file.deletingLastPathComponent(), withIntermediateDirectories: true)
+            try Data(expected.utf8).write(to: file)
+        }
+        #expect(try String(contentsOf: file, encoding: .utf8) == expected)
+    }
+
+    @Test func reference_saysWhatTheCodeSays() throws {
+        try expectFile("docs/configuration.md", toHold: ConfigurationReference.markdown(types: UpstreamRegistry.all))
+    }
+
+    @Test func example_holdsEverySettingWithItsDefault() throws {
+        try expectFile("config.example.json", toHold: ConfigurationReference.example(types: UpstreamRegistry.all))
+    }
+
+    /// Tables of types inside pages that people write.
+    @Test(arguments: ["README.md", "docs/simulators.md"])
+    func page_listsEveryType(page: String) throws {
+        let text = try String(contentsOf: top.appendingPathComponent(page), encoding: .utf8)
+        let parts = text.split(separator: #/<!-- (begin|end) of the types.*-->\n/#, omittingEmptySubsequences: false)
+        try #require(parts.count == 3, "\(page) has no place for the types")
+        let table =
+            page == "README.md"
+            ? ConfigurationReference.typeTable(UpstreamRegistry.all)
+            : ConfigurationReference.portTable(SimulatorRegistry.all.map(\.name), from: SimulatorHost.defaultPort)
+        let marked = "<!-- begin of the types, made from the code -->\n\(table)<!-- end of the types -->\n"
+        try expectFile(page, toHold: parts[0] + marked + parts[2])
+    }
+
+    @Test func example_loads_toTheDefaults() throws {
+        let loaded = try ConfigurationLoader(
+            types: UpstreamRegistry.all, environment: [:],
+            file: top.appendingPathComponent("config.example.json").path,
+            secretsDirectory: nil
+        ).load()
+        var expected = GatewayConfiguration()
+        expected.upstreams = UpstreamRegistry.all.map { .init(name: UpstreamName($0.name)!, type: $0) }
+        expected.upstreams.sort { $0.name < $1.name }
+        #expect(loaded.configuration == expected)
+    }
+
+    @Test func example_leavesNoSettingOut() throws {
+        let bytes = try Data(contentsOf: top.appendingPathComponent("config.example.json"))
+        let root = try ConfigurationText.parse(Array(bytes))
+        let sources = ConfigurationSources(file: root, environment: [:], secrets: [:], secretsDirectory: "")
+        for section in ConfigurationSchema.fixed {
+            for setting in section.settings {
+                let raw = try #require(sources.value(at: section.path + [setting.name]), "\(setting.name) is missing")
+                #expect(try setting.value(of: raw) == setting.defaultValue)
+            }
+        }
+        for type in UpstreamRegistry.all {
+            for setting in type.settings {
+                let raw = try #require(sources.value(at: ["upstreams", type.name, setting.name]))
+                #expect(try setting.value(of: raw) == setting.defaultValue)
+            }
+        }
+    }
+}

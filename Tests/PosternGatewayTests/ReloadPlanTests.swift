@@ -1,0 +1,100 @@
+import Logging
+import PosternCore
+import PosternDelivery
+import PosternAPI
+import PosternTestKit
+import PosternGatewayTestKit
+import Testing
+
+@testable import PosternGateway
+
+@Suite struct ReloadPlanTests {
+    private let digest = String(repeating: "ab", count: 32)
+    private let old = #"{"upstreams": {"post": {}, "push": {"type": "post", "delivery": {"maxInFlight": 2}}}}"#
+
+    private func plan(to new: String) throws -> ReloadPlan { try configuration(old).changes(to: configuration(new)) }
+
+    @Test func plan_isEmpty_whenNothingChanged() throws {
+        let plan = try plan(to: old)
+        #expect(plan.isEmpty)
+        #expect(plan.upstreams.isEmpty && !plan.changesKeys && !plan.changesLogLevel)
+        #expect(try plan.configuration == configuration(old))
+    }
+
+    @Test func keysAndLogLevel_changeWhileRunning() throws {
+        let plan = try plan(
+            to: """
+                {"auth": {"keys": [{"name": "a", "sha256": "\(digest)", "scopes": ["read"]}]},
+                 "log": {"level": "debug"},
+                 "upstreams": {"post": {}, "push": {"type": "post", "delivery": {"maxInFlight": 2}}}}
+                """)
+        #expect(plan.live == ["auth.keys", "log.level"])
+        #expect(plan.needsRestart.isEmpty)
+        #expect(plan.changesKeys && plan.changesLogLevel)
+        #expect(plan.configuration.auth.keys.map(\.name) == ["a"])
+        #expect(plan.configuration.log.level == .debug)
+    }
+
+    @Test func globalDelivery_reachesTheUpstreamsThatInheritIt() throws {
+        let plan = try plan(
+            to: """
+                {"delivery": {"maxInFlight": 9},
+                 "upstreams": {"post": {}, "push": {"type": "post", "delivery": {"maxInFlight": 2}}}}
+                """)
+        #expect(plan.live == ["delivery.maxInFlight"])
+        #expect(plan.upstreams.map(\.description) == ["post"])
+        #expect(plan.configuration.upstreams.map(\.delivery.maxInFlight) == [9, 2])
+    }
+
+    @Test func settingsAndOverrides_changeForTheirUpstreamAlone() throws {
+        let plan = try plan(
+            to: """
+                {"upstreams": {"post": {},
+                               "push": {"type": "post", "apiKey": "new", "delivery": {"maxInFlight": 3}}}}
+                """)
+        #expect(plan.live == ["upstreams.push.apiKey", "upstreams.push.delivery.maxInFlight"])
+        #expect(plan.upstreams.map(\.description) == ["push"])
+        #expect(plan.configuration.upstreams[1].values["apiKey"] == .text("new"))
+    }
+
+    @Test func authorities_changeForTheirUpstreamAlone() throws {
+        let folder = ScratchFolder()
+        let file = try TestAuthority("ours", in: folder).certificate
+        let plan = try plan(
+            to:
+                #"{"upstreams": {"post": {"caFile": "\#(file)"}, "push": {"type": "post", "delivery": {"maxInFlight": 2}}}}"#
+        )
+        #expect(plan.live == ["upstreams.post.caFile"])
+        #expect(plan.upstreams.map(\.description) == ["post"])
+        #expect(plan.configuration.upstreams.map(\.caFile) == [file, ""])
+    }
+
+    @Test func otherSettings_waitForARestart_andStayAsTheyAre() throws {
+        let plan = try plan(
+            to: """
+                {"server": {"port": 9, "admin": {"host": "::1"}, "tls": {"certificateFile": "/dev/null", "keyFile": "/dev/null"}},
+                 "outbox": {"path": "b", "encryptionKey": "\(digest)"}, "log": {"format": "json"},
+                 "upstreams": {"new": {"type": "post"}, "post": {"enabled": false, "queue": {"maxBytes": 1}, "url": "http://b"}}}
+                """)
+        #expect(
+            plan.needsRestart == [
+                "server.port", "server.admin.host", "server.tls.certificateFile", "server.tls.keyFile", "outbox.path",
+                "outbox.encryptionKey", "upstreams.post.enabled", "upstreams.post.queue.maxBytes", "upstreams.push",
+                "upstreams.new", "log.format",
+            ])
+        #expect(plan.live == ["upstreams.post.url"])
+        var expected = try configuration(
+            #"{"upstreams": {"post": {"url": "http://b"}, "push": {"type": "post", "delivery": {"maxInFlight": 2}}}}"#)
+        expected.log.format = .text
+        #expect(plan.configuration == expected)
+    }
+
+    @Test func upstreamOfAnotherType_waitsForARestart() throws {
+        var new = try configuration(old)
+        new.upstreams[0] = .init(name: new.upstreams[0].name, type: .trap)
+        let plan = try configuration(old).changes(to: new)
+        #expect(plan.needsRestart == ["upstreams.post.type"])
+        #expect(plan.live.isEmpty && plan.upstreams.isEmpty)
+        #expect(try plan.configuration == configuration(old))
+    }
+}
