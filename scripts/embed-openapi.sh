@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Puts openapi/core.yaml and what each upstream type adds, openapi/types/*.yaml, together as openapi/openapi.yaml, which
-# the gateway serves at /openapi.yaml: Sources/COpenAPI embeds it.
+# Puts openapi/core.yaml and what types of upstream add, Sources/Upstreams/*/openapi.yaml, together as
+# openapi/openapi.yaml, which the gateway serves at /openapi.yaml: Sources/COpenAPI embeds it.
 # With --check it writes nothing and says with its exit code whether that is up to date.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -9,11 +9,11 @@ document=openapi/openapi.yaml
 
 # The lines of one section of every type, in the order of the types' names.
 section() {
-    awk -v wanted="$1:" 'FNR == 1 { inside = 0 } /^[^ ]/ { inside = ($0 == wanted); next } inside' openapi/types/*.yaml
+    awk -v wanted="$1:" 'FNR == 1 { inside = 0 } /^[^ ]/ { inside = ($0 == wanted); next } inside' Sources/Upstreams/*/openapi.yaml
 }
 
 whole() {
-    echo "# Put together by scripts/embed-openapi.sh from openapi/core.yaml and openapi/types/*.yaml; change those."
+    echo "# Put together by scripts/embed-openapi.sh from openapi/core.yaml and Sources/Upstreams/*/openapi.yaml; change those."
     while IFS= read -r line; do
         case $line in
             '  # The paths of upstream types:'*) section paths ;;

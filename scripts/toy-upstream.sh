@@ -23,7 +23,7 @@ mv Tests/Upstreams/Toy/Simulator/ToySimulator.swift Sources/Upstreams/Toy/Simula
 rm Tests/Upstreams/Toy/Adapter/ToyTests.swift
 sed -i '1i import ToyAdapter' Tests/Upstreams/Toy/Adapter/ToyFixture.swift
 sed -i '1i @testable import ToySimulator' Tests/Upstreams/Toy/Simulator/ToySimulatorTests.swift
-printf '# Toy\n\nTakes notes.\n' >docs/toy.md
+printf '# Toy\n\nTakes notes.\n' >Sources/Upstreams/Toy/toy.md
 
 step "its line"
 sed -i 's/^    "StreamOne",$/&\n    "Toy",/' Package.swift

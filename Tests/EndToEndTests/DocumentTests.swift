@@ -66,8 +66,8 @@ extension EndToEnd {
         @Test(
             .timeLimit(.minutes(10)),
             arguments: [
-                ("README.md", 15), ("docs/samsara.md", 1), ("docs/seer.md", 7), ("docs/curio.md", 11),
-                ("docs/appservices.md", 5), ("docs/streamone.md", 12),
+                ("README.md", 15), ("Sources/Upstreams/Samsara/samsara.md", 1), ("Sources/Upstreams/Seer/seer.md", 7), ("Sources/Upstreams/Curio/curio.md", 11),
+                ("Sources/Upstreams/AppServices/appservices.md", 5), ("Sources/Upstreams/StreamOne/streamone.md", 12),
             ])
         func everyCommandOfThePage_works(page: String, leastCommands: Int) async throws {
             let (gateway, simulators) = try await start()

@@ -2,6 +2,7 @@ import Foundation
 import PosternCore
 import PosternSimulatorKit
 import PosternSimulators
+import PosternTestKit
 import Testing
 
 @testable import PosternGateway
@@ -37,10 +38,12 @@ import Testing
         let text = try String(contentsOf: top.appendingPathComponent(page), encoding: .utf8)
         let parts = text.split(separator: #/<!-- (begin|end) of the types.*-->\n/#, omittingEmptySubsequences: false)
         try #require(parts.count == 3, "\(page) has no place for the types")
+        let pages = Dictionary(uniqueKeysWithValues: try Slice.all().map { ($0.type, $0.page) })
         let table =
             page == "README.md"
-            ? ConfigurationReference.typeTable(UpstreamRegistry.all)
-            : ConfigurationReference.portTable(SimulatorRegistry.all.map(\.name), from: SimulatorHost.defaultPort)
+            ? ConfigurationReference.typeTable(UpstreamRegistry.all, pages: pages)
+            : ConfigurationReference.portTable(
+                SimulatorRegistry.all.map(\.name), from: SimulatorHost.defaultPort, pages: pages)
         let marked = "<!-- begin of the types, made from the code -->\n\(table)<!-- end of the types -->\n"
         try expectFile(page, toHold: parts[0] + marked + parts[2])
     }

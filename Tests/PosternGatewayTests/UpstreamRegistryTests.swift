@@ -21,11 +21,14 @@ import Testing
         let folder = top.appendingPathComponent("Tests/Upstreams")
         let files = try FileManager.default.subpathsOfDirectory(atPath: folder.path).filter { $0.hasSuffix(".swift") }
         let tests = try files.map { try String(contentsOf: folder.appendingPathComponent($0), encoding: .utf8) }
+        let slices = try Slice.all()
+        #expect(slices.map(\.type).sorted() == UpstreamRegistry.all.map(\.name).sorted())
         #expect(SimulatorRegistry.all.map(\.name) == UpstreamRegistry.all.map(\.name))
         for type in UpstreamRegistry.all {
             #expect(UpstreamName(type.name) != nil)
             #expect(tests.contains { $0.contains("try rule.check(.\(type.name))") }, "\(type.name) has no suite")
-            let page = top.appendingPathComponent("docs/\(type.name).md").path
+            let slice = try #require(slices.first { $0.type == type.name }, "\(type.name) has no folder")
+            let page = top.appendingPathComponent(slice.page).path
             #expect(FileManager.default.fileExists(atPath: page), "\(type.name) has no page")
         }
         #expect(Set(UpstreamRegistry.all.map(\.name)).count == UpstreamRegistry.all.count)

@@ -11,8 +11,11 @@ public enum Fixture {
 
     /// The bytes of a file of the package, e.g. `openapi/openapi.yaml`.
     public static func bytes(inPackage path: String) throws -> [UInt8] {
-        try read(folder(of: #filePath, above: 3) + "/" + path)
+        try read(top + "/" + path)
     }
+
+    /// The package.
+    public static let top = folder(of: #filePath, above: 3)
 
     private static func folder(of source: StaticString, above levels: Int) -> String {
         source.description.split(separator: "/", omittingEmptySubsequences: false).dropLast(levels)

@@ -82,16 +82,18 @@ enum ConfigurationReference {
         return "| key | unit | default | allowed | meaning |\n|---|---|---|---|---|\n" + rows.joined()
     }
 
-    /// For `README.md`.
-    static func typeTable(_ types: [UpstreamType]) -> String {
-        let rows = types.map { "| `\($0.name)` | \($0.summary) | [docs/\($0.name).md](docs/\($0.name).md) |\n" }
+    /// For `README.md`. `pages`: the page of each type, seen from there.
+    static func typeTable(_ types: [UpstreamType], pages: [String: String]) -> String {
+        let rows = types.map {
+            "| `\($0.name)` | \($0.summary) | [\($0.name).md](\(pages[$0.name] ?? "")) |\n"
+        }
         return "| type | what it is | more |\n|---|---|---|\n" + rows.joined()
     }
 
-    /// For `docs/simulators.md`.
-    static func portTable(_ names: [String], from first: UInt16) -> String {
+    /// For `docs/simulators.md`. `pages`: the page of each type, seen from the top.
+    static func portTable(_ names: [String], from first: UInt16, pages: [String: String]) -> String {
         let rows = names.enumerated().map { index, name in
-            "| [`\(name)`](\(name).md) | \(Int(first) + index) |\n"
+            "| [`\(name)`](../\(pages[name] ?? "")) | \(Int(first) + index) |\n"
         }
         return "| simulator | port |\n|---|---|\n" + rows.joined()
     }
