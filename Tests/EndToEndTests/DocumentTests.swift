@@ -1,4 +1,6 @@
 import Foundation
+import PosternSimulatorKit
+import PosternSimulators
 import PosternTestKit
 import Testing
 
@@ -9,9 +11,10 @@ extension EndToEnd {
             .deletingLastPathComponent()
 
         /// The usual ports of the types' simulators.
-        private static let ports = [
-            "samsara": 9000, "seer": 9001, "curio": 9002, "appservices": 9003, "streamone": 9004,
-        ]
+        private static let ports = Dictionary(
+            uniqueKeysWithValues: SimulatorRegistry.all.enumerated().map { index, type in
+                (type.name, Int(SimulatorHost.defaultPort) + index)
+            })
 
         /// A gateway with simulated upstreams, and the addresses of the simulators by their usual ports.
         private func start() async throws -> (gateway: GatewayProcess, simulators: [Int: String]) {
@@ -43,6 +46,7 @@ extension EndToEnd {
         /// The commands of every shell block that asks a gateway, each with the comment above it.
         private func commands(of page: String) throws -> [(comment: String, text: String)] {
             let page = try String(contentsOf: Self.top.appending(path: page), encoding: .utf8)
+            func calls(in text: String) -> Int { text.components(separatedBy: "curl ").count - 1 }
             let blocks = page.components(separatedBy: "```sh\n").dropFirst()
                 .compactMap { $0.components(separatedBy: "```").first }.filter { $0.contains("curl ") }
             var found: [(comment: String, text: String)] = []
@@ -60,19 +64,15 @@ extension EndToEnd {
                 found.append((comment, text))
                 text = ""
             }
+            try #require(!found.isEmpty)
+            try #require(calls(in: found.map(\.text).joined()) == calls(in: page), "a command is not understood")
             return found
         }
 
-        @Test(
-            .timeLimit(.minutes(10)),
-            arguments: [
-                ("README.md", 15), ("Sources/Upstreams/Samsara/samsara.md", 1), ("Sources/Upstreams/Seer/seer.md", 7), ("Sources/Upstreams/Curio/curio.md", 11),
-                ("Sources/Upstreams/AppServices/appservices.md", 5), ("Sources/Upstreams/StreamOne/streamone.md", 12),
-            ])
-        func everyCommandOfThePage_works(page: String, leastCommands: Int) async throws {
-            let (gateway, simulators) = try await start()
+        @Test(.timeLimit(.minutes(10)), arguments: try ["README.md"] + Slice.all().map(\.page))
+        func everyCommandOfThePage_works(page: String) async throws {
             let commands = try commands(of: page)
-            try #require(commands.count >= leastCommands, "commands are gone")
+            let (gateway, simulators) = try await start()
             var session = ""
             for (comment, text) in commands {
                 let status = text.contains("curl") ? " --write-out '\\n%{http_code}\\n'" : ""
