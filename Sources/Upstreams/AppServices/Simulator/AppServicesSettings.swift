@@ -1,6 +1,6 @@
 import PosternSimulatorKit
 
-/// How the simulated platform behaves; `/control` shows and changes it (`docs/simulators.md`).
+/// How the simulated platform behaves; `/control` shows and changes it (`appservices.md`).
 struct AppServicesSettings: ControlMembers {
     enum ErrorStyle: String, ControlChoice {
         case usergrid, fault, empty, html, errorIn200, noEntities, emptyEntities

@@ -8,7 +8,7 @@ internal import Synchronization
 /// of its order, a refused token. What a gateway may send depends on what it was told, so answers that a fault loses
 /// are not held against it, and those that a fault makes up count.
 ///
-/// `docs/simulators.md` describes what it shows at `/received` and takes at `/control`.
+/// `appservices.md` describes what it shows at `/received` and takes at `/control`.
 final class AppServicesSimulator: ControlledSimulator {
     let name = "appservices"
     let orderField = "user"

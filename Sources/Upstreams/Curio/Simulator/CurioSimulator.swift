@@ -7,7 +7,7 @@ internal import Synchronization
 /// Wrong credentials are answered 412, a session that is not live 401, what cannot be understood 400; where the
 /// specification assumes, so does this. What a gateway must never do is taken nevertheless and noted as a violation.
 ///
-/// `docs/simulators.md` describes what it shows at `/received` and takes at `/control`.
+/// `curio.md` describes what it shows at `/received` and takes at `/control`.
 final class CurioSimulator: ControlledSimulator {
     let name = "curio"
     let orderField = "visitor"

@@ -8,7 +8,7 @@ internal import Synchronization
 /// Whatever a gateway must never send is noted as a violation. Credentials that an operator may have got wrong, and
 /// tokens that have just died, are answered 401 or 403 and are no violation.
 ///
-/// `docs/simulators.md` describes what it shows at `/received` and takes at `/control`.
+/// `seer.md` describes what it shows at `/received` and takes at `/control`.
 final class SeerSimulator: ControlledSimulator {
     let name = "seer"
     let orderField = ""

@@ -11,7 +11,7 @@ internal import Synchronization
 /// twice, 7 for a parameter twice or one of the other kind of actor, 3 for a query or body in another encoding than
 /// PHP's, 282 for a dead session, 281 for a wrong password, an unknown user and a used, old or unknown challenge.
 ///
-/// `docs/simulators.md` describes what it shows at `/received` and takes at `/control`.
+/// `streamone.md` describes what it shows at `/received` and takes at `/control`.
 struct StreamOneSimulator: ControlledSimulator {
     let name = "streamone"
     let orderField = "account"
