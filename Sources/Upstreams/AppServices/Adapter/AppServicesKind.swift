@@ -29,7 +29,7 @@ enum AppServicesKind: String, CaseIterable, Sendable {
 }
 
 /// One request of a sequence, by the letters of section 5 where it has one. The names show in logs and attempts.
-enum AppServicesStep: String, Sendable, CaseIterable {
+enum Step: String, Sendable, CaseIterable {
     /// A, section 4.1
     case registerDevice = "register_device"
     /// B, section 4.2
@@ -75,7 +75,7 @@ enum AppServicesStep: String, Sendable, CaseIterable {
 
 /// How far the sequence of a message has come; kept with the message.
 struct AppServicesProgress: Equatable {
-    private(set) var done: Set<AppServicesStep> = []
+    private(set) var done: Set<Step> = []
     /// The sequence was begun anew once, because something was not found that had been there.
     private(set) var isSecondRound = false
     /// The group was looked up and is missing.
@@ -93,7 +93,7 @@ struct AppServicesProgress: Equatable {
             switch letter {
             case "2": isSecondRound = true
             case "0": lacksGroup = true
-            default: if let step = AppServicesStep(letter: letter) { done.insert(step) }
+            default: if let step = Step(letter: letter) { done.insert(step) }
             }
         }
         if parts.count > 1 { disconnectRefusal = String(parts[1]) }
@@ -106,7 +106,7 @@ struct AppServicesProgress: Equatable {
                 .utf8)
     }
 
-    func adding(_ step: AppServicesStep) -> Self {
+    func adding(_ step: Step) -> Self {
         var next = self
         next.done.insert(step)
         return next

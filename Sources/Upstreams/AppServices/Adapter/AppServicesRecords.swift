@@ -3,7 +3,7 @@ import PosternCore
 // What is known of users, devices and who holds which: values of the upstream's state, texts of a few words each.
 
 /// What was accepted and done for a user on a device: `pair/<user>/<device>`.
-struct AppServicesPair: Equatable {
+struct Pair: Equatable {
     /// The latest that were accepted.
     var register: MessageID?
     var reregister: MessageID?
@@ -22,7 +22,7 @@ struct AppServicesPair: Equatable {
 }
 
 /// Who holds a device: `device/<device>`.
-struct AppServicesDevice: Equatable {
+struct Device: Equatable {
     /// The user who registered it last, and by which message.
     var owner = ""
     var registration: MessageID?
@@ -39,7 +39,7 @@ struct AppServicesDevice: Equatable {
 }
 
 /// The preferences of a device, whoever uses it: `prefs/<device>`.
-struct AppServicesPreferences: Equatable {
+struct Preferences: Equatable {
     /// The message that brought them.
     var revision: MessageID
     /// The latest revision that AppServices has taken.
@@ -59,7 +59,7 @@ enum AppServicesUser {
 
 // MARK: Texts
 
-extension AppServicesPair {
+extension Pair {
     init(_ stored: [UInt8]?) {
         let words = Words(stored)
         register = words.id(0)
@@ -77,7 +77,7 @@ extension AppServicesPair {
     }
 }
 
-extension AppServicesDevice {
+extension Device {
     init(_ stored: [UInt8]?) {
         let words = Words(stored)
         owner = words[0]
@@ -95,7 +95,7 @@ extension AppServicesDevice {
     }
 }
 
-extension AppServicesPreferences {
+extension Preferences {
     init?(_ stored: [UInt8]?) {
         guard let stored, let revision = Words(stored, most: 3).id(0) else { return nil }
         let words = Words(stored, most: 3)
@@ -123,14 +123,14 @@ private struct Words {
 }
 
 extension UpstreamState {
-    func pair(_ owner: String, _ device: String) throws -> AppServicesPair {
-        AppServicesPair(try value(of: AppServicesPair.key(owner, device)))
+    func pair(_ owner: String, _ device: String) throws -> Pair {
+        Pair(try value(of: Pair.key(owner, device)))
     }
-    func device(_ device: String) throws -> AppServicesDevice {
-        AppServicesDevice(try value(of: AppServicesDevice.key(device)))
+    func device(_ device: String) throws -> Device {
+        Device(try value(of: Device.key(device)))
     }
-    func preferences(of device: String) throws -> AppServicesPreferences? {
-        AppServicesPreferences(try value(of: AppServicesPreferences.key(device)))
+    func preferences(of device: String) throws -> Preferences? {
+        Preferences(try value(of: Preferences.key(device)))
     }
     func isUserKnown(_ owner: String) throws -> Bool { try value(of: AppServicesUser.key(owner)) != nil }
 }

@@ -3,7 +3,7 @@ import PosternCore
 /// Which request an item needs next: by how far it has come, and by what was accepted since (sections 5 and 6).
 struct AppServicesSequence {
     enum Next: Equatable {
-        case send(AppServicesStep)
+        case send(Step)
         case finished(note: String)
         /// A later item, or another user, has made it pointless.
         case pointless(reason: String)
@@ -12,7 +12,7 @@ struct AppServicesSequence {
         case wait
     }
 
-    let item: AppServicesItem
+    let item: Item
     let id: MessageID
     let progress: AppServicesProgress
     /// May AppServices have seen something of it?
@@ -20,7 +20,7 @@ struct AppServicesSequence {
     let state: any UpstreamState
 
     init(
-        _ item: AppServicesItem, _ message: Message, progress: AppServicesProgress? = nil, in state: any UpstreamState
+        _ item: Item, _ message: Message, progress: AppServicesProgress? = nil, in state: any UpstreamState
     ) {
         self.item = item
         id = message.id
@@ -49,7 +49,7 @@ struct AppServicesSequence {
             return try isUserNeeded() ? .send(.registerUser) : .pointless(reason: reason)
         }
         // In the second round all of it, whichever item it is.
-        let steps: [AppServicesStep] =
+        let steps: [Step] =
             item.kind == .register || progress.isSecondRound
             ? [.registerDevice, .registerUser, .connect] : [.registerDevice, .connect]
         if let step = steps.first(where: { !progress.done.contains($0) }) { return .send(step) }
@@ -126,7 +126,7 @@ struct AppServicesSequence {
     // MARK: Groups
 
     private func nextOfGroup() throws -> Next {
-        let last: AppServicesStep = item.kind == .addToGroup ? .addToGroup : .removeFromGroup
+        let last: Step = item.kind == .addToGroup ? .addToGroup : .removeFromGroup
         if progress.done.contains(last) { return .finished(note: "done") }
         if progress.done.contains(.findGroup) || progress.done.contains(.createGroup) { return .send(last) }
         if progress.lacksGroup { return .send(.createGroup) }
@@ -136,7 +136,7 @@ struct AppServicesSequence {
     private func isUserAboutToBeRegistered() throws -> Bool {
         guard try !state.isUserKnown(item.owner) else { return false }
         return try state.values(below: "pair/" + item.owner, atMost: 64).contains { _, value in
-            try AppServicesPair(value).latestRegistration.map(state.isQueued) ?? false
+            try Pair(value).latestRegistration.map(state.isQueued) ?? false
         }
     }
 }

@@ -6,7 +6,7 @@ struct AppServicesSettings: SettingsSection {
     var organization = ""
     var application = ""
     var apiKey = ""
-    var provider = AppServicesProvider.pi
+    var provider = Provider.pi
     var notifier = "apple"
     var onlyAddUserToExistingGroups = false
     var takesMetrics = false
@@ -46,5 +46,5 @@ struct AppServicesSettings: SettingsSection {
         !text.unicodeScalars.contains { $0.value < 0x21 || $0.value == 0x7F }
     }
     private static let notifierName = SettingRule<String>(
-        "must be 1 to 64 letters, digits, _ and -", isMet: AppServicesRules.isNotifier)
+        "must be 1 to 64 letters, digits, _ and -", isMet: Rules.isNotifier)
 }

@@ -25,9 +25,9 @@ extension AppServicesUpstream {
         if message.kind == AppServicesKind.metrics.kind {
             return monitoring.decision(on: response, to: message, step: batch.request?.step, at: context.now)
         }
-        guard let item = AppServicesItem(message) else { return Decision(.reject(reason: "its text cannot be read")) }
-        let step = batch.request?.step.flatMap(AppServicesStep.init) ?? item.kind.firstStep
-        let answer = AppServicesAnswer(response, now: context.now)
+        guard let item = Item(message) else { return Decision(.reject(reason: "its text cannot be read")) }
+        let step = batch.request?.step.flatMap(Step.init) ?? item.kind.firstStep
+        let answer = Answer(response, now: context.now)
         var follower = AppServicesFollower(
             item: item, message: message, step: step, state: context.state,
             onlyExistingGroups: settings.onlyAddUserToExistingGroups)
@@ -44,7 +44,7 @@ extension AppServicesUpstream {
 }
 
 extension AppServicesKind {
-    fileprivate var firstStep: AppServicesStep {
+    fileprivate var firstStep: Step {
         switch self {
         case .register, .reregister: .registerDevice
         case .unregister: .disconnect
@@ -57,15 +57,15 @@ extension AppServicesKind {
 
 /// One response on its way to a decision.
 private struct AppServicesFollower {
-    let item: AppServicesItem
+    let item: Item
     let message: Message
-    let step: AppServicesStep
+    let step: Step
     let state: any UpstreamState
     let onlyExistingGroups: Bool
     private(set) var decision = Decision(.retry(after: nil))
 
     init(
-        item: AppServicesItem, message: Message, step: AppServicesStep, state: any UpstreamState,
+        item: Item, message: Message, step: Step, state: any UpstreamState,
         onlyExistingGroups: Bool
     ) {
         self.item = item
@@ -82,7 +82,7 @@ private struct AppServicesFollower {
     /// Longer than any message waits.
     private static let doubtLife = Duration.seconds(90 * 86400)
 
-    mutating func follow(_ outcome: AppServicesAnswer.Outcome, version: Int64?, sent body: [UInt8]) throws {
+    mutating func follow(_ outcome: Answer.Outcome, version: Int64?, sent body: [UInt8]) throws {
         switch outcome {
         case .ok:
             try settleDoubt()
@@ -102,7 +102,7 @@ private struct AppServicesFollower {
         case .hold(let reason, let detail): decision.judgement.verdict = .holdUpstream(reason, detail: detail)
         case .retry(let after): decision.judgement.verdict = .retry(after: after)
         case .suspect:
-            decision.judgement.verdict = .suspect(after: nil, rule: .afterTries(AppServicesAnswer.junkLimit))
+            decision.judgement.verdict = .suspect(after: nil, rule: .afterTries(Answer.junkLimit))
         }
     }
 
@@ -164,10 +164,10 @@ private struct AppServicesFollower {
             keep(device)
         case .savePreferences:
             guard var stored = try state.preferences(of: item.device),
-                AppServicesRequests.preferences(stored.lists).utf8.elementsEqual(body)
+                Requests.preferences(stored.lists).utf8.elementsEqual(body)
             else { return }
             stored.sent = stored.revision
-            decision.changes.append(.set(key: AppServicesPreferences.key(item.device), value: stored.stored))
+            decision.changes.append(.set(key: Preferences.key(item.device), value: stored.stored))
         case .disconnect:
             pair.isConnected = false
             keep(pair)
@@ -178,13 +178,13 @@ private struct AppServicesFollower {
         }
     }
 
-    private mutating func keep(_ pair: AppServicesPair, of owner: String? = nil) {
+    private mutating func keep(_ pair: Pair, of owner: String? = nil) {
         decision.changes.append(
-            .set(key: AppServicesPair.key(owner ?? item.owner, item.device), value: pair.stored))
+            .set(key: Pair.key(owner ?? item.owner, item.device), value: pair.stored))
     }
 
-    private mutating func keep(_ device: AppServicesDevice) {
-        decision.changes.append(.set(key: AppServicesDevice.key(item.device), value: device.stored))
+    private mutating func keep(_ device: Device) {
+        decision.changes.append(.set(key: Device.key(item.device), value: device.stored))
     }
 
     // MARK: Not found (10.5)

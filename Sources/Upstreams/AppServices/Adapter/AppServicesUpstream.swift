@@ -15,10 +15,10 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
     let kinds = AppServicesKind.allCases.map(\.kind)
     let resources: [Resource]
     let settings: AppServicesSettings
-    let monitoring: AppServicesMonitoring
+    let monitoring: Monitoring
 
-    private let requests: AppServicesRequests
-    private let rules: AppServicesRules
+    private let requests: Requests
+    private let rules: Rules
     /// Items that stop notifications for a user who has logged out are kept so many times as long as others.
     static let patienceWithUnregister = 4
 
@@ -28,12 +28,12 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
     init(_ name: UpstreamName, _ settings: AppServicesSettings) {
         self.name = name
         self.settings = settings
-        requests = AppServicesRequests(
+        requests = Requests(
             base: settings.baseURL, organization: settings.organization, application: settings.application,
             apiKey: settings.apiKey, notifier: settings.notifier)
-        rules = AppServicesRules(provider: settings.provider, takesMetrics: settings.takesMetrics)
-        monitoring = AppServicesMonitoring(requests: requests, uploadURL: settings.uploadURL)
-        resources = AppServicesResources.all(provider: settings.provider)
+        rules = Rules(provider: settings.provider, takesMetrics: settings.takesMetrics)
+        monitoring = Monitoring(requests: requests, uploadURL: settings.uploadURL)
+        resources = Resources.all(provider: settings.provider)
     }
 
     // MARK: Accepting
@@ -43,7 +43,7 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
             throw InvalidPayload([PayloadFault("", "is of no kind that AppServices knows")])
         }
         let auth = try rules.check(payload, as: kind, now: context.acceptedAt, maxFaults: context.maxFaults)
-        let item = AppServicesItem(payload, of: kind)
+        let item = Item(payload, of: kind)
         return Admission(
             lane: item.lane, rewritten: auth.map { _ in Self.withoutToken(payload) },
             credential: auth?.credential(of: item.owner), expiresAt: expiry(of: kind, from: context.acceptedAt))
@@ -69,7 +69,7 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
     /// Remembers what was accepted: later items replace earlier ones, devices change hands, preferences outlive their
     /// item.
     func accept(_ candidate: Candidate, in state: any UpstreamState) throws -> [StateChange] {
-        guard let item = AppServicesItem(candidate.payload, of: candidate.kind), item.kind.isOfDevice else { return [] }
+        guard let item = Item(candidate.payload, of: candidate.kind), item.kind.isOfDevice else { return [] }
         var device = try state.device(item.device)
         var pair = try state.pair(item.owner, item.device)
         switch item.kind {
@@ -88,25 +88,25 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
             }
         }
         var changes: [StateChange] = [
-            .set(key: AppServicesPair.key(item.owner, item.device), value: pair.stored),
-            .set(key: AppServicesDevice.key(item.device), value: device.stored),
+            .set(key: Pair.key(item.owner, item.device), value: pair.stored),
+            .set(key: Device.key(item.device), value: device.stored),
         ]
         if let lists = item.preferences, item.kind != .unregister {
             let former = try state.preferences(of: item.device)
-            let saved = AppServicesPreferences(revision: candidate.id, sent: former?.sent, lists: lists)
-            changes.append(.set(key: AppServicesPreferences.key(item.device), value: saved.stored))
+            let saved = Preferences(revision: candidate.id, sent: former?.sent, lists: lists)
+            changes.append(.set(key: Preferences.key(item.device), value: saved.stored))
         }
         return changes
     }
 
     // MARK: Sending
 
-    func exclusion(ofLane name: String) -> String? { AppServicesItem.device(ofLane: name) }
+    func exclusion(ofLane name: String) -> String? { Item.device(ofLane: name) }
 
     func plan(for messages: [Message], in context: PlanContext) throws -> Plan {
         let message = messages[0]
         if message.kind == AppServicesKind.metrics.kind { return try monitoring.plan(for: message, in: context) }
-        guard let item = AppServicesItem(message) else {
+        guard let item = Item(message) else {
             return .settle(count: 1, as: .failed, reason: "its text cannot be read")
         }
         switch try AppServicesSequence(item, message, in: context.state).next() {
@@ -121,7 +121,7 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
     func changes(
         settling messages: [Message], as end: MessageState, in context: PlanContext
     ) throws -> [StateChange] {
-        guard let item = AppServicesItem(messages[0]), item.kind.isOfDevice else { return [] }
+        guard let item = Item(messages[0]), item.kind.isOfDevice else { return [] }
         // The lane that waits for this item is planned again.
         let wake = StateChange.wake(lane: item.groupsLane)
         return end == .cancelled ? try [wake] + takenOver(by: messages[0], item, in: context.state) : [wake]
@@ -129,19 +129,19 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
 
     /// A registration that its own unregistration made pointless has taken the device from others all the same.
     private func takenOver(
-        by message: Message, _ item: AppServicesItem, in state: any UpstreamState
+        by message: Message, _ item: Item, in state: any UpstreamState
     ) throws -> [StateChange] {
         var device = try state.device(item.device)
         guard device.registration == message.id, !device.isOwnerDone else { return [] }
         device.isOwnerDone = true
-        return [.set(key: AppServicesDevice.key(item.device), value: device.stored)]
+        return [.set(key: Device.key(item.device), value: device.stored)]
     }
 
-    private func send(_ step: AppServicesStep, of item: AppServicesItem, in context: PlanContext) throws -> Plan {
+    private func send(_ step: Step, of item: Item, in context: PlanContext) throws -> Plan {
         guard let held = try context.state.credential(of: item.owner), held.isUsable(at: context.now) else {
             return .park
         }
-        let device = try item.kind.isOfDevice ? context.state.device(item.device) : AppServicesDevice()
+        let device = try item.kind.isOfDevice ? context.state.device(item.device) : Device()
         return .send(
             requests.request(
                 step, for: item, lists: try context.state.preferences(of: item.device)?.lists,

@@ -2,7 +2,7 @@ internal import PosternCore
 import PosternSimulatorKit
 
 /// What a `POST /control` does at once.
-struct AppServicesCommands: ControlCommands {
+struct Commands: ControlCommands {
     struct Token: Codable, Sendable {
         var token: String
         var user: String?
@@ -52,7 +52,7 @@ struct AppServicesCommands: ControlCommands {
 // What a `POST /control` does to the platform, all of it or nothing.
 extension AppServicesState {
     mutating func change(_ body: [UInt8], now: Timestamp, instant: MonotonicInstant) throws(ControlProblem) {
-        let request = try ControlRequest<AppServicesSettings, AppServicesCommands>(body, changing: settings)
+        let request = try ControlRequest<AppServicesSettings, Commands>(body, changing: settings)
         var changed = self
         changed.settings = request.settings
         changed.settings.completeMonitoring()
@@ -64,7 +64,7 @@ extension AppServicesState {
         self = changed
     }
 
-    private mutating func changeTokens(_ commands: AppServicesCommands, _ instant: MonotonicInstant) {
+    private mutating func changeTokens(_ commands: Commands, _ instant: MonotonicInstant) {
         for token in commands.tokens?.values ?? [] {
             tokens.declare(
                 token.token, provider: token.provider, user: token.user, isValid: token.valid ?? true,
@@ -73,7 +73,7 @@ extension AppServicesState {
         for token in commands.invalidateToken?.values ?? [] { tokens.invalidate(token) }
     }
 
-    private mutating func addEntities(_ commands: AppServicesCommands, _ now: Timestamp) throws(ControlProblem) {
+    private mutating func addEntities(_ commands: Commands, _ now: Timestamp) throws(ControlProblem) {
         for name in commands.users ?? [] where platform.users[name.lowercased()] == nil { platform.addUser(name, now) }
         for member in commands.devices?.members ?? [] {
             let (id, properties) = (member.name.lowercased(), member.value.members ?? [])
@@ -100,7 +100,7 @@ extension AppServicesState {
         }
     }
 
-    private mutating func remove(_ removal: AppServicesCommands.Removal) {
+    private mutating func remove(_ removal: Commands.Removal) {
         for name in removal.users ?? [] { platform.removeUser(name) }
         for id in removal.devices ?? [] { platform.removeDevice(id.lowercased()) }
         for path in removal.groups ?? [] { platform.removeGroup(path) }

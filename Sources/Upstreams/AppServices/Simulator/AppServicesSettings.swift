@@ -34,7 +34,7 @@ struct AppServicesSettings: ControlMembers {
 
     /// A response given in place of the platform's own.
     struct Scripted: Codable, Sendable {
-        var step: AppServicesCall.Step?
+        var step: Call.Step?
         var user: String?
         var device: String?
         var group: String?
@@ -49,7 +49,7 @@ struct AppServicesSettings: ControlMembers {
 
         var timesLeft: Int { times ?? 1 }
 
-        func applies(to call: AppServicesCall, _ step: AppServicesCall.Step) -> Bool {
+        func applies(to call: Call, _ step: Call.Step) -> Bool {
             func fits(_ wanted: String?, _ actual: String?) -> Bool {
                 wanted == nil || wanted?.lowercased() == actual?.lowercased()
             }
@@ -96,7 +96,7 @@ struct AppServicesSettings: ControlMembers {
     ])
 
     /// The next scripted answer for a call, counted.
-    mutating func script(for call: AppServicesCall, _ step: AppServicesCall.Step) -> Scripted? {
+    mutating func script(for call: Call, _ step: Call.Step) -> Scripted? {
         guard let place = answers.firstIndex(where: { $0.applies(to: call, step) }) else { return nil }
         answers[place].times = answers[place].timesLeft - 1
         let scripted = answers[place]

@@ -35,8 +35,8 @@ final class AppServicesSimulator: ControlledSimulator {
         return answer
     }
 
-    private func call(_ request: SimulatedRequest) -> AppServicesCall {
-        AppServicesCall(request, basePath: state.withLock { $0.settings.basePath })
+    private func call(_ request: SimulatedRequest) -> Call {
+        Call(request, basePath: state.withLock { $0.settings.basePath })
     }
 
     // MARK: Control

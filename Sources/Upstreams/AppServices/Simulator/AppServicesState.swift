@@ -4,14 +4,14 @@ import PosternSimulatorKit
 /// All that the simulator remembers. A value; `AppServicesSimulator` guards it.
 struct AppServicesState: Sendable {
     var settings = AppServicesSettings()
-    var platform: AppServicesPlatform
-    var tokens = AppServicesTokens()
-    var history = AppServicesHistory()
+    var platform: Platform
+    var tokens = Tokens()
+    var history = History()
     private var random: SeededRandom
 
     init(seed: UInt64) {
         settings.seed = seed
-        platform = AppServicesPlatform(seed: seed)
+        platform = Platform(seed: seed)
         random = SeededRandom(seed: seed)
     }
 
@@ -31,9 +31,9 @@ struct AppServicesState: Sendable {
 
     /// - Parameter isAnswerLost: the gateway will not see the answer.
     mutating func judge(
-        _ call: AppServicesCall, poisons: [Faults.Poison], isAnswerLost: Bool, now: Timestamp, instant: MonotonicInstant
+        _ call: Call, poisons: [Faults.Poison], isAnswerLost: Bool, now: Timestamp, instant: MonotonicInstant
     ) -> Judged {
-        let answers = AppServicesAnswer(
+        let answers = Answer(
             settings: settings, organization: call.organization, application: call.application,
             apiKey: call.apiKey ?? "", now: now)
         var judged = Judged(answer: nil, violations: call.violations)
@@ -45,24 +45,24 @@ struct AppServicesState: Sendable {
         judged.violations += history.objections(to: call, step, tokens, settings, now: instant)
         let answer = answer(call, step, answers, poisons, instant, &judged)
         judged.answer = answer
-        let told = AppServicesTold(answer, to: step)
+        let told = Told(answer, to: step)
         if !isAnswerLost { history.learn(told, call, step, &tokens, now: instant) }
         if step == .metrics, isAnswerLost || !(200...299).contains(answer.status) { history.learnUnclear(call) }
         return judged
     }
 
     /// Something in front of the platform answered with a bare status.
-    mutating func pass(_ call: AppServicesCall, _ answer: SimulatedAnswer, instant: MonotonicInstant) {
+    mutating func pass(_ call: Call, _ answer: SimulatedAnswer, instant: MonotonicInstant) {
         guard let step = call.step else { return }
         tokens.see(call, settings, now: instant)
-        history.learn(AppServicesTold(answer, to: step), call, step, &tokens, now: instant)
+        history.learn(Told(answer, to: step), call, step, &tokens, now: instant)
         if step == .metrics { history.learnUnclear(call) }
     }
 
-    private func strange(_ call: AppServicesCall, _ answers: AppServicesAnswer) -> SimulatedAnswer {
+    private func strange(_ call: Call, _ answers: Answer) -> SimulatedAnswer {
         switch call.target {
         case .noApplication:
-            AppServicesAnswer.fault(
+            Answer.fault(
                 404, "messaging.adaptors.http.flow.ApplicationNotFound", "Unable to identify proxy for host")
         case .wrongMethod: answers.error("unsupported_service_operation", 405, "Service operation not supported")
         case .nowhere, .step: answers.notFound
@@ -71,7 +71,7 @@ struct AppServicesState: Sendable {
 
     /// In the order of the layers: proxy, application, operation.
     private mutating func answer(
-        _ call: AppServicesCall, _ step: AppServicesCall.Step, _ answers: AppServicesAnswer,
+        _ call: Call, _ step: Call.Step, _ answers: Answer,
         _ poisons: [Faults.Poison], _ instant: MonotonicInstant, _ judged: inout Judged
     ) -> SimulatedAnswer {
         if !step.isMonitoring, let refusal = refusal(of: call, answers, instant) { return refusal }
@@ -83,29 +83,29 @@ struct AppServicesState: Sendable {
         }
         let scripted = settings.script(for: call, step)
         if let scripted, scripted.taken != true { return self.scripted(scripted, answers) }
-        let item = AppServicesItem(call, step, tokenNumber: call.auth.flatMap { tokens[$0.token]?.number }, tokens)
+        let item = Item(call, step, tokenNumber: call.auth.flatMap { tokens[$0.token]?.number }, tokens)
         if let refusal = item.refusal(by: poisons, answers) { return refusal }
         switch call.body {
-        case .tooLarge: return AppServicesAnswer.html(413, "Request Entity Too Large")
+        case .tooLarge: return Answer.html(413, "Request Entity Too Large")
         case .unreadable where !step.isMonitoring: return answers.error("json_parse", 400, "Cannot parse JSON")
         default: break
         }
         let own = step.isMonitoring ? monitor(call, step, answers, &judged) : perform(call, step, answers)
         // A 200 with an error inside has taken nothing.
-        if AppServicesTold.isTaken(own, step) { judged.items = item.items }
+        if Told.isTaken(own, step) { judged.items = item.items }
         return scripted.map { self.scripted($0, answers) } ?? own
     }
 
     private mutating func refusal(
-        of call: AppServicesCall, _ answers: AppServicesAnswer, _ instant: MonotonicInstant
+        of call: Call, _ answers: Answer, _ instant: MonotonicInstant
     ) -> SimulatedAnswer? {
         guard let key = call.apiKey else {
-            return AppServicesAnswer.fault(
+            return Answer.fault(
                 401, "steps.oauth.v2.FailedToResolveAPIKey",
                 "Failed to resolve API Key variable request.queryparam.api_key")
         }
         guard !key.isEmpty, settings.apiKey.map({ $0 == key }) ?? true else {
-            return AppServicesAnswer.fault(401, "oauth.v2.InvalidApiKey", "Invalid ApiKey")
+            return Answer.fault(401, "oauth.v2.InvalidApiKey", "Invalid ApiKey")
         }
         if settings.invalidateRate > 0, random.fraction() < settings.invalidateRate, let token = call.auth?.token {
             tokens.invalidate(token)
@@ -114,14 +114,14 @@ struct AppServicesState: Sendable {
     }
 
     private func scripted(
-        _ wanted: AppServicesSettings.Scripted, _ answers: AppServicesAnswer
+        _ wanted: AppServicesSettings.Scripted, _ answers: Answer
     ) -> SimulatedAnswer {
         var answer: SimulatedAnswer
         if let error = wanted.error {
             answer = answers.error(error, wanted.status, "Scripted")
             answer.status = wanted.status
         } else if let fault = wanted.fault {
-            answer = AppServicesAnswer.fault(wanted.status, fault, "Scripted")
+            answer = Answer.fault(wanted.status, fault, "Scripted")
         } else {
             answer = SimulatedAnswer(status: wanted.status, body: Array((wanted.body ?? "").utf8))
         }
@@ -130,7 +130,7 @@ struct AppServicesState: Sendable {
     }
 
     private mutating func perform(
-        _ call: AppServicesCall, _ step: AppServicesCall.Step, _ answers: AppServicesAnswer
+        _ call: Call, _ step: Call.Step, _ answers: Answer
     ) -> SimulatedAnswer {
         let action =
             switch step {
@@ -147,7 +147,7 @@ struct AppServicesState: Sendable {
     // MARK: Monitoring
 
     private mutating func monitor(
-        _ call: AppServicesCall, _ step: AppServicesCall.Step, _ answers: AppServicesAnswer, _ judged: inout Judged
+        _ call: Call, _ step: Call.Step, _ answers: Answer, _ judged: inout Judged
     ) -> SimulatedAnswer {
         let configuration = settings.monitoring
         guard configuration.members != nil else {
@@ -172,9 +172,9 @@ struct AppServicesState: Sendable {
     }
 }
 
-extension AppServicesTold {
+extension Told {
     /// Did the platform do what it was asked?
-    fileprivate static func isTaken(_ answer: SimulatedAnswer, _ step: AppServicesCall.Step) -> Bool {
+    fileprivate static func isTaken(_ answer: SimulatedAnswer, _ step: Call.Step) -> Bool {
         step.isMonitoring ? (200...299).contains(answer.status) : Self(answer, to: step) == .ok
     }
 }

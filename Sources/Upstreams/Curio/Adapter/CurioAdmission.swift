@@ -49,7 +49,7 @@ struct CurioAdmission: Sendable {
     }
 
     private func checkAge(_ payload: JSONValue, _ context: AdmissionContext, _ faults: inout PayloadFaults) {
-        guard let moment = payload["timestamp"]?.integer, moment >= CurioRule.earliest,
+        guard let moment = payload["timestamp"]?.integer, moment >= Rule.earliest,
             context.acceptedAt - Timestamp(milliseconds: moment) > longestLocationAge
         else { return }
         let seconds = longestLocationAge.wholeMilliseconds / 1000
@@ -60,10 +60,10 @@ struct CurioAdmission: Sendable {
 /// One member of a payload.
 struct CurioField: Sendable {
     let name: StaticString
-    let rule: CurioRule
+    let rule: Rule
     var isRequired = true
 
-    fileprivate init(_ name: StaticString, _ rule: CurioRule, required: Bool = true) {
+    fileprivate init(_ name: StaticString, _ rule: Rule, required: Bool = true) {
         self.name = name
         self.rule = rule
         isRequired = required

@@ -69,8 +69,8 @@ struct CurioSettings: SettingsSection {
 
     // MARK: What follows from them
 
-    var requests: CurioRequests {
-        CurioRequests(
+    var requests: Requests {
+        Requests(
             serverURL: serverURL.text, apiKey: apiKey, trackingCode: trackingCode,
             sessionTimeoutMinutes: sessionTimeoutMinutes, userAgent: "IOS CurioSDK v\(userAgentVersion)")
     }

@@ -5,7 +5,7 @@ import PosternUpstreamKit
 ///
 /// Each visitor has a lane: strictly one request at a time, in the order of acceptance. An action goes alone while it
 /// is fresh, screens and events in periodic batches if so configured, and whatever is late or has failed once by
-/// offline batches, which carry times (`CurioItem.way`).
+/// offline batches, which carry times (`Item.way`).
 struct CurioUpstream: ConfigurableUpstream, BatchingUpstream, AcceptingUpstream, StatefulUpstream,
     TimedKindsUpstream, ResourceUpstream
 {
@@ -34,11 +34,11 @@ struct CurioUpstream: ConfigurableUpstream, BatchingUpstream, AcceptingUpstream,
     }
 
     func accept(_ candidate: Candidate, in state: any UpstreamState) throws -> [StateChange] {
-        try CurioAcceptance(settings: settings, candidate: candidate, state: state).changes()
+        try Acceptance(settings: settings, candidate: candidate, state: state).changes()
     }
 
     func plan(for messages: [Message], in context: PlanContext) throws -> Plan {
-        try CurioPlanner(settings: settings, messages: messages, context: context).plan()
+        try Planner(settings: settings, messages: messages, context: context).plan()
     }
 
     func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) throws -> Judgement {
@@ -53,10 +53,10 @@ struct CurioUpstream: ConfigurableUpstream, BatchingUpstream, AcceptingUpstream,
     private func decision(
         on response: UpstreamResponse, to batch: Batch, in context: PlanContext
     ) throws -> Decision {
-        try CurioAnswer(response, to: batch, settings: settings, in: context)?.decision ?? Decision(.retry(after: nil))
+        try Answer(response, to: batch, settings: settings, in: context)?.decision ?? Decision(.retry(after: nil))
     }
 
-    let resources = [CurioSessionView.resource]
+    let resources = [SessionView.resource]
 }
 
 extension UpstreamType {

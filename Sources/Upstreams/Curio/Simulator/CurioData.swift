@@ -6,8 +6,8 @@ enum CurioData {
 
     /// The records of `data` (section 5.1). With `findings` that refuse the request they are of no use.
     static func actions(
-        in data: String, visitor: String, nowMs: Int64, _ findings: inout CurioFindings
-    ) -> [CurioAction] {
+        in data: String, visitor: String, nowMs: Int64, _ findings: inout Findings
+    ) -> [Action] {
         guard let records = read(data, &findings)?.elements, records.allSatisfy({ $0.members != nil }) else {
             findings.refuse("data that is no JSON array of objects")
             return []
@@ -18,7 +18,7 @@ enum CurioData {
     }
 
     /// The tags with their values as JSON strings.
-    static func tags(in text: String, _ findings: inout CurioFindings) -> [String: String] {
+    static func tags(in text: String, _ findings: inout Findings) -> [String: String] {
         guard let members = read(text, &findings)?.members else {
             findings.refuse("userTags that are no JSON object")
             return [:]
@@ -33,7 +33,7 @@ enum CurioData {
         return tags
     }
 
-    private static func read(_ text: String, _ findings: inout CurioFindings) -> JSONTree? {
+    private static func read(_ text: String, _ findings: inout Findings) -> JSONTree? {
         if hasSpace(text.utf8) { findings.note("JSON that is not compact") }
         guard let document = JSONTree.read(text.utf8), !document.hasTrailingBytes else { return nil }
         if document.hasRepeatedNames { findings.note("a JSON object with the same name twice") }
@@ -43,9 +43,9 @@ enum CurioData {
     // MARK: Records
 
     private static func action(
-        _ record: JSONTree, visitor: String, nowMs: Int64, _ findings: inout CurioFindings
-    ) -> CurioAction? {
-        guard case .number(let type)? = record["type"], let kind = CurioAction.Kind(recordType: type) else {
+        _ record: JSONTree, visitor: String, nowMs: Int64, _ findings: inout Findings
+    ) -> Action? {
+        guard case .number(let type)? = record["type"], let kind = Action.Kind(recordType: type) else {
             findings.refuse("a record whose type is none of the numbers 0, 1, 2, 3, 4 and 7")
             return nil
         }
@@ -58,13 +58,13 @@ enum CurioData {
             guard let text = text(of: record[name], named: name, &findings) else { return nil }
             values[name] = text
         }
-        var action = CurioAction(kind: kind, visitor: visitor, session: values["sessionCode"] ?? "")
-        action.timestamp = CurioValues.timestamp(values["timestamp"] ?? "", nowMs: nowMs, &findings)
-        CurioValues.check("sessionCode", action.session, &findings)
+        var action = Action(kind: kind, visitor: visitor, session: values["sessionCode"] ?? "")
+        action.timestamp = Values.timestamp(values["timestamp"] ?? "", nowMs: nowMs, &findings)
+        Values.check("sessionCode", action.session, &findings)
         action.texts = kind.fields.map { ($0, checked($0, values[$0] ?? "", of: kind, &findings)) }
         if let name = kind.codeName, let code = values[name] {
             action.code = code
-            CurioValues.check(name, code, &findings)
+            Values.check(name, code, &findings)
             if kind.opening == nil, !isUUID(code, version: "4") {
                 findings.note("a start in a batch whose \(name) is no lower-case version-4 UUID")
             }
@@ -74,7 +74,7 @@ enum CurioData {
 
     /// Nil when the record is refused.
     private static func text(
-        of member: JSONTree?, named name: String, _ findings: inout CurioFindings
+        of member: JSONTree?, named name: String, _ findings: inout Findings
     ) -> String? {
         switch member {
         case nil:
@@ -92,10 +92,10 @@ enum CurioData {
 
     /// A text as the device knows it.
     static func checked(
-        _ name: String, _ value: String, of kind: CurioAction.Kind, _ findings: inout CurioFindings
+        _ name: String, _ value: String, of kind: Action.Kind, _ findings: inout Findings
     ) -> String {
-        CurioValues.check(name, value, &findings)
-        guard CurioValues.twiceEncoded.contains(name) else { return value }
+        Values.check(name, value, &findings)
+        guard Values.twiceEncoded.contains(name) else { return value }
         guard let inner = CurioText(decoding: value.utf8) else {
             findings.note("\(name) is not encoded twice")
             return value

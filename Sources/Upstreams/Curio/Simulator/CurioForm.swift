@@ -2,7 +2,7 @@
 struct CurioForm {
     private(set) var values: [String: String] = [:]
 
-    init(_ body: [UInt8], _ findings: inout CurioFindings) {
+    init(_ body: [UInt8], _ findings: inout Findings) {
         if body.isEmpty { findings.refuse("an empty body") }
         for pair in body.split(separator: UInt8(ascii: "&"), omittingEmptySubsequences: body.isEmpty) {
             guard let equals = pair.firstIndex(of: UInt8(ascii: "=")) else {

@@ -36,7 +36,7 @@ struct CurioSettings: ControlMembers {
 }
 
 /// What a `POST /control` does at once.
-struct CurioCommands: ControlCommands {
+struct Commands: ControlCommands {
     /// A visitor's code, or `all`.
     var killSessions: String?
     /// Starts the choices over.

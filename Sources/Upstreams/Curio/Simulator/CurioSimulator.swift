@@ -24,7 +24,7 @@ final class CurioSimulator: ControlledSimulator {
     // MARK: Requests
 
     func judge(_ request: SimulatedRequest, poisons: [Faults.Poison]) -> Judged {
-        guard let endpoint = CurioEndpoint(path: request.path) else {
+        guard let endpoint = Endpoint(path: request.path) else {
             return Judged(answer: answer(status: 404), violations: ["a path that is none of the endpoints"])
         }
         guard request.method == "POST" else {
@@ -33,7 +33,7 @@ final class CurioSimulator: ControlledSimulator {
             return Judged(answer: answer, violations: ["\(endpoint.rawValue) with another method than POST"])
         }
         let moment = moment
-        let parsed = CurioRequest(endpoint, request, nowMs: moment.now.milliseconds)
+        let parsed = Request(endpoint, request, nowMs: moment.now.milliseconds)
         let poison = poisons.first { poison in parsed.actions.contains { poison.matches($0) } }
         return state.withLock { state in
             if let refusal = state.refusal(of: parsed, at: moment, isLost: request.isAnswerLost) {
@@ -59,7 +59,7 @@ final class CurioSimulator: ControlledSimulator {
     func change(_ body: [UInt8]) throws(ControlProblem) {
         let moment = moment
         try state.withLock { state throws(ControlProblem) in
-            let request = try ControlRequest<CurioSettings, CurioCommands>(body, changing: state.settings)
+            let request = try ControlRequest<CurioSettings, Commands>(body, changing: state.settings)
             state.settings = request.settings
             if let seed = request.commands.seed { state.random = SeededRandom(seed: seed) }
             if let visitor = request.commands.killSessions {
@@ -70,7 +70,7 @@ final class CurioSimulator: ControlledSimulator {
 }
 
 extension Faults.Poison {
-    fileprivate func matches(_ action: CurioAction) -> Bool {
+    fileprivate func matches(_ action: Action) -> Bool {
         Array(action.json(after: "").utf8).withUnsafeBufferPointer { matches($0) }
     }
 }

@@ -11,7 +11,7 @@ extension CurioState {
     private static let maxRefusals = 5
 
     /// Nil for a request that the server takes. `isLost`: the answer will not reach the gateway.
-    mutating func refusal(of request: CurioRequest, at moment: Moment, isLost: Bool) -> Refusal? {
+    mutating func refusal(of request: Request, at moment: Moment, isLost: Bool) -> Refusal? {
         for (name, right) in [("apiKey", settings.apiKey), ("trackingCode", settings.trackingCode)]
         where !right.isEmpty {
             if let given = request.form.values[name], given != right { return wrongCredentials() }
@@ -27,7 +27,7 @@ extension CurioState {
         return Refusal(status: 412)
     }
 
-    private mutating func sessionRefusal(of request: CurioRequest, at moment: Moment, isLost: Bool) -> Refusal? {
+    private mutating func sessionRefusal(of request: Request, at moment: Moment, isLost: Bool) -> Refusal? {
         let code = request.session
         guard let session = sessions[code] else {
             return request.endpoint == .visitCreate
@@ -52,7 +52,7 @@ extension CurioState {
         settings.killSessionRate > 0 && random.fraction() < settings.killSessionRate
     }
 
-    private mutating func refusal(ofDead code: String, _ request: CurioRequest, isLost: Bool) -> Refusal? {
+    private mutating func refusal(ofDead code: String, _ request: Request, isLost: Bool) -> Refusal? {
         guard var session = sessions[code] else { return nil }
         if session.life == .ended {
             return Refusal(
@@ -77,7 +77,7 @@ extension CurioState {
     }
 
     /// Is everything in it something that the visitor's last requests brought already?
-    private func isRepeat(_ request: CurioRequest) -> Bool {
+    private func isRepeat(_ request: Request) -> Bool {
         guard let window = visitors[request.visitor]?.window, !request.actions.isEmpty else { return false }
         return request.actions.allSatisfy { window.contains($0.identity) }
     }

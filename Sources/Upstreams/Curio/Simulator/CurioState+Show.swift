@@ -22,7 +22,7 @@ extension CurioState {
             visitors: visitors.count, repeats: counts.repeats, recreations: counts.recreations,
             refusedSessions: counts.refusedSessions, wrongCredentials: counts.wrongCredentials,
             orphanScreens: counts.orphanScreens, orphanEvents: counts.orphanEvents)
-        for kind in CurioAction.Kind.allCases { shown.actions[kind.rawValue] = counts.actions[kind] ?? 0 }
+        for kind in Action.Kind.allCases { shown.actions[kind.rawValue] = counts.actions[kind] ?? 0 }
         for session in sessions.values { shown.sessions[session.life.name, default: 0] += 1 }
         for opening in openings.values where !opening.isClosed {
             switch (opening.kind, sessions[opening.session]?.life == .live) {
@@ -36,7 +36,7 @@ extension CurioState {
     }
 }
 
-extension CurioSession.Life {
+extension Session.Life {
     fileprivate var name: String {
         switch self {
         case .live: "live"

@@ -5,13 +5,13 @@ extension CurioState {
     struct Taken {
         var answer: SimulatedAnswer
         var items = Judged.Items()
-        var findings: CurioFindings
+        var findings: Findings
     }
 
-    mutating func take(_ request: CurioRequest, at moment: Moment) -> Taken {
+    mutating func take(_ request: Request, at moment: Moment) -> Taken {
         var taken = Taken(answer: SimulatedAnswer(status: 200), findings: request.findings)
         counts.acceptedRequests += 1
-        if visitors[request.visitor] == nil { visitors[request.visitor] = CurioVisitor() }
+        if visitors[request.visitor] == nil { visitors[request.visitor] = Visitor() }
         renew(request.session, request, at: moment)
         let known = visitors[request.visitor]?.window ?? []
         var fresh = 0
@@ -46,13 +46,13 @@ extension CurioState {
     }
 
     /// A start that is sent alone may be repeated for as long as its session lives (A4).
-    private func isRepeat(_ action: CurioAction, of request: CurioRequest, _ known: Set<UInt64>) -> Bool {
+    private func isRepeat(_ action: Action, of request: Request, _ known: Set<UInt64>) -> Bool {
         if request.endpoint == .visitCreate { return sessions[action.session] != nil }
         return action.hasIdentity && known.contains(action.identity)
     }
 
     /// A start of a session may come between a batch and its repeat: then it is a new session for that repeat.
-    private mutating func moveWindow(to request: CurioRequest) {
+    private mutating func moveWindow(to request: Request) {
         let brought = request.actions.filter(\.hasIdentity).map(\.identity)
         if request.endpoint != .visitCreate { visitors[request.visitor]?.window = [] }
         visitors[request.visitor]?.window.formUnion(brought)
@@ -61,7 +61,7 @@ extension CurioState {
     // MARK: Actions
 
     private mutating func take(
-        _ action: inout CurioAction, of request: CurioRequest, at moment: Moment, _ taken: inout Taken
+        _ action: inout Action, of request: Request, at moment: Moment, _ taken: inout Taken
     ) {
         if request.mode != .online, action.kind != .sessionStart { check(action, of: request, &taken.findings) }
         switch action.kind {
@@ -80,7 +80,7 @@ extension CurioState {
     }
 
     /// Of a batch's record.
-    private func check(_ action: CurioAction, of request: CurioRequest, _ findings: inout CurioFindings) {
+    private func check(_ action: Action, of request: Request, _ findings: inout Findings) {
         guard let session = sessions[action.session] else {
             return findings.note("a record of a session before its start")
         }
@@ -92,22 +92,22 @@ extension CurioState {
     }
 
     private mutating func takeStart(
-        _ action: CurioAction, of request: CurioRequest, at moment: Moment, _ findings: inout CurioFindings
+        _ action: Action, of request: Request, at moment: Moment, _ findings: inout Findings
     ) {
         guard let session = sessions[action.session] else { return start(action.session, for: request, at: moment) }
         if session.visitor != request.visitor { return findings.note("a session code of another visitor") }
         findings.note("a session started twice")
     }
 
-    private mutating func open(_ action: CurioAction, _ findings: inout CurioFindings) {
+    private mutating func open(_ action: Action, _ findings: inout Findings) {
         guard let code = action.code else { return }
         guard openings[code] == nil else { return findings.note("a code used for two starts") }
-        openings[code] = CurioOpening(
+        openings[code] = Opening(
             kind: action.kind, visitor: action.visitor, session: action.session, pair: action.pair)
         sessions[action.session]?.codes.append(code)
     }
 
-    private mutating func close(_ action: CurioAction, _ findings: inout CurioFindings) {
+    private mutating func close(_ action: Action, _ findings: inout Findings) {
         guard let code = action.code, let opening = openings[code] else {
             return findings.note("an end that quotes an unknown code")
         }
@@ -131,7 +131,7 @@ extension CurioState {
 
     // MARK: Answers
 
-    private mutating func offlineAnswer(to request: CurioRequest, at moment: Moment) -> SimulatedAnswer {
+    private mutating func offlineAnswer(to request: Request, at moment: Moment) -> SimulatedAnswer {
         guard var code = request.actions.last?.session else { return SimulatedAnswer(status: 200) }
         if settings.adoptOtherSessionCode, sessions[code]?.visitor == request.visitor, isLive(code, at: moment) {
             let other = newSessionCode(at: moment)

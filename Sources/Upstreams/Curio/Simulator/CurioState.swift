@@ -7,15 +7,15 @@ import PosternSimulatorKit
 struct CurioState: Sendable {
     var settings = CurioSettings()
     var random: SeededRandom
-    var sessions: [String: CurioSession] = [:]
-    var visitors: [String: CurioVisitor] = [:]
+    var sessions: [String: Session] = [:]
+    var visitors: [String: Visitor] = [:]
     /// By their code. Those of a session that was ended are forgotten.
-    var openings: [String: CurioOpening] = [:]
+    var openings: [String: Opening] = [:]
     var counts = Counts()
 
     struct Counts: Sendable {
         /// Without repeats.
-        var actions: [CurioAction.Kind: Int] = [:]
+        var actions: [Action.Kind: Int] = [:]
         var repeats = 0
         var acceptedRequests = 0
         /// Answered 401.
@@ -54,9 +54,9 @@ struct CurioState: Sendable {
         }
     }
 
-    mutating func start(_ code: String, for request: CurioRequest, at moment: Moment) {
+    mutating func start(_ code: String, for request: Request, at moment: Moment) {
         let visitor = request.visitor
-        sessions[code] = CurioSession(
+        sessions[code] = Session(
             visitor: visitor, place: sessions.count, device: request.device, timeout: request.timeout,
             lastSeenAt: moment.instant)
         let refused = visitors[visitor]?.refused ?? []
@@ -78,7 +78,7 @@ struct CurioState: Sendable {
     }
 
     /// Every request that quotes a live session renews it (A3).
-    mutating func renew(_ code: String, _ request: CurioRequest, at moment: Moment) {
+    mutating func renew(_ code: String, _ request: Request, at moment: Moment) {
         guard isLive(code, at: moment) else { return }
         sessions[code]?.lastSeenAt = moment.instant
         if request.timeoutMinutes != nil { sessions[code]?.timeout = request.timeout }
@@ -131,7 +131,7 @@ struct CurioState: Sendable {
     }
 }
 
-extension CurioRequest {
+extension Request {
     /// Sixty years for one that is longer: nothing lives that long.
     var timeout: Duration { .seconds(60 * Int64(min(timeoutMinutes ?? 30, 31_536_000))) }
 }

@@ -57,7 +57,7 @@ struct SamsaraUpstream: ConfigurableUpstream, BatchingUpstream {
     }
 
     func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
-        SamsaraAnswer(response, to: batch, now: context.now).judgement
+        Answer(response, to: batch, now: context.now).judgement
     }
 }
 

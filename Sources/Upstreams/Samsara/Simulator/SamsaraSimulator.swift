@@ -76,7 +76,7 @@ struct SamsaraSimulator: Simulator {
         }
         let type = request.header("Content-Type")
         let verdict = body.withUnsafeBufferPointer { text -> Judged in
-            let content = startsLikeJSON(type) ? SamsaraBody(text) : .nothing
+            let content = startsLikeJSON(type) ? Body(text) : .nothing
             if case .malformed = content {
                 return Judged(answer: Self.malformed, violations: ["the body is no JSON"])
             }
@@ -93,7 +93,7 @@ struct SamsaraSimulator: Simulator {
     }
 
     private func judge(
-        _ content: SamsaraBody, _ text: UnsafeBufferPointer<UInt8>, isPublished: Bool, _ poisons: [Faults.Poison]
+        _ content: Body, _ text: UnsafeBufferPointer<UInt8>, isPublished: Bool, _ poisons: [Faults.Poison]
     ) -> Judged {
         let accepted = isPublished ? SimulatedAnswer(status: 202) : Self.acceptedWithWarning
         switch content {
@@ -120,7 +120,7 @@ struct SamsaraSimulator: Simulator {
     }
 
     private func refusal(
-        of events: [SamsaraEvent], _ text: UnsafeBufferPointer<UInt8>, _ poisons: [Faults.Poison]
+        of events: [Event], _ text: UnsafeBufferPointer<UInt8>, _ poisons: [Faults.Poison]
     ) -> SimulatedAnswer? {
         for poison in poisons {
             let hits = events.map { poison.matches(.init(rebasing: text[$0.range])) }
@@ -138,7 +138,7 @@ struct SamsaraSimulator: Simulator {
     }
 
     /// By its `id` where it has one, for that is the document's id downstream; else by its text.
-    private func identity(of event: SamsaraEvent, in text: UnsafeBufferPointer<UInt8>) -> UInt64 {
+    private func identity(of event: Event, in text: UnsafeBufferPointer<UInt8>) -> UInt64 {
         digest(.init(rebasing: text[event.id.map(\.range) ?? event.range]))
     }
 
@@ -167,7 +167,7 @@ struct SamsaraSimulator: Simulator {
     }
 
     private func bodyViolations(
-        _ events: [SamsaraEvent], _ oddities: SamsaraBody.Oddities, _ text: UnsafeBufferPointer<UInt8>
+        _ events: [Event], _ oddities: Body.Oddities, _ text: UnsafeBufferPointer<UInt8>
     ) -> [String] {
         var violations: [String] = []
         if events.isEmpty { violations.append("an empty batch") }
@@ -185,7 +185,7 @@ struct SamsaraSimulator: Simulator {
     }
 
     /// Of an event that the server takes; adds to `violations`, which stays empty nearly always.
-    private func note(_ event: SamsaraEvent, _ text: UnsafeBufferPointer<UInt8>, in violations: inout [String]) {
+    private func note(_ event: Event, _ text: UnsafeBufferPointer<UInt8>, in violations: inout [String]) {
         if event.range.count > bounds.maxEventBytes {
             violations.append("an event of more than \(bounds.maxEventBytes) bytes")
         }

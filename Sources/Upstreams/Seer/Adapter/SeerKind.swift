@@ -27,15 +27,15 @@ enum SeerKind: Sendable, Equatable {
     /// The SDK's name for the endpoint that takes one alone; also its name for reports of that kind.
     var endpoint: String {
         switch self {
-        case .activity: SeerEndpoints.Preset.activity.rawValue
-        case .instrumentation: SeerEndpoints.Preset.instrumentation.rawValue
-        case .tincan: SeerEndpoints.Preset.tincan.rawValue
+        case .activity: Endpoints.Preset.activity.rawValue
+        case .instrumentation: Endpoints.Preset.instrumentation.rawValue
+        case .tincan: Endpoints.Preset.tincan.rawValue
         case .custom(let name): name
         }
     }
 
     /// Where several go together; only two kinds can (Assumption 7).
-    var batchEndpoint: SeerEndpoints.Preset? {
+    var batchEndpoint: Endpoints.Preset? {
         switch self {
         case .activity: .activityBatch
         case .tincan: .tincanBatch

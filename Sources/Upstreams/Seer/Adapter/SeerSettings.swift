@@ -30,7 +30,7 @@ struct SeerSettings: SettingsSection {
             "maxInFlightPerKind", 1...16, \.inFlightPerKind,
             "Requests of one kind at a time; with more than one a kind keeps no order."),
         .strings(
-            "endpoints", \.endpoints, rule: SettingRule(problems: SeerEndpoints.problems),
+            "endpoints", \.endpoints, rule: SettingRule(problems: Endpoints.problems),
             "Paths by name: the SDK's names give its endpoints other paths, further names are further kinds."),
     ]
 

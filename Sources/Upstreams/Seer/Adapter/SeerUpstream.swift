@@ -17,8 +17,8 @@ struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, Reso
     let resources: [Resource]
 
     let settings: SeerSettings
-    private let endpoints: SeerEndpoints
-    private let rules: SeerRules
+    private let endpoints: Endpoints
+    private let rules: Rules
 
     /// `{"activities":[` and `]}`: the wrapper of a batch, for statements too.
     static let wrapping = 17
@@ -29,12 +29,12 @@ struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, Reso
     init(_ name: UpstreamName, _ settings: SeerSettings) {
         self.name = name
         self.settings = settings
-        endpoints = SeerEndpoints(settings)
+        endpoints = Endpoints(settings)
         kinds = SeerKind.presets.map(\.kind) + endpoints.customNames.map { Kind($0) }
-        rules = SeerRules(maxBytes: settings.bundleSize)
+        rules = Rules(maxBytes: settings.bundleSize)
         tokenSource = SeerTokenSource(
             url: endpoints.url(.tokenFetch), clientID: settings.clientID, clientSecret: settings.clientSecret)
-        resources = [SeerEndpointTable.resource(endpoints)]
+        resources = [EndpointTable.resource(endpoints)]
     }
 
     // MARK: Accepting
@@ -108,7 +108,7 @@ struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, Reso
     }
 
     func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
-        SeerAnswer(response, now: context.now).judgement
+        Answer(response, now: context.now).judgement
     }
 
     // MARK: Showing

@@ -15,7 +15,7 @@ struct SeerSettings: ControlMembers {
     /// Whether such a refusal revokes the token.
     var revoke = false
     var bundleLimit = 1 << 20
-    var customPaths: [SeerEndpoint] = []
+    var customPaths: [Endpoint] = []
 
     var tokenLife: Duration { .milliseconds(tokenLifeSeconds * 1000) }
 
@@ -89,13 +89,13 @@ struct SeerSettings: ControlMembers {
         }
     }
 
-    func endpoint(_ path: String) -> SeerEndpoint? {
-        SeerEndpoint.presets.first { $0.path == path } ?? customPaths.first { $0.path == path }
+    func endpoint(_ path: String) -> Endpoint? {
+        Endpoint.presets.first { $0.path == path } ?? customPaths.first { $0.path == path }
     }
 }
 
 /// What a `POST /control` does at once.
-struct SeerCommands: ControlCommands {
+struct Commands: ControlCommands {
     var revokeNow: Bool?
     /// Starts the choices for `refuse401Rate` over.
     var seed: UInt64?

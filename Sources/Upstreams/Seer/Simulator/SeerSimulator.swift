@@ -13,7 +13,7 @@ final class SeerSimulator: ControlledSimulator {
     let name = "seer"
     let orderField = ""
     private let time: any TimeSource
-    private let desk: Mutex<SeerDesk>
+    private let desk: Mutex<Desk>
 
     /// No bundle may be larger, whatever the settings of a gateway (specification, section "Settings").
     private static let largestBundle = 1 << 20
@@ -21,23 +21,23 @@ final class SeerSimulator: ControlledSimulator {
     /// - Parameter seed: of the tokens, and of the choice which reports are refused.
     init(seed: UInt64 = 0, time: any TimeSource = SystemTime()) {
         self.time = time
-        desk = Mutex(SeerDesk(seed: seed))
+        desk = Mutex(Desk(seed: seed))
     }
 
-    private var moment: SeerDesk.Moment { .init(now: time.now, instant: time.instant) }
+    private var moment: Desk.Moment { .init(now: time.now, instant: time.instant) }
 
     func judge(_ request: SimulatedRequest, poisons: [Faults.Poison]) -> Judged {
-        if request.path == SeerEndpoint.tokenPath { return judgeTokenRequest(request) }
+        if request.path == Endpoint.tokenPath { return judgeTokenRequest(request) }
         let settings = desk.withLock { $0.settings }
         guard let endpoint = settings.endpoint(request.path) else {
             let line = "\(request.method) \(request.path)".prefix(100)
-            return Judged(answer: SeerAnswer.notFound, violations: ["\(line): there is no such endpoint"])
+            return Judged(answer: Answer.notFound, violations: ["\(line): there is no such endpoint"])
         }
         return judgeReport(request, to: endpoint, bundleLimit: settings.bundleLimit, poisons)
     }
 
     func answer(status: Int) -> SimulatedAnswer {
-        var answer = SeerAnswer.refusal(status, "simulated")
+        var answer = Answer.refusal(status, "simulated")
         if (300..<400).contains(status) { answer.headers.append(("Location", "/elsewhere")) }
         return answer
     }
@@ -51,7 +51,7 @@ final class SeerSimulator: ControlledSimulator {
         var violations = Self.framingViolations(of: request)
         // `*/*` is what HTTP libraries say for none.
         if let accept = request.header("Accept"), accept != "*/*" { violations.append("an Accept on a token request") }
-        let login = request.header("Authorization").flatMap { SeerLogin(authorization: $0) }
+        let login = request.header("Authorization").flatMap { Login(authorization: $0) }
         if login == nil { violations.append("a token request without Basic credentials") }
         let hasForm = request.header("Content-Type") == "application/x-www-form-urlencoded"
         if !hasForm {
@@ -59,9 +59,9 @@ final class SeerSimulator: ControlledSimulator {
         }
         let hasGrant = request.body == Array("grant_type=client_credentials".utf8)
         if !hasGrant { violations.append("a token request whose body is not grant_type=client_credentials") }
-        let query = SeerQuery(request.query)
+        let query = Query(request.query)
         guard hasForm, hasGrant else {
-            return Judged(answer: SeerAnswer.refusal(400, "invalid_request"), violations: violations + query.violations)
+            return Judged(answer: Answer.refusal(400, "invalid_request"), violations: violations + query.violations)
         }
         var judged = desk.withLock { $0.token(login, query, moment) }
         judged.violations = violations + judged.violations
@@ -71,11 +71,11 @@ final class SeerSimulator: ControlledSimulator {
     // MARK: Reports
 
     private func judgeReport(
-        _ request: SimulatedRequest, to endpoint: SeerEndpoint, bundleLimit: Int, _ poisons: [Faults.Poison]
+        _ request: SimulatedRequest, to endpoint: Endpoint, bundleLimit: Int, _ poisons: [Faults.Poison]
     ) -> Judged {
         guard request.method == "POST" else { return Self.wrongMethod(request) }
         let (moment, path) = (moment, endpoint.path)
-        let query = SeerQuery(request.query, own: endpoint.query)
+        let query = Query(request.query, own: endpoint.query)
         var (refusal, violations) = desk.withLock {
             $0.admit(request.header("Authorization"), query, to: path, moment)
         }
@@ -86,7 +86,7 @@ final class SeerSimulator: ControlledSimulator {
 
         var judged = request.body.withUnsafeBufferPointer { Self.judge($0, to: endpoint, poisons) }
         judged.violations = violations + judged.violations
-        guard judged.answer == SeerAnswer.accepted else { return judged }
+        guard judged.answer == Answer.accepted else { return judged }
         judged.items.text = request.body
         let count = judged.items.ranges.count
         desk.withLock { $0.noteAccepted(items: count, bytes: request.body.count, on: path) }
@@ -95,42 +95,42 @@ final class SeerSimulator: ControlledSimulator {
 
     /// What the head alone makes impossible.
     private static func refusal(of request: SimulatedRequest, bundleLimit: Int) -> SimulatedAnswer? {
-        if request.body.count > bundleLimit { return SeerAnswer.refusal(413, "too large") }
+        if request.body.count > bundleLimit { return Answer.refusal(413, "too large") }
         let coding = request.header("Content-Encoding")?.lowercased()
         let type = request.header("Content-Type")?.lowercased()
         let isJSON = type == "application/json" || type?.hasPrefix("application/json;") ?? false
-        return (coding ?? "identity") == "identity" && isJSON ? nil : SeerAnswer.refusal(415, "unsupported media type")
+        return (coding ?? "identity") == "identity" && isJSON ? nil : Answer.refusal(415, "unsupported media type")
     }
 
     private static func judge(
-        _ text: UnsafeBufferPointer<UInt8>, to endpoint: SeerEndpoint, _ poisons: [Faults.Poison]
+        _ text: UnsafeBufferPointer<UInt8>, to endpoint: Endpoint, _ poisons: [Faults.Poison]
     ) -> Judged {
-        let body = SeerBody(text, isBatch: endpoint.isBatch)
+        let body = Body(text, isBatch: endpoint.isBatch)
         if let refusal = body.refusal {
-            return Judged(answer: SeerAnswer.refusal(400, refusal), violations: body.violations + [refusal])
+            return Judged(answer: Answer.refusal(400, refusal), violations: body.violations + [refusal])
         }
         let complaints = body.items.enumerated()
             .map { (index: $0, pointers: endpoint.kind.complaints(about: $1, in: text)) }
             .filter { !$0.pointers.isEmpty }
         guard complaints.isEmpty else {
             return Judged(
-                answer: SeerAnswer.refusal(of: complaints), violations: body.violations + ["an item the rules refuse"])
+                answer: Answer.refusal(of: complaints), violations: body.violations + ["an item the rules refuse"])
         }
         let texts = body.items.map { UnsafeBufferPointer(rebasing: text[$0.range]) }
         if let poison = poisons.first(where: { poison in texts.contains { poison.matches($0) } }) {
-            return Judged(answer: SeerAnswer.refusal(poison.status, "bad item"), violations: body.violations)
+            return Judged(answer: Answer.refusal(poison.status, "bad item"), violations: body.violations)
         }
         let salt = Array(endpoint.kindPath.utf8).withUnsafeBufferPointer { digest($0) }
         let items = Judged.Items(
             ranges: body.items.map(\.range), identities: texts.map { digest($0) ^ salt }, orderKey: endpoint.kindPath)
-        return Judged(answer: SeerAnswer.accepted, items: items, violations: body.violations)
+        return Judged(answer: Answer.accepted, items: items, violations: body.violations)
     }
 
     // MARK: What a gateway does not do
 
     private static func wrongMethod(_ request: SimulatedRequest) -> Judged {
         Judged(
-            answer: SeerAnswer.notAllowed,
+            answer: Answer.notAllowed,
             violations: ["\(request.method.prefix(20)) \(request.path.prefix(100)): only POST is used"])
     }
 

@@ -13,23 +13,22 @@ final class AuthenticationBackoff: Sendable {
         case session(String)
     }
 
-    private let lengths: StreamOnePause.Lengths
-    private let pauses = Mutex<[Subject: StreamOnePause]>([:])
+    private let lengths: Pause.Lengths
+    private let pauses = Mutex<[Subject: Pause]>([:])
     private static let mostSubjects = 10_000
 
-    init(_ lengths: StreamOnePause.Lengths) { self.lengths = lengths }
+    init(_ lengths: Pause.Lengths) { self.lengths = lengths }
 
     /// The pause that is not over yet.
-    func pause(of subject: Subject, now: Timestamp) -> StreamOnePause? {
+    func pause(of subject: Subject, now: Timestamp) -> Pause? {
         pauses.withLock { $0[subject].flatMap { $0.until > now ? $0 : nil } }
     }
 
     /// Begins a pause, or the next longer one if a former one is over.
-    @discardableResult func begin(_ subject: Subject, _ reason: StreamOnePause.Reason, now: Timestamp) -> StreamOnePause
-    {
+    @discardableResult func begin(_ subject: Subject, _ reason: Pause.Reason, now: Timestamp) -> Pause {
         pauses.withLock { pauses in
             // Here the call has been signed again already.
-            let pause = StreamOnePause.after(
+            let pause = Pause.after(
                 pauses[subject], reason, now: now, lengths: lengths, firstStep: reason == .authentication ? 1 : 0)
             if pauses.count >= Self.mostSubjects { pauses = pauses.filter { $0.value.until > now } }
             // If all of them last, a client tries many addresses, and one more is not remembered.
@@ -39,7 +38,7 @@ final class AuthenticationBackoff: Sendable {
     }
 
     /// Takes over a pause that the queue has begun.
-    func begin(_ subject: Subject, as pause: StreamOnePause) { pauses.withLock { $0[subject] = pause } }
+    func begin(_ subject: Subject, as pause: Pause) { pauses.withLock { $0[subject] = pause } }
 
     /// The platform has accepted an authentication.
     func end(_ subject: Subject) { pauses.withLock { $0[subject] = nil } }

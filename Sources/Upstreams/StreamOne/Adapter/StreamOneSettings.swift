@@ -29,10 +29,10 @@ struct StreamOneSettings: SettingsSection {
             "How long cacheable answers, roles and tokens are kept; 0: not at all."),
         .integer("requestCacheBytes", 65536...1 << 30, \.cacheBytes, "Memory for them; the oldest make room."),
         .list(
-            "readActions", \.readActions, rule: StreamOneActions.rule,
+            "readActions", \.readActions, rule: Actions.rule,
             "Further actions that only read, as command/action; they may be cached and are not queued."),
         .list(
-            "writeActions", \.writeActions, rule: StreamOneActions.rule,
+            "writeActions", \.writeActions, rule: Actions.rule,
             "Further actions that write, whatever their names say; they are never cached."),
         .seconds(
             "readOnlyPauseSeconds", 0.01...300, \.readOnlyPause,

@@ -15,10 +15,10 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
     let settings: StreamOneSettings
 
     private let platform: StreamOnePlatform
-    private let actions: StreamOneActions
-    private let lengths: StreamOnePause.Lengths
+    private let actions: Actions
+    private let lengths: Pause.Lengths
     // What this run knows: written by calls of both ways, and safe to lose.
-    private let cache: StreamOneCache
+    private let cache: Cache
     private let backoff: AuthenticationBackoff
 
     init(_ name: UpstreamName, _ settings: StreamOneSettings) {
@@ -27,17 +27,17 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
         platform = StreamOnePlatform(
             base: settings.apiURL, actor: StreamOneActor(kind: settings.authentication, id: settings.id),
             psk: settings.psk, defaultAccount: settings.defaultAccount.isEmpty ? nil : settings.defaultAccount)
-        actions = StreamOneActions(reads: settings.readActions, writes: settings.writeActions)
-        lengths = StreamOnePause.Lengths(
+        actions = Actions(reads: settings.readActions, writes: settings.writeActions)
+        lengths = Pause.Lengths(
             readOnly: settings.readOnlyPause, rateLimited: settings.rateLimitPause)
-        cache = StreamOneCache(maxBytes: settings.cacheBytes)
+        cache = Cache(maxBytes: settings.cacheBytes)
         backoff = AuthenticationBackoff(lengths)
-        let client = StreamOneClient(
-            platform: platform, actions: actions, cache: cache, sessions: StreamOneSessions(of: platform),
+        let client = Client(
+            platform: platform, actions: actions, cache: cache, sessions: Sessions(of: platform),
             backoff: backoff, lifetime: settings.cacheLifetime)
         resources =
-            [StreamOneProxy(client: client).resource, StreamOneSDKs(client: client).resource]
-            + StreamOneLogin(client).resources + StreamOneRights(client: client).resources
+            [Proxy(client: client).resource, SDKs(client: client).resource]
+            + Login(client).resources + Rights(client: client).resources
     }
 
     // MARK: Accepting
@@ -56,7 +56,7 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
     }
 
     /// A call about several accounts keeps the order of the first.
-    private static func lane(of scope: StreamOneScope) -> String {
+    private static func lane(of scope: Scope) -> String {
         switch scope {
         case .none: "none"
         case .accounts(let accounts): "account/\(accounts[0])"
@@ -76,7 +76,7 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
             // Not what was admitted: a default account or a list of actions cannot make it so.
             return .settle(count: 1, as: .failed, reason: "the stored call cannot be read")
         }
-        if let pause = try StreamOnePause(in: context.state), pause.reason == .rateLimited, pause.until > context.now {
+        if let pause = try Pause(in: context.state), pause.reason == .rateLimited, pause.until > context.now {
             return .wait(.circuit, until: pause.until)
         }
         return .send(platform.request(for: call, at: context.now), count: 1)
@@ -95,8 +95,8 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
         on response: UpstreamResponse, to batch: Batch, in context: PlanContext
     ) throws -> Decision {
         guard let call = call(of: batch.messages[0]) else { return Decision(.reject(reason: "cannot be read")) }
-        let judge = StreamOneJudge(
-            call: call, wasTried: batch.messages[0].wasTried, pause: try StreamOnePause(in: context.state),
+        let judge = Judge(
+            call: call, wasTried: batch.messages[0].wasTried, pause: try Pause(in: context.state),
             lengths: lengths, now: context.now)
         return judge.decision(on: response)
     }
@@ -104,15 +104,15 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
     /// What calls that are answered at once have to know of it.
     func settled(_ batch: Batch, by result: TransferResult, with changes: [StateChange]) {
         guard case .success(let response) = result, let call = call(of: batch.messages[0]) else { return }
-        let answer = StreamOneAnswer(response)
+        let answer = Answer(response)
         switch answer?.status.meaning {
         case .ok, .fault, .settledBefore, nil: cache.invalidate(call.command, call.scope)
         case .denied: cache.forgetRights(of: nil)
         default: break
         }
         if answer?.isSuccess ?? false { backoff.end(.actor) }
-        for case .set(StreamOnePause.key, let value, _) in changes {
-            guard let pause = StreamOnePause(stored: value), pause.holdsActor else { continue }
+        for case .set(Pause.key, let value, _) in changes {
+            guard let pause = Pause(stored: value), pause.holdsActor else { continue }
             backoff.begin(.actor, as: pause)
         }
     }

@@ -139,6 +139,6 @@ struct StreamOneSettings: ControlMembers {
 }
 
 /// There are none: everything in a `POST /control` is a setting.
-struct StreamOneCommands: ControlCommands {
+struct Commands: ControlCommands {
     enum CodingKeys: CodingKey, CaseIterable {}
 }

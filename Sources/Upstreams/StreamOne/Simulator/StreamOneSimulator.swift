@@ -21,7 +21,7 @@ struct StreamOneSimulator: ControlledSimulator {
     final class Held: Sendable {
         let state: Mutex<StreamOneState>
         /// By user ID, made when somebody first logs in.
-        let verifiers = Mutex<[String: StreamOneVerifier]>([:])
+        let verifiers = Mutex<[String: Verifier]>([:])
         init(seed: UInt64) { state = Mutex(StreamOneState(seed: seed)) }
     }
 
@@ -34,7 +34,7 @@ struct StreamOneSimulator: ControlledSimulator {
 
     func judge(_ request: SimulatedRequest, poisons: [Faults.Poison]) -> Judged {
         let prefix = held.state.withLock { $0.settings.prefix }
-        guard let call = StreamOneCall(request, prefix: prefix) else {
+        guard let call = Call(request, prefix: prefix) else {
             return Judged(
                 answer: answer(status: 404),
                 violations: ["\(request.method) \(request.path): there is no such endpoint"])
@@ -48,13 +48,13 @@ struct StreamOneSimulator: ControlledSimulator {
     }
 
     private func judge(
-        _ call: StreamOneCall, _ verifier: StreamOneVerifier?, _ poisons: [Faults.Poison],
+        _ call: Call, _ verifier: Verifier?, _ poisons: [Faults.Poison],
         _ state: inout StreamOneState
     ) -> Judged {
         let offset = state.settings.clockOffsetSeconds
         let moment = StreamOneState.Moment(now: time.now + .seconds(offset), instant: time.instant)
         var violations = call.oddities
-        var answer: StreamOneAnswer
+        var answer: Answer
         var session: String?
         do throws(StreamOneRefusal) {
             try call.check(&violations)
@@ -67,7 +67,7 @@ struct StreamOneSimulator: ControlledSimulator {
         } catch {
             switch error {
             case .http(let status): return Judged(answer: self.answer(status: status), violations: violations)
-            case .status(let status): answer = StreamOneAnswer(status: status)
+            case .status(let status): answer = Answer(status: status)
             }
         }
         let known = call.isTimezoneKnown ? call.parameters["timezone"] : nil
@@ -83,7 +83,7 @@ struct StreamOneSimulator: ControlledSimulator {
         return Judged(answer: sent, items: answer.status == .ok ? items(call, &state) : .init(), violations: violations)
     }
 
-    private func items(_ call: StreamOneCall, _ state: inout StreamOneState) -> Judged.Items {
+    private func items(_ call: Call, _ state: inout StreamOneState) -> Judged.Items {
         let text = Array(call.received.utf8)
         // A login is never the same as another one.
         let identity = call.command == "session" ? state.random.next() : text.withUnsafeBufferPointer { digest($0) }
@@ -92,14 +92,14 @@ struct StreamOneSimulator: ControlledSimulator {
     }
 
     /// For `session/create` alone: of the user whose challenge it brings.
-    private func verifier(for call: StreamOneCall) -> StreamOneVerifier? {
+    private func verifier(for call: Call) -> Verifier? {
         guard call.name == "session/create", let challenge = call.arguments["challenge"] else { return nil }
         let user = held.state.withLock { state in
             state.challenges[challenge].flatMap { $0.isUsed ? nil : $0.user }.flatMap(state.settings.user(_:))
         }
         guard let user else { return nil }
         if let made = held.verifiers.withLock({ $0[user.id] }), made.isFor(user) { return made }
-        let made = StreamOneVerifier(for: user)
+        let made = Verifier(for: user)
         held.verifiers.withLock { $0[user.id] = made }
         return made
     }

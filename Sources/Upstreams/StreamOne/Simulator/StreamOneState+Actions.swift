@@ -4,9 +4,9 @@ import PosternSimulatorKit
 extension StreamOneState {
     /// Answers a call and says what of it shows in `/received`.
     mutating func perform(
-        _ call: StreamOneCall, _ actor: Actor, verifier: StreamOneVerifier?, poisons: [Faults.Poison],
+        _ call: Call, _ actor: Actor, verifier: Verifier?, poisons: [Faults.Poison],
         at moment: Moment, _ violations: inout [String]
-    ) throws(StreamOneRefusal) -> StreamOneAnswer {
+    ) throws(StreamOneRefusal) -> Answer {
         let made = useNextStatus()
         guard made == .ok else { throw .status(made) }
         if settings.readOnly, !call.isRead, call.command != "session" { throw .status(.readOnlyMode) }
@@ -39,7 +39,7 @@ extension StreamOneState {
     }
 
     /// The item with the ID of the argument `item`, else a page of them all by `limit` and `offset`.
-    private func items(_ call: StreamOneCall) throws(StreamOneRefusal) -> StreamOneAnswer {
+    private func items(_ call: Call) throws(StreamOneRefusal) -> Answer {
         let items = settings.items.elements ?? []
         if let id = call.arguments["item"] {
             guard let item = items.first(where: { $0["id"]?.string == id }) else { throw .status(.itemNotFound) }
@@ -47,12 +47,12 @@ extension StreamOneState {
         }
         let (limit, offset) = (Int(call.arguments["limit"] ?? "") ?? .max, Int(call.arguments["offset"] ?? "") ?? 0)
         guard limit >= 0, offset >= 0 else { throw .status(.inputError) }
-        var answer = StreamOneAnswer.given(.array(Array(items.dropFirst(offset).prefix(limit))))
+        var answer = Answer.given(.array(Array(items.dropFirst(offset).prefix(limit))))
         answer.count = items.count
         return answer
     }
 
-    private func checkScope(_ call: StreamOneCall) throws(StreamOneRefusal) {
+    private func checkScope(_ call: Call) throws(StreamOneRefusal) {
         if !settings.accounts.isEmpty {
             let known = Set(settings.accounts.map(\.id))
             guard known.isSuperset(of: call.accounts) else { throw .status(.accountNotFound) }
@@ -63,7 +63,7 @@ extension StreamOneState {
     }
 
     /// A poison's member is one of the item in `/received`, or an argument as `/arguments/name`.
-    private func checkPoisons(_ call: StreamOneCall, _ poisons: [Faults.Poison]) throws(StreamOneRefusal) {
+    private func checkPoisons(_ call: Call, _ poisons: [Faults.Poison]) throws(StreamOneRefusal) {
         guard !poisons.isEmpty else { return }
         let item = Array(call.received.utf8)
         let poison = item.withUnsafeBufferPointer { item in poisons.first { $0.matches(item) } }
@@ -87,7 +87,7 @@ extension StreamOneState {
     }
 
     /// The tokens that hold in the scope of the call: for every one of its accounts, its customer, or everywhere.
-    private func tokens(of actor: Actor, _ call: StreamOneCall) -> [String] {
+    private func tokens(of actor: Actor, _ call: Call) -> [String] {
         let roles = roles(of: actor)
         func tokens(customer: String?, account: String?) -> [String] {
             roles.filter { $0.covers(customer: customer, account: account) }.flatMap { $0.tokens ?? [] }

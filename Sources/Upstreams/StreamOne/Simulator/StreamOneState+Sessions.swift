@@ -4,8 +4,8 @@ import PosternSimulatorKit
 // Logging in and out (specification, section 5).
 extension StreamOneState {
     mutating func initialize(
-        _ call: StreamOneCall, _ actor: Actor, at moment: Moment, _ violations: inout [String]
-    ) throws(StreamOneRefusal) -> StreamOneAnswer {
+        _ call: Call, _ actor: Actor, at moment: Moment, _ violations: inout [String]
+    ) throws(StreamOneRefusal) -> Answer {
         let application = try applicationItself(call, actor, &violations)
         try expect(call, ["user", "userip"], &violations)
         let (name, address) = (call.arguments["user"] ?? "", call.arguments["userip"] ?? "")
@@ -17,7 +17,7 @@ extension StreamOneState {
             Challenge(
                 application: application, user: user?.id, address: address, needsV2Hash: user?.needsV2Hash ?? false,
                 endsAt: moment.instant + .seconds(settings.challengeTimeoutSeconds)))
-        return StreamOneAnswer(
+        return Answer(
             body: """
                 {"challenge":\(phpQuoted(challenge)),"salt":\(phpQuoted(user.map(\.shownSalt) ?? Self.fakeSalt(for: name))),\
                 "needsv2hash":\(user?.needsV2Hash ?? false)}
@@ -26,9 +26,9 @@ extension StreamOneState {
 
     /// `verifier`: of the user whose challenge it is; nil when there is none.
     mutating func create(
-        _ call: StreamOneCall, _ actor: Actor, verifier: StreamOneVerifier?, at moment: Moment,
+        _ call: Call, _ actor: Actor, verifier: Verifier?, at moment: Moment,
         _ violations: inout [String]
-    ) throws(StreamOneRefusal) -> StreamOneAnswer {
+    ) throws(StreamOneRefusal) -> Answer {
         let application = try applicationItself(call, actor, &violations)
         let hash = call.arguments["v2hash"]
         try expect(call, hash == nil ? ["challenge", "response"] : ["challenge", "response", "v2hash"], &violations)
@@ -50,13 +50,13 @@ extension StreamOneState {
         if !challenge.needsV2Hash, hash != nil { violations.append("a v2hash that was not asked for") }
         guard challenge.endsAt >= moment.instant else { throw .status(.sessionInvalid) }
         let user = challenge.user.flatMap(settings.user(_:))
-        if let user, !StreamOnePassword.isSalt(user.shownSalt) {
+        if let user, !Password.isSalt(user.shownSalt) {
             violations.append("a login that went on after a salt that cannot be used")
         }
         let response = call.arguments["response"] ?? ""
         guard let user, let kept = verifier?.value(for: user),
-            StreamOnePassword.accepts(response: response, challenge: text, verifier: kept),
-            !challenge.needsV2Hash || hash == StreamOnePassword.md5(user.password ?? "")
+            Password.accepts(response: response, challenge: text, verifier: kept),
+            !challenge.needsV2Hash || hash == Password.md5(user.password ?? "")
         else {
             fail(Self.failures(of: challenge.address), at: moment)
             throw .status(.sessionInvalid)
@@ -67,20 +67,20 @@ extension StreamOneState {
     }
 
     mutating func delete(
-        _ call: StreamOneCall, _ actor: Actor, _ violations: inout [String]
-    ) throws(StreamOneRefusal) -> StreamOneAnswer {
+        _ call: Call, _ actor: Actor, _ violations: inout [String]
+    ) throws(StreamOneRefusal) -> Answer {
         guard let session = actor.session else {
             violations.append("session/delete outside a session")
             throw .status(.sessionNotFound)
         }
         if !call.arguments.pairs.isEmpty { violations.append("session/delete with arguments") }
         sessions.update(session) { $0.isDeleted = true }
-        return StreamOneAnswer()
+        return Answer()
     }
 
     private mutating func open(
         for user: StreamOneSettings.User, application: String, at moment: Moment
-    ) -> StreamOneAnswer {
+    ) -> Answer {
         let (id, key) = (
             text(of: 12, from: Self.alphanumerics + Array("-_".utf8)), text(of: 32, from: Self.alphanumerics)
         )
@@ -88,7 +88,7 @@ extension StreamOneState {
         sessions.insert(
             id,
             Session(application: application, user: user.id, key: key, endsAt: moment.instant + .seconds(timeout)))
-        return StreamOneAnswer(
+        return Answer(
             body: """
                 {"id":\(phpQuoted(id)),"key":\(phpQuoted(key)),"timeout":\(timeout),"user":\(phpQuoted(user.id))}
                 """)
@@ -96,7 +96,7 @@ extension StreamOneState {
 
     /// Only an application outside a session may log somebody in.
     private func applicationItself(
-        _ call: StreamOneCall, _ actor: Actor, _ violations: inout [String]
+        _ call: Call, _ actor: Actor, _ violations: inout [String]
     ) throws(StreamOneRefusal) -> String {
         guard let application = actor.application, actor.session == nil else {
             violations.append("\(call.name) by somebody other than an application outside a session")
@@ -106,7 +106,7 @@ extension StreamOneState {
     }
 
     private func expect(
-        _ call: StreamOneCall, _ names: Set<String>, _ violations: inout [String]
+        _ call: Call, _ names: Set<String>, _ violations: inout [String]
     ) throws(StreamOneRefusal) {
         let filled = call.arguments.pairs.filter { !$0.value.isEmpty }.map(\.name)
         guard Set(filled) == names, call.arguments.pairs.count == names.count else {
@@ -135,7 +135,7 @@ extension StreamOneState {
 }
 
 /// What the platform keeps of one password. It takes a quarter of a second to make: not to be done under the lock.
-struct StreamOneVerifier: Sendable {
+struct Verifier: Sendable {
     private let password: String
     private let salt: String
     /// Nil when the salt cannot be used.
@@ -144,7 +144,7 @@ struct StreamOneVerifier: Sendable {
     init(for user: StreamOneSettings.User) {
         password = user.password ?? ""
         salt = user.shownSalt
-        value = StreamOnePassword.verifier(password: password, salt: salt)
+        value = Password.verifier(password: password, salt: salt)
     }
 
     func isFor(_ user: StreamOneSettings.User) -> Bool { (user.password ?? "") == password && user.shownSalt == salt }

@@ -12,7 +12,7 @@ struct StreamOneState: Sendable {
     /// By actor, or by a client's `userip`.
     private var failures = Recent<Failures>(limit: 1_000)
     /// How many calls were answered with which status.
-    private(set) var statuses: [StreamOneStatus: Int] = [:]
+    private(set) var statuses: [Status: Int] = [:]
 
     struct Challenge: Sendable {
         var application: String
@@ -66,7 +66,7 @@ struct StreamOneState: Sendable {
     // MARK: Steering
 
     mutating func change(_ body: [UInt8]) throws(ControlProblem) {
-        let request = try ControlRequest<StreamOneSettings, StreamOneCommands>(body, changing: settings)
+        let request = try ControlRequest<StreamOneSettings, Commands>(body, changing: settings)
         settings = request.settings
         if request.names.contains("seed") { random = SeededRandom(seed: UInt64(settings.seed)) }
         if !request.names.isDisjoint(with: ["applications", "users", "failuresUntilRateLimited", "rateLimitSeconds"]) {
@@ -78,18 +78,18 @@ struct StreamOneState: Sendable {
         sessions.forEach { $0.isForgotten = true }
     }
 
-    mutating func useNextStatus() -> StreamOneStatus {
-        if !settings.nextStatus.isEmpty { return StreamOneStatus(rawValue: settings.nextStatus.removeFirst()) }
+    mutating func useNextStatus() -> Status {
+        if !settings.nextStatus.isEmpty { return Status(rawValue: settings.nextStatus.removeFirst()) }
         guard !settings.statusRate.isEmpty else { return .ok }
         var left = random.fraction()
         for (status, rate) in settings.statusRate.sorted(by: { $0.key < $1.key }) {
             left -= rate
-            if left < 0 { return StreamOneStatus(rawValue: status) }
+            if left < 0 { return Status(rawValue: status) }
         }
         return .ok
     }
 
-    mutating func count(_ status: StreamOneStatus) { statuses[status, default: 0] += 1 }
+    mutating func count(_ status: Status) { statuses[status, default: 0] += 1 }
 
     /// The platform has a hash of the second kind now.
     mutating func convert(user id: String) {
@@ -100,7 +100,7 @@ struct StreamOneState: Sendable {
     // MARK: Authentication
 
     func checkTimestamp(
-        _ call: StreamOneCall, at moment: Moment, _ violations: inout [String]
+        _ call: Call, at moment: Moment, _ violations: inout [String]
     ) throws(StreamOneRefusal) {
         guard let text = call.parameters["timestamp"], !text.isEmpty, let seconds = Int64(text),
             text.utf8.allSatisfy({ (0x30...0x39).contains($0) })
@@ -117,7 +117,7 @@ struct StreamOneState: Sendable {
     }
 
     mutating func authenticate(
-        _ call: StreamOneCall, at moment: Moment, _ violations: inout [String]
+        _ call: Call, at moment: Moment, _ violations: inout [String]
     ) throws(StreamOneRefusal) -> Actor {
         var (actor, key, name) = try identify(call, &violations)
         if isBlocked(name, at: moment) { throw .status(.rateLimited) }
@@ -134,7 +134,7 @@ struct StreamOneState: Sendable {
             throw .status(.authenticationFailed)
         }
         let isWritten = call.checkEncoding(&violations)
-        let isRight = key.map { StreamOnePassword.signature(of: call.signedText, key: $0) == signature }
+        let isRight = key.map { Password.signature(of: call.signedText, key: $0) == signature }
         if isRight == false { violations.append("a signature that does not match") }
         guard isWritten, isRight == true else {
             fail(name, at: moment)
@@ -148,7 +148,7 @@ struct StreamOneState: Sendable {
 
     /// Whom the call says it is from, the key for that and a name to count failures by. No key: nobody known.
     private func identify(
-        _ call: StreamOneCall, _ violations: inout [String]
+        _ call: Call, _ violations: inout [String]
     ) throws(StreamOneRefusal) -> (Actor, key: String?, name: String) {
         let isUser: Bool
         switch call.parameters["authentication_type"] {
@@ -173,7 +173,7 @@ struct StreamOneState: Sendable {
     }
 
     private func live(
-        _ id: String, of actor: Actor, _ call: StreamOneCall, at moment: Moment, _ violations: inout [String]
+        _ id: String, of actor: Actor, _ call: Call, at moment: Moment, _ violations: inout [String]
     ) throws(StreamOneRefusal) -> Session {
         guard let session = sessions[id], session.application == actor.application else {
             throw .status(.sessionNotFound)

@@ -7,14 +7,14 @@ import Testing
 
 /// Section 10 of the specification, row by row.
 @Suite struct AppServicesAnswerTests {
-    private typealias Outcome = AppServicesAnswer.Outcome
+    private typealias Outcome = Answer.Outcome
 
     private func outcome(
-        _ status: Int, _ body: String, of step: AppServicesStep = .connect,
+        _ status: Int, _ body: String, of step: Step = .connect,
         headers: [(name: String, value: String)] = []
     ) -> Outcome {
         let response = UpstreamResponse(status: status, headers: headers, body: Array(body.utf8))
-        return AppServicesAnswer(response, now: UpstreamFixture.now).outcome(of: step)
+        return Answer(response, now: UpstreamFixture.now).outcome(of: step)
     }
 
     /// The kind of an outcome, without its words.
@@ -46,7 +46,7 @@ import Testing
         (403, #"{"error":"forbidden_service_operation"}"#, "permanent"),
     ])
     func body_isLookedAtBeforeTheStatus(status: Int, body: String, meaning: String) {
-        for step in [AppServicesStep.registerDevice, .connect, .findGroup, .removeFromGroup] {
+        for step in [Step.registerDevice, .connect, .findGroup, .removeFromGroup] {
             #expect(word(outcome(status, body, of: step)) == meaning)
         }
     }
@@ -74,8 +74,8 @@ import Testing
     }
 
     @Test func duplicate_isDone_whereSomethingIsMade() {
-        for step in AppServicesStep.allCases {
-            let isDone = [AppServicesStep.registerUser, .createGroup].contains(step)
+        for step in Step.allCases {
+            let isDone = [Step.registerUser, .createGroup].contains(step)
             let found = outcome(400, #"{"error":"duplicate_unique_property_exists"}"#, of: step)
             #expect(word(found) == (isDone ? "ok" : "permanent"), "\(step)")
         }

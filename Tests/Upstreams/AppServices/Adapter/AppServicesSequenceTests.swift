@@ -438,6 +438,6 @@ import Testing
         progress = progress.lackingGroup().refusingDisconnect("why! 2 0 A")
         #expect(AppServicesProgress(progress.stored) == progress)
         #expect(AppServicesProgress(nil) == AppServicesProgress())
-        #expect(Set(AppServicesStep.allCases.map(\.letter)).count == AppServicesStep.allCases.count)
+        #expect(Set(Step.allCases.map(\.letter)).count == Step.allCases.count)
     }
 }

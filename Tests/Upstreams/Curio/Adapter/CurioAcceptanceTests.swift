@@ -68,7 +68,7 @@ import Testing
         var closed: [MessageID?] = []
         for _ in opens {
             let end = try lab.post(CurioSample.make("screen_end", CurioSample.screenClass)).id
-            let open = try lab.state.open(at: CurioKey.closing(end, of: CurioSample.session))
+            let open = try lab.state.open(at: Key.closing(end, of: CurioSample.session))
             closed.append(open?.id)
             #expect(open?.texts?.first == String(4 - closed.count))
         }
@@ -105,7 +105,7 @@ import Testing
     @Test func sessionRow_livesOnWithItsActions_andNotLongAfterItsEnd() throws {
         var lab = try CurioLab(["sessionTimeoutMinutes": .integer(10), "onlineMaxAgeSeconds": .integer(31_536_000)])
         func expiry(_ changes: [StateChange]) -> StateExpiry? {
-            for case .set(CurioKey.session(CurioSample.session), _, let expiry) in changes { return expiry }
+            for case .set(Key.session(CurioSample.session), _, let expiry) in changes { return expiry }
             return nil
         }
         let began = lab.now

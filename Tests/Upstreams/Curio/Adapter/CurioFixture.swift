@@ -117,21 +117,21 @@ enum CurioSample {
     static let state: [String: [UInt8]] = {
         let first = MessageID(sequence: 1, upstream: UpstreamNumber(rawValue: 1))
         let opener = MessageID(rawValue: 1)
-        let open = CurioOpen(
+        let open = Open(
             id: opener, timestamp: fresh,
-            texts: CurioTexts(subject: .screen, first: "Ana sayfa – Şarkılar", second: "/müzik?x=1+1&y=%20"))
-        let code = CurioOpenCode.server("e3b0c44298fc4c149afbf4c8996fb924")
-        let known = CurioSession(
+            texts: Texts(subject: .screen, first: "Ana sayfa – Şarkılar", second: "/müzik?x=1+1&y=%20"))
+        let code = OpenCode.server("e3b0c44298fc4c149afbf4c8996fb924")
+        let known = Session(
             visitor: visitor, startedAt: fresh, device: deviceBlock, touchedAt: UpstreamFixture.now)
         return [
-            CurioKey.session(session): known.bytes,
-            CurioKey.life(of: session): CurioLife(isStarted: true).bytes,
-            CurioKey.closing(first, of: session): open.bytes,
-            CurioKey.code(of: opener, in: session): code.bytes,
+            Key.session(session): known.bytes,
+            Key.life(of: session): Life(isStarted: true).bytes,
+            Key.closing(first, of: session): open.bytes,
+            Key.code(of: opener, in: session): code.bytes,
         ]
     }()
 
-    static let deviceBlock = CurioDevice(values: [
+    static let deviceBlock = Device(values: [
         "750", "1334", "tr-TR", "TURKCELL", "286", "TURKCELL", "wifi", "Apple", "iPhone", "iOS", "9.2.1", "1.2.4",
         "2.4.0", "80", "off", "10240", nil, nil,
     ])
@@ -143,7 +143,7 @@ enum CurioSample {
                 + #""curioSdkVer":"c","appVer":"a""#),
         sessionStart(device: device.replacing("80", with: #""unknown""#) + #","activityWidth":1,"activityHeight":2"#),
         sessionStart(device: device.replacing("80", with: #""0""#).replacing("wifi", with: "Offline")),
-        make("session_end"), make("session_end", at: CurioRule.earliest),
+        make("session_end"), make("session_end", at: Rule.earliest),
         make("session_end", at: UpstreamFixture.now.milliseconds + 86_400_000), screenStart(),
         screenStart(String(repeating: "ş", count: 2000), " "), make("screen_end", screenClass), event(),
         make("event", #""eventKey":"k","eventValue":"""#), eventEnd(), eventEnd(0), make("push_token", pushToken),
@@ -184,7 +184,7 @@ extension CurioSample {
                 ), "/visitorCode", "/sessionCode", "/timestamp", "/eventKey", "/eventValue", "/eventDuration",
                 "/hitCode", "/a~1b"),
             bad(make("session_end", at: 1_421_920_800), "/timestamp"),
-            bad(make("session_end", at: CurioRule.earliest - 1), "/timestamp"),
+            bad(make("session_end", at: Rule.earliest - 1), "/timestamp"),
             bad(make("session_end", at: UpstreamFixture.now.milliseconds + 86_400_001), "/timestamp"),
             bad(make("session_end", session: "6D551000-A21D-11E4-8123-03AB5C7D9E1F"), "/sessionCode"),
             bad(make("session_end", session: "6f9619ff-8b86-4d01-b42d-00cf4fc964ff"), "/sessionCode"),

@@ -80,7 +80,7 @@ private struct Caller {
             isOpen = true
             screens = []
             events = []
-            code = CurioCode.session(
+            code = Code.session(
                 at: Timestamp(milliseconds: 1_421_920_800_000), clockSequence: UInt64(sessions), node: 7)
             return (make("session_start", CurioSample.device), "start")
         }
@@ -149,7 +149,7 @@ private struct ModelServer {
             if dead.contains(session), unheard.remove(session) == nil { faults.append("\(session) is used again") }
             live.insert(session)
             // A session made anew says nothing of the caller's order.
-            if !CurioCode.isReplacement(session) { arrive("start", of: session) }
+            if !Code.isReplacement(session) { arrive("start", of: session) }
             return UpstreamResponse(status: 200)
         case "/offline/create":
             take(form["data"] ?? "")
@@ -206,7 +206,7 @@ private struct ModelServer {
             switch match.1 {
             case "0":
                 live.insert(String(match.2))
-                if !CurioCode.isReplacement(String(match.2)) { arrive("start", of: String(match.2)) }
+                if !Code.isReplacement(String(match.2)) { arrive("start", of: String(match.2)) }
             case "1":
                 live.remove(String(match.2))
                 dead.insert(String(match.2))
@@ -229,7 +229,7 @@ private struct ModelServer {
     }
 }
 
-extension CurioCode {
+extension Code {
     /// The caller's codes in this test have a node that no replacement has.
     fileprivate static func isReplacement(_ code: String) -> Bool { !code.hasSuffix("-000000000007") }
 }

@@ -40,10 +40,10 @@ import Testing
 
     @Test func sessionCode_isTheSpecifications() {
         let moment = Timestamp(milliseconds: 1_421_920_800_000)
-        let code = CurioCode.session(at: moment, clockSequence: 0x0123, node: 0x03AB_5C7D_9E1F)
+        let code = Code.session(at: moment, clockSequence: 0x0123, node: 0x03AB_5C7D_9E1F)
         #expect(code == "6d551000-a21d-11e4-8123-03ab5c7d9e1f")
         #expect(
-            CurioCode.session(at: moment, ticks: 9999, clockSequence: .max, node: .max)
+            Code.session(at: moment, ticks: 9999, clockSequence: .max, node: .max)
                 == "6d55370f-a21d-11e4-bfff-ffffffffffff")
     }
 
@@ -52,7 +52,7 @@ import Testing
             _ refused: String = "a", _ session: String = "b", _ visitor: String = "c", _ round: Int = 1,
             at now: Int64 = 0
         ) -> String {
-            CurioCode.session(
+            Code.session(
                 insteadOf: refused, of: session, visitor: visitor, round: round,
                 at: Timestamp(milliseconds: CurioSample.fresh + now))
         }
@@ -60,7 +60,7 @@ import Testing
         let all = [code(), code("x"), code("a", "x"), code("a", "b", "x"), code("a", "b", "c", 2), code(at: 1)]
         #expect(Set(all).count == all.count)
         for code in all {
-            #expect(CurioCode.isSession(Array(code.utf8)))
+            #expect(Code.isSession(Array(code.utf8)))
             // The lowest bit of the node's first byte: multicast.
             #expect(UInt8(code.suffix(12).prefix(2), radix: 16).map { $0 & 1 } == 1)
         }
@@ -68,7 +68,7 @@ import Testing
 
     @Test func openCode_isAVersion4UUID_theSameForTheSameOpen() {
         func code(_ id: Int64, _ session: String = "s", _ visitor: String = "v") -> String {
-            CurioCode.open(MessageID(rawValue: id), session: session, visitor: visitor)
+            Code.open(MessageID(rawValue: id), session: session, visitor: visitor)
         }
         #expect(code(1) == code(1))
         #expect(Set([code(1), code(2), code(1, "t"), code(1, "s", "w")]).count == 4)
@@ -82,19 +82,19 @@ import Testing
 
     // MARK: Bodies
 
-    private static let place = CurioRequests.Place(visitor: CurioSample.visitor, session: CurioSample.session)
-    private static let screen = CurioTexts(subject: .screen, first: "Ana sayfa", second: "/home")
-    private static let event = CurioTexts(subject: .event, first: "Buton>Giriş", second: "100% A+B")
+    private static let place = Requests.Place(visitor: CurioSample.visitor, session: CurioSample.session)
+    private static let screen = Texts(subject: .screen, first: "Ana sayfa", second: "/home")
+    private static let event = Texts(subject: .event, first: "Buton>Giriş", second: "100% A+B")
     private static let codes = (
         screen: "6f9619ff-8b86-4d01-b42d-00cf4fc964ff", event: "7d444840-9dc0-41d1-b245-5ffdce74fad2"
     )
 
-    private func requests() throws -> CurioRequests {
+    private func requests() throws -> Requests {
         try #require(try fixture.make().base as? CurioUpstream).settings.requests
     }
 
-    private func record(_ step: CurioRecord.Step, after milliseconds: Int64) -> CurioRecord {
-        CurioRecord(step: step, timestamp: 1_421_920_800_000 + milliseconds, session: CurioSample.session)
+    private func record(_ step: Record.Step, after milliseconds: Int64) -> Record {
+        Record(step: step, timestamp: 1_421_920_800_000 + milliseconds, session: CurioSample.session)
     }
 
     @Test func eventEnd_isTheGoldenOne() throws {
@@ -134,7 +134,7 @@ import Testing
         try lab.post(CurioSample.make("session_end", at: start + 41000))
         try lab.turn { _ in UpstreamResponse(status: 200) }
         #expect(lab.queue.isEmpty)
-        let code = CurioCode.open(opener, session: CurioSample.session, visitor: CurioSample.visitor)
+        let code = Code.open(opener, session: CurioSample.session, visitor: CurioSample.visitor)
         let text = String(decoding: lab.sent[0].spelledOut, as: UTF8.self)
         #expect(text.contains(code))
         #expect(
@@ -216,29 +216,29 @@ import Testing
     // MARK: Records of the state
 
     @Test func records_areReadAsTheyWereWritten() {
-        let session = CurioSession(
+        let session = Session(
             visitor: "ş", startedAt: -1, device: CurioSample.deviceBlock, touchedAt: UpstreamFixture.now, isEnded: true)
-        #expect(CurioSession(session.bytes) == session)
-        for texts in [nil, CurioTexts(subject: .screen, first: "a", second: "")] {
+        #expect(Session(session.bytes) == session)
+        for texts in [nil, Texts(subject: .screen, first: "a", second: "")] {
             for covers in [nil, MessageID(rawValue: 7)] {
-                let open = CurioOpen(id: MessageID(rawValue: .max), timestamp: 3, texts: texts, covers: covers)
-                #expect(CurioOpen(open.bytes) == open)
+                let open = Open(id: MessageID(rawValue: .max), timestamp: 3, texts: texts, covers: covers)
+                #expect(Open(open.bytes) == open)
             }
         }
-        let life = CurioLife(
+        let life = Life(
             isStarted: true, replacement: "r", pending: "p", rounds: 3, refusedStarts: 1, refusal: "no",
             earlier: .init(code: "e", through: MessageID(rawValue: 5)))
-        for life in [life, CurioLife()] { #expect(CurioLife(life.bytes) == life) }
-        for code in [CurioOpenCode.server("x"), .server(""), .own, .missing, .refused] {
-            #expect(CurioOpenCode(code.bytes) == code)
+        for life in [life, Life()] { #expect(Life(life.bytes) == life) }
+        for code in [OpenCode.server("x"), .server(""), .own, .missing, .refused] {
+            #expect(OpenCode(code.bytes) == code)
         }
     }
 
     @Test func record_thatIsCutOrOfAnotherVersion_isNone() {
-        let bytes = CurioSession(
+        let bytes = Session(
             visitor: "v", startedAt: 1, device: CurioSample.deviceBlock, touchedAt: UpstreamFixture.now
         ).bytes
-        for count in 0..<bytes.count { #expect(CurioSession(Array(bytes.prefix(count))) == nil) }
-        #expect(CurioSession([2] + bytes.dropFirst()) == nil)
+        for count in 0..<bytes.count { #expect(Session(Array(bytes.prefix(count))) == nil) }
+        #expect(Session([2] + bytes.dropFirst()) == nil)
     }
 }

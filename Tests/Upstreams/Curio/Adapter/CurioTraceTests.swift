@@ -39,7 +39,7 @@ import Testing
         try lab.post(CurioSample.screenStart())
         try play(&lab, Self.gone, Self.ok, Self.hit)
         let next = try #require(lab.sent[1].form["sessionCode"])
-        #expect(next != Self.s && CurioCode.isSession(Array(next.utf8)))
+        #expect(next != Self.s && Code.isSession(Array(next.utf8)))
         #expect(lab.trace == ["/hit/create \(Self.s)", "/visit/create \(next)", "/hit/create \(next)"])
         let golden = String(decoding: try Fixture.bytes("session-start.http"), as: UTF8.self)
         #expect(String(decoding: lab.sent[1].spelledOut, as: UTF8.self) == golden.replacing(Self.s, with: next))
@@ -49,7 +49,7 @@ import Testing
         #expect(lab.trace.last == "/hit/end \(next) h1")
         // Nothing is left of what has ended.
         #expect(
-            Set(lab.state.values.keys) == [CurioKey.session(Self.s), CurioKey.life(of: Self.s)], "\(lab.state.values)")
+            Set(lab.state.values.keys) == [Key.session(Self.s), Key.life(of: Self.s)], "\(lab.state.values)")
     }
 
     @Test func closeOfAnExpiredSession_keepsTheServersCode() throws {
@@ -176,7 +176,7 @@ import Testing
         #expect(lab.lastVerdict == .retry(after: nil))
         try play(&lab, Self.ok)
         #expect(lab.sent.map(\.path) == ["/event/create", "/offline/create"])
-        let code = CurioCode.open(id, session: Self.s, visitor: CurioSample.visitor)
+        let code = Code.open(id, session: Self.s, visitor: CurioSample.visitor)
         #expect(
             data(lab.sent[1])
                 == #"[{"type":4,"timestamp":"\#(CurioSample.fresh)","sessionCode":"\#(Self.s)","#
@@ -240,7 +240,7 @@ import Testing
         #expect(lab.notices.count == 1)
         try lab.post(Self.screenEnd)
         try play(&lab, Self.ok)
-        let code = CurioCode.open(id, session: Self.s, visitor: CurioSample.visitor)
+        let code = Code.open(id, session: Self.s, visitor: CurioSample.visitor)
         let rest = #""sessionCode":"\#(Self.s)","pageTitle":"t","path":"%2Fp","hitCode":"\#(code)""#
         #expect(lab.sent[1].path == "/offline/create")
         #expect(
@@ -397,7 +397,7 @@ import Testing
         try lab.post(CurioSample.event(at: CurioSample.fresh - 99_000))
         try play(&lab, Self.gone)
         #expect(lab.lastVerdict == .suspect(after: nil))
-        #expect(try lab.state.life(of: Self.s) == CurioLife(isStarted: true))
+        #expect(try lab.state.life(of: Self.s) == Life(isStarted: true))
     }
 
     // MARK: Batches

@@ -184,7 +184,7 @@ private typealias C = CurioClient
     // MARK: Parameters
 
     @Test func parameter_thatIsMissing_isRefused() {
-        for endpoint in CurioEndpoint.allCases {
+        for endpoint in Endpoint.allCases {
             let suffix = endpoint.rawValue + (endpoint == .pushHistory ? "/0/5" : "")
             for name in endpoint.required where name != "apiKey" && name != "trackingCode" {
                 let parameters = endpoint.required.filter { $0 != name }.map { name in
@@ -371,7 +371,7 @@ private typealias C = CurioClient
     @Test func anything_isAnswered() {
         var random = SeededRandom(seed: 7)
         let bodies = [V.e1, V.e2, V.e5, V.e7, V.e8, V.e11, V.e13].map { Array($0.body.utf8) }
-        let suffixes = CurioEndpoint.allCases.map { $0 == .pushHistory ? "/pushHistory/get/0/5" : $0.rawValue }
+        let suffixes = Endpoint.allCases.map { $0 == .pushHistory ? "/pushHistory/get/0/5" : $0.rawValue }
         _ = client.start()
         for _ in 0..<4000 {
             var body = bodies.randomElement(using: &random) ?? []

@@ -37,8 +37,8 @@ import Testing
         settings.baseURL = try BaseURL(base)
         settings.apiKey = key
         settings.endpoints = ["custom": path, "TincanBatch": path]
-        #expect(SeerEndpoints(settings).url(named: "custom") == url)
-        #expect(SeerEndpoints(settings).url(.tincanBatch) == url)
+        #expect(Endpoints(settings).url(named: "custom") == url)
+        #expect(Endpoints(settings).url(.tincanBatch) == url)
     }
 
     @Test func tokenRequest_isTheSpecifications() throws {

@@ -23,7 +23,7 @@ private typealias V = SeerVectors
         #expect(status(token) == 200)
         client.time.advance(by: .milliseconds(1))
         let judged = client.report("/tincan", V.t1, token: token)
-        #expect(judged.answer == SeerAnswer.badToken)
+        #expect(judged.answer == Answer.badToken)
         #expect(judged.violations.isEmpty)
         #expect(client.shown["expiredTokenReports"].int == 1)
         #expect(client.shown["validTokens"].int == 0)
@@ -45,7 +45,7 @@ private typealias V = SeerVectors
         let old = SeerClient()
         old.time.advance(by: .milliseconds(1))
         let judged = client.report("/tincan", V.t1, token: old.token())
-        #expect(judged.answer == SeerAnswer.badToken)
+        #expect(judged.answer == Answer.badToken)
         #expect(judged.violations.isEmpty)
     }
 
@@ -142,7 +142,7 @@ private typealias V = SeerVectors
         for (revokes, after) in [(false, 200), (true, 401)] {
             client.set(#"{"refuse401Rate":1,"revoke":\#(revokes)}"#)
             let judged = client.report("/tincan", V.t1, token: token)
-            #expect(judged.answer == SeerAnswer.badToken)
+            #expect(judged.answer == Answer.badToken)
             #expect(judged.violations.isEmpty)
             client.set(#"{"refuse401Rate":0}"#)
             #expect(status(token) == after)

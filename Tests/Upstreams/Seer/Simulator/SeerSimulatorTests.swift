@@ -28,7 +28,7 @@ private typealias V = SeerVectors
         client.set(#"{"customPaths":["/customendpoint"]}"#)
         #expect(item.utf8.count == bytes)
         let judged = client.report(path, item, token: client.token())
-        #expect(judged.answer == SeerAnswer.accepted)
+        #expect(judged.answer == Answer.accepted)
         #expect(judged.texts == [item])
         #expect(judged.items.orderKey == path)
         #expect(judged.violations.isEmpty)
@@ -41,7 +41,7 @@ private typealias V = SeerVectors
         #expect(body.utf8.count == bytes)
         #expect(SHA256.hex(of: Array(body.utf8)) == digest)
         let judged = client.report(path, body, token: client.token())
-        #expect(judged.answer == SeerAnswer.accepted)
+        #expect(judged.answer == Answer.accepted)
         #expect(judged.texts == items)
         #expect(judged.items.orderKey == "/" + path.split(separator: "/")[0])
         #expect(judged.violations.isEmpty)
@@ -207,7 +207,7 @@ private typealias V = SeerVectors
 
     @Test(arguments: [("Basic Wm/Dqzpz", "Zoë", "s"), ("Basic Yzo=", "c", ""), ("Basic OnM6dA==", "", "s:t")])
     func login_isRead_asUTF8_upToTheFirstColon(authorization: String, id: String, secret: String) throws {
-        let login = try #require(SeerLogin(authorization: authorization))
+        let login = try #require(Login(authorization: authorization))
         #expect(login.clientId == id)
         #expect(login.clientSecret == secret)
     }
@@ -218,7 +218,7 @@ private typealias V = SeerVectors
         for change in [#"{"clientId":"gw"}"#, #"{"clientId":"","clientSecret":"no"}"#] {
             client.set(change)
             let judged = client.askForToken()
-            #expect(judged.answer == SeerAnswer.badLogin)
+            #expect(judged.answer == Answer.badLogin)
             #expect(judged.violations.isEmpty)
         }
     }
@@ -356,7 +356,7 @@ private typealias V = SeerVectors
     }
 
     @Test func faultStatus_isAnsweredInJSON_andARedirectLeadsElsewhere() {
-        #expect(client.simulator.answer(status: 503) == SeerAnswer.json(503, #"{"error":"simulated"}"#))
+        #expect(client.simulator.answer(status: 503) == Answer.json(503, #"{"error":"simulated"}"#))
         #expect(client.simulator.answer(status: 307).headers.last?.value == "/elsewhere")
     }
 }

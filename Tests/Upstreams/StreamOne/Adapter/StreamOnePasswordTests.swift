@@ -23,7 +23,7 @@ import Testing
         ),
     ])
     func response_isTheSDKs(password: String, salt: String, challenge: String, response: String) {
-        #expect(StreamOnePassword.response(to: challenge, password: password, salt: salt) == response)
+        #expect(Password.response(to: challenge, password: password, salt: salt) == response)
     }
 
     @Test(arguments: [
@@ -31,7 +31,7 @@ import Testing
         ("thisisalongpassword", "6aab4ab53c466fd08635837b9a8f61ff"),
     ])
     func oldHash_isTheMD5(password: String, hash: String) {
-        #expect(StreamOnePassword.oldHash(of: password) == hash)
+        #expect(Password.oldHash(of: password) == hash)
     }
 
     @Test(arguments: [
@@ -41,12 +41,12 @@ import Testing
         "$2y$31$gmdjitkypwyd4d1mkeefiv", "$2y$03$gmdjitkypwyd4d1mkeefiv", "*0",
     ])
     func badSalt_endsTheLogin(salt: String) {
-        #expect(StreamOnePassword.response(to: "c", password: "p", salt: salt) == nil)
+        #expect(Password.response(to: "c", password: "p", salt: salt) == nil)
     }
 
     @Test(arguments: ["$2a$04$", "$2b$04$", "$2y$05$"])
     func otherForms_areSalts(prefix: String) throws {
-        let response = StreamOnePassword.response(to: "c", password: "p", salt: prefix + "abcdefghijklmnopqrstu.")
+        let response = Password.response(to: "c", password: "p", salt: prefix + "abcdefghijklmnopqrstu.")
         #expect(try #require(response).utf8.count == 80)
     }
 }

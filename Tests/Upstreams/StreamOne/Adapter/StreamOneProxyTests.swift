@@ -37,7 +37,7 @@ import Testing
         #expect(call.arguments == ["limit": "25", "archived": "0"])
     }
 
-    @Test(arguments: StreamOneStatus.all.map(\.number) + [9999])
+    @Test(arguments: Status.all.map(\.number) + [9999])
     func refusal_isPassedOn_asItsSDKsExpect(status: Int) throws {
         for action in ["view", "edit"] {
             transport.answerAll { _ in .status(200, StreamOneSamples.answer(status)) }
@@ -157,7 +157,7 @@ import Testing
         #expect(transport.requests.count == 1)
         #expect(try upstream.ask(.post, "proxy/item/edit", tools).problem?.status == 429)
         #expect(transport.requests.count == 1)
-        #expect(try StreamOnePause(in: tools.state)?.reason == .rateLimited)
+        #expect(try Pause(in: tools.state)?.reason == .rateLimited)
         tools.clock.advance(by: .seconds(60))
         try upstream.ask(.post, "proxy/item/edit", tools)
         tools.clock.advance(by: .seconds(119))
@@ -295,14 +295,14 @@ import Testing
     }
 
     @Test func memory_isBounded_andTheOldestGo() async throws {
-        let cache = StreamOneCache(maxBytes: 100_000)
+        let cache = Cache(maxBytes: 100_000)
         let actor = StreamOneActor(kind: .user, id: "u")
         let answer = try #require(
-            StreamOneAnswer(
+            Answer(
                 Array(StreamOneSamples.answer(cacheable: true, body: "\"\(String(repeating: "x", count: 1000))\"").utf8)
             ))
         var now = MonotonicInstant(nanoseconds: 0)
-        func find(_ number: Int) async -> StreamOneCache.Found {
+        func find(_ number: Int) async -> Cache.Found {
             let call = StreamOneCall(command: "c\(number % 7)", action: "view", timezone: "\(number)")
             return await cache.find(.init(call, by: actor), session: nil, deadline: now + .seconds(30), now: now)
         }

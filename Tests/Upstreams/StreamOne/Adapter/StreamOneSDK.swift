@@ -67,7 +67,7 @@ extension ResourceUpstream {
 extension StreamOneReply {
     /// `header.status` of an answer that an SDK can read; anything else fails the test.
     var status: Int? {
-        guard let json, json.status == 200, let answer = StreamOneAnswer(Array(json.text.utf8)) else {
+        guard let json, json.status == 200, let answer = Answer(Array(json.text.utf8)) else {
             Issue.record("no answer of the platform's kind: \(String(describing: self.answer))")
             return nil
         }

@@ -24,7 +24,7 @@ import Testing
     @Test(arguments: StreamOneVectors.php)
     func callOfPHP_isReadAndBelieved(vector: StreamOneVectors.Vector) throws {
         let signed = vector.signed
-        let sent = try StreamOneSDKCall(
+        let sent = try SDKCall(
             Self.request(signed.path, "\(signed.parameters)&signature=\(signed.signature)", signed.body),
             by: vector.actor)
         #expect(sent.isSigned(with: vector.key))
@@ -44,7 +44,7 @@ import Testing
             kind: isApplication ? .application : .user, id: isApplication ? "application" : "user")
         let pairs = signed.parameters.split(separator: "&").map(String.init) + ["signature=\(signed.signature)"]
         let now = Timestamp(milliseconds: signed.parameters.contains("5678") ? 5_678_000 : 1_234_000)
-        let sent = try StreamOneSDKCall(
+        let sent = try SDKCall(
             Self.request(
                 signed.path, pairs.sorted().joined(separator: "&"), signed.body,
                 type: "application/x-www-form-urlencoded; charset=utf-8", now: now), by: actor)
@@ -57,7 +57,7 @@ import Testing
     ])
     func characterThatIOSLeavesBare_isSignedEitherWay(signature: String) throws {
         for body in ["user=jan%40example.nl&userip=10.11.12.13", "user=jan@example.nl&userip=10.11.12.13"] {
-            let sent = try StreamOneSDKCall(
+            let sent = try SDKCall(
                 Self.request(
                     "/api/session/initialize",
                     "api=3&application=9yC-4pQxT_2a&authentication_type=application&format=json&signature=\(signature)&timestamp=1450000000",
@@ -100,7 +100,7 @@ import Testing
     private func isBelieved(
         _ sent: StreamOneSDK.Sent, _ path: String = "item/edit", key: String? = nil
     ) throws -> Bool {
-        try StreamOneSDKCall(Self.request(path, sent.query, sent.body), by: sdk.actor).isSigned(with: key ?? sdk.psk)
+        try SDKCall(Self.request(path, sent.query, sent.body), by: sdk.actor).isSigned(with: key ?? sdk.psk)
     }
 
     @Test func alteredCall_isNotBelieved() throws {
@@ -156,8 +156,8 @@ import Testing
     @Test(arguments: [(-301, false), (-300, true), (-299, true), (0, true), (299, true), (300, true), (301, false)])
     func timestamp_mayBeOffByFiveMinutes(seconds: Int, isTaken: Bool) throws {
         let sent = sdk.sent("item/edit", at: Self.now + .seconds(seconds))
-        do throws(StreamOneRefusedCall) {
-            _ = try StreamOneSDKCall(Self.request("item/edit", sent.query), by: sdk.actor)
+        do throws(RefusedCall) {
+            _ = try SDKCall(Self.request("item/edit", sent.query), by: sdk.actor)
             #expect(isTaken)
         } catch {
             #expect(!isTaken)
@@ -187,8 +187,8 @@ import Testing
         ("api=3&format=json&timestamp=1450000000&user=u&session=s", 7),
     ])
     func query_isRefused_inThePlatformsWords(query: String, status: Int) {
-        let refusal = #expect(throws: StreamOneRefusedCall.self) {
-            try StreamOneSDKCall(Self.request("item/view", query), by: StreamOneVectors.application)
+        let refusal = #expect(throws: RefusedCall.self) {
+            try SDKCall(Self.request("item/view", query), by: StreamOneVectors.application)
         }
         #expect(refusal?.status.number == status, "\(refusal?.detail ?? "")")
     }
@@ -202,8 +202,8 @@ import Testing
             ("", "text/plain", nil),
         ] as [(String, String?, Int?)])
     func body_isAForm(body: String, type: String?, status: Int?) {
-        do throws(StreamOneRefusedCall) {
-            let call = try StreamOneSDKCall(
+        do throws(RefusedCall) {
+            let call = try SDKCall(
                 Self.request("item/view", Self.good, body, type: type), by: StreamOneVectors.application)
             #expect(status == nil)
             #expect(call.call.arguments == (body.isEmpty ? [] : [.init("a", "1")]))
@@ -214,15 +214,15 @@ import Testing
 
     @Test(arguments: ["Item/view", "item/vi-ew", "item/9", "item/é"])
     func name_isRefused_thatNoActionHas(path: String) {
-        let refusal = #expect(throws: StreamOneRefusedCall.self) {
-            try StreamOneSDKCall(Self.request(path, Self.good), by: StreamOneVectors.application)
+        let refusal = #expect(throws: RefusedCall.self) {
+            try SDKCall(Self.request(path, Self.good), by: StreamOneVectors.application)
         }
         #expect(refusal?.status.number == 5)
     }
 
     /// Without `authentication_type` it is a user's.
     @Test func user_needsNoType() throws {
-        let call = try StreamOneSDKCall(
+        let call = try SDKCall(
             Self.request("item/view", "api=3&format=json&timestamp=1450000000&user=Cmv8fnKfjF2l&account=&customer="),
             by: StreamOneVectors.user)
         #expect(call.call == StreamOneCall(command: "item", action: "view"))

@@ -46,7 +46,7 @@ import Testing
         #expect(sent["account"] == account && sent["customer"] == customer)
     }
 
-    @Test(arguments: StreamOneStatus.all.map(\.number) + [9999])
+    @Test(arguments: Status.all.map(\.number) + [9999])
     func refusalOfThePlatforms_isPassedOn(status: Int) throws {
         transport.answerAll { _ in .status(200, StreamOneSamples.answer(status)) }
         let reply = try StreamOneSamples.upstream().call("item/edit", tools)
@@ -256,7 +256,7 @@ import Testing
         let blocked = TransferResult.status(200, StreamOneSamples.answer(8))
         transport.expect(blocked)
         #expect(try upstream.call("session/create", with: [("challenge", "c"), ("response", "r")], tools).status == 8)
-        #expect(try StreamOnePause(in: tools.state) == nil, "nor the queue")
+        #expect(try Pause(in: tools.state) == nil, "nor the queue")
         transport.expect(blocked)
         #expect(
             try upstream.call("session/initialize", with: [("user", "jan"), ("userip", "10.0.0.1")], tools).status == 8)

@@ -97,7 +97,7 @@ import Testing
         let upstream = try StreamOneSamples.upstream()
         let quick = initialized(salt: "$2y$04$gmdjitkypwyd4d1mkeefiv")
         _ = try login(upstream, quick, .status(200, StreamOneSamples.answer(8)))
-        #expect(try StreamOnePause(in: tools.state) == nil, "nor does the queue wait")
+        #expect(try Pause(in: tools.state) == nil, "nor does the queue wait")
         #expect(try login(upstream).problem?.status == 429)
         transport.answerAll { _ in .status(200, StreamOneSamples.answer()) }
         #expect(try upstream.ask(.post, "proxy/item/edit", tools).json != nil)
@@ -309,12 +309,12 @@ import Testing
 
     /// Else it would come back to life: with every lookup that had begun before.
     @Test func sessionThatEndsWhileItIsLookedUp_staysEnded() async throws {
-        let session = StreamOneSession(id: "S1", key: "k", user: "u", deadline: tools.clock.now + .seconds(60))
+        let session = Session(id: "S1", key: "k", user: "u", deadline: tools.clock.now + .seconds(60))
         let platform = StreamOnePlatform(
             base: try BaseURL("http://api.test"), actor: StreamOneActor(kind: .application, id: "a"), psk: "p",
             defaultAccount: nil)
-        #expect(await StreamOneSessions(of: platform).add(session, tools))
-        let sessions = StreamOneSessions(of: platform)
+        #expect(await Sessions(of: platform).add(session, tools))
+        let sessions = Sessions(of: platform)
         tools.whileReading.withLock { $0 = { await sessions.forget("S1", $0) } }
         #expect(try await sessions.find("S1", tools) == nil)
         tools.whileReading.withLock { $0 = nil }

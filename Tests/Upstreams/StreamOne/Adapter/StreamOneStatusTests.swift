@@ -27,8 +27,8 @@ import Testing
 
     @Test func table_isTheSpecifications() {
         #expect(Self.rows.count == 138)
-        #expect(StreamOneStatus.all.map(\.number) == Self.rows.map(\.number))
-        #expect(StreamOneStatus.all.map(\.name) == Self.rows.map(\.name))
+        #expect(Status.all.map(\.number) == Self.rows.map(\.number))
+        #expect(Status.all.map(\.name) == Self.rows.map(\.name))
     }
 
     // MARK: Verdicts
@@ -37,16 +37,16 @@ import Testing
 
     private func judge(
         _ body: String, status: Int = 200, action: String = "edit", wasTried: Bool = false,
-        pause: StreamOnePause? = nil, headers: [(name: String, value: String)] = []
+        pause: Pause? = nil, headers: [(name: String, value: String)] = []
     ) -> Judgement {
         decision(body, status: status, action: action, wasTried: wasTried, pause: pause, headers: headers).judgement
     }
 
     private func decision(
         _ body: String, status: Int = 200, action: String = "edit", wasTried: Bool = false,
-        pause: StreamOnePause? = nil, headers: [(name: String, value: String)] = []
+        pause: Pause? = nil, headers: [(name: String, value: String)] = []
     ) -> Decision {
-        StreamOneJudge(
+        Judge(
             call: StreamOneCall(command: "item", action: action), wasTried: wasTried, pause: pause, lengths: .init(),
             now: now
         ).decision(on: UpstreamResponse(status: status, headers: headers, body: Array(body.utf8)))
@@ -105,7 +105,7 @@ import Testing
         #"{"header":{"status":0.9,"statusmessage":"OK"},"body":null}"#,
     ])
     func invalidAnswer_isRepeated(text: String) {
-        #expect(StreamOneAnswer(Array(text.utf8)) == nil)
+        #expect(Answer(Array(text.utf8)) == nil)
         #expect(judge(text).verdict == .suspect(after: nil))
         #expect(!judge(text).tookNothing)
     }
@@ -114,16 +114,16 @@ import Testing
         let body = "[0" + String(repeating: ",0", count: 1 << 20) + "]"
         let header = #"{"status":0,"statusmessage":"OK","cacheable":true,"sessiontimeout":60}"#
         for text in [#"{"header":\#(header),"body":\#(body)}"#, #"{"body":\#(body),"header":\#(header)}"#] {
-            let answer = try #require(StreamOneAnswer(Array(text.utf8)))
+            let answer = try #require(Answer(Array(text.utf8)))
             #expect(answer.isSuccess)
             #expect(answer.isCacheable)
             let renewed = String(decoding: answer.bytes(sessionTimeout: 7), as: UTF8.self)
             #expect(renewed.contains(#""sessiontimeout":7}"#))
             #expect(renewed.utf8.count == text.utf8.count - 1)
         }
-        #expect(StreamOneAnswer(Array(#"{"header":\#(header),"body":\#(body.dropLast())}"#.utf8)) == nil)
-        #expect(StreamOneAnswer(Array(#"{"header":\#(header),"other":\#(body)}"#.utf8)) == nil)
-        #expect(StreamOneAnswer(Array(body.utf8)) == nil)
+        #expect(Answer(Array(#"{"header":\#(header),"body":\#(body.dropLast())}"#.utf8)) == nil)
+        #expect(Answer(Array(#"{"header":\#(header),"other":\#(body)}"#.utf8)) == nil)
+        #expect(Answer(Array(body.utf8)) == nil)
     }
 
     @Test(arguments: [
@@ -135,7 +135,7 @@ import Testing
         (#"{"header":{"status":1337,"statusmessage":"…"},"body":[1,2,3]}"#, false),
     ])
     func answer_isValid(text: String, isSuccess: Bool) throws {
-        let answer = try #require(StreamOneAnswer(Array(text.utf8)))
+        let answer = try #require(Answer(Array(text.utf8)))
         #expect(answer.isSuccess == isSuccess)
         #expect(answer.bytes == Array(text.utf8))
     }
@@ -144,7 +144,7 @@ import Testing
     @Test(arguments: [("true", 0, true), ("false", 0, false), ("1", 0, false), ("true", 4, false)])
     func answer_isCacheable_whenItIsASuccessAndSaysSo(cacheable: String, status: Int, isCacheable: Bool) throws {
         let text = #"{"header":{"status":\#(status),"statusmessage":"OK","cacheable":\#(cacheable)},"body":1}"#
-        #expect(try #require(StreamOneAnswer(Array(text.utf8))).isCacheable == isCacheable)
+        #expect(try #require(Answer(Array(text.utf8))).isCacheable == isCacheable)
     }
 
     /// What the SDKs can read was an answer: the call must not be made again for it.
@@ -153,7 +153,7 @@ import Testing
         for body in [deep, #"{"a":1,"a":2}"#] {
             let text = StreamOneSamples.answer(cacheable: true, body: body)
             #expect(judge(text).verdict == .delivered(result: Array(text.utf8)))
-            #expect(StreamOneAnswer(Array(text.utf8))?.isCacheable == false)
+            #expect(Answer(Array(text.utf8))?.isCacheable == false)
         }
         let refused = StreamOneSamples.answer(6, body: #"{"a":1,"a":2}"#)
         #expect(judge(refused).verdict == .reject(reason: "status 6 INPUT_ERROR: M6"))
@@ -177,13 +177,13 @@ import Testing
         var state = DictionaryState()
         var moment = now
         return try (0..<times).map { _ in
-            let decision = StreamOneJudge(
+            let decision = Judge(
                 call: StreamOneCall(command: "item", action: "edit"), wasTried: false,
-                pause: try StreamOnePause(in: state),
+                pause: try Pause(in: state),
                 lengths: .init(), now: moment
             ).decision(on: UpstreamResponse(status: 200, body: Array(StreamOneSamples.answer(number).utf8)))
             state.apply(decision.changes)
-            moment = try StreamOnePause(in: state)?.until ?? moment
+            moment = try Pause(in: state)?.until ?? moment
             return decision.judgement.verdict
         }
     }
@@ -214,14 +214,14 @@ import Testing
 
     /// Several were under way when it began.
     @Test func pause_doesNotGrow_whileItLasts() {
-        let pause = StreamOnePause(reason: .readOnly, step: 0, until: now + .seconds(20))
+        let pause = Pause(reason: .readOnly, step: 0, until: now + .seconds(20))
         let decision = decision(StreamOneSamples.answer(10), pause: pause)
         #expect(decision.judgement.verdict == .retry(after: .seconds(20)))
         #expect(decision.changes.isEmpty)
     }
 
     @Test func pause_isForgotten_afterAnyOtherAnswer() {
-        let pause = StreamOnePause(reason: .readOnly, step: 3, until: now)
+        let pause = Pause(reason: .readOnly, step: 3, until: now)
         for number in [0, 1, 6, 120] {
             #expect(decision(StreamOneSamples.answer(number), pause: pause).changes == [.remove(key: "pause")])
         }
@@ -231,12 +231,12 @@ import Testing
     }
 
     @Test func pause_survivesTheStore() throws {
-        let pause = StreamOnePause(reason: .clock, step: 2, until: now)
+        let pause = Pause(reason: .clock, step: 2, until: now)
         var state = DictionaryState()
         state.apply([pause.change])
-        #expect(try StreamOnePause(in: state) == pause)
+        #expect(try Pause(in: state) == pause)
         state.values["pause"] = Array("nonsense".utf8)
-        #expect(try StreamOnePause(in: state) == nil)
+        #expect(try Pause(in: state) == nil)
     }
 
     /// `now` is 12:01:04.

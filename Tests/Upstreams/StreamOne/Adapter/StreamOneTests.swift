@@ -114,7 +114,7 @@ import Testing
 
     @Test func blockedActor_isNotUsed_untilThePauseIsOver() throws {
         let upstream = try StreamOneSamples.upstream()
-        let pause = StreamOnePause(reason: .rateLimited, step: 0, until: UpstreamFixture.now + .seconds(60))
+        let pause = Pause(reason: .rateLimited, step: 0, until: UpstreamFixture.now + .seconds(60))
         var state = DictionaryState()
         state.apply([pause.change])
         let message = message(#"{"command":"item","action":"edit"}"#)

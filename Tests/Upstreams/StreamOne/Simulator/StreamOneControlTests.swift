@@ -102,8 +102,8 @@ import Testing
     }
 
     @Test func everyStatusOfTheSpecification_canBeMade() {
-        #expect(StreamOneStatus.names.count == 138)
-        let statuses = StreamOneStatus.names.keys.sorted().filter { $0 != 0 }
+        #expect(Status.names.count == 138)
+        let statuses = Status.names.keys.sorted().filter { $0 != 0 }
         platform.change(#"{"nextStatus":[\#(statuses.map(String.init).joined(separator: ","))]}"#)
         for status in statuses {
             let judged = platform.call("item/edit")

@@ -19,7 +19,7 @@ struct StreamOnePlatform {
         "salt":"\(quickSalt)"}]}
         """
     /// Of `password` with that salt.
-    static let quickForm = StreamOnePassword.bcrypt(StreamOnePassword.md5("password"), salt: quickSalt) ?? ""
+    static let quickForm = Password.bcrypt(Password.md5("password"), salt: quickSalt) ?? ""
 
     let time = ManualTime(now: Timestamp(milliseconds: 1_450_000_000_000))
     let simulator: StreamOneSimulator

@@ -10,12 +10,12 @@ import Testing
     private let platform = StreamOnePlatform(StreamOnePlatform.quickLogins)
 
     @Test(arguments: StreamOneVectors.logins) func passwordVector_isAccepted(vector: StreamOneVectors.Login) throws {
-        let hash = StreamOnePassword.md5(vector.password)
-        #expect(StreamOnePassword.bcrypt(hash, salt: vector.salt) == vector.form)
+        let hash = Password.md5(vector.password)
+        #expect(Password.bcrypt(hash, salt: vector.salt) == vector.form)
         #expect(StreamOnePlatform.response(form: vector.form, challenge: vector.challenge) == vector.response)
-        let kept = try #require(StreamOnePassword.verifier(password: vector.password, salt: vector.salt))
+        let kept = try #require(Password.verifier(password: vector.password, salt: vector.salt))
         func accepts(_ response: String, _ challenge: String) -> Bool {
-            StreamOnePassword.accepts(response: response, challenge: challenge, verifier: kept)
+            Password.accepts(response: response, challenge: challenge, verifier: kept)
         }
         #expect(accepts(vector.response, vector.challenge))
         #expect(!accepts(vector.response, vector.challenge.lowercased()))
@@ -28,11 +28,11 @@ import Testing
     }
 
     @Test func v2hash_isTheMD5() {
-        #expect(StreamOnePassword.md5("password") == "5f4dcc3b5aa765d61d8327deb882cf99")
-        #expect(StreamOnePassword.md5("test123") == "cc03e747a6afbbcbf8be7668acfebee5")
-        #expect(StreamOnePassword.md5("thisisalongpassword") == "6aab4ab53c466fd08635837b9a8f61ff")
+        #expect(Password.md5("password") == "5f4dcc3b5aa765d61d8327deb882cf99")
+        #expect(Password.md5("test123") == "cc03e747a6afbbcbf8be7668acfebee5")
+        #expect(Password.md5("thisisalongpassword") == "6aab4ab53c466fd08635837b9a8f61ff")
         #expect(
-            StreamOnePassword.verifier(password: "password", salt: StreamOneVectors.logins[0].salt)
+            Password.verifier(password: "password", salt: StreamOneVectors.logins[0].salt)
                 == "4de314adce7b776266d55663fcff376415f776a3623bf0f28d693b5f706061cf")
     }
 
@@ -41,7 +41,7 @@ import Testing
         "$2y$99$gmdjitkypwyd4d1mkeefiv", "$2y$1x$gmdjitkypwyd4d1mkeefiv", "$2y$12$gmdjitkypwyd4d1mkeefi\0",
         "$2y$12$gmdjitkypwyd4d1mkeefi-",
     ]) func salt_ofAnotherForm_isOfNoUse(salt: String) {
-        #expect(StreamOnePassword.bcrypt("x", salt: salt) == nil)
+        #expect(Password.bcrypt("x", salt: salt) == nil)
     }
 
     @Test func login_leadsToASession() throws {
@@ -98,7 +98,7 @@ import Testing
     @Test func user_thatDoesNotExist_getsTheSameSaltEachTime_andNoSession() {
         let salts = (0..<2).map { _ in platform.challenge(user: "nobody").judged.apiJSON["body"]["salt"].string ?? "" }
         #expect(salts[0] == salts[1])
-        #expect(StreamOnePassword.isSalt(salts[0]))
+        #expect(Password.isSalt(salts[0]))
         #expect(platform.challenge(user: "nobody2").judged.apiJSON["body"]["salt"].string != salts[0])
         let judged = platform.create(challenge: platform.challenge(user: "nobody").text)
         #expect(judged.apiStatus == 281)

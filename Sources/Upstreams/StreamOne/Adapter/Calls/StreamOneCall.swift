@@ -18,7 +18,7 @@ struct StreamOneCall: Hashable, Sendable {
 
     var command: String
     var action: String
-    var scope: StreamOneScope = .none
+    var scope: Scope = .none
     /// Name of a zone; nil: the actor's own.
     var timezone: String?
     /// In the order sent.
@@ -38,7 +38,7 @@ struct StreamOneCall: Hashable, Sendable {
 }
 
 /// Whom a call is about.
-enum StreamOneScope: Hashable, Sendable {
+enum Scope: Hashable, Sendable {
     case none
     /// At least one, without commas.
     case accounts([String])
@@ -69,7 +69,7 @@ extension StreamOneCall {
         var faults = PayloadFaults(atMost: maxFaults)
         let command = Self.name(payload["command"], "/command", &faults)
         let action = Self.name(payload["action"], "/action", &faults)
-        let scope = StreamOneScope(payload, defaultAccount: defaultAccount, isWhole: isWhole, &faults)
+        let scope = Scope(payload, defaultAccount: defaultAccount, isWhole: isWhole, &faults)
         var timezone: String?
         if let value = payload["timezone"], value.kind != .null {
             if value.kind != .string { faults.add("/timezone", "must be a string") }
@@ -121,7 +121,7 @@ extension StreamOneCall {
     }
 }
 
-extension StreamOneScope {
+extension Scope {
     /// From the members of a payload. An empty text counts as absent; an empty list removes the default account.
     fileprivate init(
         _ payload: JSONValue, defaultAccount: String?, isWhole: Bool, _ faults: inout PayloadFaults
@@ -176,7 +176,7 @@ extension StreamOneScope {
             }
         }
 
-        func scope(defaultAccount: String?) -> StreamOneScope {
+        func scope(defaultAccount: String?) -> Scope {
             if let customer { return .customer(customer) }
             if let account { return .accounts([account]) }
             if let accounts { return accounts.isEmpty ? .none : .accounts(accounts) }

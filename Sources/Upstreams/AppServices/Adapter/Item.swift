@@ -1,0 +1,77 @@
+import PosternCore
+import PosternJSON
+
+/// An item that has passed `Rules`, as its requests need it.
+struct Item {
+    let kind: AppServicesKind
+    /// As given; it goes into paths.
+    let user: String
+    /// The user as AppServices compares names: without regard to case (section 4.2).
+    let owner: String
+    /// In small letters.
+    let device: String
+    let deviceToken: String
+    let notifier: String?
+    let deviceModel: String?
+    let devicePlatform: String?
+    let deviceOSVersion: String?
+    /// Canonical text of both lists; nil when the item has none.
+    let preferences: String?
+    let group: String
+
+    init(_ payload: JSONValue, of kind: AppServicesKind) {
+        func text(_ name: StaticString) -> String { payload[name]?.string ?? "" }
+        self.kind = kind
+        user = text("userId")
+        owner = user.lowercased()
+        device = text("deviceId").lowercased()
+        deviceToken = text("deviceToken").lowercased()
+        notifier = payload["notifier"]?.string
+        deviceModel = payload["deviceModel"]?.string
+        devicePlatform = payload["devicePlatform"]?.string
+        deviceOSVersion = payload["deviceOSVersion"]?.string
+        preferences = payload["preferences"].map(Self.preferences)
+        group = text("group")
+    }
+
+    /// Nil for a message that is none of these, or whose text cannot be read.
+    init?(_ payload: [UInt8], of kind: Kind) {
+        guard let kind = AppServicesKind(rawValue: kind.description),
+            case .success(let item) = JSONParser.ofThisThread.parse(payload, { Item($0, of: kind) })
+        else { return nil }
+        self = item
+    }
+
+    init?(_ message: Message) { self.init(message.payload, of: message.kind) }
+
+    /// Both lists are always sent; an absent one counts as empty (section 4.4).
+    private static func preferences(_ value: JSONValue) -> String {
+        let lists = ["blacklist", "whitelist"].map { name in
+            "\"\(name)\":" + (value[named: name].map(CanonicalJSON.text) ?? "{}")
+        }
+        return "{" + lists.joined(separator: ",") + "}"
+    }
+
+    // MARK: Lanes
+
+    /// Per (user, device), and one for a user's groups; all of a user's are one group, so that they never run side by
+    /// side and are parked together.
+    var lane: Lane {
+        switch kind {
+        case .metrics: .named("metrics")
+        case .addToGroup, .removeFromGroup: .named(groupsLane, group: owner)
+        case .register, .reregister, .unregister, .preferences: .named("\(owner)/\(device)", group: owner)
+        }
+    }
+
+    /// A device's id is a UUID, so nothing else is called that.
+    var groupsLane: String { owner + "/groups" }
+
+    /// The device of a lane: what is done to one device is never under way for two users at once, or the former
+    /// owner's late unregistration could silence the new one (section 5.4).
+    static func device(ofLane name: String) -> String? {
+        guard let slash = name.lastIndex(of: "/") else { return nil }
+        let device = name[name.index(after: slash)...]
+        return device == "groups" ? nil : String(device)
+    }
+}

@@ -1,0 +1,143 @@
+import PosternCore
+import PosternJSON
+import PosternUpstreamKit
+
+/// App monitoring (section 4.11): its configuration is asked for first, then metrics are sent, once.
+struct Monitoring: Sendable {
+    let requests: Requests
+    /// Where metrics go instead; empty for the usual place.
+    let uploadURL: String
+
+    /// The application's monitoring configuration: canonical text of the members that uploads repeat.
+    private static let configurationKey = "monitoring"
+    /// After that it is asked for anew.
+    private static let configurationLife = Duration.seconds(86400)
+    private static let longestText = 200
+    private static let mostLogs = 100
+    private static let mayHaveArrived =
+        "metrics are counted, not keyed: they may have arrived, so they are not sent again"
+
+    /// Set while a message that was tried has surely not arrived.
+    private func unsentKey(_ message: Message) -> String { "unsent/\(message.id)" }
+
+    // MARK: Sending
+
+    func plan(for message: Message, in context: PlanContext) throws -> Plan {
+        guard let configuration = try context.state.value(of: Self.configurationKey),
+            fetchedAt(configuration) + Self.configurationLife > context.now
+        else { return .send(requests.configurationRequest, count: 1) }
+        if message.wasTried, try context.state.value(of: unsentKey(message)) == nil {
+            return .settle(count: 1, as: .dropped, reason: Self.mayHaveArrived)
+        }
+        guard let body = body(of: message, configuration: configuration, now: context.now) else {
+            return .settle(count: 1, as: .failed, reason: "its text cannot be read")
+        }
+        return .send(requests.metricsRequest(body, to: uploadURL), count: 1)
+    }
+
+    private func fetchedAt(_ configuration: [UInt8]) -> Timestamp {
+        let found = JSONParser.ofThisThread.parse(configuration) { $0["fetchedAtMs"]?.integer ?? 0 }
+        if case .success(let milliseconds) = found { return Timestamp(milliseconds: milliseconds) }
+        return Timestamp(milliseconds: 0)
+    }
+
+    private func body(of message: Message, configuration: [UInt8], now: Timestamp) -> String? {
+        let names = ["instaOpsApplicationId", "orgName", "appName", "fullAppName"]
+        let known = JSONParser.ofThisThread.parse(configuration) { root in
+            names.compactMap { name in root[named: name].map { (name: name, json: CanonicalJSON.text($0)) } }
+        }
+        let given = JSONParser.ofThisThread.parse(message.payload) { root -> [(name: String, json: String)] in
+            let logs = (root["logs"]?.elements.prefix(Self.mostLogs)).map {
+                $0.map { entry($0, cutting: "logMessage") }
+            }
+            let metrics = root["metrics"]?.elements.map { entry($0, cutting: "url") }
+            return [
+                ("logs", JSONText.array(logs ?? [])), ("metrics", JSONText.array(metrics ?? [])),
+                ("sessionMetrics", root["sessionMetrics"].map { entry($0) } ?? "{}"),
+            ]
+        }
+        guard case .success(let fixed) = known, case .success(let own) = given else { return nil }
+        return CanonicalJSON.object(fixed + own + [("timeStamp", "\"\(now.milliseconds)\"")])
+    }
+
+    /// All values are strings; what is unknown is absent.
+    private func entry(_ value: JSONValue, cutting long: String? = nil) -> String {
+        CanonicalJSON.object(
+            value.members.compactMap { key, value in
+                let name = key.string ?? ""
+                guard value.kind != .null else { return nil }
+                var text = value.string ?? CanonicalJSON.text(value)
+                if name == long { text = String(text.prefix(Self.longestText)) }
+                return (name, JSONEscapes.quoted(text))
+            })
+    }
+
+    // MARK: Answers
+
+    func decision(
+        on response: UpstreamResponse, to message: Message, step: String?, at now: Timestamp
+    ) -> Decision {
+        let isUpload = step == Step.uploadMetrics.rawValue
+        switch response.status {
+        case 200..<300:
+            return isUpload
+                ? decision(upload: response.body, message)
+                : decision(configuration: response.body, message, at: now)
+        case 300..<400:
+            return Decision(.holdUpstream(.configuration, detail: "answered \(response.status) to monitoring"))
+        case 401, 403, 404:
+            return refused("monitoring answered \(response.status)", message)
+        default:
+            // An upload that failed may have been counted all the same.
+            if isUpload { return refused("monitoring answered \(response.status)", message) }
+            return response.status < 500 && ![408, 425, 429].contains(response.status) && response.status >= 400
+                ? refused("monitoring answered \(response.status)", message)
+                : Decision(.retry(after: response.retryAfter(now: now)))
+        }
+    }
+
+    func decision(on failure: TransferFailure, to message: Message, step: String?) -> Decision? {
+        guard step == Step.uploadMetrics.rawValue else { return nil }
+        guard failure.mayHaveArrived else { return Decision(.retry(after: nil), changes: [markUnsent(message)]) }
+        return refused(Self.mayHaveArrived, message)
+    }
+
+    private func decision(upload body: [UInt8], _ message: Message) -> Decision {
+        let read = JSONParser.ofThisThread.parse(body) { $0["message"]?.string?.lowercased() ?? "" }
+        if case .success(let word) = read, word.hasPrefix("successfully sent") {
+            return Decision(.delivered(), changes: [.remove(key: unsentKey(message))])
+        }
+        return refused("monitoring did not say that it was sent", message)
+    }
+
+    private func decision(configuration body: [UInt8], _ message: Message, at now: Timestamp) -> Decision {
+        let read = JSONParser.ofThisThread.parse(body) { root -> (text: String?, isDisabled: Bool) in
+            let needed = ["instaOpsApplicationId", "orgName", "appName"]
+            let isDisabled = root["monitoringDisabled"]?.kind == .true
+            guard root["error"] == nil, root["instaOpsApplicationId"]?.kind == .number,
+                needed.dropFirst().allSatisfy({ root[named: $0]?.isFilledString ?? false })
+            else { return (nil, isDisabled) }
+            let kept = (needed + ["fullAppName"]).compactMap { name in
+                root[named: name].map { (name: name, json: CanonicalJSON.text($0)) }
+            }
+            return (CanonicalJSON.object(kept + [("fetchedAtMs", String(now.milliseconds))]), isDisabled)
+        }
+        guard case .success(let found) = read else {
+            return Decision(.suspect(after: nil, rule: .afterTries(Answer.junkLimit)))
+        }
+        if found.isDisabled { return refused("monitoring is disabled for the application", message) }
+        guard let text = found.text else { return refused("monitoring is not provided for the application", message) }
+        return Decision(
+            .proceed(progress: Array("K".utf8)),
+            changes: [.set(key: Self.configurationKey, value: Array(text.utf8)), markUnsent(message)])
+    }
+
+    private func markUnsent(_ message: Message) -> StateChange {
+        .set(
+            key: unsentKey(message), value: [], expiry: StateExpiry(at: message.acceptedAt + .seconds(90 * 86400)))
+    }
+
+    private func refused(_ reason: String, _ message: Message) -> Decision {
+        Decision(.reject(reason: reason), changes: [.remove(key: unsentKey(message))])
+    }
+}

@@ -1,0 +1,112 @@
+import PosternCore
+import PosternJSON
+
+/// What can be asked of an AppServices upstream besides taking items.
+enum Resources {
+    static func all(provider: Provider) -> [Resource] {
+        [
+            Resource(.get, "registrations/{userId}/{deviceId}", .read(registration)),
+            Resource(
+                .put, "users/{userId}/token",
+                .change { request, state in try handIn(request, byDefault: provider, state) }),
+            Resource(.post, "notifications/parse", access: .scope(.read), .read { request, _ in parse(request) }),
+        ]
+    }
+
+    // MARK: Registrations
+
+    /// The four requirements under the framework's names (section 5.1), and what else is known of the pair.
+    @Sendable private static func registration(
+        _ request: ResourceRequest, _ state: any UpstreamState
+    ) throws -> ResourceAnswer {
+        let user = request.parameters["userId"] ?? ""
+        let owner = user.lowercased()
+        let device = (request.parameters["deviceId"] ?? "").lowercased()
+        guard try state.value(of: Pair.key(owner, device)) != nil else {
+            return .notFound("Nothing was accepted here for that user and device.")
+        }
+        let pair = try state.pair(owner, device)
+        let isUserKnown = try state.isUserKnown(owner)
+        let preferences = try state.preferences(of: device)
+        let needsToken = try needsToken(owner, device, at: request.receivedAt, state)
+        return .json(
+            JSONText.object { json in
+                json.string("userId", user)
+                json.string("deviceId", device)
+                json.flag("applicationIsRegisteredForNotifications", pair.hasPushToken)
+                json.flag("userIsRegisteredWithAppServices", isUserKnown)
+                json.flag("deviceIsRegisteredWithAppServices", pair.isDeviceRegistered)
+                json.flag("userIsConnectedToDevice", pair.isConnected)
+                json.flag(
+                    "registered",
+                    pair.hasPushToken && isUserKnown && pair.isDeviceRegistered && pair.isConnected)
+                json.flag("notificationPreferencesHaveBeenUpdated", preferences?.isSent ?? false)
+                json.flag("needsToken", needsToken)
+            })
+    }
+
+    /// Does something wait that only another token lets go on?
+    private static func needsToken(
+        _ owner: String, _ device: String, at now: Timestamp, _ state: any UpstreamState
+    ) throws -> Bool {
+        if let held = try state.credential(of: owner) { return !held.isUsable(at: now) }
+        return try ["\(owner)/\(device)", "\(owner)/groups"].contains { try state.queued(inLane: $0, atMost: 1) > 0 }
+    }
+
+    // MARK: Tokens
+
+    /// Takes a user's token, for all that waits for one.
+    private static func handIn(
+        _ request: ResourceRequest, byDefault provider: Provider, _ state: any UpstreamState
+    ) throws -> ResourceChange {
+        let user = request.parameters["userId"] ?? ""
+        var faults = AppServicesFaults()
+        if !Rules.isUser(user) { faults.add("", "the path names no user id", code: 7) }
+        let read = JSONParser.ofThisThread.parse(request.body) {
+            Auth($0, byDefault: provider, now: request.receivedAt, at: "", &faults)
+        }
+        guard case .success(let auth) = read else { return ResourceChange(answer: notJSON) }
+        guard faults.found.isEmpty, let auth else {
+            return ResourceChange(
+                answer: invalid("The token cannot be taken; see errors.", faults.found))
+        }
+        let credential = auth.credential(of: user.lowercased())
+        let held = try state.credential(of: credential.owner)
+        let isDead = held?.value == credential.value && !(held?.isUsable(at: request.receivedAt) ?? true)
+        guard !isDead, try !state.wasRefused(credential), credential.expiresAt.map({ $0 > request.receivedAt }) ?? true
+        else {
+            return ResourceChange(
+                answer: .problem(
+                    slug: .conflict, status: 409,
+                    detail: "That token was refused before, or has expired; hand in a fresh one."))
+        }
+        return ResourceChange(
+            [.hold(credential)],
+            answer: .json(
+                JSONText.object { json in
+                    json.string("userId", user)
+                    json.string("provider", auth.provider.rawValue)
+                    json.time("expiresAt", auth.expiresAt)
+                    if !state.keepsCredentials { json.flag("durableCredentials", false) }
+                }))
+    }
+
+    // MARK: Notifications
+
+    private static func parse(_ request: ResourceRequest) -> ResourceAnswer {
+        let read = JSONParser.ofThisThread.parse(request.body) { APNsPayload.read($0) }
+        switch read {
+        case .failure: return notJSON
+        case .success(.success(let text)): return .json(text)
+        case .success(.failure(let invalid)):
+            return Self.invalid("That is no APNs payload; see errors.", invalid.faults)
+        }
+    }
+
+    private static let notJSON = ResourceAnswer.problem(
+        slug: .invalidJSON, status: 400, detail: "The body is not acceptable JSON.")
+
+    private static func invalid(_ detail: String, _ faults: PayloadFaults) -> ResourceAnswer {
+        .problem(slug: .invalidPayload, status: 422, detail: detail, faults: faults)
+    }
+}

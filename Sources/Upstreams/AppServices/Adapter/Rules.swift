@@ -1,0 +1,170 @@
+import PosternCore
+
+/// What an item has to look like (section 9).
+struct Rules: Sendable {
+    /// Assumption 8 of section 14.
+    static let maxBytes = 65_536
+
+    let provider: Provider
+    let takesMetrics: Bool
+
+    /// The token that came along; nil for metrics. Throws every fault.
+    func check(
+        _ payload: JSONValue, as kind: AppServicesKind, now: Timestamp, maxFaults: Int = PayloadFaults.most
+    ) throws(InvalidPayload) -> Auth? {
+        var faults = AppServicesFaults(atMost: maxFaults)
+        var auth: Auth?
+        if payload.kind != .object {
+            faults.add("", "must be an object", code: kind.code)
+        } else if payload.bytes.count > Self.maxBytes {
+            faults.add("", "must be at most \(Self.maxBytes) bytes", code: kind.code)
+        } else if kind == .metrics {
+            check(metrics: payload, &faults)
+        } else {
+            check(item: payload, of: kind, &faults)
+            auth = Auth(payload["auth"], byDefault: provider, now: now, at: "/auth", &faults)
+        }
+        guard let code = faults.firstCode else { return auth }
+        throw InvalidPayload(faults.found, codes: ["appServicesCode": code])
+    }
+
+    private func check(item: JSONValue, of kind: AppServicesKind, _ faults: inout AppServicesFaults) {
+        if !(item["userId"]?.string.map(Self.isUser) ?? false) {
+            faults.add(
+                "/userId",
+                "must be 1 to 128 characters of letters, digits and _ . ' + -, or a mail address; no UUID, and not me",
+                code: 7)
+        }
+        if kind.isOfDevice {
+            if !(item["deviceId"]?.string.map(Self.isUUID) ?? false) {
+                faults.add("/deviceId", "must be a UUID", code: kind == .unregister ? 8 : 9)
+            }
+        } else if !(item["group"]?.string.map(Self.isGroup) ?? false) {
+            faults.add("/group", "Invalid group name.", code: kind.code)
+        }
+        if kind == .register || kind == .reregister {
+            if !(item["deviceToken"]?.string.map(Self.isDeviceToken) ?? false) {
+                faults.add(
+                    "/deviceToken", "must be 64 to 200 hexadecimal digits, an even number of them, and nothing else",
+                    code: 9)
+            }
+            for name in ["deviceModel", "devicePlatform", "deviceOSVersion"] {
+                guard let value = item[named: name], !value.isFilledString else { continue }
+                faults.add("/" + name, "must be a non-empty string where it is present", code: 9)
+            }
+        }
+        if kind != .preferences, kind.isOfDevice, let notifier = item["notifier"],
+            !(notifier.string.map(Self.isNotifier) ?? false)
+        {
+            faults.add("/notifier", "must be 1 to 64 letters, digits, _ and -", code: 9)
+        }
+        if kind == .preferences || (kind.isOfDevice && kind != .unregister && item["preferences"] != nil) {
+            check(preferences: item["preferences"], &faults)
+        }
+    }
+
+    private func check(preferences value: JSONValue?, _ faults: inout AppServicesFaults) {
+        guard let value, value.kind == .object else {
+            return faults.add("/preferences", "must be an object with whitelist, blacklist or both", code: 1)
+        }
+        for (key, list) in value.members {
+            guard key.equals("whitelist") || key.equals("blacklist") else {
+                faults.add("/preferences" + JSONPointer.member(key), "is neither whitelist nor blacklist", code: 1)
+                continue
+            }
+            let pointer = "/preferences" + JSONPointer.member(key)
+            guard list.kind == .object else {
+                faults.add(pointer, "must be an object", code: 1)
+                continue
+            }
+            for (type, exceptions) in list.members {
+                if type.rawString.isEmpty {
+                    faults.add(pointer + JSONPointer.member(type), "must have a name that is not empty", code: 1)
+                } else if exceptions.kind != .array || !exceptions.elements.allSatisfy(\.isFilledString) {
+                    faults.add(pointer + JSONPointer.member(type), "must be an array of non-empty strings", code: 1)
+                }
+            }
+        }
+    }
+
+    private func check(metrics: JSONValue, _ faults: inout AppServicesFaults) {
+        guard takesMetrics else {
+            return faults.add("", "cannot be taken: monitoringEnabled is off in the configuration", code: 1)
+        }
+        let session = metrics["sessionMetrics"]
+        if session?.isFilledObject != true {
+            faults.add("/sessionMetrics", "must be an object that is not empty", code: 1)
+        }
+        for name in ["logs", "metrics"] {
+            guard let list = metrics[named: name] else { continue }
+            if list.kind != .array || !list.elements.allSatisfy({ $0.kind == .object }) {
+                faults.add("/" + name, "must be an array of objects", code: 1)
+            }
+        }
+    }
+
+    // MARK: Forms
+
+    /// Usergrid finds users by these patterns, takes a UUID for an entity's id, and reserves `me`.
+    static func isUser(_ text: String) -> Bool {
+        guard (1...128).contains(text.utf8.count), !isUUID(text), !["me", ".", ".."].contains(text.lowercased()) else {
+            return false
+        }
+        let parts = text.split(separator: "@", omittingEmptySubsequences: false)
+        guard parts[0].utf8.allSatisfy({ isWord($0) || "_.'+-".utf8.contains($0) }) else { return false }
+        if parts.count == 1 { return true }
+        let labels = parts[1].split(separator: ".", omittingEmptySubsequences: false)
+        return parts.count == 2 && !parts[0].isEmpty && labels.count > 1
+            && labels.allSatisfy { !$0.isEmpty && $0.utf8.allSatisfy { isWord($0) || $0 == UInt8(ascii: "-") } }
+    }
+
+    static func isUUID(_ text: String) -> Bool {
+        let groups = text.split(separator: "-", omittingEmptySubsequences: false)
+        return groups.map(\.utf8.count) == [8, 4, 4, 4, 12] && groups.allSatisfy { $0.utf8.allSatisfy(isHexDigit) }
+    }
+
+    static func isGroup(_ text: String) -> Bool {
+        (1...128).contains(text.utf8.count) && text.utf8.allSatisfy { isWord($0) || $0 == UInt8(ascii: "-") }
+    }
+
+    static func isNotifier(_ text: String) -> Bool {
+        (1...64).contains(text.utf8.count) && text.utf8.allSatisfy { isWord($0) || "_-".utf8.contains($0) }
+    }
+
+    private static func isDeviceToken(_ text: String) -> Bool {
+        (64...200).contains(text.utf8.count) && text.utf8.count.isMultiple(of: 2) && text.utf8.allSatisfy(isHexDigit)
+    }
+
+    private static func isWord(_ byte: UInt8) -> Bool {
+        switch byte {
+        case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+            UInt8(ascii: "0")...UInt8(ascii: "9"):
+            true
+        default: false
+        }
+    }
+
+    private static func isHexDigit(_ byte: UInt8) -> Bool {
+        switch byte {
+        case UInt8(ascii: "a")...UInt8(ascii: "f"), UInt8(ascii: "A")...UInt8(ascii: "F"),
+            UInt8(ascii: "0")...UInt8(ascii: "9"):
+            true
+        default: false
+        }
+    }
+}
+
+/// Faults as they are found, with the framework's code for the first.
+struct AppServicesFaults {
+    private(set) var found: PayloadFaults
+    private(set) var firstCode: Int?
+
+    init(atMost limit: Int = PayloadFaults.most) { found = PayloadFaults(atMost: limit) }
+
+    // No autoclosures, as `PayloadFaults.add` has: items are small, and Swift 6.3.1 crashes on those of
+    // `Auth.init` when it optimizes.
+    mutating func add(_ pointer: String, _ detail: String, code: Int) {
+        firstCode = firstCode ?? code
+        found.add(pointer, detail)
+    }
+}

@@ -1,0 +1,132 @@
+import PosternCore
+
+/// Whether an action fits what was accepted before it, and what is to be remembered of it (the specification's A17).
+///
+/// Runs inside the transaction that stores the message: a few reads, one or two changes.
+struct Acceptance {
+    let settings: CurioSettings
+    let candidate: Candidate
+    let state: any UpstreamState
+
+    func changes() throws -> [StateChange] {
+        guard let kind = CurioKind(candidate.kind), let action = Action(candidate.payload, of: kind) else {
+            return []
+        }
+        var changes: [StateChange]
+        if case .sessionStart(let device) = action.content {
+            changes = try start(action, device)
+        } else {
+            changes = try go(on: action)
+        }
+        let queued = try state.queued(inLane: action.visitor, atMost: settings.maxCachedActivityCount)
+        guard queued < settings.maxCachedActivityCount else {
+            throw Refusal(
+                .full,
+                "this visitor has \(settings.maxCachedActivityCount) undelivered actions, as many as are kept "
+                    + "(maxCachedActivityCount); try again later")
+        }
+        if endsWait(action, behind: queued) { changes.append(.wake(lane: action.visitor)) }
+        return changes
+    }
+
+    private func start(_ action: Action, _ device: Device) throws -> [StateChange] {
+        guard try state.session(action.session) == nil else {
+            throw Refusal(.conflict, "this sessionCode was used before; every session needs a new one")
+        }
+        let session = Session(
+            visitor: action.visitor, startedAt: action.timestamp, device: device, touchedAt: candidate.acceptedAt)
+        return [set(session, of: action.session)]
+    }
+
+    private func go(on action: Action) throws -> [StateChange] {
+        guard var session = try state.session(action.session),
+            // Byte by byte, as lanes are told apart.
+            session.visitor.utf8.elementsEqual(action.visitor.utf8)
+        else {
+            throw Refusal(
+                .unknownSession,
+                "no session of this visitor has this sessionCode; send a session_start with it first, or with a new "
+                    + "one if it is old")
+        }
+        guard !session.isEnded else {
+            throw Refusal(.unknownSession, "this session has ended; send a session_start with a new sessionCode first")
+        }
+        var changes = try remember(action)
+        let isOld = candidate.acceptedAt - session.touchedAt > settings.renewal
+        session.isEnded = action.kind == .sessionEnd
+        if isOld || session.isEnded {
+            session.touchedAt = candidate.acceptedAt
+            changes.append(set(session, of: action.session))
+        }
+        return changes
+    }
+
+    private func set(_ session: Session, of code: String) -> StateChange {
+        let retention = session.isEnded ? settings.endedRetention : settings.idleRetention
+        return .set(
+            key: Key.session(code), value: session.bytes,
+            expiry: StateExpiry(at: candidate.acceptedAt + retention, lane: session.visitor))
+    }
+
+    // MARK: Screens and events
+
+    private func remember(_ action: Action) throws -> [StateChange] {
+        switch action.content {
+        case .open(let texts, let mark): return try open(texts, mark, in: action)
+        case .close(_, _, let mark): return try close(mark, in: action)
+        case .sessionStart, .sessionEnd, .direct: return []
+        }
+    }
+
+    /// The latest of its mark is in front; one that was open before is put behind it.
+    private func open(_ texts: Texts, _ mark: String, in action: Action) throws -> [StateChange] {
+        let key = Key.open(texts.subject, mark, of: action.session)
+        let covered = try state.open(at: key)
+        let open = Open(
+            id: candidate.id, timestamp: action.timestamp, texts: texts.subject == .screen ? texts : nil,
+            covers: covered?.id)
+        var changes: [StateChange] = [.set(key: key, value: open.bytes)]
+        if let covered {
+            changes.append(.set(key: Key.covered(covered.id, of: action.session), value: covered.bytes))
+        }
+        return changes
+    }
+
+    /// Takes the latest of its mark, and notes with the end what it has to know of it.
+    private func close(_ mark: String, in action: Action) throws -> [StateChange] {
+        let subject: Texts.Subject = action.kind == .screenEnd ? .screen : .event
+        let key = Key.open(subject, mark, of: action.session)
+        guard let open = try state.open(at: key) else {
+            throw Refusal(.conflict, subject.advice)
+        }
+        var changes: [StateChange] = [
+            .set(key: Key.closing(candidate.id, of: action.session), value: open.bytes)
+        ]
+        if let id = open.covers, let covered = try state.open(at: Key.covered(id, of: action.session)) {
+            changes.append(.set(key: key, value: covered.bytes))
+            changes.append(.remove(key: Key.covered(id, of: action.session)))
+        } else {
+            changes.append(.remove(key: key))
+        }
+        return changes
+    }
+
+    // MARK: Waiting
+
+    /// Screens and events wait for their period; whatever else comes sends them on their way, and a full batch does.
+    private func endsWait(_ action: Action, behind queued: Int) -> Bool {
+        guard let period = settings.dispatchPeriod, queued > 0 else { return false }
+        let age = candidate.acceptedAt - Timestamp(milliseconds: action.timestamp)
+        return !action.kind.isPeriodic || age > period + settings.onlineMaxAge
+            || queued + 1 >= CurioSettings.mostRecords
+    }
+}
+
+extension Texts.Subject {
+    fileprivate var advice: String {
+        switch self {
+        case .screen: "no screen of this screenClass is open in the session; send its screen_start first"
+        case .event: "no event of this eventKey and eventValue is open in the session; send its event first"
+        }
+    }
+}

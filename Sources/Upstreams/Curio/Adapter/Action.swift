@@ -1,0 +1,170 @@
+import PosternCore
+import PosternJSON
+
+/// What may be posted to an upstream of this type.
+enum CurioKind: String, CaseIterable, Sendable {
+    case sessionStart = "session_start"
+    case sessionEnd = "session_end"
+    case screenStart = "screen_start"
+    case screenEnd = "screen_end"
+    case event
+    case eventEnd = "event_end"
+    case pushToken = "push_token"
+    case notificationRead = "notification_read"
+    case customID = "custom_id"
+    case location
+    case userTags = "user_tags"
+    case unregister
+
+    init?(_ kind: Kind) { self.init(rawValue: kind.description) }
+
+    /// Has it a place in batches, and so a way to be delivered late with its own time?
+    var isBatchable: Bool {
+        switch self {
+        case .sessionStart, .sessionEnd, .screenStart, .screenEnd, .event, .eventEnd: true
+        case .pushToken, .notificationRead, .customID, .location, .userTags, .unregister: false
+        }
+    }
+
+    /// Screens and events, the only ones that periodic dispatch carries.
+    var isPeriodic: Bool {
+        switch self {
+        case .screenStart, .screenEnd, .event, .eventEnd: true
+        case .sessionStart, .sessionEnd, .pushToken, .notificationRead, .customID, .location, .userTags, .unregister:
+            false
+        }
+    }
+}
+
+/// A payload, read. It has been admitted before, so whatever a kind requires is there.
+struct Action: Equatable, Sendable {
+    let kind: CurioKind
+    let visitor: String
+    /// The caller's code of the session.
+    let session: String
+    /// When it happened, in milliseconds since 1970.
+    let timestamp: Int64
+    let content: Content
+
+    enum Content: Equatable, Sendable {
+        case sessionStart(Device)
+        case sessionEnd
+        /// `mark` is what the end will be known by as this one's end.
+        case open(Texts, mark: String)
+        /// `texts` are nil where the caller does not repeat those of the start.
+        case close(Texts?, duration: Int64?, mark: String)
+        /// Kinds without a batch form; their parameters besides those of every request.
+        case direct([Parameter])
+    }
+
+    struct Parameter: Equatable, Sendable {
+        let name: String
+        let value: String
+    }
+}
+
+/// The two texts of a screen or an event, which are encoded twice.
+struct Texts: Equatable, Sendable {
+    enum Subject: UInt8, Sendable { case screen, event }
+    let subject: Subject
+    /// Title or key.
+    let first: String
+    /// Path or value.
+    let second: String
+}
+
+/// The device block of a session: what `visit/create` and offline batches say about the device.
+struct Device: Equatable, Sendable {
+    /// In the order of the names; nil where the caller said nothing.
+    let values: [String?]
+
+    static let required: [StaticString] = [
+        "screenWidth", "screenHeight", "lang", "simOperator", "simOpCountry", "networkOpName", "connType", "brand",
+        "model", "osType", "osVer", "curioSdkVer", "appVer",
+    ]
+    static let names = required + ["batteryLevel", "bluetooth", "storage", "activityWidth", "activityHeight"]
+}
+
+extension Action {
+    init?(_ payload: [UInt8], of kind: CurioKind) {
+        guard case .success(let action?) = JSONParser.ofThisThread.parse(payload, { Action($0, of: kind) }) else {
+            return nil
+        }
+        self = action
+    }
+
+    /// Nil when the payload is none that this version admits.
+    init?(_ payload: JSONValue, of kind: CurioKind) {
+        guard let visitor = payload["visitorCode"]?.string, let session = payload["sessionCode"]?.string,
+            let timestamp = payload["timestamp"]?.integer, let content = Content(payload, of: kind)
+        else { return nil }
+        self.init(kind: kind, visitor: visitor, session: session, timestamp: timestamp, content: content)
+    }
+}
+
+extension Action.Content {
+    fileprivate init?(_ payload: JSONValue, of kind: CurioKind) {
+        switch kind {
+        case .sessionStart: self = .sessionStart(Device(values: Device.names.map { payload[$0]?.plainText }))
+        case .sessionEnd: self = .sessionEnd
+        case .screenStart:
+            guard let mark = payload["screenClass"]?.string, let title = payload["pageTitle"]?.string,
+                let path = payload["path"]?.string
+            else { return nil }
+            self = .open(Texts(subject: .screen, first: title, second: path), mark: mark)
+        case .screenEnd:
+            guard let mark = payload["screenClass"]?.string else { return nil }
+            self = .close(nil, duration: nil, mark: mark)
+        case .event, .eventEnd:
+            guard let key = payload["eventKey"]?.string, let value = payload["eventValue"]?.string else { return nil }
+            let texts = Texts(subject: .event, first: key, second: value)
+            // No text holds a NUL.
+            let mark = key + "\0" + value
+            if kind == .event {
+                self = .open(texts, mark: mark)
+            } else {
+                guard let duration = payload["eventDuration"]?.integer else { return nil }
+                self = .close(texts, duration: duration, mark: mark)
+            }
+        case .pushToken: self = .direct([.init("pushId", "")] + Self.given(payload, "pushToken", "customId"))
+        case .notificationRead, .customID:
+            let read = Self.given(payload, "pushId")
+            self = .direct((read.isEmpty ? [.init("pushId", "")] : read) + Self.given(payload, "pushToken", "customId"))
+        case .location: self = .direct(Self.given(payload, "lat", "long"))
+        case .userTags: self = .direct([.init("userTags", payload["userTags"]?.compactTexts ?? "{}")])
+        case .unregister: self = .direct(Self.given(payload, "customId", "pushToken"))
+        }
+    }
+
+    /// Those that are there and say something.
+    private static func given(_ payload: JSONValue, _ names: StaticString...) -> [Action.Parameter] {
+        names.compactMap { name in
+            guard let text = payload[name]?.plainText, !text.isEmpty else { return nil }
+            return .init("\(name)", text)
+        }
+    }
+}
+
+extension Action.Parameter {
+    fileprivate init(_ name: String, _ value: String) {
+        self.name = name
+        self.value = value
+    }
+}
+
+extension JSONValue {
+    /// A string's value; a number as it is spelled, except `-0`.
+    var plainText: String? {
+        switch kind {
+        case .string: string
+        case .number: integer.map(String.init) ?? String(decoding: bytes, as: UTF8.self)
+        case .object, .array, .true, .false, .null: nil
+        }
+    }
+
+    /// An object of strings, without white space or needless escapes.
+    fileprivate var compactTexts: String {
+        let texts = members.map { JSONEscapes.quoted($0.string ?? "") + ":" + JSONEscapes.quoted($1.string ?? "") }
+        return "{" + texts.joined(separator: ",") + "}"
+    }
+}

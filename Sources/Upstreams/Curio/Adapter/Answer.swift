@@ -1,0 +1,239 @@
+import PosternCore
+import PosternJSON
+import PosternUpstreamKit
+
+/// What an answer of Curio's means (the specification's section 6).
+struct Answer {
+    private let response: UpstreamResponse
+    private let batch: Batch
+    private let context: PlanContext
+    private let endpoint: Endpoint
+    private let warning: String?
+    /// As they were when the request was made: nobody else changes what delivery knows of a visitor meanwhile.
+    private let items: [Item]
+
+    /// Nil when the batch holds nothing of ours.
+    init?(_ response: UpstreamResponse, to batch: Batch, settings: CurioSettings, in context: PlanContext) throws {
+        let sent: UpstreamRequest
+        if let request = batch.request {
+            sent = request
+        } else {
+            let plan = try Planner(settings: settings, messages: batch.messages, context: context).plan()
+            guard case .send(let request, _) = plan else { return nil }
+            sent = request
+        }
+        var items: [Item] = []
+        for message in batch.messages {
+            if let item = try Item(message, after: items.last, in: context.state) { items.append(item) }
+        }
+        guard let endpoint = Endpoint(of: sent), items.count == batch.messages.count else { return nil }
+        self.response = response
+        self.batch = batch
+        self.context = context
+        self.endpoint = endpoint
+        warning = endpoint == .periodic ? settings.warning : nil
+        self.items = items
+    }
+
+    private var first: Item { items[0] }
+    /// It was the session that was to be made, for an action that follows.
+    private var isStep: Bool { endpoint == .visitCreate && first.action.kind != .sessionStart }
+
+    var decision: Decision {
+        switch response.status {
+        case 200: return taken
+        case 200..<300:
+            var decision = taken
+            decision.judgement.notice = "answered \(response.status) where 200 is usual; taken as a success"
+            return decision
+        case 401: return sessionGone
+        case 412: return held(.credentials, "answered 412: the api key or the tracking code is wrong")
+        case 406, 415: return refused
+        default:
+            let verdict = Verdict.usual(for: response, now: context.now)
+            if case .split = verdict { return refused }
+            return Decision(verdict)
+        }
+    }
+
+    private func held(_ reason: HoldReason, _ detail: String) -> Decision {
+        Decision(.holdUpstream(reason, detail: detail))
+    }
+
+    // MARK: Taken
+
+    private var taken: Decision {
+        var life = first.life
+        life.rounds = 0
+        switch endpoint {
+        case .visitCreate:
+            life.hasStarted(as: life.codeToCreate(first.action.session), for: first.action.session)
+            if isStep {
+                // Whether that one lives shows with the action itself.
+                life.rounds = first.life.rounds
+                return Decision(.proceed(progress: []), changes: changes(to: life))
+            }
+        case .hitCreate, .eventCreate:
+            let code = CurioAnswerBody(response.body).code(named: endpoint == .hitCreate ? "hitCode" : "eventCode")
+            let value: OpenCode = code.map { .server($0) } ?? .missing
+            let key = Key.code(of: first.message.id, in: first.action.session)
+            return Decision(
+                .delivered(), changes: [.set(key: key, value: value.bytes)] + changes(to: life),
+                notice: code == nil ? "answered without a code; the end of such an open brings it again" : nil)
+        case .offline: return Decision(.delivered(), changes: offlineChanges + traces)
+        case .hitEnd, .eventEnd, .visitEnd, .periodic, .push, .location, .userTags, .unregister: break
+        }
+        return Decision(.delivered(), changes: changes(to: life) + traces, notice: warning)
+    }
+
+    /// What batches brought has our codes; of what has ended nobody asks any more.
+    private var traces: [StateChange] {
+        items.flatMap { item -> [StateChange] in
+            let session = item.action.session
+            switch item.action.content {
+            case .open:
+                let key = Key.code(of: item.message.id, in: session)
+                return [.set(key: key, value: OpenCode.own.bytes)]
+            case .close:
+                let closing = StateChange.remove(key: Key.closing(item.message.id, of: session))
+                guard let closed = item.closed else { return [closing] }
+                return [closing, .remove(key: Key.code(of: closed.open.id, in: session))]
+            case .sessionStart, .sessionEnd, .direct: return []
+            }
+        }
+    }
+
+    /// Sessions that began with this batch, and the code that the answer may have given the last one.
+    private var offlineChanges: [StateChange] {
+        let batch = OfflineBatch(items)
+        var lives: [String: Life] = [:]
+        for item in items { lives[item.action.session] = item.life }
+        for (session, code) in batch.started { lives[session]?.hasStarted(as: code, for: session) }
+        if let open = batch.openSession, let life = lives[open.caller],
+            let code = CurioAnswerBody(response.body).code(named: "sessionCode"),
+            code != open.code, code != life.code(of: open.caller)
+        {
+            lives[open.caller]?.hasStarted(as: code, for: open.caller)
+        }
+        var changes: [StateChange] = []
+        for item in items {
+            guard var life = lives.removeValue(forKey: item.action.session) else { continue }
+            life.rounds = 0
+            if life != item.life {
+                changes.append(.set(key: Key.life(of: item.action.session), value: life.bytes))
+            }
+        }
+        return changes
+    }
+
+    // MARK: Not taken
+
+    /// The session's code is dead.
+    private var sessionGone: Decision {
+        var life = first.life
+        switch endpoint {
+        case .visitEnd: return Decision(.delivered(), changes: traces)
+        case .offline: return Decision(.suspect(after: nil))
+        case .visitCreate: life.refusedStarts += 1
+        case .periodic: life.keepRecordCode(of: first.action.session, through: items[items.count - 1].message.id)
+        case .hitCreate, .hitEnd, .eventCreate, .eventEnd, .push, .location, .userTags, .unregister: break
+        }
+        if endpoint != .visitCreate { life.rounds += 1 }
+        let session = first.action.session
+        life.pending = Code.session(
+            insteadOf: endpoint == .visitCreate ? life.codeToCreate(session) : life.code(of: session), of: session,
+            visitor: first.action.visitor, round: life.rounds + life.refusedStarts, at: context.now)
+        if life.refusedStarts > 1 {
+            var decision = held(.credentials, "answered 401 to two new sessions: the api key may be wrong")
+            decision.changes = changes(to: life)
+            return decision
+        }
+        guard life.rounds > 1, endpoint != .visitCreate else {
+            return Decision(.proceed(progress: []), changes: changes(to: life))
+        }
+        return Decision(.backOff, changes: changes(to: life))
+    }
+
+    /// The messages' own fault; for one alone what follows from that.
+    private var refused: Decision {
+        let reason = "answered \(response.status)"
+        let isStart = isStep || items.count == 1 && first.action.kind == .sessionStart
+        if isStart, first.message.wasTried, first.life.refusedStarts == 0 { return startedUnderAnotherCode }
+        if isStep {
+            // The session is what is refused, and all of it follows.
+            var life = first.life
+            life.refusal = reason
+            return Decision(.proceed(progress: []), changes: changes(to: life))
+        }
+        var changes: [StateChange] = []
+        if items.count == 1 {
+            switch first.action.content {
+            case .sessionStart:
+                var life = first.life
+                life.refusal = reason
+                changes = self.changes(to: life)
+            case .open:
+                let key = Key.code(of: first.message.id, in: first.action.session)
+                changes = [.set(key: key, value: OpenCode.refused.bytes)]
+            case .close, .sessionEnd, .direct: break
+            }
+        }
+        return Decision(.split(reason: reason), changes: changes)
+    }
+
+    /// An earlier attempt, whose answer was lost, may have made the session, and its code may have died since: only the
+    /// refusal of a new one is final (A4).
+    private var startedUnderAnotherCode: Decision {
+        var life = first.life
+        let session = first.action.session
+        life.refusedStarts = 1
+        life.pending = Code.session(
+            insteadOf: life.codeToCreate(session), of: session, visitor: first.action.visitor,
+            round: life.rounds + life.refusedStarts, at: context.now)
+        return Decision(.proceed(progress: []), changes: changes(to: life))
+    }
+
+    private func changes(to life: Life) -> [StateChange] {
+        life == first.life ? [] : [.set(key: Key.life(of: first.action.session), value: life.bytes)]
+    }
+}
+
+extension Life {
+    /// The upstream took the session under `code`.
+    fileprivate mutating func hasStarted(as code: String, for session: String) {
+        isStarted = true
+        replacement = code == session ? nil : code
+        pending = nil
+        refusal = nil
+        refusedStarts = 0
+    }
+
+    /// Records up to that message were sent under the present code and keep it.
+    fileprivate mutating func keepRecordCode(of session: String, through last: MessageID) {
+        if let earlier, last <= earlier.through { return }
+        earlier = Earlier(code: code(of: session), through: last)
+    }
+}
+
+/// The one value that matters in an answer's body.
+private struct CurioAnswerBody {
+    private let body: [UInt8]
+    /// What is longer is no code.
+    private static let longest = 1024
+
+    init(_ body: [UInt8]) { self.body = body }
+
+    /// A string, or a number digit for digit; nil when there is none, or nothing in it.
+    func code(named name: StaticString) -> String? {
+        let found = JSONParser.ofThisThread.parse(body) { json -> String? in
+            guard json.kind == .object, let value = json[name] else { return nil }
+            switch value.kind {
+            case .string: return value.string
+            case .number: return String(decoding: value.bytes, as: UTF8.self)
+            case .object, .array, .true, .false, .null: return nil
+            }
+        }
+        guard case .success(let code?) = found, !code.isEmpty, code.utf8.count <= Self.longest else { return nil }
+        return code
+    }
+}

@@ -1,0 +1,159 @@
+import PosternCore
+
+/// A queued action with what is known of its session, and so the way it has to go.
+struct Item {
+    let message: Message
+    let action: Action
+    /// Nil once it is forgotten.
+    let session: Session?
+    let life: Life
+    /// What an end closes.
+    let closed: Closed?
+
+    struct Closed {
+        let open: Open
+        /// Nil when the open was never taken.
+        let code: OpenCode?
+    }
+
+    /// How it is to be sent (the specification's 5.4).
+    enum Way: Equatable {
+        case online, periodic, offline
+        /// Not at all.
+        case never(reason: String)
+    }
+
+    /// Nil when the payload is none of ours.
+    ///
+    /// `previous` saves a look at the same session; `opens` go ahead of it in the same batch.
+    init?(
+        _ message: Message, after previous: Item? = nil, behind opens: Set<MessageID> = [],
+        in state: any UpstreamState
+    ) throws {
+        guard let kind = CurioKind(message.kind), let action = Action(message.payload, of: kind) else {
+            return nil
+        }
+        self.message = message
+        self.action = action
+        if let previous, previous.action.session == action.session {
+            session = previous.session
+            life = previous.life
+        } else {
+            session = try state.session(action.session)
+            life = try state.life(of: action.session)
+        }
+        if case .close = action.content {
+            closed = try state.open(at: Key.closing(message.id, of: action.session)).map { open in
+                let code = try state.code(of: open.id, in: action.session)
+                return Closed(open: open, code: code ?? (opens.contains(open.id) ? .own : nil))
+            }
+        } else {
+            closed = nil
+        }
+    }
+
+    /// The device block of the session; its start brings it along.
+    var device: Device? {
+        if case .sessionStart(let device) = action.content { return device }
+        return session?.device
+    }
+
+    func way(_ settings: CurioSettings, now: Timestamp) -> Way {
+        if let reason = hindrance { return .never(reason: reason) }
+        guard action.kind.isBatchable else { return .online }
+        // A device's clock may be ahead.
+        let age = now - min(Timestamp(milliseconds: action.timestamp), message.acceptedAt)
+        let hasFailed = message.wasTried || message.wasRetried || life.rounds > CurioSettings.mostRounds
+        if hasFailed || closed?.code == .missing { return .offline }
+        if action.kind.isPeriodic, let period = settings.dispatchPeriod {
+            return age > period + settings.onlineMaxAge ? .offline : .periodic
+        }
+        // What is not alive cannot be ended online.
+        if age > settings.onlineMaxAge || action.kind == .sessionEnd && life.mustBeCreated { return .offline }
+        return .online
+    }
+
+    /// Why it cannot be delivered any more.
+    private var hindrance: String? {
+        guard device != nil else {
+            return "its session is forgotten, and with it the device block that every request of it may need"
+        }
+        if let refusal = life.refusal, action.kind != .sessionStart {
+            return "the session_start of its session was refused: \(refusal)"
+        }
+        guard case .close = action.content else { return nil }
+        switch closed?.code {
+        case .server, .own, .missing: return nil
+        case .refused: return "what it ends was refused"
+        case nil: return "what it ends was never sent"
+        }
+    }
+}
+
+// MARK: - What is sent for it
+
+extension Item {
+    /// The texts of a screen or an event, for an end those of its start.
+    private var texts: Texts? {
+        switch action.content {
+        case .open(let texts, _): texts
+        case .close(let texts, _, _): texts ?? closed?.open.texts
+        case .sessionStart, .sessionEnd, .direct: nil
+        }
+    }
+
+    private func senderCode(of open: MessageID) -> String {
+        Code.open(open, session: action.session, visitor: action.visitor)
+    }
+
+    /// The request for this item alone. Its session is alive, or made by this request.
+    func request(_ requests: Requests) -> UpstreamRequest? {
+        let place = Requests.Place(visitor: action.visitor, session: life.code(of: action.session))
+        switch action.content {
+        case .sessionStart: return creation(requests)
+        case .sessionEnd: return requests.sessionEnd(at: place)
+        case .open(let texts, _): return requests.open(texts, at: place)
+        case .close(_, let duration, _):
+            guard let texts, let closed else { return nil }
+            let code = if case .server(let code) = closed.code { code } else { senderCode(of: closed.open.id) }
+            return requests.close(texts, duration: duration, code: code, at: place)
+        case .direct(let parameters): return requests.direct(action.kind, parameters, at: place)
+        }
+    }
+
+    /// The request that makes the session.
+    func creation(_ requests: Requests) -> UpstreamRequest? {
+        device.map {
+            requests.sessionStart(
+                $0, at: .init(visitor: action.visitor, session: life.codeToCreate(action.session)))
+        }
+    }
+
+    /// What a batch says of it: an end whose open has no code brings that along.
+    func records(session code: String) -> [Record] {
+        func record(_ step: Record.Step, at timestamp: Int64) -> Record {
+            Record(step: step, timestamp: timestamp, session: code)
+        }
+        switch action.content {
+        case .sessionStart: return [record(.sessionStart, at: action.timestamp)]
+        case .sessionEnd: return [record(.sessionEnd, at: action.timestamp)]
+        case .open(let texts, _):
+            return [record(.open(texts, code: senderCode(of: message.id)), at: action.timestamp)]
+        case .close(_, let duration, _):
+            guard let texts, let closed else { return [] }
+            let code = senderCode(of: closed.open.id)
+            switch closed.code {
+            case .server(let given):
+                return [record(.close(texts, duration: duration, code: given), at: action.timestamp)]
+            case .missing:
+                return [
+                    record(.open(texts, code: code), at: closed.open.timestamp),
+                    record(.close(texts, duration: duration, code: code), at: action.timestamp),
+                ]
+            case .own, .refused, nil:
+                return [record(.close(texts, duration: duration, code: code), at: action.timestamp)]
+            }
+        case .direct: return []
+        }
+    }
+}

@@ -1,0 +1,136 @@
+import PosternCore
+
+/// What to do with the oldest messages of a visitor (the specification's 5.2 to 5.4).
+struct Planner {
+    let settings: CurioSettings
+    let messages: [Message]
+    let context: PlanContext
+
+    func plan() throws -> Plan {
+        guard let first = try item(0) else {
+            return .settle(count: 1, as: .failed, reason: "the payload is none that this version knows")
+        }
+        switch way(first) {
+        case .never(let reason):
+            let count = try run { way($0) == .never(reason: reason) }.count
+            return .settle(count: count, as: .failed, reason: reason)
+        case .online:
+            let mustBeCreated = first.action.kind != .sessionStart && first.life.mustBeCreated
+            let request = mustBeCreated ? first.creation(settings.requests) : first.request(settings.requests)
+            return send(request, count: 1)
+        case .periodic: return try periodic(first)
+        case .offline:
+            let batch = OfflineBatch(try run { way($0) == .offline })
+            return send(batch.request(settings.requests), count: batch.count)
+        }
+    }
+
+    // MARK: Screens and events of one session, once in a period
+
+    private func periodic(_ first: Item) throws -> Plan {
+        let run = try run { way($0) == .periodic && $0.action.session == first.action.session }
+        if let until = try wait(for: run) { return .wait(.schedule, until: until) }
+        guard !first.life.mustBeCreated else { return send(first.creation(settings.requests), count: run.count) }
+        let records = run.flatMap { item in
+            item.records(session: first.life.recordCode(of: first.action.session, for: item.message.id))
+        }
+        let place = Requests.Place(
+            visitor: first.action.visitor, session: first.life.code(of: first.action.session))
+        return send(settings.requests.periodic(records, at: place), count: run.count)
+    }
+
+    /// Until the period of the oldest is over; nil when they go at once: a batch is full, something behind them does
+    /// not wait, or an operator said so.
+    private func wait(for run: [Item]) throws -> Timestamp? {
+        guard let first = run.first, let period = settings.dispatchPeriod else { return nil }
+        let end = first.message.acceptedAt + period
+        guard context.now < end, run.count < CurioSettings.mostRecords, run.count == messages.count,
+            !context.isFlushed(first.message)
+        else { return nil }
+        // What did not fit into the claim may not want to wait either.
+        let queued = try context.state.queued(inLane: first.action.visitor, atMost: messages.count + 1)
+        return queued > messages.count ? nil : end
+    }
+
+    // MARK: Parts
+
+    private func item(_ place: Int) throws -> Item? { try Item(messages[place], in: context.state) }
+
+    private func way(_ item: Item) -> Item.Way { item.way(settings, now: context.now) }
+
+    /// The first messages, as long as they belong to what is sent together.
+    private func run(while belongs: (Item) -> Bool) throws -> [Item] {
+        var run: [Item] = []
+        var opens: Set<MessageID> = []
+        for message in messages.prefix(CurioSettings.mostRecords) {
+            guard let item = try Item(message, after: run.last, behind: opens, in: context.state), belongs(item)
+            else { break }
+            if case .open = item.action.content { opens.insert(message.id) }
+            run.append(item)
+        }
+        return run
+    }
+
+    private func send(_ request: UpstreamRequest?, count: Int) -> Plan {
+        guard let request else {
+            return .settle(count: 1, as: .failed, reason: "what it needs of its session is forgotten")
+        }
+        return .send(request, count: count)
+    }
+}
+
+/// Actions of one visitor that go together, with times of their own, whether or not their sessions live.
+struct OfflineBatch {
+    /// How many messages it carries.
+    let count: Int
+    /// Sessions whose start it brings, by the caller's code, with the code they get.
+    let started: [String: String]
+    private let records: [Record]
+    private let items: [Item]
+
+    /// As many of `items` as one request can hold: of one device block and no more than 250 records.
+    init(_ items: [Item]) {
+        var records: [Record] = []
+        var started: [String: String] = [:]
+        var taken: [Item] = []
+        for item in items {
+            guard item.device == items[0].device else { break }
+            let (own, code) = Self.records(of: item, started[item.action.session])
+            guard taken.isEmpty || records.count + own.count <= CurioSettings.mostRecords else { break }
+            records += own
+            started[item.action.session] = code
+            taken.append(item)
+        }
+        count = taken.count
+        self.started = started
+        self.records = records
+        self.items = taken
+    }
+
+    func request(_ requests: Requests) -> UpstreamRequest? {
+        guard let first = items.first, let device = first.device else { return nil }
+        return requests.offline(records, of: first.action.visitor, device)
+    }
+
+    /// The session that the last record leaves open, if it does, and the code it has there.
+    var openSession: (caller: String, code: String)? {
+        guard let last = items.last, last.action.kind != .sessionEnd, let record = records.last else { return nil }
+        return (last.action.session, record.session)
+    }
+
+    /// The start of a session that the upstream has never heard of goes before its actions.
+    private static func records(of item: Item, _ started: String?) -> (records: [Record], code: String?) {
+        if let started, item.action.kind != .sessionStart { return (item.records(session: started), started) }
+        if item.action.kind == .sessionStart {
+            let code = item.life.codeToCreate(item.action.session)
+            return (item.records(session: code), code)
+        }
+        guard !item.life.isStarted, let session = item.session else {
+            let code = item.life.recordCode(of: item.action.session, for: item.message.id)
+            return (item.records(session: code), nil)
+        }
+        let code = item.life.codeToCreate(item.action.session)
+        let start = Record(step: .sessionStart, timestamp: session.startedAt, session: code)
+        return ([start] + item.records(session: code), code)
+    }
+}

@@ -1,0 +1,193 @@
+import PosternCore
+
+/// Where requests go (the specification's endpoint table).
+enum Endpoint: String, CaseIterable, Sendable {
+    case visitCreate = "/visit/create"
+    case visitEnd = "/visit/end"
+    case hitCreate = "/hit/create"
+    case hitEnd = "/hit/end"
+    case eventCreate = "/event/create"
+    case eventEnd = "/event/end"
+    case periodic = "/batch/create"
+    case offline = "/offline/create"
+    case push = "/visitor/setPushData"
+    case location = "/location/set"
+    case userTags = "/visitor/setUserTag"
+    case unregister = "/visitor/unregister"
+
+    /// The endpoint for one item of that kind.
+    init(for kind: CurioKind) {
+        self =
+            switch kind {
+            case .sessionStart: .visitCreate
+            case .sessionEnd: .visitEnd
+            case .screenStart: .hitCreate
+            case .screenEnd: .hitEnd
+            case .event: .eventCreate
+            case .eventEnd: .eventEnd
+            case .pushToken, .notificationRead, .customID: .push
+            case .location: .location
+            case .userTags: .userTags
+            case .unregister: .unregister
+            }
+    }
+
+    /// The endpoint to which `request` went.
+    init?(of request: UpstreamRequest) {
+        guard let endpoint = Self.allCases.first(where: { request.url.hasSuffix($0.rawValue) }) else { return nil }
+        self = endpoint
+    }
+}
+
+/// One action in a batch.
+struct Record: Equatable, Sendable {
+    enum Step: Equatable, Sendable {
+        case sessionStart, sessionEnd
+        case open(Texts, code: String)
+        case close(Texts, duration: Int64?, code: String)
+    }
+    let step: Step
+    let timestamp: Int64
+    let session: String
+
+    private var type: Int {
+        switch step {
+        case .sessionStart: 0
+        case .sessionEnd: 1
+        case .open(let texts, _): texts.subject == .screen ? 2 : 4
+        case .close(let texts, _, _): texts.subject == .screen ? 3 : 7
+        }
+    }
+
+    var json: String {
+        JSONText.object { json in
+            json.number("type", type)
+            json.string("timestamp", String(timestamp))
+            json.string("sessionCode", session)
+            switch step {
+            case .sessionStart, .sessionEnd: break
+            case .open(let texts, let code): Self.add(texts, duration: nil, code: code, to: &json)
+            case .close(let texts, let duration, let code): Self.add(texts, duration: duration, code: code, to: &json)
+            }
+        }
+    }
+
+    private static func add(_ texts: Texts, duration: Int64?, code: String, to json: inout JSONText) {
+        let names = texts.subject.names
+        json.string(names.first, String(decoding: CurioEncoding.encoded(texts.first), as: UTF8.self))
+        json.string(names.second, String(decoding: CurioEncoding.encoded(texts.second), as: UTF8.self))
+        if let duration { json.string("eventDuration", String(duration)) }
+        json.string(names.code, code)
+    }
+}
+
+extension Texts.Subject {
+    var names: (first: String, second: String, code: String) {
+        switch self {
+        case .screen: ("pageTitle", "path", "hitCode")
+        case .event: ("eventKey", "eventValue", "eventCode")
+        }
+    }
+}
+
+/// Makes the requests of one application.
+struct Requests: Sendable {
+    /// Without a slash at its end.
+    let serverURL: String
+    let apiKey: String
+    let trackingCode: String
+    let sessionTimeoutMinutes: Int
+    let userAgent: String
+
+    /// How a request names the session it belongs to.
+    struct Place: Sendable {
+        let visitor: String
+        /// The upstream's code of it.
+        let session: String
+    }
+
+    func sessionStart(_ device: Device, at place: Place) -> UpstreamRequest {
+        var form = CurioForm()
+        form.add("apiKey", apiKey)
+        addCommon(of: place, to: &form)
+        add(device, to: &form)
+        return request(.visitCreate, form)
+    }
+
+    func sessionEnd(at place: Place) -> UpstreamRequest {
+        var form = CurioForm()
+        addCommon(of: place, to: &form)
+        return request(.visitEnd, form)
+    }
+
+    func open(_ texts: Texts, at place: Place) -> UpstreamRequest {
+        var form = CurioForm()
+        addCommon(of: place, to: &form)
+        add(texts, to: &form)
+        return request(texts.subject == .screen ? .hitCreate : .eventCreate, form)
+    }
+
+    func close(_ texts: Texts, duration: Int64?, code: String, at place: Place) -> UpstreamRequest {
+        var form = CurioForm()
+        addCommon(of: place, to: &form)
+        add(texts, to: &form)
+        if let duration { form.add("eventDuration", Int(duration)) }
+        form.add(texts.subject.names.code, code)
+        return request(texts.subject == .screen ? .hitEnd : .eventEnd, form)
+    }
+
+    func direct(_ kind: CurioKind, _ parameters: [Action.Parameter], at place: Place) -> UpstreamRequest {
+        var form = CurioForm()
+        if kind == .unregister {
+            addCommon(of: place, to: &form)
+        } else {
+            form.add("visitorCode", place.visitor)
+            form.add("trackingCode", trackingCode)
+            form.add("sessionCode", place.session)
+        }
+        for parameter in parameters { form.add(parameter.name, parameter.value) }
+        return request(Endpoint(for: kind), form)
+    }
+
+    func periodic(_ records: [Record], at place: Place) -> UpstreamRequest {
+        var form = CurioForm()
+        addCommon(of: place, to: &form)
+        form.add("data", JSONText.array(records.map(\.json)))
+        return request(.periodic, form)
+    }
+
+    func offline(_ records: [Record], of visitor: String, _ device: Device) -> UpstreamRequest {
+        var form = CurioForm()
+        form.add("apiKey", apiKey)
+        form.add("sessionTimeout", sessionTimeoutMinutes)
+        form.add("visitorCode", visitor)
+        form.add("trackingCode", trackingCode)
+        add(device, to: &form)
+        form.add("data", JSONText.array(records.map(\.json)))
+        return request(.offline, form)
+    }
+
+    private func addCommon(of place: Place, to form: inout CurioForm) {
+        form.add("sessionCode", place.session)
+        form.add("sessionTimeout", sessionTimeoutMinutes)
+        form.add("visitorCode", place.visitor)
+        form.add("trackingCode", trackingCode)
+    }
+
+    private func add(_ device: Device, to form: inout CurioForm) {
+        for (name, value) in zip(Device.names, device.values) {
+            if let value { form.add("\(name)", value) }
+        }
+    }
+
+    private func add(_ texts: Texts, to form: inout CurioForm) {
+        form.addTwice(texts.subject.names.first, texts.first)
+        form.addTwice(texts.subject.names.second, texts.second)
+    }
+
+    private func request(_ endpoint: Endpoint, _ form: CurioForm) -> UpstreamRequest {
+        let headers = [("User-Agent", userAgent), ("Content-Type", "application/x-www-form-urlencoded")]
+        return UpstreamRequest(
+            url: serverURL + endpoint.rawValue, headers: headers, body: form.body, endpoint: endpoint.rawValue)
+    }
+}

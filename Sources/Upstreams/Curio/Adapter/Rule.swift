@@ -1,0 +1,89 @@
+import PosternCore
+
+/// What a member of a payload has to be.
+enum Rule: Equatable, Sendable {
+    /// A text with something in it.
+    case filled
+    case text
+    case sessionCode
+    case timestamp
+    /// A size, a span of milliseconds.
+    case count
+    case connection
+    case bluetooth
+    case battery
+    case degrees(most: Int)
+    case tags
+
+    /// 2010-01-01T00:00:00Z: nothing happened before, and seconds taken for milliseconds show.
+    static let earliest: Int64 = 1_262_304_000_000
+    /// How far a device's clock may be ahead.
+    static let furthest = Duration.seconds(86400)
+
+    var sentence: String {
+        switch self {
+        case .filled: "must be a non-empty string"
+        case .text: "must be a string"
+        case .sessionCode: "must be a version-1 UUID in lower case"
+        case .timestamp: "must be an integer: milliseconds since 1970, from 2010 on and at most 24 h from now"
+        case .count: "must be an integer from 0 on"
+        case .connection: "must be wifi, mobile, Offline, other or empty"
+        case .bluetooth: "must be on, off or no permission"
+        case .battery: "must be an integer from 0 to 100, or unknown"
+        case .degrees(let most): "must be a decimal number from -\(most) to \(most)"
+        case .tags: "must be an object of strings with at least one member"
+        }
+    }
+
+    func allows(_ value: JSONValue, acceptedAt: Timestamp) -> Bool {
+        switch self {
+        case .filled: value.isFilledString && !value.holdsNUL
+        case .text: value.kind == .string && !value.holdsNUL
+        case .sessionCode: value.kind == .string && Code.isSession(value.stringBytes ?? [])
+        case .timestamp:
+            value.integer.map { Self.earliest <= $0 && $0 <= (acceptedAt + Self.furthest).milliseconds } ?? false
+        case .count: value.integer.map { $0 >= 0 } ?? false
+        case .connection: value.isOne(of: ["wifi", "mobile", "Offline", "other", ""])
+        case .bluetooth: value.isOne(of: ["on", "off", "no permission"])
+        case .battery: Self.isBattery(value)
+        case .degrees(let most): Self.isDecimal(value, most: most)
+        // Its members are looked at one by one.
+        case .tags: false
+        }
+    }
+
+    private static func isBattery(_ value: JSONValue) -> Bool {
+        if value.equals("unknown") { return true }
+        guard value.kind == .number || value.kind == .string else { return false }
+        if value.kind == .number { return value.integer.map { 0...100 ~= $0 } ?? false }
+        guard let text = value.string, (1...3).contains(text.utf8.count), text.utf8.allSatisfy(isDigit) else {
+            return false
+        }
+        return Int(text).map { $0 <= 100 } ?? false
+    }
+
+    /// `-`, digits, and perhaps a point with digits: no exponent, which the server may not know.
+    private static func isDecimal(_ value: JSONValue, most: Int) -> Bool {
+        guard let text = value.plainText else { return false }
+        let digits = text.utf8.first == UInt8(ascii: "-") ? text.utf8.dropFirst() : text.utf8[...]
+        let parts = digits.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
+        guard (1...2).contains(parts.count), parts.allSatisfy({ !$0.isEmpty && $0.allSatisfy(isDigit) }) else {
+            return false
+        }
+        guard let whole = Int(Substring(parts[0])) else { return false }
+        return whole < most
+            || whole == most && parts.dropFirst().allSatisfy { $0.allSatisfy { $0 == UInt8(ascii: "0") } }
+    }
+
+    private static func isDigit(_ byte: UInt8) -> Bool { (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte) }
+}
+
+extension JSONValue {
+    fileprivate func isOne(of texts: [StaticString]) -> Bool { kind == .string && texts.contains(where: equals) }
+
+    /// A string with U+0000 in it, at which devices would cut it.
+    var holdsNUL: Bool {
+        guard hasEscapes else { return false }
+        return stringBytes?.contains(0) ?? false
+    }
+}

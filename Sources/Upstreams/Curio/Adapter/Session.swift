@@ -1,0 +1,216 @@
+import PosternCore
+
+// What is kept of a session stands below `s/<its code>`. Each value has one author, since acceptance and delivery read
+// and write side by side: what acceptance writes delivery only reads (or removes, when nobody else will look), and the
+// other way round.
+//
+// The first expires, and all below it with it.
+//
+// key                       author      value
+// s/<session>               acceptance  Session: who, since when, the device block
+// s/<session>/o/<mark>      acceptance  Open: the latest open screen or event that goes by this mark
+// s/<session>/u/<open id>   acceptance  Open: one that the latest of its mark covers
+// s/<session>/c/<close id>  acceptance  Open: what this queued end closes; removed when the end is delivered
+// s/<session>/l             delivery    Life: how the upstream knows the session
+// s/<session>/k/<open id>   delivery    OpenCode: what came of an open; removed with its end
+
+/// A session as its caller started it.
+struct Session: Equatable, Sendable {
+    var visitor: String
+    /// The caller's time, in milliseconds since 1970.
+    var startedAt: Int64
+    var device: Device
+    /// When the latest of its actions was accepted, more or less: renewed from time to time.
+    var touchedAt: Timestamp
+    /// Its end has been accepted.
+    var isEnded = false
+}
+
+/// A screen or an event whose end has not been accepted.
+struct Open: Equatable, Sendable {
+    var id: MessageID
+    var timestamp: Int64
+    /// A screen's title and path, which its end does not repeat.
+    var texts: Texts?
+    /// The one of the same mark that was open before.
+    var covers: MessageID?
+}
+
+/// How the upstream knows a session.
+struct Life: Equatable, Sendable {
+    /// The upstream has taken its start.
+    var isStarted = false
+    /// Under this code, when it is not the caller's: a replacement.
+    var replacement: String?
+    /// Its code is dead upstream; this is the next one, which has to be created before it is used.
+    var pending: String?
+    /// Codes that the upstream called dead, in a row: since it last took something of the session.
+    var rounds = 0
+    /// Codes of which it refused to make a session, in a row.
+    var refusedStarts = 0
+    /// Why the upstream will never take its start.
+    var refusal: String?
+    /// Records up to this message keep an earlier code: that under which they were sent before.
+    var earlier: Earlier?
+
+    struct Earlier: Equatable, Sendable {
+        var code: String
+        var through: MessageID
+    }
+
+    /// The code that the upstream took last, or will take first.
+    func code(of session: String) -> String { replacement ?? session }
+
+    /// The code that a record of `message` names.
+    func recordCode(of session: String, for message: MessageID) -> String {
+        if let earlier, message <= earlier.through { return earlier.code }
+        return code(of: session)
+    }
+
+    /// The code of a request that makes the session.
+    func codeToCreate(_ session: String) -> String { pending ?? code(of: session) }
+
+    /// Nothing that needs a living session may be sent before it was made.
+    var mustBeCreated: Bool { !isStarted || pending != nil }
+}
+
+/// Under which code the upstream knows an open that it took.
+enum OpenCode: Equatable, Sendable {
+    case server(String)
+    /// It went in a batch, with the code that derives from it.
+    case own
+    /// Taken, but the answer held no code.
+    case missing
+    /// Refused for good.
+    case refused
+}
+
+extension Session {
+    init?(_ bytes: [UInt8]) {
+        guard var record = RecordReader(bytes, version: 1) else { return nil }
+        visitor = record.text() ?? ""
+        startedAt = record.number()
+        touchedAt = Timestamp(milliseconds: record.number())
+        isEnded = record.flag()
+        device = Device(values: Device.names.map { _ in record.text() })
+        if record.failed { return nil }
+    }
+
+    var bytes: [UInt8] {
+        var record = RecordWriter(version: 1)
+        record.add(visitor)
+        record.add(startedAt)
+        record.add(touchedAt.milliseconds)
+        record.add(isEnded)
+        for value in device.values { record.add(value) }
+        return record.bytes
+    }
+}
+
+extension Open {
+    init?(_ bytes: [UInt8]) {
+        guard var record = RecordReader(bytes, version: 1) else { return nil }
+        id = MessageID(rawValue: record.number())
+        timestamp = record.number()
+        let covered = record.number()
+        covers = covered == 0 ? nil : MessageID(rawValue: covered)
+        if let title = record.text(), let path = record.text() {
+            texts = Texts(subject: .screen, first: title, second: path)
+        }
+        if record.failed { return nil }
+    }
+
+    var bytes: [UInt8] {
+        var record = RecordWriter(version: 1)
+        record.add(id.rawValue)
+        record.add(timestamp)
+        record.add(covers?.rawValue ?? 0)
+        record.add(texts?.first)
+        record.add(texts?.second)
+        return record.bytes
+    }
+}
+
+extension Life {
+    init?(_ bytes: [UInt8]) {
+        guard var record = RecordReader(bytes, version: 1) else { return nil }
+        isStarted = record.flag()
+        rounds = Int(record.number())
+        refusedStarts = Int(record.number())
+        replacement = record.text()
+        pending = record.text()
+        refusal = record.text()
+        let through = MessageID(rawValue: record.number())
+        earlier = record.text().map { Earlier(code: $0, through: through) }
+        if record.failed { return nil }
+    }
+
+    var bytes: [UInt8] {
+        var record = RecordWriter(version: 1)
+        record.add(isStarted)
+        record.add(Int64(rounds))
+        record.add(Int64(refusedStarts))
+        record.add(replacement)
+        record.add(pending)
+        record.add(refusal)
+        record.add(earlier?.through.rawValue ?? 0)
+        record.add(earlier?.code)
+        return record.bytes
+    }
+}
+
+extension OpenCode {
+    init?(_ bytes: [UInt8]) {
+        guard var record = RecordReader(bytes, version: 1) else { return nil }
+        let form = record.number()
+        let code = record.text()
+        if record.failed { return nil }
+        switch (form, code) {
+        case (0, let code?): self = .server(code)
+        case (1, nil): self = .own
+        case (2, nil): self = .missing
+        case (3, nil): self = .refused
+        default: return nil
+        }
+    }
+
+    var bytes: [UInt8] {
+        var record = RecordWriter(version: 1)
+        switch self {
+        case .server(let code):
+            record.add(Int64(0))
+            record.add(code)
+            return record.bytes
+        case .own: record.add(Int64(1))
+        case .missing: record.add(Int64(2))
+        case .refused: record.add(Int64(3))
+        }
+        record.add(String?.none)
+        return record.bytes
+    }
+}
+
+/// Keys of the state.
+enum Key {
+    static func session(_ code: String) -> String { "s/" + code }
+    static func open(_ subject: Texts.Subject, _ mark: String, of session: String) -> String {
+        "s/\(session)/o/\(Code.hash("\(subject)", mark))"
+    }
+    static func covered(_ open: MessageID, of session: String) -> String { "s/\(session)/u/\(open)" }
+    static func closing(_ close: MessageID, of session: String) -> String { "s/\(session)/c/\(close)" }
+    static func life(of session: String) -> String { "s/\(session)/l" }
+    static func code(of open: MessageID, in session: String) -> String { "s/\(session)/k/\(open)" }
+}
+
+extension UpstreamState {
+    func session(_ code: String) throws -> Session? {
+        try value(of: Key.session(code)).flatMap(Session.init)
+    }
+    func life(of session: String) throws -> Life {
+        try value(of: Key.life(of: session)).flatMap(Life.init) ?? Life()
+    }
+    func open(at key: String) throws -> Open? { try value(of: key).flatMap(Open.init) }
+    func code(of open: MessageID, in session: String) throws -> OpenCode? {
+        try value(of: Key.code(of: open, in: session)).flatMap(OpenCode.init)
+    }
+}

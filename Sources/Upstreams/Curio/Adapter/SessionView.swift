@@ -1,0 +1,70 @@
+import PosternCore
+
+/// What is known of a session, for whoever asks: `GET /v1/{name}/sessions/{sessionCode}`.
+struct SessionView {
+    static let resource = Resource(
+        .get, "sessions/{sessionCode}",
+        .read { request, state in
+            let code = request.parameters["sessionCode"] ?? ""
+            guard let session = try state.session(code) else {
+                return .notFound("No session of this code is known; it was never started, or ended a while ago.")
+            }
+            return .json(try SessionView(code: code, session: session, state: state).json())
+        })
+
+    /// Open screens and events that are shown; a session may leave any number of events open.
+    private static let mostOpens = 200
+
+    let code: String
+    let session: Session
+    let state: any UpstreamState
+
+    private func json() throws -> String {
+        let life = try state.life(of: code)
+        let queued = try state.queued(inLane: session.visitor, atMost: 4000)
+        let opens = try opens().map(text)
+        return JSONText.object { json in
+            json.string("sessionCode", code)
+            json.string("visitorCode", session.visitor)
+            json.string("state", life.refusal != nil ? "refused" : session.isEnded ? "ended" : "open")
+            json.time("startedAt", Timestamp(milliseconds: session.startedAt))
+            json.number("queuedOfVisitor", queued)
+            json.object("upstream") { json in
+                json.flag("isStarted", life.isStarted)
+                json.string("sessionCode", life.code(of: code))
+                json.string("nextSessionCode", life.pending)
+                json.string("refusal", life.refusal)
+            }
+            json.object("device") { json in
+                for (name, value) in zip(Device.names, session.device.values) {
+                    if let value { json.string("\(name)", value) }
+                }
+            }
+            json.raw("open", JSONText.array(opens))
+        }
+    }
+
+    /// Those whose end has not been accepted, oldest first.
+    private func opens() throws -> [Open] {
+        try ["o", "u"].flatMap { try state.values(below: "\(Key.session(code))/\($0)", atMost: Self.mostOpens) }
+            .compactMap { Open($0.value) }.sorted { $0.id < $1.id }.prefix(Self.mostOpens).map(\.self)
+    }
+
+    private func text(of open: Open) throws -> String {
+        let known = try state.code(of: open.id, in: code)
+        return JSONText.object { json in
+            json.string("id", "\(open.id)")
+            json.string("kind", (open.texts == nil ? CurioKind.event : .screenStart).rawValue)
+            json.time("timestamp", Timestamp(milliseconds: open.timestamp))
+            if let texts = open.texts {
+                json.string("pageTitle", texts.first)
+                json.string("path", texts.second)
+            }
+            switch known {
+            case .server(let given): json.string("code", given)
+            case .own: json.string("code", Code.open(open.id, session: code, visitor: session.visitor))
+            case .missing, .refused, nil: json.string("code", nil)
+            }
+        }
+    }
+}

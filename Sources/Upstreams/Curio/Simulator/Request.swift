@@ -1,0 +1,145 @@
+import PosternSimulatorKit
+
+/// A request as far as it can be understood without knowing what went before.
+struct Request {
+    let endpoint: Endpoint
+    let form: CurioForm
+    /// Nothing when `findings` refuse the request.
+    private(set) var actions: [Action] = []
+    /// Set by this request, with their values.
+    private(set) var tags: [String: String] = [:]
+    private(set) var findings: Findings
+
+    var visitor: String { form["visitorCode"] }
+    /// The one at the top; empty where the endpoint has none.
+    var session: String { form["sessionCode"] }
+    /// Nil where the endpoint has none.
+    var timeoutMinutes: Int? { Int(form["sessionTimeout"]) }
+    /// Nil for a request that brings no device block.
+    let device: UInt64?
+
+    enum Mode: String { case online, pdr, ocr }
+    var mode: Mode {
+        switch endpoint {
+        case .batch: .pdr
+        case .offline: .ocr
+        case .visitCreate, .hitCreate, .hitEnd, .eventCreate, .eventEnd, .visitEnd, .pushData, .location, .userTag,
+            .unregister, .profileTags, .pushHistory:
+            .online
+        }
+    }
+
+    init(_ endpoint: Endpoint, _ request: SimulatedRequest, nowMs: Int64) {
+        var findings = Findings()
+        Self.checkHeaders(of: request, &findings)
+        let form = CurioForm(request.body, &findings)
+        self.form = form
+        self.endpoint = endpoint
+        let block = (Endpoint.device + Endpoint.deviceExtras).compactMap { name in
+            form.values[name].map { (name, $0) }
+        }
+        let hasBlock = endpoint == .visitCreate || endpoint == .offline
+        device = hasBlock ? digest(of: block.map { "\($0)=\(quoted($1))" }.joined(separator: ",")) : nil
+        self.findings = findings
+        checkParameters()
+        actions = endpoint == .batch || endpoint == .offline ? records(nowMs: nowMs, block) : single(block)
+        if self.findings.isRefused { actions = [] }
+    }
+
+    // MARK: Headers
+
+    /// What clients or their platforms send.
+    private static let usualHeaders: Set = [
+        "host", "user-agent", "content-type", "content-length", "connection", "accept", "accept-language",
+        "accept-encoding",
+    ]
+
+    private static func checkHeaders(of request: SimulatedRequest, _ findings: inout Findings) {
+        if request.query != nil { findings.note("a query string") }
+        switch request.header("Content-Type") {
+        case nil: findings.note("no Content-Type")
+        case "application/x-www-form-urlencoded": break
+        case _?: findings.note("a Content-Type other than application/x-www-form-urlencoded")
+        }
+        if !isUserAgent(request.header("User-Agent") ?? "") {
+            findings.note("a User-Agent that is not of the form IOS CurioSDK v1.2.4")
+        }
+        if request.header("Content-Length") == nil { findings.note("no Content-Length") }
+        for name in Set(request.headers.map { $0.name.lowercased() }).subtracting(usualHeaders).sorted() {
+            let isPlain = name.utf8.count <= 40 && name.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7f }
+            findings.note("a header that no client sends\(isPlain ? ": \(name)" : "")")
+        }
+    }
+
+    private static func isUserAgent(_ value: String) -> Bool {
+        let prefix = "IOS CurioSDK v"
+        guard value.hasPrefix(prefix) else { return false }
+        return value.dropFirst(prefix.count).split(separator: ".", omittingEmptySubsequences: false)
+            .allSatisfy { isDigits($0) }
+    }
+
+    // MARK: Parameters
+
+    private mutating func checkParameters() {
+        let known = Set(endpoint.required + endpoint.optional)
+        for name in endpoint.required where form.values[name] == nil {
+            findings.refuse("\(endpoint.rawValue) without \(name)")
+        }
+        if form.values.keys.contains(where: { !known.contains($0) }) {
+            findings.note("\(endpoint.rawValue) with a parameter that does not belong there")
+        }
+        let elsewhere = Values.twiceEncoded.union(["data", "userTags"])
+        for name in known.subtracting(elsewhere).sorted() {
+            guard let value = form.values[name] else { continue }
+            Values.check(name, value, &findings)
+        }
+    }
+
+    // MARK: Actions
+
+    private mutating func records(nowMs: Int64, _ block: [(name: String, value: String)]) -> [Action] {
+        var actions = CurioData.actions(in: form["data"], visitor: visitor, nowMs: nowMs, &findings)
+        for place in actions.indices where actions[place].kind == .sessionStart || actions[place].kind == .sessionEnd {
+            if mode == .pdr { findings.note("a session's start or end in /batch/create") }
+            if actions[place].kind == .sessionStart { actions[place].texts = block }
+        }
+        return actions
+    }
+
+    private mutating func single(_ block: [(name: String, value: String)]) -> [Action] {
+        guard let kind = singleKind else { return [] }
+        var action = Action(kind: kind, visitor: visitor, session: session)
+        action.texts = kind == .sessionStart ? block : texts(of: kind)
+        if kind.opening != nil { action.code = kind.codeName.map { form[$0] } }
+        if kind == .userTags { tags = CurioData.tags(in: form["userTags"], &findings) }
+        return [action]
+    }
+
+    private mutating func texts(of kind: Action.Kind) -> [(name: String, value: String)] {
+        var texts: [(name: String, value: String)] = []
+        for name in kind.fields {
+            guard let value = form.values[name] else { continue }
+            let isInner = Values.twiceEncoded.contains(name)
+            texts.append((name, isInner ? CurioData.checked(name, value, of: kind, &findings) : value))
+        }
+        return texts
+    }
+
+    /// Nil for the two queries. A token's registration with a custom id and a custom id look the same.
+    private var singleKind: Action.Kind? {
+        switch endpoint {
+        case .visitCreate: .sessionStart
+        case .visitEnd: .sessionEnd
+        case .hitCreate: .screenStart
+        case .hitEnd: .screenEnd
+        case .eventCreate: .event
+        case .eventEnd: .eventEnd
+        case .pushData:
+            !form["pushId"].isEmpty ? .notificationRead : form.values["customId"] != nil ? .customID : .pushToken
+        case .location: .location
+        case .userTag: .userTags
+        case .unregister: .unregister
+        case .batch, .offline, .profileTags, .pushHistory: nil
+        }
+    }
+}

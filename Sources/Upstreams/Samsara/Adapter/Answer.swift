@@ -1,0 +1,66 @@
+import PosternCore
+import PosternJSON
+
+/// What an answer of Samsara's means (the specification's "Interpreting responses").
+struct Answer {
+    private let response: UpstreamResponse
+    private let batch: Batch
+    private let now: Timestamp
+    private let after: Duration?
+
+    init(_ response: UpstreamResponse, to batch: Batch, now: Timestamp) {
+        self.response = response
+        self.batch = batch
+        self.now = now
+        after = response.retryAfter(now: now)
+    }
+
+    var judgement: Judgement {
+        switch response.status {
+        // Only 202 says that the events were taken; it may come with a warning.
+        case 202: Judgement(.delivered(), notice: warning)
+        // Comes from something in between: nothing was taken, and no event is to blame.
+        case 200..<300: Judgement(.retry(after: after))
+        case 400: Judgement(badRequest)
+        // Said to JSON broken inside the array and to bad gzip, but also when the backend fails.
+        case 500: Judgement(.suspect(after: after))
+        case 401, 403, 408, 413, 425, 429: usual
+        // Samsara refuses events with 400 alone.
+        case 402..<500: Judgement(.holdUpstream(.configuration, detail: "answered \(response.status): not by Samsara"))
+        default: usual
+        }
+    }
+
+    private var usual: Judgement { Judgement(.usual(for: response, now: now)) }
+
+    private var warning: String? {
+        read { $0["warning"]?.string.map { "accepted with a warning: \($0)" } }
+    }
+
+    private var badRequest: Verdict {
+        read { body in
+            if let items = items(in: body) { return .each(items) }
+            guard body["status"]?.equals("ERROR") == true else { return nil }
+            let message = body["message"]?.string.map { ": \($0)" } ?? ""
+            return .holdUpstream(.configuration, detail: "answered 400\(message)")
+        } ?? .suspect(after: after)
+    }
+
+    /// One text for each event, `OK` for those with which nothing is wrong.
+    private func items(in body: JSONValue) -> [ItemVerdict]? {
+        guard body.kind == .array else { return nil }
+        var items: [ItemVerdict] = []
+        for text in body.elements {
+            guard text.kind == .string else { return nil }
+            items.append(text.equals("OK") ? .again : .reject(reason: "refused: \(text.string ?? "")"))
+        }
+        guard items.count == batch.messages.count, items.contains(where: { $0 != .again }) else { return nil }
+        return items
+    }
+
+    /// Reads the body; nil when it is no JSON.
+    private func read<R>(_ body: (JSONValue) -> R?) -> R? {
+        guard case .success(let result) = JSONParser.ofThisThread.parse(response.body, body) else { return nil }
+        return result
+    }
+}

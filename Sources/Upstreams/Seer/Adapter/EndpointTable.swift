@@ -1,0 +1,22 @@
+import PosternCore
+
+/// `GET /v1/{name}/endpoints`: the SDK's endpoint table with what it means here.
+enum EndpointTable {
+    static func resource(_ endpoints: Endpoints) -> Resource {
+        let kinds = (SeerKind.presets + endpoints.customNames.map { .custom($0) })
+        let rows = endpoints.table.map { endpoint in
+            let single = kinds.first { $0.endpoint == endpoint.name }
+            let batch = kinds.first { $0.batchEndpoint?.rawValue == endpoint.name }
+            return JSONText.object { json in
+                json.string("name", endpoint.name)
+                json.string("path", "/" + endpoint.path)
+                json.string("url", endpoints.shownURL(of: endpoint))
+                json.string("kind", (single ?? batch)?.name)
+                json.flag("isBatch", batch != nil)
+                json.flag("isPreset", endpoint.isPreset)
+            }
+        }
+        let text = JSONText.object { $0.raw("endpoints", JSONText.array(rows)) }
+        return Resource(.get, "endpoints", .read { _, _ in .json(text) })
+    }
+}

@@ -1,0 +1,37 @@
+import PosternSimulatorKit
+
+/// The answers of Seer, as far as they are known: nobody reads their bodies.
+enum Answer {
+    static func json(_ status: Int, _ text: String) -> SimulatedAnswer {
+        SimulatedAnswer(status: status, headers: [("Content-Type", "application/json")], body: Array(text.utf8))
+    }
+
+    static func refusal(_ status: Int, _ reason: String) -> SimulatedAnswer {
+        json(status, #"{"error":\#(quoted(reason))}"#)
+    }
+
+    /// With the places that break a rule, never with what stands there.
+    static func refusal(of places: [(index: Int, pointers: [String])]) -> SimulatedAnswer {
+        let errors = places.map { place in
+            #"{"index":\#(place.index),"pointers":[\#(place.pointers.map { quoted($0) }.joined(separator: ","))]}"#
+        }
+        return json(400, #"{"error":"invalid items","items":[\#(errors.joined(separator: ","))]}"#)
+    }
+
+    static let accepted = json(200, "{}")
+    static let notFound = refusal(404, "not found")
+    static let forbidden = refusal(403, "bad apikey")
+    static let badLogin = challenged("Basic", "invalidClient")
+    static let badToken = challenged("Bearer", "invalidToken")
+    static let notAllowed: SimulatedAnswer = {
+        var answer = refusal(405, "method not allowed")
+        answer.headers.append(("Allow", "POST"))
+        return answer
+    }()
+
+    private static func challenged(_ scheme: String, _ reason: String) -> SimulatedAnswer {
+        var answer = refusal(401, reason)
+        answer.headers.append(("WWW-Authenticate", "\(scheme) realm=\"seer\""))
+        return answer
+    }
+}

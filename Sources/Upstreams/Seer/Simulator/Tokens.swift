@@ -1,0 +1,88 @@
+internal import PosternCore
+import PosternSimulatorKit
+
+/// The tokens that were handed out, the newest thousand of them. A value; its owner guards it.
+///
+/// A token is 32 characters with everything that a careless client spoils (`+`, `/`, `==`). Six of them follow from
+/// those before, so that a token of an earlier run of the simulator is told from one that nobody ever issued.
+struct Tokens: Sendable {
+    enum Standing {
+        case good
+        /// Expired, revoked, or of an earlier run.
+        case dead
+        /// Made up.
+        case unknown
+    }
+
+    private struct Issued {
+        let text: String
+        let expiresAt: Timestamp
+        var isRevoked = false
+        /// When a report under it was answered 401 for the first time.
+        var refusedAt: MonotonicInstant?
+    }
+
+    private var issued: [Issued] = []
+    private var random: SeededRandom
+    private static let kept = 1000
+    /// Reports that were under way when the first was refused have arrived by then.
+    private static let patience = Duration.seconds(5)
+
+    init(seed: UInt64) { random = SeededRandom(seed: ~seed) }
+
+    mutating func issue(at now: Timestamp, life: Duration) -> (text: String, expiresAt: Timestamp) {
+        // The time in it makes the next run's others, whatever the seed.
+        let words = [random.next(), random.next() ^ UInt64(bitPattern: now.milliseconds)]
+        let body = words.map { Self.letters(of: $0, count: 11) }.joined() + "/+"
+        let token = Issued(text: body + Self.check(body) + "==", expiresAt: now + life)
+        if issued.count == Self.kept { issued.removeFirst() }
+        issued.append(token)
+        return (token.text, token.expiresAt)
+    }
+
+    func standing(of text: String, at now: Timestamp) -> Standing {
+        guard let token = find(text) else { return Self.isOurs(text) ? .dead : .unknown }
+        return token.isRevoked || now > token.expiresAt ? .dead : .good
+    }
+
+    func validCount(at now: Timestamp) -> Int { issued.count { !$0.isRevoked && now <= $0.expiresAt } }
+
+    func isExpired(_ text: String, at now: Timestamp) -> Bool {
+        find(text).map { !$0.isRevoked && now > $0.expiresAt } ?? false
+    }
+
+    /// Was a report under it refused so long ago that nobody should use it any more?
+    func isWorn(_ text: String, at instant: MonotonicInstant) -> Bool {
+        find(text)?.refusedAt.map { instant - $0 > Self.patience } ?? false
+    }
+
+    /// The newest are asked for most.
+    private func find(_ text: String) -> Issued? { issued.last { $0.text == text } }
+
+    mutating func noteRefusal(of text: String, at instant: MonotonicInstant, revoking: Bool = false) {
+        guard let place = issued.lastIndex(where: { $0.text == text }) else { return }
+        issued[place].refusedAt = issued[place].refusedAt ?? instant
+        if revoking { issued[place].isRevoked = true }
+    }
+
+    mutating func revokeAll() {
+        for place in issued.indices { issued[place].isRevoked = true }
+    }
+
+    /// Looks like a token and is none; for answers from which none must be taken.
+    mutating func decoy() -> String { Self.letters(of: random.next(), count: 11) }
+
+    private static func isOurs(_ text: String) -> Bool {
+        guard text.utf8.count == 32, text.hasSuffix("==") else { return false }
+        let body = text.utf8.prefix(24)
+        return Array(text.utf8.dropFirst(24).prefix(6)) == Array(check(String(decoding: body, as: UTF8.self)).utf8)
+    }
+
+    private static func check(_ body: String) -> String {
+        letters(of: Array(body.utf8).withUnsafeBufferPointer { digest($0) }, count: 6)
+    }
+
+    private static func letters(of word: UInt64, count: Int) -> String {
+        String(decoding: (0..<count).map { base64Letters[Int(word >> (6 * UInt64($0)) & 63)] }, as: UTF8.self)
+    }
+}

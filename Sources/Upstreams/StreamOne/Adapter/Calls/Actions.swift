@@ -1,0 +1,54 @@
+import PosternCore
+
+/// Which actions read and which write (the specification's section 9). The platform tells clients nowhere; names do, and
+/// settings add to either list.
+struct Actions: Sendable {
+    enum Nature: Sendable { case read, write, session }
+
+    private let reads: Set<String>
+    private let writes: Set<String>
+
+    /// As `command/action`; of an action in both lists the writes have it.
+    init(reads: [String], writes: [String]) {
+        self.reads = Set(reads)
+        self.writes = Set(writes)
+    }
+
+    /// For the settings that hold such lists.
+    static let rule = SettingRule<[String]> { list in
+        list.filter { !isEntry($0) }.map { "'\($0)' is no command/action, e.g. item/view" }
+    }
+
+    private static func isEntry(_ text: String) -> Bool {
+        let parts = text.split(separator: "/", omittingEmptySubsequences: false)
+        return parts.count == 2 && parts.allSatisfy { StreamOneCall.isName($0) } && parts[0] != "session"
+    }
+
+    func nature(of call: StreamOneCall) -> Nature {
+        if call.command == "session" { return .session }
+        let name = "\(call.command)/\(call.action)"
+        if writes.contains(name) { return .write }
+        return reads.contains(name) || Self.soundsLikeRead(call.action) ? .read : .write
+    }
+
+    private static let prefixes = ["view", "get", "my", "list", "search", "count", "stats"]
+
+    private static func soundsLikeRead(_ action: String) -> Bool {
+        action == "info" || prefixes.contains { action.hasPrefix($0) }
+    }
+
+    /// Whether answers may be kept. Those about the actor's own rights only if a setting asks for it (7.4).
+    func isKept(_ call: StreamOneCall) -> Bool {
+        guard nature(of: call) == .read else { return false }
+        return !Self.isAboutRights(call) || reads.contains("\(call.command)/\(call.action)")
+    }
+
+    static func isAboutRights(_ call: StreamOneCall) -> Bool {
+        call.action == "getmyroles" || (call.command == "api" && call.action == "mytokens")
+    }
+
+    /// Whether the action removes something. If so, its absence is the result that the caller asked for.
+    static func isDeletion(_ call: StreamOneCall) -> Bool {
+        call.action.hasPrefix("delete") || call.action.hasPrefix("remove")
+    }
+}

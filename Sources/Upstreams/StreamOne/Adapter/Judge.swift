@@ -1,0 +1,82 @@
+import PosternCore
+import PosternUpstreamKit
+
+/// What an answer to a queued call means (the specification's section 8).
+struct Judge {
+    let call: StreamOneCall
+    /// May an earlier try of the same call have taken effect?
+    let wasTried: Bool
+    let pause: Pause?
+    let lengths: Pause.Lengths
+    let now: Timestamp
+
+    /// Tries of a call that the platform fails on by itself (A1).
+    private static let faultLimit = 5
+
+    func decision(on response: UpstreamResponse) -> Decision {
+        guard let answer = Answer(response) else {
+            let after = response.retryAfter(now: now)
+            guard (200...299).contains(response.status) else { return Decision(.retry(after: after)) }
+            // Perhaps it has carried out the call and cannot say so: not without end, if others fare better.
+            return Decision(
+                .suspect(after: after),
+                reason: "answered \(response.status) with something that is no answer of the platform's")
+        }
+        return switch answer.status.meaning {
+        case .ok: cleared(.delivered(result: answer.bytes))
+        case .fault:
+            cleared(.suspect(after: nil, rule: .afterTries(Self.faultLimit)), answer)
+        case .clock: clock(answer, response)
+        case .authentication: authentication(answer)
+        case .rateLimited: paused(.rateLimited, answer)
+        case .readOnly: paused(.readOnly, answer)
+        case .settledBefore where isSettled(answer): cleared(.delivered(result: answer.bytes))
+        // Queued calls are in no session.
+        case .denied, .permanent, .settledBefore, .needsHash, .loginRefused, .sessionGone:
+            cleared(.reject(reason: answer.summary), answer)
+        }
+    }
+
+    /// The call is refused because it is done already: by its own earlier try.
+    private func isSettled(_ answer: Answer) -> Bool {
+        wasTried && (!answer.status.isAbsence || Actions.isDeletion(call))
+    }
+
+    /// The platform lets the actor in and takes writes: whatever was in the way is over. A `refusal` stays with the call.
+    private func cleared(_ verdict: Verdict, _ refusal: Answer? = nil) -> Decision {
+        Decision(
+            verdict, changes: pause == nil ? [] : [.remove(key: Pause.key)], reason: refusal?.summary,
+            refusal: refusal?.bytes)
+    }
+
+    /// Signed anew once; then slowly, and never given up: the clock is nobody's payload (A2).
+    private func clock(_ answer: Answer, _ response: UpstreamResponse) -> Decision {
+        var decision = paused(.clock, answer)
+        decision.judgement.notice = skew(response)
+        return decision
+    }
+
+    private func skew(_ response: UpstreamResponse) -> String? {
+        guard let date = response.header("Date").flatMap({ Timestamp(httpDate: $0, now: now) }) else { return nil }
+        let seconds = (now - date).components.seconds
+        guard seconds.magnitude > 60 else { return nil }
+        return "the clock here is \(seconds.magnitude) s \(seconds > 0 ? "ahead of" : "behind") the platform's"
+    }
+
+    /// Signed anew once; then every further call would fail too, and leads to status 8 (A3).
+    private func authentication(_ answer: Answer) -> Decision {
+        var decision = paused(.authentication, answer)
+        if Pause.after(pause, .authentication, now: now, lengths: lengths).step > 0 {
+            decision.judgement.verdict = .holdUpstream(.credentials, detail: answer.summary)
+        }
+        return decision
+    }
+
+    /// Concerns the actor, so nobody's calls go out; then one looks whether it is over.
+    private func paused(_ reason: Pause.Reason, _ answer: Answer) -> Decision {
+        let next = Pause.after(pause, reason, now: now, lengths: lengths)
+        return Decision(
+            .retry(after: next.until - now), changes: next == pause ? [] : [next.change], reason: answer.summary,
+            tookNothing: true)
+    }
+}

@@ -1,0 +1,81 @@
+import PosternCore
+
+/// Something that holds calls up for a while, longer each time in a row.
+struct Pause: Sendable, Equatable {
+    enum Reason: String, Sendable {
+        /// Status 10: writes wait.
+        case readOnly
+        /// Status 8: the actor does not authenticate.
+        case rateLimited
+        /// Status 2: signed again once soon, then rarely.
+        case clock
+        /// Status 3: signed again once soon, then rarely, until an operator has corrected the credentials.
+        case authentication
+    }
+
+    let reason: Reason
+    /// 0 for the first.
+    let step: Int
+    let until: Timestamp
+
+    /// Whether it keeps the actor from authenticating at all.
+    var holdsActor: Bool {
+        switch reason {
+        case .rateLimited: true
+        case .authentication: step > 0
+        case .readOnly, .clock: false
+        }
+    }
+
+    /// The first pause of each kind and the longest (Assumptions A2 to A5).
+    struct Lengths: Sendable {
+        var readOnly = Duration.seconds(30)
+        var rateLimited = Duration.seconds(60)
+
+        func length(_ reason: Reason, step: Int) -> Duration {
+            let doubled = Double(1 << min(step, 10))
+            return switch reason {
+            case .readOnly: min(readOnly * doubled, readOnly * 10)
+            case .rateLimited: min(rateLimited * doubled, rateLimited * 15)
+            // The first of these lets calls land that were under way with it.
+            case .authentication: step == 0 ? .seconds(1) : min(rateLimited * (doubled / 2), rateLimited * 15)
+            case .clock: step == 0 ? .seconds(1) : min(.seconds(30) * (doubled / 2), .seconds(300))
+            }
+        }
+    }
+
+    /// The pause that follows `former`: the same while that lasts, the next longer one if it is over.
+    static func after(
+        _ former: Self?, _ reason: Reason, now: Timestamp, lengths: Lengths, firstStep: Int = 0
+    ) -> Self {
+        guard let former, former.reason == reason else {
+            return Self(reason: reason, step: firstStep, until: now + lengths.length(reason, step: firstStep))
+        }
+        guard former.until <= now else { return former }
+        let step = former.step + 1
+        return Self(reason: reason, step: step, until: now + lengths.length(reason, step: step))
+    }
+}
+
+// MARK: In the state
+
+extension Pause {
+    static let key = "pause"
+
+    init?(in state: any UpstreamState) throws {
+        guard let value = try state.value(of: Self.key) else { return nil }
+        self.init(stored: value)
+    }
+
+    init?(stored value: [UInt8]) {
+        let parts = String(decoding: value, as: UTF8.self).split(separator: " ")
+        guard parts.count == 3, let reason = Reason(rawValue: String(parts[0])), let step = Int(parts[1]),
+            let until = Int64(parts[2])
+        else { return nil }
+        self.init(reason: reason, step: step, until: Timestamp(milliseconds: until))
+    }
+
+    var change: StateChange {
+        .set(key: Self.key, value: Array("\(reason.rawValue) \(step) \(until.milliseconds)".utf8))
+    }
+}

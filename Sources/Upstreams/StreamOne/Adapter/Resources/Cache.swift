@@ -1,0 +1,261 @@
+import PosternCore
+import Synchronization
+
+/// Answers that were kept, and reads in flight that several callers share (the specification's 7.4).
+///
+/// Bounded: the oldest answers make room. Any thread.
+final class Cache: Sendable {
+    /// What an answer depends on. Timestamps, signatures and the order of arguments are no part of it.
+    struct Key: Hashable, Sendable {
+        let actor: StreamOneActor
+        /// The session's user; nil outside sessions.
+        let user: String?
+        let use: Use
+        let call: StreamOneCall
+
+        enum Use: Hashable, Sendable {
+            case requests
+            /// For `hasToken` and roles; dies with its session.
+            case rights(session: String?)
+        }
+
+        init(_ call: StreamOneCall, by actor: StreamOneActor, user: String? = nil, for use: Use = .requests) {
+            var call = call
+            call.arguments.sort { $0.name < $1.name }
+            self.call = call
+            self.actor = actor
+            self.user = user
+            self.use = use
+        }
+
+        fileprivate var cost: Int {
+            call.arguments.reduce(512) { $0 + $1.name.utf8.count + $1.value.utf8.count }
+        }
+    }
+
+    /// A read in flight. The caller that leads it sends it; callers that ask the same meanwhile wait for that answer.
+    final class Flight: @unchecked Sendable {
+        // @unchecked: the variables are touched with the cache's lock held.
+        fileprivate let key: Key
+        /// One session's answers are never another's: they speak of its time, and of its end.
+        fileprivate let session: String?
+        fileprivate var deadline: MonotonicInstant
+        fileprivate var followers: [Follower] = []
+        /// Whether a write came between: what this read brings may be old.
+        fileprivate var isOvertaken = false
+
+        fileprivate init(_ key: Key, session: String?, deadline: MonotonicInstant) {
+            self.key = key
+            self.session = session
+            self.deadline = deadline
+        }
+    }
+
+    /// A caller that waits for the answer of a flight.
+    fileprivate struct Follower {
+        let number: Int
+        let deadline: MonotonicInstant
+        let continuation: CheckedContinuation<Found, Never>
+    }
+
+    enum Found: Sendable {
+        case hit(Answer, age: Duration)
+        /// What the leader of the same read has got.
+        case shared(Result<Answer, Trouble>)
+        /// The caller has to send the read, and then calls `land` or `handOver` exactly once.
+        case lead(Flight)
+    }
+
+    private struct Entry {
+        let answer: Answer
+        let storedAt: MonotonicInstant
+        let expiresAt: MonotonicInstant
+        let number: Int
+        let cost: Int
+    }
+
+    private struct FlightKey: Hashable {
+        let key: Key
+        let session: String?
+    }
+
+    private struct State {
+        var entries: [Key: Entry] = [:]
+        var keysByCommand: [String: Set<Key>] = [:]
+        /// In the order of storing, with some that are gone already; the first `gone` surely are.
+        var order: [(key: Key, number: Int)] = []
+        var gone = 0
+        var bytes = 0
+        var stored = 0
+        var flights: [FlightKey: [Flight]] = [:]
+    }
+
+    private let state = Mutex(State())
+    private let followerNumbers = Atomic<Int>(0)
+    private let maxBytes: Int
+
+    init(maxBytes: Int) { self.maxBytes = maxBytes }
+
+    var bytes: Int { state.withLock { $0.bytes } }
+    var count: Int { state.withLock { $0.entries.count } }
+
+    // MARK: Asking
+
+    /// A kept answer, the answer of a flight that has no more time than the caller, or a new flight to lead. If the task
+    /// is cancelled while it waits it gets `.abandoned`; the flight goes on.
+    func find(_ key: Key, session: String?, deadline: MonotonicInstant, now: MonotonicInstant) async -> Found {
+        let number = followerNumbers.wrappingAdd(1, ordering: .relaxed).newValue
+        return await withTaskCancellationHandler {
+            await withCheckedContinuation { continuation in
+                let found = state.withLock { state -> Found? in
+                    if let entry = state.entries[key], entry.expiresAt > now {
+                        return .hit(entry.answer, age: now - entry.storedAt)
+                    }
+                    let index = FlightKey(key: key, session: session)
+                    if let flight = state.flights[index]?.last, !flight.isOvertaken, flight.deadline <= deadline {
+                        flight.followers.append(
+                            Follower(number: number, deadline: deadline, continuation: continuation))
+                        return nil
+                    }
+                    let flight = Flight(key, session: session, deadline: deadline)
+                    state.flights[index, default: []].append(flight)
+                    return .lead(flight)
+                }
+                if let found { return continuation.resume(returning: found) }
+                // The cancellation may have come before there was a follower to remove.
+                if Task.isCancelled { leave(number) }
+            }
+        } onCancel: {
+            leave(number)
+        }
+    }
+
+    private func leave(_ number: Int) {
+        let follower = state.withLock { state -> Follower? in
+            for flight in state.flights.values.joined() {
+                guard let index = flight.followers.firstIndex(where: { $0.number == number }) else { continue }
+                return flight.followers.remove(at: index)
+            }
+            return nil
+        }
+        follower?.continuation.resume(returning: .shared(.failure(.abandoned)))
+    }
+
+    /// Ends the flight with `result` for all its followers. An answer that `isKept` is kept for `lifetime`, unless a
+    /// write came between.
+    func land(
+        _ flight: Flight, _ result: Result<Answer, Trouble>, isKept: Bool, for lifetime: Duration,
+        now: MonotonicInstant
+    ) {
+        let followers = state.withLock { state in
+            end(flight, &state)
+            if isKept, !flight.isOvertaken, case .success(let answer) = result {
+                store(answer, under: flight.key, for: lifetime, now, &state)
+            }
+            return flight.followers
+        }
+        for follower in followers { follower.continuation.resume(returning: .shared(result)) }
+    }
+
+    /// The leader has run out of time, or left. The follower with the least time left leads from here; without one the
+    /// flight is over.
+    func handOver(_ flight: Flight, now: MonotonicInstant) {
+        let (next, late) = state.withLock { state in
+            let late = flight.followers.filter { $0.deadline <= now }
+            flight.followers.removeAll { $0.deadline <= now }
+            let next = flight.followers.min { $0.deadline < $1.deadline }
+            if let next {
+                flight.followers.removeAll { $0.number == next.number }
+                flight.deadline = next.deadline
+            } else {
+                end(flight, &state)
+            }
+            return (next, late)
+        }
+        for follower in late {
+            follower.continuation.resume(returning: .shared(.failure(.late(Trouble.lateness))))
+        }
+        next?.continuation.resume(returning: .lead(flight))
+    }
+
+    private func end(_ flight: Flight, _ state: inout State) {
+        let index = FlightKey(key: flight.key, session: flight.session)
+        state.flights[index]?.removeAll { $0 === flight }
+        if state.flights[index]?.isEmpty ?? false { state.flights[index] = nil }
+    }
+
+    // MARK: Keeping
+
+    private func store(
+        _ answer: Answer, under key: Key, for lifetime: Duration, _ now: MonotonicInstant,
+        _ state: inout State
+    ) {
+        let cost = answer.bytes.count + key.cost
+        guard lifetime > .zero, cost <= maxBytes / 4 else { return }
+        remove(key, &state)
+        state.stored += 1
+        state.entries[key] = Entry(
+            answer: answer, storedAt: now, expiresAt: now + lifetime, number: state.stored, cost: cost)
+        state.keysByCommand[key.call.command, default: []].insert(key)
+        state.order.append((key, state.stored))
+        state.bytes += cost
+        makeRoom(now, &state)
+    }
+
+    /// Removes the oldest answers: those that have expired, and as many as there is no room for.
+    private func makeRoom(_ now: MonotonicInstant, _ state: inout State) {
+        while state.gone < state.order.count {
+            let oldest = state.order[state.gone]
+            if let entry = state.entries[oldest.key], entry.number == oldest.number {
+                guard entry.expiresAt <= now || state.bytes > maxBytes else { break }
+                remove(oldest.key, &state)
+            }
+            state.gone += 1
+        }
+        guard state.order.count > 2 * state.entries.count + 256 else { return }
+        state.order = state.order.filter { state.entries[$0.key]?.number == $0.number }
+        state.gone = 0
+    }
+
+    private func remove(_ key: Key, _ state: inout State) {
+        guard let entry = state.entries.removeValue(forKey: key) else { return }
+        state.bytes -= entry.cost
+        let command = key.call.command
+        state.keysByCommand[command]?.remove(key)
+        if state.keysByCommand[command]?.isEmpty ?? false { state.keysByCommand[command] = nil }
+    }
+
+    // MARK: Forgetting
+
+    /// A write of `command` about `scope` took effect, or may have: what it can have changed goes. Which customer an
+    /// account belongs to is not known, so only answers about other accounts stay.
+    func invalidate(_ command: String, _ scope: Scope) {
+        drop(command) { Self.touches(scope, $0.call.scope) }
+    }
+
+    private static func touches(_ written: Scope, _ read: Scope) -> Bool {
+        guard case .accounts(let written) = written, case .accounts(let read) = read else { return true }
+        return !Set(written).isDisjoint(with: read)
+    }
+
+    /// What is kept about the rights of a user, or of the actor itself.
+    func forgetRights(of user: String?) {
+        for command in ["user", "application", "api"] {
+            drop(command) { $0.user == user && Actions.isAboutRights($0.call) }
+        }
+    }
+
+    /// What is kept for the session.
+    func forget(session: String) {
+        for command in ["user", "application", "api"] { drop(command) { $0.use == .rights(session: session) } }
+    }
+
+    private func drop(_ command: String, where isDue: (Key) -> Bool) {
+        state.withLock { state in
+            for key in state.keysByCommand[command] ?? [] where isDue(key) { remove(key, &state) }
+            for flight in state.flights.values.joined() where flight.key.call.command == command && isDue(flight.key) {
+                flight.isOvertaken = true
+            }
+        }
+    }
+}

@@ -1,0 +1,206 @@
+import PosternCore
+import PosternUpstreamKit
+
+/// Makes the calls that are answered at once: looks into the cache, sends, reads the answer, and applies what follows
+/// from it for the session, the cache and the actor.
+struct Client: Sendable {
+    let platform: StreamOnePlatform
+    let actions: Actions
+    let cache: Cache
+    let sessions: Sessions
+    let backoff: AuthenticationBackoff
+    /// How long answers are kept; zero: not at all.
+    let lifetime: Duration
+
+    /// One call on behalf of a caller.
+    struct Call: Sendable {
+        var content: StreamOneCall
+        /// Nil for a call as the actor itself.
+        var session: Session?
+        /// Whether it asks for roles or tokens: the answer is kept with the session, cacheable or not (section 6).
+        var isForRights = false
+        /// Until when the caller waits.
+        let deadline: MonotonicInstant
+    }
+
+    /// What the platform answered, including a refusal.
+    struct Reply: Sendable {
+        let answer: Answer
+        /// Nil unless the answer was kept.
+        var age: Duration?
+    }
+
+    /// How often a read is sent, the first time included.
+    private static let readTries = 3
+
+    func perform(_ call: Call, _ tools: any ResourceTools) async throws(Trouble) -> Reply {
+        guard actions.nature(of: call.content) == .read else { return Reply(answer: try await send(call, tools)) }
+        let found = await cache.find(
+            key(of: call), session: call.session?.id, deadline: call.deadline, now: tools.time.instant)
+        switch found {
+        case .hit(let answer, let age): return Reply(answer: answer, age: age)
+        case .shared(let result): return Reply(answer: try result.get())
+        case .lead(let flight): return Reply(answer: try await lead(flight, call, tools))
+        }
+    }
+
+    private func key(of call: Call) -> Cache.Key {
+        guard call.isForRights else { return .init(call.content, by: platform.actor, user: call.session?.user) }
+        var content = call.content
+        // Roles name the scope they hold in; tokens are those of the call's scope.
+        if content.action == "getmyroles" { content.scope = .none }
+        return .init(
+            content, by: platform.actor, user: call.session?.user, for: .rights(session: call.session?.id))
+    }
+
+    // MARK: Sending
+
+    /// Sends a read for all callers that share it.
+    private func lead(
+        _ flight: Cache.Flight, _ call: Call, _ tools: any ResourceTools
+    ) async throws(Trouble) -> Answer {
+        let result: Result<Answer, Trouble>
+        do throws(Trouble) {
+            result = .success(try await send(call, tools))
+        } catch {
+            result = .failure(error)
+        }
+        let now = tools.time.instant
+        switch result {
+        // Only this caller has no more time, or has left: the others may have more.
+        case .failure(.late), .failure(.abandoned): cache.handOver(flight, now: now)
+        case .failure: cache.land(flight, result, isKept: false, for: lifetime, now: now)
+        case .success(let answer):
+            cache.land(flight, result, isKept: isKept(answer, of: call), for: lifetime, now: now)
+        }
+        return try result.get()
+    }
+
+    private func isKept(_ answer: Answer, of call: Call) -> Bool {
+        answer.isSuccess && (call.isForRights || answer.isCacheable && actions.isKept(call.content))
+    }
+
+    /// Sends the call until there is an answer to return: a read a few times, and once more with a new signature where
+    /// the platform objected to the old one. If the caller hangs up a read is aborted; a write that was sent runs to
+    /// its end, so that what it may have changed leaves the cache.
+    private func send(_ call: Call, _ tools: any ResourceTools) async throws(Trouble) -> Answer {
+        try checkBackoff(call, now: tools.time.now)
+        let nature = actions.nature(of: call.content)
+        var sendings = 0
+        var wasSignedAgain = false
+        while true {
+            if Task.isCancelled, nature == .read || sendings == 0 { throw .abandoned }
+            let left = call.deadline - tools.time.instant
+            guard left > .zero else {
+                throw .late(Trouble.lateness + effect(of: call, isClear: sendings == 0))
+            }
+            sendings += 1
+            let mayRepeat = nature == .read && sendings < Self.readTries
+            let request = platform.request(
+                for: call.content, in: call.session.map { ($0.id, $0.key) }, at: tools.time.now)
+            switch await tools.send(request, timeout: left, isAbortable: nature == .read) {
+            case .failure where Task.isCancelled && nature == .read: throw .abandoned
+            case .failure(let failure) where failure.reason == .timeout:
+                throw .late(Trouble.lateness + effect(of: call, isClear: false))
+            case .failure(let failure):
+                guard failure.reason != .cancelled, mayRepeat else {
+                    throw .failed(
+                        "The platform could not be asked: \(failure.detail)."
+                            + effect(of: call, isClear: !failure.mayHaveArrived))
+                }
+            case .success(let response):
+                guard let answer = Answer(response) else {
+                    if mayRepeat { continue }
+                    throw .failed(Trouble.unusable(response) + effect(of: call, isClear: false))
+                }
+                renewSession(of: call, answer, tools)
+                if answer.status.meaning == .fault, mayRepeat { continue }
+                if !wasSignedAgain, isSignatureRefused(answer, call) {
+                    wasSignedAgain = true
+                    continue
+                }
+                await apply(answer, to: call, tools)
+                return answer
+            }
+        }
+    }
+
+    private func checkBackoff(_ call: Call, now: Timestamp) throws(Trouble) {
+        guard platform.hasCredentials else { throw .noCredentials }
+        for subject in subjects(of: call) {
+            if let pause = backoff.pause(of: subject, now: now) { throw .paused(pause, now) }
+        }
+    }
+
+    /// Who authenticates by the call.
+    private func subjects(of call: Call) -> [AuthenticationBackoff.Subject] {
+        if let session = call.session { return [.session(session.id)] }
+        let isLogin = call.content.command == "session"
+        let address = isLogin ? call.content.arguments.first { $0.name == "userip" } : nil
+        return [.actor] + (address.map { [.address($0.value)] } ?? [])
+    }
+
+    /// Whether the platform objects to the timestamp or signature of a call that may be sent again. A login may not: it
+    /// would count as another bad one.
+    private func isSignatureRefused(_ answer: Answer, _ call: Call) -> Bool {
+        switch answer.status.meaning {
+        case .clock: true
+        case .authentication: call.session == nil && actions.nature(of: call.content) != .session
+        default: false
+        }
+    }
+
+    /// What is known about the effect of a write without a usable answer. Unless it `isClear` that the platform has not
+    /// seen it, it may have taken effect, and what it can have changed leaves the cache.
+    private func effect(of call: Call, isClear: Bool) -> String {
+        guard actions.nature(of: call.content) == .write else { return "" }
+        if isClear { return " It has not taken the call." }
+        invalidate(call)
+        return " Whether it has carried out the call is not known."
+    }
+
+    // MARK: What follows from an answer
+
+    private func renewSession(of call: Call, _ answer: Answer, _ tools: any ResourceTools) {
+        guard let session = call.session, let timeout = answer.sessionTimeout else { return }
+        sessions.renew(session.id, until: tools.time.now + .seconds(timeout.seconds), tools)
+    }
+
+    private func apply(_ answer: Answer, to call: Call, _ tools: any ResourceTools) async {
+        let session = call.session
+        switch answer.status.meaning {
+        case .ok:
+            backoff.end(session.map { .session($0.id) } ?? .actor)
+            invalidateAfterWrite(call)
+        case .fault: invalidateAfterWrite(call)
+        case .authentication where session == nil: backoff.begin(.actor, .authentication, now: tools.time.now)
+        case .authentication, .sessionGone: if let session { await forget(session, tools) }
+        case .rateLimited: rateLimited(call, tools)
+        case .denied: cache.forgetRights(of: session?.user)
+        case .clock, .readOnly, .permanent, .settledBefore, .needsHash, .loginRefused: break
+        }
+        if call.content.path == "/api/session/delete", let session { await forget(session, tools) }
+    }
+
+    private func invalidateAfterWrite(_ call: Call) {
+        if actions.nature(of: call.content) == .write { invalidate(call) }
+    }
+
+    private func invalidate(_ call: Call) { cache.invalidate(call.content.command, call.content.scope) }
+
+    /// The platform blocks the address of a login, a session, or the actor itself, which the queue has to know too. The
+    /// second step of a login is blocked for its address as well, though only the first one names it.
+    private func rateLimited(_ call: Call, _ tools: any ResourceTools) {
+        guard let subject = subjects(of: call).last, call.content.command != "session" || subject != .actor else {
+            return
+        }
+        let pause = backoff.begin(subject, .rateLimited, now: tools.time.now)
+        if subject == .actor { tools.enqueue([pause.change]) }
+    }
+
+    /// Ends the session at once for all callers; returns when that is on disk too, or cannot be stored.
+    func forget(_ session: Session, _ tools: any ResourceTools) async {
+        cache.forget(session: session.id)
+        await sessions.forget(session.id, tools)
+    }
+}

@@ -1,0 +1,218 @@
+import PosternCore
+import PosternJSON
+import PosternUpstreamKit
+import Synchronization
+
+/// `POST /v1/{name}/sessions` and `DELETE /v1/{name}/sessions/{sessionCode}` (the specification's section 5).
+struct Login: Sendable {
+    let client: Client
+    private let hashing = PasswordHashing()
+
+    init(_ client: Client) { self.client = client }
+
+    var resources: [Resource] {
+        [
+            Resource(.post, "sessions", .perform(begin)),
+            Resource(.delete, "sessions/{sessionCode}", .perform(end)),
+        ]
+    }
+
+    // MARK: Beginning
+
+    private struct Credentials: Sendable {
+        let username: String
+        let password: String
+        /// The end user's, not ours: the platform counts failed logins by it.
+        let userIP: String
+        let deadline: MonotonicInstant
+    }
+
+    private func begin(
+        _ request: ResourceRequest, _ tools: any ResourceTools
+    ) async throws(ResourceRefusal) -> ResourceAnswer {
+        guard client.platform.actor.kind == .application else { throw .needsApplication }
+        let deadline = tools.time.instant + request.patience
+        let credentials = try request.withObject { body throws(InvalidPayload) in
+            try Self.credentials(body, until: deadline)
+        }
+        // A store that cannot be read is not going to keep the session's key either.
+        let keepsKeys = (try? await tools.read { $0.keepsCredentials }) ?? false
+        var answer = try await logIn(credentials, sendingOldHash: false, tools)
+        // The platform requires the old hash although it did not say so at first.
+        if answer.status.meaning == .needsHash { answer = try await logIn(credentials, sendingOldHash: true, tools) }
+        try check(answer, credentials, tools)
+        guard let session = Session(answer, now: tools.time.now) else { throw .unusableLogin }
+        let isStored = await client.sessions.add(session, tools)
+        return .json(session.shown(isDurable: keepsKeys && isStored), status: 201)
+    }
+
+    private static func credentials(
+        _ body: JSONValue, until deadline: MonotonicInstant
+    ) throws(InvalidPayload) -> Credentials {
+        var faults = PayloadFaults()
+        func text(_ name: StaticString) -> String {
+            if let value = body[name], value.isFilledString, let text = value.string { return text }
+            faults.add("/\(name)", "must be a non-empty string")
+            return ""
+        }
+        let credentials = Credentials(
+            username: text("username"), password: text("password"), userIP: text("userip"), deadline: deadline)
+        guard faults.isEmpty else { throw InvalidPayload(faults) }
+        return credentials
+    }
+
+    /// The platform's answer to the second step, whatever it is.
+    private func logIn(
+        _ credentials: Credentials, sendingOldHash: Bool, _ tools: any ResourceTools
+    ) async throws(ResourceRefusal) -> Answer {
+        let first = try await send(
+            "initialize", [.init("user", credentials.username), .init("userip", credentials.userIP)], credentials,
+            tools)
+        try check(first, credentials, tools)
+        guard let challenge = Challenge(first) else { throw .unusableLogin }
+        let response = try await hashing.response(
+            to: challenge.text, password: credentials.password, salt: challenge.salt
+        ) {
+            tools.time.instant < credentials.deadline
+        }
+        var arguments = [StreamOneCall.Argument("challenge", challenge.text), .init("response", response)]
+        if challenge.needsOldHash || sendingOldHash {
+            arguments.append(.init("v2hash", Password.oldHash(of: credentials.password)))
+        }
+        return try await send("create", arguments, credentials, tools)
+    }
+
+    private func send(
+        _ action: String, _ arguments: [StreamOneCall.Argument], _ credentials: Credentials, _ tools: any ResourceTools
+    ) async throws(ResourceRefusal) -> Answer {
+        let call = StreamOneCall(command: "session", action: action, arguments: arguments)
+        return try await client.answer(to: .init(content: call, deadline: credentials.deadline), tools)
+    }
+
+    /// A step that went wrong ends the login: nothing is tried again.
+    private func check(
+        _ answer: Answer, _ credentials: Credentials, _ tools: any ResourceTools
+    ) throws(ResourceRefusal) {
+        guard !answer.isSuccess else { return }
+        guard answer.status.meaning == .rateLimited else { throw .login(answer) }
+        let now = tools.time.now
+        let pause = client.backoff.begin(.address(credentials.userIP), .rateLimited, now: now)
+        throw ResourceRefusal(Trouble.paused(pause, now).answer)
+    }
+
+    // MARK: Ending
+
+    /// The session is forgotten whatever the platform answers.
+    private func end(
+        _ request: ResourceRequest, _ tools: any ResourceTools
+    ) async throws(ResourceRefusal) -> ResourceAnswer {
+        let deadline = tools.time.instant + request.patience
+        guard let session = try await client.session(request.parameters["sessionCode"] ?? "", tools) else {
+            throw ResourceRefusal(.notFound("There is no such session: ended, expired, or never begun here."))
+        }
+        let call = StreamOneCall(command: "session", action: "delete")
+        _ = try? await client.perform(.init(content: call, session: session, deadline: deadline), tools)
+        // Answered once that is on disk: a caller that was told of the end does not meet the session after a crash.
+        await client.forget(session, tools)
+        return .empty()
+    }
+}
+
+// MARK: What the platform sends
+
+private struct Challenge: Sendable {
+    let text: String
+    let salt: String
+    let needsOldHash: Bool
+
+    init?(_ answer: Answer) {
+        let read = answer.withBody { body -> (String, String, Bool)? in
+            guard let text = body["challenge"]?.string, let salt = body["salt"]?.string else { return nil }
+            return (text, salt, body["needsv2hash"]?.kind == .true)
+        }
+        guard case let (text, salt, needsOldHash)?? = read else { return nil }
+        (self.text, self.salt, self.needsOldHash) = (text, salt, needsOldHash)
+    }
+}
+
+extension Session {
+    /// From the answer to `session/create`; nil when it has none.
+    init?(_ answer: Answer, now: Timestamp) {
+        let read = answer.withBody { body -> Session? in
+            guard let id = body["id"], id.isFilledString, let key = body["key"], key.isFilledString,
+                let user = body["user"], user.isFilledString, let timeout = body["timeout"]?.integer, timeout >= 0
+            else { return nil }
+            return Session(
+                id: id.string ?? "", key: key.string ?? "", user: user.string ?? "", deadline: now + .seconds(timeout))
+        }
+        guard let session = read ?? nil else { return nil }
+        self = session
+    }
+
+    fileprivate func shown(isDurable: Bool) -> String {
+        JSONText.object { json in
+            json.string("id", id)
+            json.string("user", user)
+            json.time("expiresAt", deadline)
+            if !isDurable { json.flag("durableCredentials", false) }
+        }
+    }
+}
+
+extension ResourceRefusal {
+    fileprivate static let unusableLogin = ResourceRefusal(
+        .deliveryFailed, 502, "The platform's answer to the login cannot be used.")
+
+    static let needsApplication = ResourceRefusal(
+        .conflict, 409, "Only an application has sessions; this upstream signs as a user.")
+
+    /// A wrong name, a wrong password, or a fault that is not the caller's.
+    fileprivate static func login(_ answer: Answer) -> Self {
+        switch answer.status.meaning {
+        case .loginRefused, .needsHash, .sessionGone:
+            Self(.unauthorized, 401, "The platform refused the login: \(answer.summary)")
+        default: Self(.deliveryFailed, 502, "The platform took no login: \(answer.summary)")
+        }
+    }
+}
+
+/// Hashes passwords on a thread of its own: one at a time, as each takes a core for a quarter of a second.
+private final class PasswordHashing: Sendable {
+    private let thread = BlockingExecutor(name: "postern-logins", threads: 1)
+    /// The most logins that wait. With more, the last one would wait for half a minute.
+    private static let most = 100
+
+    /// The response to a challenge. A login whose turn comes when its time is over, or when its caller has hung up, is
+    /// not hashed: others wait for their turn.
+    func response(
+        to challenge: String, password: String, salt: String, isInTime: @escaping @Sendable () -> Bool
+    ) async throws(ResourceRefusal) -> String {
+        guard thread.waiting < Self.most else {
+            let overload = ResourceAnswer.problem(
+                slug: .overloaded, status: 503, detail: "Too many logins are in progress; try again soon.")
+            throw ResourceRefusal(.later(overload, after: .seconds(5)))
+        }
+        let isAbandoned = Flag()
+        let hashed: Result<String, ResourceRefusal> = await withTaskCancellationHandler {
+            await withCheckedContinuation { continuation in
+                thread.run {
+                    guard isInTime(), !isAbandoned.isSet else {
+                        let late = Trouble.late("The login did not get its turn in time.")
+                        return continuation.resume(returning: .failure(ResourceRefusal(late.answer)))
+                    }
+                    let response = Password.response(to: challenge, password: password, salt: salt)
+                    continuation.resume(returning: response.map { .success($0) } ?? .failure(.unusableLogin))
+                }
+            }
+        } onCancel: {
+            isAbandoned.set()
+        }
+        return try hashed.get()
+    }
+
+    private final class Flag: Sendable {
+        private let value = Atomic<Bool>(false)
+        var isSet: Bool { value.load(ordering: .relaxed) }
+        func set() { value.store(true, ordering: .relaxed) }
+    }
+}

@@ -1,0 +1,55 @@
+import CCrypt
+import Crypto
+import Foundation
+import Glibc
+
+/// How a password answers a challenge (the specification's 5.1). Neither it nor its MD5 is ever kept or shown.
+enum Password {
+    /// The MD5 as hexadecimal digits. It is as good as the password: sent only when the platform asks for it.
+    static func oldHash(of password: String) -> String {
+        Hexadecimal.text(of: Insecure.MD5.hash(data: Array(password.utf8)))
+    }
+
+    /// 80 characters; nil when the salt is none. Takes a quarter of a second at the usual cost of 12.
+    static func response(to challenge: String, password: String, salt: String) -> String? {
+        guard isSalt(salt), let hash = bcrypt(oldHash(of: password), salt: salt) else { return nil }
+        let inner = Hexadecimal.text(of: SHA256.hash(data: Array(hash.utf8)))
+        let outer = Hexadecimal.text(of: SHA256.hash(data: Array((inner + challenge).utf8)))
+        return Data(zip(outer.utf8, hash.utf8).map { $0 ^ $1 }).base64EncodedString()
+    }
+
+    /// Hashing takes twice as long for each step; beyond this it would take hours.
+    private static let costs = 4...16
+
+    /// `$2y$12$` and 22 characters of bcrypt's alphabet; also `2a` and `2b`, also other costs.
+    static func isSalt(_ text: String) -> Bool {
+        let bytes = Array(text.utf8)
+        guard bytes.count == 29, ["$2a$", "$2b$", "$2y$"].contains(text.prefix(4)), bytes[6] == UInt8(ascii: "$"),
+            bytes[4...5].allSatisfy({ (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) }),
+            costs.contains(Int(bytes[4] - 48) * 10 + Int(bytes[5] - 48))
+        else { return false }
+        return bytes[7...].allSatisfy { byte in
+            switch byte {
+            case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+                UInt8(ascii: "."), UInt8(ascii: "/"), UInt8(ascii: "0")...UInt8(ascii: "9"):
+                true
+            default: false
+            }
+        }
+    }
+
+    /// 60 characters in crypt form, as libxcrypt writes them: the last character of the salt may differ from `salt`.
+    private static func bcrypt(_ text: String, salt: String) -> String? {
+        let workspace = UnsafeMutablePointer<crypt_data>.allocate(capacity: 1)
+        workspace.initialize(to: crypt_data())
+        defer {
+            // What is left of the password must not outlive its use.
+            explicit_bzero(workspace, MemoryLayout<crypt_data>.size)
+            workspace.deallocate()
+        }
+        guard let hash = crypt_r(text, salt, workspace).map({ String(cString: $0) }), hash.utf8.count == 60 else {
+            return nil
+        }
+        return hash
+    }
+}

@@ -1,0 +1,137 @@
+import PosternCore
+import PosternJSON
+
+/// `POST /v1/{name}/proxy/{command}/{action}`: a call that is made at once and answered with the platform's answer.
+struct Proxy: Sendable {
+    let client: Client
+
+    var resource: Resource {
+        Resource(
+            .post, "proxy/{command}/{action}", query: ["account", "accounts", "customer", "timezone"], .perform(call))
+    }
+
+    private func call(
+        _ request: ResourceRequest, _ tools: any ResourceTools
+    ) async throws(ResourceRefusal) -> ResourceAnswer {
+        let content = try call(request)
+        let deadline = tools.time.instant + request.patience
+        let session = try await client.session(of: request, tools)
+        let call = Client.Call(content: content, session: session, deadline: deadline)
+        let shown: ResourceAnswer
+        do throws(Trouble) {
+            shown = try await client.perform(call, tools).passedOn(in: session, now: tools.time.now)
+        } catch {
+            shown = error.answer
+        }
+        return request.wait.map { shown.applying("wait=\($0)") } ?? shown
+    }
+
+    private func call(_ request: ResourceRequest) throws(ResourceRefusal) -> StreamOneCall {
+        let command = request.parameters["command"] ?? ""
+        let action = request.parameters["action"] ?? ""
+        guard StreamOneCall.isName(command), StreamOneCall.isName(action) else {
+            throw ResourceRefusal(.notFound("Commands and actions are names of lower-case letters and digits."))
+        }
+        let scope = try request.scope(defaultAccount: client.platform.defaultAccount)
+        let arguments = try request.withObject { body throws(InvalidPayload) in
+            var faults = PayloadFaults()
+            let arguments = StreamOneCall.arguments(body, at: "", &faults)
+            guard faults.isEmpty else { throw InvalidPayload(faults) }
+            return arguments
+        }
+        let timezone = request.query["timezone"].flatMap { $0.isEmpty ? nil : $0 }
+        return StreamOneCall(
+            command: command, action: action, scope: scope, timezone: timezone, arguments: arguments)
+    }
+}
+
+extension Client.Reply {
+    /// The platform's words are passed on as they came, refusals too. Only what a session has left is the present
+    /// number where the answer was kept.
+    func passedOn(in session: Session?, now: Timestamp) -> ResourceAnswer {
+        guard let age else {
+            return .json(String(decoding: answer.bytes, as: UTF8.self), headers: ["X-Cache": "miss"])
+        }
+        let left = session.map { max(0, ($0.deadline - now).components.seconds) }
+        let shown = left.map { answer.bytes(sessionTimeout: $0) } ?? answer.bytes
+        return .json(
+            String(decoding: shown, as: UTF8.self),
+            headers: ["X-Cache": "hit", "Age": String(age.components.seconds)])
+    }
+}
+
+extension Client {
+    /// The session that the request's `Postern-Session` names; nil without that header.
+    func session(
+        of request: ResourceRequest, _ tools: any ResourceTools
+    ) async throws(ResourceRefusal) -> Session? {
+        guard let id = request.header("Postern-Session") else { return nil }
+        guard platform.actor.kind == .application else { throw .needsApplication }
+        guard let session = try await session(id, tools) else {
+            throw ResourceRefusal(
+                .unknownSession, 409, "There is no such session: it has ended, or was never begun here. Log in again.")
+        }
+        return session
+    }
+
+    func session(_ id: String, _ tools: any ResourceTools) async throws(ResourceRefusal) -> Session? {
+        do throws(StateError) {
+            return try await sessions.find(id, tools)
+        } catch {
+            throw ResourceRefusal(error)
+        }
+    }
+
+    func answer(to call: Call, _ tools: any ResourceTools) async throws(ResourceRefusal) -> Answer {
+        do throws(Trouble) {
+            return try await perform(call, tools).answer
+        } catch {
+            throw ResourceRefusal(error.answer)
+        }
+    }
+}
+
+extension ResourceAnswer {
+    /// Confirms a preference of the request (RFC 7240, section 3).
+    fileprivate func applying(_ preference: String) -> Self {
+        guard case .json(let text, let status, var headers) = self else { return self }
+        headers["Preference-Applied"] = preference
+        return .json(text, status: status, headers: headers)
+    }
+}
+
+extension ResourceRequest {
+    /// How long the caller waits: its `Prefer: wait=N`, else 30 s.
+    var patience: Duration { .seconds(wait ?? 30) }
+
+    /// From `account`, `accounts` (with commas between) or `customer` of the query.
+    func scope(defaultAccount: String?) throws(ResourceRefusal) -> Scope {
+        let accounts = query["accounts"].map { text in
+            text.isEmpty ? [] : text.split(separator: ",", omittingEmptySubsequences: false).map(String.init)
+        }
+        guard accounts?.contains("") != true else {
+            throw ResourceRefusal(.badRequest, 400, "One of the accounts is empty.")
+        }
+        let given = Scope.Given(account: query["account"], accounts: accounts, customer: query["customer"])
+        guard let fault = given.faults.first else { return given.scope(defaultAccount: defaultAccount) }
+        throw ResourceRefusal(.badRequest, 400, "\(fault.name) \(fault.detail).")
+    }
+
+    /// What `read` makes of the JSON object of the body; an empty body is an empty object.
+    func withObject<R>(_ read: (JSONValue) throws(InvalidPayload) -> R) throws(ResourceRefusal) -> R {
+        let parsed: Result<R, JSONFault>
+        do throws(InvalidPayload) {
+            parsed = try JSONParser.ofThisThread.parse(body.isEmpty ? Array("{}".utf8) : body) {
+                value throws(InvalidPayload) in
+                guard value.kind == .object else { throw InvalidPayload([PayloadFault("", "must be an object")]) }
+                return try read(value)
+            }
+        } catch {
+            throw ResourceRefusal(.invalidPayload, 422, "The platform would not take this.", faults: error.faults)
+        }
+        switch parsed {
+        case .success(let value): return value
+        case .failure(let fault): throw ResourceRefusal(.invalidJSON, 400, "The body is not valid JSON: \(fault).")
+        }
+    }
+}

@@ -1,0 +1,134 @@
+import PosternCore
+
+/// `GET /v1/{name}/tokens/{token}` and `GET /v1/{name}/roles`: what an actor may do (the specification's section 6).
+struct Rights: Sendable {
+    let client: Client
+
+    var resources: [Resource] {
+        [
+            Resource(.get, "tokens/{token}", query: ["account", "accounts", "customer"], .perform(hasToken)),
+            Resource(.get, "roles", query: ["account", "accounts", "customer"], .perform(roles)),
+        ]
+    }
+
+    private func roles(
+        _ request: ResourceRequest, _ tools: any ResourceTools
+    ) async throws(ResourceRefusal) -> ResourceAnswer {
+        let answer = try await fetchRoles(try await question(request, tools), tools)
+        let list = answer.withBody { $0.kind == .array ? String(decoding: $0.bytes, as: UTF8.self) : nil }
+        guard let roles = list ?? nil else { throw .unusableRights }
+        return .json(JSONText.object { $0.raw("roles", roles) })
+    }
+
+    private func hasToken(
+        _ request: ResourceRequest, _ tools: any ResourceTools
+    ) async throws(ResourceRefusal) -> ResourceAnswer {
+        let token = request.parameters["token"] ?? ""
+        let question = try await question(request, tools)
+        guard let roles = try await fetchRoles(question, tools).withBody(Role.list) ?? nil else {
+            throw .unusableRights
+        }
+        if let known = Role.hasToken(token, roles: roles, scope: question.content.scope) {
+            return .hasToken(known)
+        }
+        let answer = try await fetch("api", "mytokens", question, tools)
+        guard let tokens = answer.withBody(Self.texts) ?? nil else { throw .unusableRights }
+        return .hasToken(tokens.contains(token))
+    }
+
+    private static func texts(_ body: JSONValue) -> [String]? {
+        guard body.kind == .array, body.elements.allSatisfy({ $0.kind == .string }) else { return nil }
+        return body.elements.compactMap(\.string)
+    }
+
+    // MARK: Asking the platform
+
+    /// What is asked in the request's scope and session; `fetch` fills in the action.
+    private func question(
+        _ request: ResourceRequest, _ tools: any ResourceTools
+    ) async throws(ResourceRefusal) -> Client.Call {
+        let scope = try request.scope(defaultAccount: client.platform.defaultAccount)
+        let deadline = tools.time.instant + request.patience
+        return Client.Call(
+            content: StreamOneCall(command: "", action: "", scope: scope),
+            session: try await client.session(of: request, tools), isForRights: true, deadline: deadline)
+    }
+
+    /// In a session, or signed by a user, it is a user who acts.
+    private func fetchRoles(
+        _ question: Client.Call, _ tools: any ResourceTools
+    ) async throws(ResourceRefusal) -> Answer {
+        let isUser = question.session != nil || client.platform.actor.kind == .user
+        return try await fetch(isUser ? "user" : "application", "getmyroles", question, tools)
+    }
+
+    /// A success only: a failure is an error, and never "no".
+    private func fetch(
+        _ command: String, _ action: String, _ question: Client.Call, _ tools: any ResourceTools
+    ) async throws(ResourceRefusal) -> Answer {
+        var call = question
+        (call.content.command, call.content.action) = (command, action)
+        let answer = try await client.answer(to: call, tools)
+        guard answer.isSuccess else {
+            throw ResourceRefusal(
+                .deliveryFailed, 502, "The platform does not say what the actor may do: \(answer.summary)")
+        }
+        return answer
+    }
+}
+
+/// A role that an actor has, everywhere or for an account or customer.
+struct Role: Sendable, Equatable {
+    var account: String?
+    var customer: String?
+    let tokens: Set<String>
+
+    /// Nil if `body` is not a list of roles. A role that cannot be read makes the whole list unusable, so that it gives no
+    /// rights away.
+    static func list(_ body: JSONValue) -> [Role]? {
+        guard body.kind == .array else { return nil }
+        var roles: [Role] = []
+        for element in body.elements {
+            guard let tokens = element["role"]?["tokens"], tokens.kind == .array,
+                tokens.elements.allSatisfy({ $0.kind == .string }),
+                let account = place(element["account"]), let customer = place(element["customer"])
+            else { return nil }
+            roles.append(
+                Role(
+                    account: account.id, customer: customer.id, tokens: Set(tokens.elements.compactMap(\.string))))
+        }
+        return roles
+    }
+
+    /// Where a role holds. Missing and null are the same: everywhere.
+    private static func place(_ value: JSONValue?) -> (id: String?, Void)? {
+        guard let value, value.kind != .null else { return (nil, ()) }
+        guard let id = value["id"], id.isFilledString else { return nil }
+        return (id.string, ())
+    }
+
+    /// Nil when the roles cannot tell: which customer an account belongs to is not known.
+    static func hasToken(_ token: String, roles: [Role], scope: Scope) -> Bool? {
+        func isCovered(customer: String?, account: String?) -> Bool {
+            roles.contains { $0.tokens.contains(token) && $0.covers(customer: customer, account: account) }
+        }
+        guard case .accounts(let accounts) = scope else { return isCovered(customer: scope.customer, account: nil) }
+        guard !roles.contains(where: { $0.customer != nil }) else { return nil }
+        return accounts.allSatisfy { isCovered(customer: nil, account: $0) }
+    }
+
+    private func covers(customer: String?, account: String?) -> Bool {
+        if let own = self.account { return own == account }
+        if let own = self.customer { return own == customer }
+        return true
+    }
+}
+
+extension ResourceRefusal {
+    fileprivate static let unusableRights = ResourceRefusal(
+        .deliveryFailed, 502, "The platform's roles or tokens cannot be read.")
+}
+
+extension ResourceAnswer {
+    fileprivate static func hasToken(_ has: Bool) -> Self { .json(JSONText.object { $0.flag("hasToken", has) }) }
+}

@@ -1,0 +1,67 @@
+import PosternCore
+
+/// `POST /v1/{name}/api/{command}/{action}`: the platform's API as its own SDKs speak it, for backends that set the
+/// gateway as their `apiUrl` (the specification's section 10).
+///
+/// Their calls are verified, then made like any other: cached by the safe key, shared, signed again. Every outcome is an
+/// answer of the platform's kind, since the SDKs can read no other.
+struct SDKs: Sendable {
+    let client: Client
+
+    /// Order and duplicates in the query matter, and the body is a form: both are judged here.
+    /// The SDKs authenticate by their own signature, not by an API key.
+    var resource: Resource {
+        Resource(.post, "api/{command}/{action}", query: nil, access: .open, body: .any, .perform(answer))
+    }
+
+    private func answer(
+        _ request: ResourceRequest, _ tools: any ResourceTools
+    ) async throws(ResourceRefusal) -> ResourceAnswer {
+        do throws(RefusedCall) {
+            return try await call(request, tools)
+        } catch {
+            return error.answer
+        }
+    }
+
+    private func call(
+        _ request: ResourceRequest, _ tools: any ResourceTools
+    ) async throws(RefusedCall) -> ResourceAnswer {
+        // Every client knows an empty key.
+        guard client.platform.hasCredentials else { throw Trouble.noCredentials.refusal }
+        let sent = try SDKCall(request, by: client.platform.actor)
+        let deadline = tools.time.instant + request.patience
+        let session = try await session(of: sent, tools)
+        guard sent.isSigned(with: client.platform.psk + (session?.key ?? "")) else {
+            throw .init(3, "the signature does not match")
+        }
+        let call = Client.Call(content: sent.call, session: session, deadline: deadline)
+        let reply: Client.Reply
+        do throws(Trouble) {
+            reply = try await client.perform(call, tools)
+        } catch {
+            // It is over for its SDK, whatever the platform says.
+            if sent.call.path == "/api/session/delete", let session { await client.forget(session, tools) }
+            throw error.refusal
+        }
+        // A session that begins has to be known before its first call comes.
+        if sent.call.path == "/api/session/create", reply.answer.isSuccess,
+            let begun = Session(reply.answer, now: tools.time.now)
+        {
+            _ = await client.sessions.add(begun, tools)
+        }
+        return reply.passedOn(in: session, now: tools.time.now)
+    }
+
+    private func session(
+        of sent: SDKCall, _ tools: any ResourceTools
+    ) async throws(RefusedCall) -> Session? {
+        guard let id = sent.session else { return nil }
+        do throws(StateError) {
+            if let session = try await client.sessions.find(id, tools) { return session }
+        } catch {
+            throw .init(1, "\(error)")
+        }
+        throw .init(282, "the session has ended, or was not begun by this gateway")
+    }
+}

@@ -1,0 +1,151 @@
+import PosternCore
+import Synchronization
+
+/// A person's session at the platform (the specification's section 5). Printed, it shows no key.
+struct Session: Sendable, Equatable, CustomStringConvertible {
+    let id: String
+    /// Signs requests, behind the application's own key.
+    let key: String
+    /// Id of the user, not the name.
+    let user: String
+    var deadline: Timestamp
+
+    var description: String { "session \(id)" }
+}
+
+/// The sessions that are alive. The store has them, keys sealed; what is known here saves looking there. Any thread.
+final class Sessions: Sendable {
+    fileprivate struct State {
+        var known: [String: Known] = [:]
+        /// Being removed from the store.
+        var ending: Set<String> = []
+        /// Being looked up in the store.
+        var lookups: [String: Lookup] = [:]
+    }
+
+    fileprivate struct Lookup {
+        var count = 0
+        /// Whether the session has ended since: what the store had before no longer counts.
+        var isOvertaken = false
+    }
+
+    fileprivate struct Known {
+        var session: Session
+        /// The deadline that the store knows.
+        var storedDeadline: Timestamp
+    }
+
+    private let state = Mutex(State())
+    /// Of which platform and actor: with another one configured their keys are good for nothing, and must not go there.
+    private let realm: String
+    /// Some 300 bytes each; others are looked up in the store.
+    private static let mostKnown = 100_000
+    /// A deadline is written down when it is off by more: else every call in a session would be a write too.
+    private static let slack = Duration.seconds(60)
+
+    init(of platform: StreamOnePlatform) { realm = platform.realm }
+
+    /// Nil if there is no session of that id, or its time is over: then it is forgotten without asking the platform. The
+    /// store is read only if this run has not seen the session.
+    func find(_ id: String, _ tools: any ResourceTools) async throws(StateError) -> Session? {
+        let (known, hasEnded) = state.withLock { state in
+            let known = state.known[id]?.session
+            let hasEnded = known == nil && state.ending.contains(id)
+            if known == nil, !hasEnded { state.lookups[id, default: Lookup()].count += 1 }
+            return (known, hasEnded)
+        }
+        if hasEnded { return nil }
+        let found = if let known { known } else { try await lookUp(id, tools) }
+        guard let found, found.deadline < tools.time.now else { return found }
+        await forget(id, tools)
+        return nil
+    }
+
+    /// What the store has of the session, unless something newer is known by now.
+    private func lookUp(_ id: String, _ tools: any ResourceTools) async throws(StateError) -> Session? {
+        defer { state.withLock { $0.endLookup(id) } }
+        let owner = owner(of: id)
+        let held = try await tools.read { try $0.credential(of: owner) }
+        return state.withLock { state in
+            // Another caller may have found it first, and renewed it since.
+            if let known = state.known[id] { return known.session }
+            guard state.lookups[id]?.isOvertaken == false, let held, let session = Session(id, held) else {
+                return nil
+            }
+            state.keep(Known(session: session, storedDeadline: session.deadline), most: Self.mostKnown)
+            return session
+        }
+    }
+
+    /// Returns when the session is on disk, or cannot be stored; it can be used in either case.
+    /// - Returns: Whether it is on disk.
+    func add(_ session: Session, _ tools: any ResourceTools) async -> Bool {
+        state.withLock { state in
+            state.ending.remove(session.id)
+            state.keep(Known(session: session, storedDeadline: session.deadline), most: Self.mostKnown)
+        }
+        do {
+            try await tools.change([.hold(credential(of: session))])
+            return true
+        } catch {
+            return false
+        }
+    }
+
+    /// After an answer of the platform's own. A session that was forgotten meanwhile stays so.
+    func renew(_ id: String, until deadline: Timestamp, _ tools: any ResourceTools) {
+        state.withLock { state in
+            guard var known = state.known[id] else { return }
+            known.session.deadline = deadline
+            let change =
+                known.storedDeadline > deadline ? known.storedDeadline - deadline : deadline - known.storedDeadline
+            if change >= Self.slack {
+                known.storedDeadline = deadline
+                // With the lock held, so that it cannot come after the end of the session.
+                tools.enqueue([.hold(credential(of: known.session))])
+            }
+            state.known[id] = known
+        }
+    }
+
+    /// Ends the session at once for all callers; returns when that is on disk too, or cannot be stored.
+    func forget(_ id: String, _ tools: any ResourceTools) async {
+        state.withLock { state in
+            state.known[id] = nil
+            state.ending.insert(id)
+            state.lookups[id]?.isOvertaken = true
+        }
+        // If the store cannot be written, the session may be found again after a restart, until its time is over.
+        try? await tools.change([.drop(credentialOf: owner(of: id))])
+        state.withLock { state in _ = state.ending.remove(id) }
+    }
+
+    private func owner(of id: String) -> String { "session/\(realm)/\(id)" }
+
+    private func credential(of session: Session) -> Credential {
+        Credential(
+            owner: owner(of: session.id), value: Array(session.key.utf8), note: session.user,
+            expiresAt: session.deadline, isKept: true)
+    }
+}
+
+extension Sessions.State {
+    fileprivate mutating func endLookup(_ id: String) {
+        guard let count = lookups[id]?.count else { return }
+        if count > 1 { lookups[id]?.count = count - 1 } else { lookups[id] = nil }
+    }
+
+    fileprivate mutating func keep(_ known: Sessions.Known, most: Int) {
+        if self.known.count >= most, self.known[known.session.id] == nil, let first = self.known.keys.first {
+            self.known[first] = nil
+        }
+        self.known[known.session.id] = known
+    }
+}
+
+extension Session {
+    fileprivate init?(_ id: String, _ held: HeldCredential) {
+        guard !held.isRefused, let deadline = held.expiresAt else { return nil }
+        self.init(id: id, key: String(decoding: held.value, as: UTF8.self), user: held.note, deadline: deadline)
+    }
+}
