@@ -1,5 +1,5 @@
-public import PosternCore
 public import PosternAPI
+public import PosternCore
 
 /// A fresh API key, and what the configuration wants to know of it.
 public struct NewKey: Sendable, Equatable {

@@ -1,10 +1,10 @@
 public import Logging
+import PosternAPI
 import PosternCore
 import PosternDelivery
 import PosternHTTP
 import PosternMetrics
 import PosternProcess
-import PosternAPI
 public import PosternStore
 import PosternTransport
 import Synchronization

@@ -1,11 +1,11 @@
 import Glibc
 import Logging
+import PosternAPI
 import PosternCore
 import PosternDelivery
 import PosternHTTP
 import PosternMetrics
 import PosternProcess
-import PosternAPI
 import PosternStore
 import PosternTransport
 import Synchronization

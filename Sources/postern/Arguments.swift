@@ -1,7 +1,7 @@
 public import ArgumentParser
 import PosternCommands
-import PosternGateway
 public import PosternCore
+import PosternGateway
 public import PosternStore
 
 // How values of ours are written on the command line; the words are those of the API.

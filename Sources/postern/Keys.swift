@@ -1,7 +1,7 @@
 import ArgumentParser
 import PosternCommands
-import PosternGateway
 import PosternCore
+import PosternGateway
 import PosternProcess
 
 struct Keys: ParsableCommand {

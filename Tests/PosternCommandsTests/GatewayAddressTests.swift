@@ -1,7 +1,7 @@
 import Foundation
 import PosternCore
-import PosternTestKit
 import PosternGatewayTestKit
+import PosternTestKit
 import Testing
 
 @testable import PosternCommands

@@ -1,10 +1,10 @@
 import Logging
 import PosternCore
 import PosternGateway
+import PosternGatewayTestKit
 import PosternMetrics
 import PosternStore
 import PosternTestKit
-import PosternGatewayTestKit
 import Testing
 
 @testable import PosternCommands

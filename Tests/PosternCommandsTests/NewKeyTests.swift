@@ -1,5 +1,5 @@
-import PosternCore
 import PosternAPI
+import PosternCore
 import PosternGateway
 import PosternGatewayTestKit
 import PosternTestKit

@@ -1,6 +1,6 @@
+import PosternAPI
 import PosternCore
 import PosternDelivery
-import PosternAPI
 import Testing
 
 @testable import PosternCommands

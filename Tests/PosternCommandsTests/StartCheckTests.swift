@@ -1,7 +1,7 @@
+import PosternGateway
+import PosternGatewayTestKit
 import PosternStore
 import PosternTestKit
-import PosternGatewayTestKit
-import PosternGateway
 import Testing
 
 @testable import PosternCommands

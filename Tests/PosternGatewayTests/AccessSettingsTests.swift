@@ -1,6 +1,6 @@
 import PosternAPI
-import PosternTestKit
 import PosternGatewayTestKit
+import PosternTestKit
 import Testing
 
 @testable import PosternGateway

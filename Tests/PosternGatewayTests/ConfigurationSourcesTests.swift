@@ -1,8 +1,8 @@
 import Foundation
 import PosternCore
 import PosternDelivery
-import PosternStore
 import PosternGatewayTestKit
+import PosternStore
 import Testing
 
 @testable import PosternGateway

@@ -1,9 +1,9 @@
 import Logging
+import PosternAPI
 import PosternCore
 import PosternDelivery
-import PosternAPI
-import PosternStore
 import PosternGatewayTestKit
+import PosternStore
 import Testing
 
 @testable import PosternGateway

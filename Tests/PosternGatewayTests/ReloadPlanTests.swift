@@ -1,9 +1,9 @@
 import Logging
+import PosternAPI
 import PosternCore
 import PosternDelivery
-import PosternAPI
-import PosternTestKit
 import PosternGatewayTestKit
+import PosternTestKit
 import Testing
 
 @testable import PosternGateway

@@ -1,7 +1,7 @@
+import PosternAPI
 public import PosternCore
 import PosternDelivery
 import PosternProcess
-import PosternAPI
 public import PosternStore
 
 /// What `postern outbox` shows: text for people, or JSON for programs, in the shapes that `docs/cli.md` describes.

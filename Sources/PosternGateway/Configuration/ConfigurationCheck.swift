@@ -1,9 +1,9 @@
 import Glibc
+import PosternAPI
 import PosternCore
-import PosternStore
 import PosternDelivery
 import PosternHTTP
-import PosternAPI
+import PosternStore
 
 /// Turns what the sources say into a `GatewayConfiguration` and collects everything that is wrong on the way.
 struct ConfigurationCheck {

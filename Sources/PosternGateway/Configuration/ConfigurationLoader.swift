@@ -1,6 +1,6 @@
 import Foundation
-public import PosternCore
 import PosternAPI
+public import PosternCore
 
 /// Reads the configuration from its sources, checks all of it, and makes the upstreams.
 public struct ConfigurationLoader: Sendable {

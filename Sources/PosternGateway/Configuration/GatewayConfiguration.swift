@@ -1,7 +1,7 @@
 public import Logging
+public import PosternAPI
 public import PosternCore
 public import PosternDelivery
-public import PosternAPI
 public import PosternStore
 
 /// Everything an operator can decide, checked and in the units of the code.

@@ -1,6 +1,6 @@
 import Glibc
-import PosternCore
 import PosternAPI
+import PosternCore
 import PosternTestKit
 import Testing
 

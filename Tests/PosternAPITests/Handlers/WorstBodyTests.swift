@@ -1,9 +1,9 @@
+import AppServicesAdapter
+import CurioAdapter
 import Glibc
 import PosternCore
 import PosternJSON
 import PosternTestKit
-import AppServicesAdapter
-import CurioAdapter
 import SamsaraAdapter
 import SeerAdapter
 import StreamOneAdapter
