@@ -119,7 +119,7 @@ let package = Package(
         part(
             "PosternGateway",
             [
-                "PosternCore", "PosternMetrics", "PosternStore", "PosternHTTP", "PosternTransport",
+                "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternHTTP", "PosternTransport",
                 "PosternDelivery", "PosternAPI", "PosternProcess", logging,
             ] + adapters),
         part(

@@ -54,4 +54,12 @@ public struct JSONFault: Error, Sendable, Equatable, CustomStringConvertible {
     }
 
     public var description: String { "\(reason.sentence) at byte \(offset)" }
+
+    /// Where `offset` is in `text`: line and column from 1, the column in characters.
+    public func position(in text: [UInt8]) -> (line: Int, column: Int) {
+        let before = text[..<min(offset, text.count)]
+        let lineStart = before.lastIndex(of: 0x0A).map { $0 + 1 } ?? 0
+        // Bytes 10xxxxxx continue a character.
+        return (before.count { $0 == 0x0A } + 1, before[lineStart...].count { $0 & 0xC0 != 0x80 } + 1)
+    }
 }

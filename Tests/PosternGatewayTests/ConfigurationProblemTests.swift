@@ -220,15 +220,6 @@ import Testing
             #"{"auth": {"keys": [{\#(keyStart)}, {"name": "b", "sha256": "\#(digest)", "scopes": ["read"]}]}}"#,
             "auth.keys[1].sha256 is that of auth.keys[0]; give each caller its own key"
         ),
-        // Members given twice.
-        (
-            "{\"log\": {\"level\": \"info\",\n\"level\": \"debug\"}}",
-            "log.level is given twice, on lines 1 and 2; keep one"
-        ),
-        (
-            key(keyStart + ",\n\"name\": \"a\""),
-            "auth.keys[0].name is given twice, on lines 1 and 2; keep one"
-        ),
     ])
     func problem_namesPathValueAndWhatIsAllowed(file: String, expected: String) throws {
         #expect(try problems(in: file) == [expected])
@@ -295,21 +286,26 @@ import Testing
     }
 
     @Test(arguments: [
-        ("", "is no JSON at line 1, column 1: expected a value"),
-        ("{\"a\": 1,\n  \"b\": }", "is no JSON at line 2, column 8: expected a value"),
-        ("{\"a\": 1\n  \"b\": 2}", "is no JSON at line 2, column 3: expected , or }"),
-        ("{\"é\": 1,}", "is no JSON at line 1, column 9: expected a name in double quotes"),
-        ("{\"a\" 1}", "is no JSON at line 1, column 6: expected : after the name"),
-        ("{\"a\": [1 2]}", "is no JSON at line 1, column 10: expected , or ]"),
-        ("{\"a\": \"x\n\"}", "is no JSON at line 1, column 7: text without a closing quote on its line"),
-        ("{\"a\": \"\\x\"}", "is no JSON at line 1, column 8: no such escape; write \\\\ for a backslash"),
-        ("{\"a\": \"\\ud800\"}", "is no JSON at line 1, column 8: no such escape"),
-        ("{\"a\": 01}", "is no JSON at line 1, column 7: no number"),
-        ("{} {}", "is no JSON at line 1, column 4: something after the end of the object"),
-        ("{\n// comment\n}", "is no JSON at line 2, column 1: expected a name in double quotes"),
-        ("{\"a\": # comment\n1}", "is no JSON at line 1, column 7: JSON has no comments"),
+        ("", "is not JSON at line 1, column 1: no JSON text"),
+        ("{\"a\": 1,\n  \"b\": }", "is not JSON at line 2, column 8: unexpected character"),
+        ("{\"é\": 1,}", "is not JSON at line 1, column 9: unexpected character"),
+        ("{\"a\": \"x\n\"}", "is not JSON at line 1, column 9: unescaped control character"),
+        ("{\"a\": \"\\x\"}", "is not JSON at line 1, column 8: invalid escape"),
+        ("{\"a\": \"\\ud800\"}", "is not JSON at line 1, column 8: lone surrogate"),
+        ("{\"a\": 01}", "is not JSON at line 1, column 7: malformed number"),
+        ("{\"a\": \"b\"", "is not JSON at line 1, column 10: unexpected end of the text"),
+        ("{} {}", "is not JSON at line 1, column 4: more text after the JSON value"),
+        ("{\n// comment\n}", "is not JSON at line 2, column 1: JSON has no comments"),
+        ("{\"a\": # comment\n1}", "is not JSON at line 1, column 7: JSON has no comments"),
+        (
+            "{\"log\": {\"level\": \"info\",\n \"level\": \"debug\"}}",
+            "is not JSON at line 2, column 2: duplicate member name"
+        ),
         ("[]", "holds an array; expected an object"),
-        (String(repeating: "[", count: 40), "is no JSON at line 1, column 33: nested more than 32 deep"),
+        (
+            String(repeating: "[", count: 70),
+            "is not JSON at line 1, column 65: more than 64 nested objects and arrays"
+        ),
     ])
     func file_isRefused_withLineAndColumn(text: String, expected: String) throws {
         #expect(try problems(in: text) == ["DIR/config.json \(expected)"])

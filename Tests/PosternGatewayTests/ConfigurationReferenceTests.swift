@@ -62,7 +62,7 @@ import Testing
 
     @Test func example_leavesNoSettingOut() throws {
         let bytes = try Data(contentsOf: top.appendingPathComponent("config.example.json"))
-        let root = try ConfigurationText.parse(Array(bytes))
+        let root = try ConfigurationNode.parse(Array(bytes))
         let sources = ConfigurationSources(file: root, environment: [:], secrets: [:], secretsDirectory: "")
         for section in ConfigurationSchema.fixed {
             for setting in section.settings {

@@ -48,7 +48,7 @@ public struct ConfigurationLoader: Sendable {
         public var warnings: [ConfigurationProblem] = []
     }
 
-    /// Throws every problem there is at once; only a file that is no JSON hides those of its contents.
+    /// Throws every problem there is at once; only a file that is not JSON hides those of its contents.
     public func load() throws(ConfigurationProblems) -> Loaded {
         let found = try settings()
         guard found.problems.isEmpty else { throw ConfigurationProblems(found.problems) }
@@ -78,7 +78,7 @@ public struct ConfigurationLoader: Sendable {
         let sources = ConfigurationSources(
             file: root, environment: environment, secrets: secrets.texts, secretsDirectory: secretsDirectory ?? "")
         var check = ConfigurationCheck(sources: sources, types: types, environment: environment)
-        check.problems = ConfigurationSchema.repeatedMembers(in: root) + secrets.problems
+        check.problems = secrets.problems
         let (configuration, schema) = check.configuration()
         return Examination(
             configuration: configuration, problems: check.problems,
@@ -105,12 +105,12 @@ public struct ConfigurationLoader: Sendable {
         switch readFile(file, atMost: Self.largestFile) {
         case .failure(let failure): detail = failure.detail
         case .success(let bytes):
-            do throws(ConfigurationText.SyntaxError) {
-                let root = try ConfigurationText.parse(bytes)
+            do throws(ConfigurationNode.SyntaxError) {
+                let root = try ConfigurationNode.parse(bytes)
                 if case .object = root { return root }
                 detail = "holds \(root.shown); expected an object"
             } catch {
-                detail = "is no JSON at line \(error.line), column \(error.column): \(error.detail)"
+                detail = error.description
             }
         }
         throw ConfigurationProblems([ConfigurationProblem(file, detail)])

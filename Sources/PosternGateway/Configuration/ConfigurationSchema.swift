@@ -67,24 +67,6 @@ struct ConfigurationSchema {
         }
     }
 
-    /// Members given twice in one object, anywhere.
-    static func repeatedMembers(in node: ConfigurationNode, at path: String = "") -> [ConfigurationProblem] {
-        switch node {
-        case .object(let members):
-            var lines: [String: Int] = [:]
-            return members.flatMap { member in
-                let place = path.isEmpty ? member.name : "\(path).\(member.name)"
-                let within = repeatedMembers(in: member.value, at: place)
-                guard let first = lines.updateValue(member.line, forKey: member.name) else { return within }
-                return [ConfigurationProblem(place, "is given twice, on lines \(first) and \(member.line); keep one")]
-                    + within
-            }
-        case .array(let elements):
-            return elements.enumerated().flatMap { repeatedMembers(in: $1, at: "\(path)[\($0)]") }
-        case .string, .number, .flag, .null: return []
-        }
-    }
-
     /// Looks among its neighbours first, then for the same name somewhere else.
     private func advice(for place: [String]) -> String {
         let parent = Array(place.dropLast())

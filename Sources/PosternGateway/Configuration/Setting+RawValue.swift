@@ -37,7 +37,7 @@ extension Setting {
         case .list:
             return .list(text.split(separator: ",").map(trimmed))
         case .strings:
-            guard let node = try? ConfigurationText.parse(Array(text.utf8)) else { throw SettingMismatch(expectation) }
+            guard let node = try? ConfigurationNode.parse(Array(text.utf8)) else { throw SettingMismatch(expectation) }
             return try value(of: node)
         case .bool: throw SettingMismatch(expectation)
         }

@@ -1,0 +1,71 @@
+import PosternCore
+import PosternJSON
+
+/// A value of a configuration file.
+indirect enum ConfigurationNode: Sendable, Equatable {
+    /// In the order of the file.
+    case object([Member])
+    case array([ConfigurationNode])
+    case string(String)
+    /// As it is spelled.
+    case number(String)
+    case flag(Bool)
+    case null
+
+    struct Member: Sendable, Equatable {
+        let name: String
+        let value: ConfigurationNode
+    }
+
+    subscript(_ name: String) -> ConfigurationNode? {
+        guard case .object(let members) = self else { return nil }
+        return members.first { $0.name == name }?.value
+    }
+
+    /// As JSON, cut where it gets long: for showing it in a problem.
+    var shown: String {
+        switch self {
+        case .object: "an object"
+        case .array: "an array"
+        case .string(let text): JSONEscapes.quoted(text.count > 60 ? text.prefix(60) + "…" : text)
+        case .number(let spelling): String(spelling.prefix(60))
+        case .flag(let flag): flag ? "true" : "false"
+        case .null: "null"
+        }
+    }
+}
+
+extension ConfigurationNode {
+    /// The whole of `text` as one value. A byte order mark is skipped.
+    static func parse(_ text: [UInt8]) throws(SyntaxError) -> Self {
+        let mark: [UInt8] = [0xEF, 0xBB, 0xBF]
+        let json = text.starts(with: mark) ? Array(text[mark.count...]) : text
+        return try JSONParser.ofThisThread.parse(json) { Self($0) }.mapError { SyntaxError($0, in: json) }.get()
+    }
+
+    private init(_ value: JSONValue) {
+        switch value.kind {
+        case .object:
+            self = .object(value.members.map { Member(name: $0.key.string ?? "", value: Self($0.value)) })
+        case .array: self = .array(value.elements.map { Self($0) })
+        case .string: self = .string(value.string ?? "")
+        case .number: self = .number(String(decoding: value.bytes, as: UTF8.self))
+        case .true, .false: self = .flag(value.kind == .true)
+        case .null: self = .null
+        }
+    }
+
+    /// What is wrong with a text, as people look for it.
+    struct SyntaxError: Error, CustomStringConvertible {
+        let description: String
+
+        init(_ fault: JSONFault, in text: [UInt8]) {
+            let (line, column) = fault.position(in: text)
+            let rest = text[min(fault.offset, text.count)...]
+            let isComment =
+                fault.reason == .syntax && (rest.first == UInt8(ascii: "/") || rest.first == UInt8(ascii: "#"))
+            let detail = isComment ? "JSON has no comments" : fault.reason.sentence
+            description = "is not JSON at line \(line), column \(column): \(detail)"
+        }
+    }
+}
