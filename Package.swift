@@ -194,8 +194,8 @@ let package = Package(
         tests(
             of: "PosternGateway",
             [
-                "PosternGatewayTestKit", "PosternCore", "PosternDelivery", "PosternAPI", "PosternSimulatorKit",
-                "PosternSimulators", "PosternStore", logging,
+                "PosternGatewayTestKit", "PosternCore", "PosternDelivery", "PosternHTTP", "PosternAPI",
+                "PosternSimulatorKit", "PosternSimulators", "PosternStore", logging,
             ]),
         tests(
             of: "PosternCommands",

@@ -5,32 +5,27 @@ public import PosternMetrics
 public import PosternStore
 import Synchronization
 
+/// What one request may carry.
+public struct RequestLimits: Sendable, Equatable {
+    /// Decompressed.
+    public var maxBodyBytes = 4 << 20
+    public var maxMessagesPerRequest = 10_000
+
+    public init() {}
+}
+
 /// What the handlers work on: the store, the upstreams, and whether the gateway still takes requests. Any thread.
 public final class Gateway: Sendable {
-    public struct Limits: Sendable {
-        public var maxBodyBytes: Int
-        public var maxMessagesPerRequest: Int
-        /// For bodies, what parsing them takes, messages that wait for their commit, and pages of lists, all together.
-        /// What does not fit is answered 503. The HTTP server counts in the same one.
-        public var memory: ByteBudget
-        /// Whether the upstreams are simulators; receipts say so.
-        public var isSimulated = false
-
-        public init(
-            maxBodyBytes: Int = 4 << 20, maxMessagesPerRequest: Int = 10_000,
-            memory: ByteBudget = ByteBudget(256 << 20)
-        ) {
-            self.maxBodyBytes = maxBodyBytes
-            self.maxMessagesPerRequest = maxMessagesPerRequest
-            self.memory = memory
-        }
-    }
-
     public let outbox: Outbox
     public let time: any TimeSource
     public let metrics: Metrics
     public let logger: Logger
-    public let limits: Limits
+    public let limits: RequestLimits
+    /// For bodies, what parsing them takes, messages that wait for their commit, and pages of lists, all together.
+    /// What does not fit is answered 503. The HTTP server counts in the same one.
+    let memory: ByteBudget
+    /// Whether the upstreams are simulators; receipts say so.
+    let isSimulated: Bool
     private let directory: Mutex<UpstreamDirectory>
     /// Workers that have not turned for too long, by name.
     let stalledWorkers: @Sendable () -> [String]
@@ -48,11 +43,14 @@ public final class Gateway: Sendable {
     let taskExecutor = SerialTaskExecutor(name: "postern-calls")
 
     public init(
-        outbox: Outbox, upstreams: [(type: String, worker: UpstreamWorker)], limits: Limits, time: any TimeSource,
-        metrics: Metrics, logger: Logger, stalledWorkers: @escaping @Sendable () -> [String]
+        outbox: Outbox, upstreams: [(type: String, worker: UpstreamWorker)], limits: RequestLimits, memory: ByteBudget,
+        isSimulated: Bool = false, time: any TimeSource, metrics: Metrics, logger: Logger,
+        stalledWorkers: @escaping @Sendable () -> [String]
     ) {
         self.outbox = outbox
         self.limits = limits
+        self.memory = memory
+        self.isSimulated = isSimulated
         self.time = time
         self.metrics = metrics
         self.logger = logger

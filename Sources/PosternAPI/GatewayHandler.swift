@@ -170,10 +170,10 @@ public final class GatewayHandler: HTTPHandler {
         case .request(let unwrapped):
             if match.route.body == .json, let problem = mediaTypeProblem(unwrapped) { return reply.send(problem) }
             let needed = Self.memoryToParse(unwrapped.body.count)
-            guard gateway.limits.memory.take(needed, besides: request.body.count) else {
+            guard gateway.memory.take(needed, besides: request.body.count) else {
                 return reply.send(.overloaded)
             }
-            defer { gateway.limits.memory.give(needed) }
+            defer { gateway.memory.give(needed) }
             match.respond(unwrapped, reply)
         }
     }

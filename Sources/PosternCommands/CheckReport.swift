@@ -1,5 +1,6 @@
 import PosternCore
 public import PosternGateway
+import PosternHTTP
 
 /// What `postern check` says about a configuration.
 public struct CheckReport: Sendable, Equatable {
@@ -32,8 +33,8 @@ public struct CheckReport: Sendable, Equatable {
             case 1: "upstream \(enabled[0])"
             default: "upstreams \(enabled.joined(separator: ", "))"
             }
-        let host = configuration.server.host
-        return "\(upstreams), to listen on \(host.contains(":") ? "[\(host)]" : host):\(configuration.server.port)"
+        let (host, port) = (configuration.server.http.host, configuration.server.http.port)
+        return "\(upstreams), to listen on \(host.contains(":") ? "[\(host)]" : host):\(port)"
     }
 
     /// As it is also shown when the gateway does not start.

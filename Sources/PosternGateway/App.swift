@@ -105,7 +105,7 @@ public final class App: Sendable {
         warnOfDisabledUpstreams(parts.outbox)
         let server = parts.configuration.server
         var metadata: Logger.Metadata = [
-            "version": "\(PosternVersion.current)", "host": "\(server.host)", "port": "\(ports.main)",
+            "version": "\(PosternVersion.current)", "host": "\(server.http.host)", "port": "\(ports.main)",
             "store": "\(parts.outbox.path)",
             "upstreams": "\(parts.upstreamNames.map(\.description).joined(separator: ","))",
         ]

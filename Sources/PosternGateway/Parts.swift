@@ -31,7 +31,7 @@ final class Parts: Sendable {
     init(_ loaded: ConfigurationLoader.Loaded, _ options: App.Options, logger: Logger) throws(AppError) {
         let configuration = loaded.configuration
         let metrics = Metrics()
-        let memory = ByteBudget(configuration.server)
+        let memory = configuration.server.memory
         self.logger = logger
         current = Mutex(configuration)
         do throws(StoreError) {
@@ -66,25 +66,23 @@ final class Parts: Sendable {
             try outbox.markDisabled()
             let fleet = DeliveryFleet(workers, outbox: outbox, time: time)
             self.fleet = fleet
-            var limits = Gateway.Limits(
-                maxBodyBytes: configuration.server.maxBodyBytes,
-                maxMessagesPerRequest: configuration.server.maxMessagesPerRequest, memory: memory)
-            limits.isSimulated = options.simulate
             gateway = Gateway(
-                outbox: outbox, upstreams: described, limits: limits, time: time, metrics: metrics, logger: logger,
+                outbox: outbox, upstreams: described, limits: configuration.server.limits, memory: memory,
+                isSimulated: options.simulate, time: time, metrics: metrics, logger: logger,
                 stalledWorkers: { fleet.stalledWorkers(at: SystemTime().instant) })
         } catch {
             transport.stop()
             outbox.close()
             throw .store(error)
         }
-        let adminSettings = HTTPServerSettings(admin: configuration.server, memory: memory)
+        let adminSettings = configuration.server.adminHTTP
         handler = GatewayHandler(
             gateway, callers: CallerPolicy(configuration.server), hasAdminListener: adminSettings != nil)
         handler.adopt(configuration.auth.keys, opensMetrics: configuration.auth.openMetrics)
-        server = HTTPServer(
-            HTTPServerSettings(configuration.server, memory: memory), handler: handler, logger: logger)
-        adminServer = adminSettings.map { [handler] in HTTPServer($0, handler: handler.admin, logger: logger) }
+        server = HTTPServer(configuration.server.http, memory: memory, handler: handler, logger: logger)
+        adminServer = adminSettings.map { [handler] in
+            HTTPServer($0, memory: memory, handler: handler.admin, logger: logger)
+        }
     }
 
     /// Starts to deliver, then to listen. Returns the ports.
@@ -213,38 +211,22 @@ extension CallerPolicy {
     init(_ settings: GatewayConfiguration.Server) {
         // The names that the gateway listens under are its own.
         self.init(
-            hosts: settings.hosts + [settings.host, settings.admin.host].filter { !$0.isEmpty },
-            origins: settings.corsOrigins, servesTLS: settings.tls.isOn)
+            hosts: settings.hosts + [settings.http.host, settings.admin.host].filter { !$0.isEmpty },
+            origins: settings.corsOrigins, servesTLS: settings.http.tls.isOn)
     }
 }
 
-extension ByteBudget {
-    convenience init(_ settings: GatewayConfiguration.Server) {
-        self.init(settings.maxBodyMemoryBytes > 0 ? settings.maxBodyMemoryBytes : MemoryLimit.bytes() / 2)
-    }
-}
-
-extension HTTPServerSettings {
-    init(_ settings: GatewayConfiguration.Server, memory: ByteBudget = ByteBudget(.max)) {
-        let tls =
-            settings.tls.isOn
-            ? TLSFiles(
-                certificate: settings.tls.certificateFile, key: settings.tls.keyFile,
-                clientCA: settings.tls.clientCAFile.isEmpty ? nil : settings.tls.clientCAFile) : nil
-        self.init(
-            host: settings.host, port: UInt16(settings.port), workerThreads: settings.workerThreads,
-            maxConnections: settings.maxConnections, maxConnectionsPerAddress: settings.maxConnectionsPerAddress,
-            maxBodyBytes: settings.maxBodyBytes, headerTimeout: settings.headerTimeout,
-            idleTimeout: settings.idleTimeout, tls: tls, memory: memory)
-    }
+extension GatewayConfiguration.Server {
+    /// For bodies and large responses of all listeners.
+    var memory: ByteBudget { ByteBudget(maxBodyMemoryBytes > 0 ? maxBodyMemoryBytes : MemoryLimit.bytes() / 2) }
 
     /// The listener for operators; nil if there is none.
-    init?(admin settings: GatewayConfiguration.Server, memory: ByteBudget = ByteBudget(.max)) {
-        guard settings.admin.isOn else { return nil }
-        self.init(settings, memory: memory)
-        host = settings.admin.host
-        port = UInt16(settings.admin.port)
+    var adminHTTP: HTTPServerSettings? {
+        guard admin.isOn else { return nil }
+        var settings = http
+        (settings.host, settings.port) = (admin.host, admin.port)
         // One is enough for what operators ask, and it is not shared with the callers.
-        workerThreads = 1
+        settings.workerThreads = 1
+        return settings
     }
 }

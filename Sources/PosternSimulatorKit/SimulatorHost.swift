@@ -47,7 +47,7 @@ public final class SimulatorHost: Sendable {
             let upstream = SimulatedUpstream(
                 simulator, faults: faults, seed: seed, keep: keep)
             let server = FaultServer(
-                HTTPServerSettings(host: host, port: port, workerThreads: workerThreads),
+                HTTPServerSettings { ($0.host, $0.port, $0.workerThreads) = (host, Int(port), workerThreads) },
                 handler: upstream, logger: logger)
             do {
                 urls[simulator.name] = "http://\(host):\(try server.start())"

@@ -67,7 +67,12 @@ struct TestTokens: TokenSource {
 struct Setup {
     var upstreams: [any Upstream] = [PickyUpstream("picky"), PlainUpstream("plain")]
     var caps: [String: QueueCap] = [:]
-    var limits = Gateway.Limits(maxBodyBytes: 64 << 10, maxMessagesPerRequest: 1000)
+    var limits: RequestLimits = {
+        var limits = RequestLimits()
+        (limits.maxBodyBytes, limits.maxMessagesPerRequest) = (64 << 10, 1000)
+        return limits
+    }()
+    var memory = ByteBudget(256 << 20)
     var delivery = DeliverySettings.with {
         ($0.maxInFlight, $0.batchMaxWait, $0.retry) = (
             1, .zero, RetryPolicy(base: .seconds(3600), longest: .seconds(3600))
@@ -81,7 +86,7 @@ struct Setup {
     var encryptionKeys = EncryptionKeys()
     /// Nil: one of its own.
     var folder: ScratchFolder?
-    var tls: HTTPServerSettings.TLSFiles?
+    var tls = TLSFiles()
     var callers = CallerPolicy()
     /// Whether operators have a listener of their own.
     var hasAdminListener = false
@@ -126,11 +131,12 @@ final class TestGateway {
         try outbox.registerStored()
         let stalled = setup.stalled
         gateway = Gateway(
-            outbox: outbox, upstreams: workers.map { ("plain", $0) }, limits: setup.limits, time: time,
+            outbox: outbox, upstreams: workers.map { ("plain", $0) }, limits: setup.limits, memory: setup.memory,
+            time: time,
             metrics: metrics, logger: logger, stalledWorkers: { stalled })
         workers.forEach { $0.start() }
         handler = GatewayHandler(gateway, callers: setup.callers, hasAdminListener: setup.hasAdminListener)
-        let settings = HTTPServerSettings(port: 0, workerThreads: 2, tls: setup.tls)
+        let settings = HTTPServerSettings { ($0.port, $0.workerThreads, $0.tls) = (0, 2, setup.tls) }
         server = HTTPServer(settings, handler: handler, logger: logger)
         port = try server.start()
         adminServer = setup.hasAdminListener ? HTTPServer(settings, handler: handler.admin, logger: logger) : nil

@@ -66,7 +66,7 @@ private final class Flow {
 
     init(seed: UInt64) throws {
         server = FlakyServer(seed: seed)
-        http = FaultServer(HTTPServerSettings(port: 0, workerThreads: 1), handler: server, logger: logger)
+        http = FaultServer(HTTPServerSettings { ($0.port, $0.workerThreads) = (0, 1) }, handler: server, logger: logger)
         port = try http.start()
     }
 

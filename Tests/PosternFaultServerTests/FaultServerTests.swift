@@ -18,7 +18,8 @@ private func withRequest(
     _ body: (HTTPClient, FaultServer) throws -> Void
 ) throws {
     let server = FaultServer(
-        HTTPServerSettings(port: 0, workerThreads: 1), handler: Handler(onAnswer: handler), logger: Logger(label: "t"))
+        HTTPServerSettings { ($0.port, $0.workerThreads) = (0, 1) }, handler: Handler(onAnswer: handler),
+        logger: Logger(label: "t"))
     let port = try server.start()
     defer { server.stop() }
     let client = try HTTPClient(port: port, receiveBuffer: receiveBuffer)
@@ -64,7 +65,8 @@ private func expectSoon(_ condition: () -> Bool) {
 
     @Test func hold_ends_whenTheClientCloses() throws {
         let server = FaultServer(
-            HTTPServerSettings(port: 0, workerThreads: 1), handler: Handler { $0.hold() }, logger: Logger(label: "t"))
+            HTTPServerSettings { ($0.port, $0.workerThreads) = (0, 1) }, handler: Handler { $0.hold() },
+            logger: Logger(label: "t"))
         let port = try server.start()
         defer { server.stop() }
         do {

@@ -1,4 +1,5 @@
 import PosternGatewayTestKit
+import PosternHTTP
 import Testing
 
 @testable import PosternGateway
@@ -282,7 +283,7 @@ import Testing
         #"{"server": {"host": "0.0.0.0"}, "auth": {"keys": [{\#(keyStart)}]}}"#,
     ])
     func openHost_isFine_withKeysOrWhenSaidExplicitly(file: String) throws {
-        #expect(try configuration(file).server.host == "0.0.0.0")
+        #expect(try configuration(file).server.http.host == "0.0.0.0")
     }
 
     @Test(arguments: [

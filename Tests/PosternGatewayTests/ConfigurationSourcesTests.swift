@@ -1,8 +1,9 @@
 import Foundation
 import PosternCore
 import PosternDelivery
-import PosternGatewayTestKit
+import PosternHTTP
 import PosternStore
+import PosternGatewayTestKit
 import Testing
 
 @testable import PosternGateway
@@ -16,7 +17,7 @@ import Testing
         let scratch = try ScratchConfiguration(
             file, secrets: ["server-port": "2\n", "outbox-maxBytes": "2", "upstreams-push-dev-apiKey": " secret \n"])
         let loaded = try scratch.load(environment: ["POSTERN_SERVER_PORT": "3"])
-        #expect(loaded.server.port == 3)
+        #expect(loaded.server.http.port == 3)
         #expect(loaded.outbox.maxBytes == 2)
         #expect(loaded.upstreams[0].values["apiKey"] == .text("secret"))
         #expect(
@@ -143,7 +144,7 @@ import Testing
         try scratch.write("9999", to: "elsewhere")
         try FileManager.default.createSymbolicLink(
             atPath: scratch.directory + "/secrets/server-port", withDestinationPath: scratch.directory + "/elsewhere")
-        #expect(try scratch.load().server.port == 9999)
+        #expect(try scratch.load().server.http.port == 9999)
     }
 
     @Test func secretFile_isRefused_whenItCannotBeRead() throws {

@@ -2,8 +2,9 @@ import Logging
 import PosternAPI
 import PosternCore
 import PosternDelivery
-import PosternGatewayTestKit
+import PosternHTTP
 import PosternStore
+import PosternGatewayTestKit
 import Testing
 
 @testable import PosternGateway
@@ -39,16 +40,16 @@ import Testing
             """)
 
         var expected = GatewayConfiguration()
-        expected.server.host = "::1"
-        expected.server.port = 0
-        expected.server.workerThreads = 3
-        expected.server.maxConnections = 7
-        expected.server.maxConnectionsPerAddress = 2
-        expected.server.maxBodyBytes = 2048
+        expected.server.http.host = "::1"
+        expected.server.http.port = 0
+        expected.server.http.workerThreads = 3
+        expected.server.http.maxConnections = 7
+        expected.server.http.maxConnectionsPerAddress = 2
+        expected.server.limits.maxBodyBytes = 2048
         expected.server.maxBodyMemoryBytes = 77
-        expected.server.maxMessagesPerRequest = 9
-        expected.server.headerTimeout = .milliseconds(1500)
-        expected.server.idleTimeout = .seconds(2)
+        expected.server.limits.maxMessagesPerRequest = 9
+        expected.server.http.headerTimeout = .milliseconds(1500)
+        expected.server.http.idleTimeout = .seconds(2)
         expected.server.shutdownGrace = .zero
         expected.server.hosts = ["gateway", "a.example"]
         expected.server.corsOrigins = ["https://app.example:8443"]

@@ -143,7 +143,7 @@ import Testing
 
     @Test func start_names_thePortInUse() throws {
         try withServer { _, port in
-            let second = HTTPServer(.init(port: port), handler: TestHandler(), logger: testLogger)
+            let second = HTTPServer(.init { $0.port = Int(port) }, handler: TestHandler(), logger: testLogger)
             let error = #expect(throws: HTTPServerError.self) { try second.start() }
             #expect(error?.errorClass == .portInUse)
             #expect(
@@ -155,22 +155,26 @@ import Testing
 
     @Test(arguments: ["192.0.2.1", "no such host"])
     func start_refuses_anAddressThatIsNotOurs(host: String) {
-        let server = HTTPServer(.init(host: host, port: 0), handler: TestHandler(), logger: testLogger)
+        let server = HTTPServer(.init { ($0.host, $0.port) = (host, 0) }, handler: TestHandler(), logger: testLogger)
         #expect(throws: HTTPServerError.self) { try server.start() }
     }
 
     @Test func start_names_badTLSFiles() {
         let missing = HTTPServer(
-            .init(port: 0, tls: .init(certificate: "/nowhere/cert.pem", key: "/nowhere/key.pem")),
-            handler: TestHandler(), logger: testLogger)
+            .init {
+                $0.port = 0
+                ($0.tls.certificateFile, $0.tls.keyFile) = ("/nowhere/cert.pem", "/nowhere/key.pem")
+            }, handler: TestHandler(), logger: testLogger)
         #expect {
             try missing.start()
         } throws: { error in
             "\(error)".hasPrefix("cannot read /nowhere/cert.pem: No such file or directory. Check the files under")
         }
         let garbage = HTTPServer(
-            .init(port: 0, tls: .init(certificate: "/etc/hostname", key: "/etc/hostname")), handler: TestHandler(),
-            logger: testLogger)
+            .init {
+                $0.port = 0
+                ($0.tls.certificateFile, $0.tls.keyFile) = ("/etc/hostname", "/etc/hostname")
+            }, handler: TestHandler(), logger: testLogger)
         #expect {
             try garbage.start()
         } throws: { ($0 as? HTTPServerError)?.errorClass == .badTLSFiles }

@@ -23,9 +23,10 @@ func withServer(
     idleTimeout: Duration = .seconds(10),
     grace: Duration = .seconds(5), maxConnections: Int = 100, _ body: (HTTPServer, UInt16) throws -> Void
 ) throws {
-    let settings = HTTPServerSettings(
-        port: 0, workerThreads: 2, maxConnections: maxConnections, headerTimeout: headerTimeout,
-        idleTimeout: idleTimeout)
+    let settings = HTTPServerSettings {
+        ($0.port, $0.workerThreads, $0.maxConnections) = (0, 2, maxConnections)
+        ($0.headerTimeout, $0.idleTimeout) = (headerTimeout, idleTimeout)
+    }
     let server = HTTPServer(settings, handler: handler, logger: testLogger)
     let port = try server.start()
     let result = Result { try body(server, port) }

@@ -10,10 +10,11 @@ import Testing
         responseRate: Int = 64 << 10, _ body: (UInt16, ByteBudget) throws -> Void
     ) throws {
         let budget = ByteBudget(bytes)
-        var settings = HTTPServerSettings(
-            port: 0, workerThreads: 2, headerTimeout: headerTimeout, memory: budget)
-        settings.responseRate = responseRate
-        let server = HTTPServer(settings, handler: handler, logger: testLogger)
+        let settings = HTTPServerSettings {
+            ($0.port, $0.workerThreads) = (0, 2)
+            ($0.headerTimeout, $0.responseRate) = (headerTimeout, responseRate)
+        }
+        let server = HTTPServer(settings, memory: budget, handler: handler, logger: testLogger)
         let port = try server.start()
         let result = Result { try body(port, budget) }
         server.stopAndWait(grace: .zero)

@@ -113,7 +113,7 @@ import Testing
         let held = Held()
         let client: RawClient?
         do {
-            let server = HTTPServer(.init(port: 0), handler: held.handler, logger: testLogger)
+            let server = HTTPServer(.init { $0.port = 0 }, handler: held.handler, logger: testLogger)
             client = try RawClient(port: server.start())
             client?.post("/", "x")
             eventually("not put aside") { server.suspendedConnections == 1 }

@@ -23,8 +23,10 @@ import Testing
     /// What a request to a server with this certificate gives: nil for an answer, else why there is none.
     private func refusal(of own: TestCertificate, _ trust: TransferTrust) async throws -> TransferFailure? {
         let server = HTTPServer(
-            HTTPServerSettings(
-                port: 0, workerThreads: 1, tls: .init(certificate: own.certificate, key: own.key)),
+            HTTPServerSettings {
+                ($0.port, $0.workerThreads) = (0, 1)
+                ($0.tls.certificateFile, $0.tls.keyFile) = (own.certificate, own.key)
+            },
             handler: Greeter(), logger: Logger(label: "test"))
         let port = try server.start()
         let request = UpstreamRequest(url: "https://127.0.0.1:\(port)/", body: [1])

@@ -26,7 +26,7 @@ struct IngestHandler: Sendable {
                 detail: "Send application/json or application/x-ndjson, in UTF-8.",
                 headers: [("Accept-Post", "application/json, application/x-ndjson")])
         }
-        guard gateway.limits.memory.bytesInUse < gateway.limits.memory.limit else {
+        guard gateway.memory.bytesInUse < gateway.memory.limit else {
             return Problem(
                 slug: .overloaded, status: 503, detail: "More is coming in than the disk takes; try again.",
                 headers: [("Retry-After", "1")])
@@ -106,9 +106,9 @@ struct IngestHandler: Sendable {
     /// messages.
     private func show(_ order: Order, _ reply: Reply) {
         let bytes = 8 * order.messages.reduce(0) { $0 + $1.range.count }
-        gateway.limits.memory.takeAnyway(bytes)
+        gateway.memory.takeAnyway(bytes)
         gateway.readers.run { [gateway] in
-            defer { gateway.limits.memory.give(bytes) }
+            defer { gateway.memory.give(bytes) }
             reply.send(DryRun(gateway).answer(order))
         }
     }
@@ -117,9 +117,9 @@ struct IngestHandler: Sendable {
     private func store(_ order: Order, _ reply: Reply) {
         let messages = order.takeMessages()
         let bytes = messages.reduce(0) { $0 + $1.range.count }
-        gateway.limits.memory.takeAnyway(bytes)
+        gateway.memory.takeAnyway(bytes)
         gateway.outbox.append(messages) { [gateway] result in
-            gateway.limits.memory.give(bytes)
+            gateway.memory.give(bytes)
             switch result {
             case .success(let receipt):
                 order.countAcceptances()

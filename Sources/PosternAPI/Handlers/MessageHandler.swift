@@ -26,7 +26,7 @@ struct MessageHandler: Sendable {
 
     func list(_ reply: Reply) {
         guard let includes = Includes(reply), let query = ListQuery(reply, gateway) else { return }
-        let memory = gateway.limits.memory
+        let memory = gateway.memory
         let pageBytes =
             includes.payload ? min(Self.payloadPageBytes, max(Self.pageBytes, memory.limit / 8)) : Self.pageBytes
         // The rows and the text made of them.

@@ -10,7 +10,7 @@ public enum MessageText {
     ) -> String {
         message(
             record, outlook: WaitStatus(of: record, gateway: gateway), attempts: attempts, showsPayload: showsPayload,
-            isSimulated: gateway.limits.isSimulated)
+            isSimulated: gateway.isSimulated)
     }
 
     /// `attempts`: nil leaves them out.
@@ -47,7 +47,7 @@ public enum MessageText {
             json.string("kind", order.kinds.first?.kind.text)
             json.string("state", notice.state.name)
             json.raw("result", notice.result.map(result) ?? "null")
-            if order.gateway.limits.isSimulated, notice.state == .delivered { json.flag("simulated", true) }
+            if order.gateway.isSimulated, notice.state == .delivered { json.flag("simulated", true) }
         }
     }
 

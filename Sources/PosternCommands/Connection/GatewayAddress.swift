@@ -55,8 +55,8 @@ public struct GatewayAddress: Sendable, Equatable {
         clientCertificateFile = choice.clientCertificateFile
         if let chosen = try choice.trust() {
             trust = chosen
-        } else if server.tls.isOn {
-            trust = .publicKey(sha256: try Self.pin(server.tls.certificateFile))
+        } else if server.http.tls.isOn {
+            trust = .publicKey(sha256: try Self.pin(server.http.tls.certificateFile))
         } else {
             trust = .system
         }
@@ -83,7 +83,8 @@ public struct GatewayAddress: Sendable, Equatable {
     /// Where this machine reaches the probes and the steering of a server: an address for all interfaces is asked on
     /// loopback.
     private static func url(of server: GatewayConfiguration.Server) -> String? {
-        let (host, port) = server.admin.isOn ? (server.admin.host, server.admin.port) : (server.host, server.port)
+        let (host, port) =
+            server.admin.isOn ? (server.admin.host, server.admin.port) : (server.http.host, server.http.port)
         guard port > 0 else { return nil }
         let address =
             switch host {
@@ -92,7 +93,7 @@ public struct GatewayAddress: Sendable, Equatable {
             case let host where host.contains(":") && !host.hasPrefix("["): "[\(host)]"
             case let host: host
             }
-        return "\(server.tls.isOn ? "https" : "http")://\(address):\(port)"
+        return "\(server.http.tls.isOn ? "https" : "http")://\(address):\(port)"
     }
 
     private static func pin(_ certificateFile: String) throws(CommandFailure) -> String {

@@ -36,8 +36,8 @@ struct ConfigurationCheck {
         read(&result.server, at: ["server"])
         read(&result.server.admin, at: ["server", "admin"])
         checkAdmin(result.server)
-        read(&result.server.tls, at: ["server", "tls"])
-        checkTLS(result.server.tls)
+        read(&result.server.http.tls, at: ["server", "tls"])
+        checkTLS(result.server.http.tls)
         read(&result.auth, at: ["auth"])
         read(&result.outbox, at: ["outbox"])
         read(&result.delivery, at: ["delivery"])
@@ -312,7 +312,7 @@ struct ConfigurationCheck {
                 "auth.allowAnonymous", "is true although auth.keys is not empty; callers either need a key or do not")
         }
         guard !hasKeys, !configuration.auth.allowAnonymous else { return }
-        checkLoopback(configuration.server.host, at: ["server", "host"])
+        checkLoopback(configuration.server.http.host, at: ["server", "host"])
         if configuration.server.admin.isOn {
             checkLoopback(configuration.server.admin.host, at: ["server", "admin", "host"])
         }
@@ -332,7 +332,7 @@ struct ConfigurationCheck {
         for (place, key) in configuration.auth.keys.enumerated() {
             guard let name = key.certificateName else { continue }
             let path = "auth.keys[\(place)].certificateName"
-            if configuration.server.tls.clientCAFile.isEmpty {
+            if configuration.server.http.tls.clientCAFile.isEmpty {
                 problem(path, "needs server.tls.clientCAFile, which is empty")
             }
             if let first = names[name] {
@@ -348,15 +348,15 @@ struct ConfigurationCheck {
             if server.admin.port != 0 { problem(dotted(path + ["host"]), "is empty; server.admin.port needs it") }
             return
         }
-        let hosts = [server.host, server.admin.host]
+        let hosts = [server.http.host, server.admin.host]
         let overlaps = hosts[0] == hosts[1] || hosts.contains { ["0.0.0.0", "::"].contains($0) }
-        guard server.admin.port != 0, server.admin.port == server.port, overlaps else { return }
+        guard server.admin.port != 0, server.admin.port == server.http.port, overlaps else { return }
         let port = path + ["port"]
         problem(
             dotted(port), "is \(server.admin.port)\(origin(of: port)), as is server.port; the listeners need two ports")
     }
 
-    private mutating func checkTLS(_ tls: GatewayConfiguration.TLS) {
+    private mutating func checkTLS(_ tls: TLSFiles) {
         if tls.certificateFile.isEmpty != tls.keyFile.isEmpty {
             let (missing, given) =
                 tls.keyFile.isEmpty ? ("keyFile", "certificateFile") : ("certificateFile", "keyFile")
@@ -365,7 +365,7 @@ struct ConfigurationCheck {
         if !tls.clientCAFile.isEmpty, !tls.isOn, tls.keyFile.isEmpty {
             problem("server.tls.certificateFile", "is empty; server.tls.clientCAFile needs it")
         }
-        for field in GatewayConfiguration.TLS.fields {
+        for field in TLSFiles.fields {
             guard case .text(let file) = field.get(tls), !file.isEmpty,
                 case .failure(let failure) = readFile(file, atMost: ConfigurationLoader.largestFile)
             else { continue }

@@ -1,6 +1,7 @@
 import PosternCore
-import PosternStore
 import PosternDelivery
+import PosternHTTP
+import PosternStore
 
 /// Which settings there are, given the upstreams of a file.
 struct ConfigurationSchema {
@@ -16,7 +17,7 @@ struct ConfigurationSchema {
     static let fixed: [Section] = [
         Section(path: ["server"], settings: GatewayConfiguration.Server.fields.map(\.setting)),
         Section(path: ["server", "admin"], settings: GatewayConfiguration.Admin.fields.map(\.setting)),
-        Section(path: ["server", "tls"], settings: GatewayConfiguration.TLS.fields.map(\.setting)),
+        Section(path: ["server", "tls"], settings: TLSFiles.fields.map(\.setting)),
         Section(path: ["auth"], settings: GatewayConfiguration.Auth.fields.map(\.setting)),
         Section(path: ["outbox"], settings: OutboxOptions.fields.map(\.setting)),
         Section(path: ["delivery"], settings: DeliverySettings.fields.map(\.setting)),

@@ -1,29 +1,32 @@
+import PosternAPI
 public import PosternCore
+import PosternHTTP
 
 // The settings of the gateway itself: name, range, place in memory, meaning. The defaults are those of the properties.
 
 extension GatewayConfiguration.Server: SettingsSection {
     public static let fields: [SettingField<Self>] = [
-        .text("host", \.host, rule: .filled, "Address to listen on; anything but loopback wants API keys."),
-        .integer("port", 0...65_535, \.port, "TCP port to listen on; 0: any that is free."),
-        .integer("workerThreads", 0...256, \.workerThreads, "Threads that serve connections; 0: one per core."),
-        .integer("maxConnections", 1...1_000_000, \.maxConnections, "Open connections at a time."),
+        .text("host", \.http.host, rule: .filled, "Address to listen on; anything but loopback wants API keys."),
+        .integer("port", 0...65_535, \.http.port, "TCP port to listen on; 0: any that is free."),
+        .integer("workerThreads", 0...256, \.http.workerThreads, "Threads that serve connections; 0: one per core."),
+        .integer("maxConnections", 1...1_000_000, \.http.maxConnections, "Open connections at a time."),
         .integer(
-            "maxConnectionsPerAddress", 0...1_000_000, \.maxConnectionsPerAddress,
+            "maxConnectionsPerAddress", 0...1_000_000, \.http.maxConnectionsPerAddress,
             "Open connections of one client address; 0: no limit."),
         .integer(
-            "maxBodyBytes", 1024...1_073_741_824, \.maxBodyBytes,
+            "maxBodyBytes", 1024...1_073_741_824, \.limits.maxBodyBytes,
             "Size of a request's body after decompression; larger ones get 413."),
         .integer(
             "maxBodyMemoryBytes", 0...(1 << 40), \.maxBodyMemoryBytes,
             "Memory for bodies, for parsing them and for large responses in flight; beyond it requests get 503. 0: half "
                 + "of the cgroup's memory limit, or of the machine's memory."),
         .integer(
-            "maxMessagesPerRequest", 1...1_000_000, \.maxMessagesPerRequest, "Messages that one request may carry."),
+            "maxMessagesPerRequest", 1...1_000_000, \.limits.maxMessagesPerRequest,
+            "Messages that one request may carry."),
         .seconds(
-            "headerTimeoutSeconds", 1...3600, \.headerTimeout, "Time a client has to send a request's headers."),
+            "headerTimeoutSeconds", 1...3600, \.http.headerTimeout, "Time a client has to send a request's headers."),
         .seconds(
-            "idleTimeoutSeconds", 1...86_400, \.idleTimeout,
+            "idleTimeoutSeconds", 1...86_400, \.http.idleTimeout,
             "Time after which a connection without traffic is closed."),
         .seconds(
             "shutdownGraceSeconds", 0...3600, \.shutdownGrace,
@@ -62,16 +65,6 @@ extension GatewayConfiguration.Admin: SettingsSection {
             "Address of a second listener for operators, with the same keys and TLS; empty: none. If there is one, probes, "
                 + "metrics and steering are served there only, and reads on both."),
         .integer("port", 0...65_535, \.port, "Its TCP port; 0: any that is free."),
-    ]
-}
-
-extension GatewayConfiguration.TLS: SettingsSection {
-    public static let fields: [SettingField<Self>] = [
-        .text("certificateFile", \.certificateFile, "PEM file with the certificate chain; empty: plain HTTP."),
-        .text("keyFile", \.keyFile, "PEM file with the certificate's private key."),
-        .text(
-            "clientCAFile", \.clientCAFile,
-            "PEM file with the authorities that client certificates must come from; empty: none is asked for."),
     ]
 }
 

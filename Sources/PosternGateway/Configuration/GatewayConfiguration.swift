@@ -2,6 +2,7 @@ public import Logging
 public import PosternAPI
 public import PosternCore
 public import PosternDelivery
+public import PosternHTTP
 public import PosternStore
 
 /// Everything an operator can decide, checked and in the units of the code.
@@ -20,28 +21,16 @@ public struct GatewayConfiguration: Sendable, Equatable {
     public init() {}
 
     public struct Server: Sendable, Equatable {
-        public var host = "127.0.0.1"
-        /// 0: any free port.
-        public var port = 8080
-        /// 0: one per core.
-        public var workerThreads = 0
-        public var maxConnections = 10_000
-        /// 0: no limit of its own.
-        public var maxConnectionsPerAddress = 0
-        /// Of a request's body, decompressed.
-        public var maxBodyBytes = 4_194_304
+        public var http = HTTPServerSettings()
+        public var limits = RequestLimits()
         /// 0: half of the memory that the process may use.
         public var maxBodyMemoryBytes = 0
-        public var maxMessagesPerRequest = 10_000
-        public var headerTimeout = Duration.seconds(10)
-        public var idleTimeout = Duration.seconds(60)
         public var shutdownGrace = Duration.seconds(20)
         /// Names that `Host` may have, besides `localhost` and IP addresses.
         public var hosts: [String] = []
         /// Origins of web pages that may do more than read, besides the gateway's own.
         public var corsOrigins: [String] = []
         public var admin = Admin()
-        public var tls = TLS()
 
         public init() {}
     }
@@ -54,17 +43,6 @@ public struct GatewayConfiguration: Sendable, Equatable {
         public var port = 0
 
         public var isOn: Bool { !host.isEmpty }
-        public init() {}
-    }
-
-    /// File names; empty where there is none. Certificate and key are given together.
-    public struct TLS: Sendable, Equatable {
-        public var certificateFile = ""
-        public var keyFile = ""
-        /// Certificates that clients must be signed by; empty: none is asked for.
-        public var clientCAFile = ""
-
-        public var isOn: Bool { !certificateFile.isEmpty }
         public init() {}
     }
 

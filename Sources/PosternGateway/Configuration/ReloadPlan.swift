@@ -1,5 +1,6 @@
 public import PosternCore
 import PosternDelivery
+import PosternHTTP
 import PosternStore
 
 /// What a configuration that was loaded anew changes in a running gateway.
@@ -29,7 +30,7 @@ extension GatewayConfiguration {
 
         var restart = new.server.changedFields(since: server, at: ["server"])
         restart += new.server.admin.changedFields(since: server.admin, at: ["server", "admin"])
-        restart += new.server.tls.changedFields(since: server.tls, at: ["server", "tls"])
+        restart += new.server.http.tls.changedFields(since: server.http.tls, at: ["server", "tls"])
         restart += new.outbox.changedFields(since: outbox, at: ["outbox"])
 
         var after = self

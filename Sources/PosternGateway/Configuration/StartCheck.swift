@@ -13,8 +13,8 @@ enum StartCheck {
         func isSound(_ section: String) -> Bool { !others.contains { $0.path.hasPrefix(section) } }
         var problems: [ConfigurationProblem] = []
         if isSound("server.") {
-            problems += listening(HTTPServerSettings(configuration.server), as: "server")
-            problems += HTTPServerSettings(admin: configuration.server).map { listening($0, as: "server.admin") } ?? []
+            problems += listening(configuration.server.http, as: "server")
+            problems += configuration.server.adminHTTP.map { listening($0, as: "server.admin") } ?? []
         }
         if isSound("outbox.path") { problems += store(configuration.outbox.absolutePath) }
         return problems

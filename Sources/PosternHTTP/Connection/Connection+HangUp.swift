@@ -42,7 +42,7 @@ extension Connection {
         stage.withLock { stage in
             // Under the lock the request cannot be settled, so libmicrohttpd does not write.
             guard turn == self.turn, case .suspended = stage else { return .unknown }
-            guard core.settings.tls == nil, head?.version == .http11 else {
+            guard !core.settings.tls.isOn, head?.version == .http11 else {
                 return hangUpAction == nil ? .unknown : .hungUp
             }
             let interim = Array("HTTP/1.1 100 Continue\r\n\r\n".utf8)

@@ -43,7 +43,7 @@ extension Connection {
                     $0.count, UnsafeMutableRawPointer(mutating: $0.baseAddress), .RESPMEM_MUST_COPY)
             }
         }
-        core.settings.memory.takeAnyway(body.count)
+        core.memory.takeAnyway(body.count)
         reservedBytes += body.count
         let time = Duration.milliseconds(body.count * 1000 / core.settings.responseRate)
         setDeadline(SystemTime().instant + core.settings.headerTimeout + time)

@@ -112,13 +112,13 @@ extension Connection {
     /// Takes memory for that much more of the body.
     private func reserve(_ bytes: Int) -> Bool {
         guard bytes > 0 else { return true }
-        guard core.settings.memory.take(bytes) else { return false }
+        guard core.memory.take(bytes) else { return false }
         reservedBytes += bytes
         return true
     }
 
     private func releaseReservation() {
-        if reservedBytes > 0 { core.settings.memory.give(reservedBytes) }
+        if reservedBytes > 0 { core.memory.give(reservedBytes) }
         reservedBytes = 0
     }
 

@@ -72,7 +72,7 @@ final class Connection: @unchecked Sendable {
     var readsOn = false
     /// Nil on plain connections.
     var tlsSession: UnsafeMutableRawPointer? {
-        core.settings.tls == nil ? nil : postern_mhd_tls_session(handle).map { UnsafeMutableRawPointer($0) }
+        core.settings.tls.isOn ? postern_mhd_tls_session(handle).map { UnsafeMutableRawPointer($0) } : nil
     }
 
     enum Progress {

@@ -17,8 +17,12 @@ public final class HTTPServer: Sendable {
     // Mutex: start and stop may come from different threads.
     private let state = Mutex(Running())
 
-    public init(_ settings: HTTPServerSettings, handler: any HTTPHandler, logger: Logger) {
-        core = ServerCore(settings, handler: handler, logger: logger)
+    /// - Parameter memory: For bodies and large responses in flight; what does not fit is refused with 503.
+    public init(
+        _ settings: HTTPServerSettings, memory: ByteBudget = ByteBudget(.max), handler: any HTTPHandler,
+        logger: Logger
+    ) {
+        core = ServerCore(settings, memory: memory, handler: handler, logger: logger)
     }
 
     deinit { precondition(state.withLock { $0.workers.isEmpty }, "an HTTP server must be stopped") }
@@ -36,13 +40,14 @@ public final class HTTPServer: Sendable {
 
     /// Throws what would prevent `start` with these settings, except that the port is in use.
     public static func validate(_ settings: HTTPServerSettings) throws(HTTPServerError) {
-        if let files = settings.tls { _ = try TLSIdentity(files) }
+        if settings.tls.isOn { _ = try TLSIdentity(settings.tls) }
         try Listener.validate(host: settings.host, port: settings.port)
     }
 
     /// Listens and serves; returns the port.
     public func start() throws(HTTPServerError) -> UInt16 {
-        let identity = try core.settings.tls.map { files throws(HTTPServerError) in try TLSIdentity(files) }
+        let files = core.settings.tls
+        let identity = try files.isOn ? TLSIdentity(files) : nil
         core.identity.withLock { $0 = identity }
         core.lookedAt.withLock { $0 = identity?.stamp }
         let listener = try Listener(host: core.settings.host, port: core.settings.port)
@@ -88,7 +93,8 @@ public final class HTTPServer: Sendable {
     ///
     /// - Returns: Whether they had changed.
     public func renewCertificate() throws(HTTPServerError) -> Bool {
-        guard let files = core.settings.tls else { return false }
+        let files = core.settings.tls
+        guard files.isOn else { return false }
         let stamp = FileStamps(files)
         guard core.lookedAt.withLock({ $0 != stamp }) else { return false }
         core.lookedAt.withLock { $0 = stamp }

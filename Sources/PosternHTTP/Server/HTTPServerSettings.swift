@@ -1,62 +1,25 @@
 public import PosternCore
 
 /// How a server listens and what it puts up with.
-public struct HTTPServerSettings: Sendable {
+public struct HTTPServerSettings: Sendable, Equatable {
     /// Address or name to listen on; the first address of a name is taken.
-    public var host: String
+    public var host = "127.0.0.1"
     /// 0 lets the system choose; `HTTPServer.start()` says which.
-    public var port: UInt16
+    public var port = 8080
     /// Threads that read and write sockets and call the handler; 0 takes one per core.
-    public var workerThreads: Int
+    public var workerThreads = 0
     /// Split evenly among the worker threads.
-    public var maxConnections: Int
+    public var maxConnections = 10_000
     /// 0 for no limit.
-    public var maxConnectionsPerAddress: Int
-    /// For handlers to admit by default; the server itself goes by what `HTTPHandler.admit` says.
-    public var maxBodyBytes: Int
+    public var maxConnectionsPerAddress = 0
     /// From connecting, or from the first byte of a later request, until the headers are complete. Also the slack a
     /// body has on top of its size at 1 KiB/s.
-    public var headerTimeout: Duration
+    public var headerTimeout = Duration.seconds(10)
     /// How long a kept-alive connection may wait for its next request.
-    public var idleTimeout: Duration
-    /// Plain HTTP when nil.
-    public var tls: TLSFiles?
-    /// For bodies of requests from their headers until the handler has them, and for large responses until they are
-    /// sent. A request whose body does not fit is refused with 503.
-    public var memory: ByteBudget
+    public var idleTimeout = Duration.seconds(60)
+    public var tls = TLSFiles()
 
-    public init(
-        host: String = "127.0.0.1", port: UInt16 = 8080, workerThreads: Int = 0, maxConnections: Int = 10_000,
-        maxConnectionsPerAddress: Int = 0, maxBodyBytes: Int = 4 << 20, headerTimeout: Duration = .seconds(10),
-        idleTimeout: Duration = .seconds(60), tls: TLSFiles? = nil, memory: ByteBudget = ByteBudget(.max)
-    ) {
-        self.host = host
-        self.port = port
-        self.workerThreads = workerThreads
-        self.maxConnections = maxConnections
-        self.maxConnectionsPerAddress = maxConnectionsPerAddress
-        self.maxBodyBytes = maxBodyBytes
-        self.headerTimeout = headerTimeout
-        self.idleTimeout = idleTimeout
-        self.tls = tls
-        self.memory = memory
-    }
-
-    /// Paths of PEM files.
-    public struct TLSFiles: Sendable, Equatable {
-        /// The certificate, followed by its chain.
-        public var certificate: String
-        public var key: String
-        /// When set, clients are asked for a certificate of these authorities. Whether one without is served is for the
-        /// handler to say; see `RequestHead.clientCertificate`.
-        public var clientCA: String?
-
-        public init(certificate: String, key: String, clientCA: String? = nil) {
-            self.certificate = certificate
-            self.key = key
-            self.clientCA = clientCA
-        }
-    }
+    public init(_ change: (inout Self) -> Void = { _ in }) { change(&self) }
 
     /// Request line and headers together; more is refused with 431 (design, section 3.5).
     static let maxHeaderBytes = 16 << 10
@@ -80,4 +43,27 @@ public struct HTTPServerSettings: Sendable {
     var responseRate = 64 << 10
     /// A body may take this long for each of its bytes on top of the header timeout: 1 KiB/s.
     static let bodyNanosecondsPerByte: Int64 = 1_000_000_000 / 1024
+}
+
+/// Names of PEM files, empty where there is none: the configuration's `server.tls`. Certificate and key are given
+/// together.
+public struct TLSFiles: SettingsSection {
+    /// The certificate, followed by its chain. Empty: plain HTTP.
+    public var certificateFile = ""
+    public var keyFile = ""
+    /// When given, clients are asked for a certificate of these authorities. Whether one without is served is for the
+    /// handler to say; see `RequestHead.clientCertificate`.
+    public var clientCAFile = ""
+
+    public var isOn: Bool { !certificateFile.isEmpty }
+
+    public init() {}
+
+    public static let fields: [SettingField<Self>] = [
+        .text("certificateFile", \.certificateFile, "PEM file with the certificate chain; empty: plain HTTP."),
+        .text("keyFile", \.keyFile, "PEM file with the certificate's private key."),
+        .text(
+            "clientCAFile", \.clientCAFile,
+            "PEM file with the authorities that client certificates must come from; empty: none is asked for."),
+    ]
 }

@@ -6,7 +6,7 @@ struct Listener {
     let socket: Int32
     let port: UInt16
 
-    init(host: String, port: UInt16) throws(HTTPServerError) {
+    init(host: String, port: Int) throws(HTTPServerError) {
         let socket = try Self.bound(host: host, port: port)
         guard listen(socket, 4096) == 0 else {
             let error = HTTPServerError.listening(on: host, port, errno)
@@ -18,7 +18,7 @@ struct Listener {
     }
 
     /// Throws what would prevent listening there, except that the port is in use.
-    static func validate(host: String, port: UInt16) throws(HTTPServerError) {
+    static func validate(host: String, port: Int) throws(HTTPServerError) {
         do throws(HTTPServerError) {
             close(try bound(host: host, port: port))
         } catch  where error.errorClass == .portInUse {
@@ -26,7 +26,7 @@ struct Listener {
         }
     }
 
-    private static func bound(host: String, port: UInt16) throws(HTTPServerError) -> Int32 {
+    private static func bound(host: String, port: Int) throws(HTTPServerError) -> Int32 {
         var hints = addrinfo()
         hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV
         hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
@@ -60,7 +60,7 @@ struct Listener {
 }
 
 extension HTTPServerError {
-    fileprivate static func listening(on host: String, _ port: UInt16, _ code: Int32) -> Self {
+    fileprivate static func listening(on host: String, _ port: Int, _ code: Int32) -> Self {
         let errorClass: Class =
             switch code {
             case EADDRINUSE: .portInUse

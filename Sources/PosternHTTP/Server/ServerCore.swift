@@ -7,6 +7,9 @@ import Synchronization
 /// What the callbacks of libmicrohttpd work with; lives from before the daemon's start until after its end.
 final class ServerCore: Sendable {
     let settings: HTTPServerSettings
+    /// For bodies of requests from their headers until the handler has them, and for large responses until they are
+    /// sent. A request whose body does not fit is refused with 503.
+    let memory: ByteBudget
     /// What connections begin with; nil without TLS.
     let identity = Mutex<TLSIdentity?>(nil)
     /// The TLS files when they were last read.
@@ -26,8 +29,9 @@ final class ServerCore: Sendable {
     /// Rung while draining when the last running request is over.
     let drained = Bell()
 
-    init(_ settings: HTTPServerSettings, handler: any HTTPHandler, logger: Logger) {
+    init(_ settings: HTTPServerSettings, memory: ByteBudget, handler: any HTTPHandler, logger: Logger) {
         self.settings = settings
+        self.memory = memory
         self.handler = handler
         self.logger = logger
         admissions = Admissions(total: settings.maxConnections, perAddress: settings.maxConnectionsPerAddress)
@@ -41,7 +45,7 @@ final class ServerCore: Sendable {
 
     /// Of a connection that has sent a request.
     func clientCertificate(of connection: OpaquePointer) -> ClientCertificate {
-        guard settings.tls?.clientCA != nil else { return .notRequested }
+        guard !settings.tls.clientCAFile.isEmpty else { return .notRequested }
         return postern_mhd_tls_session(connection).map(ClientCertificate.init) ?? .missing
     }
 }

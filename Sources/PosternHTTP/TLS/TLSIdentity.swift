@@ -16,11 +16,11 @@ final class TLSIdentity: Sendable {
     // Not changed once it is complete, so that the sessions of all threads can share it.
     private nonisolated(unsafe) let credentials: gnutls_certificate_credentials_t
 
-    init(_ files: HTTPServerSettings.TLSFiles) throws(HTTPServerError) {
+    init(_ files: TLSFiles) throws(HTTPServerError) {
         stamp = FileStamps(files)
-        certificate = try Self.read(files.certificate)
-        key = try Self.read(files.key)
-        clientCA = try files.clientCA.map { path throws(HTTPServerError) in try Self.read(path) }
+        certificate = try Self.read(files.certificateFile)
+        key = try Self.read(files.keyFile)
+        clientCA = try files.clientCAFile.isEmpty ? nil : Self.read(files.clientCAFile)
         var allocated: gnutls_certificate_credentials_t?
         gnutls_certificate_allocate_credentials(&allocated)
         guard let allocated else { throw Self.bad("GnuTLS has no memory left") }
@@ -33,13 +33,13 @@ final class TLSIdentity: Sendable {
         }
         guard code >= 0 else {
             throw Self.bad(
-                "\(files.certificate) and \(files.key) are refused: \(String(cString: gnutls_strerror(code)))")
+                "\(files.certificateFile) and \(files.keyFile) are refused: \(String(cString: gnutls_strerror(code)))")
         }
-        guard let clientCA, let path = files.clientCA else { return }
+        guard let clientCA else { return }
         let count = Self.withDatum(clientCA) {
             gnutls_certificate_set_x509_trust_mem(allocated, $0, GNUTLS_X509_FMT_PEM)
         }
-        guard count > 0 else { throw Self.bad("\(path) holds no certificate") }
+        guard count > 0 else { throw Self.bad("\(files.clientCAFile) holds no certificate") }
     }
 
     deinit { gnutls_certificate_free_credentials(credentials) }
@@ -92,8 +92,8 @@ struct FileStamps: Equatable, Sendable {
     }
     private let stamps: [Stamp]
 
-    init(_ files: HTTPServerSettings.TLSFiles) {
-        stamps = [files.certificate, files.key, files.clientCA].compactMap { $0 }.map { path in
+    init(_ files: TLSFiles) {
+        stamps = [files.certificateFile, files.keyFile, files.clientCAFile].filter { !$0.isEmpty }.map { path in
             var found = stat()
             // A link is followed: a secret of Kubernetes is replaced by exchanging one.
             guard stat(path, &found) == 0 else { return Stamp() }

@@ -189,7 +189,10 @@ extension EndToEnd {
             let own = try ours.issue("upstream")
             let handler = Upstream()
             let upstream = HTTPServer(
-                HTTPServerSettings(port: 0, workerThreads: 1, tls: .init(certificate: own.certificate, key: own.key)),
+                HTTPServerSettings {
+                    ($0.port, $0.workerThreads) = (0, 1)
+                    ($0.tls.certificateFile, $0.tls.keyFile) = (own.certificate, own.key)
+                },
                 handler: handler, logger: Logger(label: "upstream"))
             let url = "https://127.0.0.1:\(try upstream.start())"
             defer { upstream.stopAndWait(grace: .zero) }

@@ -22,7 +22,9 @@ import Testing
     private func withGateway(_ keys: [APIKey], _ body: (TestGateway) throws -> Void) throws {
         var setup = Setup()
         let own = try TestCertificate("own", in: folder)
-        setup.tls = .init(certificate: own.certificate, key: own.key, clientCA: authority.certificate)
+        setup.tls.certificateFile = own.certificate
+        setup.tls.keyFile = own.key
+        setup.tls.clientCAFile = authority.certificate
         try withPausedGateway(setup) { gateway in
             gateway.handler.adopt(keys, opensMetrics: false)
             try body(gateway)

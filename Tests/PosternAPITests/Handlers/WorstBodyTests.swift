@@ -63,7 +63,7 @@ import Testing
         setup.upstreams = try [UpstreamType.curio, .samsara, .streamone].map { type in
             try type.make(try #require(UpstreamName(type.name)))
         }
-        setup.limits = Gateway.Limits()
+        setup.limits = RequestLimits()
         let gateway = try TestGateway(setup)
         defer { gateway.stop() }
         try body(gateway)
@@ -80,7 +80,7 @@ import Testing
                 #expect(
                     answer.json["errorsOmitted"].int ?? 0 > 1000 || answer.json["errors"].array.count < 20, "\(name)")
             }
-            #expect(gateway.gateway.limits.memory.bytesInUse == 0)
+            #expect(gateway.gateway.memory.bytesInUse == 0)
         }
     }
 

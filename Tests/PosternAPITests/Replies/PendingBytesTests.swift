@@ -10,31 +10,31 @@ import Testing
     /// Otherwise the gateway would reject everything once it has accepted so many bytes in all.
     @Test func bytes_areReleased_whenTheirMessagesAreStored() throws {
         var setup = Setup()
-        setup.limits.memory = ByteBudget(1000)
+        setup.memory = ByteBudget(1000)
         try withPausedGateway(setup) { gateway in
             let body = #"{"n":1,"name":""# + String(repeating: "x", count: 400) + #""}"#
             for _ in 0..<10 { _ = try gateway.accept("/v1/picky/event", body) }
-            #expect(eventually { gateway.gateway.limits.memory.bytesInUse == 0 })
+            #expect(eventually { gateway.gateway.memory.bytesInUse == 0 })
         }
     }
 
     @Test func bytes_areReleased_whenTheirMessagesAreRejected() throws {
         var setup = Setup()
-        setup.limits.memory = ByteBudget(1000)
+        setup.memory = ByteBudget(1000)
         setup.caps = ["picky": .with { $0.maxMessages = 1 }]
         try withPausedGateway(setup) { gateway in
             let body = #"{"n":1,"name":""# + String(repeating: "x", count: 400) + #""}"#
             _ = try gateway.accept("/v1/picky/event", body)
             for _ in 0..<10 { try gateway.client.post("/v1/picky/event", body).problem(503, "outbox-full") }
-            #expect(eventually { gateway.gateway.limits.memory.bytesInUse == 0 })
+            #expect(eventually { gateway.gateway.memory.bytesInUse == 0 })
         }
     }
 
     @Test func tooManyBytes_areRejected() throws {
         var setup = Setup()
-        setup.limits.memory = ByteBudget(1000)
+        setup.memory = ByteBudget(1000)
         try withPausedGateway(setup) { gateway in
-            gateway.gateway.limits.memory.takeAnyway(1000)
+            gateway.gateway.memory.takeAnyway(1000)
             try gateway.client.post("/v1/picky/event", #"{"n":1}"#).problem(503, "overloaded")
         }
     }

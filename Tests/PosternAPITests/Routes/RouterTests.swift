@@ -41,8 +41,8 @@ import Testing
             parts: .init(
                 outbox: outbox, transport: ScriptedTransport(), time: SystemTime(), metrics: metrics, logger: logger))
         let gateway = Gateway(
-            outbox: outbox, upstreams: [("plain", worker)], limits: .init(), time: SystemTime(), metrics: metrics,
-            logger: logger, stalledWorkers: { [] })
+            outbox: outbox, upstreams: [("plain", worker)], limits: .init(), memory: ByteBudget(.max),
+            time: SystemTime(), metrics: metrics, logger: logger, stalledWorkers: { [] })
         try body(Router(Handlers(gateway)))
     }
 

@@ -11,22 +11,24 @@ import Testing
 
     /// A server on copies of `first`.
     private func withServer(
-        _ first: TestCertificate, _ body: (HTTPServer, UInt16, HTTPServerSettings.TLSFiles) throws -> Void
+        _ first: TestCertificate, _ body: (HTTPServer, UInt16, TLSFiles) throws -> Void
     )
         throws
     {
-        let files = HTTPServerSettings.TLSFiles(
-            certificate: folder.file("current.crt"), key: folder.file("current.key"))
+        let files = TLSFiles.with {
+            ($0.certificateFile, $0.keyFile) = (folder.file("current.crt"), folder.file("current.key"))
+        }
         try install(first.certificate, first.key, as: files)
         let server = HTTPServer(
-            HTTPServerSettings(port: 0, workerThreads: 2, tls: files), handler: TestHandler(), logger: testLogger)
+            HTTPServerSettings { ($0.port, $0.workerThreads, $0.tls) = (0, 2, files) }, handler: TestHandler(),
+            logger: testLogger)
         let port = try server.start()
         defer { server.stopAndWait(grace: .seconds(5)) }
         try body(server, port, files)
     }
 
-    private func install(_ certificate: String, _ key: String, as files: HTTPServerSettings.TLSFiles) throws {
-        for (from, to) in [(certificate, files.certificate), (key, files.key)] {
+    private func install(_ certificate: String, _ key: String, as files: TLSFiles) throws {
+        for (from, to) in [(certificate, files.certificateFile), (key, files.keyFile)] {
             try Data(contentsOf: URL(filePath: from)).write(to: URL(filePath: to), options: .atomic)
         }
     }

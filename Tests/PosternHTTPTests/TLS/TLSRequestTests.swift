@@ -39,8 +39,10 @@ import Testing
         let folder = ScratchFolder()
         defer { withExtendedLifetime(folder) {} }
         let own = try TestCertificate("own", in: folder)
-        let settings = HTTPServerSettings(
-            port: 0, workerThreads: 1, tls: .init(certificate: own.certificate, key: own.key))
+        let settings = HTTPServerSettings {
+            ($0.port, $0.workerThreads) = (0, 1)
+            ($0.tls.certificateFile, $0.tls.keyFile) = (own.certificate, own.key)
+        }
         let server = HTTPServer(settings, handler: TestHandler(), logger: testLogger)
         let port = try server.start()
         defer { server.stopAndWait(grace: .seconds(5)) }

@@ -6,9 +6,11 @@ import Testing
 @Suite struct TLSTests {
     private let folder = ScratchFolder()
 
-    private func settings(_ certificate: String, _ key: String, clientCA: String? = nil) -> HTTPServerSettings {
-        HTTPServerSettings(
-            port: 0, workerThreads: 1, tls: .init(certificate: certificate, key: key, clientCA: clientCA))
+    private func settings(_ certificate: String, _ key: String, clientCA: String = "") -> HTTPServerSettings {
+        HTTPServerSettings {
+            ($0.port, $0.workerThreads) = (0, 1)
+            ($0.tls.certificateFile, $0.tls.keyFile, $0.tls.clientCAFile) = (certificate, key, clientCA)
+        }
     }
 
     /// The client's security level is lowered, so that it is the server which decides.
@@ -43,13 +45,13 @@ import Testing
     }
 
     @Test func addressOfAnotherMachine_isFound_beforeTheServerStarts() {
-        #expect { try HTTPServer.validate(HTTPServerSettings(host: "192.0.2.1", port: 0)) } throws: {
+        #expect { try HTTPServer.validate(HTTPServerSettings { ($0.host, $0.port) = ("192.0.2.1", 0) }) } throws: {
             ($0 as? HTTPServerError)?.errorClass == .badAddress
         }
     }
 
     /// `check` is run next to the gateway whose configuration it checks.
     @Test func portInUse_isNoProblemOfTheSettings() throws {
-        try withServer { _, port in try HTTPServer.validate(HTTPServerSettings(port: port)) }
+        try withServer { _, port in try HTTPServer.validate(HTTPServerSettings { $0.port = Int(port) }) }
     }
 }
