@@ -2,6 +2,12 @@ public import Logging
 internal import PosternCore
 public import PosternHTTP
 
+/// A complete request.
+public struct IncomingRequest: Sendable {
+    public let head: RequestHead
+    public let body: [UInt8]
+}
+
 /// Answers the requests of a `FaultServer`, on a worker thread of it: it must not block.
 public protocol FaultHandler: Sendable {
     func answer(_ request: IncomingRequest, _ responder: FaultResponder)
@@ -45,8 +51,19 @@ private struct Adapter: HTTPHandler {
     let maxBodyBytes: Int
     let timer: TimerQueue
 
-    func admit(_ head: RequestHead) -> Admittance { .accept(maxBodyBytes: maxBodyBytes) }
-    func answer(_ request: IncomingRequest, _ responder: Responder) {
-        handler.answer(request, FaultResponder(responder, requestID: request.head.requestID, timer: timer))
+    func admit(_ head: RequestHead) -> Admittance {
+        .accept(maxBodyBytes: maxBodyBytes, Admitted(head: head, handler: handler, timer: timer))
+    }
+
+    private struct Admitted: AdmittedRequest {
+        let head: RequestHead
+        let handler: any FaultHandler
+        let timer: TimerQueue
+
+        func answer(_ body: [UInt8], _ responder: Responder) {
+            handler.answer(
+                IncomingRequest(head: head, body: body),
+                FaultResponder(responder, requestID: head.requestID, timer: timer))
+        }
     }
 }

@@ -1,7 +1,7 @@
 public import PosternCore
 
 /// An error as `application/problem+json` (RFC 9457).
-public struct Problem: Sendable {
+public struct Problem: Error {
     public var slug: ProblemSlug
     public var status: Int
     public var title: String

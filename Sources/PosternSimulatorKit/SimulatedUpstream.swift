@@ -99,7 +99,7 @@ final class SimulatedUpstream: FaultHandler {
 
     private func answerAboutReceived(_ head: RequestHead) -> HTTPResponse {
         var query: [String: String] = [:]
-        for (name, value) in head.queryPairs { query[name] = value }
+        for (name, value) in head.query?.pairs ?? [] { query[name] = value }
         switch head.method {
         case "GET":
             let received = state.withLock { $0.received }
@@ -128,7 +128,7 @@ final class SimulatedUpstream: FaultHandler {
         switch request.head.method {
         case "GET": return text(200, state.withLock { $0.player.faults.description } + "\n")
         case "POST":
-            let named = request.head.queryPairs.last { $0.name == "seed" }.map { UInt64($0.value) }
+            let named = request.head.query?["seed"].map { UInt64($0) }
             guard let seed = named ?? 0 else { return text(400, "seed is a number from 0\n") }
             do throws(FaultsProblem) {
                 let faults = try Faults(parsing: String(decoding: request.body, as: UTF8.self))
@@ -166,7 +166,7 @@ extension HTTPResponse {
 extension SimulatedRequest {
     fileprivate init(_ request: IncomingRequest) {
         self.init(
-            method: request.head.method, path: request.head.path, query: request.head.query,
+            method: request.head.method, path: request.head.path, query: request.head.query?.text,
             headers: request.head.headers, body: request.body)
     }
 }

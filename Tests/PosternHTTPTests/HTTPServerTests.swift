@@ -95,7 +95,7 @@ import Testing
 
     @Test func expectation_isRefused_withTheFinalStatus() throws {
         var handler = TestHandler()
-        handler.onAdmit = { .refuse(Problem(slug: .unauthorized, status: 401, detail: "No key.").response(to: $0)) }
+        handler.refusal = { Problem(slug: .unauthorized, status: 401, detail: "No key.").response(to: $0) }
         try withServer(handler) { _, port in
             let client = try RawClient(port: port)
             client.send("POST / HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n")
@@ -108,7 +108,7 @@ import Testing
 
     @Test func refusal_keepsTheConnection_whenNoBodyFollows() throws {
         var handler = TestHandler()
-        handler.onAdmit = { .refuse(Problem(slug: .notFound, status: 404, detail: "Nothing.").response(to: $0)) }
+        handler.refusal = { Problem(slug: .notFound, status: 404, detail: "Nothing.").response(to: $0) }
         try withServer(handler) { server, port in
             let client = try RawClient(port: port)
             for _ in 0..<3 {

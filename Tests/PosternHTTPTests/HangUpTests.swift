@@ -13,7 +13,7 @@ import Testing
         var handler: TestHandler {
             TestHandler { [self] request, responder in
                 responder.onHangUp { [self] in hangUps.add(1, ordering: .sequentiallyConsistent) }
-                held.handler.answer(request, responder)
+                held.handler.onAnswer(request, responder)
             }
         }
         var count: Int { hangUps.load(ordering: .sequentiallyConsistent) }

@@ -7,14 +7,29 @@ import Testing
 
 let testLogger = Logger(label: "test")
 
+struct IncomingRequest {
+    let head: RequestHead
+    let body: [UInt8]
+}
+
 /// A handler made of two closures; without more it admits everything and echoes the body.
 struct TestHandler: HTTPHandler {
-    var onAdmit: @Sendable (RequestHead) -> Admittance = { _ in .accept(maxBodyBytes: 1 << 20) }
+    var maxBodyBytes = 1 << 20
+    var refusal: @Sendable (RequestHead) -> HTTPResponse? = { _ in nil }
     var onAnswer: @Sendable (IncomingRequest, Responder) -> Void = { request, responder in
         responder.respond(HTTPResponse(status: 200, body: request.body))
     }
-    func admit(_ head: RequestHead) -> Admittance { onAdmit(head) }
-    func answer(_ request: IncomingRequest, _ responder: Responder) { onAnswer(request, responder) }
+    func admit(_ head: RequestHead) -> Admittance {
+        refusal(head).map { .refuse($0) }
+            ?? .accept(maxBodyBytes: maxBodyBytes, Admitted(head: head, onAnswer: onAnswer))
+    }
+
+    private struct Admitted: AdmittedRequest {
+        let head: RequestHead
+        let onAnswer: @Sendable (IncomingRequest, Responder) -> Void
+        func answer(_ body: [UInt8], _ responder: Responder) { onAnswer(.init(head: head, body: body), responder) }
+        var refusalHeaders: [(name: String, value: String)] { [("X-Admitted", "yes")] }
+    }
 }
 
 /// Runs `body` against a server, stops it, and looks for leaks.

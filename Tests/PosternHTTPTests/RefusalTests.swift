@@ -47,6 +47,7 @@ import Testing
             let answer = try client.answer()
             #expect(answer.status == 413)
             #expect(answer.header("X-Request-Id")?.count == 13)
+            #expect(answer.header("X-Admitted") == "yes")
             #expect(answer.header("Connection") == "close")
             try client.waitForEnd()
         }
@@ -70,7 +71,7 @@ extension TestHandler {
     /// Admits ten bytes.
     fileprivate static var limited: Self {
         var handler = TestHandler()
-        handler.onAdmit = { _ in .accept(maxBodyBytes: 10) }
+        handler.maxBodyBytes = 10
         return handler
     }
 }

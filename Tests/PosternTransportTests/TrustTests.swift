@@ -13,10 +13,10 @@ import Testing
     private let loop: CurlLoop
     init() throws { loop = try CurlLoop(.init(version: "1")) }
 
-    private struct Greeter: HTTPHandler {
-        func admit(_ head: RequestHead) -> Admittance { .accept(maxBodyBytes: 1000) }
-        func answer(_ request: IncomingRequest, _ responder: Responder) {
-            responder.respond(HTTPResponse(status: 200, body: request.body))
+    private struct Greeter: HTTPHandler, AdmittedRequest {
+        func admit(_ head: RequestHead) -> Admittance { .accept(maxBodyBytes: 1000, self) }
+        func answer(_ body: [UInt8], _ responder: Responder) {
+            responder.respond(HTTPResponse(status: 200, body: body))
         }
     }
 

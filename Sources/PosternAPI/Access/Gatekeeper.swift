@@ -50,8 +50,7 @@ final class Gatekeeper: Sendable {
     private func refusal(of caller: Caller, _ head: RequestHead, _ match: RouteMatch) -> Problem? {
         if case .scope(let declared) = match.route.access {
             // A dry run stores nothing: it only shows what would be sent.
-            let isDryRun = head.query != nil && head.queryPairs.contains { $0.name == "dryRun" && $0.value == "true" }
-            let scope = isDryRun ? .read : declared
+            let scope = head.query?["dryRun"] == "true" ? .read : declared
             guard caller.key.scopes.contains(scope) else {
                 return Problem(
                     slug: .forbidden, status: 403,
@@ -94,29 +93,5 @@ final class Gatekeeper: Sendable {
         Problem(
             slug: .rateLimited, status: 429, detail: "The key may send fewer \(unit) per second than that.",
             headers: [("Retry-After", String(Caller.wholeSeconds(wait)))])
-    }
-}
-
-/// An admitted request: its route, and who sent it.
-final class AdmittedRequest: Sendable {
-    let match: RouteMatch
-    let caller: Caller?
-
-    init(_ match: RouteMatch, _ caller: Caller?) {
-        self.match = match
-        self.caller = caller
-    }
-}
-
-/// A refusal that a failed authentication has delayed.
-final class DelayedRefusal: Sendable {
-    let problem: Problem
-    let metrics: RouteMetrics
-    let delay: Duration
-
-    init(_ problem: Problem, _ metrics: RouteMetrics, delay: Duration) {
-        self.problem = problem
-        self.metrics = metrics
-        self.delay = delay
     }
 }

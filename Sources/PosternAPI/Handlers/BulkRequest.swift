@@ -24,25 +24,16 @@ struct BulkRequest: Sendable {
     /// Whether to count the messages without changing them.
     private(set) var isDryRun = false
 
-    struct Rejected: Error { let problem: Problem }
-
     init(_ action: Action) { self.action = action }
 
-    static func read(_ body: [UInt8], _ action: Action, _ gateway: Gateway) -> Result<BulkRequest, Rejected> {
-        switch JSONParser.ofThisThread.parse(body, { root in parse(root, action, gateway) }) {
-        case .success(let result): result
-        case .failure(let fault):
-            .failure(
-                Rejected(
-                    problem: Problem(
-                        slug: .invalidJSON, status: 400, detail: "The body is not acceptable JSON: \(fault).",
-                        members: [("offset", String(fault.offset))])))
-        }
+    static func read(_ body: [UInt8], _ action: Action, _ gateway: Gateway) throws(Problem) -> BulkRequest {
+        try JSONParser.ofThisThread.parse(body) { (root) throws(Problem) in try parse(root, action, gateway) }
+            .mapError { Problem($0) }.get()
     }
 
     private static func parse(
         _ root: JSONValue, _ action: Action, _ gateway: Gateway
-    ) -> Result<BulkRequest, Rejected> {
+    ) throws(Problem) -> BulkRequest {
         var request = BulkRequest(action)
         var faults = PayloadFaults()
         if root.kind != .object { faults.add("", "must be an object") }
@@ -54,9 +45,9 @@ struct BulkRequest: Sendable {
         if faults.isEmpty, request.ids == nil, request.filter.upstream == nil {
             faults.add("", "must name an upstream or ids")
         }
-        guard faults.isEmpty else { return .failure(Rejected(problem: problem(faults))) }
+        guard faults.isEmpty else { throw problem(faults) }
         request.filter.state = request.filter.state ?? action.states[0]
-        return .success(request)
+        return request
     }
 
     /// Returns what is wrong with a member; nil if nothing is.

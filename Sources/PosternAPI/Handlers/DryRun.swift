@@ -9,14 +9,14 @@ struct DryRun {
 
     init(_ gateway: Gateway) { self.gateway = gateway }
 
-    func answer(_ order: Order) -> HTTPResponse {
-        guard order.rejected.isEmpty else { return order.invalidPayload.response(to: order.head) }
+    func answer(_ request: IngestRequest) throws(Problem) -> HTTPResponse {
+        guard request.rejected.isEmpty else { throw IngestReply(request, gateway).invalidPayload }
         var requests: [String] = []
         for target in gateway.targets {
-            let messages = zip(order.messages, order.kinds).filter { $1.target === target }.enumerated().map {
+            let messages = zip(request.messages, request.kinds).filter { $1.target === target }.enumerated().map {
                 preview($1.0, place: $0, of: target)
             }
-            let credentials = zip(order.messages, order.kinds).filter { $1.target === target }.compactMap(
+            let credentials = zip(request.messages, request.kinds).filter { $1.target === target }.compactMap(
                 \.0.credential)
             let notes = Dictionary(credentials.map { ($0.owner, $0.note) }, uniquingKeysWith: { $1 })
             for (lane, limits) in lanes(of: messages, target) {
@@ -32,7 +32,7 @@ struct DryRun {
             200,
             JSONText.object { json in
                 json.flag("dryRun", true)
-                json.number("accepted", order.messages.count)
+                json.number("accepted", request.messages.count)
                 json.raw("requests", JSONText.array(requests))
             })
     }

@@ -41,15 +41,15 @@ private struct Envelope {
 }
 
 /// Envelopes of `POST /v1/messages`: `{"upstream","kind","payload","key"?,"notBefore"?,"expiresAt"?}`.
-extension Order {
-    func admit(envelope value: JSONValue, at index: Int) {
+extension IngestValidation {
+    mutating func admit(envelope value: JSONValue, at index: Int) throws(Problem) {
         guard value.kind == .object else {
             return reject(
                 index, InvalidPayload([PayloadFault("", "must be an object with upstream, kind, payload")]), nil)
         }
         var faults = PayloadFaults(atMost: faultsLeft)
         let envelope = Envelope(value, &faults)
-        let target = target(of: envelope, &faults)
+        let target = try target(of: envelope, &faults)
         var kind: Target.Acceptable?
         if let target { kind = self.kind(of: envelope, in: target, &faults) }
         let options = options(of: envelope, &faults)
@@ -63,13 +63,13 @@ extension Order {
         admit(payload, target, kind, at: index, pointer: "/payload", options: options)
     }
 
-    private func target(of envelope: Envelope, _ faults: inout PayloadFaults) -> Target? {
+    private func target(of envelope: Envelope, _ faults: inout PayloadFaults) throws(Problem) -> Target? {
         guard let name = envelope.upstream?.string else {
             faults.add("/upstream", "must be the name of an upstream")
             return nil
         }
         if let target = gateway.target(named: name) {
-            if let caller, !caller.mayUse(target.name) { forbid(target, to: caller) }
+            if let caller, !caller.mayUse(target.name) { throw Gatekeeper.foreign(target.name, to: caller) }
             return target
         }
         let known = gateway.targets(for: caller).map(\.name.description).joined(separator: ", ")

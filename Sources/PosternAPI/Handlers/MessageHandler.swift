@@ -129,15 +129,16 @@ struct MessageHandler: Sendable {
         .json(202, JSONText.object { $0.number("retried", count) })
     }
 
-    func changeMany(_ action: BulkRequest.Action, _ request: IncomingRequest, _ reply: Reply) {
-        switch BulkRequest.read(request.body, action, gateway) {
-        case .success(let request):
+    func changeMany(_ action: BulkRequest.Action, _ body: [UInt8], _ reply: Reply) {
+        do throws(Problem) {
+            let request = try BulkRequest.read(body, action, gateway)
             if let caller = reply.caller, let name = request.filter.upstream, !caller.mayUse(name) {
-                return reply.send(Gatekeeper.foreign(name, to: caller))
+                throw Gatekeeper.foreign(name, to: caller)
             }
             let visible = request.visible(to: reply.caller)
             gateway.readers.run { [self] in change(visible, after: nil, count: 0, reply) }
-        case .failure(let rejected): reply.send(rejected.problem)
+        } catch {
+            reply.send(error)
         }
     }
 
@@ -171,18 +172,16 @@ private struct Includes {
     var attempts = false
 
     init?(_ reply: Reply) {
-        for pair in reply.head.queryPairs where pair.name == "include" {
-            for word in pair.value.split(separator: ",") {
-                switch word {
-                case "payload": payload = true
-                case "attempts": attempts = true
-                default:
-                    reply.send(
-                        Problem(
-                            slug: .badRequest, status: 400,
-                            detail: "The parameter include takes payload and attempts, joined by a comma."))
-                    return nil
-                }
+        for word in (reply.head.query?["include"] ?? "").split(separator: ",") {
+            switch word {
+            case "payload": payload = true
+            case "attempts": attempts = true
+            default:
+                reply.send(
+                    Problem(
+                        slug: .badRequest, status: 400,
+                        detail: "The parameter include takes payload and attempts, joined by a comma."))
+                return nil
             }
         }
     }
@@ -199,7 +198,7 @@ struct ListQuery {
     init?(_ reply: Reply, _ gateway: Gateway) {
         func refuse(_ detail: String) { reply.send(Problem(slug: .badRequest, status: 400, detail: detail)) }
         filter.visible = reply.caller?.key.upstreams
-        for (name, value) in reply.head.queryPairs {
+        for (name, value) in reply.head.query?.pairs ?? [] {
             switch name {
             case "upstream":
                 guard let name = gateway.knownUpstream(value) else {

@@ -10,12 +10,12 @@ struct ResourceHandler: Sendable {
 
     init(_ gateway: Gateway) { self.gateway = gateway }
 
-    func answer(_ found: FoundResource, _ request: IncomingRequest, _ reply: Reply) {
-        let head = request.head
+    func answer(_ found: FoundResource, _ body: [UInt8], _ reply: Reply) {
+        let head = reply.head
         let question = ResourceRequest(
             parameters: found.parameters,
-            query: Dictionary(head.queryPairs.map { ($0.name, $0.value) }, uniquingKeysWith: { $1 }),
-            queryText: head.query ?? "", headers: head.headers.map { ($0.name, $0.value) }, body: request.body,
+            query: Dictionary(head.query?.pairs.map { ($0.name, $0.value) } ?? [], uniquingKeysWith: { $1 }),
+            queryText: head.query?.text ?? "", headers: head.headers.map { ($0.name, $0.value) }, body: body,
             receivedAt: gateway.time.now)
         let target = found.target
         switch found.resource.response {

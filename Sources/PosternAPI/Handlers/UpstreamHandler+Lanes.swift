@@ -50,7 +50,7 @@ private struct LaneQuery {
 
     init?(_ reply: Reply) {
         func refuse(_ detail: String) { reply.send(Problem(slug: .badRequest, status: 400, detail: detail)) }
-        for (name, value) in reply.head.queryPairs {
+        for (name, value) in reply.head.query?.pairs ?? [] {
             switch name {
             case "state":
                 guard let state = LaneRecord.State(rawValue: value) else {

@@ -40,14 +40,14 @@ public enum MessageText {
     }
 
     /// What is known without asking the store, for receipts that are not kept.
-    static func notice(_ notice: SettledNotice, _ order: Order) -> String {
+    static func notice(_ notice: SettledNotice, _ request: IngestRequest, isSimulated: Bool) -> String {
         JSONText.object { json in
             json.string("id", notice.id.description)
-            json.string("upstream", order.kinds.first?.target.name.description)
-            json.string("kind", order.kinds.first?.kind.text)
+            json.string("upstream", request.kinds.first?.target.name.description)
+            json.string("kind", request.kinds.first?.kind.text)
             json.string("state", notice.state.name)
             json.raw("result", notice.result.map(result) ?? "null")
-            if order.gateway.isSimulated, notice.state == .delivered { json.flag("simulated", true) }
+            if isSimulated, notice.state == .delivered { json.flag("simulated", true) }
         }
     }
 
@@ -88,7 +88,7 @@ public enum MessageText {
         JSONText.object { json in
             json.string("upstream", upstream.description)
             write(row, into: &json)
-            json.raw("ids", Order.list(ids))
+            json.raw("ids", IngestReply.list(ids))
         }
     }
 }

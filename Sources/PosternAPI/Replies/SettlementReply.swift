@@ -10,7 +10,7 @@ final class SettlementReply: PendingReply {
         var settled: [MessageID: SettledNotice] = [:]
         var isAnswered = false
     }
-    private let order: Order
+    private let answer: IngestReply
     private let receipt: AppendReceipt
     private let reply: Reply
     private let gateway: Gateway
@@ -18,8 +18,8 @@ final class SettlementReply: PendingReply {
 
     var ids: [MessageID] { receipt.ids }
 
-    init(_ order: Order, _ receipt: AppendReceipt, _ reply: Reply, _ gateway: Gateway) {
-        self.order = order
+    init(_ answer: IngestReply, _ receipt: AppendReceipt, _ reply: Reply, _ gateway: Gateway) {
+        self.answer = answer
         self.receipt = receipt
         self.reply = reply
         self.gateway = gateway
@@ -49,13 +49,13 @@ final class SettlementReply: PendingReply {
             state.isAnswered = true
             return true
         }
-        if isLate { reply.send(order.accepted(receipt)) }
+        if isLate { reply.send(answer.accepted(receipt)) }
     }
 
     // MARK: When all are settled
 
     private func final(_ settled: [MessageID: SettledNotice]) -> HTTPResponse {
-        if order.isSingle, let id = receipt.ids.first, let notice = settled[id] { return single(notice) }
+        if answer.request.isSingle, let id = receipt.ids.first, let notice = settled[id] { return single(notice) }
         let results = receipt.ids.compactMap { settled[$0] }.map { notice in
             JSONText.object { json in
                 json.string("id", notice.id.description)
@@ -69,18 +69,18 @@ final class SettlementReply: PendingReply {
             JSONText.object { json in
                 json.number("accepted", receipt.ids.count)
                 json.raw("messages", JSONText.array(results))
-                if order.preferences.isLenient { json.raw("rejected", order.rejections) }
-            }, headers: order.preferenceApplied)
+                if answer.request.preferences.isLenient { json.raw("rejected", answer.rejections) }
+            }, headers: answer.preferenceApplied)
     }
 
     /// 200 says that the message was delivered; any other end is a 502.
     private func single(_ notice: SettledNotice) -> HTTPResponse {
         guard notice.state == .delivered else { return undelivered(notice).response(to: reply.head) }
-        var text = MessageText.notice(notice, order)
+        var text = MessageText.notice(notice, answer.request, isSimulated: gateway.isSimulated)
         if let record = try? gateway.outbox.message(notice.id) {
             text = MessageText.message(record, gateway: gateway)
         }
-        return .json(200, text, headers: order.preferenceApplied)
+        return .json(200, text, headers: answer.preferenceApplied)
     }
 
     private func undelivered(_ notice: SettledNotice) -> Problem {
@@ -100,6 +100,6 @@ final class SettlementReply: PendingReply {
             case .expired: "The message could not be delivered in its time."
             }
         return Problem(
-            slug: .deliveryFailed, status: 502, detail: detail, members: members, headers: order.preferenceApplied)
+            slug: .deliveryFailed, status: 502, detail: detail, members: members, headers: answer.preferenceApplied)
     }
 }

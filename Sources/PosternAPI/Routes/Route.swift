@@ -35,9 +35,9 @@ struct Route: Sendable {
 
     static let discardedBodyBytes = 4 << 10
 
-    /// What responds, by the values that the path's parameters have.
+    /// What responds to a body, by the values that the path's parameters have.
     enum Action: Sendable {
-        case plain(@Sendable (Handlers, IncomingRequest, Reply) -> Void)
+        case plain(@Sendable (Handlers, [UInt8], Reply) -> Void)
         /// `{id}`
         case message(@Sendable (Handlers, MessageID, Reply) -> Void)
         /// `{name}`
@@ -47,7 +47,7 @@ struct Route: Sendable {
         /// `{name}` and `{batch}`
         case batch(@Sendable (Handlers, Target, BatchID, Reply) -> Void)
         /// `{upstream}` and `{kind}`
-        case payloads(@Sendable (Handlers, Target, Target.Acceptable, IncomingRequest, Reply) -> Void)
+        case payloads(@Sendable (Handlers, Target, Target.Acceptable, [UInt8], Reply) -> Void)
         /// `{upstream}`, and what only its type has.
         case resource(Resource)
     }

@@ -161,7 +161,7 @@ final class Router: Sendable {
 
 /// A route, and what responds to a request for it.
 final class RouteMatch: Sendable {
-    typealias Respond = @Sendable (IncomingRequest, Reply) -> Void
+    typealias Respond = @Sendable ([UInt8], Reply) -> Void
 
     /// What the path names, for keys that are good for some upstreams only.
     enum Subject: Sendable {

@@ -25,9 +25,9 @@ extension Connection {
         defer { MHD_destroy_response(reply) }
         for (name, value) in response.headers { add(name, value, to: reply) }
         if let head {
-            // The handler has taken the note, unless the server refuses the request.
-            let headers = core.handler.commonHeaders(for: head, refused: note)
-            for (name, value) in headers { add(name, value, to: reply) }
+            for (name, value) in core.handler.commonHeaders(for: head) { add(name, value, to: reply) }
+            // Still here if the server itself refuses the request.
+            for (name, value) in admitted?.refusalHeaders ?? [] { add(name, value, to: reply) }
         }
         if let id = head?.requestID ?? requestID { add("X-Request-Id", id, to: reply) }
         if response.close || core.isDraining.load(ordering: .relaxed) { add("Connection", "close", to: reply) }

@@ -83,8 +83,8 @@ extension Connection {
         closes = parsed.framing.closes
         expectsContinue = parsed.framing.expectsContinue && parsed.line.version == .http11
         switch core.handler.admit(head) {
-        case .accept(let maxBodyBytes, let note):
-            self.note = note
+        case .accept(let maxBodyBytes, let request):
+            admitted = request
             if case .length(let length) = parsed.framing.body, length <= maxBodyBytes, !reserve(length) {
                 refusal = overloaded(head)
                 return .stop
@@ -200,16 +200,13 @@ extension Connection {
 
     /// By itself, so that request and responder are gone, if the handler kept none, before anyone looks for an answer.
     @inline(never) private func callHandler() {
-        guard let head else { return }
-        let request = IncomingRequest(
-            head: head, body: reader.takeBody(), receivedAt: SystemTime().instant, note: note.take())
-        core.handler.answer(request, Responder(self, turn: turn))
+        admitted.take()?.answer(reader.takeBody(), Responder(self, turn: turn))
     }
 
     /// The request is over, answered or not. libmicrohttpd says so only of requests that were announced to it.
     func finish() {
         head = nil
-        note = nil
+        admitted = nil
         refusal = nil
         readsOn = false
         requestID = nil

@@ -52,8 +52,8 @@ final class Connection: @unchecked Sendable {
     var head: RequestHead?
     /// The id of a request that has no head.
     var requestID: String?
-    /// The handler's, until the request is complete.
-    var note: (any Sendable)?
+    /// Until the request is complete.
+    var admitted: (any AdmittedRequest)?
     /// Sent instead of asking the handler.
     var refusal: HTTPResponse?
     /// The client closes the connection after this request, or expects that.

@@ -3,8 +3,7 @@ public final class RequestHead: Sendable {
     public let method: String
     /// As sent: not decoded, without the query.
     public let path: String
-    /// As sent, without the `?`; nil when there is none.
-    public let query: String?
+    public let query: RequestQuery?
     public let version: HTTPVersion
     public let peer: PeerAddress
     public let clientCertificate: ClientCertificate
@@ -17,7 +16,7 @@ public final class RequestHead: Sendable {
     ) {
         method = head.line.method
         path = head.line.target.path
-        query = head.line.target.query
+        query = head.line.target.query.map { RequestQuery($0) }
         version = head.line.version
         self.peer = peer
         self.clientCertificate = clientCertificate
@@ -31,7 +30,4 @@ public final class RequestHead: Sendable {
 
     /// All headers in their order, with duplicates.
     public var headers: [(name: String, value: String)] { fields.all }
-
-    /// The pairs of the query in their order, percent-decoded.
-    public var queryPairs: [(name: String, value: String)] { query.map { PosternHTTP.queryPairs(of: $0) } ?? [] }
 }

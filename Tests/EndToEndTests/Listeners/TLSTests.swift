@@ -175,10 +175,10 @@ extension EndToEnd {
 
         // MARK: An upstream's certificate
 
-        private final class Upstream: HTTPHandler {
+        private final class Upstream: HTTPHandler, AdmittedRequest {
             let received = Atomic<Int>(0)
-            func admit(_ head: RequestHead) -> Admittance { .accept(maxBodyBytes: 1 << 20) }
-            func answer(_ request: IncomingRequest, _ responder: Responder) {
+            func admit(_ head: RequestHead) -> Admittance { .accept(maxBodyBytes: 1 << 20, self) }
+            func answer(_ body: [UInt8], _ responder: Responder) {
                 received.wrappingAdd(1, ordering: .relaxed)
                 responder.respond(HTTPResponse(status: 202))
             }

@@ -165,7 +165,7 @@ private final class RequestLog: Sendable {
 extension TestHandler {
     fileprivate static var refusing: Self {
         var handler = TestHandler()
-        handler.onAdmit = { .refuse(Problem(slug: .notFound, status: 404, detail: "Nothing.").response(to: $0)) }
+        handler.refusal = { Problem(slug: .notFound, status: 404, detail: "Nothing.").response(to: $0) }
         return handler
     }
 }

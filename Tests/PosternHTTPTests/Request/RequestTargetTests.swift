@@ -27,6 +27,13 @@ import Testing
         ("%61%3D=%26+%zz%4", [["a=", "&+%zz%4"]]),
     ])
     func queryPairs_areDecoded_inOrder(query: String, pairs: [[String]]) {
-        #expect(queryPairs(of: query).map { [$0.name, $0.value] } == pairs)
+        #expect(RequestQuery(query).pairs.map { [$0.name, $0.value] } == pairs)
+    }
+
+    @Test(arguments: [
+        ("a=%61&b", true), ("a=%C3%A9", true), ("", true), ("a=%4", false), ("%zz=1", false), ("a=%C3&b=%A9", false),
+    ])
+    func query_isWellFormed_ifItsEscapesAreUTF8(query: String, expected: Bool) {
+        #expect(RequestQuery(query).isWellFormed == expected)
     }
 }

@@ -1,0 +1,90 @@
+import PosternCore
+import PosternHTTP
+import PosternJSON
+
+/// A request whose headers are in order: who sent it, what it is for, and how its body is written. Each is found out once.
+final class APIRequest: AdmittedRequest {
+    let head: RequestHead
+    let match: RouteMatch
+    /// Nil if the request required no key.
+    let caller: Caller?
+    private let coding: ContentCoding
+    /// Nil for a media type that is not read as JSON, or if none is given.
+    let form: BodyForm?
+    let handler: GatewayHandler
+
+    /// Throws what can be said against it before its body is read.
+    init(
+        _ head: RequestHead, _ match: RouteMatch, _ caller: Caller?, _ handler: GatewayHandler
+    ) throws(Problem) {
+        try Self.check(head.query, for: match.route)
+        coding = try ContentCoding(head)
+        form = BodyForm(head)
+        if match.route.body == .messages { try handler.handlers.ingest.checkReadiness(for: form) }
+        guard !match.route.respondsInJSON || acceptsJSON(head.header("Accept")) else {
+            throw Problem(
+                slug: .notAcceptable, status: 406, detail: "Responses are application/json; `Accept` excludes it.")
+        }
+        self.head = head
+        self.match = match
+        self.caller = caller
+        self.handler = handler
+    }
+
+    private static func check(_ query: RequestQuery?, for route: Route) throws(Problem) {
+        guard let query, let known = route.query else { return }
+        guard query.isWellFormed else {
+            throw Problem(slug: .badRequest, status: 400, detail: "The query is not valid percent-encoded UTF-8.")
+        }
+        let names = query.pairs.map(\.name)
+        if let stranger = names.first(where: { !known.contains($0) }) {
+            let hint = known.isEmpty ? "It takes none." : "It takes: \(known.joined(separator: ", "))."
+            throw Problem(
+                slug: .badRequest, status: 400, detail: "This path has no query parameter \(stranger). \(hint)")
+        }
+        guard Set(names).count == names.count else {
+            throw Problem(slug: .badRequest, status: 400, detail: "The query has a parameter twice.")
+        }
+    }
+
+    var refusalHeaders: [(name: String, value: String)] { caller?.limitHeaders ?? [] }
+
+    func answer(_ body: [UInt8], _ responder: Responder) {
+        let reply = Reply(self, responder)
+        let (limits, memory) = (handler.gateway.limits, handler.gateway.memory)
+        do throws(Problem) {
+            let decoded = try coding.decoded(body, maxBytes: limits.maxBodyBytes)
+            // A body without a media type is taken as JSON.
+            if match.route.body == .json, !decoded.isEmpty, form != .json, head.header("Content-Type") != nil {
+                throw Problem(
+                    slug: .unsupportedMediaType, status: 415, detail: "Send application/json, in UTF-8.",
+                    headers: [("Accept", "application/json")])
+            }
+            let needed = Self.memoryToParse(decoded.count)
+            guard memory.take(needed, besides: body.count) else { throw .overloaded }
+            defer { memory.give(needed) }
+            match.respond(decoded, reply)
+        } catch {
+            reply.send(error)
+        }
+    }
+
+    /// What reading a body of that many bytes may take on top of it (`postern_json.cpp`); the promise is 8 times the body
+    /// altogether. Small bodies do not count.
+    private static func memoryToParse(_ bytes: Int) -> Int { bytes > 64 << 10 ? 7 * bytes : 0 }
+}
+
+extension Problem {
+    init(_ fault: JSONFault) {
+        self.init(
+            slug: .invalidJSON, status: 400, detail: "The body is not acceptable JSON: \(fault).",
+            members: [("offset", String(fault.offset))])
+    }
+
+    static var overloaded: Problem {
+        Problem(
+            slug: .overloaded, status: 503,
+            detail: "Too many large requests are in flight; nothing was stored. Send it again in a moment.",
+            headers: [("Retry-After", "1")])
+    }
+}

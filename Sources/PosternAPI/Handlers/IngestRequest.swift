@@ -1,0 +1,64 @@
+import PosternCore
+import PosternMetrics
+import PosternStore
+
+/// The messages of one request: those that are good, and what is wrong with the others.
+struct IngestRequest: Sendable {
+    let preferences: Preferences
+    /// Whether to show what would be sent, and store nothing.
+    let isDryRun: Bool
+    /// One object, answered as such.
+    var isSingle = false
+    var messages: [NewMessage] = []
+    /// Upstream and kind of each message, for the counters.
+    var kinds: [(target: Target, kind: Target.Acceptable)] = []
+    /// The index in the request of each message; they differ once something was rejected.
+    var indices: [Int] = []
+    var rejected: [Rejected] = []
+    /// Whether one of the messages brings a credential along.
+    var handsInCredentials = false
+
+    struct Rejected: Sendable {
+        let index: Int
+        let payload: InvalidPayload
+        let target: Target?
+    }
+
+    /// The messages on their way to the writer. A request that waits to be answered does not keep their payloads.
+    mutating func takeMessages() -> [NewMessage] {
+        defer { messages = [] }
+        return messages
+    }
+
+    // MARK: Counting
+
+    func countAcceptances() {
+        // Most requests hold one kind.
+        guard let first = kinds.first else { return }
+        if kinds.count == 1 {
+            first.kind.accepted.add()
+        } else if kinds.allSatisfy({ $0.kind.accepted === first.kind.accepted }) {
+            first.kind.accepted.add(kinds.count)
+        } else {
+            for kind in kinds { kind.kind.accepted.add() }
+        }
+    }
+
+    func countRejections(in metrics: Metrics) {
+        for rejected in rejected {
+            metrics.refused(rejected.target.map { "\($0.name)" } ?? "unknown", "invalid-payload").add()
+        }
+    }
+
+    func countRefusal(_ refusal: AppendRefusal, in metrics: Metrics) {
+        let reason =
+            switch refusal {
+            case .queueFull: "outbox-full"
+            case .diskFull: "disk-full"
+            case .refused: "conflict"
+            case .closed: "shutting-down"
+            case .store: "store-failed"
+            }
+        for kind in kinds { metrics.refused("\(kind.target.name)", reason).add() }
+    }
+}

@@ -1,0 +1,112 @@
+import PosternCore
+import PosternHTTP
+import PosternStore
+
+/// Reads the messages of a request, and has the upstreams look at each.
+struct IngestValidation {
+    let gateway: Gateway
+    /// Whose upstreams and limits apply; nil if no key is configured.
+    let caller: Caller?
+    private let body: [UInt8]
+    private let form: BodyForm?
+    private let isInSession: Bool
+    private let acceptedAt: Timestamp
+    private(set) var request: IngestRequest
+    /// How many faults the response still has room for.
+    private(set) var faultsLeft = PayloadFaults.most
+
+    init(_ body: [UInt8], _ asked: APIRequest, _ gateway: Gateway) throws(Problem) {
+        self.gateway = gateway
+        self.body = body
+        caller = asked.caller
+        form = asked.form
+        isInSession = asked.head.header("Postern-Session") != nil
+        acceptedAt = gateway.time.now
+        let dryRun = asked.head.query?["dryRun"] ?? "false"
+        guard dryRun == "true" || dryRun == "false" else {
+            throw Problem(slug: .badRequest, status: 400, detail: "The parameter dryRun is either true or false.")
+        }
+        request = IngestRequest(preferences: Preferences(asked.head), isDryRun: dryRun == "true")
+    }
+
+    // MARK: The two ways in
+
+    /// Of one kind. What is neither a payload nor a list of them the upstream refuses in its own words.
+    mutating func readPayloads(_ root: JSONValue, _ target: Target, _ kind: Target.Acceptable) throws(Problem) {
+        if root.kind != .array, form == .json {
+            request.isSingle = true
+            admit(root, target, kind, at: 0)
+        } else if try accepts(list: root) {
+            for (index, payload) in root.elements.enumerated() { admit(payload, target, kind, at: index) }
+        }
+    }
+
+    mutating func readEnvelopes(_ root: JSONValue) throws(Problem) {
+        if root.kind == .object, form == .json {
+            request.isSingle = true
+            try admit(envelope: root, at: 0)
+        } else if try accepts(list: root) {
+            for (index, envelope) in root.elements.enumerated() { try admit(envelope: envelope, at: index) }
+        }
+    }
+
+    /// Whether it is a list; throws if it is too long.
+    private mutating func accepts(list root: JSONValue) throws(Problem) -> Bool {
+        guard root.kind == .array else {
+            request.isSingle = true
+            reject(0, InvalidPayload([PayloadFault("", "must be an object, or an array of objects")]), nil)
+            return false
+        }
+        let most = gateway.limits.maxMessagesPerRequest
+        let count = root.elements.prefix(most + 1).reduce(0) { count, _ in count + 1 }
+        guard count <= most else {
+            throw Problem(
+                slug: .payloadTooLarge, status: 413,
+                detail: "The request holds more than \(most) messages; send them in several requests.")
+        }
+        request.messages.reserveCapacity(count)
+        request.kinds.reserveCapacity(count)
+        return true
+    }
+
+    // MARK: One message
+
+    /// Has the upstream look at a payload, and takes it in if it is good.
+    ///
+    /// - Parameter pointer: Where the payload is in the request's own element.
+    mutating func admit(
+        _ payload: JSONValue, _ target: Target, _ kind: Target.Acceptable, at index: Int, pointer: String = "",
+        options: EnvelopeOptions = EnvelopeOptions()
+    ) {
+        do throws(InvalidPayload) {
+            if target.upstream.hasSessions, isInSession { throw InvalidPayload([Self.sessionFault]) }
+            let admission = try target.upstream.admit(
+                payload, of: kind.kind,
+                in: AdmissionContext(
+                    acceptedAt: acceptedAt, isAwaited: request.preferences.wait != nil, maxFaults: faultsLeft))
+            request.messages.append(
+                NewMessage(
+                    queue: target.queue, kind: kind.kind, lane: admission.lane, key: options.key,
+                    acceptedAt: acceptedAt, notBefore: options.notBefore,
+                    expiresAt: options.expiresAt ?? admission.expiresAt,
+                    bytes: admission.rewritten ?? body, range: admission.rewritten == nil ? payload.range : nil,
+                    waitsFor: admission.waitsFor, credential: admission.credential))
+            if admission.credential != nil { request.handsInCredentials = true }
+            request.kinds.append((target, kind))
+            request.indices.append(index)
+        } catch {
+            reject(index, error, target, below: pointer)
+        }
+    }
+
+    private static let sessionFault = PayloadFault(
+        "", "is not queued in a session: leave out Postern-Session, or have it answered at once")
+
+    mutating func reject(_ index: Int, _ payload: InvalidPayload, _ target: Target?, below pointer: String = "") {
+        var faults = PayloadFaults(atMost: faultsLeft)
+        faults.add(payload.faults, below: pointer)
+        faultsLeft -= faults.kept.count
+        request.rejected.append(
+            .init(index: index, payload: InvalidPayload(faults, codes: payload.codes), target: target))
+    }
+}

@@ -1,0 +1,186 @@
+import PosternCore
+import PosternHTTP
+import PosternStore
+
+/// What is answered to a request that holds messages.
+///
+/// An object, so that it goes to the writer and back as one reference.
+final class IngestReply: Sendable {
+    let request: IngestRequest
+    let gateway: Gateway
+
+    init(_ request: IngestRequest, _ gateway: Gateway) {
+        self.request = request
+        self.gateway = gateway
+    }
+
+    /// What was applied of the preferences; nothing is sent when nothing was.
+    var preferenceApplied: [(name: String, value: String)] {
+        request.preferences.applied(toMany: !request.isSingle).map { [("Preference-Applied", $0)] } ?? []
+    }
+
+    // MARK: The 202
+
+    func accepted(_ receipt: AppendReceipt) -> HTTPResponse {
+        let (ids, evicted) = (receipt.ids, receipt.evicted)
+        if request.isSingle, let id = ids.first, let kind = request.kinds.first?.kind {
+            return accepted(id.description, as: kind, receipt)
+        }
+        let headers = preferenceApplied
+        var json = "{\"accepted\":\(ids.count)"
+        if !request.preferences.isMinimal { json += ",\"ids\":\(Self.list(ids))" }
+        if !evicted.isEmpty { json += ",\"evicted\":\(Self.list(evicted))" }
+        json += credentialMembers(receipt)
+        if request.preferences.isLenient { json += ",\"rejected\":\(rejections)" }
+        return .json(202, json + "}", headers: headers)
+    }
+
+    /// What a caller has to know of the credentials that came along; nothing when all is well.
+    private func credentialMembers(_ receipt: AppendReceipt) -> String {
+        guard request.handsInCredentials else { return "" }
+        return (gateway.outbox.keepsCredentials ? "" : #","durableCredentials":false"#)
+            + (receipt.needsCredential ? #","needsToken":true"# : "")
+    }
+
+    /// The answer that most requests get: so from ready parts.
+    private func accepted(_ id: String, as kind: Target.Acceptable, _ receipt: AppendReceipt) -> HTTPResponse {
+        var body: [UInt8] = []
+        body.reserveCapacity(24 + kind.receipt.count)
+        body.append(contentsOf: #"{"id":""#.utf8)
+        body.append(contentsOf: id.utf8)
+        body.append(contentsOf: kind.receipt)
+        var more = credentialMembers(receipt)
+        if !receipt.evicted.isEmpty { more += ",\"evicted\":\(Self.list(receipt.evicted))" }
+        if !more.isEmpty {
+            body.removeLast()
+            body.append(contentsOf: (more + "}").utf8)
+        }
+        var headers = [
+            (name: "Content-Type", value: "application/json"), (name: "Location", value: "/v1/messages/" + id),
+        ]
+        if request.preferences.wait != nil { headers += preferenceApplied }
+        return HTTPResponse(status: 202, headers: headers, body: body)
+    }
+
+    static func list(_ ids: [MessageID]) -> String {
+        var json = "["
+        json.reserveCapacity(ids.count * 16 + 2)
+        for (index, id) in ids.enumerated() {
+            json += index == 0 ? "\"" : ",\""
+            json += id.description
+            json += "\""
+        }
+        return json + "]"
+    }
+
+    // MARK: What is wrong with payloads
+
+    /// What a lenient request is told of its bad payloads.
+    var rejections: String {
+        JSONText.array(
+            request.rejected.map { rejected in
+                JSONText.object { json in
+                    json.number("index", rejected.index)
+                    let faults = rejected.payload.faults
+                    json.raw("errors", JSONText.array(faults.kept.map { Self.error($0) }))
+                    if faults.omitted > 0 { json.number("errorsOmitted", faults.omitted) }
+                    for (name, code) in Self.sorted(rejected.payload.codes) { json.number(name, code) }
+                }
+            })
+    }
+
+    private static func sorted(_ codes: [String: Int]) -> [(String, Int)] { codes.sorted { $0.key < $1.key } }
+
+    fileprivate static func error(_ fault: PayloadFault, index: Int? = nil, codes: [String: Int] = [:]) -> String {
+        JSONText.object { json in
+            if let index { json.number("index", index) }
+            json.string("pointer", fault.pointer)
+            json.string("detail", fault.detail)
+            for (name, code) in sorted(codes) { json.number(name, code) }
+        }
+    }
+
+    fileprivate static func members(_ errors: [String], omitted: Int) -> [(name: String, json: String)] {
+        [("errors", JSONText.array(errors))] + (omitted > 0 ? [("errorsOmitted", String(omitted))] : [])
+    }
+
+    /// The first faults of the bad payloads; nothing was stored.
+    var invalidPayload: Problem {
+        let (rejected, isSingle) = (request.rejected, request.isSingle)
+        let errors = rejected.flatMap { rejected in
+            // The codes of many payloads may differ.
+            rejected.payload.faults.kept.map {
+                isSingle ? Self.error($0) : Self.error($0, index: rejected.index, codes: rejected.payload.codes)
+            }
+        }
+        let detail =
+            isSingle
+            ? "The payload breaks the rules of its upstream; nothing was stored. See errors."
+            : "\(rejected.count) of \(rejected.count + request.messages.count) payloads break the rules of their upstream; "
+                + "nothing was stored. See errors, or ask with Prefer: handling=lenient to store the good ones."
+        return Problem(
+            slug: .invalidPayload, status: 422, detail: detail,
+            members: Self.members(errors, omitted: rejected.reduce(0) { $0 + $1.payload.faults.omitted })
+                + Self.sorted(rejected.first?.payload.codes ?? [:]).map { ($0, String($1)) })
+    }
+
+    // MARK: Why nothing was stored
+
+    func problem(_ refusal: AppendRefusal) -> Problem {
+        switch refusal {
+        case .queueFull(let name):
+            Problem(
+                slug: .outboxFull, status: 503,
+                detail: name.map { "The queue of \($0) is at its cap; nothing was stored. Send it again later." }
+                    ?? "The outbox is at its cap; nothing was stored. Send it again later.",
+                members: codes(for: .queueFull), headers: [("Retry-After", "10")])
+        case .diskFull:
+            Problem(
+                slug: .diskFull, status: 507,
+                detail: "There is no room on the disk; nothing was stored. Deliveries go on and may make some.",
+                members: codes(for: .diskFull), headers: [("Retry-After", "30")])
+        case .closed:
+            Problem(
+                slug: .shuttingDown, status: 503, detail: "The gateway is stopping; nothing was stored.",
+                headers: [("Retry-After", "5")])
+        case .store(let error): Problem(error)
+        case .refused(let refused): problem(refused)
+        }
+    }
+
+    /// Refusals that depend on what was accepted before.
+    private func problem(_ refused: [AppendRefusal.Refused]) -> Problem {
+        let errors = refused.prefix(PayloadFaults.most).map { refused in
+            Self.error(
+                PayloadFault("", refused.refusal.detail),
+                index: request.isSingle ? nil : request.indices[refused.index])
+        }
+        let (slug, status): (ProblemSlug, Int) =
+            switch refused.first?.refusal.reason {
+            case .unknownSession: (.unknownSession, 409)
+            case .full: (.outboxFull, 503)
+            case .conflict, nil: (.conflict, 409)
+            }
+        return Problem(
+            slug: slug, status: status, detail: "\(refused.first?.refusal.detail ?? "refused"); nothing was stored.",
+            members: Self.members(errors, omitted: refused.count - errors.count),
+            headers: status == 503 ? [("Retry-After", "10")] : [])
+    }
+
+    /// What the upstreams of the request add when the store takes nothing more.
+    private func codes(for refusal: StoreRefusal) -> [(name: String, json: String)] {
+        var codes: [String: Int] = [:]
+        var seen: Set<UpstreamName> = []
+        for kind in request.kinds where seen.insert(kind.target.name).inserted {
+            codes.merge(kind.target.upstream.codes(for: refusal)) { $1 }
+        }
+        return Self.sorted(codes).map { ($0, String($1)) }
+    }
+}
+
+extension PayloadFaults {
+    /// The members `errors` and, if there are more than are shown, `errorsOmitted` of a problem document.
+    var members: [(name: String, json: String)] {
+        IngestReply.members(kept.map { IngestReply.error($0) }, omitted: omitted)
+    }
+}

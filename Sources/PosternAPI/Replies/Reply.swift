@@ -1,0 +1,70 @@
+import Logging
+import PosternCore
+import PosternHTTP
+
+/// The way back to a client, which also counts, times and logs the response.
+struct Reply: Sendable {
+    let request: APIRequest
+    private let responder: Responder
+    private let since: MonotonicInstant
+
+    var head: RequestHead { request.head }
+    /// Nil if the request required no key.
+    var caller: Caller? { request.caller }
+
+    init(_ request: APIRequest, _ responder: Responder) {
+        self.request = request
+        self.responder = responder
+        since = request.handler.gateway.time.instant
+    }
+
+    func send(_ response: HTTPResponse) {
+        record(response.status)
+        responder.respond(withLimits(response))
+    }
+
+    /// As above, of a status that is known before; see `Responder.respond(rendering:)`.
+    func send(_ status: Int, rendering render: @escaping @Sendable () -> HTTPResponse) {
+        record(status)
+        responder.respond { withLimits(render()) }
+    }
+
+    /// Logs which key did what, and from where.
+    private func note() {
+        request.handler.gateway.logger.notice(
+            "steered",
+            metadata: [
+                "request": "\(head.method) \(head.path)", "request.id": "\(head.requestID)", "client": "\(head.peer)",
+                "key": "\(caller?.key.name ?? "none")",
+            ])
+    }
+
+    private func withLimits(_ response: HTTPResponse) -> HTTPResponse {
+        guard let caller, caller.isLimited else { return response }
+        var response = response
+        response.headers += caller.limitHeaders
+        return response
+    }
+
+    func send(_ problem: Problem) {
+        record(problem.status, problem.slug)
+        responder.respond(withLimits(problem.response(to: head)))
+    }
+
+    /// Has `action` called if the client hangs up before it is answered.
+    func onHangUp(_ action: @escaping @Sendable () -> Void) { responder.onHangUp(action) }
+
+    /// The client has hung up: counts the request under 499, which is never sent.
+    func abandon() {
+        record(499)
+        responder.hangUp()
+    }
+
+    private func record(_ status: Int, _ slug: ProblemSlug? = nil) {
+        let (match, handler) = (request.match, request.handler)
+        let duration = handler.gateway.time.instant - since
+        match.metrics.count(status, took: duration)
+        handler.log.answered(head, route: match.metrics.route, status: status, slug: slug, took: duration)
+        if match.route.isSteering, status < 400 { note() }
+    }
+}

@@ -1,0 +1,64 @@
+/// The query of a request's target.
+public struct RequestQuery: Sendable {
+    /// As sent, without the `?`.
+    public let text: String
+    /// In their order, percent-decoded; `+` stays `+`, an escape that is none stays as it is.
+    public let pairs: [(name: String, value: String)]
+    /// Whether every `%` is the start of an escape, and what the escapes say is UTF-8.
+    public let isWellFormed: Bool
+
+    init(_ text: String) {
+        var isWellFormed = true
+        func decoded(_ side: Substring.UTF8View) -> String {
+            let (bytes, isWhole) = unescaped(side)
+            let text = isWhole ? String(validating: bytes, as: UTF8.self) : nil
+            if text == nil { isWellFormed = false }
+            return text ?? String(decoding: bytes, as: UTF8.self)
+        }
+        pairs = text.utf8.split(separator: UInt8(ascii: "&")).map { pair in
+            let sides = pair.split(separator: UInt8(ascii: "="), maxSplits: 1, omittingEmptySubsequences: false)
+            return (decoded(sides[0]), sides.count > 1 ? decoded(sides[1]) : "")
+        }
+        self.text = text
+        self.isWellFormed = isWellFormed
+    }
+
+    /// The value of the last parameter called `name`; nil if there is none.
+    public subscript(_ name: String) -> String? { pairs.last { $0.name == name }?.value }
+}
+
+/// Each `%XX` as the byte it stands for; an escape that is none stays as it is, and what is no UTF-8 is replaced.
+public func percentDecoded(_ text: Substring.UTF8View) -> String {
+    String(decoding: unescaped(text).bytes, as: UTF8.self)
+}
+
+/// `isWhole`: no `%` was left as it is.
+private func unescaped(_ text: Substring.UTF8View) -> (bytes: [UInt8], isWhole: Bool) {
+    let bytes = Array(text)
+    var decoded: [UInt8] = []
+    decoded.reserveCapacity(bytes.count)
+    var isWhole = true
+    var place = 0
+    while place < bytes.count {
+        if bytes[place] == UInt8(ascii: "%"), place + 2 < bytes.count, let high = hexValue(bytes[place + 1]),
+            let low = hexValue(bytes[place + 2])
+        {
+            decoded.append(high << 4 | low)
+            place += 3
+        } else {
+            if bytes[place] == UInt8(ascii: "%") { isWhole = false }
+            decoded.append(bytes[place])
+            place += 1
+        }
+    }
+    return (decoded, isWhole)
+}
+
+func hexValue(_ digit: UInt8) -> UInt8? {
+    switch digit {
+    case 0x30...0x39: digit - 0x30
+    case 0x41...0x46: digit - 0x37
+    case 0x61...0x66: digit - 0x57
+    default: nil
+    }
+}
