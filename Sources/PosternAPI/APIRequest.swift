@@ -51,7 +51,7 @@ final class APIRequest: AdmittedRequest {
 
     func answer(_ body: [UInt8], _ responder: Responder) {
         let reply = Reply(self, responder)
-        let (limits, memory) = (handler.gateway.limits, handler.gateway.memory)
+        let (limits, memory) = (handler.context.limits, handler.context.memory)
         do throws(Problem) {
             let decoded = try coding.decoded(body, maxBytes: limits.maxBodyBytes)
             // A body without a media type is taken as JSON.

@@ -6,7 +6,7 @@ import Synchronization
 /// The gateway's side of HTTP: rejects what can be rejected without the body, and passes the rest to a handler. It serves
 /// the main listener; `admin` is for the one of the operators.
 public final class GatewayHandler: HTTPHandler {
-    let gateway: Gateway
+    let context: APIContext
     let handlers: Handlers
     private let hasAdminListener: Bool
     /// Made again after a reload.
@@ -31,43 +31,43 @@ public final class GatewayHandler: HTTPHandler {
     }
 
     /// - Parameter hasAdminListener: Whether the routes for operators are served by `admin` alone.
-    public init(_ gateway: Gateway, callers: CallerPolicy = CallerPolicy(), hasAdminListener: Bool = false) {
+    public init(_ context: APIContext, callers: CallerPolicy = CallerPolicy(), hasAdminListener: Bool = false) {
         self.hasAdminListener = hasAdminListener
-        self.gateway = gateway
+        self.context = context
         self.callers = callers
-        log = RequestLog(gateway.logger)
-        handlers = Handlers(gateway)
-        gatekeeper = Gatekeeper(gateway.keys)
+        log = RequestLog(context.logger)
+        handlers = Handlers(context)
+        gatekeeper = Gatekeeper(context.keys)
         routers = Mutex(Routers(handlers, hasAdminListener: hasAdminListener))
-        unroutedMetrics = RouteMetrics("unknown", metrics: gateway.metrics)
+        unroutedMetrics = RouteMetrics("unknown", metrics: context.metrics)
     }
 
     /// Call after upstreams have been replaced: their kinds and routes may be others now.
     public func refreshUpstreams() {
-        gateway.refreshUpstreams()
+        context.refreshUpstreams()
         let fresh = Routers(handlers, hasAdminListener: hasAdminListener)
         routers.withLock { $0 = fresh }
     }
 
     /// Puts these keys in force. If the list is empty, no caller needs a key.
     public func adopt(_ keys: [APIKey], opensMetrics: Bool) {
-        gateway.keys.replace(with: keys, at: gateway.time.instant)
+        context.keys.replace(with: keys, at: context.time.instant)
         gatekeeper.setOpensMetrics(opensMetrics)
     }
 
     /// What serves the listener for operators.
     public var admin: any HTTPHandler {
         precondition(hasAdminListener, "the main listener serves all routes")
-        return AdminHandler(gateway: self)
+        return AdminHandler(main: self)
     }
 
     private struct AdminHandler: HTTPHandler {
-        let gateway: GatewayHandler
+        let main: GatewayHandler
         func admit(_ head: RequestHead) -> Admittance {
-            gateway.admit(head, gateway.routers.withLock { $0.admin ?? $0.main })
+            main.admit(head, main.routers.withLock { $0.admin ?? $0.main })
         }
         func commonHeaders(for head: RequestHead) -> [(name: String, value: String)] {
-            gateway.commonHeaders(for: head)
+            main.commonHeaders(for: head)
         }
     }
 
@@ -81,7 +81,7 @@ public final class GatewayHandler: HTTPHandler {
         let routing = router.match(head.method, head.path)
         let match = try? routing.get()
         let metrics = match?.metrics ?? unroutedMetrics
-        if let problem = callers.refusal(of: head, checksHost: gateway.keys.isEmpty) {
+        if let problem = callers.refusal(of: head, checksHost: context.keys.isEmpty) {
             return refuse(problem, head, metrics, nil)
         }
         if let permission = callers.preflight(head) {
@@ -89,17 +89,17 @@ public final class GatewayHandler: HTTPHandler {
             return .refuse(permission)
         }
         let caller: Caller?
-        switch gatekeeper.decide(head, match, time: gateway.time) {
+        switch gatekeeper.decide(head, match, time: context.time) {
         case .pass(let found): caller = found
         case .refuse(let problem, let known, let delay):
             return refuse(problem, head, metrics, known, delay: delay)
         }
         do throws(Problem) {
             switch routing {
-            case .failure(let problem): throw problem.problem(in: gateway, for: caller)
+            case .failure(let problem): throw problem.problem(in: context, for: caller)
             case .success(let match):
                 let request = try APIRequest(head, match, caller, self)
-                let limit = gateway.limits.maxBodyBytes
+                let limit = context.limits.maxBodyBytes
                 return .accept(
                     maxBodyBytes: match.route.body == .none ? min(limit, Route.discardedBodyBytes) : limit, request)
             }
@@ -146,7 +146,7 @@ public final class GatewayHandler: HTTPHandler {
         let handler: GatewayHandler
 
         func answer(_ body: [UInt8], _ responder: Responder) {
-            handler.gateway.timer.run(after: delay) {
+            handler.context.timer.run(after: delay) {
                 handler.delayedRefusals.wrappingSubtract(1, ordering: .relaxed)
                 handler.record(problem, head, metrics)
                 responder.respond(problem.response(to: head))
@@ -157,7 +157,7 @@ public final class GatewayHandler: HTTPHandler {
 
 /// The handlers to which the route table refers.
 final class Handlers: Sendable {
-    let gateway: Gateway
+    let context: APIContext
     let ingest: IngestHandler
     let messages: MessageHandler
     let upstreams: UpstreamHandler
@@ -165,13 +165,13 @@ final class Handlers: Sendable {
     let probes: ProbeHandler
     let keys: KeyHandler
 
-    init(_ gateway: Gateway) {
-        self.gateway = gateway
-        ingest = IngestHandler(gateway)
-        messages = MessageHandler(gateway)
-        upstreams = UpstreamHandler(gateway)
-        resources = ResourceHandler(gateway)
-        probes = ProbeHandler(gateway)
-        keys = KeyHandler(gateway)
+    init(_ context: APIContext) {
+        self.context = context
+        ingest = IngestHandler(context)
+        messages = MessageHandler(context)
+        upstreams = UpstreamHandler(context)
+        resources = ResourceHandler(context)
+        probes = ProbeHandler(context)
+        keys = KeyHandler(context)
     }
 }

@@ -19,7 +19,7 @@ final class Parts: Sendable {
     /// For operators.
     private let adminServer: HTTPServer?
     private var servers: [HTTPServer] { [server] + (adminServer.map { [$0] } ?? []) }
-    private let gateway: Gateway
+    private let context: APIContext
     private let handler: GatewayHandler
     private let logger: Logger
     private let time = SystemTime()
@@ -66,7 +66,7 @@ final class Parts: Sendable {
             try outbox.markDisabled()
             let fleet = DeliveryFleet(workers, outbox: outbox, time: time)
             self.fleet = fleet
-            gateway = Gateway(
+            context = APIContext(
                 outbox: outbox, upstreams: described, limits: configuration.server.limits, memory: memory,
                 isSimulated: options.simulate, time: time, metrics: metrics, logger: logger,
                 stalledWorkers: { fleet.stalledWorkers(at: SystemTime().instant) })
@@ -77,7 +77,7 @@ final class Parts: Sendable {
         }
         let adminSettings = configuration.server.adminHTTP
         handler = GatewayHandler(
-            gateway, callers: CallerPolicy(configuration.server), hasAdminListener: adminSettings != nil)
+            context, callers: CallerPolicy(configuration.server), hasAdminListener: adminSettings != nil)
         handler.adopt(configuration.auth.keys, opensMetrics: configuration.auth.openMetrics)
         server = HTTPServer(configuration.server.http, memory: memory, handler: handler, logger: logger)
         adminServer = adminSettings.map { [handler] in
@@ -126,7 +126,7 @@ final class Parts: Sendable {
     func stop(isHurried: @escaping @Sendable () -> Bool) {
         let deadline = time.instant + configuration.server.shutdownGrace
         logger.notice("stopping", metadata: ["graceSeconds": "\(configuration.server.shutdownGrace.inSeconds)"])
-        gateway.beginDraining()
+        context.beginDraining()
         for server in servers { server.stopAccepting() }
         fleet.beginStopping()
         wait(until: deadline, or: isHurried) { servers.allSatisfy { $0.runningRequests == 0 } }
@@ -147,7 +147,7 @@ final class Parts: Sendable {
 
     /// Takes up TLS files that have changed, and warns of a certificate that is about to end.
     func lookAtCertificate() {
-        defer { gateway.showCertificateExpiry(server.certificateExpiry) }
+        defer { context.showCertificateExpiry(server.certificateExpiry) }
         var isRenewed = false
         var failure: HTTPServerError?
         for server in servers {

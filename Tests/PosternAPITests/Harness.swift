@@ -98,7 +98,7 @@ final class TestGateway {
     let folder: ScratchFolder
     let transport = ScriptedTransport()
     let outbox: Outbox
-    let gateway: Gateway
+    let context: APIContext
     let handler: GatewayHandler
     let server: HTTPServer
     let adminServer: HTTPServer?
@@ -130,12 +130,12 @@ final class TestGateway {
         self.workers = workers
         try outbox.registerStored()
         let stalled = setup.stalled
-        gateway = Gateway(
+        context = APIContext(
             outbox: outbox, upstreams: workers.map { ("plain", $0) }, limits: setup.limits, memory: setup.memory,
             time: time,
             metrics: metrics, logger: logger, stalledWorkers: { stalled })
         workers.forEach { $0.start() }
-        handler = GatewayHandler(gateway, callers: setup.callers, hasAdminListener: setup.hasAdminListener)
+        handler = GatewayHandler(context, callers: setup.callers, hasAdminListener: setup.hasAdminListener)
         let settings = HTTPServerSettings { ($0.port, $0.workerThreads, $0.tls) = (0, 2, setup.tls) }
         server = HTTPServer(settings, handler: handler, logger: logger)
         port = try server.start()
@@ -145,7 +145,7 @@ final class TestGateway {
     }
 
     func stop() {
-        gateway.beginDraining()
+        context.beginDraining()
         server.stopAndWait(grace: .seconds(5))
         adminServer?.stopAndWait(grace: .seconds(5))
         workers.forEach { $0.beginStopping() }

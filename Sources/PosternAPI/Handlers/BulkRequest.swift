@@ -26,19 +26,19 @@ struct BulkRequest: Sendable {
 
     init(_ action: Action) { self.action = action }
 
-    static func read(_ body: [UInt8], _ action: Action, _ gateway: Gateway) throws(Problem) -> BulkRequest {
-        try JSONParser.ofThisThread.parse(body) { (root) throws(Problem) in try parse(root, action, gateway) }
+    static func read(_ body: [UInt8], _ action: Action, _ context: APIContext) throws(Problem) -> BulkRequest {
+        try JSONParser.ofThisThread.parse(body) { (root) throws(Problem) in try parse(root, action, context) }
             .mapError { Problem($0) }.get()
     }
 
     private static func parse(
-        _ root: JSONValue, _ action: Action, _ gateway: Gateway
+        _ root: JSONValue, _ action: Action, _ context: APIContext
     ) throws(Problem) -> BulkRequest {
         var request = BulkRequest(action)
         var faults = PayloadFaults()
         if root.kind != .object { faults.add("", "must be an object") }
         for member in root.members {
-            if let detail = request.take(member.key.string ?? "", member.value, gateway) {
+            if let detail = request.take(member.key.string ?? "", member.value, context) {
                 faults.add(JSONPointer.member(member.key), detail)
             }
         }
@@ -51,10 +51,10 @@ struct BulkRequest: Sendable {
     }
 
     /// Returns what is wrong with a member; nil if nothing is.
-    private mutating func take(_ name: String, _ value: JSONValue, _ gateway: Gateway) -> String? {
+    private mutating func take(_ name: String, _ value: JSONValue, _ context: APIContext) -> String? {
         switch name {
         case "upstream":
-            guard let name = value.string.flatMap({ gateway.knownUpstream($0) }) else {
+            guard let name = value.string.flatMap({ context.knownUpstream($0) }) else {
                 return "must name an upstream that is configured or has messages here"
             }
             filter.upstream = name

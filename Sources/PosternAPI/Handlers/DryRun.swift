@@ -5,14 +5,14 @@ import PosternStore
 
 /// `dryRun=true`: the requests that would be made, with nothing stored and no secret shown.
 struct DryRun {
-    private let gateway: Gateway
+    private let context: APIContext
 
-    init(_ gateway: Gateway) { self.gateway = gateway }
+    init(_ context: APIContext) { self.context = context }
 
     func answer(_ request: IngestRequest) throws(Problem) -> HTTPResponse {
-        guard request.rejected.isEmpty else { throw IngestReply(request, gateway).invalidPayload }
+        guard request.rejected.isEmpty else { throw IngestReply(request, context).invalidPayload }
         var requests: [String] = []
-        for target in gateway.targets {
+        for target in context.targets {
             let messages = zip(request.messages, request.kinds).filter { $1.target === target }.enumerated().map {
                 preview($1.0, place: $0, of: target)
             }
@@ -81,9 +81,9 @@ struct DryRun {
     private func plan(
         _ messages: [Message], _ target: Target, _ notes: [String: String]
     ) -> (json: String, count: Int) {
-        let now = gateway.time.now
+        let now = context.time.now
         let token = Token(value: SecretMask.mask, renewAt: now, expiresAt: nil)
-        let plan = try? gateway.outbox.withState(of: target.queue.number) { stored in
+        let plan = try? context.outbox.withState(of: target.queue.number) { stored in
             let state = MaskedState(stored: stored, mask: SecretMask.mask, notes: notes)
             // As if flushed: what is asked is what goes out, not when.
             return try target.upstream.plan(

@@ -68,11 +68,11 @@ extension IngestValidation {
             faults.add("/upstream", "must be the name of an upstream")
             return nil
         }
-        if let target = gateway.target(named: name) {
+        if let target = context.target(named: name) {
             if let caller, !caller.mayUse(target.name) { throw Gatekeeper.foreign(target.name, to: caller) }
             return target
         }
-        let known = gateway.targets(for: caller).map(\.name.description).joined(separator: ", ")
+        let known = context.targets(for: caller).map(\.name.description).joined(separator: ", ")
         faults.add("/upstream", "is not configured; configured are: \(known)")
         return nil
     }

@@ -7,15 +7,15 @@ import Synchronization
 
 /// Takes messages: checks them, hands them to the store, and says 202 when they are on disk.
 struct IngestHandler: Sendable {
-    let gateway: Gateway
+    let context: APIContext
 
-    init(_ gateway: Gateway) { self.gateway = gateway }
+    init(_ context: APIContext) { self.context = context }
 
     // MARK: Before the body
 
     /// Throws what can be refused before the body is read.
     func checkReadiness(for form: BodyForm?) throws(Problem) {
-        guard !gateway.isDraining.load(ordering: .acquiring) else {
+        guard !context.isDraining.load(ordering: .acquiring) else {
             throw Problem(
                 slug: .shuttingDown, status: 503, detail: "The gateway is stopping; send it again elsewhere or soon.",
                 headers: [("Retry-After", "5")])
@@ -26,7 +26,7 @@ struct IngestHandler: Sendable {
                 detail: "Send application/json or application/x-ndjson, in UTF-8.",
                 headers: [("Accept-Post", "application/json, application/x-ndjson")])
         }
-        guard gateway.memory.bytesInUse < gateway.memory.limit else {
+        guard context.memory.bytesInUse < context.memory.limit else {
             throw Problem(
                 slug: .overloaded, status: 503, detail: "More is coming in than the disk takes; try again.",
                 headers: [("Retry-After", "1")])
@@ -49,7 +49,7 @@ struct IngestHandler: Sendable {
         _ body: [UInt8], _ reply: Reply, _ read: (JSONValue, inout IngestValidation) throws(Problem) -> Void
     ) {
         do throws(Problem) {
-            var validation = try IngestValidation(body, reply.request, gateway)
+            var validation = try IngestValidation(body, reply.request, context)
             let parser = JSONParser.ofThisThread
             let parsed = try body.withUnsafeBufferPointer { text throws(Problem) in
                 try reply.request.form == .lines
@@ -67,15 +67,15 @@ struct IngestHandler: Sendable {
 
     private func conclude(_ request: IngestRequest, _ reply: Reply) throws(Problem) {
         if request.isDryRun { return show(request, reply) }
-        request.countRejections(in: gateway.metrics)
+        request.countRejections(in: context.metrics)
         guard request.rejected.isEmpty || request.preferences.isLenient && !request.isSingle else {
-            throw IngestReply(request, gateway).invalidPayload
+            throw IngestReply(request, context).invalidPayload
         }
-        if let wait = reply.caller?.takeMessages(request.messages.count, at: gateway.time.instant) {
+        if let wait = reply.caller?.takeMessages(request.messages.count, at: context.time.instant) {
             throw Gatekeeper.rateLimited("messages", wait)
         }
         guard !request.messages.isEmpty else {
-            return reply.send(IngestReply(request, gateway).accepted(AppendReceipt(ids: [], evicted: [])))
+            return reply.send(IngestReply(request, context).accepted(AppendReceipt(ids: [], evicted: [])))
         }
         store(request, reply)
     }
@@ -84,10 +84,10 @@ struct IngestHandler: Sendable {
     /// messages.
     private func show(_ request: IngestRequest, _ reply: Reply) {
         let bytes = 8 * request.messages.reduce(0) { $0 + $1.range.count }
-        gateway.memory.takeAnyway(bytes)
-        gateway.readers.run { [gateway] in
-            defer { gateway.memory.give(bytes) }
-            do throws(Problem) { reply.send(try DryRun(gateway).answer(request)) } catch { reply.send(error) }
+        context.memory.takeAnyway(bytes)
+        context.readers.run { [context] in
+            defer { context.memory.give(bytes) }
+            do throws(Problem) { reply.send(try DryRun(context).answer(request)) } catch { reply.send(error) }
         }
     }
 
@@ -95,21 +95,21 @@ struct IngestHandler: Sendable {
     private func store(_ request: IngestRequest, _ reply: Reply) {
         var request = request
         let messages = request.takeMessages()
-        let answer = IngestReply(request, gateway)
+        let answer = IngestReply(request, context)
         let bytes = messages.reduce(0) { $0 + $1.range.count }
-        gateway.memory.takeAnyway(bytes)
-        gateway.outbox.append(messages) { [gateway] result in
-            gateway.memory.give(bytes)
+        context.memory.takeAnyway(bytes)
+        context.outbox.append(messages) { [context] result in
+            context.memory.give(bytes)
             switch result {
             case .success(let receipt):
                 answer.request.countAcceptances()
                 if let seconds = answer.request.preferences.wait {
-                    gateway.pendingReplies.hold(SettlementReply(answer, receipt, reply, gateway), seconds: seconds)
+                    context.pendingReplies.hold(SettlementReply(answer, receipt, reply, context), seconds: seconds)
                 } else {
                     reply.send(202) { answer.accepted(receipt) }
                 }
             case .failure(let refusal):
-                answer.request.countRefusal(refusal, in: gateway.metrics)
+                answer.request.countRefusal(refusal, in: context.metrics)
                 reply.send(answer.problem(refusal))
             }
         }

@@ -4,7 +4,7 @@ import PosternStore
 
 /// Reads the messages of a request, and has the upstreams look at each.
 struct IngestValidation {
-    let gateway: Gateway
+    let context: APIContext
     /// Whose upstreams and limits apply; nil if no key is configured.
     let caller: Caller?
     private let body: [UInt8]
@@ -15,13 +15,13 @@ struct IngestValidation {
     /// How many faults the response still has room for.
     private(set) var faultsLeft = PayloadFaults.most
 
-    init(_ body: [UInt8], _ asked: APIRequest, _ gateway: Gateway) throws(Problem) {
-        self.gateway = gateway
+    init(_ body: [UInt8], _ asked: APIRequest, _ context: APIContext) throws(Problem) {
+        self.context = context
         self.body = body
         caller = asked.caller
         form = asked.form
         isInSession = asked.head.header("Postern-Session") != nil
-        acceptedAt = gateway.time.now
+        acceptedAt = context.time.now
         let dryRun = asked.head.query?["dryRun"] ?? "false"
         guard dryRun == "true" || dryRun == "false" else {
             throw Problem(slug: .badRequest, status: 400, detail: "The parameter dryRun is either true or false.")
@@ -57,7 +57,7 @@ struct IngestValidation {
             reject(0, InvalidPayload([PayloadFault("", "must be an object, or an array of objects")]), nil)
             return false
         }
-        let most = gateway.limits.maxMessagesPerRequest
+        let most = context.limits.maxMessagesPerRequest
         let count = root.elements.prefix(most + 1).reduce(0) { count, _ in count + 1 }
         guard count <= most else {
             throw Problem(

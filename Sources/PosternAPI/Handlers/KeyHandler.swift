@@ -3,12 +3,12 @@ import PosternHTTP
 
 /// The keys that are configured, by name: never their digests.
 struct KeyHandler: Sendable {
-    private let gateway: Gateway
+    private let context: APIContext
 
-    init(_ gateway: Gateway) { self.gateway = gateway }
+    init(_ context: APIContext) { self.context = context }
 
     func list(_ reply: Reply) {
-        let texts = gateway.keys.all.map { describe($0) }
+        let texts = context.keys.all.map { describe($0) }
         reply.send(.json(200, JSONText.object { $0.raw("keys", JSONText.array(texts)) }))
     }
 

@@ -5,44 +5,44 @@ import PosternStore
 
 /// Reading messages and steering them.
 struct MessageHandler: Sendable {
-    private let gateway: Gateway
+    private let context: APIContext
 
-    init(_ gateway: Gateway) { self.gateway = gateway }
+    init(_ context: APIContext) { self.context = context }
 
     // MARK: GET
 
     func show(_ id: MessageID, _ reply: Reply) {
         guard let includes = Includes(reply) else { return }
-        gateway.read(reply) { [gateway] () throws(StoreError) in
-            guard let record = try gateway.outbox.message(id, payload: includes.payload) else {
+        context.read(reply) { [context] () throws(StoreError) in
+            guard let record = try context.outbox.message(id, payload: includes.payload) else {
                 return Self.noSuchMessage.response(to: reply.head)
             }
-            let attempts = includes.attempts ? try gateway.outbox.attempts(of: id) : nil
+            let attempts = includes.attempts ? try context.outbox.attempts(of: id) : nil
             return .json(
                 200,
-                MessageText.message(record, gateway: gateway, attempts: attempts, showsPayload: includes.payload))
+                MessageText.message(record, context: context, attempts: attempts, showsPayload: includes.payload))
         }
     }
 
     func list(_ reply: Reply) {
-        guard let includes = Includes(reply), let query = ListQuery(reply, gateway) else { return }
-        let memory = gateway.memory
+        guard let includes = Includes(reply), let query = ListQuery(reply, context) else { return }
+        let memory = context.memory
         let pageBytes =
             includes.payload ? min(Self.payloadPageBytes, max(Self.pageBytes, memory.limit / 8)) : Self.pageBytes
         // The rows and the text made of them.
         guard memory.take(2 * pageBytes) else { return reply.send(.overloaded) }
-        gateway.read(reply) { [gateway] () throws(StoreError) in
+        context.read(reply) { [context] () throws(StoreError) in
             defer { memory.give(2 * pageBytes) }
-            let page = try gateway.outbox.messages(
+            let page = try context.outbox.messages(
                 query.filter, after: query.cursor, limit: query.limit, maxBytes: pageBytes, payload: includes.payload)
             var body = Array(#"{"messages":["#.utf8)
             var next = page.next
             for (index, record) in page.messages.enumerated() {
-                let attempts = includes.attempts ? try gateway.outbox.attempts(of: record.id) : nil
+                let attempts = includes.attempts ? try context.outbox.attempts(of: record.id) : nil
                 if index > 0 { body.append(UInt8(ascii: ",")) }
                 body.append(
                     contentsOf: MessageText.message(
-                        record, gateway: gateway, attempts: attempts, showsPayload: includes.payload
+                        record, context: context, attempts: attempts, showsPayload: includes.payload
                     ).utf8)
                 // Attempts may make the text longer than the store expects.
                 if body.count >= 2 * pageBytes, index < page.messages.count - 1 {
@@ -67,7 +67,7 @@ struct MessageHandler: Sendable {
     // MARK: POST, DELETE
 
     func cancel(_ id: MessageID, _ reply: Reply) {
-        gateway.outbox.cancel(id) { result in
+        context.outbox.cancel(id) { result in
             switch result {
             case .success(.cancelled): answer(id, reply)
             case .success(.underWay):
@@ -83,17 +83,17 @@ struct MessageHandler: Sendable {
     }
 
     private func answer(_ id: MessageID, _ reply: Reply) {
-        gateway.read(reply) { [gateway] () throws(StoreError) in
-            guard let record = try gateway.outbox.message(id) else {
+        context.read(reply) { [context] () throws(StoreError) in
+            guard let record = try context.outbox.message(id) else {
                 return Self.noSuchMessage.response(to: reply.head)
             }
-            return .json(200, MessageText.message(record, gateway: gateway))
+            return .json(200, MessageText.message(record, context: context))
         }
     }
 
     private func refuseToCancel(_ id: MessageID, _ reply: Reply) {
-        gateway.read(reply) { [gateway] () throws(StoreError) in
-            guard let record = try gateway.outbox.message(id) else {
+        context.read(reply) { [context] () throws(StoreError) in
+            guard let record = try context.outbox.message(id) else {
                 return Self.noSuchMessage.response(to: reply.head)
             }
             return Problem(
@@ -104,7 +104,7 @@ struct MessageHandler: Sendable {
     }
 
     func retry(_ id: MessageID, _ reply: Reply) {
-        gateway.outbox.requeue([id]) { result in
+        context.outbox.requeue([id]) { result in
             switch result {
             case .success([]): refuseToRetry(id, reply)
             case .success(let ids): reply.send(Self.retried(ids.count))
@@ -114,8 +114,8 @@ struct MessageHandler: Sendable {
     }
 
     private func refuseToRetry(_ id: MessageID, _ reply: Reply) {
-        gateway.read(reply) { [gateway] () throws(StoreError) in
-            guard let record = try gateway.outbox.message(id) else {
+        context.read(reply) { [context] () throws(StoreError) in
+            guard let record = try context.outbox.message(id) else {
                 return Self.noSuchMessage.response(to: reply.head)
             }
             return Problem(
@@ -131,12 +131,12 @@ struct MessageHandler: Sendable {
 
     func changeMany(_ action: BulkRequest.Action, _ body: [UInt8], _ reply: Reply) {
         do throws(Problem) {
-            let request = try BulkRequest.read(body, action, gateway)
+            let request = try BulkRequest.read(body, action, context)
             if let caller = reply.caller, let name = request.filter.upstream, !caller.mayUse(name) {
                 throw Gatekeeper.foreign(name, to: caller)
             }
             let visible = request.visible(to: reply.caller)
-            gateway.readers.run { [self] in change(visible, after: nil, count: 0, reply) }
+            context.readers.run { [self] in change(visible, after: nil, count: 0, reply) }
         } catch {
             reply.send(error)
         }
@@ -145,10 +145,10 @@ struct MessageHandler: Sendable {
     private func change(_ request: BulkRequest, after cursor: MessageID?, count: Int, _ reply: Reply) {
         let goOn: @Sendable (MessageID?, Int) -> Void = { [self] next, count in
             guard let next else { return reply.send(request.response(count)) }
-            gateway.readers.run { [self] in change(request, after: next, count: count, reply) }
+            context.readers.run { [self] in change(request, after: next, count: count, reply) }
         }
         do throws(StoreError) {
-            let (ids, next) = try request.page(of: gateway.outbox, after: cursor)
+            let (ids, next) = try request.page(of: context.outbox, after: cursor)
             guard !request.isDryRun else { return goOn(next, count + ids.count) }
             let completion: @Sendable (Result<[MessageID], StoreError>) -> Void = { result in
                 switch result {
@@ -157,8 +157,8 @@ struct MessageHandler: Sendable {
                 }
             }
             switch request.action {
-            case .retry: gateway.outbox.requeue(ids, completion: completion)
-            case .cancel: gateway.outbox.cancel(ids, completion: completion)
+            case .retry: context.outbox.requeue(ids, completion: completion)
+            case .cancel: context.outbox.cancel(ids, completion: completion)
             }
         } catch {
             reply.send(Problem(error))
@@ -195,14 +195,14 @@ struct ListQuery {
 
     static let most = 1000
 
-    init?(_ reply: Reply, _ gateway: Gateway) {
+    init?(_ reply: Reply, _ context: APIContext) {
         func refuse(_ detail: String) { reply.send(Problem(slug: .badRequest, status: 400, detail: detail)) }
         filter.visible = reply.caller?.key.upstreams
         for (name, value) in reply.head.query?.pairs ?? [] {
             switch name {
             case "upstream":
-                guard let name = gateway.knownUpstream(value) else {
-                    reply.send(RoutingProblem.unknownUpstream(value).problem(in: gateway, for: reply.caller))
+                guard let name = context.knownUpstream(value) else {
+                    reply.send(RoutingProblem.unknownUpstream(value).problem(in: context, for: reply.caller))
                     return nil
                 }
                 if let caller = reply.caller, !caller.mayUse(name) {

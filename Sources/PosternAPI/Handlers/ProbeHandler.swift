@@ -8,18 +8,18 @@ import Synchronization
 
 /// What machines ask: is it alive, is it ready, how much of everything, and what can it do.
 struct ProbeHandler: Sendable {
-    private let gateway: Gateway
+    private let context: APIContext
 
-    init(_ gateway: Gateway) { self.gateway = gateway }
+    init(_ context: APIContext) { self.context = context }
 
     func live(_ reply: Reply) { reply.send(.json(200, #"{"status":"ok"}"#)) }
 
     /// Never depends on upstreams: a gateway whose upstreams are down is there to take messages.
     func ready(_ reply: Reply) {
         let readiness = ReadinessReport(
-            isDraining: gateway.isDraining.load(ordering: .acquiring), trouble: gateway.outbox.trouble,
-            makesRoom: gateway.targets.allSatisfy { $0.queue.cap.whenFull == .dropOldest },
-            stalledWorkers: gateway.stalledWorkers())
+            isDraining: context.isDraining.load(ordering: .acquiring), trouble: context.outbox.trouble,
+            makesRoom: context.targets.allSatisfy { $0.queue.cap.whenFull == .dropOldest },
+            stalledWorkers: context.stalledWorkers())
         reply.send(.json(readiness.isReady ? 200 : 503, readiness.json))
     }
 
@@ -31,11 +31,11 @@ struct ProbeHandler: Sendable {
                 body: Array(UnsafeBufferPointer(start: document.bytes, count: document.count))))
     }
 
-    func metrics(_ reply: Reply) { gateway.readers.runSoon { [self] in answerMetrics(reply) } }
+    func metrics(_ reply: Reply) { context.readers.runSoon { [self] in answerMetrics(reply) } }
 
     private func answerMetrics(_ reply: Reply) {
         var exposition = Exposition()
-        gateway.metrics.write(to: &exposition)
+        context.metrics.write(to: &exposition)
         writeOutbox(to: &exposition)
         writeUpstreams(to: &exposition)
         writeCertificate(to: &exposition)
@@ -48,7 +48,7 @@ struct ProbeHandler: Sendable {
     /// Without the samples of upstreams that the caller may not use.
     private func visible(_ text: String, to caller: Caller) -> String {
         // Also those that are disabled: their counters go on as long as this run.
-        let hidden = gateway.outbox.names.values.filter { !caller.mayUse($0) }
+        let hidden = context.outbox.names.values.filter { !caller.mayUse($0) }
         guard !hidden.isEmpty else { return text }
         let labels = hidden.flatMap { ["upstream=\"\($0)\"", "worker=\"\($0)\""] }
         return text.split(separator: "\n").filter { line in
@@ -58,9 +58,9 @@ struct ProbeHandler: Sendable {
 
     private func writeOutbox(to exposition: inout Exposition) {
         // A store that cannot be read is reported by the log; the other series are still of use.
-        let disabled = (try? gateway.outbox.disabledUpstreams()) ?? []
-        let upstreams = gateway.targets.map { ($0.name, $0.queue.number) } + disabled.map { ($0.name, $0.number) }
-        let books = upstreams.map { name, number in (name.description, number, gateway.outbox.ledger(of: number)) }
+        let disabled = (try? context.outbox.disabledUpstreams()) ?? []
+        let upstreams = context.targets.map { ($0.name, $0.queue.number) } + disabled.map { ($0.name, $0.number) }
+        let books = upstreams.map { name, number in (name.description, number, context.outbox.ledger(of: number)) }
         exposition.gauges(
             "postern_outbox_messages", "Messages the store holds.",
             books.flatMap { name, _, ledger in
@@ -77,25 +77,25 @@ struct ProbeHandler: Sendable {
         exposition.gauges(
             "postern_outbox_oldest_queued_seconds", "Age of the oldest queued message; 0 when there is none.",
             books.map { name, number, ledger in
-                let oldest = ledger.queued > 0 ? try? gateway.outbox.oldestQueued(of: number) : nil
+                let oldest = ledger.queued > 0 ? try? context.outbox.oldestQueued(of: number) : nil
                 return (
                     [("upstream", name)],
-                    oldest.map { max(0, (gateway.time.now - $0).inSeconds) } ?? 0
+                    oldest.map { max(0, (context.time.now - $0).inSeconds) } ?? 0
                 )
             })
     }
 
     private func writeCertificate(to exposition: inout Exposition) {
-        guard let expiresAt = gateway.certificateExpiry.withLock({ $0 }) else { return }
+        guard let expiresAt = context.certificateExpiry.withLock({ $0 }) else { return }
         exposition.gauges(
             "postern_tls_certificate_expiry_seconds", "Until the server's own certificate ends; negative once it has.",
-            [([], (expiresAt - gateway.time.now).inSeconds)])
+            [([], (expiresAt - context.time.now).inSeconds)])
     }
 
     private func writeUpstreams(to exposition: inout Exposition) {
         let snapshots =
-            gateway.targets.map { ($0.name.description, $0.worker.snapshot) }
-            + ((try? gateway.outbox.disabledUpstreams()) ?? []).map { ($0.name.description, UpstreamSnapshot.disabled) }
+            context.targets.map { ($0.name.description, $0.worker.snapshot) }
+            + ((try? context.outbox.disabledUpstreams()) ?? []).map { ($0.name.description, UpstreamSnapshot.disabled) }
         exposition.gauges(
             "postern_upstream_health", "1 for the upstream's current health.",
             snapshots.flatMap { name, snapshot in
@@ -110,10 +110,10 @@ struct ProbeHandler: Sendable {
                     ([("upstream", name), ("state", state)], state == snapshot.circuit.name ? 1 : 0)
                 }
             })
-        let stalled = Set(gateway.stalledWorkers())
+        let stalled = Set(context.stalledWorkers())
         exposition.gauges(
             "postern_worker_stalled", "1 for a worker that makes no progress.",
-            (gateway.targets.map(\.name.description) + ["writer"]).map {
+            (context.targets.map(\.name.description) + ["writer"]).map {
                 ([("worker", $0)], stalled.contains($0) ? 1 : 0)
             })
     }

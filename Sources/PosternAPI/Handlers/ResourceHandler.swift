@@ -6,9 +6,9 @@ import PosternStore
 
 /// What can be asked of an upstream besides taking messages: `Upstream.resources`.
 struct ResourceHandler: Sendable {
-    private let gateway: Gateway
+    private let context: APIContext
 
-    init(_ gateway: Gateway) { self.gateway = gateway }
+    init(_ context: APIContext) { self.context = context }
 
     func answer(_ found: FoundResource, _ body: [UInt8], _ reply: Reply) {
         let head = reply.head
@@ -16,18 +16,18 @@ struct ResourceHandler: Sendable {
             parameters: found.parameters,
             query: Dictionary(head.query?.pairs.map { ($0.name, $0.value) } ?? [], uniquingKeysWith: { $1 }),
             queryText: head.query?.text ?? "", headers: head.headers.map { ($0.name, $0.value) }, body: body,
-            receivedAt: gateway.time.now)
+            receivedAt: context.time.now)
         let target = found.target
         switch found.resource.response {
         case .read(let respond):
-            gateway.readers.run { [self] in
+            context.readers.run { [self] in
                 do throws(StoreError) {
-                    let answer = try gateway.outbox.withState(of: target.queue.number) {
+                    let answer = try context.outbox.withState(of: target.queue.number) {
                         try respond(question, $0)
                     }
                     send(answer, reply)
                 } catch {
-                    gateway.logger.error("cannot read the store", metadata: ["error": "\(error)"])
+                    context.logger.error("cannot read the store", metadata: ["error": "\(error)"])
                     reply.send(Self.unreadable)
                 }
             }
@@ -45,7 +45,7 @@ struct ResourceHandler: Sendable {
         let work: @Sendable () async -> Void = { [self] in
             let answer: ResourceAnswer
             do throws(ResourceRefusal) {
-                answer = try await respond(question, Tools(target: target, gateway: gateway)).shown(
+                answer = try await respond(question, Tools(target: target, context: context)).shown(
                     by: target.upstream.mask)
             } catch {
                 answer = error.answer.shown(by: target.upstream.mask)
@@ -57,8 +57,8 @@ struct ResourceHandler: Sendable {
         // thread too long: reading its arguments, encoding, and signing them.
         let task =
             question.body.count <= Self.mostOnThisThread
-            ? Task.immediate(executorPreference: gateway.taskExecutor, operation: work)
-            : Task(executorPreference: gateway.taskExecutor, operation: work)
+            ? Task.immediate(executorPreference: context.taskExecutor, operation: work)
+            : Task(executorPreference: context.taskExecutor, operation: work)
         reply.onHangUp { task.cancel() }
     }
 
@@ -68,7 +68,7 @@ struct ResourceHandler: Sendable {
         _ respond: @escaping @Sendable (ResourceRequest, any UpstreamState) throws -> ResourceChange,
         _ question: ResourceRequest, of target: Target, _ reply: Reply
     ) {
-        gateway.outbox.change(of: target.queue) { state in
+        context.outbox.change(of: target.queue) { state in
             let change = try respond(question, state)
             return (change.changes, change.answer)
         } completion: { [self] result in
@@ -109,8 +109,8 @@ struct FoundResource {
 
 private struct Tools: ResourceTools {
     let target: Target
-    let gateway: Gateway
-    var time: any TimeSource { gateway.time }
+    let context: APIContext
+    var time: any TimeSource { context.time }
 
     func send(_ request: UpstreamRequest, timeout: Duration, isAbortable: Bool) async -> TransferResult {
         await target.worker.send(request, timeout: timeout, isAbortable: isAbortable)
@@ -120,12 +120,12 @@ private struct Tools: ResourceTools {
         _ body: @escaping @Sendable (any UpstreamState) throws -> T
     ) async throws(StateError) -> T {
         let result: Result<T, StateError> = await withCheckedContinuation { continuation in
-            gateway.readers.run { [self] in
+            context.readers.run { [self] in
                 do {
-                    let found = try gateway.outbox.withState(of: target.queue.number, body)
+                    let found = try context.outbox.withState(of: target.queue.number, body)
                     continuation.resume(returning: .success(found))
                 } catch {
-                    gateway.logger.error("cannot read the store", metadata: ["error": "\(error)"])
+                    context.logger.error("cannot read the store", metadata: ["error": "\(error)"])
                     continuation.resume(returning: .failure(.unreadable))
                 }
             }
@@ -135,7 +135,7 @@ private struct Tools: ResourceTools {
 
     func change(_ changes: [StateChange]) async throws(StateError) {
         let result: Result<Void, StateError> = await withCheckedContinuation { continuation in
-            gateway.outbox.change(of: target.queue) { _ in
+            context.outbox.change(of: target.queue) { _ in
                 (changes, ())
             } completion: { result in
                 continuation.resume(returning: result.mapError { _ in .unwritable })
@@ -145,7 +145,7 @@ private struct Tools: ResourceTools {
     }
 
     func enqueue(_ changes: [StateChange]) {
-        gateway.outbox.change(of: target.queue) { _ in
+        context.outbox.change(of: target.queue) { _ in
             (changes, ())
         } completion: { _ in
         }

@@ -7,9 +7,9 @@ public import PosternStore
 extension UpstreamHandler {
     func lanes(of number: UpstreamNumber, _ reply: Reply) {
         guard let query = LaneQuery(reply) else { return }
-        gateway.read(reply) { [gateway] () throws(StoreError) in
-            let (snapshot, now) = (gateway.target(number)?.worker.snapshot ?? .disabled, gateway.time.now)
-            let page = try gateway.outbox.lanes(
+        context.read(reply) { [context] () throws(StoreError) in
+            let (snapshot, now) = (context.target(number)?.worker.snapshot ?? .disabled, context.time.now)
+            let page = try context.outbox.lanes(
                 of: number, in: query.state, after: query.cursor, limit: query.limit
             ) { lane in
                 snapshot.wait(of: lane, now: now).map { LaneText.lane(lane, $0) }

@@ -5,14 +5,14 @@ import PosternStore
 
 /// How the upstreams are, and steering them.
 struct UpstreamHandler: Sendable {
-    let gateway: Gateway
+    let context: APIContext
 
-    init(_ gateway: Gateway) { self.gateway = gateway }
+    init(_ context: APIContext) { self.context = context }
 
     func list(_ reply: Reply) {
-        gateway.read(reply, isQuick: true) { [self] () throws(StoreError) in
-            let configured = gateway.targets(for: reply.caller).map { (name: $0.name, text: describe($0)) }
-            let disabled = try gateway.outbox.disabledUpstreams()
+        context.read(reply, isQuick: true) { [self] () throws(StoreError) in
+            let configured = context.targets(for: reply.caller).map { (name: $0.name, text: describe($0)) }
+            let disabled = try context.outbox.disabledUpstreams()
                 .filter { reply.caller?.mayUse($0.name) ?? true }
                 .map { (name: $0.name, text: describe($0)) }
             let texts = (configured + disabled).sorted { $0.name < $1.name }.map(\.text)
@@ -29,10 +29,10 @@ struct UpstreamHandler: Sendable {
                     detail: "\(name) is disabled or no longer configured. Its messages wait until it is enabled again, "
                         + "or can be cancelled; nothing was changed."))
         }
-        gateway.read(reply, isQuick: true) { [self] () throws(StoreError) in
-            guard let found = try gateway.outbox.disabledUpstreams().first(where: { $0.name == name }) else {
+        context.read(reply, isQuick: true) { [self] () throws(StoreError) in
+            guard let found = try context.outbox.disabledUpstreams().first(where: { $0.name == name }) else {
                 // Its last message has just been settled.
-                return RoutingProblem.unknownUpstream(name.description).problem(in: gateway, for: reply.caller)
+                return RoutingProblem.unknownUpstream(name.description).problem(in: context, for: reply.caller)
                     .response(to: reply.head)
             }
             return .json(200, describe(found))
@@ -40,13 +40,13 @@ struct UpstreamHandler: Sendable {
     }
 
     func show(_ target: Target, _ reply: Reply) {
-        gateway.readers.runSoon { [self] in reply.send(.json(200, describe(target))) }
+        context.readers.runSoon { [self] in reply.send(.json(200, describe(target))) }
     }
 
     /// What became of one request to the upstream, and which messages it carried.
     func show(_ batch: BatchID, of target: Target, _ reply: Reply) {
-        gateway.read(reply) { [gateway] () throws(StoreError) in
-            guard let found = try gateway.outbox.batch(batch, of: target.queue.number) else {
+        context.read(reply) { [context] () throws(StoreError) in
+            guard let found = try context.outbox.batch(batch, of: target.queue.number) else {
                 return Problem(
                     slug: .notFound, status: 404,
                     detail: "No such request went to \(target.name), or it is kept no longer."
@@ -70,17 +70,17 @@ struct UpstreamHandler: Sendable {
                 JSONText.object { json in
                     json.string("upstream", target.name.description)
                     json.string("action", action.rawValue)
-                    json.number("queued", gateway.outbox.ledger(of: target.queue.number).queued)
+                    json.number("queued", context.outbox.ledger(of: target.queue.number).queued)
                 }))
     }
 
     /// Holds the answer until the flush is over.
     private func flush(_ target: Target, seconds: Int, _ reply: Reply) {
-        let answer = FlushReply(target, seconds: seconds, reply, gateway)
-        gateway.pendingReplies.hold(answer, seconds: seconds)
-        target.worker.flush { [gateway] report in
+        let answer = FlushReply(target, seconds: seconds, reply, context)
+        context.pendingReplies.hold(answer, seconds: seconds)
+        target.worker.flush { [context] report in
             answer.ended(report)
-            gateway.pendingReplies.release(answer)
+            context.pendingReplies.release(answer)
         }
     }
 
@@ -134,11 +134,11 @@ struct UpstreamHandler: Sendable {
     }
 
     private func writeBacklog(of number: UpstreamNumber, to json: inout JSONText) {
-        let ledger = gateway.outbox.ledger(of: number)
-        let oldest = ledger.queued > 0 ? try? gateway.outbox.oldestQueued(of: number) : nil
+        let ledger = context.outbox.ledger(of: number)
+        let oldest = ledger.queued > 0 ? try? context.outbox.oldestQueued(of: number) : nil
         json.number("queued", ledger.queued)
         json.number("queuedBytes", ledger.queuedBytes)
-        json.decimal("oldestQueuedSeconds", oldest.map { (gateway.time.now - $0).inSeconds } ?? 0)
+        json.decimal("oldestQueuedSeconds", oldest.map { (context.time.now - $0).inSeconds } ?? 0)
     }
 }
 

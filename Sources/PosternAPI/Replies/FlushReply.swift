@@ -10,27 +10,27 @@ final class FlushReply: PendingReply {
     private let target: Target
     private let seconds: Int
     private let reply: Reply
-    private let gateway: Gateway
+    private let context: APIContext
     private let queued: Int
     private let isAnswered = Mutex(false)
 
     /// It waits for no message of its own.
     var ids: [MessageID] { [] }
 
-    init(_ target: Target, seconds: Int, _ reply: Reply, _ gateway: Gateway) {
+    init(_ target: Target, seconds: Int, _ reply: Reply, _ context: APIContext) {
         self.target = target
         self.seconds = seconds
         self.reply = reply
-        self.gateway = gateway
-        queued = gateway.outbox.ledger(of: target.queue.number).queued
+        self.context = context
+        queued = context.outbox.ledger(of: target.queue.number).queued
     }
 
     func settled(_ notice: SettledNotice) -> Bool { false }
 
     func ended(_ report: FlushReport) {
         guard isFirst else { return }
-        gateway.readers.run { [self] in
-            let remaining = try? gateway.outbox.queued(of: target.queue.number, through: report.through)
+        context.readers.run { [self] in
+            let remaining = try? context.outbox.queued(of: target.queue.number, through: report.through)
             send(200) { json in
                 json.number("delivered", report.delivered)
                 json.number("failed", report.failed)

@@ -7,11 +7,11 @@ import PosternStore
 /// An object, so that it goes to the writer and back as one reference.
 final class IngestReply: Sendable {
     let request: IngestRequest
-    let gateway: Gateway
+    let context: APIContext
 
-    init(_ request: IngestRequest, _ gateway: Gateway) {
+    init(_ request: IngestRequest, _ context: APIContext) {
         self.request = request
-        self.gateway = gateway
+        self.context = context
     }
 
     /// What was applied of the preferences; nothing is sent when nothing was.
@@ -38,7 +38,7 @@ final class IngestReply: Sendable {
     /// What a caller has to know of the credentials that came along; nothing when all is well.
     private func credentialMembers(_ receipt: AppendReceipt) -> String {
         guard request.handsInCredentials else { return "" }
-        return (gateway.outbox.keepsCredentials ? "" : #","durableCredentials":false"#)
+        return (context.outbox.keepsCredentials ? "" : #","durableCredentials":false"#)
             + (receipt.needsCredential ? #","needsToken":true"# : "")
     }
 

@@ -6,11 +6,11 @@ public import PosternStore
 /// Messages as the API shows them, and so the command line.
 public enum MessageText {
     static func message(
-        _ record: MessageRecord, gateway: Gateway, attempts: [AttemptRow]? = nil, showsPayload: Bool = false
+        _ record: MessageRecord, context: APIContext, attempts: [AttemptRow]? = nil, showsPayload: Bool = false
     ) -> String {
         message(
-            record, outlook: WaitStatus(of: record, gateway: gateway), attempts: attempts, showsPayload: showsPayload,
-            isSimulated: gateway.isSimulated)
+            record, outlook: WaitStatus(of: record, context: context), attempts: attempts, showsPayload: showsPayload,
+            isSimulated: context.isSimulated)
     }
 
     /// `attempts`: nil leaves them out.
@@ -94,15 +94,15 @@ public enum MessageText {
 }
 
 extension WaitStatus {
-    init(of record: MessageRecord, gateway: Gateway) {
+    init(of record: MessageRecord, context: APIContext) {
         guard record.state == .queued else {
             self.init()
             return
         }
-        let target = gateway.target(record.id.upstream)
+        let target = context.target(record.id.upstream)
         var facts = QueuedMessageFacts(record)
         facts.isInFlight = target?.queue.isInFlight(record.id) ?? false
-        self = (target?.worker.snapshot ?? .disabled).wait(of: facts, now: gateway.time.now) {
+        self = (target?.worker.snapshot ?? .disabled).wait(of: facts, now: context.time.now) {
             target?.queue.isHeldUp(record.id, lane: record.lane) ?? false
         }
     }

@@ -15,7 +15,7 @@ struct Reply: Sendable {
     init(_ request: APIRequest, _ responder: Responder) {
         self.request = request
         self.responder = responder
-        since = request.handler.gateway.time.instant
+        since = request.handler.context.time.instant
     }
 
     func send(_ response: HTTPResponse) {
@@ -31,7 +31,7 @@ struct Reply: Sendable {
 
     /// Logs which key did what, and from where.
     private func note() {
-        request.handler.gateway.logger.notice(
+        request.handler.context.logger.notice(
             "steered",
             metadata: [
                 "request": "\(head.method) \(head.path)", "request.id": "\(head.requestID)", "client": "\(head.peer)",
@@ -62,7 +62,7 @@ struct Reply: Sendable {
 
     private func record(_ status: Int, _ slug: ProblemSlug? = nil) {
         let (match, handler) = (request.match, request.handler)
-        let duration = handler.gateway.time.instant - since
+        let duration = handler.context.time.instant - since
         match.metrics.count(status, took: duration)
         handler.log.answered(head, route: match.metrics.route, status: status, slug: slug, took: duration)
         if match.route.isSteering, status < 400 { note() }

@@ -13,16 +13,16 @@ final class SettlementReply: PendingReply {
     private let answer: IngestReply
     private let receipt: AppendReceipt
     private let reply: Reply
-    private let gateway: Gateway
+    private let context: APIContext
     private let state: Mutex<State>
 
     var ids: [MessageID] { receipt.ids }
 
-    init(_ answer: IngestReply, _ receipt: AppendReceipt, _ reply: Reply, _ gateway: Gateway) {
+    init(_ answer: IngestReply, _ receipt: AppendReceipt, _ reply: Reply, _ context: APIContext) {
         self.answer = answer
         self.receipt = receipt
         self.reply = reply
-        self.gateway = gateway
+        self.context = context
         state = Mutex(State(open: Set(receipt.ids)))
     }
 
@@ -36,7 +36,7 @@ final class SettlementReply: PendingReply {
         }
         guard let all else { return false }
         // Off the writer's thread: the answer reads the store.
-        gateway.readers.run { [self] in reply.send(final(all)) }
+        context.readers.run { [self] in reply.send(final(all)) }
         return true
     }
 
@@ -76,9 +76,9 @@ final class SettlementReply: PendingReply {
     /// 200 says that the message was delivered; any other end is a 502.
     private func single(_ notice: SettledNotice) -> HTTPResponse {
         guard notice.state == .delivered else { return undelivered(notice).response(to: reply.head) }
-        var text = MessageText.notice(notice, answer.request, isSimulated: gateway.isSimulated)
-        if let record = try? gateway.outbox.message(notice.id) {
-            text = MessageText.message(record, gateway: gateway)
+        var text = MessageText.notice(notice, answer.request, isSimulated: context.isSimulated)
+        if let record = try? context.outbox.message(notice.id) {
+            text = MessageText.message(record, context: context)
         }
         return .json(200, text, headers: answer.preferenceApplied)
     }

@@ -4,7 +4,7 @@ import PosternStore
 
 /// Finds the route of a request in the route table, or the problem with it.
 final class Router: Sendable {
-    private let gateway: Gateway
+    private let context: APIContext
     private let handlers: Handlers
     private let common: [Route]
     /// The routes of an upstream's type, by the upstream's name.
@@ -16,19 +16,19 @@ final class Router: Sendable {
 
     /// - Parameter listener: Whose routes are found. Nil: all.
     init(_ handlers: Handlers, of listener: Route.Listener? = nil) {
-        let gateway = handlers.gateway
+        let context = handlers.context
         func served(_ routes: [Route]) -> [Route] {
             listener.map { listener in routes.filter { $0.listeners.contains(listener) } } ?? routes
         }
         common = served(Route.common)
         let resources = Dictionary(
-            uniqueKeysWithValues: gateway.targets.map { target in
+            uniqueKeysWithValues: context.targets.map { target in
                 (target.name.description, served(target.upstream.resources.map { Route($0) }))
             })
         let templates = Set((common + resources.values.joined()).map(\.template.text))
         let metrics = Dictionary(
-            uniqueKeysWithValues: templates.map { ($0, RouteMetrics($0, metrics: gateway.metrics)) })
-        self.gateway = gateway
+            uniqueKeysWithValues: templates.map { ($0, RouteMetrics($0, metrics: context.metrics)) })
+        self.context = context
         self.handlers = handlers
         self.resources = resources
         self.metrics = metrics
@@ -45,7 +45,7 @@ final class Router: Sendable {
             case .plain(let respond):
                 matches[route.template.text] = RouteMatch(route, metrics) { respond(handlers, $0, $1) }
             case .payloads(let respond):
-                for target in handlers.gateway.targets {
+                for target in handlers.context.targets {
                     for kind in target.kinds {
                         let subject = RouteMatch.Subject.upstream(target.name)
                         matches["/v1/\(target.name)/\(kind.text)"] = RouteMatch(route, metrics, subject: subject) {
@@ -68,7 +68,7 @@ final class Router: Sendable {
             .map { Substring(percentDecoded($0.utf8)) }
         let wanted = method == "HEAD" ? "GET" : method
         var (problem, others) = (RoutingProblem.notFound, Set<String>())
-        if let name = upstreamName(in: segments), gateway.target(named: name) == nil {
+        if let name = upstreamName(in: segments), context.target(named: name) == nil {
             problem = .unknownUpstream(name)
         }
         for route in common + (upstreamName(in: segments).flatMap { resources[$0] } ?? []) {
@@ -99,11 +99,11 @@ final class Router: Sendable {
         case .plain(let respond): return .success(Bound { respond(handlers, $0, $1) })
         case .message(let respond):
             guard let id = MessageID(values["id"] ?? "") else { return .failure(.noSuchMessage) }
-            let subject = RouteMatch.Subject.message(id, gateway.outbox.names[id.upstream])
+            let subject = RouteMatch.Subject.message(id, context.outbox.names[id.upstream])
             return .success(Bound(subject) { respond(handlers, id, $1) })
         case .upstream(let respond):
             let name = values["name"] ?? ""
-            if let disabled = gateway.disabledUpstream(named: name) {
+            if let disabled = context.disabledUpstream(named: name) {
                 let isRead = route.method == .get
                 return .success(
                     Bound(.upstream(disabled)) { handlers.upstreams.answerForDisabled(disabled, isRead: isRead, $1) })
@@ -111,8 +111,8 @@ final class Router: Sendable {
             return target(name).map { target in Bound(.upstream(target.name)) { respond(handlers, target, $1) } }
         case .backlog(let respond):
             let name = values["name"] ?? ""
-            guard let known = gateway.knownUpstream(name),
-                let number = gateway.outbox.names.first(where: { $0.value == known })?.key
+            guard let known = context.knownUpstream(name),
+                let number = context.outbox.names.first(where: { $0.value == known })?.key
             else { return .failure(.unknownUpstream(name)) }
             return .success(Bound(.upstream(known)) { respond(handlers, number, $1) })
         case .batch(let respond):
@@ -155,7 +155,7 @@ final class Router: Sendable {
 
     private func target(_ name: String?) -> Result<Target, RoutingProblem> {
         let name = name ?? ""
-        return gateway.target(named: name).map { .success($0) } ?? .failure(.unknownUpstream(name))
+        return context.target(named: name).map { .success($0) } ?? .failure(.unknownUpstream(name))
     }
 }
 
@@ -193,7 +193,7 @@ enum RoutingProblem: Error {
     case methodNotAllowed(String)
 
     /// `caller` is told of no upstream that it may not use.
-    func problem(in gateway: Gateway, for caller: Caller?) -> Problem {
+    func problem(in context: APIContext, for caller: Caller?) -> Problem {
         switch self {
         case .notFound:
             Problem(slug: .notFound, status: 404, detail: "There is no such path. See /openapi.yaml.")
@@ -202,7 +202,7 @@ enum RoutingProblem: Error {
             Problem(
                 slug: .unknownUpstream, status: 404,
                 detail: "No upstream is called \(name); configured are: "
-                    + gateway.targets(for: caller).map(\.name.description).joined(separator: ", ") + ".")
+                    + context.targets(for: caller).map(\.name.description).joined(separator: ", ") + ".")
         case .unknownKind(let kind, let upstream, let known):
             caller.flatMap { $0.mayUse(upstream) ? nil : Gatekeeper.foreign(upstream, to: $0) }
                 ?? Problem(

@@ -58,7 +58,7 @@ import Testing
         try withGateway(keys) { gateway in
             try expect(200, "GET /v1/upstreams", backend, gateway)
             try expect(403, "POST /v1/picky/event", backend, gateway)
-            #expect(gateway.gateway.keys.all.first { $0.key.name == "reader" }?.lastUsedAt != nil)
+            #expect(gateway.context.keys.all.first { $0.key.name == "reader" }?.lastUsedAt != nil)
         }
     }
 

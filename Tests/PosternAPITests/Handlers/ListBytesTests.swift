@@ -39,13 +39,13 @@ import Testing
             #expect((3...5).contains(pages))
             // Without payloads they fit on one page.
             #expect(try gateway.client.get("/v1/messages?limit=1000").json["next"].string == nil)
-            #expect(gateway.gateway.memory.bytesInUse == 0)
+            #expect(gateway.context.memory.bytesInUse == 0)
         }
     }
 
     @Test func list_isOverloaded_whenTooMuchIsInFlight() throws {
         try withGateway(memory: 8 << 20) { gateway in
-            let memory = gateway.gateway.memory
+            let memory = gateway.context.memory
             memory.takeAnyway(7 << 20)
             let answer = try gateway.client.get("/v1/messages")
             answer.problem(503, "overloaded")
@@ -57,7 +57,7 @@ import Testing
 
     @Test func largeBody_isOverloaded_whenParsingItDoesNotFit() throws {
         try withGateway(memory: 8 << 20) { gateway in
-            let memory = gateway.gateway.memory
+            let memory = gateway.context.memory
             memory.takeAnyway(7 << 20)
             let body = #"{"n":1,"filler":"\#(String(repeating: "x", count: 200_000))"}"#
             try gateway.client.post("/v1/picky/event", body).problem(503, "overloaded")

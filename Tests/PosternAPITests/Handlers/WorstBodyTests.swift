@@ -80,7 +80,7 @@ import Testing
                 #expect(
                     answer.json["errorsOmitted"].int ?? 0 > 1000 || answer.json["errors"].array.count < 20, "\(name)")
             }
-            #expect(gateway.gateway.memory.bytesInUse == 0)
+            #expect(gateway.context.memory.bytesInUse == 0)
         }
     }
 

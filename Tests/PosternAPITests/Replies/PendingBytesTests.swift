@@ -14,7 +14,7 @@ import Testing
         try withPausedGateway(setup) { gateway in
             let body = #"{"n":1,"name":""# + String(repeating: "x", count: 400) + #""}"#
             for _ in 0..<10 { _ = try gateway.accept("/v1/picky/event", body) }
-            #expect(eventually { gateway.gateway.memory.bytesInUse == 0 })
+            #expect(eventually { gateway.context.memory.bytesInUse == 0 })
         }
     }
 
@@ -26,7 +26,7 @@ import Testing
             let body = #"{"n":1,"name":""# + String(repeating: "x", count: 400) + #""}"#
             _ = try gateway.accept("/v1/picky/event", body)
             for _ in 0..<10 { try gateway.client.post("/v1/picky/event", body).problem(503, "outbox-full") }
-            #expect(eventually { gateway.gateway.memory.bytesInUse == 0 })
+            #expect(eventually { gateway.context.memory.bytesInUse == 0 })
         }
     }
 
@@ -34,7 +34,7 @@ import Testing
         var setup = Setup()
         setup.memory = ByteBudget(1000)
         try withPausedGateway(setup) { gateway in
-            gateway.gateway.memory.takeAnyway(1000)
+            gateway.context.memory.takeAnyway(1000)
             try gateway.client.post("/v1/picky/event", #"{"n":1}"#).problem(503, "overloaded")
         }
     }

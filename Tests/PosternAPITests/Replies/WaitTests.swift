@@ -137,7 +137,7 @@ import Testing
             }
             try #require(eventually { gateway.queued == 3 })
             let start = ContinuousClock.now
-            gateway.gateway.beginDraining()
+            gateway.context.beginDraining()
             for client in clients {
                 let answer = try client.answer()
                 #expect(answer.status == 202)
@@ -190,7 +190,7 @@ import Testing
                 gateway.client.sendRequest("POST", "/v1/picky/event", Array(#"{"n":1}"#.utf8), headers: Self.wait(60))
                 try gateway.waitForOpenRequest()
                 gateway.transport.answer(.status(200))
-                gateway.gateway.beginDraining()
+                gateway.context.beginDraining()
                 let answer = try gateway.client.answer()
                 #expect([200, 202].contains(answer.status))
                 #expect(!gateway.client.hasMore)
@@ -218,7 +218,7 @@ import Testing
 
     @Test func releasedReply_leavesTheOthersHeld() throws {
         try withPausedGateway { gateway in
-            let replies = gateway.gateway.pendingReplies
+            let replies = gateway.context.pendingReplies
             let id = try #require(MessageID(try gateway.accept()))
             let (patient, hasty) = (FakeReply([id]), FakeReply([id]))
             replies.hold(patient, seconds: 60)
@@ -234,7 +234,7 @@ import Testing
         try withPausedGateway { gateway in
             let id = try #require(MessageID(try gateway.accept()))
             let reply = FakeReply([id])
-            gateway.gateway.pendingReplies.hold(reply, seconds: 60)
+            gateway.context.pendingReplies.hold(reply, seconds: 60)
             reply.hangUp()
             #expect(reply.words == ["gave up"])
             #expect(try gateway.client.ask("DELETE", "/v1/messages/\(id)").status == 200)
@@ -244,7 +244,7 @@ import Testing
 
     @Test func closing_sendsAllReplies_andLaterOnesAtOnce() throws {
         try withPausedGateway { gateway in
-            let replies = gateway.gateway.pendingReplies
+            let replies = gateway.context.pendingReplies
             let id = try #require(MessageID(try gateway.accept()))
             let (early, late) = (FakeReply([id]), FakeReply([id]))
             replies.hold(early, seconds: 60)
@@ -258,9 +258,9 @@ import Testing
     @Test func replyWhoseTimeIsOver_isSentOnce() throws {
         try withPausedGateway { gateway in
             let reply = FakeReply([try #require(MessageID(try gateway.accept()))])
-            gateway.gateway.pendingReplies.hold(reply, seconds: 0)
+            gateway.context.pendingReplies.hold(reply, seconds: 0)
             #expect(eventually { !reply.words.isEmpty })
-            gateway.gateway.pendingReplies.close()
+            gateway.context.pendingReplies.close()
             #expect(reply.words == ["gave up"])
         }
     }

@@ -282,7 +282,7 @@ import Testing
     @Test func drainingGateway_takesNoMoreMessages() throws {
         try withPausedGateway { gateway in
             let id = try gateway.accept()
-            gateway.gateway.beginDraining()
+            gateway.context.beginDraining()
             let answer = try gateway.client.post("/v1/picky/event", #"{"n":1}"#)
             answer.problem(503, "shutting-down")
             #expect(answer.header("Retry-After") != nil)

@@ -40,10 +40,10 @@ import Testing
             queue: queue, settings: DeliverySettings(),
             parts: .init(
                 outbox: outbox, transport: ScriptedTransport(), time: SystemTime(), metrics: metrics, logger: logger))
-        let gateway = Gateway(
+        let context = APIContext(
             outbox: outbox, upstreams: [("plain", worker)], limits: .init(), memory: ByteBudget(.max),
             time: SystemTime(), metrics: metrics, logger: logger, stalledWorkers: { [] })
-        try body(Router(Handlers(gateway)))
+        try body(Router(Handlers(context)))
     }
 
     /// The template and method of the matching route, or what its problem is.

@@ -14,8 +14,8 @@ public struct RequestLimits: Sendable, Equatable {
     public init() {}
 }
 
-/// What the handlers work on: the store, the upstreams, and whether the gateway still takes requests. Any thread.
-public final class Gateway: Sendable {
+/// What the handlers of the API share: the store, the upstreams, and whether the gateway still takes requests. Any thread.
+public final class APIContext: Sendable {
     public let outbox: Outbox
     public let time: any TimeSource
     public let metrics: Metrics

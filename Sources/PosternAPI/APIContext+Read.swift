@@ -3,7 +3,7 @@ import PosternCore
 import PosternHTTP
 import PosternStore
 
-extension Gateway {
+extension APIContext {
     /// Replies with what `body` makes of the store.
     func read(
         _ reply: Reply, isQuick: Bool = false, _ body: @escaping @Sendable () throws(StoreError) -> HTTPResponse
