@@ -167,11 +167,11 @@ final class Handlers: Sendable {
 
     init(_ context: APIContext) {
         self.context = context
-        ingest = IngestHandler(context)
-        messages = MessageHandler(context)
-        upstreams = UpstreamHandler(context)
-        resources = ResourceHandler(context)
-        probes = ProbeHandler(context)
-        keys = KeyHandler(context)
+        ingest = IngestHandler(context: context)
+        messages = MessageHandler(context: context)
+        upstreams = UpstreamHandler(context: context)
+        resources = ResourceHandler(context: context)
+        probes = ProbeHandler(context: context)
+        keys = KeyHandler(context: context)
     }
 }

@@ -5,9 +5,7 @@ import PosternStore
 
 /// `dryRun=true`: the requests that would be made, with nothing stored and no secret shown.
 struct DryRun {
-    private let context: APIContext
-
-    init(_ context: APIContext) { self.context = context }
+    let context: APIContext
 
     func answer(_ request: IngestRequest) throws(Problem) -> HTTPResponse {
         guard request.rejected.isEmpty else { throw IngestReply(request, context).invalidPayload }

@@ -9,8 +9,6 @@ import Synchronization
 struct IngestHandler: Sendable {
     let context: APIContext
 
-    init(_ context: APIContext) { self.context = context }
-
     // MARK: Before the body
 
     /// Throws what can be refused before the body is read.
@@ -87,7 +85,7 @@ struct IngestHandler: Sendable {
         context.memory.takeAnyway(bytes)
         context.readers.run { [context] in
             defer { context.memory.give(bytes) }
-            do throws(Problem) { reply.send(try DryRun(context).answer(request)) } catch { reply.send(error) }
+            do throws(Problem) { reply.send(try DryRun(context: context).answer(request)) } catch { reply.send(error) }
         }
     }
 

@@ -3,9 +3,7 @@ import PosternHTTP
 
 /// The keys that are configured, by name: never their digests.
 struct KeyHandler: Sendable {
-    private let context: APIContext
-
-    init(_ context: APIContext) { self.context = context }
+    let context: APIContext
 
     func list(_ reply: Reply) {
         let texts = context.keys.all.map { describe($0) }

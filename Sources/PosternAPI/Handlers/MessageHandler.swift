@@ -5,9 +5,7 @@ import PosternStore
 
 /// Reading messages and steering them.
 struct MessageHandler: Sendable {
-    private let context: APIContext
-
-    init(_ context: APIContext) { self.context = context }
+    let context: APIContext
 
     // MARK: GET
 

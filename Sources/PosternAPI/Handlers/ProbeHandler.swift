@@ -8,9 +8,7 @@ import Synchronization
 
 /// What machines ask: is it alive, is it ready, how much of everything, and what can it do.
 struct ProbeHandler: Sendable {
-    private let context: APIContext
-
-    init(_ context: APIContext) { self.context = context }
+    let context: APIContext
 
     func live(_ reply: Reply) { reply.send(.json(200, #"{"status":"ok"}"#)) }
 

@@ -6,9 +6,7 @@ import PosternStore
 
 /// What can be asked of an upstream besides taking messages: `Upstream.resources`.
 struct ResourceHandler: Sendable {
-    private let context: APIContext
-
-    init(_ context: APIContext) { self.context = context }
+    let context: APIContext
 
     func answer(_ found: FoundResource, _ body: [UInt8], _ reply: Reply) {
         let head = reply.head

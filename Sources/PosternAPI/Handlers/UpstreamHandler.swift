@@ -7,8 +7,6 @@ import PosternStore
 struct UpstreamHandler: Sendable {
     let context: APIContext
 
-    init(_ context: APIContext) { self.context = context }
-
     func list(_ reply: Reply) {
         context.read(reply, isQuick: true) { [self] () throws(StoreError) in
             let configured = context.targets(for: reply.caller).map { (name: $0.name, text: describe($0)) }
