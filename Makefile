@@ -9,6 +9,9 @@ STORM_SECONDS ?= 60
 # More arguments for bench.py, torture.py and soak.py, e.g. make bench ARGS="--quick --only ingest".
 ARGS ?=
 
+# Swift Testing starts all tests at once by default, and the time limit of one that waits for its turn runs on.
+RUN_TESTS = $(SWIFT) test --skip-build --disable-xctest --experimental-maximum-parallelization-width 16
+
 DEBUG_BINARY = $(CURDIR)/.build/debug/postern
 RELEASE_BINARY = $(CURDIR)/.build/release/postern
 SOURCES = Package.swift Sources Tests
@@ -39,13 +42,13 @@ build: dependencies ## the release binaries, .build/release/postern and, for --s
 
 test: debug ## every test, against a debug build; loopback only
 	scripts/framing.py --binary $(DEBUG_BINARY)
-	POSTERN_BINARY=$(DEBUG_BINARY) scripts/test.sh $(SWIFT) test --skip-build --disable-xctest
+	POSTERN_BINARY=$(DEBUG_BINARY) scripts/test.sh $(RUN_TESTS)
 
 framing: debug ## does an independent HTTP parser frame requests as the gateway does?
 	scripts/framing.py --binary $(DEBUG_BINARY) $(ARGS)
 
 test-e2e: build debug ## the end-to-end tests alone, against the release binary
-	POSTERN_BINARY=$(RELEASE_BINARY) $(SWIFT) test --skip-build --disable-xctest --filter EndToEndTests
+	POSTERN_BINARY=$(RELEASE_BINARY) $(RUN_TESTS) --filter EndToEndTests
 
 test-soak: build bench-tools ## steady load for SECONDS=900: nothing may grow
 	scripts/soak.py --binary $(RELEASE_BINARY) --seconds $(SECONDS) $(ARGS)
@@ -74,7 +77,7 @@ sanitize-thread sanitize-address: sanitize-%: dependencies
 	"$$(dirname "$$(readlink -f "$$(command -v $(SWIFT))")")/clang" -Wall -O1 -shared -fPIC \
 		-o .build/$*/hooks.so Tests/ThreadSanitizer/hooks.c
 	LD_PRELOAD=$(PRELOAD) POSTERN_BINARY=$(CURDIR)/.build/$*/debug/postern \
-		$(SWIFT) test --skip-build --disable-xctest --sanitize $* --scratch-path .build/$*
+		scripts/test.sh $(RUN_TESTS) --sanitize $* --scratch-path .build/$*
 
 format: ## lays out every Swift file
 	$(SWIFT) format --in-place --recursive --parallel $(SOURCES)
@@ -87,7 +90,7 @@ lint: ## does every Swift file keep to the layout, and is what is generated up t
 coverage: dependencies ## which lines do the tests reach?
 	$(SWIFT) build --build-tests --enable-code-coverage --scratch-path .build/coverage
 	POSTERN_BINARY=$(CURDIR)/.build/coverage/debug/postern \
-		$(SWIFT) test --skip-build --disable-xctest --enable-code-coverage --scratch-path .build/coverage
+		$(RUN_TESTS) --enable-code-coverage --scratch-path .build/coverage
 	@"$$(dirname "$$(readlink -f "$$(command -v $(SWIFT))")")/llvm-cov" report \
 		.build/coverage/debug/posternPackageTests.xctest \
 		-instr-profile .build/coverage/debug/codecov/default.profdata -ignore-filename-regex '(\.build|Tests)/'
@@ -98,7 +101,7 @@ bench: build bench-tools ## how fast, as ratios to bare libmicrohttpd; writes Be
 openapi: ## puts the parts of openapi/ together, then: does the document still match the routes?
 	scripts/embed-openapi.sh
 	@$(MAKE) --no-print-directory debug
-	$(SWIFT) test --skip-build --disable-xctest --filter OpenAPI
+	$(RUN_TESTS) --filter OpenAPI
 
 run: build ## the gateway with simulated upstreams, on http://127.0.0.1:8080, until stopped
 	@exec $(RELEASE_BINARY) serve --config $(CONFIG) --simulate

@@ -6,7 +6,7 @@ import Testing
 @testable import PosternDelivery
 
 /// Messages that grow too old expire, whether or not their worker may send.
-@Suite(.timeLimit(.minutes(1))) struct AgeTests {
+@Suite(.timeLimit(.minutes(10))) struct AgeTests {
     private static let settings = DeliverySettings.with {
         ($0.maxInFlight, $0.batchMaxMessages, $0.batchMaxWait, $0.expireAfter) = (1, 1, .zero, .seconds(3))
     }

@@ -45,7 +45,7 @@ private func expectSoon(_ condition: () -> Bool) {
     #expect(holds)
 }
 
-@Suite(.serialized, .timeLimit(.minutes(5))) struct FaultServerTests {
+@Suite(.serialized, .timeLimit(.minutes(10))) struct FaultServerTests {
     @Test func reset_isSeenAsReset() throws {
         try withFault({ $0.reset() }) { client in
             #expect {

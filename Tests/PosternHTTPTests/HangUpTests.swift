@@ -5,7 +5,7 @@ import Testing
 @testable import PosternHTTP
 
 /// Clients that hang up while their request is being answered.
-@Suite(.timeLimit(.minutes(2))) struct HangUpTests {
+@Suite(.timeLimit(.minutes(10))) struct HangUpTests {
     /// Waits for its response as long as the client does.
     private final class Patient: Sendable {
         let held = Held()

@@ -8,7 +8,7 @@ import Testing
 @testable import PosternTransport
 
 /// Which servers a transfer accepts, with real certificates.
-@Suite(.timeLimit(.minutes(5))) struct TrustTests {
+@Suite(.timeLimit(.minutes(10))) struct TrustTests {
     private let folder = ScratchFolder()
     private let loop: CurlLoop
     init() throws { loop = try CurlLoop(.init(version: "1")) }

@@ -138,7 +138,7 @@ extension EndToEnd {
         }
 
         /// SIGHUP with other endpoints: a kind that has gone is refused, its messages wait; a new one is taken and sent.
-        @Test(.timeLimit(.minutes(2)))
+        @Test(.timeLimit(.minutes(10)))
         func reload_changesKindsAndEndpoints() async throws {
             let seer = try SimulatedService("seer")
             try seer.control(

@@ -6,7 +6,7 @@ import Testing
 @testable import PosternAPI
 
 /// Who may do what: the expectations come from the route table itself.
-@Suite(.timeLimit(.minutes(5))) struct AccessTests {
+@Suite(.timeLimit(.minutes(10))) struct AccessTests {
     enum Who: CaseIterable { case nobody, stranger, expired, wrongScope, wrongUpstream, right }
 
     private static let resources = [

@@ -6,7 +6,7 @@ import Testing
 @testable import PosternAPI
 
 /// A listener of their own for operators: the expectations come from the route table.
-@Suite(.timeLimit(.minutes(5))) struct AdminListenerTests {
+@Suite(.timeLimit(.minutes(10))) struct AdminListenerTests {
     private static let resources = [
         Resource(.get, "shelf", .read { _, _ in .json(#"{"books":1}"#) }),
         Resource(.put, "shelf", .change { _, _ in ResourceChange(answer: .empty()) }),

@@ -6,7 +6,7 @@ import Testing
 @testable import PosternAPI
 
 /// Client certificates that stand for a key, with real ones and real handshakes.
-@Suite(.timeLimit(.minutes(5))) struct ClientCertificateTests {
+@Suite(.timeLimit(.minutes(10))) struct ClientCertificateTests {
     private let folder = ScratchFolder()
     private let authority: TestAuthority
     private let keys = [

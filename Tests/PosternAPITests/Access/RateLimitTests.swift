@@ -9,7 +9,7 @@ import Testing
 @testable import PosternAPI
 
 /// A limit of 100 requests per second against 1000 concurrent ones, over real connections.
-@Suite(.serialized, .timeLimit(.minutes(5))) struct RateLimitTests {
+@Suite(.serialized, .timeLimit(.minutes(10))) struct RateLimitTests {
     private static let clients = 1000
     private static let threads = 20
     private static let bearer = [("Authorization", "Bearer k")]

@@ -5,7 +5,7 @@ import Testing
 @testable import PosternStore
 
 /// What each verdict leads to, and what no order of events may lead to.
-@Suite(.timeLimit(.minutes(5))) struct MachineTests {
+@Suite(.timeLimit(.minutes(10))) struct MachineTests {
     private static let failure = TransferFailure(.interrupted, mayHaveArrived: true, detail: "cut")
 
     // MARK: Every verdict × circuit state × batch size

@@ -6,7 +6,7 @@ import Testing
 @testable import PosternHTTP
 
 /// Certificates that are replaced while the server runs.
-@Suite(.serialized, .timeLimit(.minutes(5))) struct CertificateRenewalTests {
+@Suite(.serialized, .timeLimit(.minutes(10))) struct CertificateRenewalTests {
     private let folder = ScratchFolder()
 
     /// A server on copies of `first`.
