@@ -32,15 +32,15 @@ public final class APIContext: Sendable {
     let isDraining = Atomic<Bool>(false)
     let pendingReplies: PendingReplies
     /// For what reads the store: a read blocks, and the threads that serve connections must not.
-    let readers = BlockingExecutor(name: "postern-reads", threads: 3)
+    let readers = BlockingExecutor(name: "postern-reads", atATime: 3, on: DedicatedThreads())
     /// For replies that are sent later.
-    let timer = TimerQueue(name: "postern-timer")
+    let timer = TimerQueue(name: "postern-timer", on: DedicatedThreads())
     /// The configured API keys. If there are none, no caller needs one.
     public let keys = KeyRing()
     /// When the server's certificate ends; nil without TLS.
     let certificateExpiry = Mutex<Timestamp?>(nil)
     /// For calls that are answered at once.
-    let taskExecutor = SerialTaskExecutor(name: "postern-calls")
+    let taskExecutor = SerialTaskExecutor(name: "postern-calls", on: DedicatedThreads())
 
     public init(
         outbox: Outbox, upstreams: [(type: String, worker: UpstreamWorker)], limits: RequestLimits, memory: ByteBudget,

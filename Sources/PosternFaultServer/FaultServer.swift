@@ -18,7 +18,7 @@ public protocol FaultHandler: Sendable {
 /// `stop` must have returned before the last reference is released.
 public final class FaultServer: Sendable {
     private let server: HTTPServer
-    private let timer = TimerQueue(name: "fault-timer")
+    private let timer = TimerQueue(name: "fault-timer", on: DedicatedThreads())
 
     /// - Parameter maxBodyBytes: A longer body is refused with 413, whatever `settings` say.
     public init(

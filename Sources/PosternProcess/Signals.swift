@@ -19,7 +19,7 @@ public enum Signals {
         // A client that hangs up, and a file-size limit that is reached, are errors of the call, not our end.
         signal(SIGPIPE, SIG_IGN)
         signal(SIGXFSZ, SIG_IGN)
-        _ = OwnThread(name: "postern-signals") {
+        _ = DedicatedThread(name: "postern-signals") {
             var number: UInt8 = 0
             while true {
                 let count = read(readingEnd, &number, 1)

@@ -7,7 +7,8 @@ internal import Synchronization
 ///
 /// Connections are kept and used again, over TLS as HTTP/2 where the upstream speaks it. The thread sleeps in
 /// `curl_multi_poll` while there is nothing to do. It lives until `stop()`, and so does the loop.
-public final class CurlLoop: Transport, @unchecked Sendable {
+public final class CurlLoop: Transport, Loop, @unchecked Sendable {
+    public let name = "postern-curl"
     // @unchecked: `multi`, `active` and `idle` belong to the loop's thread. The exception is `curl_multi_wakeup`,
     // which libcurl allows from any thread: it is called while holding `inbox`, and never once that says `isStopped`.
     private let multi: UnsafeMutableRawPointer
@@ -15,7 +16,7 @@ public final class CurlLoop: Transport, @unchecked Sendable {
     private var idle: [EasyHandle] = []
 
     private let inbox = Mutex(Inbox())
-    private let thread = Mutex<OwnThread?>(nil)
+    private let running = Mutex<(any RunningLoop)?>(nil)
     private let settings: Settings
 
     public struct Settings: Sendable {
@@ -51,8 +52,7 @@ public final class CurlLoop: Transport, @unchecked Sendable {
         _ = postern_curl_multi_set_long(multi, CURLMOPT_MAXCONNECTS, settings.maxIdleConnections)
         _ = postern_curl_multi_set_long(multi, CURLMOPT_PIPELINING, Int(CURLPIPE_MULTIPLEX))
         // The thread keeps the loop until it ends, which `stop()` brings about.
-        let started = OwnThread(name: "postern-curl") { [self] in run() }
-        thread.withLock { $0 = started }
+        running.withLock { $0 = DedicatedThreads().start(self) }
     }
 
     private static let isLibraryReady = curl_global_init(Int(CURL_GLOBAL_DEFAULT)) == CURLE_OK
@@ -91,27 +91,31 @@ public final class CurlLoop: Transport, @unchecked Sendable {
             inbox.isStopped = true
             curl_multi_wakeup(multi)
         }
-        thread.withLock { thread in
-            guard let running = thread else { return }
-            precondition(!running.isCurrent, "a completion cannot stop its own loop")
-            running.join()
-            thread = nil
+        running.withLock { running in
+            running?.join()
+            running = nil
         }
     }
 
     // MARK: On the loop's thread
 
-    private func run() {
-        while takeInbox() {
-            var running: Int32 = 0
-            curl_multi_perform(multi, &running)
-            finishDone()
-            // Sooner if libcurl has a timer of its own; at once if something was submitted meanwhile.
-            curl_multi_poll(multi, nil, 0, 3_600_000, nil)
+    public func turn(at now: MonotonicInstant) -> MonotonicInstant? {
+        guard takeInbox() else {
+            cancelActive()
+            idle.removeAll()
+            curl_multi_cleanup(multi)
+            return nil
         }
-        cancelActive()
-        idle.removeAll()
-        curl_multi_cleanup(multi)
+        var running: Int32 = 0
+        curl_multi_perform(multi, &running)
+        finishDone()
+        return .distantFuture
+    }
+
+    /// Until a socket is ready, libcurl's next timer, or something is submitted.
+    public func wait(until deadline: MonotonicInstant) -> Bool {
+        curl_multi_poll(multi, nil, 0, 3_600_000, nil)
+        return true
     }
 
     /// False when the loop is to end; what came in until then is cancelled with the rest.

@@ -57,7 +57,7 @@ extension SimulatorHost.Keep: ExpressibleByArgument {}
         for (name, url) in simulators.urls.sorted(by: { $0.key < $1.key }) { writeLine("\(name) \(url)") }
         if untilEndOfInput {
             close(STDOUT_FILENO)
-            _ = OwnThread(name: "postern-input") {
+            _ = DedicatedThread(name: "postern-input") {
                 var byte: UInt8 = 0
                 while case let count = read(STDIN_FILENO, &byte, 1), count > 0 || count < 0 && errno == EINTR {}
                 stop.put(())

@@ -75,7 +75,7 @@ final class Binary: Sendable {
         pid = child.pid
         read(child.output, as: .output)
         read(child.errors, as: .errors)
-        _ = OwnThread(name: "e2e-wait") { [watch] in
+        _ = DedicatedThread(name: "e2e-wait") { [watch] in
             // The process stays a zombie, and its number its own, until the state says that it is over.
             var information = siginfo_t()
             while waitid(P_PID, id_t(child.pid), &information, WEXITED | WNOWAIT) < 0, errno == EINTR {}
@@ -92,7 +92,7 @@ final class Binary: Sendable {
     }
 
     private func read(_ descriptor: Int32, as stream: Stream) {
-        _ = OwnThread(name: "e2e-read") { [watch] in
+        _ = DedicatedThread(name: "e2e-read") { [watch] in
             var part = [UInt8](repeating: 0, count: 1 << 16)
             while true {
                 let count = Glibc.read(descriptor, &part, part.count)
@@ -156,7 +156,7 @@ final class Binary: Sendable {
         _ within: Duration, for what: String, _ find: @escaping @Sendable (inout State) -> Found?
     ) async throws -> Found {
         let result: Result<Found, Failure> = await withCheckedContinuation { continuation in
-            _ = OwnThread(name: "e2e-patience") { [self] in
+            _ = DedicatedThread(name: "e2e-patience") { [self] in
                 let deadline = SystemTime().instant + within
                 var (isOver, found) = watch.state.withLock { ($0.isOver, find(&$0)) }
                 while found == nil, !isOver, SystemTime().instant < deadline {

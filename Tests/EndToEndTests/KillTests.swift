@@ -55,7 +55,7 @@ extension EndToEnd {
                 let goal = accepted() + Int.random(in: 20..<120)
                 writers.forEach { $0.rearm() }
                 let threads = writers.map { writer in
-                    OwnThread(name: "e2e-writer") { [port = gateway.port] in writer.run(port: port) }
+                    DedicatedThread(name: "e2e-writer") { [port = gateway.port] in writer.run(port: port) }
                 }
                 #expect(eventually(within: .seconds(20), every: .milliseconds(1)) { accepted() >= goal }, "no progress")
                 try await gateway.kill()

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternTestKit
 import Synchronization
 import Testing
 
@@ -16,7 +17,7 @@ import Testing
     }
 
     @Test func work_runsInItsOrder_urgentWorkFirst() {
-        let executor = BlockingExecutor(name: "test-order", threads: 1)
+        let executor = BlockingExecutor(name: "test-order", atATime: 1, on: DedicatedThreads())
         let (begun, gate, record) = (Inbox<Void>(), Inbox<Void>(), Record())
         executor.run {
             begun.put(())
@@ -32,7 +33,7 @@ import Testing
     }
 
     @Test func work_runsSideBySide_onAsManyThreadsAsAllowed() {
-        let executor = BlockingExecutor(name: "test-side", threads: 3)
+        let executor = BlockingExecutor(name: "test-side", atATime: 3, on: DedicatedThreads())
         let (record, gate) = (Record(), (0..<3).map { _ in Inbox<Void>() })
         for number in 0..<3 {
             executor.run {
@@ -49,7 +50,7 @@ import Testing
     }
 
     @Test func idleThread_takesTheNextWork() {
-        let executor = BlockingExecutor(name: "test-idle", threads: 2)
+        let executor = BlockingExecutor(name: "test-idle", atATime: 2, on: DedicatedThreads())
         let record = Record()
         for number in 0..<200 {
             executor.run { record.add("\(number)") }
@@ -58,7 +59,7 @@ import Testing
     }
 
     @Test func stop_waitsForAllWorkThatWasHandedIn() {
-        let executor = BlockingExecutor(name: "test-stop", threads: 2)
+        let executor = BlockingExecutor(name: "test-stop", atATime: 2, on: DedicatedThreads())
         let done = Mutex(0)
         for _ in 0..<100 { executor.run { done.withLock { $0 += 1 } } }
         executor.stop()
@@ -68,7 +69,7 @@ import Testing
 
 @Suite(.timeLimit(.minutes(10))) struct TimerQueueTests {
     @Test func jobs_runInTheOrderOfTheirTimes() {
-        let timer = TimerQueue(name: "test-timer")
+        let timer = TimerQueue(name: "test-timer", on: DedicatedThreads())
         let order = Inbox<Int>()
         for delay in [30, 10, 20, 10] { timer.run(after: .milliseconds(delay)) { order.put(delay) } }
         var delays: [Int] = []
@@ -77,7 +78,7 @@ import Testing
     }
 
     @Test func repetition_endsWhenItsStepSaysSo() {
-        let timer = TimerQueue(name: "test-timer")
+        let timer = TimerQueue(name: "test-timer", on: DedicatedThreads())
         let steps = Inbox<Int>()
         timer.repeat(0, every: .milliseconds(1)) { count in
             count += 1
@@ -90,10 +91,40 @@ import Testing
     }
 
     @Test func stop_dropsWhatIsNotDue() {
-        let timer = TimerQueue(name: "test-timer")
+        let timer = TimerQueue(name: "test-timer", on: DedicatedThreads())
         let runs = Inbox<Void>()
         timer.run(after: .seconds(3600)) { runs.put(()) }
         timer.stop()
         #expect(runs.isEmpty)
+    }
+}
+
+/// The same on the test's own thread.
+@Suite struct ManualTurnsTests {
+    private let threads = ManualThreads()
+
+    @Test func jobs_runInVirtualTime() {
+        let timer = TimerQueue(name: "test-timer", on: threads)
+        let order = Inbox<Int>()
+        for delay in [30, 10, 20] { timer.run(after: .seconds(delay)) { order.put(delay) } }
+        threads.advance(by: .seconds(19))
+        #expect(order.takeAll() == [10])
+        #expect(threads.take(from: order, until: threads.instant + .seconds(5)) == [20])
+        #expect(threads.take(from: order, until: threads.instant + .seconds(5)) == [])
+        timer.stop()
+        #expect(threads.names.isEmpty)
+    }
+
+    @Test func work_runsInTurns_andStopDoesTheRest() {
+        let executor = BlockingExecutor(name: "test-reads", atATime: 2, on: threads)
+        let done = Inbox<Int>()
+        for number in 1...4 { executor.run { done.put(number) } }
+        #expect(threads.names == ["test-reads-0", "test-reads-1"])
+        #expect(done.isEmpty)
+        threads.turn("test-reads-1")
+        #expect(done.takeAll() == [1])
+        executor.stop()
+        #expect(done.takeAll() == [2, 3, 4])
+        #expect(threads.names.isEmpty)
     }
 }

@@ -29,14 +29,14 @@ import Testing
     }
 
     @Test func element_endsTheWait_ofAnotherThread() {
-        let producer = OwnThread(name: "producer") { [inbox] in inbox.put(7) }
+        let producer = DedicatedThread(name: "producer") { [inbox] in inbox.put(7) }
         #expect(inbox.takeAll(waitingUntil: soon) == [7])
         producer.join()
     }
 
     @Test func nudge_endsTheWait_withNothing() {
         let start = time.instant
-        let producer = OwnThread(name: "nudger") { [inbox] in inbox.nudge() }
+        let producer = DedicatedThread(name: "nudger") { [inbox] in inbox.nudge() }
         #expect(inbox.takeAll(waitingUntil: soon) == [])
         #expect(time.instant - start < .seconds(10))
         producer.join()
@@ -62,7 +62,7 @@ import Testing
         let producers = 8
         let each = 5000
         let threads = (0..<producers).map { number in
-            OwnThread(name: "producer") { [inbox] in
+            DedicatedThread(name: "producer") { [inbox] in
                 for count in 0..<each { inbox.put(number * each + count) }
             }
         }
@@ -80,10 +80,10 @@ import Testing
     }
 }
 
-@Suite struct OwnThreadTests {
+@Suite struct DedicatedThreadTests {
     @Test func join_returns_afterTheBody() {
         let result = Inbox<Int>()
-        OwnThread(name: "a name longer than fifteen bytes") { result.put(1) }.join()
+        DedicatedThread(name: "a name longer than fifteen bytes") { result.put(1) }.join()
         #expect(result.takeAll() == [1])
     }
 }

@@ -26,7 +26,7 @@ import Testing
             let ids = try store.append((0..<2000).map { store.message(to: queue, lane: lane($0)) }).ids
             let answers = Waiter<(MessageID, Cancellation)>()
             let outbox = store.outbox
-            let thread = OwnThread(name: "cancels") {
+            let thread = DedicatedThread(name: "cancels") {
                 var random = Seeded(7)
                 for id in ids.shuffled(using: &random) {
                     outbox.cancel(id) { answers.put((id, (try? $0.get()) ?? .notQueued)) }

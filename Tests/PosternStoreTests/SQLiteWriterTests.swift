@@ -125,7 +125,7 @@ import Testing
             let writer = store.outbox.writer
             let isReady = Waiter<Void>()
             let threads = (0..<2).map { _ in
-                OwnThread(name: "appends") {
+                DedicatedThread(name: "appends") {
                     isReady.put(())
                     for _ in 0..<200 { writer.append([message]) { answers.put((try? $0.get()) != nil) } }
                 }
@@ -214,7 +214,7 @@ import Testing
         let view = try StoreView(path: store.path)
         let isReading = Waiter<Void>()
         let gate = Gate()
-        let reader = OwnThread(name: "long read") {
+        let reader = DedicatedThread(name: "long read") {
             try? view.read { _ in
                 isReading.put(())
                 gate.wait()

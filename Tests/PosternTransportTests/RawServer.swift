@@ -10,7 +10,7 @@ final class RawServer: Sendable {
     let port: UInt16
     private let listener: Int32
     private let accepted = Mutex(0)
-    private let acceptor = Mutex<OwnThread?>(nil)
+    private let acceptor = Mutex<DedicatedThread?>(nil)
     var url: String { "http://127.0.0.1:\(port)" }
     var connections: Int { accepted.withLock { $0 } }
 
@@ -19,7 +19,7 @@ final class RawServer: Sendable {
         listener = boundSocket()
         port = PosternTestKit.port(of: listener)
         listen(listener, 256)
-        let thread = OwnThread(name: "raw-accept") { [self] in accept(play) }
+        let thread = DedicatedThread(name: "raw-accept") { [self] in accept(play) }
         acceptor.withLock { $0 = thread }
     }
 

@@ -43,11 +43,11 @@ public final class Progress: Sendable {
         return try await work()
     }
 
-    private func start(_ what: String, _ output: Output?, _ interval: Duration) -> OwnThread? {
-        output.map { output in OwnThread(name: "progress") { [self] in show(what, output, interval) } }
+    private func start(_ what: String, _ output: Output?, _ interval: Duration) -> DedicatedThread? {
+        output.map { output in DedicatedThread(name: "progress") { [self] in show(what, output, interval) } }
     }
 
-    private func finish(_ thread: OwnThread?) {
+    private func finish(_ thread: DedicatedThread?) {
         stop.put(())
         thread?.join()
     }

@@ -6,15 +6,17 @@ public final class BlockingExecutor: Sendable {
     public typealias Work = @Sendable () -> Void
 
     private let name: String
-    private let threads: Int
+    private let most: Int
+    private let threads: any Threads
     private let queue = Queue()
-    private let started = Mutex<[OwnThread]>([])
+    private let started = Mutex<[any RunningLoop]>([])
 
     /// - Parameters:
     ///   - name: of the threads; if there are several, each has its number behind it.
-    ///   - threads: the most that work at a time.
-    public init(name: String, threads: Int) {
+    ///   - most: how many work at a time.
+    public init(name: String, atATime most: Int, on threads: any Threads) {
         self.name = name
+        self.most = most
         self.threads = threads
     }
 
@@ -31,30 +33,29 @@ public final class BlockingExecutor: Sendable {
     private func run(_ work: @escaping Work, isUrgent: Bool) {
         guard queue.add(work, isUrgent: isUrgent) else { return }
         started.withLock { started in
-            guard started.count < threads else { return }
-            let number = started.count
-            started.append(
-                OwnThread(name: threads == 1 ? name : "\(name)-\(number)") { [queue] in queue.loop() })
+            guard started.count < most else { return }
+            let name = most == 1 ? name : "\(name)-\(started.count)"
+            started.append(threads.start(Worker(name: name, queue: queue)))
         }
     }
 
     /// Ends the threads once all work that was handed in is done.
     public func stop() {
         queue.end()
-        for thread in started.withLock({ exchange(&$0) }) where !thread.isCurrent { thread.join() }
+        for thread in started.withLock({ started in
+            defer { started = [] }
+            return started
+        }) {
+            thread.join()
+        }
     }
 
-    private func exchange(_ threads: inout [OwnThread]) -> [OwnThread] {
-        defer { threads = [] }
-        return threads
-    }
-
-    /// What the threads share.
+    /// What the workers share.
     private final class Queue: Sendable {
         struct State {
             var urgent: [Work] = []
             var normal: [Work] = []
-            /// The threads that wait, by what wakes them.
+            /// What wakes the workers that have nothing to do.
             var idle: [Inbox<Void>] = []
             var hasEnded = false
 
@@ -65,7 +66,7 @@ public final class BlockingExecutor: Sendable {
         }
         let state = Mutex(State())
 
-        /// Returns whether no thread was free to take it.
+        /// Returns whether no worker was free to take it.
         func add(_ work: @escaping Work, isUrgent: Bool) -> Bool {
             let idle = state.withLock { state in
                 if isUrgent { state.urgent.append(work) } else { state.normal.append(work) }
@@ -81,25 +82,35 @@ public final class BlockingExecutor: Sendable {
                 defer { state.idle = [] }
                 return state.idle
             }
-            for thread in idle { thread.nudge() }
+            for worker in idle { worker.nudge() }
+        }
+    }
+
+    /// Does one piece of work a turn.
+    private final class Worker: Loop {
+        let name: String
+        private let queue: Queue
+        private let wakeUp = Inbox<Void>()
+
+        init(name: String, queue: Queue) {
+            self.name = name
+            self.queue = queue
         }
 
-        func loop() {
-            let wakeUp = Inbox<Void>()
-            while true {
-                let (work, hasEnded) = state.withLock { state in
-                    let work = state.next()
-                    if work == nil, !state.hasEnded { state.idle.append(wakeUp) }
-                    return (work, state.hasEnded)
+        func turn(at now: MonotonicInstant) -> MonotonicInstant? {
+            _ = wakeUp.takeAll()
+            let (work, hasEnded) = queue.state.withLock { state in
+                let work = state.next()
+                if work == nil, !state.hasEnded, !state.idle.contains(where: { $0 === wakeUp }) {
+                    state.idle.append(wakeUp)
                 }
-                if let work {
-                    work()
-                } else if hasEnded {
-                    return
-                } else {
-                    _ = wakeUp.takeAll(waitingUntil: nil)
-                }
+                return (work, state.hasEnded)
             }
+            guard let work else { return hasEnded ? nil : .distantFuture }
+            work()
+            return .distantPast
         }
+
+        func wait(until deadline: MonotonicInstant) -> Bool { wakeUp.wait(until: deadline) }
     }
 }

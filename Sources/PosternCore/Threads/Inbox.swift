@@ -69,21 +69,34 @@ public final class Inbox<Element: Sendable>: @unchecked Sendable {
     public func takeAll(waitingUntil deadline: MonotonicInstant?) -> [Element] {
         pthread_mutex_lock(mutex)
         defer { pthread_mutex_unlock(mutex) }
-        while elements.isEmpty, !isNudged {
-            isWaiting = true
-            if let deadline {
-                var time = timespec()
-                let nanoseconds = max(deadline.nanoseconds, 0)
-                time.tv_sec = Int(nanoseconds / 1_000_000_000)
-                time.tv_nsec = Int(nanoseconds % 1_000_000_000)
-                if pthread_cond_timedwait(arrival, mutex, &time) != 0 { break }
-            } else {
-                pthread_cond_wait(arrival, mutex)
-            }
-        }
-        isWaiting = false
+        _ = waitLocked(until: deadline ?? .distantFuture)
         isNudged = false
         return exchangeLocked()
+    }
+
+    /// Waits in the same way and takes nothing; a nudge is remembered until the next take. Returns whether something is
+    /// there or a nudge came.
+    public func wait(until deadline: MonotonicInstant) -> Bool {
+        pthread_mutex_lock(mutex)
+        defer { pthread_mutex_unlock(mutex) }
+        return waitLocked(until: deadline)
+    }
+
+    private func waitLocked(until deadline: MonotonicInstant) -> Bool {
+        while elements.isEmpty, !isNudged {
+            guard deadline > .distantPast else { return false }
+            isWaiting = true
+            defer { isWaiting = false }
+            guard deadline < .distantFuture else {
+                pthread_cond_wait(arrival, mutex)
+                continue
+            }
+            var time = timespec()
+            time.tv_sec = Int(deadline.nanoseconds / 1_000_000_000)
+            time.tv_nsec = Int(deadline.nanoseconds % 1_000_000_000)
+            if pthread_cond_timedwait(arrival, mutex, &time) != 0 { break }
+        }
+        return !elements.isEmpty || isNudged
     }
 
     private func exchangeLocked() -> [Element] {

@@ -5,7 +5,12 @@
 public final class SerialTaskExecutor: TaskExecutor {
     private let thread: BlockingExecutor
 
-    public init(name: String) { thread = BlockingExecutor(name: name, threads: 1) }
+    public init(name: String, on threads: any Threads) {
+        thread = BlockingExecutor(name: name, atATime: 1, on: threads)
+    }
+
+    /// Ends the thread once the tasks that can go on now have done so.
+    public func stop() { thread.stop() }
 
     public func enqueue(_ job: consuming ExecutorJob) {
         let job = UnownedJob(job)

@@ -8,49 +8,28 @@ public final class TimerQueue: Sendable {
         let run: @Sendable () -> Void
     }
 
-    /// What the thread works on; it outlives the queue by the job that is running.
-    private final class Loop: Sendable {
-        let inbox = Inbox<Job>()
-        let isStopped = Atomic<Bool>(false)
+    private let timers: Timers
+    private let threads: any Threads
+    private let running = Mutex<(any RunningLoop)?>(nil)
 
-        func run() {
-            // The latest first, so that what is due is at the end.
-            var waiting: [Job] = []
-            while !isStopped.load(ordering: .acquiring) {
-                for job in inbox.takeAll(waitingUntil: waiting.last?.due) {
-                    waiting.insert(job, at: waiting.firstIndex(notAfter: job.due))
-                }
-                let now = SystemTime().instant
-                while let job = waiting.last, job.due <= now, !isStopped.load(ordering: .acquiring) {
-                    waiting.removeLast()
-                    job.run()
-                }
-            }
-            _ = inbox.takeAll()
-        }
+    public init(name: String, on threads: any Threads) {
+        timers = Timers(name: name)
+        self.threads = threads
     }
-
-    private let name: String
-    private let loop = Loop()
-    private let thread = Mutex<OwnThread?>(nil)
-
-    public init(name: String) { self.name = name }
 
     deinit { stop() }
 
     /// Ends the thread, and drops the jobs that are not due.
     public func stop() {
-        loop.isStopped.store(true, ordering: .releasing)
-        loop.inbox.nudge()
-        guard let thread = thread.withLock({ $0.take() }), !thread.isCurrent else { return }
-        thread.join()
+        timers.stop()
+        running.withLock { $0.take() }?.join()
     }
 
     public func run(after delay: Duration, _ job: @escaping @Sendable () -> Void) {
-        loop.inbox.put(Job(due: SystemTime().instant + delay, run: job))
-        guard !loop.isStopped.load(ordering: .acquiring) else { return }
-        thread.withLock { thread in
-            if thread == nil { thread = OwnThread(name: name) { [loop] in loop.run() } }
+        timers.inbox.put(Job(due: threads.instant + delay, run: job))
+        guard !timers.isStopped.load(ordering: .acquiring) else { return }
+        running.withLock { running in
+            if running == nil { running = threads.start(timers) }
         }
     }
 
@@ -63,6 +42,36 @@ public final class TimerQueue: Sendable {
             var state = state
             if step(&state) { `repeat`(state, after: pause, every: pause, step) }
         }
+    }
+
+    /// The jobs that wait. It outlives the queue by the job that is running.
+    private final class Timers: Loop, @unchecked Sendable {
+        // @unchecked: `waiting` belongs to the thread that turns.
+        let name: String
+        let inbox = Inbox<Job>()
+        let isStopped = Atomic<Bool>(false)
+        /// The latest first, so that what is due is at the end.
+        private var waiting: [Job] = []
+
+        init(name: String) { self.name = name }
+
+        func stop() {
+            isStopped.store(true, ordering: .releasing)
+            inbox.nudge()
+        }
+
+        func turn(at now: MonotonicInstant) -> MonotonicInstant? {
+            for job in inbox.takeAll() { waiting.insert(job, at: waiting.firstIndex(notAfter: job.due)) }
+            while let job = waiting.last, job.due <= now, !isStopped.load(ordering: .acquiring) {
+                waiting.removeLast()
+                job.run()
+            }
+            guard isStopped.load(ordering: .acquiring) else { return waiting.last?.due ?? .distantFuture }
+            waiting = []
+            return nil
+        }
+
+        func wait(until deadline: MonotonicInstant) -> Bool { inbox.wait(until: deadline) }
     }
 }
 

@@ -5,6 +5,10 @@ public struct MonotonicInstant: Hashable, Comparable, Sendable {
     public let nanoseconds: Int64
     @inlinable public init(nanoseconds: Int64) { self.nanoseconds = nanoseconds }
 
+    /// Before and after all that a clock shows.
+    public static let distantPast = Self(nanoseconds: 0)
+    public static let distantFuture = Self(nanoseconds: .max)
+
     @inlinable public static func < (left: Self, right: Self) -> Bool { left.nanoseconds < right.nanoseconds }
 
     public static func + (instant: Self, span: Duration) -> Self {

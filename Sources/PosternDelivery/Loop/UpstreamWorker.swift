@@ -15,7 +15,7 @@ public final class UpstreamWorker: Sendable {
     private let inbox = Inbox<WorkerEvent>()
     private let status: WorkerStatus
     private let loop: WorkerLoop
-    private let thread = Mutex<OwnThread?>(nil)
+    private let thread = Mutex<DedicatedThread?>(nil)
     private let time: any TimeSource
 
     public struct Parts: Sendable {
@@ -52,7 +52,7 @@ public final class UpstreamWorker: Sendable {
     public func start() {
         thread.withLock { thread in
             precondition(thread == nil, "a worker starts once")
-            thread = OwnThread(name: "to-\(name)") { [loop] in loop.run() }
+            thread = DedicatedThread(name: "to-\(name)") { [loop] in loop.run() }
         }
     }
 

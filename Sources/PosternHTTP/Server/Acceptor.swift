@@ -10,7 +10,7 @@ final class Acceptor: Sendable {
     private let logger: Logger
     private let bell = Bell()
     private let isStopped = Atomic<Bool>(false)
-    private let thread = Mutex<OwnThread?>(nil)
+    private let thread = Mutex<DedicatedThread?>(nil)
 
     init(_ listener: Listener, _ admissions: Admissions, _ logger: Logger) {
         self.listener = listener
@@ -19,7 +19,7 @@ final class Acceptor: Sendable {
     }
 
     func start(for workers: [Worker]) {
-        let started = OwnThread(name: "postern-accept") { [self] in loop(workers) }
+        let started = DedicatedThread(name: "postern-accept") { [self] in loop(workers) }
         thread.withLock { $0 = started }
     }
 

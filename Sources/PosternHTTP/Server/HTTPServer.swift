@@ -131,9 +131,9 @@ public final class HTTPServer: Sendable {
 
     /// `stopAndWait` on a thread of its own.
     public func stop(grace: Duration) async {
-        var thread: OwnThread?
+        var thread: DedicatedThread?
         await withCheckedContinuation { continuation in
-            thread = OwnThread(name: "postern-stop") { [self] in
+            thread = DedicatedThread(name: "postern-stop") { [self] in
                 stopAndWait(grace: grace)
                 continuation.resume()
             }

@@ -35,7 +35,7 @@ final class Worker: Sendable {
     let core: ServerCore
     private let state = Mutex(State())
     private let bell = Bell()
-    private let thread = Mutex<OwnThread?>(nil)
+    private let thread = Mutex<DedicatedThread?>(nil)
     let receiver = Receiver()
 
     init(_ core: ServerCore) { self.core = core }
@@ -56,7 +56,7 @@ final class Worker: Sendable {
         }
         postern_mhd_wake_by(daemon, bell.descriptor)
         let driver = Driver(daemon: daemon)
-        let started = OwnThread(name: "postern-http-\(number)") { [self] in loop(driver) }
+        let started = DedicatedThread(name: "postern-http-\(number)") { [self] in loop(driver) }
         thread.withLock { $0 = started }
     }
 

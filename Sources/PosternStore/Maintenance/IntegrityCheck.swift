@@ -12,7 +12,7 @@ final class IntegrityCheck: Sendable {
     static let patience = Duration.milliseconds(400)
 
     private let queue: DatabaseQueue
-    private let thread: OwnThread
+    private let thread: DedicatedThread
     private let found: Finding
 
     private final class Finding: Sendable {
@@ -28,7 +28,7 @@ final class IntegrityCheck: Sendable {
         let found = Finding()
         self.queue = queue
         self.found = found
-        thread = OwnThread(name: "postern-check") {
+        thread = DedicatedThread(name: "postern-check") {
             let damage = Self.check(queue)
             if let damage, !found.isStopping.load(ordering: .acquiring) {
                 found.damage.withLock { $0 = damage }

@@ -19,7 +19,7 @@ final class OutboxWriter: Sendable {
     }
 
     private let inbox = Inbox<Job>()
-    private let thread = Mutex<OwnThread?>(nil)
+    private let thread = Mutex<DedicatedThread?>(nil)
     private let isClosed = Atomic<Bool>(false)
     /// Threads that are handing something in right now.
     private let entering = Atomic<Int>(0)
@@ -34,7 +34,7 @@ final class OutboxWriter: Sendable {
     func start(on outbox: Outbox) {
         lastTurn.store(outbox.time.instant.nanoseconds, ordering: .relaxed)
         thread.withLock { thread in
-            thread = OwnThread(name: "postern-writer") { [self] in
+            thread = DedicatedThread(name: "postern-writer") { [self] in
                 WriterLoop(outbox: outbox, inbox: inbox, lastTurn: { self.lastTurn.store($0, ordering: .relaxed) })
                     .run()
             }

@@ -42,7 +42,7 @@ extension EndToEnd {
                         }
                     }, port: gateway.port)
             }
-            let threads = writers.map { writer in OwnThread(name: "e2e-streamone") { writer.run() } }
+            let threads = writers.map { writer in DedicatedThread(name: "e2e-streamone") { writer.run() } }
             func posted() -> Int { writers.reduce(0) { $0 + $1.posted.load(ordering: .relaxed) } }
             #expect(eventually(within: .seconds(120)) { posted() >= 2500 })
             try await gateway.kill()

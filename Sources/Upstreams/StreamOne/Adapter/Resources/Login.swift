@@ -178,7 +178,7 @@ extension ResourceRefusal {
 
 /// Hashes passwords on a thread of its own: one at a time, as each takes a core for a quarter of a second.
 private final class PasswordHashing: Sendable {
-    private let thread = BlockingExecutor(name: "postern-logins", threads: 1)
+    private let thread = BlockingExecutor(name: "postern-logins", atATime: 1, on: DedicatedThreads())
     /// The most logins that wait. With more, the last one would wait for half a minute.
     private static let most = 100
 

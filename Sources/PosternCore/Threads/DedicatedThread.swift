@@ -1,22 +1,30 @@
 import Glibc
+import Synchronization
 
-/// A thread of our own, for work that blocks and so must not sit on the cooperative pool.
-public final class OwnThread: @unchecked Sendable {
-    // @unchecked: `handle` is written once in `init` and read by `join`, which one caller calls.
-    private var handle = pthread_t()
+/// A thread of our own, for work that blocks and so must not sit on the cooperative pool: named, and with all signals
+/// blocked. The gateway starts one for each `Loop` (`DedicatedThreads`).
+public final class DedicatedThread: RunningLoop {
+    private let handle: pthread_t
+    private let isJoined = Atomic<Bool>(false)
 
     /// Starts `body` on a new thread called `name` (at most 15 bytes are shown by the system).
     public init(name: String, _ body: @escaping @Sendable () -> Void) {
         let start = Unmanaged.passRetained(Start(name: name, body: body))
+        var handle = pthread_t()
         let result = pthread_create(&handle, nil, threadMain, start.toOpaque())
         precondition(result == 0, "cannot start a thread: \(String(cString: strerror(result)))")
+        self.handle = handle
     }
 
-    /// Whether the calling thread is this one.
-    public var isCurrent: Bool { pthread_equal(handle, pthread_self()) != 0 }
+    // Only a thread that gives up the last reference to itself has not been joined.
+    deinit { if !isJoined.load(ordering: .acquiring) { pthread_detach(handle) } }
 
-    /// Waits until the body has returned. Call once.
-    public func join() { pthread_join(handle, nil) }
+    /// Waits until the body has returned. Returns at once on this thread itself, and if it was called before.
+    public func join() {
+        let isCurrent = pthread_equal(handle, pthread_self()) != 0
+        guard !isCurrent, !isJoined.exchange(true, ordering: .acquiringAndReleasing) else { return }
+        pthread_join(handle, nil)
+    }
 }
 
 private final class Start {
@@ -31,7 +39,7 @@ private final class Start {
 private let threadMain: @convention(c) (UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? = { context in
     guard let context else { return nil }
     let start = Unmanaged<Start>.fromOpaque(context).takeRetainedValue()
-    // Signals are left to the threads that expect them.
+    // Signals are left to the main thread.
     var all = sigset_t()
     sigfillset(&all)
     pthread_sigmask(SIG_BLOCK, &all, nil)

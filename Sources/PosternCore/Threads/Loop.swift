@@ -1,0 +1,72 @@
+/// Work that is done in turns. A turn takes what has come in, does what is due, and says when the next one is due.
+///
+/// A loop has no thread. `Threads` drives it: in the gateway on a thread of its own, in a test by hand. One thread at a
+/// time calls the functions; what other threads hand in has to end `wait`.
+public protocol Loop: AnyObject, Sendable {
+    /// The name of its thread.
+    var name: String { get }
+
+    /// Called once, before the first turn, by the thread that turns.
+    func begin()
+
+    /// - Parameter now: The time by the clock that `wait` goes by.
+    /// - Returns: When to turn again if nothing comes in before; nil if the loop has ended.
+    func turn(at now: MonotonicInstant) -> MonotonicInstant?
+
+    /// Blocks until something has come in, or until `deadline`. Returns whether something has.
+    func wait(until deadline: MonotonicInstant) -> Bool
+}
+
+extension Loop {
+    public func begin() {}
+}
+
+/// A loop that is being driven.
+public protocol RunningLoop: AnyObject, Sendable {
+    /// Waits until the loop has ended, which it was asked to. Called from one of its own turns, returns at once.
+    func join()
+}
+
+/// What drives loops, and what other code waits with. The gateway has `DedicatedThreads`; a test can turn all loops on
+/// one thread, in virtual time and in any order.
+public protocol Threads: Sendable {
+    /// The clock that loops wait by.
+    var instant: MonotonicInstant { get }
+
+    /// Drives `loop` until it ends.
+    func start(_ loop: any Loop) -> any RunningLoop
+
+    /// Returns once something is in `inbox`, it was nudged, or `deadline` is reached. Not for turns of loops.
+    func wait<Element>(for inbox: Inbox<Element>, until deadline: MonotonicInstant)
+}
+
+extension Threads {
+    /// Waits, and takes all that is in `inbox` then.
+    public func take<Element>(
+        from inbox: Inbox<Element>, until deadline: MonotonicInstant = .distantFuture
+    ) -> [Element] {
+        wait(for: inbox, until: deadline)
+        return inbox.takeAll()
+    }
+}
+
+/// A thread for each loop, by the machine's clock.
+public struct DedicatedThreads: Threads {
+    public init() {}
+
+    public var instant: MonotonicInstant { SystemTime().instant }
+
+    public func start(_ loop: any Loop) -> any RunningLoop {
+        DedicatedThread(name: loop.name) { [self] in drive(loop) }
+    }
+
+    /// Turns `loop` on the calling thread until it ends.
+    public func drive(_ loop: any Loop) {
+        loop.begin()
+        while let next = loop.turn(at: instant) { _ = loop.wait(until: next) }
+    }
+
+    public func wait<Element>(for inbox: Inbox<Element>, until deadline: MonotonicInstant) {
+        _ = inbox.wait(until: deadline)
+    }
+}

@@ -1,0 +1,149 @@
+import Glibc
+public import PosternCore
+
+/// Drives loops on the thread of the test, in virtual time. A loop turns when the test says so, or when the test's thread
+/// waits for something; then what is due turns in the order of its start, and time goes on when nothing is.
+public final class ManualThreads: Threads, @unchecked Sendable {
+    // @unchecked: for the thread that made it only, which `checkThread` makes sure of.
+    public let time: ManualTime
+    private let owner = pthread_self()
+    private var loops: [Driven] = []
+
+    public init(time: ManualTime = ManualTime()) { self.time = time }
+
+    private final class Driven: RunningLoop, @unchecked Sendable {
+        let loop: any Loop
+        let threads: ManualThreads
+        /// Nil once it has ended.
+        var next: MonotonicInstant? = .distantPast
+        var hasBegun = false
+        var isTurning = false
+
+        init(_ loop: any Loop, on threads: ManualThreads) {
+            self.loop = loop
+            self.threads = threads
+        }
+
+        var mayTurn: Bool { next != nil && !isTurning }
+
+        func join() {
+            while mayTurn { threads.goOn(until: .distantFuture) }
+        }
+    }
+
+    // MARK: Threads
+
+    public var instant: MonotonicInstant { time.instant }
+
+    public func start(_ loop: any Loop) -> any RunningLoop {
+        checkThread()
+        let driven = Driven(loop, on: self)
+        loops.append(driven)
+        return driven
+    }
+
+    public func wait<Element>(for inbox: Inbox<Element>, until deadline: MonotonicInstant) {
+        checkThread()
+        while !inbox.wait(until: .distantPast), instant < deadline { goOn(until: deadline) }
+    }
+
+    // MARK: The test
+
+    /// The loops that have been started and have not ended.
+    public var names: [String] { loops.map(\.loop.name) }
+
+    /// Those that have something to do now.
+    public var dueNames: [String] { loops.filter(isDue).map(\.loop.name) }
+
+    /// Turns a loop, whether it is due or not.
+    public func turn(_ name: String) {
+        guard let driven = loops.first(where: { $0.loop.name == name }) else {
+            preconditionFailure("\(name) is not running")
+        }
+        turn(driven)
+    }
+
+    /// Turns what is due until nothing is.
+    public func turnAll() {
+        while let driven = loops.first(where: isDue) { turn(driven) }
+    }
+
+    /// Lets time pass, and turns what becomes due on the way.
+    public func advance(by span: Duration) {
+        let end = instant + span
+        turnAll()
+        while instant < end {
+            goOn(until: end)
+            turnAll()
+        }
+    }
+
+    // MARK: One step
+
+    /// Turns one loop that is due. If there is none, time goes on to the next that will be, or to `deadline`.
+    private func goOn(until deadline: MonotonicInstant) {
+        if let driven = loops.first(where: isDue) { return turn(driven) }
+        let next = loops.filter(\.mayTurn).compactMap(\.next).reduce(deadline, min)
+        precondition(next < .distantFuture, "nothing can end this wait")
+        if next > instant { time.advance(by: next - instant) }
+    }
+
+    private func isDue(_ driven: Driven) -> Bool {
+        guard driven.mayTurn, let next = driven.next else { return false }
+        return next <= instant || driven.loop.wait(until: .distantPast)
+    }
+
+    private func turn(_ driven: Driven) {
+        checkThread()
+        precondition(driven.mayTurn, "\(driven.loop.name) is in a turn, or has ended")
+        driven.isTurning = true
+        if !driven.hasBegun {
+            driven.hasBegun = true
+            driven.loop.begin()
+        }
+        driven.next = driven.loop.turn(at: instant)
+        driven.isTurning = false
+        if driven.next == nil { loops.removeAll { $0 === driven } }
+    }
+
+    private func checkThread() {
+        precondition(pthread_equal(owner, pthread_self()) != 0, "only the test's own thread drives these loops")
+    }
+}
+
+/// Marks the calling thread, and finds the threads that it, or one of those, has started since: Linux has threads inherit
+/// the personality of the one that starts them. The mark only concerns what `uname` says.
+public struct StartedThreads {
+    private static let mark: UInt = 0x0020000
+    private let before: Int32
+
+    public init() {
+        before = Self.personality(0xFFFF_FFFF)
+        _ = Self.personality(UInt(before) | Self.mark)
+    }
+
+    /// Declared in `sys/personality.h`, which is not part of the module `Glibc`.
+    private static let personality = unsafeBitCast(
+        dlsym(dlopen(nil, RTLD_NOW), "personality"), to: (@convention(c) (UInt) -> Int32).self)
+
+    /// How many of them are alive. Ends the marking.
+    public func end() throws -> Int {
+        _ = Self.personality(UInt(before))
+        guard let tasks = opendir("/proc/self/task") else { throw Unreadable() }
+        defer { closedir(tasks) }
+        var count = 0
+        while let entry = readdir(tasks) {
+            let name = withUnsafeBytes(of: entry.pointee.d_name) {
+                String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self)
+            }
+            guard let file = fopen("/proc/self/task/\(name)/personality", "re") else { continue }
+            defer { fclose(file) }
+            var text = [CChar](repeating: 0, count: 16)
+            fgets(&text, 16, file)
+            if strtoul(text, nil, 16) & Self.mark != 0 { count += 1 }
+        }
+        return count
+    }
+
+    private struct Unreadable: Error {}
+}
