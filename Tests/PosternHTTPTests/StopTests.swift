@@ -102,12 +102,4 @@ import Testing
             }
         }
     }
-
-    @Test func stop_mayBeAwaited() async throws {
-        let server = HTTPServer(.init { $0.port = 0 }, handler: TestHandler(), logger: testLogger)
-        let client = try RawClient(port: server.start())
-        await server.stop(grace: .seconds(1))
-        try client.waitForEnd()
-        #expect(server.livingConnections == 0)
-    }
 }

@@ -31,7 +31,7 @@ import Testing
         let port = try server.start()
         let request = UpstreamRequest(url: "https://127.0.0.1:\(port)/", body: [1])
         let result = await loop.send(request, options: TransferOptions(trust: trust))
-        await server.stop(grace: .zero)
+        server.stopAndWait(grace: .zero)
         switch result {
         case .success(let response):
             #expect(response.status == 200)

@@ -21,6 +21,15 @@ public struct MonotonicInstant: Hashable, Comparable, Sendable {
     }
 }
 
+extension Duration {
+    /// For `poll`: rounded up, so that nothing is looked at before it is due.
+    public var pollMilliseconds: Int32 {
+        let (seconds, attoseconds) = components
+        let milliseconds = seconds * 1000 + (attoseconds + 999_999_999_999_999) / 1_000_000_000_000_000
+        return Int32(clamping: max(0, milliseconds))
+    }
+}
+
 /// Where the time comes from. Decisions take moments as parameters; only what drives them asks a `TimeSource`.
 public protocol TimeSource: Sendable {
     /// Wall-clock time, for what is shown, stored or sent.

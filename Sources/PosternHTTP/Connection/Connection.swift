@@ -32,7 +32,6 @@ final class Connection: @unchecked Sendable {
     let handle: OpaquePointer
     /// Kept as long as the session that uses it.
     let identity: TLSIdentity?
-    var keeper: DeadlineKeeper { core.keeper }
 
     /// When the peer is cut off, in monotonic nanoseconds; 0: never.
     private let deadline = Atomic<Int64>(0)

@@ -3,47 +3,54 @@ import Logging
 internal import PosternCore
 import Synchronization
 
-/// A thread that accepts connections and deals them out to the workers in turn.
-final class Acceptor: Sendable {
+/// Accepts connections and deals them out to the workers in turn.
+final class Acceptor: Loop, @unchecked Sendable {
+    // @unchecked: everything below `MARK: State` belongs to the thread that turns.
+    let name = "postern-accept"
+    private let workers: [Worker]
     private let listener: Listener
     private let admissions: Admissions
     private let logger: Logger
     private let bell = Bell()
     private let isStopped = Atomic<Bool>(false)
-    private let thread = Mutex<DedicatedThread?>(nil)
+    private let running = Mutex<(any RunningLoop)?>(nil)
 
-    init(_ listener: Listener, _ admissions: Admissions, _ logger: Logger) {
+    init(_ listener: Listener, for workers: [Worker], _ admissions: Admissions, _ logger: Logger) {
         self.listener = listener
+        self.workers = workers
         self.admissions = admissions
         self.logger = logger
     }
 
-    func start(for workers: [Worker]) {
-        let started = DedicatedThread(name: "postern-accept") { [self] in loop(workers) }
-        thread.withLock { $0 = started }
-    }
+    func start() { running.withLock { $0 = DedicatedThreads().start(self) } }
 
     /// Closes the listener, when its thread has let go of it.
     func stop() {
         isStopped.store(true, ordering: .releasing)
         bell.ring()
-        thread.withLock { $0.take() }?.join()
+        running.withLock { $0.take() }?.join()
         close(listener.socket)
     }
 
-    private func loop(_ workers: [Worker]) {
-        var turn = 0
-        while !isStopped.load(ordering: .acquiring) {
-            var ready = [listener.socket, bell.descriptor].map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
-            poll(&ready, 2, -1)
-            while !isStopped.load(ordering: .acquiring), accept(for: workers[turn]) {
-                turn = (turn + 1) % workers.count
-            }
+    // MARK: State
+    private var next = 0
+    /// Nothing is accepted until then, because the system could not.
+    private var pausedUntil = MonotonicInstant.distantPast
+
+    func turn(at now: MonotonicInstant) -> MonotonicInstant? {
+        while now >= pausedUntil, !isStopped.load(ordering: .acquiring), accept(for: workers[next], at: now) {
+            next = (next + 1) % workers.count
         }
+        if isStopped.load(ordering: .acquiring) { return nil }
+        return now < pausedUntil ? pausedUntil : .distantFuture
+    }
+
+    func wait(until deadline: MonotonicInstant) -> Bool {
+        bell.wait(until: deadline, or: deadline == .distantFuture ? [listener.socket] : [])
     }
 
     /// False when nobody waits any more, or nothing can be done for those who do.
-    private func accept(for worker: Worker) -> Bool {
+    private func accept(for worker: Worker, at now: MonotonicInstant) -> Bool {
         var address = sockaddr_storage()
         var size = socklen_t(MemoryLayout<sockaddr_storage>.size)
         let (socket, peer) = withUnsafeMutableBytes(of: &address) {
@@ -51,7 +58,7 @@ final class Acceptor: Sendable {
             let socket = Glibc.accept(listener.socket, pointer, &size)
             return (socket, PeerAddress(pointer))
         }
-        guard socket >= 0 else { return isWorthRetrying(errno) }
+        guard socket >= 0 else { return isWorthRetrying(errno, at: now) }
         _ = fcntl(socket, F_SETFD, FD_CLOEXEC)
         if admissions.admit(peer) {
             worker.add(.init(socket: socket, address: address, size: size, peer: peer))
@@ -61,14 +68,14 @@ final class Acceptor: Sendable {
         return true
     }
 
-    private func isWorthRetrying(_ code: Int32) -> Bool {
+    private func isWorthRetrying(_ code: Int32, at now: MonotonicInstant) -> Bool {
         switch code {
         case EAGAIN: return false
         case ECONNABORTED, EINTR, EPROTO: return true
         default:
             logger.error(
                 "cannot accept connections; trying again", metadata: ["error": "\(String(cString: strerror(code)))"])
-            bell.wait(.milliseconds(100))
+            pausedUntil = now + .milliseconds(100)
             return false
         }
     }

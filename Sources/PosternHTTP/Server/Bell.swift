@@ -1,5 +1,6 @@
 internal import CMicrohttpd
 import Glibc
+internal import PosternCore
 
 /// Wakes a thread that waits in `poll`; remembers a ring that nobody waited for.
 final class Bell: Sendable {
@@ -24,18 +25,15 @@ final class Bell: Sendable {
     }
 
     /// Waits for a ring, at most that long.
-    func wait(_ span: Duration) {
-        var ready = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
-        _ = poll(&ready, 1, span.pollMilliseconds)
-        silence()
-    }
-}
+    func wait(_ span: Duration) { _ = wait(until: SystemTime().instant + span) }
 
-extension Duration {
-    /// For `poll`: rounded up, so that nothing is looked at before it is due.
-    var pollMilliseconds: Int32 {
-        let (seconds, attoseconds) = components
-        let milliseconds = seconds * 1000 + (attoseconds + 999_999_999_999_999) / 1_000_000_000_000_000
-        return Int32(clamping: max(0, milliseconds))
+    /// Waits for a ring or for something to read, by the machine's clock. Returns whether there was one.
+    func wait(until deadline: MonotonicInstant, or sockets: [Int32] = []) -> Bool {
+        var ready = ([descriptor] + sockets).map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
+        let isIndefinite = deadline == .distantFuture
+        let count = poll(
+            &ready, nfds_t(ready.count), isIndefinite ? -1 : (deadline - SystemTime().instant).pollMilliseconds)
+        silence()
+        return count > 0
     }
 }

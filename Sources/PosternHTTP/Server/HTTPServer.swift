@@ -29,11 +29,11 @@ public final class HTTPServer: Sendable {
 
     /// Requests whose headers are in and whose answer is not out.
     public var runningRequests: Int { core.running.load(ordering: .acquiring) }
-    public var openConnections: Int { core.keeper.connectionCount }
+    public var openConnections: Int { core.reaper.connectionCount }
     /// For leak checks: connections put aside for an answer, and connection objects that exist at all.
     package var suspendedConnections: Int {
         var count = 0
-        core.keeper.forEach { count += $0.isSuspended ? 1 : 0 }
+        core.reaper.forEach { count += $0.isSuspended ? 1 : 0 }
         return count
     }
     package var livingConnections: Int { core.living.load(ordering: .acquiring) }
@@ -52,9 +52,9 @@ public final class HTTPServer: Sendable {
         core.lookedAt.withLock { $0 = identity?.stamp }
         let listener = try Listener(host: core.settings.host, port: core.settings.port)
         let workers = try startWorkers(listener, identity)
-        core.keeper.start { [core] in core.running.load(ordering: .relaxed) > 0 }
-        let acceptor = Acceptor(listener, core.admissions, core.logger)
-        acceptor.start(for: workers)
+        core.reaper.start { [core] in core.running.load(ordering: .relaxed) > 0 }
+        let acceptor = Acceptor(listener, for: workers, core.admissions, core.logger)
+        acceptor.start()
         state.withLock { state in
             precondition(state.workers.isEmpty, "an HTTP server starts once")
             state = Running(workers: workers, acceptor: acceptor)
@@ -67,8 +67,8 @@ public final class HTTPServer: Sendable {
         var workers: [Worker] = []
         do throws(HTTPServerError) {
             for number in 0..<workerCount {
-                let worker = Worker(core)
-                try worker.start(number: number, identity)
+                let worker = Worker(core, number: number)
+                try worker.start(identity)
                 workers.append(worker)
             }
         } catch {
@@ -122,23 +122,11 @@ public final class HTTPServer: Sendable {
         core.isAborting.store(true, ordering: .sequentiallyConsistent)
         // Repeated: a handler may be about to put its connection aside without having seen the flag.
         repeat {
-            core.keeper.forEach { $0.abort() }
+            core.reaper.forEach { $0.abort() }
             if runningRequests > 0 { core.drained.wait(.milliseconds(5)) }
         } while runningRequests > 0
         for worker in workers { worker.stop() }
-        core.keeper.stop()
-    }
-
-    /// `stopAndWait` on a thread of its own.
-    public func stop(grace: Duration) async {
-        var thread: DedicatedThread?
-        await withCheckedContinuation { continuation in
-            thread = DedicatedThread(name: "postern-stop") { [self] in
-                stopAndWait(grace: grace)
-                continuation.resume()
-            }
-        }
-        thread?.join()
+        core.reaper.stop()
     }
 
     private func waitUntilDrained(atMost grace: Duration) {

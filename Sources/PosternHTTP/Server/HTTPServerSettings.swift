@@ -32,7 +32,7 @@ public struct HTTPServerSettings: Sendable, Equatable {
     static let readsAtOnce = 64
     /// Up to this size the body of a refused request is read away, so that its connection can stay.
     static let discardedBodyBytes = 64 << 10
-    /// The keeper's deadlines come first; this one is left for clients that do not read their responses.
+    /// The reaper's deadlines come first; this one is left for clients that do not read their responses.
     var libraryTimeoutSeconds: UInt32 {
         UInt32(clamping: max(idleTimeout, headerTimeout).components.seconds + 2)
     }

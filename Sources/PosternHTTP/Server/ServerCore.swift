@@ -16,7 +16,7 @@ final class ServerCore: Sendable {
     let lookedAt = Mutex<FileStamps?>(nil)
     let handler: any HTTPHandler
     let logger: Logger
-    let keeper: DeadlineKeeper
+    let reaper: ConnectionReaper
     let admissions: Admissions
     /// Requests whose headers are in and whose answer is not out.
     let running = Atomic<Int>(0)
@@ -35,7 +35,7 @@ final class ServerCore: Sendable {
         self.handler = handler
         self.logger = logger
         admissions = Admissions(total: settings.maxConnections, perAddress: settings.maxConnectionsPerAddress)
-        keeper = DeadlineKeeper(headerTimeout: settings.headerTimeout, idleTimeout: settings.idleTimeout)
+        reaper = ConnectionReaper(headerTimeout: settings.headerTimeout, idleTimeout: settings.idleTimeout)
     }
 
     func finishRequest() {
@@ -70,7 +70,7 @@ let connectionChanged: MHD_NotifyConnectionCallback = { context, handle, slot, c
         let connection = Connection(handle, of: worker)
         // Not the certificate that the daemon was started with: it may have been renewed.
         if let session = postern_mhd_tls_session(handle) { connection.identity?.identify(session) }
-        core.keeper.add(connection)
+        core.reaper.add(connection)
         worker.receiver.add(connection)
         slot.pointee = Unmanaged.passRetained(connection).toOpaque()
     } else if let pointer = slot.pointee {
@@ -79,7 +79,7 @@ let connectionChanged: MHD_NotifyConnectionCallback = { context, handle, slot, c
         worker.receiver.remove(connection)
         connection.finish()
         connection.endTurn(.closed)
-        core.keeper.remove(connection, lingering: connection.lingers)
+        core.reaper.remove(connection, lingering: connection.lingers)
         core.admissions.release(connection.peer)
     }
 }

@@ -8,7 +8,10 @@ import Synchronization
 /// A thread of libmicrohttpd's would be woken through a descriptor for each single connection that somebody resumes.
 /// Here others leave their connections, and a thread that sleeps is woken once for all that come until it looks. Nor
 /// is it libmicrohttpd's pool, in which all threads wake for each new connection and get them by chance.
-final class Worker: Sendable {
+final class Worker: Loop, @unchecked Sendable {
+    // @unchecked: everything below `MARK: State` belongs to the thread that turns.
+    let name: String
+
     /// A client who was let in.
     struct Arrival {
         let socket: Int32
@@ -35,12 +38,15 @@ final class Worker: Sendable {
     let core: ServerCore
     private let state = Mutex(State())
     private let bell = Bell()
-    private let thread = Mutex<DedicatedThread?>(nil)
+    private let running = Mutex<(any RunningLoop)?>(nil)
     let receiver = Receiver()
 
-    init(_ core: ServerCore) { self.core = core }
+    init(_ core: ServerCore, number: Int) {
+        self.core = core
+        name = "postern-http-\(number)"
+    }
 
-    func start(number: Int, _ pem: TLSIdentity?) throws(HTTPServerError) {
+    func start(_ pem: TLSIdentity?) throws(HTTPServerError) {
         let version = String(cString: MHD_get_version())
         guard version == POSTERN_MHD_VERSION else {
             throw HTTPServerError(
@@ -55,9 +61,8 @@ final class Worker: Sendable {
             throw HTTPServerError(errorClass: .failed, detail: "libmicrohttpd did not start")
         }
         postern_mhd_wake_by(daemon, bell.descriptor)
-        let driver = Driver(daemon: daemon)
-        let started = DedicatedThread(name: "postern-http-\(number)") { [self] in loop(driver) }
-        thread.withLock { $0 = started }
+        self.daemon = daemon
+        running.withLock { $0 = DedicatedThreads().start(self) }
     }
 
     // MARK: Any thread
@@ -70,7 +75,7 @@ final class Worker: Sendable {
     /// Ends the thread and the daemon with it. Nothing may be put aside any more, and nobody may come.
     func stop() {
         leave { $0.isStopped = true }
-        thread.withLock { $0.take() }?.join()
+        running.withLock { $0.take() }?.join()
     }
 
     private func leave(_ change: (inout News) -> Void) {
@@ -82,24 +87,26 @@ final class Worker: Sendable {
         if wasAsleep { bell.ring() }
     }
 
-    // MARK: The thread
+    // MARK: State
+    /// Set before the thread starts.
+    private var daemon: OpaquePointer?
 
-    // @unchecked: belongs to the worker's thread from its start on.
-    private struct Driver: @unchecked Sendable { let daemon: OpaquePointer }
+    func begin() { postern_receive_by(socketRead, Unmanaged.passUnretained(self).toOpaque()) }
 
-    private func loop(_ driver: Driver) {
-        let daemon = driver.daemon
-        postern_receive_by(socketRead, Unmanaged.passUnretained(self).toOpaque())
-        var isStopped = false
-        while !isStopped {
-            let news = takeNews()
-            for arrival in news.arrivals { add(arrival, to: daemon) }
-            for connection in news.settled { MHD_resume_connection(connection.handle) }
-            isStopped = news.isStopped
-            // Waits for sockets, the bell, or the next of libmicrohttpd's time limits, unless there is work at once.
-            MHD_run_wait(daemon, news.isNone ? -1 : 0)
-        }
+    func turn(at now: MonotonicInstant) -> MonotonicInstant? {
+        let news = takeNews()
+        for arrival in news.arrivals { add(arrival, to: daemon) }
+        for connection in news.settled { MHD_resume_connection(connection.handle) }
+        guard news.isStopped else { return news.isNone ? .distantFuture : .distantPast }
+        MHD_run_wait(daemon, 0)
         MHD_stop_daemon(daemon)
+        return nil
+    }
+
+    /// Waits for sockets, the bell, or the next of libmicrohttpd's time limits, and serves the sockets.
+    func wait(until deadline: MonotonicInstant) -> Bool {
+        MHD_run_wait(daemon, deadline == .distantFuture ? -1 : 0)
+        return true
     }
 
     /// With none, whoever leaves some rings the bell from now on.
@@ -112,7 +119,7 @@ final class Worker: Sendable {
         }
     }
 
-    private func add(_ arrival: Arrival, to daemon: OpaquePointer) {
+    private func add(_ arrival: Arrival, to daemon: OpaquePointer?) {
         var address = arrival.address
         let isAdded = withUnsafeBytes(of: &address) {
             MHD_add_connection(

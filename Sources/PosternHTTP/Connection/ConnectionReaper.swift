@@ -3,10 +3,13 @@ import Glibc
 internal import PosternCore
 import Synchronization
 
-/// One thread next to the workers that watches the time: it cuts off connections that are past their deadline, which
-/// libmicrohttpd cannot do for clients that drip; notices clients that hang up while they wait for a response; and reads
-/// away what refused clients still send, so that the refusal reaches them before the reset that unread bytes would cause.
-final class DeadlineKeeper: Sendable {
+/// Ends connections, on a thread next to the workers: it cuts off those that are past their deadline, which libmicrohttpd
+/// cannot do for clients that drip; notices clients that hang up while they wait for a response; and reads away what
+/// refused clients still send, so that the refusal reaches them before the reset that unread bytes would cause.
+final class ConnectionReaper: Loop, @unchecked Sendable {
+    // @unchecked: everything below `MARK: State` belongs to the thread that turns.
+    let name = "postern-reaper"
+
     private struct Entries {
         var connections: [ObjectIdentifier: Connection] = [:]
         var lingering: [Lingering] = []
@@ -21,7 +24,7 @@ final class DeadlineKeeper: Sendable {
 
     private let entries = Mutex(Entries())
     private let bell = Bell()
-    private let thread = Mutex<OwnThread?>(nil)
+    private let running = Mutex<(any RunningLoop)?>(nil)
     /// How often deadlines are looked at, and so how late a cut may come.
     private let tick: Duration
     /// How long a refused client is read that sends nothing, and how long at most.
@@ -62,48 +65,47 @@ final class DeadlineKeeper: Sendable {
 
     /// - Parameter isAnswering: whether any request has been handed over and not been answered.
     func start(isAnswering: @escaping @Sendable () -> Bool) {
-        let started = OwnThread(name: "postern-reaper") { [self] in loop(isAnswering) }
-        thread.withLock { $0 = started }
+        self.isAnswering = isAnswering
+        running.withLock { $0 = DedicatedThreads().start(self) }
     }
 
     /// Ends the thread and waits for it.
     func stop() {
-        guard let running = thread.withLock({ $0.take() }) else { return }
+        guard let running = running.withLock({ $0.take() }) else { return }
         entries.withLock { $0.isStopped = true }
         bell.ring()
         running.join()
+        isAnswering = { false }
     }
 
-    private func loop(_ isAnswering: () -> Bool) {
-        var nextLook = now
-        var watch = HangUpWatch()
-        var nextWatch = now
-        while true {
-            drainLingering()
-            if now >= nextLook {
-                cutOverdue()
-                nextLook = now + tick
-            }
-            if now >= nextWatch { nextWatch = now + watch.look(at: isAnswering() ? suspended : []) }
-            let (isStopped, isIdle, sockets) = entries.withLock { entries in
-                (
-                    entries.isStopped, entries.connections.isEmpty && entries.lingering.isEmpty,
-                    entries.lingering.map(\.socket)
-                )
-            }
-            if isStopped { break }
-            wait(until: isIdle ? nil : min(nextLook, nextWatch), sockets)
+    // MARK: State
+    /// Set before the thread starts.
+    private var isAnswering: () -> Bool = { false }
+    private var watch = HangUpWatch()
+    private var nextLook = MonotonicInstant.distantPast
+    private var nextWatch = MonotonicInstant.distantPast
+
+    func turn(at now: MonotonicInstant) -> MonotonicInstant? {
+        drainLingering()
+        if now >= nextLook {
+            cutOverdue()
+            nextLook = now + tick
         }
+        if now >= nextWatch { nextWatch = now + watch.look(at: isAnswering() ? suspended : []) }
+        let (isStopped, isIdle) = entries.withLock { entries in
+            (entries.isStopped, entries.connections.isEmpty && entries.lingering.isEmpty)
+        }
+        guard isStopped else { return isIdle ? .distantFuture : min(nextLook, nextWatch) }
+        watch = HangUpWatch()
         entries.withLock { entries in
             for lingering in entries.lingering { close(lingering.socket) }
             entries.lingering = []
         }
+        return nil
     }
 
-    private func wait(until instant: MonotonicInstant?, _ sockets: [Int32]) {
-        var ready = ([bell.descriptor] + sockets).map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
-        poll(&ready, nfds_t(ready.count), instant.map { ($0 - now).pollMilliseconds } ?? -1)
-        bell.silence()
+    func wait(until deadline: MonotonicInstant) -> Bool {
+        bell.wait(until: deadline, or: entries.withLock { $0.lingering.map(\.socket) })
     }
 
     private var suspended: [(connection: Connection, turn: UInt64)] {
