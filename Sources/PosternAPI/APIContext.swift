@@ -32,15 +32,17 @@ public final class APIContext: Sendable {
     let isDraining = Atomic<Bool>(false)
     let pendingReplies: PendingReplies
     /// For what reads the store: a read blocks, and the threads that serve connections must not.
-    let readers = BlockingExecutor(name: "postern-reads", atATime: 3, on: DedicatedThreads())
+    let readers: BlockingExecutor
     /// For replies that are sent later.
-    let timer = TimerQueue(name: "postern-timer", on: DedicatedThreads())
+    let timer: TimerQueue
     /// The configured API keys. If there are none, no caller needs one.
     public let keys = KeyRing()
     /// When the server's certificate ends; nil without TLS.
     let certificateExpiry = Mutex<Timestamp?>(nil)
     /// For calls that are answered at once.
-    let taskExecutor = SerialTaskExecutor(name: "postern-calls", on: DedicatedThreads())
+    let taskExecutor: SerialTaskExecutor
+    /// For what keeps a core busy for long, one at a time: hashing a password.
+    let computations: BlockingExecutor
 
     public init(
         outbox: Outbox, upstreams: [(type: String, worker: UpstreamWorker)], limits: RequestLimits, memory: ByteBudget,
@@ -55,6 +57,10 @@ public final class APIContext: Sendable {
         self.metrics = metrics
         self.logger = logger
         self.stalledWorkers = stalledWorkers
+        readers = BlockingExecutor(name: "postern-reads", atATime: 3, on: outbox.threads)
+        timer = TimerQueue(name: "postern-timer", on: outbox.threads)
+        taskExecutor = SerialTaskExecutor(name: "postern-calls", on: outbox.threads)
+        computations = BlockingExecutor(name: "postern-logins", atATime: 1, on: outbox.threads)
         let targets = upstreams.map { Target(type: $0.type, worker: $0.worker, metrics: metrics) }
         directory = Mutex(UpstreamDirectory(targets))
         pendingReplies = PendingReplies(outbox, timer)
@@ -73,6 +79,14 @@ public final class APIContext: Sendable {
     public func beginDraining() {
         isDraining.store(true, ordering: .releasing)
         pendingReplies.close()
+    }
+
+    /// Ends the threads that work for requests. Call it when every request has been answered or aborted.
+    public func stop() {
+        timer.stop()
+        readers.stop()
+        computations.stop()
+        taskExecutor.stop()
     }
 
     /// In the order of their names.

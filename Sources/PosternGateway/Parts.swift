@@ -133,13 +133,14 @@ final class Parts: Sendable {
         for server in servers { server.stopAndWait(grace: .zero) }
         wait(until: deadline, or: isHurried) { fleet.workers.allSatisfy { $0.snapshot.inFlight == 0 } }
         fleet.stop(deadline: time.instant) { transport.stop() }
+        context.stop()
         outbox.close()
     }
 
-    private func wait(until deadline: MonotonicInstant, or isHurried: () -> Bool, _ isDone: () -> Bool) {
+    private func wait(until deadline: MonotonicInstant, or isHurried: @escaping @Sendable () -> Bool, _ isDone: () -> Bool) {
         let pause = Inbox<Void>()
         while !isDone(), time.instant < deadline, !isHurried() {
-            _ = pause.takeAll(waitingUntil: time.instant + .milliseconds(10))
+            _ = outbox.threads.take(from: pause, until: outbox.threads.instant + .milliseconds(10))
         }
     }
 

@@ -14,6 +14,8 @@ public final class Outbox: Sendable {
     let writer: OutboxWriter
     let options: OutboxOptions
     let time: any TimeSource
+    /// Drives the writer, and whatever else works on this store.
+    public let threads: any Threads
     let metrics: Metrics
     let logger: Logger
     let pool: DatabasePool
@@ -50,15 +52,16 @@ public final class Outbox: Sendable {
     ///   - recover: If the write-ahead log is damaged, a copy of the store is kept, and the log is repaired.
     public init(
         _ options: OutboxOptions, startFresh: Bool = false, recover: Bool = false, time: any TimeSource,
-        metrics: Metrics, logger: Logger
+        threads: any Threads = DedicatedThreads(), metrics: Metrics, logger: Logger
     ) throws(StoreError) {
         self.options = options
         path = options.path
         self.time = time
+        self.threads = threads
         self.metrics = metrics
         self.logger = logger
         reserve = DiskReserve(for: options.path)
-        writer = OutboxWriter()
+        writer = OutboxWriter(on: threads)
         do {
             lock = try StoreFile.prepare(
                 options.path, startFresh: startFresh, recover: recover, reserve: reserve, at: time.now, logger: logger)
@@ -74,7 +77,7 @@ public final class Outbox: Sendable {
             let sequence = max(found.sequence, StoreFile.firstSequence(at: time.now))
             shared = Mutex(Shared(ledgers: found.ledgers, names: found.names, sequence: sequence))
             found.kinds.forEach { [kinds] in kinds.learn($0.kind, number: $0.number) }
-            check = try IntegrityCheck(path: options.path, logger: logger)
+            check = try IntegrityCheck(path: options.path, on: threads, logger: logger)
         } catch {
             throw StoreError(error, path: options.path)
         }

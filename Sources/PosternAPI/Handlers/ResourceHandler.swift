@@ -109,6 +109,7 @@ private struct Tools: ResourceTools {
     let target: Target
     let context: APIContext
     var time: any TimeSource { context.time }
+    var computations: BlockingExecutor { context.computations }
 
     func send(_ request: UpstreamRequest, timeout: Duration, isAbortable: Bool) async -> TransferResult {
         await target.worker.send(request, timeout: timeout, isAbortable: isAbortable)

@@ -147,6 +147,10 @@ public enum StateError: Error, Sendable, Equatable, CustomStringConvertible {
 public protocol ResourceTools: Sendable {
     var time: any TimeSource { get }
 
+    /// For work that keeps a core busy for long, such as hashing a password. One piece runs at a time, over all
+    /// upstreams.
+    var computations: BlockingExecutor { get }
+
     /// Sends a request outside the queue; `timeout` bounds the whole exchange.
     ///
     /// - Parameter isAbortable: Whether the request is aborted, and fails with `.cancelled`, when the task is cancelled.

@@ -15,7 +15,8 @@ public final class UpstreamWorker: Sendable {
     private let inbox = Inbox<WorkerEvent>()
     private let status: WorkerStatus
     private let loop: WorkerLoop
-    private let thread = Mutex<DedicatedThread?>(nil)
+    private let threads: any Threads
+    private let running = Mutex<(any RunningLoop)?>(nil)
     private let time: any TimeSource
 
     public struct Parts: Sendable {
@@ -44,15 +45,16 @@ public final class UpstreamWorker: Sendable {
     public init(queue: UpstreamQueue, settings: DeliverySettings, parts: Parts) throws(StoreError) {
         self.queue = queue
         time = parts.time
+        threads = parts.outbox.threads
         status = WorkerStatus(at: parts.time.instant)
         loop = try WorkerLoop(queue: queue, settings: settings, parts: parts, inbox: inbox, status: status)
     }
 
-    /// Starts the thread. Call once.
+    /// Starts to deliver, on the threads of the outbox. Call once.
     public func start() {
-        thread.withLock { thread in
-            precondition(thread == nil, "a worker starts once")
-            thread = DedicatedThread(name: "to-\(name)") { [loop] in loop.run() }
+        running.withLock { running in
+            precondition(running == nil, "a worker starts once")
+            running = threads.start(loop)
         }
     }
 
@@ -93,14 +95,14 @@ public final class UpstreamWorker: Sendable {
 
     /// Waits until nothing is under way, at most until `deadline`. The transport's own stop cancels what is left then.
     public func waitUntilIdle(deadline: MonotonicInstant) {
-        guard thread.withLock({ $0 != nil }) else { return }
-        status.waitUntilIdle(deadline: deadline, time: time)
+        guard running.withLock({ $0 != nil }) else { return }
+        status.waitUntilIdle(deadline: deadline, time: time, on: threads)
     }
 
     /// Ends the thread; every transfer has been answered or cancelled by then.
     public func join() {
         inbox.put(.end)
-        thread.withLock { $0.take() }?.join()
+        running.withLock { $0.take() }?.join()
     }
 
     // MARK: For tests, which turn the loop by hand instead of starting it

@@ -4,10 +4,11 @@ import PosternMetrics
 import PosternStore
 import Synchronization
 
-/// The worker's thread from the inside: a turn takes what has happened, then sends what may be sent, then says when
-/// it wants to turn again.
-final class WorkerLoop: @unchecked Sendable {
+/// What the worker does on its thread: a turn takes what has happened, then sends what may be sent, then says when the
+/// next one is due.
+final class WorkerLoop: Loop, @unchecked Sendable {
     // @unchecked: everything below `MARK: State` belongs to the thread that turns the loop.
+    var name: String { "to-\(queue.name)" }
     let queue: UpstreamQueue
     let outbox: Outbox
     let transport: any Transport
@@ -86,10 +87,12 @@ final class WorkerLoop: @unchecked Sendable {
 
     var limits: BatchLimits { upstream.limits(settings.limits) }
 
-    func run() {
-        var deadline = time.instant
-        while !isEnding { deadline = turn(inbox.takeAll(waitingUntil: deadline)) }
+    func turn(at now: MonotonicInstant) -> MonotonicInstant? {
+        let next = turn(inbox.takeAll())
+        return isEnding ? nil : next
     }
+
+    func wait(until deadline: MonotonicInstant) -> Bool { inbox.wait(until: deadline) }
 
     /// One turn; answers when the next one is due, events aside.
     func turn(_ events: [WorkerEvent]) -> MonotonicInstant {

@@ -44,9 +44,9 @@ final class WorkerStatus: Sendable {
     }
 
     /// Waits until the loop has stopped claiming and nothing is under way any more. One thread calls.
-    func waitUntilIdle(deadline: MonotonicInstant, time: some TimeSource) {
+    func waitUntilIdle(deadline: MonotonicInstant, time: some TimeSource, on threads: any Threads) {
         while !hasStopped.load(ordering: .acquiring) || unsettledBatches > 0, time.instant < deadline {
-            _ = changes.takeAll(waitingUntil: deadline)
+            _ = threads.take(from: changes, until: deadline)
         }
     }
 }

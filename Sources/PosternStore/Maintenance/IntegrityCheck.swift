@@ -11,36 +11,48 @@ import Synchronization
 final class IntegrityCheck: Sendable {
     static let patience = Duration.milliseconds(400)
 
-    private let queue: DatabaseQueue
-    private let thread: DedicatedThread
-    private let found: Finding
+    private let reading: Reading
+    private let thread: any RunningLoop
 
-    private final class Finding: Sendable {
-        let damage = Mutex<String?>(nil)
-        let isStopping = Atomic<Bool>(false)
-        let outcome = Inbox<Bool>()
-    }
-
-    init(path: String, logger: Logger) throws {
-        var configuration = Configuration()
-        configuration.readonly = true
-        let queue = try DatabaseQueue(path: path, configuration: configuration)
-        let found = Finding()
-        self.queue = queue
-        self.found = found
-        thread = DedicatedThread(name: "postern-check") {
-            let damage = Self.check(queue)
-            if let damage, !found.isStopping.load(ordering: .acquiring) {
-                found.damage.withLock { $0 = damage }
-                logger.error("the store is damaged", metadata: ["store.path": "\(path)", "detail": "\(damage)"])
-            }
-            found.outcome.put(damage == nil)
-        }
-        let deadline = SystemTime().instant + Self.patience
-        if found.outcome.takeAll(waitingUntil: deadline).contains(false), let damage = self.damage {
+    init(path: String, on threads: any Threads, logger: Logger) throws {
+        reading = try Reading(path, logger)
+        thread = threads.start(reading)
+        let outcomes = threads.take(from: reading.outcome, until: threads.instant + Self.patience)
+        if outcomes.contains(false), let damage {
             stop()
             throw StoreError.corrupt(path: path, detail: damage)
         }
+    }
+
+    /// The whole check is one turn.
+    private final class Reading: Loop {
+        let name = "postern-check"
+        let queue: DatabaseQueue
+        let damage = Mutex<String?>(nil)
+        let isStopping = Atomic<Bool>(false)
+        let outcome = Inbox<Bool>()
+        private let path: String
+        private let logger: Logger
+
+        init(_ path: String, _ logger: Logger) throws {
+            var configuration = Configuration()
+            configuration.readonly = true
+            queue = try DatabaseQueue(path: path, configuration: configuration)
+            self.path = path
+            self.logger = logger
+        }
+
+        func turn(at now: MonotonicInstant) -> MonotonicInstant? {
+            let damage = check(queue)
+            if let damage, !isStopping.load(ordering: .acquiring) {
+                self.damage.withLock { $0 = damage }
+                logger.error("the store is damaged", metadata: ["store.path": "\(path)", "detail": "\(damage)"])
+            }
+            outcome.put(damage == nil)
+            return nil
+        }
+
+        func wait(until deadline: MonotonicInstant) -> Bool { false }
     }
 
     /// Reads the whole file through a connection of its own, whose cache is empty.
@@ -52,23 +64,24 @@ final class IntegrityCheck: Sendable {
         return check(queue) == nil
     }
 
-    private static func check(_ queue: DatabaseQueue) -> String? {
-        do {
-            let lines = try queue.read { db in try SQL(db).all("PRAGMA quick_check(1)") { $0[0] as String } }
-            return lines == ["ok"] ? nil : lines.joined(separator: "; ")
-        } catch let error as DatabaseError where error.resultCode == .SQLITE_INTERRUPT {
-            return nil
-        } catch {
-            return "\(error)"
-        }
-    }
-
-    var damage: String? { found.damage.withLock { $0 } }
+    var damage: String? { reading.damage.withLock { $0 } }
 
     func stop() {
-        found.isStopping.store(true, ordering: .releasing)
-        queue.interrupt()
+        reading.isStopping.store(true, ordering: .releasing)
+        reading.queue.interrupt()
         thread.join()
-        try? queue.close()
+        try? reading.queue.close()
+    }
+}
+
+/// What is wrong with the file; nil if nothing is, or if the check was interrupted.
+private func check(_ queue: DatabaseQueue) -> String? {
+    do {
+        let lines = try queue.read { db in try SQL(db).all("PRAGMA quick_check(1)") { $0[0] as String } }
+        return lines == ["ok"] ? nil : lines.joined(separator: "; ")
+    } catch let error as DatabaseError where error.resultCode == .SQLITE_INTERRUPT {
+        return nil
+    } catch {
+        return "\(error)"
     }
 }

@@ -19,7 +19,8 @@ final class OutboxWriter: Sendable {
     }
 
     private let inbox = Inbox<Job>()
-    private let thread = Mutex<DedicatedThread?>(nil)
+    private let threads: any Threads
+    private let running = Mutex<(any RunningLoop)?>(nil)
     private let isClosed = Atomic<Bool>(false)
     /// Threads that are handing something in right now.
     private let entering = Atomic<Int>(0)
@@ -29,16 +30,12 @@ final class OutboxWriter: Sendable {
     /// Messages of one commit; what is over that waits for the next.
     static let maxMessagesPerCommit = 8192
 
-    init() {}
+    init(on threads: any Threads) { self.threads = threads }
 
     func start(on outbox: Outbox) {
         lastTurn.store(outbox.time.instant.nanoseconds, ordering: .relaxed)
-        thread.withLock { thread in
-            thread = DedicatedThread(name: "postern-writer") { [self] in
-                WriterLoop(outbox: outbox, inbox: inbox, lastTurn: { self.lastTurn.store($0, ordering: .relaxed) })
-                    .run()
-            }
-        }
+        let loop = WriterLoop(outbox: outbox, inbox: inbox) { self.lastTurn.store($0, ordering: .relaxed) }
+        running.withLock { $0 = threads.start(loop) }
     }
 
     /// Stores all of `messages` or none. `completion` is called once the commit is on disk
@@ -80,7 +77,7 @@ final class OutboxWriter: Sendable {
     ) throws(StoreError) -> Value {
         let done = Inbox<Result<Value, StoreError>>()
         change(body) { done.put($0) }
-        guard let result = done.takeAll(waitingUntil: nil).first else { throw .closed }
+        guard let result = threads.take(from: done).first else { throw .closed }
         return try result.get()
     }
 
@@ -91,7 +88,7 @@ final class OutboxWriter: Sendable {
         // Whoever saw it open has put its job before the last one.
         while entering.load(ordering: .sequentiallyConsistent) > 0 { sched_yield() }
         inbox.put(.stop)
-        thread.withLock { $0 }?.join()
+        running.withLock { $0.take() }?.join()
         return true
     }
 
@@ -101,11 +98,15 @@ final class OutboxWriter: Sendable {
     }
 }
 
-/// The writer's thread from the inside.
-final class WriterLoop {
+/// What the writer does on its thread: commits what has come in, and every second a little maintenance.
+final class WriterLoop: Loop, @unchecked Sendable {
+    // @unchecked: everything below `MARK: State` belongs to the thread that turns.
+    let name = "postern-writer"
     let outbox: Outbox
     private let inbox: Inbox<OutboxWriter.Job>
-    private let showLife: (Int64) -> Void
+    private let showLife: @Sendable (Int64) -> Void
+
+    // MARK: State
     let sql: SQL
     let checkpoints = Checkpoints()
     private let accounts: Accounts
@@ -113,14 +114,16 @@ final class WriterLoop {
     var allocated: Int
     private var sequence: Int64
     private var upkeep: Upkeep
+    /// By the clock that the loop waits by, whatever the store takes for the time.
+    private var nextUpkeep = MonotonicInstant.distantFuture
     private var hasMoreUpkeep = false
     private var isStopping = false
 
-    init(outbox: Outbox, inbox: Inbox<OutboxWriter.Job>, lastTurn: @escaping (Int64) -> Void) {
+    init(outbox: Outbox, inbox: Inbox<OutboxWriter.Job>, lastTurn: @escaping @Sendable (Int64) -> Void) {
         self.outbox = outbox
         self.inbox = inbox
         showLife = lastTurn
-        // The connection is used outside `write` by this thread only, which is where GRDB would call back.
+        // The connection is used outside `write` by this loop only, which is where GRDB would call back.
         sql = outbox.pool.unsafeReentrantWrite { SQL($0) }
         allocated = outbox.lock.size
         accounts = Accounts(outbox.ledgers)
@@ -128,24 +131,32 @@ final class WriterLoop {
         upkeep = Upkeep(outbox: outbox)
     }
 
-    // Waiting is by the machine's clock, whatever the store takes for the time.
-    private let clock = SystemTime()
+    private var instant: MonotonicInstant { outbox.threads.instant }
 
-    func run() {
-        var nextUpkeep = clock.instant + Upkeep.interval
+    func begin() {
+        nextUpkeep = instant + Upkeep.interval
         outbox.pool.writeWithoutTransaction { [checkpoints] in checkpoints.install(on: $0) }
         if !outbox.isFull { takePages() }
-        while !isStopping {
-            let jobs = inbox.takeAll(waitingUntil: nextUpkeep)
-            showLife(outbox.time.instant.nanoseconds)
-            commitAll(jobs)
-            if clock.instant >= nextUpkeep {
-                let hasMore = keepUp()
-                nextUpkeep = clock.instant + (hasMore ? Upkeep.pause : Upkeep.interval)
-            }
+    }
+
+    func turn(at now: MonotonicInstant) -> MonotonicInstant? {
+        let jobs = inbox.takeAll()
+        showLife(outbox.time.instant.nanoseconds)
+        commitAll(jobs)
+        guard !isStopping else { return end() }
+        if instant >= nextUpkeep {
+            let hasMore = keepUp()
+            nextUpkeep = instant + (hasMore ? Upkeep.pause : Upkeep.interval)
         }
+        return nextUpkeep
+    }
+
+    func wait(until deadline: MonotonicInstant) -> Bool { inbox.wait(until: deadline) }
+
+    private func end() -> MonotonicInstant? {
         commitAll(inbox.takeAll())
         outbox.pool.writeWithoutTransaction { [checkpoints] in checkpoints.remove(from: $0) }
+        return nil
     }
 
     /// Commits in portions, so that one flood does not keep the first of it waiting.
@@ -192,7 +203,7 @@ final class WriterLoop {
 
     func commit(_ jobs: [OutboxWriter.Job]) {
         if let error = outbox.health.refusal { return jobs.forEach { answer($0, with: error) } }
-        let start = clock.instant
+        let start = instant
         var effects: [Effect] = []
         effects.reserveCapacity(jobs.count)
         var transaction: Transaction?
@@ -255,7 +266,7 @@ final class WriterLoop {
         let changed = accounts.open.filter(\.isChanged)
         accounts.forEach { $0.didCommit() }
         outbox.publish(changed)
-        outbox.metrics.commitDuration.observe((clock.instant - start).inSeconds)
+        outbox.metrics.commitDuration.observe((instant - start).inSeconds)
         transaction.doneRemoving(isCommitted: true)
         for (queue, moment) in transaction.lanesDue { queue.isDue(at: moment) }
         var accepted = 0

@@ -12,6 +12,7 @@ final class StreamOneTools: ResourceTools {
     let transport = ScriptedTransport()
     private let stored = Mutex(DictionaryState())
     var time: any TimeSource { clock }
+    let computations = BlockingExecutor(name: "test-computing", atATime: 1, on: DedicatedThreads())
     var state: DictionaryState { stored.withLock { $0 } }
     /// How often something was written.
     let writes = Mutex(0)

@@ -6,7 +6,6 @@ import Synchronization
 /// `POST /v1/{name}/sessions` and `DELETE /v1/{name}/sessions/{sessionCode}` (the specification's section 5).
 struct Login: Sendable {
     let client: Client
-    private let hashing = PasswordHashing()
 
     init(_ client: Client) { self.client = client }
 
@@ -70,7 +69,7 @@ struct Login: Sendable {
             tools)
         try check(first, credentials, tools)
         guard let challenge = Challenge(first) else { throw .unusableLogin }
-        let response = try await hashing.response(
+        let response = try await PasswordHashing(thread: tools.computations).response(
             to: challenge.text, password: credentials.password, salt: challenge.salt
         ) {
             tools.time.instant < credentials.deadline
@@ -176,9 +175,9 @@ extension ResourceRefusal {
     }
 }
 
-/// Hashes passwords on a thread of its own: one at a time, as each takes a core for a quarter of a second.
-private final class PasswordHashing: Sendable {
-    private let thread = BlockingExecutor(name: "postern-logins", atATime: 1, on: DedicatedThreads())
+/// Hashes passwords one at a time, as each takes a core for a quarter of a second.
+private struct PasswordHashing {
+    let thread: BlockingExecutor
     /// The most logins that wait. With more, the last one would wait for half a minute.
     private static let most = 100
 

@@ -1,0 +1,148 @@
+import Glibc
+import Logging
+import PosternCore
+import PosternMetrics
+import PosternStore
+import PosternTestKit
+import Testing
+
+@testable import PosternDelivery
+
+/// A store, its writer and workers on one thread, in time that the test moves. One test at a time, since a marked thread
+/// counts as one that was started.
+@Suite(.timeLimit(.minutes(10)), .serialized) struct ManualThreadsTests {
+    private let folder = ScratchFolder()
+    private let threads = ManualThreads()
+    private let transport = ScriptedTransport()
+    private let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
+
+    private func open(_ change: (inout OutboxOptions) -> Void = { _ in }) throws -> Outbox {
+        var options = OutboxOptions(path: folder.file("store.sqlite"))
+        change(&options)
+        return try Outbox(options, time: threads.time, threads: threads, metrics: Metrics(), logger: logger)
+    }
+
+    private func start(
+        _ upstream: PlainUpstream, of outbox: Outbox, collecting wait: Duration = .zero
+    ) throws -> UpstreamWorker {
+        let worker = try UpstreamWorker(
+            queue: try outbox.register(upstream, type: "plain", cap: QueueCap()),
+            settings: .with { $0.batchMaxWait = wait },
+            parts: .init(
+                outbox: outbox, transport: transport, time: threads.time, metrics: Metrics(), logger: logger,
+                random: { 1 }))
+        worker.start()
+        return worker
+    }
+
+    private func message(_ number: Int, for worker: UpstreamWorker) -> NewMessage {
+        NewMessage(
+            queue: worker.queue, kind: "thing", acceptedAt: threads.time.now, bytes: Array("{\"n\":\(number)}".utf8))
+    }
+
+    /// Each line is a hand-over from one thread of the gateway to another.
+    @Test func message_isAcceptedAndDelivered_withoutAnyThread() throws {
+        let started = StartedThreads()
+        let outbox = try open()
+        let worker = try start(PlainUpstream(), of: outbox, collecting: .seconds(3))
+        threads.turnAll()
+        #expect(threads.names == ["postern-writer", "to-plain"])
+        let receipts = Inbox<Result<AppendReceipt, AppendRefusal>>()
+        outbox.append([message(1, for: worker)]) { receipts.put($0) }
+        #expect(receipts.isEmpty)
+
+        threads.turn("postern-writer")
+        let id = try #require(receipts.takeAll().first).get().ids[0]
+        threads.turnAll()
+        threads.time.advance(by: .milliseconds(2999))
+        #expect(threads.dueNames == ["postern-writer"])
+        threads.turnAll()
+        threads.time.advance(by: .milliseconds(1))
+        #expect(threads.dueNames == ["to-plain"])
+
+        // Claimed; the row that records the request comes first.
+        threads.turn("to-plain")
+        #expect(transport.requests.isEmpty)
+        threads.turn("postern-writer")
+        #expect(transport.requests.isEmpty)
+        threads.turn("to-plain")
+        #expect(transport.openRequests.count == 1)
+
+        transport.answer(.status(200))
+        #expect(threads.dueNames == ["to-plain"])
+        threads.turn("to-plain")
+        #expect(try outbox.message(id)?.state == .queued)
+        threads.turn("postern-writer")
+        #expect(try outbox.message(id)?.state == .delivered)
+        threads.turn("to-plain")
+        #expect(worker.snapshot.inFlight == 0)
+
+        let fleet = DeliveryFleet([worker], outbox: outbox, time: threads.time)
+        fleet.stop(deadline: threads.instant + .seconds(10)) {}
+        outbox.close()
+        #expect(threads.names.isEmpty)
+        #expect(try started.end() == 0)
+    }
+
+    @Test func startedThreads_areCounted() throws {
+        let started = StartedThreads()
+        let gate = Inbox<Void>()
+        let thread = DedicatedThread(name: "test-counted") { _ = gate.takeAll(waitingUntil: nil) }
+        #expect(try started.end() == 1)
+        gate.put(())
+        thread.join()
+    }
+
+    @Test func receipts_goWithVirtualTime() throws {
+        let outbox = try open { $0.deliveredRetention = .seconds(3600) }
+        let worker = try start(PlainUpstream(), of: outbox)
+        transport.answerAll { _ in .status(200) }
+        let receipts = Inbox<Result<AppendReceipt, AppendRefusal>>()
+        outbox.append([message(1, for: worker)]) { receipts.put($0) }
+        let id = try #require(threads.take(from: receipts).first).get().ids[0]
+        threads.advance(by: .seconds(3590))
+        #expect(try outbox.message(id)?.state == .delivered)
+        threads.advance(by: .seconds(20))
+        #expect(try outbox.message(id) == nil)
+        outbox.close()
+    }
+
+    /// Loops turn in any order, due or not, and requests end at any time.
+    @Test(arguments: 1...20) func everything_isDeliveredOnce_inAnyOrderOfTurns(seed: UInt64) throws {
+        var random = Random(state: seed)
+        let outbox = try open()
+        let workers = try ["a", "b", "c"].map { try start(PlainUpstream($0), of: outbox, collecting: .milliseconds(5)) }
+        let receipts = Inbox<Int>()
+        var posted = 0
+        var steps = 0
+        while outbox.ledgers.values.reduce(0, { $0 + $1.delivered }) < 60 {
+            steps += 1
+            try #require(steps < 100_000, "seed \(seed) does not end")
+            switch random.below(5) {
+            case 0 where posted < 60:
+                posted += 1
+                let worker = workers[random.below(workers.count)]
+                outbox.append([message(posted, for: worker)]) { result in
+                    if case .success(let receipt) = result { receipts.put(receipt.ids.count) }
+                }
+            case 1: transport.answer(.status(200))
+            case 2: threads.time.advance(by: .milliseconds(random.below(10)))
+            default: threads.turn(threads.names[random.below(threads.names.count)])
+            }
+        }
+        #expect(receipts.takeAll().reduce(0, +) == 60)
+        let numbers = transport.requests.flatMap { String(decoding: $0.body, as: UTF8.self).split(separator: ",") }
+        #expect(numbers.count == 60)
+        #expect(Set(numbers).count == 60)
+        #expect(try outbox.audit().isBalanced)
+        outbox.close()
+    }
+
+    private struct Random {
+        var state: UInt64
+        mutating func below(_ limit: Int) -> Int {
+            state = state &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
+            return Int((state >> 33) % UInt64(limit))
+        }
+    }
+}
