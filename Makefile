@@ -86,6 +86,7 @@ lint: ## does every Swift file keep to the layout, and is what is generated up t
 	$(SWIFT) format lint --strict --recursive --parallel $(SOURCES)
 	scripts/embed-openapi.sh --check
 	scripts/write-registry.sh --check
+	! grep -rnE 'pthread_create|DedicatedThread\(|DispatchQueue|OperationQueue|detachNewThread' Sources --exclude-dir=Threads
 
 coverage: dependencies ## which lines do the tests reach?
 	$(SWIFT) build --build-tests --enable-code-coverage --scratch-path .build/coverage

@@ -4,10 +4,9 @@ import PosternCore
 import PosternDelivery
 import PosternHTTP
 import PosternMetrics
-import PosternProcess
+public import PosternProcess
 public import PosternStore
 import PosternTransport
-import Synchronization
 
 /// The running gateway: builds the parts, starts them, and stops them in the reverse order.
 public final class App: Sendable {
@@ -31,29 +30,17 @@ public final class App: Sendable {
     /// Behind the path of the store of a run with simulators.
     static let simulatedStoreSuffix = ".simulated"
 
-    private enum Wish: Sendable { case stop, reload }
-
     private let options: Options
     private let logger: Logger
-    private let wishes = Inbox<Wish>()
-    private let isHurried = Atomic<Bool>(false)
-    private let isStopping = Atomic<Bool>(false)
+    private let signals: Signals
 
-    public init(_ options: Options, logger: Logger) {
+    public init(_ options: Options, signals: Signals, logger: Logger) {
         self.options = options
+        self.signals = signals
         self.logger = logger
     }
 
-    /// Asks it to stop; asked again, it stops without waiting. Any thread.
-    public func stop() {
-        if isStopping.exchange(true, ordering: .relaxed) { isHurried.store(true, ordering: .relaxed) }
-        wishes.put(.stop)
-    }
-
-    /// Reads the configuration anew. Any thread.
-    public func reload() { wishes.put(.reload) }
-
-    /// Runs until `stop`. Blocks.
+    /// Runs until a signal to stop comes; after another one it stops without waiting. Blocks.
     public func run() throws(AppError) {
         let simulators = try startSimulators()
         defer { simulators?.stop() }
@@ -68,8 +55,15 @@ public final class App: Sendable {
             parts.abandon()
             throw error
         }
-        obeyUntilStop(parts, simulators)
-        parts.stop(isHurried: { [self] in isHurried.load(ordering: .relaxed) })
+        DedicatedThreads().drive(
+            Supervisor(
+                signals, reload: { [self] in reload(parts, simulators) },
+                lookAtCertificate: parts.hasCertificate ? { parts.lookAtCertificate() } : nil))
+        var isHurried = false
+        parts.stop {
+            isHurried = isHurried || signals.take() == .stop
+            return isHurried
+        }
         logger.notice("stopped")
     }
 
@@ -125,23 +119,6 @@ public final class App: Sendable {
             }
         } catch {
             logger.error("cannot read the store", metadata: ["error": "\(error)"])
-        }
-    }
-
-    /// How often the TLS files are looked at.
-    private static let certificatePeriod = Duration.seconds(10)
-
-    private func obeyUntilStop(_ parts: Parts, _ simulators: Simulators?) {
-        let time = SystemTime()
-        while true {
-            let nextLook = parts.hasCertificate ? time.instant + Self.certificatePeriod : nil
-            for wish in wishes.takeAll(waitingUntil: nextLook) {
-                switch wish {
-                case .stop: return
-                case .reload: reload(parts, simulators)
-                }
-            }
-            parts.lookAtCertificate()
         }
     }
 

@@ -123,7 +123,7 @@ final class Parts: Sendable {
 
     /// Unready → no new connections → running requests answered → nothing claimed any more → transfers end or are
     /// cancelled → claims given back → store closed. All within the grace period; hurried, without waiting.
-    func stop(isHurried: @escaping @Sendable () -> Bool) {
+    func stop(isHurried: () -> Bool) {
         let deadline = time.instant + configuration.server.shutdownGrace
         logger.notice("stopping", metadata: ["graceSeconds": "\(configuration.server.shutdownGrace.inSeconds)"])
         context.beginDraining()
@@ -137,7 +137,7 @@ final class Parts: Sendable {
         outbox.close()
     }
 
-    private func wait(until deadline: MonotonicInstant, or isHurried: @escaping @Sendable () -> Bool, _ isDone: () -> Bool) {
+    private func wait(until deadline: MonotonicInstant, or isHurried: () -> Bool, _ isDone: () -> Bool) {
         let pause = Inbox<Void>()
         while !isDone(), time.instant < deadline, !isHurried() {
             _ = outbox.threads.take(from: pause, until: outbox.threads.instant + .milliseconds(10))

@@ -1,42 +1,67 @@
 import Glibc
-import PosternCore
+public import PosternCore
 
-/// Turns signals into calls on a thread of their own.
+/// The signals that the process gets, for a thread that waits for them.
 ///
 /// The handlers write the signal's number into a pipe, whichever thread they run on: the runtime starts threads before
-/// our first line, so blocking signals everywhere and waiting for them is not to be had.
-public enum Signals {
+/// our first line, so signals cannot be blocked everywhere and waited for.
+public struct Signals: Sendable {
     public enum Signal: Sendable { case stop, reload }
 
-    /// Calls `handle` for SIGTERM and SIGINT (`stop`) and SIGHUP (`reload`), until the process ends. Call once.
-    public static func listen(_ handle: @escaping @Sendable (Signal) -> Void) {
+    private let readingEnd: Int32
+    private let writingEnd: Int32
+
+    /// Without any of the process's own: those that `put` leaves.
+    public init() {
         var ends: [Int32] = [-1, -1]
         precondition(pipe(&ends) == 0, "no descriptors left")
         for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
-        let readingEnd = ends[0]
-        writingEnd = ends[1]
+        (readingEnd, writingEnd) = (ends[0], ends[1])
+    }
+
+    /// From now on SIGTERM and SIGINT (`stop`) and SIGHUP (`reload`) are kept until they are taken. Call once.
+    public static func receive() -> Signals {
+        let signals = Signals()
+        forwardingEnd = signals.writingEnd
         for number in [SIGTERM, SIGINT, SIGHUP] { signal(number, forward) }
         // A client that hangs up, and a file-size limit that is reached, are errors of the call, not our end.
         signal(SIGPIPE, SIG_IGN)
         signal(SIGXFSZ, SIG_IGN)
-        _ = DedicatedThread(name: "postern-signals") {
-            var number: UInt8 = 0
-            while true {
-                let count = read(readingEnd, &number, 1)
-                if count == 1 { handle(Int32(number) == SIGHUP ? .reload : .stop) }
-                if count == 0 { return }
+        return signals
+    }
+
+    public func put(_ signal: Signal) {
+        var byte = UInt8(signal == .reload ? SIGHUP : SIGTERM)
+        _ = write(writingEnd, &byte, 1)
+    }
+
+    /// Takes the oldest signal that has come. Nil if there is none.
+    public func take() -> Signal? {
+        guard wait(until: .distantPast) else { return nil }
+        var number: UInt8 = 0
+        return read(readingEnd, &number, 1) == 1 ? (Int32(number) == SIGHUP ? .reload : .stop) : nil
+    }
+
+    /// Waits until there is a signal to take, `input` can be read or has ended, or the machine's monotonic clock reaches
+    /// `deadline`. Returns whether there is a signal.
+    public func wait(until deadline: MonotonicInstant, orFor input: Int32? = nil) -> Bool {
+        while true {
+            var ready = ([readingEnd] + (input.map { [$0] } ?? [])).map {
+                pollfd(fd: $0, events: Int16(POLLIN), revents: 0)
             }
+            let left = deadline == .distantFuture ? -1 : (deadline - SystemTime().instant).pollMilliseconds
+            if poll(&ready, nfds_t(ready.count), left) >= 0 || errno != EINTR { return ready[0].revents != 0 }
         }
     }
 }
 
 /// Written once, before the handlers that read it are installed.
-private nonisolated(unsafe) var writingEnd: Int32 = -1
+private nonisolated(unsafe) var forwardingEnd: Int32 = -1
 
 /// Only calls what POSIX allows in a handler.
 private let forward: @convention(c) (Int32) -> Void = { number in
     let saved = errno
     var byte = UInt8(truncatingIfNeeded: number)
-    _ = write(writingEnd, &byte, 1)
+    _ = write(forwardingEnd, &byte, 1)
     errno = saved
 }

@@ -41,8 +41,7 @@ extension SimulatorHost.Keep: ExpressibleByArgument {}
     var untilEndOfInput = false
 
     func run() throws {
-        let stop = Inbox<Void>()
-        Signals.listen { if $0 == .stop { stop.put(()) } }
+        let signals = Signals.receive()
         LoggingSystem.bootstrap { StandardErrorLog(label: $0, format: .text) }
         let simulators: SimulatorHost
         do throws(SimulatorHost.StartFailure) {
@@ -55,15 +54,20 @@ extension SimulatorHost.Keep: ExpressibleByArgument {}
             throw ExitCode(69)
         }
         for (name, url) in simulators.urls.sorted(by: { $0.key < $1.key }) { writeLine("\(name) \(url)") }
-        if untilEndOfInput {
-            close(STDOUT_FILENO)
-            _ = DedicatedThread(name: "postern-input") {
-                var byte: UInt8 = 0
-                while case let count = read(STDIN_FILENO, &byte, 1), count > 0 || count < 0 && errno == EINTR {}
-                stop.put(())
+        if untilEndOfInput { close(STDOUT_FILENO) }
+        waitForTheEnd(signals)
+        simulators.stop()
+    }
+
+    /// Until a signal to stop, or the end of the input if that is to end this.
+    private func waitForTheEnd(_ signals: Signals) {
+        var byte: UInt8 = 0
+        while true {
+            if signals.wait(until: .distantFuture, orFor: untilEndOfInput ? STDIN_FILENO : nil) {
+                if signals.take() == .stop { return }
+            } else if untilEndOfInput, read(STDIN_FILENO, &byte, 1) == 0 {
+                return
             }
         }
-        _ = stop.takeAll(waitingUntil: nil)
-        simulators.stop()
     }
 }

@@ -31,13 +31,7 @@ struct Serve: ParsableCommand {
         LoggingSystem.bootstrap { StandardErrorLog(label: $0, format: format) }
         let app = App(
             .init(configFile: config, simulate: simulate, startFresh: startFresh, recover: recover),
-            logger: Logger(label: "postern"))
-        Signals.listen { signal in
-            switch signal {
-            case .stop: app.stop()
-            case .reload: app.reload()
-            }
-        }
+            signals: Signals.receive(), logger: Logger(label: "postern"))
         do throws(AppError) {
             try app.run()
         } catch {

@@ -34,7 +34,7 @@ extension EndToEnd {
             }
             let ours: Set = [
                 "postern-accept", "postern-reaper", "postern-http-0", "postern-http-1", "postern-curl",
-                "postern-writer", "postern-signals", "postern-timer", "postern-reads-0", "to-samsara",
+                "postern-writer", "postern-timer", "postern-reads-0", "to-samsara",
             ]
             // GRDB has queues of libdispatch, which names their threads.
             let libdispatch = "-qos.overcommit"

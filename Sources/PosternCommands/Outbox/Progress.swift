@@ -7,7 +7,6 @@ import Synchronization
 public final class Progress: Sendable {
     public typealias Output = @Sendable (String) -> Void
 
-    private let stop = Inbox<Void>()
     private let count = Atomic<Int>(0)
 
     /// Standard error; nil if it is not a terminal.
@@ -28,8 +27,8 @@ public final class Progress: Sendable {
         _ work: (Progress) throws(E) -> T
     ) throws(E) -> T {
         let progress = Progress()
-        let thread = progress.start(what, output, interval)
-        defer { progress.finish(thread) }
+        let line = output.map { Line(what, of: progress, on: $0, every: interval) }
+        defer { line?.erase() }
         return try work(progress)
     }
 
@@ -38,34 +37,56 @@ public final class Progress: Sendable {
         _ work: () async throws(E) -> T
     ) async throws(E) -> T {
         let progress = Progress()
-        let thread = progress.start(what, output, interval)
-        defer { progress.finish(thread) }
+        let line = output.map { Line(what, of: progress, on: $0, every: interval) }
+        defer { line?.erase() }
         return try await work()
-    }
-
-    private func start(_ what: String, _ output: Output?, _ interval: Duration) -> DedicatedThread? {
-        output.map { output in DedicatedThread(name: "progress") { [self] in show(what, output, interval) } }
-    }
-
-    private func finish(_ thread: DedicatedThread?) {
-        stop.put(())
-        thread?.join()
-    }
-
-    private func show(_ what: String, _ output: Output, _ interval: Duration) {
-        let start = SystemTime().instant
-        var isShown = false
-        var next = start + interval
-        while stop.takeAll(waitingUntil: next).isEmpty {
-            let seconds = (SystemTime().instant - start).components.seconds
-            let number = count.load(ordering: .relaxed)
-            output(Self.erasing + "\(what): \(number > 0 ? "\(number), " : "")\(seconds) s")
-            isShown = true
-            next = SystemTime().instant + interval
-        }
-        if isShown { output(Self.erasing) }
     }
 
     /// Returns to the first column and clears the line.
     static let erasing = "\r\u{1b}[K"
+
+    /// Writes the line on a thread of its own.
+    private final class Line: Loop, @unchecked Sendable {
+        // @unchecked: `isShown` and `next` belong to the thread that turns.
+        let name = "postern-line"
+        private let what: String
+        private let progress: Progress
+        private let output: Output
+        private let interval: Duration
+        private let start = SystemTime().instant
+        private let end = Inbox<Void>()
+        private var isShown = false
+        private var next: MonotonicInstant
+        private let running = Mutex<(any RunningLoop)?>(nil)
+
+        init(_ what: String, of progress: Progress, on output: @escaping Output, every interval: Duration) {
+            self.what = what
+            self.progress = progress
+            self.output = output
+            self.interval = interval
+            next = start + interval
+            running.withLock { $0 = DedicatedThreads().start(self) }
+        }
+
+        func erase() {
+            end.put(())
+            running.withLock { $0.take() }?.join()
+        }
+
+        func turn(at now: MonotonicInstant) -> MonotonicInstant? {
+            guard end.isEmpty else {
+                if isShown { output(Progress.erasing) }
+                return nil
+            }
+            guard now >= next else { return next }
+            let number = progress.count.load(ordering: .relaxed)
+            let seconds = (now - start).components.seconds
+            output(Progress.erasing + "\(what): \(number > 0 ? "\(number), " : "")\(seconds) s")
+            isShown = true
+            next = now + interval
+            return next
+        }
+
+        func wait(until deadline: MonotonicInstant) -> Bool { end.wait(until: deadline) }
+    }
 }

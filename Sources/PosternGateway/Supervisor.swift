@@ -1,0 +1,39 @@
+import PosternCore
+import PosternProcess
+
+/// What the main thread does while the gateway runs: reloads the configuration when it is asked to, takes up renewed TLS
+/// files, and ends when the gateway is to stop.
+final class Supervisor: Loop, @unchecked Sendable {
+    // @unchecked: belongs to the thread that turns.
+    let name = "postern"
+    private let signals: Signals
+    private let reload: () -> Void
+    private let lookAtCertificate: (() -> Void)?
+    private var nextLook = MonotonicInstant.distantPast
+
+    /// How often the TLS files are looked at.
+    static let certificatePeriod = Duration.seconds(10)
+
+    /// - Parameter lookAtCertificate: nil without TLS.
+    init(_ signals: Signals, reload: @escaping () -> Void, lookAtCertificate: (() -> Void)?) {
+        self.signals = signals
+        self.reload = reload
+        self.lookAtCertificate = lookAtCertificate
+    }
+
+    func turn(at now: MonotonicInstant) -> MonotonicInstant? {
+        while let signal = signals.take() {
+            if signal == .stop { return nil }
+            reload()
+            nextLook = now
+        }
+        guard let lookAtCertificate else { return .distantFuture }
+        if now >= nextLook {
+            lookAtCertificate()
+            nextLook = now + Self.certificatePeriod
+        }
+        return nextLook
+    }
+
+    func wait(until deadline: MonotonicInstant) -> Bool { signals.wait(until: deadline) }
+}

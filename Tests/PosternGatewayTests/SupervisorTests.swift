@@ -1,0 +1,46 @@
+import PosternCore
+import PosternProcess
+import Testing
+
+@testable import PosternGateway
+
+@Suite struct SupervisorTests {
+    private let signals = Signals()
+    private let calls = Inbox<String>()
+    private let start = MonotonicInstant(nanoseconds: 5_000_000_000)
+
+    private func supervisor(hasCertificate: Bool) -> Supervisor {
+        Supervisor(
+            signals, reload: { [calls] in calls.put("reload") },
+            lookAtCertificate: hasCertificate ? { [calls] in calls.put("look") } : nil)
+    }
+
+    @Test func signals_areObeyedInTheirOrder_untilTheOneToStop() {
+        let supervisor = supervisor(hasCertificate: false)
+        #expect(supervisor.turn(at: start) == .distantFuture)
+        #expect(!supervisor.wait(until: .distantPast))
+        signals.put(.reload)
+        signals.put(.reload)
+        #expect(supervisor.wait(until: .distantFuture))
+        #expect(supervisor.turn(at: start) == .distantFuture)
+        #expect(calls.takeAll() == ["reload", "reload"])
+        signals.put(.stop)
+        signals.put(.reload)
+        #expect(supervisor.turn(at: start) == nil)
+        #expect(calls.isEmpty)
+        #expect(signals.take() == .reload)
+        #expect(signals.take() == nil)
+    }
+
+    @Test func certificate_isLookedAtEveryTenSeconds_andAfterAReload() {
+        let supervisor = supervisor(hasCertificate: true)
+        #expect(supervisor.turn(at: start) == start + .seconds(10))
+        #expect(supervisor.turn(at: start + .seconds(9)) == start + .seconds(10))
+        #expect(calls.takeAll() == ["look"])
+        #expect(supervisor.turn(at: start + .seconds(10)) == start + .seconds(20))
+        #expect(calls.takeAll() == ["look"])
+        signals.put(.reload)
+        #expect(supervisor.turn(at: start + .seconds(12)) == start + .seconds(22))
+        #expect(calls.takeAll() == ["reload", "look"])
+    }
+}
