@@ -263,10 +263,7 @@ struct ConfigurationCheck {
             name: entry.name, sha256: [UInt8](hexadecimal: entry.sha256) ?? [],
             certificateName: entry.certificateName.isEmpty ? nil : entry.certificateName, scopes: scopes,
             upstreams: allowed,
-            limits: .init(
-                requestsPerSecond: entry.requestsPerSecond, messagesPerSecond: entry.messagesPerSecond,
-                burst: entry.burst),
-            expiresAt: Timestamp(rfc3339: entry.expiresAt))
+            limits: entry.limits, expiresAt: Timestamp(rfc3339: entry.expiresAt))
     }
 
     private var digestName: String { KeyEntry.name(of: \.sha256) }

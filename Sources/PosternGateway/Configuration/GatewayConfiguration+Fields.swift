@@ -112,9 +112,7 @@ struct KeyEntry: SettingsSection {
     var sha256 = ""
     var scopes: [String] = []
     var upstreams = ["*"]
-    var requestsPerSecond = 0.0
-    var messagesPerSecond = 0.0
-    var burst = 0
+    var limits = RateLimits()
     /// RFC 3339; empty: never.
     var expiresAt = ""
     var certificateName = ""
@@ -127,10 +125,10 @@ struct KeyEntry: SettingsSection {
                 + "may hold it instead."),
         .list("scopes", \.scopes, "What it allows: `write`, `read`, `admin`; at least one."),
         .list("upstreams", \.upstreams, "Upstreams it is good for; `*`: all."),
-        .number("requestsPerSecond", 0...1_000_000, \.requestsPerSecond, "More get 429; 0: no limit."),
-        .number("messagesPerSecond", 0...1_000_000_000, \.messagesPerSecond, "More get 429; 0: no limit."),
+        .number("requestsPerSecond", 0...1_000_000, \.limits.requestsPerSecond, "More get 429; 0: no limit."),
+        .number("messagesPerSecond", 0...1_000_000_000, \.limits.messagesPerSecond, "More get 429; 0: no limit."),
         .integer(
-            "burst", 0...1_000_000_000, \.burst,
+            "burst", 0...1_000_000_000, \.limits.burst,
             "Requests and messages that may come at once after a pause; 0: as many as one second allows."),
         .text(
             "expiresAt", \.expiresAt, rule: time, "When it stops being good, e.g. `2027-01-31T00:00:00Z`; empty: never."
