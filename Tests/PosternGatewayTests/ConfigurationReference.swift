@@ -1,6 +1,8 @@
 import PosternCore
 import PosternStore
 
+@testable import PosternGateway
+
 /// The documents that say which settings there are, made from the same tables that check them.
 enum ConfigurationReference {
     /// `config.example.json`: every setting with its default, and one upstream of each type.
