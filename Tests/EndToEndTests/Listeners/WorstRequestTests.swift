@@ -55,6 +55,9 @@ extension EndToEnd {
             Body("blanks before a value", event, #"{"data":"#, " \n", "0}"),
             Body("lines with a fault at the end", event, "", "0\n", "}", isLines: true),
             Body("nesting with a fault at the end", event, #"{"data":[0"#, ",[[[[[[[[0]]]]]]]]", "]]"),
+            Body("envelopes of unknown members", "/v1/messages", "[{}", ",{\(sixtyMembers)}", "]"),
+            Body("events of unknown members", "/v1/curio/event", "[{}", ",{\(sixtyMembers)}", "]"),
+            Body("unknown members of an event", "/v1/curio/session_start", "{", value: "0", "}"),
             Body("unknown members of an envelope", "/v1/messages", "{", value: "0", "}"),
             Body("tags that are not strings", "/v1/curio/user_tags", #"{"userTags":{"#, value: "0", "}}"),
             Body("arguments of a call", "/v1/streamone/call", call + #""arguments":{"#, value: "0", "}}"),
@@ -74,6 +77,9 @@ extension EndToEnd {
                 "many metrics", "/v1/appservices/metrics", #"{"sessionMetrics":{"a":0},"metrics":[{}"#, ",{}", "]}"),
             Body("ids to be retried", "/v1/messages/retry", #"{"ids":["1""#, #","1""#, "]}"),
         ]
+
+        /// So many that a body holds fewer than 10 000 objects of them, the most that a request may hold.
+        private static let sixtyMembers = (0..<60).map { #""m\#($0)":0"# }.joined(separator: ",")
 
         private static func members(_ start: String, _ escape: String, _ value: String, _ end: String) -> [UInt8] {
             let digits = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_".utf8)
