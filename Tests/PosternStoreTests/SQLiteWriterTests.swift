@@ -78,6 +78,24 @@ import Testing
         #expect(store.outbox.ledger(of: queue.number).accepted == 200)
     }
 
+    /// A directory for temporary files may be full, missing or read-only, and others may read it.
+    @Test func changeOfManyPages_createsNoTemporaryFile() throws {
+        SyncCounter.install()
+        let store = try TestStore()
+        let queue = try store.register()
+        let text = String(repeating: "x", count: 2000)
+        try store.append((0..<500).map { _ in store.message(text, to: queue) })
+        let before = SyncCounter.temporaryFiles
+        try store.transact { transaction in
+            // Each page of it may have to be put back.
+            try transaction.attempt {
+                try transaction.sql.run("UPDATE queue_# SET attempts = 1", of: queue.number)
+                return true
+            }
+        }
+        #expect(SyncCounter.temporaryFiles == before)
+    }
+
     @Test func change_thatFails_leavesItsNeighboursAlone() throws {
         let store = try TestStore()
         let queue = try store.register()

@@ -186,6 +186,9 @@ enum StoreFile {
             } else {
                 try sql.run("PRAGMA cache_size = -2048")
             }
+            // A transaction that changes many pages would otherwise need a file in a directory for temporary files. A
+            // container with a read-only root may have none, and payloads do not belong there.
+            try sql.run("PRAGMA temp_store = MEMORY")
             try sql.run("PRAGMA mmap_size = 0")
         }
         return configuration

@@ -11,6 +11,9 @@ enum SyncCounter {
 
     static func count(of path: String) -> Int { counts.withLock { $0[path] ?? 0 } }
 
+    /// Files that SQLite created in a directory for temporary files, for whichever store.
+    static var temporaryFiles: Int { filesWithoutName.load(ordering: .relaxed) }
+
     /// The next syncs of a file that fail, as those of a broken disk do.
     static func fail(_ path: String, times: Int) { failures.withLock { $0[path] = times } }
 
@@ -35,6 +38,7 @@ private typealias Open =
 
 private let counts = Mutex<[String: Int]>([:])
 private let failures = Mutex<[String: Int]>([:])
+private let filesWithoutName = Atomic<Int>(0)
 private let originalOpen = Mutex<Open?>(nil)
 private let originalSync = Mutex<Sync?>(nil)
 private let paths = Mutex<[UInt: String]>([:])
@@ -45,7 +49,11 @@ private let openCounting: Open = { vfs, name, file, flags, outFlags in
     let code = open(vfs, name, file, flags, outFlags)
     guard code == SQLITE_OK, let file, let methods = file.pointee.pMethods else { return code }
     originalSync.withLock { $0 = $0 ?? methods.pointee.xSync }
-    if let name { paths.withLock { $0[UInt(bitPattern: file)] = String(cString: name) } }
+    if let name {
+        paths.withLock { $0[UInt(bitPattern: file)] = String(cString: name) }
+    } else {
+        filesWithoutName.add(1, ordering: .relaxed)
+    }
     // SQLite has a table of methods for each way of locking; each gets one counting copy, which is never freed.
     let copy = tables.withLock { tables in
         if let known = tables[UInt(bitPattern: methods)] { return known }

@@ -1,0 +1,54 @@
+import Foundation
+import Glibc
+import PosternTestKit
+import Testing
+
+extension EndToEnd {
+    /// What the machine or the container around the gateway does to it.
+    @Suite struct Surroundings {
+        /// Only the folder of the store can be written, there is nothing for temporary files, and the user is one that
+        /// the system does not know.
+        @Test(.timeLimit(.minutes(10)), .enabled(if: BareContainer.isAllowed))
+        func readOnlyRoot_unknownUser_andEmptyEnvironment_areEnough() async throws {
+            let samsara = try SimulatedService()
+            let place = try Place(Settings(upstreamURL: samsara.url))
+            let gateway = try await place.start(program: BareContainer.program(for: place.folder.file("data")))
+            let client = try gateway.client()
+            let filler = String(repeating: "x", count: 600)
+            for round in 0..<6 {
+                let body = (round * 900..<round * 900 + 900).map { number in
+                    #"{"timestamp":1,"sourceId":"d\#(number % 7)","eventName":"e","seq":\#(number),"x":"\#(filler)"}"#
+                }
+                #expect(try client.post(eventPath, "[\(body.joined(separator: ","))]").status == 202)
+            }
+            try gateway.waitUntilDelivered()
+            #expect(try samsara.received["events"].int == 5400)
+            let ended = try await gateway.stop()
+            #expect(!ended.errors.contains(" error "), "\(ended.errors)")
+        }
+    }
+
+    private enum BareContainer {
+        /// Runs a program as user 54321 where only `folder` can be written.
+        static func program(for folder: String) -> [String] {
+            let script = """
+                mkdir -p "$0" && chown 54321:54321 "$0" && mount --bind "$0" "$0" && mount -o remount,bind,ro / && \
+                cd /proc && exec setpriv --reuid 54321 --regid 54321 --clear-groups env -i LC_ALL=C TZ=Asia/Kathmandu "$@"
+                """
+            return ["/usr/bin/unshare", "--mount", "/bin/sh", "-c", script, folder]
+        }
+
+        static let isAllowed: Bool = {
+            guard geteuid() == 0 else { return false }
+            let scratch = ScratchFolder()
+            let words = program(for: scratch.file("data")) + ["/usr/bin/test", "!", "-w", "/var/tmp"]
+            let process = Process()
+            process.executableURL = URL(filePath: words[0])
+            process.arguments = Array(words.dropFirst())
+            process.standardError = nil
+            guard (try? process.run()) != nil else { return false }
+            process.waitUntilExit()
+            return process.terminationStatus == 0
+        }()
+    }
+}
