@@ -1,11 +1,32 @@
 import Foundation
 import Glibc
+import PosternStore
 import PosternTestKit
 import Testing
 
 extension EndToEnd {
     /// What the machine or the container around the gateway does to it.
     @Suite struct Surroundings {
+        /// Clients hold every descriptor, so that those that come later wait, and nothing can be delivered meanwhile.
+        @Test(.timeLimit(.minutes(10)))
+        func exhaustedDescriptors_delayClientsAndDeliveries_andAreLoggedOnce() async throws {
+            let samsara = try SimulatedService()
+            let place = try Place(Settings(upstreamURL: samsara.url))
+            let gateway = try await place.start(program: ["/bin/bash", "-c", #"ulimit -n 64; exec "$0" "$@""#])
+            var clients = try (0..<100).map { _ in try gateway.client() }
+            _ = try await gateway.process.line(of: .errors) { $0.contains("cannot accept connections") }
+            let start = ContinuousClock.now
+            #expect(eventually { ContinuousClock.now - start > .seconds(1) })
+            #expect(try clients[0].post(eventPath, event(0)).status == 202)
+            clients = [clients[0]]
+            #expect(try clients[0].post(eventPath, event(1)).status == 202)
+            try gateway.waitUntilDelivered()
+            #expect(try samsara.values(of: "seq").map(\.value) == ["0", "1"])
+            let ended = try await gateway.stop()
+            #expect(ended.errors.components(separatedBy: "cannot accept connections").count == 2)
+            #expect(try place.audit().isBalanced)
+        }
+
         /// Only the folder of the store can be written, there is nothing for temporary files, and the user is one that
         /// the system does not know.
         @Test(.timeLimit(.minutes(10)), .enabled(if: BareContainer.isAllowed))

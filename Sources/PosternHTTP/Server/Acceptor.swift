@@ -36,6 +36,7 @@ final class Acceptor: Loop, @unchecked Sendable {
     private var next = 0
     /// Nothing is accepted until then, because the system could not.
     private var pausedUntil = MonotonicInstant.distantPast
+    private var nextReport = MonotonicInstant.distantPast
 
     func turn(at now: MonotonicInstant) -> MonotonicInstant? {
         while now >= pausedUntil, !isStopped.load(ordering: .acquiring), accept(for: workers[next], at: now) {
@@ -73,10 +74,17 @@ final class Acceptor: Loop, @unchecked Sendable {
         case EAGAIN: return false
         case ECONNABORTED, EINTR, EPROTO: return true
         default:
-            logger.error(
-                "cannot accept connections; trying again", metadata: ["error": "\(String(cString: strerror(code)))"])
+            report(code, at: now)
             pausedUntil = now + .milliseconds(100)
             return false
         }
+    }
+
+    /// At most one line a minute: without a free descriptor, ten attempts a second fail.
+    private func report(_ code: Int32, at now: MonotonicInstant) {
+        guard now >= nextReport else { return }
+        nextReport = now + .seconds(60)
+        logger.error(
+            "cannot accept connections; trying again", metadata: ["error": "\(String(cString: strerror(code)))"])
     }
 }
