@@ -105,5 +105,17 @@ extension EndToEnd {
             let rejected = try #require(lines.first { $0.contains("request.id=second-2") })
             #expect(rejected.contains(" info request rejected ") && rejected.contains("problem=not-found"))
         }
+
+        /// A client that is rejected in a loop must not fill the disk with the log.
+        @Test func rejectedRequests_areLogged_50TimesASecondAtMost() async throws {
+            let gateway = try await Place(Settings()).start()
+            let client = try gateway.client()
+            let start = ContinuousClock.now
+            for _ in 0..<1000 { #expect(try client.get("/nothing").status == 404) }
+            let seconds = Int((ContinuousClock.now - start).components.seconds) + 2
+            let ended = try await gateway.stop()
+            let lines = ended.errors.split(separator: "\n").count { $0.contains(" request rejected ") }
+            #expect((50...50 * seconds).contains(lines))
+        }
     }
 }

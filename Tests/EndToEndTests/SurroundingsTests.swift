@@ -27,6 +27,33 @@ extension EndToEnd {
             #expect(try place.audit().isBalanced)
         }
 
+        /// Stopped while the upstream processes a request, and continued when its time is long over.
+        @Test(.timeLimit(.minutes(10))) func suspendedProcess_goesOn_andLosesNothing() async throws {
+            let samsara = try SimulatedService(faults: "delay=1000ms")
+            var settings = Settings(upstreamURL: samsara.url)
+            settings.delivery["requestTimeoutSeconds"] = 2
+            let place = try Place(settings)
+            let gateway = try await place.start()
+            #expect(try gateway.client().post(eventPath, events(0..<3)).status == 202)
+            #expect(try eventually(every: .milliseconds(1)) { try samsara.received["requests"].int == 1 })
+            gateway.process.signal(SIGSTOP)
+            let stoppedAt = ContinuousClock.now
+            #expect(eventually { ContinuousClock.now - stoppedAt > .seconds(3) })
+            #expect(try samsara.received["events"].int == 3)
+            try samsara.play("")
+            gateway.process.signal(SIGCONT)
+            try gateway.waitUntilDelivered()
+            #expect(try gateway.client().post(eventPath, event(3)).status == 202)
+            try gateway.waitUntilDelivered()
+            #expect(try gateway.client().get("/readyz").status == 200)
+            // Whether the answer counts that waited in the socket is libcurl's choice; a repeat keeps the order.
+            let arrived = try samsara.values(of: "seq").map(\.value)
+            #expect([["0", "1", "2", "3"], ["0", "1", "2", "0", "1", "2", "3"]].contains(arrived), "\(arrived)")
+            try await gateway.stop()
+            #expect(try place.audit().isBalanced)
+            #expect(try place.audit().accounts.map(\.ledger.delivered) == [4])
+        }
+
         /// Only the folder of the store can be written, there is nothing for temporary files, and the user is one that
         /// the system does not know.
         @Test(.timeLimit(.minutes(10)), .enabled(if: BareContainer.isAllowed))

@@ -1,4 +1,5 @@
 import Foundation
+import GRDB
 import PosternCore
 import PosternMetrics
 import PosternTestKit
@@ -173,6 +174,47 @@ import Testing
         #expect(notice.state == .delivered)
         #expect(notice.result == Array("{}".utf8))
         #expect(store.metrics.settled("plain", "delivered").value == 1)
+    }
+}
+
+@Suite struct CopyTests {
+    /// As `sqlite3 … ".backup"` makes it, next to a gateway that goes on accepting.
+    @Test func copyByTheBackupAPI_holdsAllThatWasAnsweredBefore_andBalances() throws {
+        let store = try TestStore()
+        let queue = try store.register()
+        let isOver = Atomic<Bool>(false)
+        let accepted = Mutex<[MessageID]>([])
+        let (writer, message) = (store.outbox.writer, store.message(to: queue))
+        let thread = DedicatedThread(name: "appends") {
+            while !isOver.load(ordering: .relaxed) {
+                let answer = Waiter<Result<AppendReceipt, AppendRefusal>>()
+                writer.append([message]) { answer.put($0) }
+                guard let ids = try? answer.take().get().ids else { return }
+                accepted.withLock { $0 += ids }
+            }
+        }
+        let copy = store.folder.file("copy.sqlite")
+        #expect(eventually { accepted.withLock(\.count) > 50 })
+        let before = accepted.withLock { $0 }
+        var reading = Configuration()
+        reading.readonly = true
+        let (source, target) = (
+            try DatabaseQueue(path: store.path, configuration: reading), try DatabaseQueue(path: copy)
+        )
+        try source.backup(to: target)
+        try source.close()
+        try target.close()
+        let count = accepted.withLock(\.count)
+        #expect(eventually { accepted.withLock(\.count) > count })
+        isOver.store(true, ordering: .relaxed)
+        thread.join()
+
+        let restored = try TestStore.open(OutboxOptions(path: copy))
+        defer { restored.close() }
+        let ids = try restored.messages(MessageFilter(), after: nil, limit: 100_000).messages.map(\.id)
+        #expect(ids.starts(with: before))
+        #expect(accepted.withLock { $0.starts(with: ids) })
+        #expect(try restored.audit().isBalanced)
     }
 }
 

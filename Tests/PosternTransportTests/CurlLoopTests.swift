@@ -297,6 +297,23 @@ extension TransferResult {
         #expect((.milliseconds(150)..<(.seconds(25))).contains(took))
     }
 
+    /// The timeout covers the whole request, not the pauses in it.
+    @Test func drippedAnswer_isATimeout_howeverSteadilyItComes() async {
+        let dripped = Atomic<Int>(0)
+        let server = RawServer { connection, _ in
+            _ = connection.request()
+            connection.send("HTTP/1.1 200 OK\r\nContent-Length: 10000\r\n\r\n")
+            while !connection.hasEnded(within: 10), connection.send("x") { dripped.add(1, ordering: .relaxed) }
+        }
+        defer { server.stop() }
+        let failure = await fixture.send(
+            UpstreamRequest(url: server.url, body: [1]), options: TransferOptions(requestTimeout: .milliseconds(300))
+        ).failure
+        #expect(failure?.reason == .timeout)
+        #expect(failure?.mayHaveArrived == true)
+        #expect(dripped.load(ordering: .relaxed) < 300)
+    }
+
     @Test func silentHandshake_isATimeout_andNothingArrived() async {
         let server = RawServer { connection, _ in connection.waitForEnd() }
         defer { server.stop() }

@@ -103,6 +103,12 @@ final class RawConnection: Sendable {
     /// Ends the connection in order, at once.
     func end() { shutdown(socket, Int32(SHUT_RDWR)) }
 
+    /// Whether the client closed its end within so many milliseconds.
+    func hasEnded(within milliseconds: Int32) -> Bool {
+        var ready = pollfd(fd: socket, events: Int16(POLLIN), revents: 0)
+        return poll(&ready, 1, milliseconds) > 0
+    }
+
     /// Waits until the client has closed its end.
     func waitForEnd() { while read() != nil {} }
 

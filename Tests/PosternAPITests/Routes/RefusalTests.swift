@@ -20,6 +20,9 @@ import Testing
         ("DELETE", "/v1/messages/z000000000101", 404, "not-found"),
         ("POST", "/v1/messages/0000000000101/retry", 404, "not-found"),
         ("GET", "/v1/messages?upstream=nobody", 404, "unknown-upstream"),
+        ("GET", "/v1/../livez", 404, "unknown-upstream"), ("GET", "/%2e%2e/livez", 404, "not-found"),
+        ("GET", "/livez%2f", 404, "not-found"), ("GET", "/v1/messages/..%2f..%2fetc%2fpasswd", 404, "not-found"),
+        ("POST", "/v1/picky%2Fevent", 404, "not-found"),
     ])
     func unknownPlace_isNotFound(method: String, path: String, status: Int, slug: String) throws {
         try withPausedGateway { gateway in
