@@ -31,6 +31,8 @@ final class Binary: Sendable {
 
     /// Whether it is a release build, by its path.
     static var isOptimized: Bool { path.contains("release") }
+    /// Whether the thread sanitizer watches it with a thread of its own, by its path.
+    static var hasThreadSanitizer: Bool { path.contains(".build/thread/") }
 
     static let patience = Duration.seconds(30)
 

@@ -155,8 +155,8 @@ extension EndToEnd {
         private func recover(
             _ gateway: GatewayProcess, _ samsara: SimulatedService, _ place: Place, accepted: Int
         ) async throws {
-            let client = try gateway.client()
             try gateway.waitUntilDelivered()
+            let client = try gateway.client()
             #expect(Set(try samsara.values(of: "seq").compactMap { Int($0.value) }) == Set(0..<accepted))
             let isTaken = try eventually(every: .milliseconds(100)) {
                 try client.post(eventPath, event(accepted)).status == 202
@@ -195,8 +195,8 @@ extension EndToEnd {
                 program: SmallDisk.program(at: place.folder.file("data"), megabytes: 40))
             let accepted = try fill(gateway)
             _ = try gateway.client().post("/v1/upstreams/samsara/resume")
-            let client = try gateway.client()
             try gateway.waitUntilDelivered()
+            let client = try gateway.client()
             #expect(Set(try samsara.values(of: "seq").compactMap { Int($0.value) }) == Set(0..<accepted))
             #expect(
                 try eventually(every: .milliseconds(100)) {
@@ -206,25 +206,25 @@ extension EndToEnd {
             try await gateway.stop()
         }
     }
+}
 
-    /// A file system in memory that only the gateway sees.
-    private enum SmallDisk {
-        static func program(at folder: String, megabytes: Int) -> [String] {
-            let script =
-                "mkdir -p \(folder) && mount -t tmpfs -o size=\(megabytes)m none \(folder) && exec \"$0\" \"$@\""
-            return ["/usr/bin/unshare", "--mount", "/bin/sh", "-c", script]
-        }
-
-        static let isToBeHad: Bool = {
-            let folder = ScratchFolder()
-            let process = Process()
-            let words = program(at: folder.path, megabytes: 1) + ["/bin/true"]
-            process.executableURL = URL(filePath: words[0])
-            process.arguments = Array(words.dropFirst())
-            process.standardError = nil
-            guard (try? process.run()) != nil else { return false }
-            process.waitUntilExit()
-            return process.terminationStatus == 0
-        }()
+/// A file system in memory that only the gateway sees. To be had where this machine lets us mount one.
+enum SmallDisk {
+    static func program(at folder: String, megabytes: Int) -> [String] {
+        let script =
+            "mkdir -p \(folder) && mount -t tmpfs -o size=\(megabytes)m none \(folder) && exec \"$0\" \"$@\""
+        return ["/usr/bin/unshare", "--mount", "/bin/sh", "-c", script]
     }
+
+    static let isToBeHad: Bool = {
+        let folder = ScratchFolder()
+        let process = Process()
+        let words = program(at: folder.path, megabytes: 1) + ["/bin/true"]
+        process.executableURL = URL(filePath: words[0])
+        process.arguments = Array(words.dropFirst())
+        process.standardError = nil
+        guard (try? process.run()) != nil else { return false }
+        process.waitUntilExit()
+        return process.terminationStatus == 0
+    }()
 }

@@ -43,7 +43,7 @@ import Testing
     }
 
     /// The standard library then sees no arguments, which must not pass for a wish to read the help.
-    @Test func commandLineThatCannotBeRead_isNoSuccess() async throws {
+    @Test(.enabled(if: SmallDisk.isToBeHad)) func commandLineThatCannotBeRead_isNoSuccess() async throws {
         let script = "umount -l /proc && exec \"$0\" \"$@\""
         let ended = try await Binary.run(command: [
             "/usr/bin/unshare", "--mount", "/bin/sh", "-c", script, Binary.path, "check",
