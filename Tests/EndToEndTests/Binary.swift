@@ -33,6 +33,8 @@ final class Binary: Sendable {
     static var isOptimized: Bool { path.contains("release") }
     /// Whether the thread sanitizer watches it with a thread of its own, by its path.
     static var hasThreadSanitizer: Bool { path.contains(".build/thread/") }
+    /// Whether a sanitizer does, which takes memory and time of its own.
+    static var isSanitized: Bool { hasThreadSanitizer || path.contains(".build/address/") }
 
     static let patience = Duration.seconds(30)
 

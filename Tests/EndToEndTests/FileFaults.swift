@@ -31,7 +31,7 @@ enum FileFaults {
 extension EndToEnd {
     /// A store is whole or not there, whenever its first start ends.
     @Suite struct FirstStart {
-        @Test(.timeLimit(.minutes(10)))
+        @Test(.timeLimit(.minutes(30)))
         func kill_beforeAnyFileChange_leavesAStoreThatStarts() async throws {
             var change = 0
             while true {
@@ -58,7 +58,7 @@ extension EndToEnd {
         }
 
         /// Or a power cut could take the whole folder with it.
-        @Test(.timeLimit(.minutes(10))) func foldersThatAreMade_areOnDisk_withTheirNames() async throws {
+        @Test(.timeLimit(.minutes(30))) func foldersThatAreMade_areOnDisk_withTheirNames() async throws {
             let place = try Place(Settings())
             let root = place.folder.file("data")
             try place.write(Settings().json(store: root + "/a/b/postern.sqlite"))
@@ -77,7 +77,7 @@ extension EndToEnd {
 extension EndToEnd {
     /// What clients and operators see of a disk that fails, and of files that are taken away.
     @Suite struct FailingDisk {
-        @Test(.timeLimit(.minutes(10)))
+        @Test(.timeLimit(.minutes(30)))
         func failedSync_isAnswered503_untilTheStoreWasChecked() async throws {
             let place = try Place(Settings())
             let isBroken = place.folder.file("broken")
@@ -104,7 +104,7 @@ extension EndToEnd {
         }
 
         /// A kernel that could not write a page may drop it: what was read back before is gone then.
-        @Test(.timeLimit(.minutes(10)), arguments: [10_000, 5000])
+        @Test(.timeLimit(.minutes(30)), arguments: [10_000, 5000])
         func answeredMessages_survive_whenAFailedSyncTakesBackItsPages(chance: Int) async throws {
             let place = try Place(Settings())
             let isBroken = place.folder.file("broken")
@@ -141,7 +141,7 @@ extension EndToEnd {
         }
 
         /// What reads only must not have SQLite drop the commits behind the damage, either.
-        @Test(.timeLimit(.minutes(10))) func damagedLog_isReported_byCommandsThatRead() async throws {
+        @Test(.timeLimit(.minutes(30))) func damagedLog_isReported_byCommandsThatRead() async throws {
             let place = try Place(Settings())
             let gateway = try await place.start()
             for number in 0..<20 {
@@ -166,7 +166,7 @@ extension EndToEnd {
             #expect(try place.audit().accounts.map(\.ledger.accepted) == [20])
         }
 
-        @Test(.timeLimit(.minutes(10)), arguments: ["", "-wal"])
+        @Test(.timeLimit(.minutes(30)), arguments: ["", "-wal"])
         func deletedFile_isAnswered503_andMakesTheGatewayUnready(tail: String) async throws {
             let place = try Place(Settings())
             let gateway = try await place.start()
