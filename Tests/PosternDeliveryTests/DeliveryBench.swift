@@ -11,8 +11,8 @@ import Testing
 
 @testable import PosternDelivery
 
-/// A worker on a bench: a real store, a scripted transport, and time that the test moves. The loop is turned by hand;
-/// the store's writer has its own thread, whose completions a turn waits for.
+/// A worker on a bench: a real store, a scripted transport, and time that the test moves. The worker's loop and the
+/// writer's turn on the thread of the test.
 final class DeliveryBench {
     static let tokenURL = "http://plain.test/token"
     private static func isTokenRequest(_ request: UpstreamRequest) -> Bool {
@@ -20,7 +20,8 @@ final class DeliveryBench {
     }
     struct Stuck: Error {}
 
-    let time = ManualTime()
+    let threads = ManualThreads()
+    var time: ManualTime { threads.time }
     let metrics = Metrics()
     let transport = ScriptedTransport()
     let log = LogRecorder()
@@ -62,8 +63,7 @@ final class DeliveryBench {
         let logger = Logger(label: "test") { [log] _ in log }
         let outbox = try Outbox(
             OutboxOptions.with { ($0.path, $0.encryptionKeys) = (folder.file("store.sqlite"), encryptionKeys) },
-            time: time,
-            metrics: metrics, logger: logger)
+            time: time, threads: threads, metrics: metrics, logger: logger)
         let queue = try outbox.register(upstream, type: "plain", cap: QueueCap())
         let worker = try UpstreamWorker(
             queue: queue, settings: settings,
@@ -82,7 +82,7 @@ final class DeliveryBench {
 
     /// Goes on with a copy of the files as they are on disk, as after a kill: what this run still does is lost.
     func kill(_ upstream: some Upstream = PlainUpstream(), settings: DeliverySettings) throws {
-        try settleDown()
+        commit()
         let files = try files()
         run?.outbox.close()
         run = nil
@@ -96,14 +96,14 @@ final class DeliveryBench {
     func execute(_ sql: String) throws {
         let done = Inbox<Result<Void, StoreError>>()
         outbox.writer.change({ try $0.db.execute(sql: sql) }) { done.put($0) }
-        guard let result = done.takeAll(waitingUntil: Self.deadline).first else { throw Stuck() }
+        guard let result = threads.take(from: done).first else { throw Stuck() }
         try result.get()
     }
 
     func cancel(_ id: MessageID) throws -> Cancellation {
         let done = Inbox<Result<Cancellation, StoreError>>()
         outbox.cancel(id) { done.put($0) }
-        guard let result = done.takeAll(waitingUntil: Self.deadline).first else { throw Stuck() }
+        guard let result = threads.take(from: done).first else { throw Stuck() }
         return try result.get()
     }
 
@@ -137,7 +137,7 @@ final class DeliveryBench {
         } completion: {
             done.put($0)
         }
-        guard let result = done.takeAll(waitingUntil: Self.deadline).first else { throw Stuck() }
+        guard let result = threads.take(from: done).first else { throw Stuck() }
         try result.get()
     }
 
@@ -155,7 +155,7 @@ final class DeliveryBench {
     func requeue(_ id: MessageID) throws {
         let done = Inbox<Bool>()
         outbox.requeue([id]) { result in done.put((try? result.get().isEmpty) == false) }
-        #expect(done.takeAll(waitingUntil: Self.deadline).first == true)
+        #expect(threads.take(from: done).first == true)
     }
 
     @discardableResult func accept(
@@ -172,7 +172,7 @@ final class DeliveryBench {
     private func append(_ messages: [NewMessage]) throws -> [MessageID] {
         let done = Inbox<Result<AppendReceipt, AppendRefusal>>()
         outbox.append(messages) { done.put($0) }
-        guard let result = done.takeAll(waitingUntil: Self.deadline).first else { throw Stuck() }
+        guard let result = threads.take(from: done).first else { throw Stuck() }
         return try result.get().ids
     }
 
@@ -187,23 +187,14 @@ final class DeliveryBench {
 
     // MARK: Turning
 
-    private static var deadline: MonotonicInstant { SystemTime().instant + .seconds(10) }
-
-    private var openBatches: Int { transport.openRequests.filter { !Self.isTokenRequest($0) }.count }
-
     /// Turns until nothing changes any more without an answer or time; answers how long the worker wants to sleep.
     @discardableResult func turn() throws -> Duration {
         for _ in 0..<10_000 {
             let before = trace
-            var next = worker.turn()
-            while worker.unsettledBatches > openBatches {
-                guard SystemTime().instant < Self.deadline else { throw Stuck() }
-                next = worker.turn(waitingUntil: Self.deadline)
-            }
-            // Waits that a plan asked for begin with a commit, and so do flushes.
-            try settleDown()
-            next = worker.turn()
-            if trace == before { return next - time.instant }
+            _ = worker.turn()
+            commit()
+            let next = worker.turn()
+            if trace == before, threads.dueNames.isEmpty { return next - time.instant }
         }
         throw Stuck()
     }
@@ -251,15 +242,8 @@ final class DeliveryBench {
         return reports.takeAll().first
     }
 
-    /// Waits until what was handed to the writer is committed: what is handed in later is committed no sooner.
-    private func settleDown() throws {
-        let committed = Inbox<Void>()
-        outbox.writer.change { _ in
-        } completion: { _ in
-            committed.put(())
-        }
-        guard !committed.takeAll(waitingUntil: Self.deadline).isEmpty else { throw Stuck() }
-    }
+    /// Has the writer take what was handed to it.
+    func commit() { threads.turnAll() }
 
     // MARK: What was sent
 

@@ -11,14 +11,15 @@ import Testing
     private func execute(_ sql: String, on bench: DeliveryBench) throws {
         let done = Inbox<Result<Void, StoreError>>()
         bench.outbox.writer.change({ try $0.db.execute(sql: sql) }) { done.put($0) }
-        let result = try #require(done.takeAll(waitingUntil: SystemTime().instant + .seconds(10)).first)
+        let result = try #require(bench.threads.take(from: done).first)
         try result.get()
     }
 
     /// Turns once for what is there already, and once for what the store says to that.
     private func turnAndListen(_ bench: DeliveryBench) {
         _ = bench.worker.turn()
-        _ = bench.worker.turn(waitingUntil: SystemTime().instant + .seconds(10))
+        bench.commit()
+        _ = bench.worker.turn()
     }
 
     @Test func outcome_isWrittenAgain_untilTheStoreTakesIt_andNothingIsSentTwice() throws {

@@ -110,7 +110,4 @@ public final class UpstreamWorker: Sendable {
     /// Batches whose outcome is not on disk yet.
     var unsettledBatches: Int { status.unsettledBatches }
     func turn() -> MonotonicInstant { loop.turn(inbox.takeAll()) }
-    func turn(waitingUntil deadline: MonotonicInstant) -> MonotonicInstant {
-        loop.turn(inbox.takeAll(waitingUntil: deadline))
-    }
 }
