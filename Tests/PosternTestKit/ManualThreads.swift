@@ -65,7 +65,12 @@ public final class ManualThreads: Threads, @unchecked Sendable {
 
     /// Turns what is due until nothing is.
     public func turnAll() {
-        while let driven = loops.first(where: isDue) { turn(driven) }
+        var turns = 0
+        while let driven = loops.first(where: isDue) {
+            turn(driven)
+            turns += 1
+            precondition(turns < 1_000_000, "\(driven.loop.name) turns without end")
+        }
     }
 
     /// Lets time pass, and turns what becomes due on the way.
