@@ -60,7 +60,8 @@ extension DeliveryMachine {
         if isFirst || counts {
             history.suspectTries += 1
             history.suspectedAfter = ruling.flight.number
-            if isFirst || othersSucceeded { history.provenTries += 1 }
+            // In the middle of an outage the first answer says nothing about the message.
+            if isFirst ? !isInDoubt : othersSucceeded { history.provenTries += 1 }
         }
         history.requestsBefore = requests
         let lasted = history.suspectedSince.map { ruling.now - $0 } ?? .zero
