@@ -71,13 +71,12 @@ toy-upstream: dependencies ## is another type of upstream a folder and a line? b
 
 sanitize: sanitize-thread sanitize-address ## every test with the thread, then with the address sanitizer
 
-# Threads that end by themselves are detached, which the sanitizer does not always see.
 sanitize-thread: PRELOAD = $(CURDIR)/.build/thread/hooks.so
 sanitize-thread sanitize-address: sanitize-%: dependencies
 	$(SWIFT) build --build-tests --sanitize $* --scratch-path .build/$*
 	"$$(dirname "$$(readlink -f "$$(command -v $(SWIFT))")")/clang" -Wall -O1 -shared -fPIC \
 		-o .build/$*/hooks.so Tests/ThreadSanitizer/hooks.c
-	TSAN_OPTIONS=report_thread_leaks=0 LD_PRELOAD=$(PRELOAD) POSTERN_BINARY=$(CURDIR)/.build/$*/debug/postern \
+	LD_PRELOAD=$(PRELOAD) POSTERN_BINARY=$(CURDIR)/.build/$*/debug/postern \
 		scripts/test.sh $(RUN_TESTS) --sanitize $* --scratch-path .build/$*
 
 format: ## lays out every Swift file

@@ -267,3 +267,14 @@ private func withTexts<R>(_ texts: [String], _ body: ([UnsafeMutablePointer<CCha
     defer { for copy in copies { free(copy) } }
     return body(copies + [nil])
 }
+
+/// Whether a command succeeds on this machine. Blocks.
+func canRun(_ command: [String]) -> Bool {
+    let process = Process()
+    process.executableURL = URL(filePath: command[0])
+    process.arguments = Array(command.dropFirst())
+    process.standardError = nil
+    guard (try? process.run()) != nil else { return false }
+    process.waitUntilExit()
+    return process.terminationStatus == 0
+}

@@ -218,13 +218,6 @@ enum SmallDisk {
 
     static let isToBeHad: Bool = {
         let folder = ScratchFolder()
-        let process = Process()
-        let words = program(at: folder.path, megabytes: 1) + ["/bin/true"]
-        process.executableURL = URL(filePath: words[0])
-        process.arguments = Array(words.dropFirst())
-        process.standardError = nil
-        guard (try? process.run()) != nil else { return false }
-        process.waitUntilExit()
-        return process.terminationStatus == 0
+        return canRun(program(at: folder.path, megabytes: 1) + ["/bin/true"])
     }()
 }

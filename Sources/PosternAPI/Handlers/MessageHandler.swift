@@ -74,7 +74,8 @@ struct MessageHandler: Sendable {
                         slug: .conflict, status: 409,
                         detail: "The message is being sent right now; ask again when the attempt is over.",
                         headers: [("Retry-After", "1")]))
-            case .success(.notQueued): refuseToCancel(id, reply)
+            case .success(.notQueued):
+                refuse(id, reply) { "The message is \($0) already; only a queued one can be cancelled." }
             case .failure(let error): reply.send(Problem(error))
             }
         }
@@ -89,37 +90,24 @@ struct MessageHandler: Sendable {
         }
     }
 
-    private func refuseToCancel(_ id: MessageID, _ reply: Reply) {
-        context.read(reply) { [context] () throws(StoreError) in
-            guard let record = try context.outbox.message(id) else {
-                return Self.noSuchMessage.response(to: reply.head)
-            }
-            return Problem(
-                slug: .conflict, status: 409,
-                detail: "The message is \(record.state.name) already; only a queued one can be cancelled."
-            ).response(to: reply.head)
-        }
-    }
-
     func retry(_ id: MessageID, _ reply: Reply) {
         context.outbox.requeue([id]) { result in
             switch result {
-            case .success([]): refuseToRetry(id, reply)
+            case .success([]):
+                refuse(id, reply) { "The message is \($0); only failed or dropped ones can be sent again." }
             case .success(let ids): reply.send(Self.retried(ids.count))
             case .failure(let error): reply.send(Problem(error))
             }
         }
     }
 
-    private func refuseToRetry(_ id: MessageID, _ reply: Reply) {
+    /// The state of the message does not allow what was requested, or there is no such message.
+    private func refuse(_ id: MessageID, _ reply: Reply, _ detail: @escaping @Sendable (_ state: String) -> String) {
         context.read(reply) { [context] () throws(StoreError) in
             guard let record = try context.outbox.message(id) else {
                 return Self.noSuchMessage.response(to: reply.head)
             }
-            return Problem(
-                slug: .conflict, status: 409,
-                detail: "The message is \(record.state.name); only failed or dropped ones can be sent again."
-            ).response(to: reply.head)
+            return Problem(slug: .conflict, status: 409, detail: detail(record.state.name)).response(to: reply.head)
         }
     }
 

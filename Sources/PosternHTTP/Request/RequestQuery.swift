@@ -2,7 +2,7 @@
 public struct RequestQuery: Sendable {
     /// As sent, without the `?`.
     public let text: String
-    /// In their order, percent-decoded; `+` stays `+`, an escape that is none stays as it is.
+    /// In their order, percent-decoded. `+` stays `+`; an invalid escape is kept as it was sent.
     public let pairs: [(name: String, value: String)]
     /// Whether every `%` is the start of an escape, and what the escapes say is UTF-8.
     public let isWellFormed: Bool
@@ -27,7 +27,7 @@ public struct RequestQuery: Sendable {
     public subscript(_ name: String) -> String? { pairs.last { $0.name == name }?.value }
 }
 
-/// Each `%XX` as the byte it stands for; an escape that is none stays as it is, and what is no UTF-8 is replaced.
+/// Each `%XX` as the byte it stands for. An invalid escape is kept; bytes that are not UTF-8 become U+FFFD.
 public func percentDecoded(_ text: Substring.UTF8View) -> String {
     String(decoding: unescaped(text).bytes, as: UTF8.self)
 }

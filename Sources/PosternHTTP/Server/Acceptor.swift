@@ -24,7 +24,7 @@ final class Acceptor: Loop, @unchecked Sendable {
 
     func start() { running.withLock { $0 = DedicatedThreads().start(self) } }
 
-    /// Closes the listener, when its thread has let go of it.
+    /// Waits until the thread has ended, then closes the listener.
     func stop() {
         isStopped.store(true, ordering: .releasing)
         bell.ring()
@@ -50,7 +50,7 @@ final class Acceptor: Loop, @unchecked Sendable {
         bell.wait(until: deadline, or: deadline == .distantFuture ? [listener.socket] : [])
     }
 
-    /// False when nobody waits any more, or nothing can be done for those who do.
+    /// False when no connection is waiting, or none can be accepted now.
     private func accept(for worker: Worker, at now: MonotonicInstant) -> Bool {
         var address = sockaddr_storage()
         var size = socklen_t(MemoryLayout<sockaddr_storage>.size)

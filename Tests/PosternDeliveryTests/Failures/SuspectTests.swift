@@ -117,6 +117,31 @@ import Testing
         #expect(bench.ledger.delivered == 360)
     }
 
+    /// An answer in the middle of an outage says nothing about the message, even if it is the first.
+    @Test(arguments: [false, true]) func messageAlone_failsAfterFiveAnswers_notCountingThoseOfAnOutage(
+        startsInAnOutage: Bool
+    ) throws {
+        let bench = try DeliveryBench(
+            settings: DeliverySettings.with {
+                ($0.maxInFlight, $0.batchMaxMessages, $0.batchMaxWait) = (1, 1, .zero)
+                $0.retry = RetryPolicy(longest: .seconds(2))
+            })
+        func requests() -> Int { bench.sent.count { $0.contains("poison") } }
+        bench.transport.answerAll { _ in .status(500) }
+        try bench.accept(1, lane: lane(0))
+        let id = try bench.accept([Self.poison], lane: lane(-1))[0]
+        if startsInAnOutage { try bench.run(for: .seconds(3)) }
+        let before = requests()
+        #expect(startsInAnOutage == (before > 0))
+        bench.transport.answerAll { request in self.isPoison(request) ? .status(500) : .status(200) }
+        for number in 0..<100 {
+            try bench.accept(1, lane: lane(number % 13))
+            try bench.run(for: .seconds(1))
+        }
+        #expect(try bench.state(id) == .failed)
+        #expect(requests() - before == 5)
+    }
+
     /// 3 s of plain 500s, then some at random.
     @Test(arguments: 1...12, [10, 30]) func random500s_failNobody(seed: UInt64, percent: UInt64) throws {
         let bench = try DeliveryBench(settings: DeliverySettings.with { $0.batchMaxMessages = 32 })

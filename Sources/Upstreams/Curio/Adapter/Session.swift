@@ -12,7 +12,7 @@ import PosternCore
 // s/<session>/u/<open id>   acceptance  Open: one that the latest of its mark covers
 // s/<session>/c/<close id>  acceptance  Open: what this queued end closes; removed when the end is delivered
 // s/<session>/l             delivery    Life: how the upstream knows the session
-// s/<session>/k/<open id>   delivery    OpenCode: what came of an open; removed with its end
+// s/<session>/k/<open id>   delivery    OpenCode: the outcome of an open; removed when the open ends
 
 /// A session as its caller started it.
 struct Session: Equatable, Sendable {
