@@ -2,6 +2,7 @@
 #include "shim.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <sys/prctl.h>
 
 int postern_forbid_dumps(void) {
@@ -10,4 +11,11 @@ int postern_forbid_dumps(void) {
 
 int postern_fallocate(int descriptor, off_t offset, off_t size) {
     return fallocate(descriptor, 0, offset, size);
+}
+
+void postern_unmap_large_blocks(void) {
+#ifdef __GLIBC__
+    mallopt(M_MMAP_THRESHOLD, 256 << 10);
+    mallopt(M_TRIM_THRESHOLD, 1 << 20);
+#endif
 }

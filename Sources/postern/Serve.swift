@@ -26,6 +26,7 @@ struct Serve: ParsableCommand {
     var recover = false
 
     func run() throws {
+        postern_unmap_large_blocks()
         _ = postern_forbid_dumps()
         let format = logFormat()
         LoggingSystem.bootstrap { StandardErrorLog(label: $0, format: format) }

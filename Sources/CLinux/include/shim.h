@@ -8,6 +8,12 @@
 /// and no other process of the same user may trace it.
 int postern_forbid_dumps(void);
 
+/// Gives the memory of every block of 256 KiB or more back to the system when it is freed. Call it first.
+///
+/// By default glibc raises that limit to the size of the largest block that was freed (`man 3 mallopt`,
+/// `M_MMAP_THRESHOLD`). Large bodies then lie in heaps among small blocks that keep their memory from being given back.
+void postern_unmap_large_blocks(void);
+
 /// `fallocate` is declared for `_GNU_SOURCE` only. `posix_fallocate` would write into the file where the file system
 /// cannot allocate.
 int postern_fallocate(int descriptor, off_t offset, off_t size);
