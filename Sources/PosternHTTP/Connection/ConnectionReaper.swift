@@ -17,9 +17,9 @@ final class ConnectionReaper: Loop, @unchecked Sendable {
     }
     private struct Lingering {
         let socket: Int32
-        /// Moves on as long as something comes.
-        var patience: MonotonicInstant
-        let until: MonotonicInstant
+        /// Moves on as long as something comes. Nil until the first turn.
+        var patience: MonotonicInstant?
+        var until = MonotonicInstant.distantFuture
     }
 
     private let entries = Mutex(Entries())
@@ -46,15 +46,18 @@ final class ConnectionReaper: Loop, @unchecked Sendable {
 
     /// The connection's socket is about to be closed; with `lingering` a duplicate is read out first.
     func remove(_ connection: Connection, lingering: Bool) {
+        entries.withLock { _ = $0.connections.removeValue(forKey: ObjectIdentifier(connection)) }
+        if lingering { readOut(connection.socket) }
+    }
+
+    /// Reads away what still comes there, by a duplicate.
+    func readOut(_ socket: Int32) {
         entries.withLock { entries in
-            entries.connections[ObjectIdentifier(connection)] = nil
-            guard lingering, !entries.isStopped, entries.lingering.count < 256 else { return }
-            let socket = fcntl(connection.socket, F_DUPFD_CLOEXEC, 0)
-            guard socket >= 0 else { return }
-            entries.lingering.append(
-                Lingering(socket: socket, patience: now + Self.lingerSilence, until: now + Self.lingerTime))
+            guard !entries.isStopped, entries.lingering.count < 256 else { return }
+            let duplicate = fcntl(socket, F_DUPFD_CLOEXEC, 0)
+            if duplicate >= 0 { entries.lingering.append(Lingering(socket: duplicate)) }
         }
-        if lingering { bell.ring() }
+        bell.ring()
     }
 
     var connectionCount: Int { entries.withLock { $0.connections.count } }
@@ -86,9 +89,9 @@ final class ConnectionReaper: Loop, @unchecked Sendable {
     private var nextWatch = MonotonicInstant.distantPast
 
     func turn(at now: MonotonicInstant) -> MonotonicInstant? {
-        drainLingering()
+        drainLingering(at: now)
         if now >= nextLook {
-            cutOverdue()
+            cutOverdue(at: now)
             nextLook = now + tick
         }
         if now >= nextWatch { nextWatch = now + watch.look(at: isAnswering() ? suspended : []) }
@@ -116,33 +119,30 @@ final class ConnectionReaper: Loop, @unchecked Sendable {
         }
     }
 
-    private func cutOverdue() {
+    private func cutOverdue(at now: MonotonicInstant) {
         // Under the lock no socket can be closed, so none can be cut in another's place.
         entries.withLock { entries in
-            let now = now
             for connection in entries.connections.values { connection.cutIfOverdue(now) }
         }
     }
 
-    private func drainLingering() {
+    private func drainLingering(at now: MonotonicInstant) {
         entries.withLock { entries in
-            for index in entries.lingering.indices.reversed() where !isHeard(&entries.lingering[index]) {
+            for index in entries.lingering.indices.reversed() where !isHeard(&entries.lingering[index], at: now) {
                 close(entries.lingering.remove(at: index).socket)
             }
         }
     }
 
     /// False once there is no use in listening any longer.
-    private func isHeard(_ lingering: inout Lingering) -> Bool {
-        switch read(lingering.socket) {
-        case .end: return false
-        case .something: lingering.patience = now + Self.lingerSilence
-        case .nothing: break
-        }
-        return now < min(lingering.patience, lingering.until)
+    private func isHeard(_ lingering: inout Lingering, at now: MonotonicInstant) -> Bool {
+        if lingering.patience == nil { lingering.until = now + Self.lingerTime }
+        let heard = read(lingering.socket)
+        guard heard != .end else { return false }
+        let patience = heard == .something ? nil : lingering.patience
+        lingering.patience = patience ?? now + Self.lingerSilence
+        return now < min(patience ?? .distantFuture, lingering.until)
     }
-
-    private var now: MonotonicInstant { SystemTime().instant }
 }
 
 private enum Heard {
