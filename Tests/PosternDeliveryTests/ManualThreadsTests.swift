@@ -62,6 +62,7 @@ import Testing
 
         // Claimed; the row that records the request comes first.
         threads.turn("to-plain")
+        threads.turn("to-plain")
         #expect(transport.requests.isEmpty)
         threads.turn("postern-writer")
         #expect(transport.requests.isEmpty)
