@@ -1,24 +1,15 @@
 import Foundation
 import Glibc
 import PosternCore
+import PosternTestKit
 import Synchronization
 
 /// The built `postern`, run as a child process. Killed when it goes, if it still runs.
 ///
 /// Waiting happens on threads of its own, so that a test that waits keeps no other from running.
 final class Binary: Sendable {
-    /// How the process ended, and all it wrote.
-    struct Ended: Sendable {
-        /// Nil when a signal ended it.
-        var exitCode: Int32?
-        var signal: Int32?
-        /// Whether the kernel wrote a core dump.
-        var dumpedCore: Bool
-        var output: String
-        var errors: String
-    }
-
-    struct Failure: Error, CustomStringConvertible { let description: String }
+    typealias Ended = ChildProcess.Ended
+    typealias Failure = ChildProcess.Failure
 
     enum Stream: Sendable { case output, errors }
 
@@ -75,7 +66,7 @@ final class Binary: Sendable {
 
     /// Starts any program the same way.
     init(command: [String], environment: [String: String] = [:]) throws {
-        let child = try Child.spawn(command[0], Array(command.dropFirst()), environment: environment)
+        let child = try ChildProcess.start(command, environment: environment)
         pid = child.pid
         read(child.output, as: .output)
         read(child.errors, as: .errors)
@@ -145,10 +136,8 @@ final class Binary: Sendable {
         do {
             return try await wait(within, for: "end") { state in
                 guard let status = state.status, state.openStreams == 0 else { return nil }
-                let number = status & 0x7F
                 return Ended(
-                    exitCode: number == 0 ? status >> 8 & 0xFF : nil, signal: number == 0 ? nil : number,
-                    dumpedCore: status & 0x80 != 0, output: state.text(.output), errors: state.text(.errors))
+                    status: status, output: state.texts[.output] ?? [], errors: state.texts[.errors] ?? [])
             }
         } catch {
             signal(SIGKILL)
@@ -184,97 +173,4 @@ final class Binary: Sendable {
                     """)
         }
     }
-}
-
-/// A process with pipes for what it writes.
-private struct Child {
-    let pid: pid_t
-    let output: Int32
-    let errors: Int32
-
-    /// One at a time: a child started while another's pipes are made would inherit them and keep them open.
-    private static let spawning = Mutex(())
-
-    static func spawn(_ path: String, _ arguments: [String], environment: [String: String]) throws -> Child {
-        try spawning.withLock { _ in
-            let output = try Pipe()
-            let errors = try Pipe()
-            defer {
-                close(output.writing)
-                close(errors.writing)
-            }
-            var actions = posix_spawn_file_actions_t()
-            posix_spawn_file_actions_init(&actions)
-            defer { posix_spawn_file_actions_destroy(&actions) }
-            posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0)
-            posix_spawn_file_actions_adddup2(&actions, output.writing, STDOUT_FILENO)
-            posix_spawn_file_actions_adddup2(&actions, errors.writing, STDERR_FILENO)
-            closeOthers(&actions)
-            // The signals that this thread blocks or this process ignores are none of the child's business.
-            var attributes = posix_spawnattr_t()
-            posix_spawnattr_init(&attributes)
-            defer { posix_spawnattr_destroy(&attributes) }
-            var signals = sigset_t()
-            sigemptyset(&signals)
-            posix_spawnattr_setsigmask(&attributes, &signals)
-            sigaddset(&signals, SIGPIPE)
-            posix_spawnattr_setsigdefault(&attributes, &signals)
-            posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF))
-
-            let inherited = ProcessInfo.processInfo.environment.filter { !$0.key.hasPrefix("POSTERN_") }
-            let variables = inherited.merging(environment) { $1 }.map { "\($0.key)=\($0.value)" }
-            var pid: pid_t = 0
-            let code = withTexts([path] + arguments) { arguments in
-                withTexts(variables) { posix_spawn(&pid, path, &actions, &attributes, arguments, $0) }
-            }
-            guard code == 0 else {
-                close(output.reading)
-                close(errors.reading)
-                throw Binary.Failure(description: "\(path) cannot be started: \(String(cString: strerror(code)))")
-            }
-            return Child(pid: pid, output: output.reading, errors: errors.reading)
-        }
-    }
-
-    /// Closes every descriptor but the standard ones in the child. Not every library sets `O_CLOEXEC`, and a connection
-    /// that a child holds as well does not end when its client closes it.
-    private static func closeOthers(_ actions: inout posix_spawn_file_actions_t) {
-        typealias Function = @convention(c) (UnsafeMutablePointer<posix_spawn_file_actions_t>, Int32) -> Int32
-        // Looked up by name: glibc 2.34 has it, but declares it only with `_GNU_SOURCE`.
-        let symbol = dlsym(nil, "posix_spawn_file_actions_addclosefrom_np")
-        precondition(symbol != nil, "glibc is older than 2.34")
-        _ = unsafeBitCast(symbol, to: Function.self)(&actions, STDERR_FILENO + 1)
-    }
-
-    private struct Pipe {
-        let reading: Int32
-        let writing: Int32
-
-        init() throws {
-            var ends: [Int32] = [0, 0]
-            guard pipe(&ends) == 0 else {
-                throw Binary.Failure(description: "no pipe: \(String(cString: strerror(errno)))")
-            }
-            for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
-            (reading, writing) = (ends[0], ends[1])
-        }
-    }
-}
-
-/// An array of C strings, ended by nil, for the length of the call.
-private func withTexts<R>(_ texts: [String], _ body: ([UnsafeMutablePointer<CChar>?]) -> R) -> R {
-    let copies = texts.map { strdup($0) }
-    defer { for copy in copies { free(copy) } }
-    return body(copies + [nil])
-}
-
-/// Whether a command succeeds on this machine. Blocks.
-func canRun(_ command: [String]) -> Bool {
-    let process = Process()
-    process.executableURL = URL(filePath: command[0])
-    process.arguments = Array(command.dropFirst())
-    process.standardError = nil
-    guard (try? process.run()) != nil else { return false }
-    process.waitUntilExit()
-    return process.terminationStatus == 0
 }

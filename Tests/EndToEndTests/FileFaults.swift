@@ -6,25 +6,22 @@ import Testing
 
 /// `Tests/FaultShim`, built once: kills, delays or fails the calls of a process that change files.
 enum FileFaults {
-    struct Failure: Error, CustomStringConvertible { let description: String }
-
     private static let folder = ScratchFolder()
     private static let library = Result { () throws -> String in
         let source = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
             .appending(path: "FaultShim/faults.c").path(percentEncoded: false)
         let library = folder.file("faults.so")
-        let process = Process()
-        process.executableURL = URL(filePath: "/usr/bin/env")
-        process.arguments = ["cc", "-O1", "-shared", "-fPIC", source, "-o", library, "-ldl", "-lpthread"]
-        try process.run()
-        process.waitUntilExit()
-        guard process.terminationStatus == 0 else { throw Failure(description: "cannot build \(source)") }
+        let compiler = ["/usr/bin/env", "cc", "-O1", "-shared", "-fPIC", source, "-o", library, "-ldl", "-lpthread"]
+        let ended = try ChildProcess.run(compiler)
+        guard ended.exitCode == 0 else { throw ChildProcess.Failure(description: ended.errors) }
         return library
     }
 
     /// The environment of a process whose files below `folder` suffer `faults`, e.g. `kill=3`.
     static func environment(_ faults: String, below folder: String) throws -> [String: String] {
-        ["LD_PRELOAD": try library.get(), "FILE_FAULTS": "folder=\(folder),\(faults)"]
+        // Behind what a sanitizer has every program load.
+        let preloaded = [ProcessInfo.processInfo.environment["LD_PRELOAD"], try library.get()].compactMap(\.self)
+        return ["LD_PRELOAD": preloaded.joined(separator: ":"), "FILE_FAULTS": "folder=\(folder),\(faults)"]
     }
 }
 

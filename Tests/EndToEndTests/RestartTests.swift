@@ -218,6 +218,6 @@ enum SmallDisk {
 
     static let isToBeHad: Bool = {
         let folder = ScratchFolder()
-        return canRun(program(at: folder.path, megabytes: 1) + ["/bin/true"])
+        return ChildProcess.succeeds(program(at: folder.path, megabytes: 1) + ["/bin/true"])
     }()
 }

@@ -89,7 +89,7 @@ extension EndToEnd {
         static let isAllowed: Bool = {
             guard geteuid() == 0 else { return false }
             let scratch = ScratchFolder()
-            return canRun(program(for: scratch.file("data")) + ["/usr/bin/test", "!", "-w", "/var/tmp"])
+            return ChildProcess.succeeds(program(for: scratch.file("data")) + ["/usr/bin/test", "!", "-w", "/var/tmp"])
         }()
     }
 }

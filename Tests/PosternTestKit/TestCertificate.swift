@@ -70,30 +70,12 @@ private func makePEM(_ arguments: [String]) throws {
 }
 
 /// Runs `openssl` without input and returns its exit status.
-public func openSSL(_ arguments: [String]) throws -> Int32 {
-    let process = Process()
-    process.executableURL = URL(fileURLWithPath: "/usr/bin/openssl")
-    process.arguments = arguments
-    process.standardInput = FileHandle.nullDevice
-    process.standardOutput = FileHandle.nullDevice
-    process.standardError = FileHandle.nullDevice
-    try process.run()
-    process.waitUntilExit()
-    return process.terminationStatus
+public func openSSL(_ arguments: [String]) throws -> Int32? {
+    try ChildProcess.run(["/usr/bin/openssl"] + arguments).exitCode
 }
 
 /// What `openssl s_client` prints that is connected to this port of 127.0.0.1; `parts` are sent one after the other.
 public func openSSLClient(_ port: UInt16, _ arguments: [String] = [], sending parts: [String] = []) throws -> String {
-    let process = Process()
-    process.executableURL = URL(fileURLWithPath: "/usr/bin/openssl")
-    process.arguments = ["s_client", "-connect", "127.0.0.1:\(port)"] + arguments
-    let (input, output) = (Pipe(), Pipe())
-    (process.standardInput, process.standardOutput, process.standardError) = (input, output, FileHandle.nullDevice)
-    try process.run()
-    if parts.isEmpty { try input.fileHandleForWriting.close() }
-    // On a thread of its own: the server may answer before it has read everything.
-    Thread { for part in parts { input.fileHandleForWriting.write(Data(part.utf8)) } }.start()
-    let text = try output.fileHandleForReading.readToEnd() ?? Data()
-    process.waitUntilExit()
-    return String(decoding: text, as: UTF8.self)
+    let command = ["/usr/bin/openssl", "s_client", "-connect", "127.0.0.1:\(port)"] + arguments
+    return try ChildProcess.run(command, sending: parts).output
 }

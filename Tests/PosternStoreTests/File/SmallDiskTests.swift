@@ -109,14 +109,7 @@ private final class SmallDisk {
     }()
 
     private static func run(_ command: String...) throws {
-        let process = Process()
-        process.executableURL = URL(filePath: command[0])
-        process.arguments = Array(command.dropFirst())
-        process.standardOutput = nil
-        process.standardError = nil
-        try process.run()
-        process.waitUntilExit()
-        guard process.terminationStatus == 0 else { throw Failure(command: command) }
+        guard ChildProcess.succeeds(command) else { throw Failure(command: command) }
     }
 
     /// Fills the disk to its last block.
