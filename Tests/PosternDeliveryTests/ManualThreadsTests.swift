@@ -35,6 +35,13 @@ import Testing
         return worker
     }
 
+    /// A loop that has not ended is kept by what drives it, and keeps that.
+    private func stop(_ workers: [UpstreamWorker], of outbox: Outbox) {
+        let fleet = DeliveryFleet(workers, outbox: outbox, time: threads.time)
+        fleet.stop(deadline: threads.instant + .seconds(10)) {}
+        outbox.close()
+    }
+
     private func message(_ number: Int, for worker: UpstreamWorker) -> NewMessage {
         NewMessage(
             queue: worker.queue, kind: "thing", acceptedAt: threads.time.now, bytes: Array("{\"n\":\(number)}".utf8))
@@ -78,9 +85,7 @@ import Testing
         threads.turn("to-plain")
         #expect(worker.snapshot.inFlight == 0)
 
-        let fleet = DeliveryFleet([worker], outbox: outbox, time: threads.time)
-        fleet.stop(deadline: threads.instant + .seconds(10)) {}
-        outbox.close()
+        stop([worker], of: outbox)
         #expect(threads.names.isEmpty)
         #expect(try started.end() == 0)
     }
@@ -105,7 +110,7 @@ import Testing
         #expect(try outbox.message(id)?.state == .delivered)
         threads.advance(by: .seconds(20))
         #expect(try outbox.message(id) == nil)
-        outbox.close()
+        stop([worker], of: outbox)
     }
 
     /// Loops turn in any order, due or not, and requests end at any time.
@@ -136,7 +141,8 @@ import Testing
         #expect(numbers.count == 60)
         #expect(Set(numbers).count == 60)
         #expect(try outbox.audit().isBalanced)
-        outbox.close()
+        stop(workers, of: outbox)
+        #expect(threads.names.isEmpty)
     }
 
     private struct Random {
