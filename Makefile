@@ -72,6 +72,8 @@ toy-upstream: dependencies ## is another type of upstream a folder and a line? b
 sanitize: sanitize-thread sanitize-address ## every test with the thread, then with the address sanitizer
 
 sanitize-thread: PRELOAD = $(CURDIR)/.build/thread/hooks.so
+# Every process looks for what it leaked when it ends, and fails if it finds any. The system must allow it to trace itself.
+sanitize-address: export ASAN_OPTIONS = detect_leaks=1
 sanitize-thread sanitize-address: sanitize-%: dependencies
 	$(SWIFT) build --build-tests --sanitize $* --scratch-path .build/$*
 	"$$(dirname "$$(readlink -f "$$(command -v $(SWIFT))")")/clang" -Wall -O1 -shared -fPIC \
