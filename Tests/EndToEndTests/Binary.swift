@@ -24,8 +24,10 @@ final class Binary: Sendable {
     static var isOptimized: Bool { path.contains("release") }
     /// Whether the thread sanitizer watches it with a thread of its own, by its path.
     static var hasThreadSanitizer: Bool { path.contains(".build/thread/") }
+    /// Whether the address sanitizer does, which ends a process that it cannot search for leaks.
+    static var hasAddressSanitizer: Bool { path.contains(".build/address/") }
     /// Whether a sanitizer does, which takes memory and time of its own.
-    static var isSanitized: Bool { hasThreadSanitizer || path.contains(".build/address/") }
+    static var isSanitized: Bool { hasThreadSanitizer || hasAddressSanitizer }
 
     static let patience = Duration.seconds(30)
 
