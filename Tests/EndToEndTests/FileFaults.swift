@@ -143,7 +143,9 @@ extension EndToEnd {
         @Test(.timeLimit(.minutes(30))) func damagedLog_isReported_byCommandsThatRead() async throws {
             let place = try Place(Settings())
             let gateway = try await place.start()
-            for number in 0..<20 {
+            // Attempts would be commits too, until the log begins again: a frame of it that is in the file is not missed.
+            #expect(try gateway.client().post("/v1/upstreams/samsara/pause").status == 202)
+            for number in 0..<10 {
                 #expect(try gateway.client().post("/v1/samsara/event", event(number)).status == 202)
             }
             // Next to the gateway there is nothing wrong.
@@ -162,7 +164,7 @@ extension EndToEnd {
             #expect(try Data(contentsOf: URL(filePath: place.store + "-wal")) == log)
             let recovered = try await place.start(["--recover"])
             try await recovered.stop()
-            #expect(try place.audit().accounts.map(\.ledger.accepted) == [20])
+            #expect(try place.audit().accounts.map(\.ledger.accepted) == [10])
         }
 
         @Test(.timeLimit(.minutes(30)), arguments: ["", "-wal"])

@@ -63,8 +63,9 @@ final class Place: Sendable {
         let folder = folder.file("data")
         let names = try FileManager.default.contentsOfDirectory(atPath: folder)
         #expect(!names.isEmpty)
-        return names.filter {
-            FileManager.default.contents(atPath: "\(folder)/\($0)")?.range(of: Data(text.utf8)) != nil
+        // `FileManager` would leak what it reads an empty file into.
+        return try names.filter {
+            try FileHandle(forReadingAtPath: "\(folder)/\($0)")?.readToEnd()?.range(of: Data(text.utf8)) != nil
         }
     }
 
