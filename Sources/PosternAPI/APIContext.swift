@@ -18,6 +18,8 @@ public struct RequestLimits: Sendable, Equatable {
 public final class APIContext: Sendable {
     public let outbox: Outbox
     public let time: any TimeSource
+    /// For values that upstreams fill in.
+    let random: @Sendable () -> (UInt64, UInt64)
     public let metrics: Metrics
     public let logger: Logger
     public let limits: RequestLimits
@@ -46,7 +48,9 @@ public final class APIContext: Sendable {
 
     public init(
         outbox: Outbox, upstreams: [(type: String, worker: UpstreamWorker)], limits: RequestLimits, memory: ByteBudget,
-        isSimulated: Bool = false, time: any TimeSource, metrics: Metrics, logger: Logger,
+        isSimulated: Bool = false, time: any TimeSource,
+        random: @escaping @Sendable () -> (UInt64, UInt64) = AdmissionContext.systemRandom, metrics: Metrics,
+        logger: Logger,
         stalledWorkers: @escaping @Sendable () -> [String]
     ) {
         self.outbox = outbox
@@ -54,6 +58,7 @@ public final class APIContext: Sendable {
         self.memory = memory
         self.isSimulated = isSimulated
         self.time = time
+        self.random = random
         self.metrics = metrics
         self.logger = logger
         self.stalledWorkers = stalledWorkers

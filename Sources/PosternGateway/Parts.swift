@@ -1,4 +1,3 @@
-import Glibc
 import Logging
 import PosternAPI
 import PosternCore
@@ -7,51 +6,53 @@ import PosternHTTP
 import PosternMetrics
 import PosternProcess
 import PosternStore
-import PosternTransport
 import Synchronization
 
 /// What the gateway is made of, in the order in which it starts.
 final class Parts: Sendable {
     let outbox: Outbox
     private let fleet: DeliveryFleet
-    private let transport: CurlLoop
-    private let server: HTTPServer
-    /// For operators.
-    private let adminServer: HTTPServer?
-    private var servers: [HTTPServer] { [server] + (adminServer.map { [$0] } ?? []) }
+    private let transport: any OwnedTransport
+    private let listeners: any Listeners
     private let context: APIContext
     private let handler: GatewayHandler
     private let logger: Logger
-    private let time = SystemTime()
+    private let time: any TimeSource
     private let current: Mutex<GatewayConfiguration>
     private let certificateWarning = Mutex(CertificateWarning())
 
     var configuration: GatewayConfiguration { current.withLock { $0 } }
 
-    init(_ loaded: ConfigurationLoader.Loaded, _ options: App.Options, logger: Logger) throws(AppError) {
+    init(
+        _ loaded: ConfigurationLoader.Loaded, _ options: App.Options, in surroundings: Surroundings = Surroundings(),
+        logger: Logger
+    ) throws(AppError) {
+        let (time, random) = (surroundings.time, surroundings.random)
         let configuration = loaded.configuration
         let metrics = Metrics()
         let memory = configuration.server.memory
         self.logger = logger
+        self.time = time
         current = Mutex(configuration)
         do throws(StoreError) {
             outbox = try Outbox(
                 configuration.outbox.located, startFresh: options.startFresh, recover: options.recover,
-                time: time, metrics: metrics, logger: logger)
+                time: time, threads: surroundings.threads, metrics: metrics, logger: logger)
         } catch {
             throw .store(error)
         }
-        do throws(CurlLoop.StartFailure) {
-            transport = try CurlLoop(.init(version: PosternVersion.current))
+        do throws(AppError) {
+            transport = try surroundings.makeTransport()
         } catch {
             outbox.close()
-            throw .cannotListen("\(error)")
+            throw error
         }
         do throws(StoreError) {
             var workers: [UpstreamWorker] = []
             var described: [(type: String, worker: UpstreamWorker)] = []
             let parts = UpstreamWorker.Parts(
-                outbox: outbox, transport: transport, time: time, metrics: metrics, logger: logger)
+                outbox: outbox, transport: transport, time: time, metrics: metrics, logger: logger,
+                random: { Double(random() >> 11) * 0x1p-53 })
             for upstream in loaded.upstreams {
                 guard let settings = configuration.upstreams.first(where: { $0.name == upstream.name }) else {
                     continue
@@ -68,48 +69,26 @@ final class Parts: Sendable {
             self.fleet = fleet
             context = APIContext(
                 outbox: outbox, upstreams: described, limits: configuration.server.limits, memory: memory,
-                isSimulated: options.simulate, time: time, metrics: metrics, logger: logger,
-                stalledWorkers: { fleet.stalledWorkers(at: SystemTime().instant) })
+                isSimulated: options.simulate, time: time, random: { (random(), random()) }, metrics: metrics,
+                logger: logger, stalledWorkers: { fleet.stalledWorkers(at: time.instant) })
         } catch {
             transport.stop()
             outbox.close()
             throw .store(error)
         }
-        let adminSettings = configuration.server.adminHTTP
         handler = GatewayHandler(
-            context, callers: CallerPolicy(configuration.server), hasAdminListener: adminSettings != nil)
+            context, callers: CallerPolicy(configuration.server),
+            hasAdminListener: configuration.server.adminHTTP != nil)
         handler.adopt(configuration.auth.keys, opensMetrics: configuration.auth.openMetrics)
-        server = HTTPServer(configuration.server.http, memory: memory, handler: handler, logger: logger)
-        adminServer = adminSettings.map { [handler] in
-            HTTPServer($0, memory: memory, handler: handler.admin, logger: logger)
-        }
+        listeners = surroundings.makeListeners(configuration.server, memory, handler, logger)
     }
 
     /// Starts to deliver, then to listen. Returns the ports.
     func start() throws(AppError) -> (main: UInt16, admin: UInt16?) {
-        raiseDescriptorLimit()
         fleet.start()
-        let admin = try adminServer.map { server throws(AppError) in try start(server) }
-        do throws(AppError) {
-            let main = try start(server)
-            lookAtCertificate()
-            return (main, admin)
-        } catch {
-            adminServer?.stopAndWait(grace: .zero)
-            throw error
-        }
-    }
-
-    private func start(_ server: HTTPServer) throws(AppError) -> UInt16 {
-        do throws(HTTPServerError) { return try server.start() } catch { throw .cannotListen("\(error)") }
-    }
-
-    /// Each connection takes a descriptor; the system's soft limit is often 1024.
-    private func raiseDescriptorLimit() {
-        var limit = rlimit()
-        guard getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else { return }
-        limit.rlim_cur = limit.rlim_max
-        setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+        let ports = try listeners.start()
+        lookAtCertificate()
+        return ports
     }
 
     /// Closes what was opened when the start failed.
@@ -127,10 +106,10 @@ final class Parts: Sendable {
         let deadline = time.instant + configuration.server.shutdownGrace
         logger.notice("stopping", metadata: ["graceSeconds": "\(configuration.server.shutdownGrace.inSeconds)"])
         context.beginDraining()
-        for server in servers { server.stopAccepting() }
+        listeners.stopAccepting()
         fleet.beginStopping()
-        wait(until: deadline, or: isHurried) { servers.allSatisfy { $0.runningRequests == 0 } }
-        for server in servers { server.stopAndWait(grace: .zero) }
+        wait(until: deadline, or: isHurried) { listeners.runningRequests == 0 }
+        listeners.stop()
         wait(until: deadline, or: isHurried) { fleet.workers.allSatisfy { $0.snapshot.inFlight == 0 } }
         fleet.stop(deadline: time.instant) { transport.stop() }
         context.stop()
@@ -144,25 +123,19 @@ final class Parts: Sendable {
         }
     }
 
-    var hasCertificate: Bool { server.certificateExpiry != nil }
+    var hasCertificate: Bool { listeners.certificateExpiry != nil }
 
     /// Takes up TLS files that have changed, and warns of a certificate that is about to end.
     func lookAtCertificate() {
-        defer { context.showCertificateExpiry(server.certificateExpiry) }
-        var isRenewed = false
-        var failure: HTTPServerError?
-        for server in servers {
-            do throws(HTTPServerError) { isRenewed = try server.renewCertificate() || isRenewed } catch {
-                failure = error
-            }
-        }
+        defer { context.showCertificateExpiry(listeners.certificateExpiry) }
+        let (isRenewed, failure) = listeners.renewCertificates()
         if let failure {
             logger.error(
                 "new TLS files cannot be used; the former ones stay", metadata: ["error": "\(failure.detail)"])
-        } else if isRenewed, let expiresAt = server.certificateExpiry {
+        } else if isRenewed, let expiresAt = listeners.certificateExpiry {
             logger.notice("certificate renewed", metadata: ["expiresAt": "\(expiresAt)"])
         }
-        guard let expiresAt = server.certificateExpiry,
+        guard let expiresAt = listeners.certificateExpiry,
             let days = certificateWarning.withLock({ $0.daysLeft(until: expiresAt, now: time.now) })
         else { return }
         logger.warning("certificate ends soon", metadata: ["expiresAt": "\(expiresAt)", "daysLeft": "\(days)"])

@@ -1,4 +1,5 @@
 public import Logging
+package import PosternCore
 internal import PosternFaultServer
 internal import PosternHTTP
 
@@ -42,7 +43,7 @@ public final class SimulatorHost: Sendable {
         var urls: [String: String] = [:]
         var servers: [FaultServer] = []
         for (index, type) in types.enumerated() {
-            let simulator = type.make(seed)
+            let simulator = type.make(seed, SystemTime())
             let port = port == 0 ? 0 : port + UInt16(index)
             let upstream = SimulatedUpstream(
                 simulator, faults: faults, seed: seed, keep: keep)
@@ -74,9 +75,9 @@ public final class SimulatorHost: Sendable {
 /// A type of upstream that has a simulator.
 public struct SimulatorType: Sendable {
     /// That of the upstream's type.
-    public var name: String { make(0).name }
-    /// Makes one whose randomness has that seed.
-    package let make: @Sendable (UInt64) -> any Simulator
+    public var name: String { make(0, SystemTime()).name }
+    /// Makes one whose randomness has that seed, and which goes by that clock.
+    package let make: @Sendable (UInt64, any TimeSource) -> any Simulator
 
-    package init(make: @escaping @Sendable (UInt64) -> any Simulator) { self.make = make }
+    package init(make: @escaping @Sendable (UInt64, any TimeSource) -> any Simulator) { self.make = make }
 }

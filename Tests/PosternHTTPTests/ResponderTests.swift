@@ -68,7 +68,7 @@ import Testing
             #expect(try client.answer().status == 201)
             client.post("/", "")
             let second = try #require(held.take()).responder
-            first.connection.settle(.response(.init(status: 500)), turn: first.turn)
+            first.target.settle(.response(.init(status: 500)), turn: first.turn)
             second.respond(.init(status: 202))
             #expect(try client.answer().status == 202)
         }

@@ -2,17 +2,30 @@ import Glibc
 public import PosternCore
 
 /// Drives loops on the thread of the test, in virtual time. A loop turns when the test says so, or when the test's thread
-/// waits for something; then what is due turns in the order of its start, and time goes on when nothing is.
+/// waits for something; then what is due turns in the order of its start, or as `choose` decides, and time goes on when
+/// nothing is due.
 public final class ManualThreads: Threads, @unchecked Sendable {
     // @unchecked: for the thread that made it only, which `checkThread` makes sure of.
     public let time: ManualTime
     private let owner = pthread_self()
     private var loops: [Driven] = []
 
+    /// What happens next, for a test that tries other orders.
+    public enum Choice {
+        /// That loop of those that are due turns.
+        case turn(Int)
+        /// Nothing turns for so long, as if the processor were busy.
+        case pass(Duration)
+    }
+    /// Decides among loops that are due, by name, when the test's thread waits. Nil: the one that was started first.
+    public var choose: (([String]) -> Choice)?
+
     public init(time: ManualTime = ManualTime()) { self.time = time }
 
     private final class Driven: RunningLoop, @unchecked Sendable {
-        let loop: any Loop
+        let name: String
+        /// Nil once it has been abandoned: nothing keeps what it works for.
+        var loop: (any Loop)?
         let threads: ManualThreads
         /// Nil once it has ended.
         var next: MonotonicInstant? = .distantPast
@@ -20,11 +33,12 @@ public final class ManualThreads: Threads, @unchecked Sendable {
         var isTurning = false
 
         init(_ loop: any Loop, on threads: ManualThreads) {
+            name = loop.name
             self.loop = loop
             self.threads = threads
         }
 
-        var mayTurn: Bool { next != nil && !isTurning }
+        var mayTurn: Bool { next != nil && !isTurning && loop != nil }
 
         func join() {
             while mayTurn { threads.goOn(until: .distantFuture) }
@@ -47,17 +61,22 @@ public final class ManualThreads: Threads, @unchecked Sendable {
         while !inbox.wait(until: .distantPast), instant < deadline { goOn(until: deadline) }
     }
 
+    public func idleTime(_ usual: Duration) -> Duration { usual * idleFactor }
+
     // MARK: The test
 
+    /// How much less often than usual idle loops turn, so that quiet hours cost little.
+    public var idleFactor = 1
+
     /// The loops that have been started and have not ended.
-    public var names: [String] { loops.map(\.loop.name) }
+    public var names: [String] { loops.map(\.name) }
 
     /// Those that have something to do now.
-    public var dueNames: [String] { loops.filter(isDue).map(\.loop.name) }
+    public var dueNames: [String] { loops.filter(isDue).map(\.name) }
 
     /// Turns a loop, whether it is due or not.
     public func turn(_ name: String) {
-        guard let driven = loops.first(where: { $0.loop.name == name }) else {
+        guard let driven = loops.first(where: { $0.name == name }) else {
             preconditionFailure("\(name) is not running")
         }
         turn(driven)
@@ -69,7 +88,7 @@ public final class ManualThreads: Threads, @unchecked Sendable {
         while let driven = loops.first(where: isDue) {
             turn(driven)
             turns += 1
-            precondition(turns < 1_000_000, "\(driven.loop.name) turns without end")
+            precondition(turns < 1_000_000, "\(driven.name) turns without end")
         }
     }
 
@@ -83,30 +102,48 @@ public final class ManualThreads: Threads, @unchecked Sendable {
         }
     }
 
+    /// Turns nothing any more, and does not end the loops: as if the process had been killed.
+    public func abandon() {
+        for driven in loops { driven.loop = nil }
+        loops = []
+    }
+
     // MARK: One step
 
     /// Turns one loop that is due. If there is none, time goes on to the next that will be, or to `deadline`.
-    private func goOn(until deadline: MonotonicInstant) {
-        if let driven = loops.first(where: isDue) { return turn(driven) }
+    public func goOn(until deadline: MonotonicInstant) {
+        if let choose {
+            let due = loops.filter(isDue)
+            if !due.isEmpty {
+                switch choose(due.map(\.name)) {
+                case .turn(let index): return turn(due[index])
+                case .pass(let span): return time.advance(by: span)
+                }
+            }
+        } else if let driven = loops.first(where: isDue) {
+            return turn(driven)
+        }
         let next = loops.filter(\.mayTurn).compactMap(\.next).reduce(deadline, min)
         precondition(next < .distantFuture, "nothing can end this wait")
         if next > instant { time.advance(by: next - instant) }
     }
 
     private func isDue(_ driven: Driven) -> Bool {
-        guard driven.mayTurn, let next = driven.next else { return false }
-        return next <= instant || driven.loop.wait(until: .distantPast)
+        guard driven.mayTurn, let next = driven.next, let loop = driven.loop else { return false }
+        return next <= instant || loop.wait(until: .distantPast)
     }
 
     private func turn(_ driven: Driven) {
         checkThread()
-        precondition(driven.mayTurn, "\(driven.loop.name) is in a turn, or has ended")
+        guard let loop = driven.loop, driven.mayTurn else {
+            preconditionFailure("\(driven.name) is in a turn, or has ended")
+        }
         driven.isTurning = true
         if !driven.hasBegun {
             driven.hasBegun = true
-            driven.loop.begin()
+            loop.begin()
         }
-        driven.next = driven.loop.turn(at: instant)
+        driven.next = loop.turn(at: instant)
         driven.isTurning = false
         if driven.next == nil { loops.removeAll { $0 === driven } }
     }

@@ -7,8 +7,11 @@ public final class ManualTime: TimeSource {
 
     /// Starts at 2026-01-01T00:00:00Z. The monotonic clock is a day ahead of the machine's, so that a thread that
     /// waits for a deadline of this one really waits.
-    public init(now: Timestamp = Timestamp(milliseconds: 1_767_225_600_000)) {
-        state = Mutex((now, SystemTime().instant + .seconds(86400)))
+    public init(
+        now: Timestamp = Timestamp(milliseconds: 1_767_225_600_000),
+        instant: MonotonicInstant = SystemTime().instant + .seconds(86400)
+    ) {
+        state = Mutex((now, instant))
     }
 
     public var now: Timestamp { state.withLock { $0.now } }

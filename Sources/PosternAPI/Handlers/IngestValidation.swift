@@ -83,7 +83,8 @@ struct IngestValidation {
             let admission = try target.upstream.admit(
                 payload, of: kind.kind,
                 in: AdmissionContext(
-                    acceptedAt: acceptedAt, isAwaited: request.preferences.wait != nil, maxFaults: faultsLeft))
+                    acceptedAt: acceptedAt, isAwaited: request.preferences.wait != nil, maxFaults: faultsLeft,
+                    random: context.random))
             request.messages.append(
                 NewMessage(
                     queue: target.queue, kind: kind.kind, lane: admission.lane, key: options.key,

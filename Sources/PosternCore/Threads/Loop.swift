@@ -38,9 +38,14 @@ public protocol Threads: Sendable {
 
     /// Returns once something is in `inbox`, it was nudged, or `deadline` is reached. Not for turns of loops.
     func wait<Element>(for inbox: Inbox<Element>, until deadline: MonotonicInstant)
+
+    /// After how long a loop turns although nothing is due: `usual`, or longer where quiet hours are jumped over.
+    func idleTime(_ usual: Duration) -> Duration
 }
 
 extension Threads {
+    public func idleTime(_ usual: Duration) -> Duration { usual }
+
     /// Waits, and takes all that is in `inbox` then.
     public func take<Element>(
         from inbox: Inbox<Element>, until deadline: MonotonicInstant = .distantFuture

@@ -32,11 +32,13 @@ public struct AdmissionContext: Sendable {
     /// For values that must be unique, e.g. a version-4 UUID: 128 fresh random bits.
     public let random: @Sendable () -> (UInt64, UInt64)
 
+    public static let systemRandom: @Sendable () -> (UInt64, UInt64) = {
+        (.random(in: .min ... .max), .random(in: .min ... .max))
+    }
+
     public init(
         acceptedAt: Timestamp, isAwaited: Bool = false, maxFaults: Int = PayloadFaults.most,
-        random: @escaping @Sendable () -> (UInt64, UInt64) = {
-            (.random(in: .min ... .max), .random(in: .min ... .max))
-        }
+        random: @escaping @Sendable () -> (UInt64, UInt64) = systemRandom
     ) {
         self.acceptedAt = acceptedAt
         self.isAwaited = isAwaited

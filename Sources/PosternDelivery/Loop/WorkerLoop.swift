@@ -201,7 +201,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
     // MARK: Waiting
 
     private func nextTurn() -> MonotonicInstant {
-        var alarm = Alarm(time, atMost: Self.heartbeat)
+        var alarm = Alarm(time, atMost: outbox.threads.idleTime(Self.heartbeat))
         if let storeRetryAt { alarm.consider(storeRetryAt) }
         guard isSending else { return alarm.instant }
         guard machine.maySend(now: time.now) else {

@@ -132,9 +132,10 @@ final class WriterLoop: Loop, @unchecked Sendable {
     }
 
     private var instant: MonotonicInstant { outbox.threads.instant }
+    private var idleInterval: Duration { outbox.threads.idleTime(Upkeep.interval) }
 
     func begin() {
-        nextUpkeep = instant + Upkeep.interval
+        nextUpkeep = instant + idleInterval
         outbox.pool.writeWithoutTransaction { [checkpoints] in checkpoints.install(on: $0) }
         if !outbox.isFull { takePages() }
     }
@@ -146,7 +147,7 @@ final class WriterLoop: Loop, @unchecked Sendable {
         guard !isStopping else { return end() }
         if instant >= nextUpkeep {
             let hasMore = keepUp()
-            nextUpkeep = instant + (hasMore ? Upkeep.pause : Upkeep.interval)
+            nextUpkeep = instant + (hasMore ? Upkeep.pause : idleInterval)
         }
         return nextUpkeep
     }

@@ -56,5 +56,5 @@ final class AppServicesSimulator: ControlledSimulator {
 }
 
 extension SimulatorType {
-    public static let appservices = SimulatorType { AppServicesSimulator(seed: $0) }
+    public static let appservices = SimulatorType { AppServicesSimulator(time: $1, seed: $0) }
 }

@@ -76,5 +76,5 @@ extension Faults.Poison {
 }
 
 extension SimulatorType {
-    public static let curio = SimulatorType { CurioSimulator(seed: $0) }
+    public static let curio = SimulatorType { CurioSimulator(seed: $0, time: $1) }
 }

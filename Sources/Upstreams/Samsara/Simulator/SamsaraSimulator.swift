@@ -251,5 +251,5 @@ struct SamsaraSimulator: Simulator {
 }
 
 extension SimulatorType {
-    public static let samsara = SimulatorType { _ in SamsaraSimulator() }
+    public static let samsara = SimulatorType { _, _ in SamsaraSimulator() }
 }

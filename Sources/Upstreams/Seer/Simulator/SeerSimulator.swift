@@ -158,5 +158,5 @@ final class SeerSimulator: ControlledSimulator {
 }
 
 extension SimulatorType {
-    public static let seer = SimulatorType { SeerSimulator(seed: $0) }
+    public static let seer = SimulatorType { SeerSimulator(seed: $0, time: $1) }
 }

@@ -148,5 +148,5 @@ struct StreamOneSimulator: ControlledSimulator {
 }
 
 extension SimulatorType {
-    public static let streamone = SimulatorType { StreamOneSimulator(seed: $0) }
+    public static let streamone = SimulatorType { StreamOneSimulator(seed: $0, time: $1) }
 }

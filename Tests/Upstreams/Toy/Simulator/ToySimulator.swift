@@ -16,5 +16,5 @@ struct ToySimulator: Simulator {
 }
 
 extension SimulatorType {
-    public static let toy = SimulatorType { _ in ToySimulator() }
+    public static let toy = SimulatorType { _, _ in ToySimulator() }
 }
