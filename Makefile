@@ -6,6 +6,8 @@ CONFIG ?= config.example.json
 KILLS ?= 200
 SECONDS ?= 900
 STORM_SECONDS ?= 60
+SEEDS ?= 200
+SEED ?=
 # More arguments for bench.py, torture.py and soak.py, e.g. make bench ARGS="--quick --only ingest".
 ARGS ?=
 
@@ -17,7 +19,7 @@ RELEASE_BINARY = $(CURDIR)/.build/release/postern
 SOURCES = Package.swift Sources Tests
 
 .DEFAULT_GOAL := help
-.PHONY: help dependencies bench-tools debug build test test-e2e test-soak torture memory storm scenarios toy-upstream \
+.PHONY: help dependencies bench-tools debug build test test-e2e test-soak torture memory storm scenarios simulate toy-upstream \
 	sanitize sanitize-thread sanitize-address format lint coverage bench openapi framing run smoke install clean verify
 
 help:
@@ -65,6 +67,9 @@ storm: build ## random work, faults, kills and operator actions on all five type
 
 scenarios: build ## combinations of faults that once stopped the gateway, driven from outside; minutes
 	scripts/scenarios.py --binary $(RELEASE_BINARY) $(ARGS)
+
+simulate: debug ## SEEDS=200 simulated worlds, or the one of SEED=7: is every promise kept?
+	.build/debug/postern-world $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
 
 toy-upstream: dependencies ## is another type of upstream a folder and a line? builds one in a copy of the tree
 	scripts/toy-upstream.sh

@@ -203,6 +203,17 @@ let package = Package(
                 "PosternGatewayTestKit", "PosternCore", "PosternDelivery", "PosternMetrics", "PosternProcess",
                 "PosternAPI", "PosternGateway", "PosternStore", logging,
             ]),
+        // The simulated world, and what runs many of them.
+        .target(
+            name: "PosternWorld",
+            dependencies: [
+                "PosternTestKit", "PosternCore", "PosternGateway", "PosternHTTP", "PosternAPI", "PosternDelivery",
+                "PosternStore", "PosternSimulatorKit", "PosternSimulators", logging,
+            ],
+            path: "Tests/PosternWorld", swiftSettings: strict),
+        .executableTarget(
+            name: "postern-world", dependencies: ["PosternWorld"], path: "Tests/postern-world", swiftSettings: strict),
+        .testTarget(name: "PosternWorldTests", dependencies: ["PosternWorld"], swiftSettings: strict),
         .testTarget(
             name: "EndToEndTests",
             dependencies: [

@@ -11,7 +11,7 @@ import Synchronization
 /// What the gateway is made of, in the order in which it starts.
 final class Parts: Sendable {
     let outbox: Outbox
-    private let fleet: DeliveryFleet
+    let fleet: DeliveryFleet
     private let transport: any OwnedTransport
     private let listeners: any Listeners
     private let context: APIContext

@@ -1,0 +1,83 @@
+import PosternCore
+
+/// What the world knows of each payload that was ever posted. It is told by its mark, `mk17x`, which the upstream gets to
+/// see as well.
+final class Book {
+    final class Entry {
+        let number: Int
+        let upstream: UpstreamKind
+        /// Messages of one keep their order; nil if theirs does not matter.
+        let lane: String?
+        let isPoison: Bool
+        /// Whether the upstream can tell that it was delivered.
+        let leavesMark: Bool
+        /// Whether something may end it otherwise than by delivery or as poison, or move it in its lane.
+        var isExempt: Bool
+        /// Whether the upstream gets it again whenever it has forgotten it: the start of a session.
+        var mayRepeat = false
+        /// Whether it was seen in a state that is final, unless it is queued again.
+        var isSettled = false
+        /// Ids it was accepted under: several if the caller repeated a request whose response was lost.
+        var ids: [MessageID] = []
+        /// Requests with it that were answered with a refusal, and that were not answered at all.
+        var refusals = 0
+        var unanswered = 0
+        /// Whether a request with it waits for its response.
+        var isPending = false
+        /// When the upstream took it for the first time, counted over all.
+        var firstArrival: Int?
+        var arrivals = 0
+        /// Requests that carried it and whose outcome the gateway cannot know.
+        var unknownOutcomes = 0
+
+        init(_ number: Int, _ upstream: UpstreamKind, lane: String?, isPoison: Bool, leavesMark: Bool, isExempt: Bool) {
+            (self.number, self.upstream, self.lane) = (number, upstream, lane)
+            (self.isPoison, self.leavesMark, self.isExempt) = (isPoison, leavesMark, isExempt)
+        }
+
+        var mark: String { "mk\(number)x" }
+    }
+
+    private(set) var entries: [Entry] = []
+    private var arrivals = 0
+
+    func begin(
+        _ upstream: UpstreamKind, lane: String?, isPoison: Bool = false, leavesMark: Bool = true, isExempt: Bool = false
+    ) -> Entry {
+        let entry = Entry(
+            entries.count, upstream, lane: lane, isPoison: isPoison, leavesMark: leavesMark, isExempt: isExempt)
+        entries.append(entry)
+        return entry
+    }
+
+    func arrived(_ entry: Entry) {
+        arrivals += 1
+        entry.arrivals += 1
+        if entry.firstArrival == nil { entry.firstArrival = arrivals }
+    }
+
+    /// The entries whose marks are in `text`, each once, in order.
+    func entries(in text: [UInt8]) -> [Entry] {
+        var found: [Entry] = []
+        var index = 0
+        while index + 3 < text.count {
+            guard text[index] == 0x6D, text[index + 1] == 0x6B else {
+                index += 1
+                continue
+            }
+            var number = 0
+            var end = index + 2
+            while end < text.count, text[end] >= 0x30, text[end] <= 0x39, end < index + 12 {
+                number = number * 10 + Int(text[end] - 0x30)
+                end += 1
+            }
+            if end > index + 2, end < text.count, text[end] == 0x78, number < entries.count,
+                !found.contains(where: { $0.number == number })
+            {
+                found.append(entries[number])
+            }
+            index = end
+        }
+        return found
+    }
+}

@@ -1,0 +1,41 @@
+import PosternCore
+import PosternDelivery
+
+/// Which states and transitions of the diagrams in ARCHITECTURE.md were visited, by name.
+public struct Coverage: Sendable {
+    public private(set) var visited: Set<String> = []
+
+    /// Those there are.
+    public static let all: [String] =
+        ["delivered", "failed", "cancelled", "expired", "dropped"].map { "message: queued → \($0)" }
+        + ["message: failed → queued"]
+        + ["closed → open", "open → half-open", "half-open → closed", "half-open → open", "open → closed"].map {
+            "circuit: \($0)"
+        }
+        + ["retry", "order", "circuit", "token", "credentials", "pause", "schedule"].map { "message waits: \($0)" }
+        + ["hold: credentials", "hold: configuration", "endpoint waits", "token refused"]
+        + ["stop", "kill", "kill inside a turn"].map { "store: open after a \($0)" }
+
+    public var missing: [String] { Self.all.filter { !visited.contains($0) } }
+
+    mutating func visit(_ name: String) { visited.insert(name) }
+    public mutating func add(_ other: Coverage) { visited.formUnion(other.visited) }
+
+    mutating func look(at now: UpstreamSnapshot, after before: UpstreamSnapshot?) {
+        let (from, to) = ((before ?? UpstreamSnapshot()).circuit.name, now.circuit.name)
+        if from != to { visit("circuit: \(from) → \(to)") }
+        if let hold = now.hold { visit("hold: \(hold.rawValue)") }
+        if !now.endpoints.isEmpty { visit("endpoint waits") }
+        if now.token?.failures ?? 0 > 0 { visit("token refused") }
+    }
+}
+
+extension Circuit.State {
+    fileprivate var name: String {
+        switch self {
+        case .closed: "closed"
+        case .open: "open"
+        case .halfOpen: "half-open"
+        }
+    }
+}

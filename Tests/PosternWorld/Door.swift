@@ -1,0 +1,101 @@
+import Logging
+import PosternAPI
+import PosternCore
+
+@testable import PosternGateway
+@testable import PosternHTTP
+
+/// Where callers come in, in place of the gateway's HTTP servers: bytes in, a response out. Everything but the sockets is
+/// the gateway's own: the strict reading of the request, admission, and the answer.
+final class Door: Listeners, @unchecked Sendable {
+    // @unchecked: for the thread of the world only.
+    private let handler: GatewayHandler
+    /// In the order of their arrival.
+    fileprivate var open: [Exchange] = []
+    private var isAccepting = true
+
+    init(_ handler: GatewayHandler) { self.handler = handler }
+
+    /// One request and its response.
+    final class Exchange: ResponseTarget, @unchecked Sendable {
+        fileprivate let head: RequestHead?
+        fileprivate unowned let door: Door
+        private var completion: ((HTTPResponse?) -> Void)?
+        private var hangUpAction: (@Sendable () -> Void)?
+
+        fileprivate init(_ head: RequestHead?, _ door: Door, _ completion: @escaping (HTTPResponse?) -> Void) {
+            (self.head, self.door, self.completion) = (head, door, completion)
+        }
+
+        func settle(_ outcome: Outcome, turn: UInt64) {
+            switch outcome {
+            case .response(let response): end(response)
+            case .rendered(let render): end(render())
+            case .problem(let problem): end(head.map { problem.response(to: $0) })
+            case .hangUp, .detached: end(nil)
+            }
+        }
+
+        func onHangUp(turn: UInt64, _ action: @escaping @Sendable () -> Void) { hangUpAction = action }
+
+        /// Nil: the connection broke.
+        fileprivate func end(_ response: HTTPResponse?) {
+            guard let completion else { return }
+            self.completion = nil
+            door.open.removeAll { $0 === self }
+            completion(response)
+        }
+
+        /// The client leaves; the gateway notices if it has asked to.
+        func hangUp() {
+            let action = hangUpAction
+            end(nil)
+            action?()
+        }
+    }
+
+    /// - Parameter completion: Nil for a connection that was refused, or broke.
+    @discardableResult func send(_ request: [UInt8], completion: @escaping (HTTPResponse?) -> Void) -> Exchange? {
+        guard isAccepting else {
+            completion(nil)
+            return nil
+        }
+        var reader = RequestReader()
+        var position = 0
+        var admittance: Admittance?
+        var head: RequestHead?
+        let step = request.withUnsafeBufferPointer { bytes in
+            reader.read(bytes, from: &position) { parsed in
+                let found = RequestHead(parsed, peer: PeerAddress(text: "127.0.0.1"))
+                head = found
+                let decision = handler.admit(found)
+                admittance = decision
+                if case .accept(let limit, _) = decision { return .accept(limit: limit) }
+                return .discard(limit: HTTPServerSettings.discardedBodyBytes)
+            }
+        }
+        let exchange = Exchange(head, self, completion)
+        open.append(exchange)
+        switch (step, admittance) {
+        case (.complete, .accept(_, let request)): request.answer(reader.takeBody(), Responder(exchange, turn: 0))
+        case (_, .refuse(let response)): exchange.end(response)
+        default: exchange.end(nil)
+        }
+        return exchange
+    }
+
+    /// The gateway is gone.
+    func cutOff() {
+        isAccepting = false
+        for exchange in open { exchange.end(nil) }
+    }
+
+    // MARK: Listeners
+
+    func start() -> (main: UInt16, admin: UInt16?) { (80, nil) }
+    func stopAccepting() { isAccepting = false }
+    var runningRequests: Int { open.count }
+    func stop() { cutOff() }
+    var certificateExpiry: Timestamp? { nil }
+    func renewCertificates() -> (isRenewed: Bool, failure: HTTPServerError?) { (false, nil) }
+}

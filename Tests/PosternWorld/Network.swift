@@ -1,0 +1,244 @@
+import PosternTestKit
+import PosternCore
+import PosternSimulatorKit
+
+@testable import PosternGateway
+
+/// The way to the upstreams, of one run of the gateway: latency, faults, and time-outs, all drawn.
+///
+/// A request is taken by its upstream at one moment and answered at a later one; either may be lost.
+final class Network: OwnedTransport, Loop, @unchecked Sendable {
+    // @unchecked: for the thread of the world only.
+    let name = "network"
+    private unowned let world: World
+    private let dice: Dice
+    private let wakeUp = Inbox<Void>()
+    private var transfers: [Transfer] = []
+    private var isStopped = false
+    private var submitted = 0
+
+    private final class Transfer: @unchecked Sendable {
+        let number: Int
+        let service: Service
+        let request: SimulatedRequest
+        let entries: [Book.Entry]
+        let completion: @Sendable (TransferResult) -> Void
+        let fate: Service.Fate
+        /// Nil once it has been taken, and if it never will be.
+        var takenAt: MonotonicInstant?
+        var endsAt: MonotonicInstant
+        var timesOut: Bool
+        var answer: SimulatedAnswer?
+        var wasTaken = false
+
+        init(
+            _ number: Int, _ service: Service, _ request: SimulatedRequest, _ entries: [Book.Entry],
+            _ fate: Service.Fate, endsAt: MonotonicInstant, timesOut: Bool,
+            _ completion: @escaping @Sendable (TransferResult) -> Void
+        ) {
+            (self.number, self.service, self.request, self.entries) = (number, service, request, entries)
+            (self.fate, self.endsAt, self.timesOut, self.completion) = (fate, endsAt, timesOut, completion)
+        }
+    }
+
+    init(_ world: World, run: Int) {
+        self.world = world
+        dice = Dice(seed: world.plan.seed, for: "network \(run)")
+    }
+
+    // MARK: Transport
+
+    func submit(
+        _ request: UpstreamRequest, options: TransferOptions, completion: @escaping @Sendable (TransferResult) -> Void
+    ) -> SubmittedTransfer {
+        guard !isStopped, let service = world.service(of: request.url) else {
+            completion(.failure(TransferFailure(.cancelled, mayHaveArrived: false, detail: "stopped")))
+            return SubmittedTransfer {}
+        }
+        let now = world.time.instant
+        var asked = SimulatedRequest(request)
+        let (fate, delay) = service.fate(of: asked.path, at: now, dice)
+        asked.isAnswerLost = fate.losesAnswer
+        let body = request.gzip ? gunzip(request.body) ?? [] : request.body
+        let entries = world.book.entries(in: Array(request.url.utf8) + body)
+        let timesOut = delay > options.requestTimeout || fate == .hang || fate == .hangAfter
+        let span = timesOut ? options.requestTimeout : delay
+        if timesOut { asked.isAnswerLost = true }
+        submitted += 1
+        let transfer = Transfer(
+            submitted, service, asked, entries, fate, endsAt: now + span, timesOut: timesOut, completion)
+        if fate.reachesUpstream { transfer.takenAt = now + span * dice.fraction() }
+        transfers.append(transfer)
+        let marks = entries.map(\.mark).joined(separator: " ")
+        world.history.note("request \(submitted) to \(service.kind) \(asked.method) \(asked.path) \(marks) → \(fate)")
+        world.promises.sent(entries, to: service)
+        wakeUp.nudge()
+        world.handOver("request")
+        let number = submitted
+        return SubmittedTransfer { [weak self] in self?.cancel(number) }
+    }
+
+    private func cancel(_ number: Int) {
+        guard let transfer = transfers.first(where: { $0.number == number }) else { return }
+        transfers.removeAll { $0 === transfer }
+        abort(transfer)
+    }
+
+    /// The gateway does not wait for it any longer; the upstream may take it all the same.
+    private func abort(_ transfer: Transfer) {
+        if transfer.takenAt != nil, dice.chance(0.5) { take(transfer, isAnswerLost: true) }
+        noteUnknown(transfer)
+        finish(transfer, .failure(TransferFailure(.cancelled, mayHaveArrived: true, detail: "cancelled")))
+    }
+
+    func stop() {
+        isStopped = true
+        let open = transfers
+        transfers = []
+        for transfer in open { abort(transfer) }
+        wakeUp.nudge()
+    }
+
+    /// The gateway is gone, with all of its connections.
+    func cutOff() {
+        isStopped = true
+        for transfer in transfers {
+            if transfer.takenAt != nil, dice.chance(0.5) { take(transfer, isAnswerLost: true) }
+            noteUnknown(transfer)
+        }
+        transfers = []
+    }
+
+    /// Whether something has been sent there that was not answered.
+    func isBusy(with service: Service) -> Bool { transfers.contains { $0.service === service } }
+
+    // MARK: Loop
+
+    func turn(at now: MonotonicInstant) -> MonotonicInstant? {
+        _ = wakeUp.takeAll()
+        for transfer in transfers where transfer.takenAt.map({ $0 <= now }) ?? false {
+            take(transfer, isAnswerLost: transfer.request.isAnswerLost)
+        }
+        let ended = transfers.filter { $0.endsAt <= now }
+        transfers.removeAll { $0.endsAt <= now }
+        for transfer in ended { end(transfer) }
+        return transfers.map { min($0.takenAt ?? $0.endsAt, $0.endsAt) }.min() ?? .distantFuture
+    }
+
+    func wait(until deadline: MonotonicInstant) -> Bool { wakeUp.wait(until: deadline) }
+
+    private func take(_ transfer: Transfer, isAnswerLost: Bool) {
+        transfer.takenAt = nil
+        var request = transfer.request
+        request.isAnswerLost = isAnswerLost
+        let judged = transfer.service.judge(request)
+        transfer.answer = judged.answer
+        for range in judged.items.ranges {
+            let item = Array(judged.items.text[range])
+            guard item.isDelivery(to: transfer.service.kind) else { continue }
+            for entry in world.book.entries(in: item) {
+                transfer.wasTaken = true
+                world.book.arrived(entry)
+                world.promises.arrived(entry)
+            }
+        }
+        for violation in judged.violations { world.history.note("breach of \(transfer.service.kind): \(violation)") }
+    }
+
+    private func end(_ transfer: Transfer) {
+        let result: TransferResult
+        if transfer.timesOut {
+            result = .failure(TransferFailure(.timeout, mayHaveArrived: true, detail: "timed out"))
+        } else {
+            result = self.result(of: transfer)
+        }
+        if case .failure(let failure) = result, failure.mayHaveArrived { noteUnknown(transfer) }
+        finish(transfer, result)
+    }
+
+    private func result(of transfer: Transfer) -> TransferResult {
+        switch transfer.fate {
+        case .answered:
+            guard let answer = transfer.answer else {
+                return .failure(TransferFailure(.timeout, mayHaveArrived: true, detail: "no answer"))
+            }
+            return .success(UpstreamResponse(answer))
+        case .status(let status, let retryAfter):
+            var answer = transfer.service.simulator.answer(status: status, to: transfer.request)
+            if let retryAfter { answer.headers.append(("Retry-After", retryAfter.value(at: world.upstreamTime.now))) }
+            return .success(UpstreamResponse(answer))
+        case .refused: return .failure(TransferFailure(.unreachable, mayHaveArrived: false, detail: "refused"))
+        case .resetBefore, .resetAfter, .truncated:
+            return .failure(TransferFailure(.interrupted, mayHaveArrived: true, detail: "connection reset"))
+        case .garbage: return .failure(TransferFailure(.garbled, mayHaveArrived: true, detail: "not HTTP"))
+        case .hang, .hangAfter:
+            return .failure(TransferFailure(.timeout, mayHaveArrived: true, detail: "timed out"))
+        }
+    }
+
+    private func noteUnknown(_ transfer: Transfer) {
+        for entry in transfer.entries { entry.unknownOutcomes += 1 }
+        if transfer.wasTaken, !transfer.entries.isEmpty { world.promises.outcomeWasLost(at: transfer.service) }
+    }
+
+    private func finish(_ transfer: Transfer, _ result: TransferResult) {
+        switch result {
+        case .success(let response): world.history.note("answer \(transfer.number): \(response.status)")
+        case .failure(let failure): world.history.note("answer \(transfer.number): \(failure.reason.rawValue)")
+        }
+        transfer.completion(result)
+        world.handOver("answer")
+    }
+}
+
+extension Service.Fate {
+    var losesAnswer: Bool {
+        switch self {
+        case .answered, .status, .refused: false
+        case .resetBefore, .resetAfter, .hang, .hangAfter, .garbage, .truncated: true
+        }
+    }
+    var reachesUpstream: Bool {
+        switch self {
+        case .answered, .resetAfter, .hangAfter, .garbage, .truncated: true
+        case .status, .refused, .resetBefore, .hang: false
+        }
+    }
+}
+
+extension [UInt8] {
+    /// Whether taking the item means that the message has been delivered: not a step of it, nor the end of what it began.
+    fileprivate func isDelivery(to kind: UpstreamKind) -> Bool {
+        switch kind {
+        case .samsara, .seer, .streamone: true
+        case .curio: !String(decoding: self, as: UTF8.self).contains(#"_end""#)
+        case .appservices: String(decoding: self, as: UTF8.self).contains(#""step":"add_user""#)
+        }
+    }
+}
+
+extension UpstreamResponse {
+    fileprivate init(_ answer: SimulatedAnswer) {
+        self.init(status: answer.status, headers: answer.headers, body: answer.body)
+    }
+}
+
+extension SimulatedRequest {
+    /// With the headers that the transport adds.
+    fileprivate init(_ request: UpstreamRequest) {
+        let rest = request.url.dropFirst("http://".count)
+        let place = rest.firstIndex { $0 == "/" || $0 == "?" } ?? rest.endIndex
+        let parts = rest[place...].split(separator: "?", maxSplits: 1, omittingEmptySubsequences: false)
+        var headers: [(name: String, value: String)] = [("Host", String(rest[..<place]))]
+        if !request.headers.contains(where: { $0.name.lowercased() == "user-agent" }) {
+            headers.append(("User-Agent", "Postern/0"))
+        }
+        headers += request.headers
+        if !request.body.isEmpty || request.method == .post || request.method == .put {
+            headers.append(("Content-Length", "\(request.body.count)"))
+        }
+        self.init(
+            method: request.method.rawValue, path: parts.isEmpty || parts[0].isEmpty ? "/" : String(parts[0]),
+            query: parts.count > 1 ? String(parts[1]) : nil, headers: headers, body: request.body)
+    }
+}

@@ -1,0 +1,109 @@
+import PosternTestKit
+import PosternCore
+
+@testable import PosternGateway
+@testable import PosternHTTP
+
+/// Who runs the gateway: steers it, changes its configuration, stops and kills it, and sets its clock.
+final class Operator {
+    private unowned let world: World
+    private var actions: ArraySlice<ActionPlan>
+    private var diesDone: Set<Int> = []
+
+    init(_ world: World) {
+        self.world = world
+        actions = world.plan.actions[...]
+    }
+
+    /// Does what is due. Returns when the next is.
+    func act(at now: MonotonicInstant, since start: MonotonicInstant) -> MonotonicInstant {
+        func instant(_ hour: Double) -> MonotonicInstant { start + .milliseconds(Int(hour * 3_600_000)) }
+        while let action = actions.first, instant(action.atHour) <= world.time.instant, world.promises.broken == nil {
+            actions.removeFirst()
+            if world.run == nil { world.restart() }
+            world.history.note("\(action)")
+            perform(action, Dice(seed: action.draw, for: "action"))
+        }
+        var next = actions.first.map { instant($0.atHour) } ?? .distantFuture
+        for (number, fault) in world.plan.faults.enumerated()
+        where fault.kind == .tokensDie && !diesDone.contains(number) {
+            if instant(fault.fromHour) <= world.time.instant {
+                diesDone.insert(number)
+                killTokens(of: fault.upstream)
+            } else {
+                next = min(next, instant(fault.fromHour))
+            }
+        }
+        return next
+    }
+
+    private func killTokens(of kind: UpstreamKind) {
+        world.history.note("tokens of \(kind) die")
+        switch kind {
+        case .seer: world.service(.seer)?.control(#"{"revokeNow":true}"#)
+        case .curio: world.service(.curio)?.control(#"{"killSessions":"all"}"#)
+        case .appservices:
+            for user in world.users { world.service(.appservices)?.control(#"{"invalidateToken":"\#(user.token)"}"#) }
+        case .samsara, .streamone: break
+        }
+    }
+
+    private func perform(_ action: ActionPlan, _ dice: Dice) {
+        let upstream = "/v1/upstreams/\(action.upstream.rawValue)"
+        switch action.kind {
+        case .pause: Self.post(upstream + "/pause", in: world)
+        case .resume: Self.post(upstream + "/resume", in: world)
+        case .flush: Self.post(upstream + "/flush", in: world)
+        case .retry: Self.post("/v1/messages/retry", #"{"upstream":"\#(action.upstream.rawValue)"}"#, in: world)
+        case .cancel: cancel(dice)
+        case .reload: reload()
+        case .removeUpstream:
+            world.removed.insert(action.upstream)
+            world.stop()
+        case .stop:
+            world.promises.coverage.visit("store: open after a stop")
+            world.stop()
+        case .kill:
+            world.promises.coverage.visit("store: open after a kill")
+            world.die()
+        case .killInside: world.killAfter = dice.from(0...40)
+        case .clockBack: world.time.setWallClock(back: dice.span(1...7200))
+        case .clockForward: world.time.setWallClock(back: .zero - dice.span(1...7200))
+        case .suspend: world.time.setWallClock(back: .seconds(-3600))
+        case .stall: world.time.advance(by: dice.span(1...1200))
+        }
+    }
+
+    private func cancel(_ dice: Dice) {
+        let candidates = world.book.entries.suffix(60).filter { !$0.ids.isEmpty }
+        guard !candidates.isEmpty else { return }
+        let entry = dice.pick(Array(candidates))
+        entry.isExempt = true
+        for id in entry.ids { Self.post("/v1/messages/\(id)", method: "DELETE", "", in: world) }
+    }
+
+    private func reload() {
+        world.reloads += 1
+        guard let run = world.run else { return }
+        do {
+            _ = run.parts.adopt(try world.configuration())
+        } catch {
+            world.promises.fail("a good configuration can be reloaded", "\(error)")
+        }
+    }
+
+    static func post(_ path: String, method: String = "POST", _ body: String = "{}", in world: World) {
+        let post = Post(
+            path: path, headers: body.isEmpty ? [] : [("Content-Type", "application/json")], body: body, method: method,
+            entries: [])
+        world.run?.door.send(post.bytes) { [weak world] response in
+            guard let world, let response else { return }
+            world.history.note("operator gets \(response.status) of \(path)")
+            world.promises.responded(response, to: post)
+            let text = String(decoding: response.body, as: UTF8.self)
+            if text.contains("\"retried\":"), !text.contains("\"retried\":0") {
+                world.promises.coverage.visit("message: failed → queued")
+            }
+        }
+    }
+}

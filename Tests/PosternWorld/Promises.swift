@@ -1,0 +1,259 @@
+import PosternStore
+import Logging
+import PosternCore
+import PosternDelivery
+
+@testable import PosternGateway
+@testable import PosternHTTP
+
+/// What the gateway promises, checked while the world goes on and when it has become quiet. The first promise that is
+/// broken ends the world.
+final class Promises: @unchecked Sendable {
+    // @unchecked: for the thread of the world only.
+    unowned var world: World!
+    private(set) var broken: String?
+    /// The latest errors that the gateway logged, for people.
+    private(set) var lastErrors: [String] = []
+    var coverage = Coverage()
+    private var snapshots: [UpstreamName: UpstreamSnapshot] = [:]
+    private var lostOutcomes: [UpstreamKind: Int] = [:]
+
+    /// No text of the gateway's may hold one.
+    static let secrets = [
+        World.tokenPrefix, "simulated-secret", "0f1e2d3c4b5a69788796a5b4c3d2e1f0", "SAMPLEKEY7Q2W9E4R6T1Y8U3I5O0PAS1",
+        "ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu", "5a5a5a5a5a5a",
+    ]
+
+    func fail(_ promise: String, _ detail: String) {
+        guard broken == nil else { return }
+        broken = "\(promise): \(detail)"
+        world.history.note("BROKEN: \(promise): \(detail)")
+    }
+
+    // MARK: While it goes on
+
+    func logged(_ level: Logger.Level, _ text: String) {
+        if level >= .error {
+            lastErrors.append("log: \(text)")
+            if lastErrors.count > 20 { lastErrors.removeFirst() }
+        }
+        checkSecrets(text, in: "the log")
+    }
+
+    private func checkSecrets(_ text: String, in place: String) {
+        for secret in Self.secrets where text.contains(secret) {
+            fail("no secret leaves", "\(secret) in \(place): \(text)")
+        }
+    }
+
+    func responded(_ response: HTTPResponse, to post: Post) {
+        let text = String(decoding: response.body, as: UTF8.self)
+        checkSecrets(text, in: "a response to \(post.path)")
+        guard response.status >= 500 else { return }
+        let slugs = ["delivery-failed", "shutting-down", "outbox-full"]
+        guard !slugs.contains(where: { text.contains("urn:postern:problem:\($0)") }) else { return }
+        fail("only documented 5xx", "\(post.path) was answered \(response.status): \(text)")
+    }
+
+    /// A 2xx, or the 502 of a request that waited.
+    func accepted(_ entries: [Book.Entry], _ response: HTTPResponse) {
+        guard !entries.isEmpty, let run = world.run else { return }
+        let ids = Self.ids(in: response.body)
+        guard ids.count == entries.count else {
+            return fail("a response names its messages", "\(ids.count) ids for \(entries.count) messages")
+        }
+        for (entry, id) in zip(entries, ids) {
+            entry.ids.append(id)
+            guard (try? run.parts.outbox.message(id)) ?? nil == nil else { continue }
+            fail("a 2xx means that the message is stored", "\(entry.mark) was answered as \(id), which is not there")
+        }
+    }
+
+    /// The texts between quotes that look like ids, each once.
+    private static func ids(in body: [UInt8]) -> [MessageID] {
+        var ids: [MessageID] = []
+        for part in body.split(separator: UInt8(ascii: "\"")) where part.count == 13 {
+            if let id = MessageID(String(decoding: part, as: UTF8.self)), ids.last != id, !ids.contains(id) {
+                ids.append(id)
+            }
+        }
+        return ids
+    }
+
+    func sent(_ entries: [Book.Entry], to service: Service) {
+        for entry in entries {
+            if entry.upstream != service.kind {
+                fail("a message goes to its upstream", "\(entry.mark) was sent to \(service.kind)")
+            }
+            if entry.ids.isEmpty, entry.refusals > 0, entry.unanswered == 0, !entry.isPending {
+                fail("nothing refused is ever sent", "\(entry.mark) was refused and sent to \(service.kind)")
+            }
+        }
+    }
+
+    func arrived(_ entry: Book.Entry) {
+        if entry.isPoison { fail("the upstreams of this world refuse poison", "\(entry.mark) was taken") }
+    }
+
+    func outcomeWasLost(at service: Service) { lostOutcomes[service.kind, default: 0] += 1 }
+
+    func afterTurn() {
+        guard let run = world.run else { return }
+        for (number, ledger) in run.parts.outbox.ledgers where ledger.balance != 0 {
+            fail("the books balance at every commit", "\(number): off by \(ledger.balance)")
+        }
+        for worker in run.parts.fleet.workers {
+            let snapshot = worker.snapshot
+            guard snapshot != snapshots[worker.name] else { continue }
+            coverage.look(at: snapshot, after: snapshots[worker.name])
+            snapshots[worker.name] = snapshot
+        }
+        for service in world.services {
+            guard let violation = service.violations.first(where: { !isForgiven($0, service.kind) }) else { continue }
+            fail("the upstreams see no breach of protocol", "\(service.kind): \(violation)")
+        }
+    }
+
+    /// A gateway that was killed may have forgotten what AppServices told it.
+    private func isForgiven(_ violation: String, _ kind: UpstreamKind) -> Bool {
+        kind == .appservices && world.runs > 0 && violation.hasSuffix("a refused token is sent again")
+    }
+
+    // MARK: After a start
+
+    func started() { audit() }
+
+    func restarted() {
+        guard let run = world.run else { return }
+        for entry in world.book.entries {
+            for id in entry.ids {
+                guard let record = (try? run.parts.outbox.message(id)) ?? nil else {
+                    return fail("nothing accepted is lost", "\(entry.mark), \(id), is gone after a restart")
+                }
+                // It was taken, and what came back is forgotten: it may go out again.
+                if record.state == .queued, entry.arrivals > 0 { entry.unknownOutcomes += 1 }
+            }
+            if entry.ids.isEmpty, entry.arrivals > 0 { entry.unknownOutcomes += 1 }
+        }
+    }
+
+    private func audit() {
+        guard let run = world.run else { return }
+        do {
+            let audit = try run.parts.outbox.audit()
+            for account in audit.accounts where !account.findings.isEmpty {
+                fail("the books balance", "\(account.upstream): \(account.findings.joined(separator: "; "))")
+            }
+        } catch {
+            fail("the books balance", "\(error)")
+        }
+    }
+
+    // MARK: At the end
+
+    func atTheEnd(isQuiet: Bool) {
+        guard let run = world.run else { return }
+        audit()
+        for entry in world.book.entries {
+            for id in entry.ids { check(entry, id, run) }
+            checkRepeats(entry)
+        }
+        if !isQuiet { fail("everything is settled once the faults have ended", "something still goes on") }
+        checkOrder()
+        checkLostOutcomes(run)
+    }
+
+    private func check(_ entry: Book.Entry, _ id: MessageID, _ run: World.Run) {
+        guard let record = (try? run.parts.outbox.message(id)) ?? nil else {
+            return fail("nothing accepted is lost", "\(entry.mark), \(id), is gone")
+        }
+        if record.state != .queued { coverage.visit("message: queued → \(record.state.name)") }
+        switch record.state {
+        case .queued:
+            fail(
+                "everything is settled once the faults have ended",
+                "\(entry.mark), \(id), of \(entry.upstream) is queued; attempts \(record.attempts), next "
+                    + "\(record.nextAttemptAt?.description ?? "never"), lane waits for "
+                    + "\(record.laneWaitsFor?.rawValue ?? "nothing"), error \(record.lastError?.detail ?? "none")")
+        case .delivered:
+            if entry.leavesMark, entry.arrivals == 0 {
+                fail("what is delivered has arrived", "\(entry.mark), \(id), counts as delivered to \(entry.upstream)")
+            }
+            if record.attempts > 1 + (entry.isExempt ? 1000 : 0) {
+                fail(
+                    "outages cost no attempts", "\(entry.mark), \(id), was delivered after \(record.attempts) attempts")
+            }
+        case .failed:
+            if !entry.isPoison {
+                fail(
+                    "only poison messages fail",
+                    "\(entry.mark), \(id), of \(entry.upstream): \(record.lastError?.detail ?? "no error")")
+            }
+        case .cancelled, .expired:
+            if !entry.isExempt { fail("nothing ends by itself", "\(entry.mark), \(id), is \(record.state.name)") }
+        case .dropped: fail("nothing is dropped", "\(entry.mark), \(id)")
+        }
+    }
+
+    private func checkRepeats(_ entry: Book.Entry) {
+        let allowed = max(1, entry.ids.count + entry.unanswered) + entry.unknownOutcomes
+        guard entry.arrivals > allowed, !entry.mayRepeat else { return }
+        fail(
+            "a message arrives twice only if an outcome was unknown",
+            "\(entry.mark) arrived \(entry.arrivals) times at \(entry.upstream); \(entry.unknownOutcomes) outcomes were unknown"
+        )
+    }
+
+    /// Of each lane, what was accepted earlier arrived earlier.
+    private func checkOrder() {
+        var lanes: [String: [(id: MessageID, entry: Book.Entry)]] = [:]
+        for entry in world.book.entries where !entry.isExempt && !entry.isPoison && entry.unanswered == 0 {
+            guard let lane = entry.lane, entry.ids.count == 1, entry.firstArrival != nil else { continue }
+            lanes["\(entry.upstream) \(lane)", default: []].append((entry.ids[0], entry))
+        }
+        for (lane, messages) in lanes.sorted(by: { $0.key < $1.key }) {
+            let sorted = messages.sorted { $0.id < $1.id }
+            for (earlier, later) in zip(sorted, sorted.dropFirst())
+            where (earlier.entry.firstArrival ?? 0) > (later.entry.firstArrival ?? 0) {
+                return fail("lanes keep their order", "\(later.entry.mark) overtook \(earlier.entry.mark) in \(lane)")
+            }
+        }
+    }
+
+    private func checkLostOutcomes(_ run: World.Run) {
+        for worker in run.parts.upstreamNames {
+            guard let kind = UpstreamKind(rawValue: worker.description) else { continue }
+            let counted = run.parts.ambiguousSends(worker)
+            let lost = lostOutcomes[kind, default: 0]
+            if counted < lost {
+                fail("unknown outcomes are counted", "\(kind): \(lost) were lost, \(counted) counted")
+            }
+        }
+    }
+}
+
+/// Looks at what is logged; it changes nothing.
+struct WorldLog: LogHandler {
+    private let promises: Promises
+    var metadata: Logger.Metadata = [:]
+    var logLevel = Logger.Level.trace
+
+    init(_ promises: Promises) { self.promises = promises }
+
+    subscript(metadataKey key: String) -> Logger.Metadata.Value? {
+        get { metadata[key] }
+        set { metadata[key] = newValue }
+    }
+
+    func log(event: LogEvent) {
+        let values = (event.metadata ?? [:]).map { "\($0.key)=\($0.value)" }.sorted().joined(separator: " ")
+        promises.logged(event.level, "\(event.message) \(values)")
+    }
+}
+
+extension Parts {
+    fileprivate func ambiguousSends(_ name: UpstreamName) -> Int {
+        let number = outbox.names.first { $0.value == name }?.key
+        return number.map { outbox.ledger(of: $0).ambiguousSends } ?? 0
+    }
+}

@@ -1,0 +1,59 @@
+import Foundation
+import PosternCore
+import PosternTestKit
+
+@testable import PosternGateway
+@testable import PosternHTTP
+
+/// Asks for messages that wait, as an operator would, from time to time: whatever waits has to say why.
+final class Waits {
+    static let pause = Duration.seconds(1800)
+    private unowned let world: World
+    private(set) var nextAt: MonotonicInstant
+    /// Messages that gave no reason when nothing was sent, and how many requests their upstream had had then.
+    private var silent: [Int: Int] = [:]
+
+    init(_ world: World) {
+        self.world = world
+        nextAt = world.time.instant + Self.pause
+    }
+
+    func look() {
+        nextAt = world.time.instant + Self.pause
+        let open = world.book.entries.suffix(400).filter { !$0.isSettled && $0.ids.count == 1 }
+        for entry in open.prefix(4) + open.dropFirst(4).suffix(4) { ask(entry) }
+    }
+
+    private func ask(_ entry: Book.Entry) {
+        let post = Post(path: "/v1/messages/\(entry.ids[0])", headers: [], body: "", method: "GET", entries: [])
+        world.run?.door.send(post.bytes) { [weak self] response in
+            guard let self, let response else { return }
+            world.promises.responded(response, to: post)
+            judge(entry, String(decoding: response.body, as: UTF8.self))
+        }
+    }
+
+    private func judge(_ entry: Book.Entry, _ text: String) {
+        guard text.contains(#""state":"queued""#) else {
+            entry.isSettled = true
+            return
+        }
+        if let reason = member("waitingFor", of: text) {
+            silent[entry.number] = nil
+            return world.promises.coverage.visit("message waits: \(reason)")
+        }
+        guard let service = world.service(entry.upstream), let run = world.run, !run.network.isBusy(with: service)
+        else {
+            silent[entry.number] = nil
+            return
+        }
+        if silent[entry.number] == service.requests {
+            world.promises.fail("whatever waits says why", "\(entry.mark), \(entry.ids[0]), gives no reason: \(text)")
+        }
+        silent[entry.number] = service.requests
+    }
+
+    private func member(_ name: String, of text: String) -> String? {
+        text.range(of: "\"\(name)\":\"").map { String(text[$0.upperBound...].prefix { $0 != "\"" }) }
+    }
+}

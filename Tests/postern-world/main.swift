@@ -1,0 +1,3 @@
+import PosternWorld
+
+Campaign.main(Array(CommandLine.arguments.dropFirst()))
