@@ -32,26 +32,14 @@ final class Checkpoints {
         pages.pointee >= (isFull ? Self.dueWhenFull : isQuiet ? Self.worthwhile : Self.due)
     }
 
-    enum Mode {
-        /// As many pages as no reader is in the way of.
-        case passive
-        /// All of them, after which the WAL is reset and keeps its blocks.
-        case restart
-        /// All of them, after which the WAL is empty.
-        case truncate
-    }
-
     /// Returns whether every page is in the file. Throws what SQLite reports, unless a reader was in the way.
-    @discardableResult func run(_ mode: Mode, on db: Database) throws -> Bool {
+    ///
+    /// - Parameter mode: `passive` moves as many pages as no reader is in the way of. `restart` moves all of them, after
+    ///   which the WAL is reset and keeps its blocks; after `truncate` it is empty.
+    @discardableResult func run(_ mode: Database.CheckpointMode, on db: Database) throws -> Bool {
         var logged: Int32 = 0
         var moved: Int32 = 0
-        let flag =
-            switch mode {
-            case .passive: SQLITE_CHECKPOINT_PASSIVE
-            case .restart: SQLITE_CHECKPOINT_RESTART
-            case .truncate: SQLITE_CHECKPOINT_TRUNCATE
-            }
-        let code = sqlite3_wal_checkpoint_v2(db.sqliteConnection, nil, flag, &logged, &moved)
+        let code = sqlite3_wal_checkpoint_v2(db.sqliteConnection, nil, mode.rawValue, &logged, &moved)
         // A log that begins again is still reported with its former length.
         frames = code == SQLITE_OK && mode != .passive ? 0 : Int(max(0, logged))
         pages.pointee = 0

@@ -138,7 +138,7 @@ extension WriterLoop {
 
     // MARK: Checkpoints
 
-    func checkpoint(_ mode: Checkpoints.Mode) {
+    func checkpoint(_ mode: Database.CheckpointMode) {
         do {
             let isComplete = try outbox.pool.writeWithoutTransaction { [checkpoints] in
                 try checkpoints.run(mode, on: $0)
