@@ -1,4 +1,3 @@
-import CLinux
 import Glibc
 import PosternCore
 
@@ -12,7 +11,7 @@ import PosternCore
 /// - pages inside the database: the row of table `reserve`. Deleting it makes them free (`WriterLoop`).
 /// - blocks for the write-ahead log, which is not made smaller than that while the store is open.
 /// - blocks for the index of that log (`LogIndex`).
-/// - blocks for every page that a commit may refer to (`StoreLock.allocate`), so that a checkpoint finds room.
+/// - blocks for every page that a commit may refer to (`WriterLoop.allocatePages`), so that a checkpoint finds room.
 struct DiskReserve {
     static let bytes = 8 << 20
     /// What the next start may need: the log, its index, and a first commit.
@@ -34,7 +33,7 @@ struct DiskReserve {
         let descriptor = FileDescriptor(open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600))
         guard descriptor.isOpen else { return false }
         let former = Files.size(of: path)
-        if Self.allocate(Self.bytes, for: descriptor) { return true }
+        if (try? descriptor.allocate(0..<Self.bytes)) != nil { return true }
         // A part of it would take the last room from the store.
         ftruncate(descriptor.number, min(former, Self.bytesForStart))
         return false
@@ -64,11 +63,7 @@ struct DiskReserve {
         guard Files.size(of: store) > 0, Files.size(of: store + "-wal") < Self.bytesOfLog else { return }
         let descriptor = FileDescriptor(open(store + "-wal", O_RDWR | O_CREAT | O_CLOEXEC, 0o600))
         // Without the room for all of it, the log grows as it can.
-        if descriptor.isOpen { _ = Self.allocate(Self.bytesOfLog, for: descriptor) }
-    }
-
-    private static func allocate(_ bytes: Int, for descriptor: FileDescriptor) -> Bool {
-        postern_fallocate(descriptor.number, 0, bytes) == 0 || errno == EOPNOTSUPP || errno == EINVAL
+        if descriptor.isOpen { try? descriptor.allocate(0..<Self.bytesOfLog) }
     }
 
     /// Bytes that this process could still write on the disk of the store.

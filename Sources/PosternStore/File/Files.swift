@@ -1,3 +1,4 @@
+import CLinux
 import Glibc
 import Synchronization
 
@@ -17,6 +18,17 @@ final class FileDescriptor: Sendable {
     func close() {
         let number = value.exchange(-1, ordering: .acquiringAndReleasing)
         if number >= 0 { _ = Glibc.close(number) }
+    }
+
+    /// Makes blocks for a range of the file. Throws if the disk has none.
+    func allocate(_ range: Range<Int>) throws(StoreError) {
+        guard postern_fallocate(number, range.lowerBound, range.count) != 0 else { return }
+        switch errno {
+        case ENOSPC, EDQUOT, EFBIG: throw .full(detail: lastSystemError())
+        // A file system that cannot allocate ahead has to do without.
+        case EOPNOTSUPP, ENOSYS, EINVAL: return
+        default: throw .failed(detail: "cannot allocate blocks: \(lastSystemError())")
+        }
     }
 }
 

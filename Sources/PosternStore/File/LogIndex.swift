@@ -1,4 +1,3 @@
-import CLinux
 import Glibc
 import Synchronization
 
@@ -36,9 +35,7 @@ final class LogIndex: Sendable {
     }
 
     private func allocate(_ bytes: Int) -> Bool {
-        // A file system that cannot allocate ahead has to do without.
-        guard postern_fallocate(descriptor.number, 0, bytes) == 0 || [EOPNOTSUPP, ENOSYS, EINVAL].contains(errno)
-        else { return false }
+        guard (try? descriptor.allocate(0..<bytes)) != nil else { return false }
         allocated.store(bytes, ordering: .relaxed)
         return true
     }

@@ -1,4 +1,3 @@
-import CLinux
 import Glibc
 import PosternCore
 
@@ -42,17 +41,6 @@ final class StoreLock: Sendable {
 
     /// Bytes of the file.
     var size: Int { Int(lseek(descriptor.number, 0, SEEK_END)) }
-
-    /// Makes blocks for a range of the file, so that a checkpoint finds room. Throws if the disk has none.
-    func allocate(_ range: Range<Int>) throws(StoreError) {
-        guard postern_fallocate(descriptor.number, range.lowerBound, range.count) != 0 else { return }
-        switch errno {
-        case ENOSPC, EDQUOT, EFBIG: throw .full(detail: lastSystemError())
-        // A file system that cannot allocate ahead has to do without.
-        case EOPNOTSUPP, ENOSYS, EINVAL: return
-        default: throw .failed(detail: "cannot allocate blocks: \(lastSystemError())")
-        }
-    }
 
     /// Lets another process work on the store.
     func release() {

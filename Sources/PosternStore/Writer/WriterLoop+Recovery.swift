@@ -91,10 +91,10 @@ extension WriterLoop {
         guard needed > allocated else { return }
         do {
             let step = (needed / (1 << 20) + 1) << 20
-            try outbox.lock.allocate(allocated..<step)
+            try outbox.lock.descriptor.allocate(allocated..<step)
             allocated = step
         } catch {
-            try outbox.lock.allocate(allocated..<needed)
+            try outbox.lock.descriptor.allocate(allocated..<needed)
             allocated = needed
         }
     }
