@@ -69,7 +69,7 @@ enum StoreFile {
     private static func isEmpty(_ path: String) throws -> Bool {
         guard Files.size(of: path) > 0 else { return true }
         guard Files.size(of: path + "-wal") == 0, isDatabase(path) else { return false }
-        let queue = try DatabaseQueue(path: path, configuration: reading)
+        let queue = try openForReading(path)
         defer { try? queue.close() }
         return try queue.read { db in
             let sql = SQL(db)
@@ -135,7 +135,7 @@ enum StoreFile {
         guard Inode(at: path)?.isRegularFile ?? true else {
             throw StoreError.cannotCreate(path: path, detail: "it is not a regular file")
         }
-        let queue = try DatabaseQueue(path: path, configuration: reading)
+        let queue = try openForReading(path)
         defer { try? queue.close() }
         try queue.read { db in
             let sql = SQL(db)
@@ -159,10 +159,14 @@ enum StoreFile {
 
     // MARK: Opening
 
-    private static var reading: Configuration {
+    /// A connection that only reads, with a cache of its own.
+    static func openForReading(
+        _ path: String, busyMode: Database.BusyMode = .immediateError
+    ) throws -> DatabaseQueue {
         var configuration = Configuration()
         configuration.readonly = true
-        return configuration
+        configuration.busyMode = busyMode
+        return try DatabaseQueue(path: path, configuration: configuration)
     }
 
     private static var writing: Configuration {
@@ -272,7 +276,7 @@ enum StoreFile {
             guard Files.size(of: path) > 0 else { return true }
             try examineLog(of: path, recovering: false, at: now, logger: logger)
             try inspect(path)
-            let queue = try DatabaseQueue(path: path, configuration: reading)
+            let queue = try openForReading(path)
             return try queue.read { try SQL($0).value("PRAGMA quick_check(1)", as: String.self) } != "ok"
         } catch {
             switch StoreError(error, path: path) {

@@ -8,16 +8,24 @@ import Synchronization
 /// A small store is checked before anything starts. One that takes longer than the patience of a start (reading five
 /// million rows takes seconds) is checked on while the gateway works, on a read-only connection; damage found then
 /// makes it unready.
-final class IntegrityCheck: Sendable {
+final class IntegrityCheck: Loop {
     static let patience = Duration.milliseconds(400)
 
-    private let reading: Reading
-    private let thread: any RunningLoop
+    let name = "postern-check"
+    private let path: String
+    private let logger: Logger
+    private let queue: DatabaseQueue
+    private let found = Mutex<String?>(nil)
+    private let isStopping = Atomic<Bool>(false)
+    private let outcome = Inbox<Bool>()
+    private let running = Mutex<(any RunningLoop)?>(nil)
 
     init(path: String, on threads: any Threads, logger: Logger) throws {
-        reading = try Reading(path, logger)
-        thread = threads.start(reading)
-        let outcomes = threads.take(from: reading.outcome, until: threads.instant + Self.patience)
+        self.path = path
+        self.logger = logger
+        queue = try StoreFile.openForReading(path)
+        running.withLock { $0 = threads.start(self) }
+        let outcomes = threads.take(from: outcome, until: threads.instant + Self.patience)
         if outcomes.contains(false), let damage {
             stop()
             throw StoreError.corrupt(path: path, detail: damage)
@@ -25,52 +33,32 @@ final class IntegrityCheck: Sendable {
     }
 
     /// The whole check is one turn.
-    private final class Reading: Loop {
-        let name = "postern-check"
-        let queue: DatabaseQueue
-        let damage = Mutex<String?>(nil)
-        let isStopping = Atomic<Bool>(false)
-        let outcome = Inbox<Bool>()
-        private let path: String
-        private let logger: Logger
-
-        init(_ path: String, _ logger: Logger) throws {
-            var configuration = Configuration()
-            configuration.readonly = true
-            queue = try DatabaseQueue(path: path, configuration: configuration)
-            self.path = path
-            self.logger = logger
+    func turn(at now: MonotonicInstant) -> MonotonicInstant? {
+        let damage = check(queue)
+        if let damage, !isStopping.load(ordering: .acquiring) {
+            found.withLock { $0 = damage }
+            logger.error("the store is damaged", metadata: ["store.path": "\(path)", "detail": "\(damage)"])
         }
-
-        func turn(at now: MonotonicInstant) -> MonotonicInstant? {
-            let damage = check(queue)
-            if let damage, !isStopping.load(ordering: .acquiring) {
-                self.damage.withLock { $0 = damage }
-                logger.error("the store is damaged", metadata: ["store.path": "\(path)", "detail": "\(damage)"])
-            }
-            outcome.put(damage == nil)
-            return nil
-        }
-
-        func wait(until deadline: MonotonicInstant) -> Bool { false }
+        outcome.put(damage == nil)
+        return nil
     }
+
+    func wait(until deadline: MonotonicInstant) -> Bool { false }
 
     /// Reads the whole file through a connection of its own, whose cache is empty.
     static func isSound(_ path: String) throws -> Bool {
-        var configuration = Configuration()
-        configuration.readonly = true
-        let queue = try DatabaseQueue(path: path, configuration: configuration)
+        let queue = try StoreFile.openForReading(path)
         defer { try? queue.close() }
         return check(queue) == nil
     }
 
-    var damage: String? { reading.damage.withLock { $0 } }
+    var damage: String? { found.withLock { $0 } }
 
     func stop() {
-        reading.isStopping.store(true, ordering: .releasing)
-        reading.queue.interrupt()
-        thread.join()
-        try? reading.queue.close()
+        isStopping.store(true, ordering: .releasing)
+        queue.interrupt()
+        running.withLock { $0.take() }?.join()
+        try? queue.close()
     }
 }
 

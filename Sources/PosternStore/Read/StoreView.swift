@@ -14,10 +14,7 @@ public final class StoreView: Sendable {
         do {
             try StoreFile.examineUnopened(path)
             try StoreFile.inspect(path)
-            var configuration = Configuration()
-            configuration.readonly = true
-            configuration.busyMode = .timeout(5)
-            queue = try DatabaseQueue(path: path, configuration: configuration)
+            queue = try StoreFile.openForReading(path, busyMode: .timeout(5))
         } catch {
             throw StoreError(error, path: path)
         }
