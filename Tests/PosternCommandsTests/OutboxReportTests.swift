@@ -36,7 +36,7 @@ import Testing
             $0.ledger.queued = 7
             $0.ledger.queuedBytes = 1234
             $0.ledger.delivered = 110
-            $0.ledger.purgedDelivered = 100
+            $0.ledger.purged.delivered = 100
             $0.ledger.failed = 3
             $0.oldestQueuedAt = Self.noon
         }
@@ -177,7 +177,7 @@ import Testing
 
     private func account(findings: [String]) -> Audit.Account {
         var ledger = Ledger()
-        (ledger.accepted, ledger.queued, ledger.delivered, ledger.purgedDelivered) = (5, 2, 3, 1)
+        (ledger.accepted, ledger.queued, ledger.delivered, ledger.purged.delivered) = (5, 2, 3, 1)
         return Audit.Account(
             upstream: "samsara", ledger: ledger, rows: [.queued: 2, .delivered: 2], findings: findings)
     }

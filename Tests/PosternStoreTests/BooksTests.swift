@@ -40,7 +40,7 @@ import Testing
         try store.keepUp()
         #expect(try store.state(old[4999]) == nil)
         #expect(try store.state(young[0]) == .delivered)
-        #expect(store.outbox.ledger(of: queue.number).purgedDelivered == 5000)
+        #expect(store.outbox.ledger(of: queue.number).purged.delivered == 5000)
         #expect(try store.isBalanced())
         store.time.advance(by: .seconds(100))
         try store.keepUp()

@@ -65,7 +65,7 @@ struct ProbeHandler: Sendable {
                 MessageState.allCases.map { state in
                     (
                         [("upstream", name), ("state", state.name)],
-                        Double(ledger.count(state) - ledger.purged(state))
+                        Double(ledger.counts[state] - ledger.purged[state])
                     )
                 }
             })

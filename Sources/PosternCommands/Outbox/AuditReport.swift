@@ -18,8 +18,8 @@ public struct AuditReport: Sendable {
         for account in audit.accounts {
             let ledger = account.ledger
             table.add(
-                [account.upstream, "\(ledger.accepted)"] + MessageState.allCases.map { "\(ledger.count($0))" }
-                    + ["\(MessageState.allCases.reduce(0) { $0 + ledger.purged($1) })"]
+                [account.upstream, "\(ledger.accepted)"] + MessageState.allCases.map { "\(ledger.counts[$0])" }
+                    + ["\(MessageState.allCases.reduce(0) { $0 + ledger.purged[$1] })"]
                     + [account.findings.isEmpty ? "balanced" : "NOT BALANCED"])
         }
         let findings = audit.accounts.flatMap { account in account.findings.map { "\(account.upstream): \($0)" } }
@@ -39,14 +39,14 @@ public struct AuditReport: Sendable {
             json.string("name", account.upstream)
             json.flag("balanced", account.findings.isEmpty)
             json.number("accepted", ledger.accepted)
-            for state in MessageState.allCases { json.number(state.name, ledger.count(state)) }
+            for state in MessageState.allCases { json.number(state.name, ledger.counts[state]) }
             json.number("queuedBytes", ledger.queuedBytes)
             json.number("ambiguousSends", ledger.ambiguousSends)
             json.object("rows") { rows in
                 for state in MessageState.allCases { rows.number(state.name, account.rows[state] ?? 0) }
             }
             json.object("removed") { removed in
-                for state in MessageState.allCases { removed.number(state.name, ledger.purged(state)) }
+                for state in MessageState.allCases { removed.number(state.name, ledger.purged[state]) }
             }
             json.raw("findings", JSONText.array(account.findings.map(JSONEscapes.quoted)))
         }

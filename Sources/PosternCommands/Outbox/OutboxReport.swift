@@ -31,7 +31,7 @@ public struct OutboxReport: Sendable {
                 [
                     "\(upstream.name)", health(of: upstream), "\(ledger.queued)", "\(ledger.queuedBytes)",
                     upstream.oldestQueuedAt?.description ?? "-",
-                ] + Self.settledStates.map { "\(ledger.count($0) - ledger.purged($0))" } + ["\(ledger.accepted)"])
+                ] + Self.settledStates.map { "\(ledger.counts[$0] - ledger.purged[$0])" } + ["\(ledger.accepted)"])
         }
         return table.text
     }
@@ -53,7 +53,7 @@ public struct OutboxReport: Sendable {
             json.time("oldestQueuedAt", upstream.oldestQueuedAt)
             json.object("kept") { kept in
                 for state in Self.settledStates {
-                    kept.number(state.name, ledger.count(state) - ledger.purged(state))
+                    kept.number(state.name, ledger.counts[state] - ledger.purged[state])
                 }
             }
             json.number("accepted", ledger.accepted)

@@ -69,7 +69,7 @@ public struct OutboxSteering: Sendable {
         _ state: MessageState, of upstream: UpstreamName, settledBefore: Timestamp?
     ) throws(CommandFailure) -> Int {
         let ledger = try place.books().upstream(upstream).ledger
-        guard let settledBefore else { return ledger.count(state) - ledger.purged(state) }
+        guard let settledBefore else { return ledger.counts[state] - ledger.purged[state] }
         do throws(StoreError) {
             let view = try StoreView(path: place.path)
             let filter = MessageFilter(upstream: upstream, state: state)

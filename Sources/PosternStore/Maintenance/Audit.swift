@@ -46,10 +46,10 @@ public struct Audit: Sendable, Equatable {
                 "accepted is \(ledger.accepted), the states add up to \(ledger.accepted - ledger.balance)")
         }
         for state in MessageState.allCases {
-            let found = (counts[state] ?? 0) + ledger.purged(state)
-            if found != ledger.count(state) {
+            let found = (counts[state] ?? 0) + ledger.purged[state]
+            if found != ledger.counts[state] {
                 findings.append(
-                    "\(state.name) is \(ledger.count(state)) in the books; rows and removed ones make \(found)")
+                    "\(state.name) is \(ledger.counts[state]) in the books; rows and removed ones make \(found)")
             }
         }
         if queuedBytes != ledger.queuedBytes {

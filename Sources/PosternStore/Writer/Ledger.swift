@@ -4,71 +4,56 @@ public import PosternCore
 ///
 /// `accepted == queued + delivered + failed + cancelled + dropped + expired` holds after every transaction; the audit
 /// counts the rows anew and compares.
+@dynamicMemberLookup
 public struct Ledger: Sendable, Equatable {
+    /// A number of messages for each state.
+    public struct Counts: Sendable, Equatable {
+        public var queued = 0
+        public var delivered = 0
+        public var failed = 0
+        public var cancelled = 0
+        public var dropped = 0
+        public var expired = 0
+
+        public subscript(state: MessageState) -> Int {
+            get { self[keyPath: Self.path(to: state)] }
+            set { self[keyPath: Self.path(to: state)] = newValue }
+        }
+
+        private static func path(to state: MessageState) -> WritableKeyPath<Self, Int> {
+            switch state {
+            case .queued: \.queued
+            case .delivered: \.delivered
+            case .failed: \.failed
+            case .cancelled: \.cancelled
+            case .dropped: \.dropped
+            case .expired: \.expired
+            }
+        }
+    }
+
     /// The id given out last, 0 before the first.
     public var lastID = 0
     public var accepted = 0
-    public var queued = 0
     /// Payload bytes of what is queued.
     public var queuedBytes = 0
-    public var delivered = 0
-    public var failed = 0
-    public var cancelled = 0
-    public var dropped = 0
-    public var expired = 0
-    /// Of those above, how many rows retention has removed since.
-    public var purgedDelivered = 0
-    public var purgedFailed = 0
-    public var purgedCancelled = 0
-    public var purgedDropped = 0
-    public var purgedExpired = 0
+    public var counts = Counts()
+    /// Of those, how many rows retention has removed since; never of what is queued.
+    public var purged = Counts()
     /// Requests whose outcome is unknown, so that their messages were sent again.
     public var ambiguousSends = 0
 
-    public var balance: Int { accepted - queued - delivered - failed - cancelled - dropped - expired }
-
-    public func count(_ state: MessageState) -> Int {
-        switch state {
-        case .queued: queued
-        case .delivered: delivered
-        case .failed: failed
-        case .cancelled: cancelled
-        case .dropped: dropped
-        case .expired: expired
-        }
+    /// The counts by their names.
+    public subscript(dynamicMember path: WritableKeyPath<Counts, Int>) -> Int {
+        get { counts[keyPath: path] }
+        set { counts[keyPath: path] = newValue }
     }
 
-    mutating func add(_ amount: Int, to state: MessageState) {
-        switch state {
-        case .queued: queued += amount
-        case .delivered: delivered += amount
-        case .failed: failed += amount
-        case .cancelled: cancelled += amount
-        case .dropped: dropped += amount
-        case .expired: expired += amount
-        }
-    }
-
-    public func purged(_ state: MessageState) -> Int {
-        switch state {
-        case .queued: 0
-        case .delivered: purgedDelivered
-        case .failed: purgedFailed
-        case .cancelled: purgedCancelled
-        case .dropped: purgedDropped
-        case .expired: purgedExpired
-        }
-    }
+    public var balance: Int { accepted - MessageState.allCases.reduce(0) { $0 + counts[$1] } }
 
     mutating func purge(_ amount: Int, of state: MessageState) {
-        switch state {
-        case .queued: preconditionFailure("retention leaves queued messages alone")
-        case .delivered: purgedDelivered += amount
-        case .failed: purgedFailed += amount
-        case .cancelled: purgedCancelled += amount
-        case .dropped: purgedDropped += amount
-        case .expired: purgedExpired += amount
-        }
+        precondition(state != .queued, "retention leaves queued messages alone")
+        purged[state] += amount
     }
 }
 
@@ -80,24 +65,28 @@ extension Ledger {
               cancelled = ?, dropped = ?, expired = ?, purgedDelivered = ?, purgedFailed = ?, purgedCancelled = ?,
               purgedDropped = ?, purgedExpired = ?, ambiguousSends = ? WHERE number = ?
             """,
-            lastID, accepted, queued, queuedBytes, delivered, failed, cancelled, dropped, expired, purgedDelivered,
-            purgedFailed, purgedCancelled, purgedDropped, purgedExpired, ambiguousSends, number)
+            lastID, accepted, counts.queued, queuedBytes, counts.delivered, counts.failed, counts.cancelled,
+            counts.dropped, counts.expired, purged.delivered, purged.failed, purged.cancelled, purged.dropped,
+            purged.expired, ambiguousSends, number)
     }
 
     /// The ledgers of all upstreams that the store knows.
     static func all(with sql: SQL) throws -> [UpstreamNumber: Ledger] {
         let ledgers = try sql.all(
             """
-            SELECT number, lastId, accepted, queued, queuedBytes, delivered, failed, cancelled, dropped, expired,
-              purgedDelivered, purgedFailed, purgedCancelled, purgedDropped, purgedExpired, ambiguousSends
+            SELECT number, lastId, accepted, queuedBytes, ambiguousSends, queued, delivered, failed, cancelled, dropped,
+              expired, purgedDelivered, purgedFailed, purgedCancelled, purgedDropped, purgedExpired
             FROM upstreams
             """
         ) { row in
             let ledger = Ledger(
-                lastID: row[1], accepted: row[2], queued: row[3], queuedBytes: row[4], delivered: row[5],
-                failed: row[6], cancelled: row[7], dropped: row[8], expired: row[9], purgedDelivered: row[10],
-                purgedFailed: row[11], purgedCancelled: row[12], purgedDropped: row[13], purgedExpired: row[14],
-                ambiguousSends: row[15])
+                lastID: row[1], accepted: row[2], queuedBytes: row[3],
+                counts: Counts(
+                    queued: row[5], delivered: row[6], failed: row[7], cancelled: row[8], dropped: row[9],
+                    expired: row[10]),
+                purged: Counts(
+                    delivered: row[11], failed: row[12], cancelled: row[13], dropped: row[14], expired: row[15]),
+                ambiguousSends: row[4])
             return (row[0] as UpstreamNumber, ledger)
         }
         return Dictionary(uniqueKeysWithValues: ledgers)

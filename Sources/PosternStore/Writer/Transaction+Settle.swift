@@ -80,7 +80,7 @@ extension Transaction {
             throw StoreError.failed(detail: "removed \(removed) messages instead of \(messages.count)")
         }
         let account = accounts[queue.number]
-        account.ledger.queued -= messages.count
+        account.ledger.counts.queued -= messages.count
         account.ledger.queuedBytes -= messages.reduce(0) { $0 + $1.payload.count }
         for message in messages { book(message.id, result: result, in: account) }
         return true
@@ -103,8 +103,8 @@ extension Transaction {
     }
 
     private func book(_ id: MessageID, result: [UInt8]?, in account: Account) {
-        account.ledger.delivered += 1
-        if !outbox.keepsDelivered { account.ledger.purgedDelivered += 1 }
+        account.ledger.counts.delivered += 1
+        if !outbox.keepsDelivered { account.ledger.purged.delivered += 1 }
         note(.delivered, of: id, in: account, error: nil, result: result)
     }
 
@@ -112,7 +112,7 @@ extension Transaction {
     private func remove(_ id: MessageID, bytes: Int, from queue: UpstreamQueue) throws -> Bool {
         guard try sql.run("DELETE FROM queue_# WHERE id = ?", of: queue.number, id) == 1 else { return false }
         let account = accounts[queue.number]
-        account.ledger.queued -= 1
+        account.ledger.counts.queued -= 1
         account.ledger.queuedBytes -= bytes
         return true
     }
@@ -150,7 +150,7 @@ extension Transaction {
         queue.discipline.touch(found.lane, isServed: state == .failed, of: queue, in: self)
         guard try remove(id, bytes: found.bytes, from: queue) else { return false }
         let account = accounts[queue.number]
-        account.ledger.add(1, to: state)
+        account.ledger.counts[state] += 1
         note(state, of: id, in: account, error: error, result: result)
         return true
     }
@@ -251,8 +251,8 @@ extension Transaction {
         try sql.run("DELETE FROM ended_# WHERE id = ?", of: queue.number, id)
         queue.discipline.touch(lane, isServed: false, of: queue, in: self)
         let account = accounts[queue.number]
-        account.ledger.add(-1, to: found.state)
-        account.ledger.queued += 1
+        account.ledger.counts[found.state] -= 1
+        account.ledger.counts.queued += 1
         account.ledger.queuedBytes += found.bytes
         return true
     }

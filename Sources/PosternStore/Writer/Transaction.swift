@@ -168,7 +168,7 @@ extension Transaction {
             scheduledAt: scheduledAt)
         account.ledger.lastID = Int(id.rawValue)
         account.ledger.accepted += 1
-        account.ledger.queued += 1
+        account.ledger.counts.queued += 1
         account.ledger.queuedBytes += message.range.count
         arrival.newest = id.rawValue
         if scheduledAt == nil {
