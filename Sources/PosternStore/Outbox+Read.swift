@@ -1,4 +1,3 @@
-import Logging
 public import PosternCore
 
 /// A message as it stands in the store.
@@ -135,37 +134,5 @@ extension Outbox {
         try read { sql in
             try sql.value("SELECT count(*) FROM queue_# WHERE id <= ?", of: number, id, as: Int.self) ?? 0
         }
-    }
-
-    /// What a former run left of an upstream's health, and what it was told.
-    public func circuit(of number: UpstreamNumber) throws(StoreError) -> Standing {
-        let standing = try read { sql in
-            try sql.first(
-                "SELECT circuit, isPaused, flushedThrough FROM upstreams WHERE number = ?", number
-            ) { row in
-                (
-                    record: RecordText.decode(row[0], as: CircuitRecord.self), isPaused: row[1] as Bool,
-                    flushedThrough: row[2] as MessageID
-                )
-            }
-        }
-        guard let standing else {
-            return Standing(record: CircuitRecord(), isPaused: false, flushedThrough: MessageID(rawValue: 0))
-        }
-        if standing.record == nil {
-            logger.error(
-                "stored health record is not valid; starting without it",
-                metadata: ["upstream": "\(names[number]?.description ?? "unknown")"])
-        }
-        return Standing(
-            record: standing.record ?? CircuitRecord(), isPaused: standing.isPaused,
-            flushedThrough: standing.flushedThrough)
-    }
-
-    public struct Standing: Sendable {
-        public let record: CircuitRecord
-        public let isPaused: Bool
-        /// What flushes have covered so far.
-        public let flushedThrough: MessageID
     }
 }

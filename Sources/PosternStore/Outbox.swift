@@ -75,7 +75,9 @@ public final class Outbox: Sendable {
             // Ids go on from the time of this start at least: those that a copy of an older state of the file gave out
             // after it was made are not given out again.
             let sequence = max(found.sequence, StoreFile.firstSequence(at: time.now))
-            shared = Mutex(Shared(ledgers: found.ledgers, names: found.names, sequence: sequence))
+            let ledgers = Dictionary(uniqueKeysWithValues: found.books.map { ($0.number, $0.ledger) })
+            let names = Dictionary(uniqueKeysWithValues: found.books.map { ($0.number, $0.name) })
+            shared = Mutex(Shared(ledgers: ledgers, names: names, sequence: sequence))
             found.kinds.forEach { [kinds] in kinds.learn($0.kind, number: $0.number) }
             check = try IntegrityCheck(path: options.path, on: threads, logger: logger)
         } catch {
@@ -293,17 +295,15 @@ final class BatchCounter: Sendable {
 
 /// What a former run left, read once at the start.
 private struct Found {
-    var ledgers: [UpstreamNumber: Ledger]
-    var names: [UpstreamNumber: UpstreamName] = [:]
+    var books: [UpstreamBooks]
     var kinds: [(kind: Kind, number: Int)]
     var sequence: Int64 = 0
     var batch: Int64
 
     init(_ sql: SQL) throws {
         batch = try sql.value("SELECT max(batch) FROM attempts", as: Int64.self) ?? 0
-        ledgers = try Ledger.all(with: sql)
+        books = try UpstreamBooks.all(with: sql)
         kinds = try sql.all("SELECT name, number FROM kinds") { (Kind($0[0]), $0[1]) }
-        try sql.each("SELECT number, name FROM upstreams") { names[$0[0]] = UpstreamName($0[1]) }
         try sql.each("SELECT sequence, batch FROM store") { row in
             sequence = row[0]
             batch = max(batch, row[1])

@@ -88,7 +88,7 @@ struct UpstreamHandler: Sendable {
             kinds: target.kinds.map(\.text), mask: target.upstream.mask)
     }
 
-    private func describe(_ upstream: DisabledUpstream) -> String {
+    private func describe(_ upstream: UpstreamBooks) -> String {
         describe(upstream.name, type: upstream.type, number: upstream.number, .disabled, kinds: [])
     }
 

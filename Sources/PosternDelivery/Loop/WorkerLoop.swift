@@ -61,15 +61,16 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         metrics = parts.metrics
         logger = parts.logger
         random = parts.random
-        let standing = try outbox.circuit(of: queue.number)
-        saved = standing.record
+        let books = try outbox.books(of: queue.number)
+        saved = books?.circuit ?? CircuitRecord()
         let circuit = Circuit(
             most: settings.maxInFlight, failures: saved.failures,
             reopensAt: saved.reopensAtMs.map(Timestamp.init(milliseconds:)))
         machine = DeliveryMachine(
             rules: settings.rules,
             health: UpstreamHealth(upstream: circuit, hold: saved.hold.flatMap(HoldReason.init(rawValue:))))
-        (machine.isPaused, machine.flushedThrough) = (standing.isPaused, standing.flushedThrough)
+        machine.isPaused = books?.isPaused ?? false
+        machine.flushedThrough = books?.flushedThrough ?? MessageID(rawValue: 0)
         machine.lastSuccessAt = saved.lastSuccessAtMs.map(Timestamp.init(milliseconds:))
         machine.lastError = saved.lastError.flatMap(AttemptError.init)
         listen()

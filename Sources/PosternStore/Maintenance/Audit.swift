@@ -15,20 +15,12 @@ public struct Audit: Sendable, Equatable {
 
     /// Counts every row anew, on one snapshot.
     static func run(with sql: SQL) throws -> Audit {
-        let ledgers = try Ledger.all(with: sql)
-        let upstreams = try sql.all("SELECT number, name FROM upstreams ORDER BY number") {
-            (number: $0[0] as UpstreamNumber, name: $0[1] as String)
-        }
-        return Audit(
-            accounts: try upstreams.map { upstream in
-                let ledger = ledgers[upstream.number] ?? Ledger()
-                return try account(of: upstream.number, named: upstream.name, ledger: ledger, with: sql)
-            })
+        let books = try UpstreamBooks.all(with: sql).sorted { $0.number.rawValue < $1.number.rawValue }
+        return Audit(accounts: try books.map { try account(of: $0, with: sql) })
     }
 
-    private static func account(
-        of number: UpstreamNumber, named name: String, ledger: Ledger, with sql: SQL
-    ) throws -> Account {
+    private static func account(of books: UpstreamBooks, with sql: SQL) throws -> Account {
+        let (number, ledger) = (books.number, books.ledger)
         var counts: [MessageState: Int] = [:]
         var queuedBytes = 0
         try sql.each("SELECT count(*), coalesce(sum(length(payload)), 0) FROM queue_#", of: number) { row in
@@ -57,7 +49,7 @@ public struct Audit: Sendable, Equatable {
         }
         let twice = try twiceKept(number, with: sql)
         if twice > 0 { findings.append("\(twice) messages stand in two states") }
-        return Account(upstream: name, ledger: ledger, rows: counts, findings: findings)
+        return Account(upstream: books.name.description, ledger: ledger, rows: counts, findings: findings)
     }
 
     private static func twiceKept(_ number: UpstreamNumber, with sql: SQL) throws -> Int {

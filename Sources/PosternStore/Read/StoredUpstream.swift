@@ -5,24 +5,20 @@ extension Outbox {
     /// can be listed, cancelled, retried, and purged, and expire. Nothing is delivered from them.
     public func registerStored() throws(StoreError) {
         let upstreams = try read { sql in
-            try sql.all("SELECT number, name, type FROM upstreams") {
-                (number: $0[0] as UpstreamNumber, name: $0[1] as String, type: $0[2] as String)
-            }.map { ($0, try LaneRule(stored: $0.number, with: sql)) }
+            try UpstreamBooks.all(with: sql).map { ($0, try LaneRule(stored: $0.number, with: sql)) }
         }
-        for ((number, name, type), laneRule) in upstreams where queue(number) == nil {
-            guard let name = UpstreamName(name) else { continue }
-            _ = try register(StoredUpstream(name: name, laneRule: laneRule), type: type, cap: QueueCap())
+        for (books, laneRule) in upstreams where queue(books.number) == nil {
+            _ = try register(StoredUpstream(name: books.name, laneRule: laneRule), type: books.type, cap: QueueCap())
         }
     }
 
     /// Remembers which upstreams this gateway does not deliver to.
     public func markDisabled() throws(StoreError) {
         for number in names.keys where queue(number)?.isDisabled == true {
-            let record = try circuit(of: number).record
+            var record = try books(of: number)?.circuit ?? CircuitRecord()
             guard record.obstacle != .disabled else { continue }
-            var disabled = record
-            disabled.obstacle = .disabled
-            setHealth(disabled, of: number)
+            record.obstacle = .disabled
+            setHealth(record, of: number)
         }
     }
 }

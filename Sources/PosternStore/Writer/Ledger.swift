@@ -69,28 +69,6 @@ extension Ledger {
             counts.dropped, counts.expired, purged.delivered, purged.failed, purged.cancelled, purged.dropped,
             purged.expired, ambiguousSends, number)
     }
-
-    /// The ledgers of all upstreams that the store knows.
-    static func all(with sql: SQL) throws -> [UpstreamNumber: Ledger] {
-        let ledgers = try sql.all(
-            """
-            SELECT number, lastId, accepted, queuedBytes, ambiguousSends, queued, delivered, failed, cancelled, dropped,
-              expired, purgedDelivered, purgedFailed, purgedCancelled, purgedDropped, purgedExpired
-            FROM upstreams
-            """
-        ) { row in
-            let ledger = Ledger(
-                lastID: row[1], accepted: row[2], queuedBytes: row[3],
-                counts: Counts(
-                    queued: row[5], delivered: row[6], failed: row[7], cancelled: row[8], dropped: row[9],
-                    expired: row[10]),
-                purged: Counts(
-                    delivered: row[11], failed: row[12], cancelled: row[13], dropped: row[14], expired: row[15]),
-                ambiguousSends: row[4])
-            return (row[0] as UpstreamNumber, ledger)
-        }
-        return Dictionary(uniqueKeysWithValues: ledgers)
-    }
 }
 
 /// What is remembered of an upstream's health, so that a restart does not begin by hammering it.

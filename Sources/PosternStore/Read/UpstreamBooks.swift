@@ -1,0 +1,85 @@
+import Logging
+public import PosternCore
+
+/// One upstream as the store knows it, configured or not.
+public struct UpstreamBooks: Sendable, Equatable {
+    public var name: UpstreamName
+    public var number: UpstreamNumber
+    public var type: String
+    public var ledger: Ledger
+    /// As the worker left it at its last change; nil if the stored record is not valid.
+    public var circuit: CircuitRecord?
+    public var isPaused: Bool
+    /// What flushes have covered so far.
+    public var flushedThrough = MessageID(rawValue: 0)
+    /// When the oldest queued message was accepted, where that was looked up.
+    public var oldestQueuedAt: Timestamp?
+
+    /// All upstreams, by name, without counting a row: quick however much is queued.
+    static func all(with sql: SQL) throws -> [UpstreamBooks] {
+        try sql.all(
+            """
+            SELECT number, name, type, circuit, isPaused, flushedThrough,
+              lastId, accepted, queuedBytes, ambiguousSends, queued, delivered, failed, cancelled, dropped, expired,
+              purgedDelivered, purgedFailed, purgedCancelled, purgedDropped, purgedExpired
+            FROM upstreams ORDER BY name
+            """
+        ) { row -> UpstreamBooks? in
+            guard let name = UpstreamName(row[1]) else { return nil }
+            let ledger = Ledger(
+                lastID: row[6], accepted: row[7], queuedBytes: row[8],
+                counts: Ledger.Counts(
+                    queued: row[10], delivered: row[11], failed: row[12], cancelled: row[13], dropped: row[14],
+                    expired: row[15]),
+                purged: Ledger.Counts(
+                    delivered: row[16], failed: row[17], cancelled: row[18], dropped: row[19], expired: row[20]),
+                ambiguousSends: row[9])
+            return UpstreamBooks(
+                name: name, number: row[0], type: row[2], ledger: ledger,
+                circuit: RecordText.decode(row[3], as: CircuitRecord.self), isPaused: row[4], flushedThrough: row[5])
+        }.compactMap { $0 }
+    }
+}
+
+extension StoreView {
+    /// What the books say, by name.
+    public func books() throws(StoreError) -> [UpstreamBooks] {
+        try read { reader in
+            try UpstreamBooks.all(with: reader.sql).map { books in
+                var books = books
+                books.oldestQueuedAt = try reader.oldestQueued(of: books.number)
+                return books
+            }
+        }
+    }
+}
+
+extension Outbox {
+    /// What a former run left of an upstream that is registered.
+    public func books(of number: UpstreamNumber) throws(StoreError) -> UpstreamBooks? {
+        let books = try read { sql in try UpstreamBooks.all(with: sql).first { $0.number == number } }
+        if let books, books.circuit == nil {
+            logger.error(
+                "stored health record is not valid; starting without it", metadata: ["upstream": "\(books.name)"])
+        }
+        return books
+    }
+
+    // MARK: Upstreams without a worker
+
+    /// The name of an upstream in `disabledUpstreams`, without reading the store.
+    public func disabledUpstream(named name: String) -> UpstreamName? {
+        names.first { $0.value.description == name && isDisabledWithMessages($0.key) }?.value
+    }
+
+    /// The upstreams that have messages queued although this process does not deliver to them, by name: they are
+    /// disabled, or no longer configured. Reads the store only if there are any.
+    public func disabledUpstreams() throws(StoreError) -> [UpstreamBooks] {
+        guard names.keys.contains(where: isDisabledWithMessages) else { return [] }
+        return try read { try UpstreamBooks.all(with: $0) }.filter { isDisabledWithMessages($0.number) }
+    }
+
+    private func isDisabledWithMessages(_ number: UpstreamNumber) -> Bool {
+        ledger(of: number).queued > 0 && queue(number)?.isDisabled == true
+    }
+}
