@@ -121,9 +121,8 @@ public final class Outbox: Sendable {
             try Registration.write(upstream, type: type, kinds: kinds, in: transaction)
         }
         let queue = UpstreamQueue(
-            upstream: upstream, number: number, cap: cap,
-            reader: QueueReader(pool: pool, kinds: kinds, number: number), writer: writer, time: time,
-            newest: MessageID(rawValue: newest), isDisabled: isDisabled)
+            upstream: upstream, number: number, cap: cap, of: self, newest: MessageID(rawValue: newest),
+            isDisabled: isDisabled)
         do {
             try queue.adoptLeftovers()
         } catch {

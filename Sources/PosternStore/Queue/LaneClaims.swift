@@ -96,8 +96,8 @@ struct LaneClaims {
             let isOfPiece = piece?.ids.contains(id) ?? false
             guard retryAt == compositionDueAt, scan.isEmpty || isOfPiece == scan.isGroup else { return false }
             scan.isGroup = isOfPiece
-            guard scan.fits(row.byteCount) else { return false }
-            scan.take(row.queueRow(lane: lane))
+            guard scan.fits(row.payloadCount) else { return false }
+            scan.take(rows.queueRow(row, lane: lane))
             return !scan.isFull
         }
         guard !scan.isEmpty else {

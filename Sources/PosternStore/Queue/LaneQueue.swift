@@ -85,7 +85,7 @@ final class LaneQueue: QueueDiscipline {
         }
         var scan = ClaimScan(request, due: due)
         do {
-            try queue.reader.read { try view.look(&scan, from: $0) }
+            try queue.read { try view.look(&scan, from: $0) }
         } catch {
             claims.withLock { $0.abandonLook(scan) }
             throw error
@@ -155,7 +155,7 @@ final class LaneQueue: QueueDiscipline {
 
     func isHeldUp(_ id: MessageID, lane: Int64, in queue: UpstreamQueue) -> Bool {
         // The answer only explains a wait: without it the message shows none.
-        (try? queue.reader.read { try $0.isBehindOthers(id, lane: lane, now: queue.time.now) }) ?? false
+        (try? queue.read { try $0.isBehindOthers(id, lane: lane, now: queue.time.now) }) ?? false
     }
 
     var countInMemory: Int { claims.withLock { $0.count } }

@@ -183,14 +183,14 @@ struct MixedClaims {
         guard scan.due <= scan.now else { return }
         // One that was accepted late for its time is before the place reached.
         if scan.due.milliseconds <= scheduledCursor.dueAtMs {
-            scheduledCursor = .init(dueAtMs: scan.due.milliseconds, id: 0)
+            scheduledCursor = .init(dueAtMs: scan.due.milliseconds, id: MessageID(rawValue: 0))
         }
         scan.nextDue = scan.now
         while !isAtScanLimit {
             let found = try rows.scheduled(after: scheduledCursor, until: scan.now, limit: Self.scheduledPage)
-            for row in found where !isKnown(row.id, in: row.lane, isLeased) { leave(row.id, in: row.lane) }
+            for (place, lane) in found where !isKnown(place.id, in: lane, isLeased) { leave(place.id, in: lane) }
             guard found.count == Self.scheduledPage, let last = found.last else {
-                scheduledCursor = .init(dueAtMs: scan.now.milliseconds, id: .max)
+                scheduledCursor = .init(dueAtMs: scan.now.milliseconds, id: MessageID(rawValue: .max))
                 scan.nextDue = try rows.nextScheduled(after: scan.now) ?? .never
                 return
             }
@@ -237,18 +237,18 @@ struct MixedClaims {
             frontier = max(frontier, position)
         }
         try rows.forEachFresh(after: cursor) { row in
-            let (id, lane) = (row.id, row.laneNumber)
+            let (id, lane, size) = (row.id, row.lane, row.payloadCount)
             if !taken.contains(id), !isKnown(id, in: lane, isLeased) {
                 if lines.mayTake(id, in: lane) {
-                    guard scan.fits(row.byteCount) else {
+                    guard scan.fits(size) else {
                         isCut = true
                         return false
                     }
-                    scan.take(row.queueRow())
+                    scan.take(rows.queueRow(row))
                 } else {
                     lines.insert(id, in: lane)
                 }
-                scan.looked(atBytes: row.byteCount)
+                scan.looked(atBytes: size)
             }
             position = id
             isCut = scan.isFull || isAtScanLimit
@@ -341,8 +341,8 @@ struct MixedClaims {
 /// A place among the scheduled rows, which are in the order of their time.
 struct ScheduledPlace: Equatable {
     var dueAtMs: Int64
-    var id: Int64
-    static let beginning = ScheduledPlace(dueAtMs: .min, id: 0)
+    var id: MessageID
+    static let beginning = ScheduledPlace(dueAtMs: .min, id: MessageID(rawValue: 0))
 }
 
 extension Lane {

@@ -61,7 +61,7 @@ final class MixedQueue: QueueDiscipline {
     // MARK: The worker's side
 
     func adoptLeftovers(of queue: UpstreamQueue) throws {
-        let (retries, scheduled) = try queue.reader.read { try $0.leftovers() }
+        let (retries, scheduled) = try queue.read { try $0.leftovers() }
         claims.withLock { $0.adopt(retries) }
         exchange.withLock { $0.due = NextDue(scheduled ?? .never) }
     }
@@ -88,7 +88,7 @@ final class MixedQueue: QueueDiscipline {
             }
             var scan = ClaimScan(request, newest: newest, due: due)
             do {
-                try queue.reader.read { rows in
+                try queue.read { rows in
                     try claims.look(&scan, from: rows) { id in exchange.withLock { $0.leases.contains(id) } }
                 }
             } catch {

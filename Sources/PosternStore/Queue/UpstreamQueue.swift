@@ -1,3 +1,4 @@
+import GRDB
 public import PosternCore
 import Synchronization
 
@@ -17,7 +18,8 @@ public final class UpstreamQueue: Sendable {
     /// Whether its type examines messages once more when they are stored.
     let acceptsByState: Bool
     let discipline: any QueueDiscipline
-    let reader: QueueReader
+    private let pool: DatabasePool
+    private let kinds: KindTable
     let writer: OutboxWriter
     let time: any TimeSource
     private let listener = Mutex(Listener())
@@ -34,17 +36,18 @@ public final class UpstreamQueue: Sendable {
     }
 
     init(
-        upstream: RegisteredUpstream, number: UpstreamNumber, cap: QueueCap, reader: QueueReader, writer: OutboxWriter,
-        time: any TimeSource, newest: MessageID, isDisabled: Bool
+        upstream: RegisteredUpstream, number: UpstreamNumber, cap: QueueCap, of outbox: Outbox, newest: MessageID,
+        isDisabled: Bool
     ) {
         self.isDisabled = isDisabled
         name = upstream.name
         current = Mutex(upstream)
         self.number = number
         self.cap = cap
-        self.reader = reader
-        self.writer = writer
-        self.time = time
+        pool = outbox.pool
+        kinds = outbox.kinds
+        writer = outbox.writer
+        time = outbox.time
         acceptsByState = upstream.acceptsByState
         discipline = upstream.laneRule.makeDiscipline(newest: newest)
     }
@@ -54,12 +57,17 @@ public final class UpstreamQueue: Sendable {
     public func replace(_ upstream: any Upstream) throws(StoreError) {
         precondition(upstream.name == name, "a queue stays with its upstream")
         let new = RegisteredUpstream(upstream)
-        if new.kinds.contains(where: { reader.kinds.number(of: $0) == 0 }) {
-            try writer.changeNow { [kinds = reader.kinds] transaction in
+        if new.kinds.contains(where: { kinds.number(of: $0) == 0 }) {
+            try writer.changeNow { [kinds] transaction in
                 try Registration.enter(new.kinds, in: kinds, transaction)
             }
         }
         current.withLock { $0 = new }
+    }
+
+    /// Reads the rows on a read-only connection.
+    func read<T>(_ body: (QueueRows) throws -> T) throws -> T {
+        try pool.read { db in try body(QueueRows(sql: SQL(db), kinds: kinds, number: number)) }
     }
 
     // MARK: The writer's side

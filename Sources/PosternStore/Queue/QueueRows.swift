@@ -1,16 +1,4 @@
-import GRDB
 import PosternCore
-
-/// Reads one upstream's queue on a read-only connection.
-struct QueueReader: Sendable {
-    let pool: DatabasePool
-    let kinds: KindTable
-    let number: UpstreamNumber
-
-    func read<T>(_ body: (QueueRows) throws -> T) throws -> T {
-        try pool.read { db in try body(QueueRows(sql: SQL(db), kinds: kinds, number: number)) }
-    }
-}
 
 /// A queue row with its payload.
 struct QueueRow {
@@ -36,80 +24,55 @@ struct QueueRows {
             SELECT id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, progress,
               tried, checksum, payload FROM queue_# WHERE id = ?
             """, of: number, id
-        ) { FoundRow.queueRow($0, kinds: kinds) }
+        ) { queueRow($0) }
     }
 
     func exists(_ id: MessageID) throws -> Bool { try sql.exists("SELECT 1 FROM queue_# WHERE id = ?", of: number, id) }
 
     /// Rows that wait for nothing, from `cursor` on, until `body` returns false. Payloads are copied on demand.
-    func forEachFresh(after cursor: MessageID, _ body: (borrowing FoundRow) throws -> Bool) throws {
+    func forEachFresh(after cursor: MessageID, _ body: (borrowing SQLRow) throws -> Bool) throws {
         try sql.walk(
             """
             SELECT id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, progress,
               tried, checksum, payload FROM queue_# WHERE id > ? AND waiting = 0 ORDER BY id
-            """, of: number, cursor
-        ) { try body(FoundRow(row: SQLRow(statement: $0.statement), kinds: kinds)) }
+            """, of: number, cursor, body: body)
     }
 
     /// The rows of a separate lane, oldest first.
-    func forEach(inLane lane: Int64, _ body: (borrowing FoundRow) throws -> Bool) throws {
+    func forEach(inLane lane: Int64, _ body: (borrowing SQLRow) throws -> Bool) throws {
         try sql.walk(
             """
             SELECT id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, progress,
               tried, checksum, payload FROM queue_# WHERE lane = ? ORDER BY id
-            """, of: number, lane
-        ) { try body(FoundRow(row: SQLRow(statement: $0.statement), kinds: kinds)) }
+            """, of: number, lane, body: body)
     }
 
-    /// A row during its visit.
-    struct FoundRow: ~Copyable {
-        fileprivate let row: SQLRow
-        fileprivate let kinds: KindTable
-        var id: MessageID { row[0] }
-        var laneNumber: Int64 { row[2] }
-        var acceptedAt: Timestamp { row[3] }
-        var waiting: Int64 { row[4] }
-        /// 0 when it has none.
-        var nextAttemptAtMs: Int64 { row[5] }
-        var byteCount: Int { row.byteCount(12) }
-        func queueRow(lane: ReadyLane? = nil) -> QueueRow { Self.queueRow(row, kinds: kinds, lane: lane) }
-
-        fileprivate static func queueRow(
-            _ row: borrowing SQLRow, kinds: KindTable, lane: ReadyLane? = nil
-        ) -> QueueRow {
-            let number: Int64 = row[2]
-            let mixed: Lane = number == 0 ? .none : .digest(number)
-            let tried: Int = row[10]
-            return QueueRow(
-                message: Message(
-                    id: row[0], kind: kinds.kind(row[1]),
-                    lane: lane.map { .named($0.name, group: $0.group) } ?? mixed, key: row[8], acceptedAt: row[3],
-                    payload: row[12], attempts: row[7], progress: row[9], wasTried: tried & 1 != 0,
-                    wasRetried: tried & 2 != 0),
-                expiresAt: row[6], wasRequeued: tried & 4 != 0,
-                isWhole: row.isWhole(payload: 12, checksum: 11))
-        }
+    /// The message of a visited row, with a copy of its payload.
+    func queueRow(_ row: borrowing SQLRow, lane: ReadyLane? = nil) -> QueueRow {
+        let number: Int64 = row[2]
+        let mixed: Lane = number == 0 ? .none : .digest(number)
+        let tried: Int = row[10]
+        return QueueRow(
+            message: Message(
+                id: row[0], kind: kinds.kind(row[1]), lane: lane.map { .named($0.name, group: $0.group) } ?? mixed,
+                key: row[8], acceptedAt: row[3], payload: row[12], attempts: row[7], progress: row[9],
+                wasTried: tried & 1 != 0, wasRetried: tried & 2 != 0),
+            expiresAt: row[6], wasRequeued: tried & 4 != 0, isWhole: row.isWhole(payload: 12, checksum: 11))
     }
 
     // MARK: Times
 
-    struct Scheduled {
-        let id: MessageID
-        let lane: Int64
-        let place: ScheduledPlace
-    }
-
     /// Scheduled rows behind `place` whose time has come, in the order of that time. Reads the index alone.
-    func scheduled(after place: ScheduledPlace, until now: Timestamp, limit: Int) throws -> [Scheduled] {
+    func scheduled(after place: ScheduledPlace, until now: Timestamp, limit: Int) throws -> [(
+        place: ScheduledPlace, lane: Int64
+    )] {
         try sql.all(
             """
             SELECT id, nextAttemptAtMs, lane FROM queue_#
             WHERE waiting = 2 AND (nextAttemptAtMs, id) > (?, ?) AND nextAttemptAtMs <= ?
             ORDER BY nextAttemptAtMs, id LIMIT ?
             """, of: number, place.dueAtMs, place.id, now, limit
-        ) { row in
-            Scheduled(id: row[0], lane: row[2], place: ScheduledPlace(dueAtMs: row[1], id: row[0]))
-        }
+        ) { (ScheduledPlace(dueAtMs: $0[1], id: $0[0]), $0[2]) }
     }
 
     func nextScheduled(after now: Timestamp) throws -> Timestamp? {
@@ -150,4 +113,14 @@ struct QueueRows {
             SELECT 1 FROM queue_# WHERE lane = ? AND id < ? AND (waiting <> 2 OR nextAttemptAtMs <= ?) LIMIT 1
             """, of: number, lane, id, now)
     }
+}
+
+/// The columns of a row that `QueueRows` visits; `queueRow` reads all of them.
+extension SQLRow {
+    var id: MessageID { self[0] }
+    var lane: Int64 { self[2] }
+    var waiting: Int64 { self[4] }
+    /// 0 when it has none.
+    var nextAttemptAtMs: Int64 { self[5] }
+    var payloadCount: Int { byteCount(12) }
 }
