@@ -26,6 +26,6 @@ extension Message {
             wasTried = wasTried || waiting.wasTried
             attempts += waiting.counts ? 1 : 0
         }
-        for (message, progress) in settlement.progressed where message == id { self.progress = progress }
+        for (message, progress) in settlement.progressed where message.id == id { self.progress = progress }
     }
 }

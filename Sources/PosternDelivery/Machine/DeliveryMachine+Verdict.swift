@@ -48,7 +48,7 @@ extension DeliveryMachine {
         case .proceed(let progress):
             worked(&ruling, hasTaken: true)
             ruling.settlement.outcome = .proceed
-            ruling.settlement.progressed = batch.messages.prefix(1).map { ($0.id, progress) }
+            ruling.settlement.progressed = [(batch.messages[0], progress)]
             ruling.settlement.again = [.init(batch.messages, dueAt: ruling.now)]
             return
         case .each(let items): sort(items, &ruling)

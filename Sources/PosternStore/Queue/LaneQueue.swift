@@ -8,46 +8,6 @@ import Synchronization
 final class LaneQueue: QueueDiscipline {
     private let claims = Mutex(LaneClaims())
 
-    // MARK: Rows, inside a transaction
-
-    func openLane(
-        of message: NewMessage, scheduledAt: Timestamp?, arrival: inout Arrival, in transaction: Transaction
-    ) throws -> Int64 {
-        guard case .named(let name, let group) = message.lane else { return message.lane.number }
-        let queue = message.queue
-        let readyAt = scheduledAt ?? message.acceptedAt + queue.collecting.wait
-        let lane = try transaction.openLane(
-            name, group: group, of: queue, readyAt: readyAt, waitingFor: message.waitsFor)
-        if let readyAt = lane.readyAt { arrival.isDue(at: readyAt) }
-        return lane.number
-    }
-
-    func laneName(of lane: Int64, in transaction: Transaction) throws -> StoredLaneName {
-        try transaction.nameOfLane(lane).map { StoredLaneName(text: "=" + $0.name, group: $0.group) }
-            ?? StoredLaneName(text: "0", group: nil)
-    }
-
-    func reopenLane(
-        _ lane: StoredLaneName, at moment: Timestamp, of queue: UpstreamQueue, in transaction: Transaction
-    ) throws -> Int64 {
-        guard lane.text.hasPrefix("=") else { return Int64(lane.text) ?? 0 }
-        let name = String(lane.text.dropFirst())
-        return try transaction.openLane(name, group: lane.group, of: queue, readyAt: moment).number
-    }
-
-    func touch(_ lane: Int64, isServed: Bool, of queue: UpstreamQueue, in transaction: Transaction) {
-        transaction.touch(lane, of: queue, isServed: isServed)
-    }
-
-    func touchLane(of id: MessageID, of queue: UpstreamQueue, in transaction: Transaction) throws {
-        guard let lane = try transaction.lane(of: id, in: queue) else { return }
-        transaction.touch(lane, of: queue, isServed: true)
-    }
-
-    func laneFailed(of id: MessageID, of queue: UpstreamQueue, in transaction: Transaction) throws {
-        try transaction.failLane(of: id, in: queue)
-    }
-
     // MARK: After the commit
 
     /// Messages collect in their lane's row: it says when it is due.

@@ -344,8 +344,3 @@ struct ScheduledPlace: Equatable {
     var id: MessageID
     static let beginning = ScheduledPlace(dueAtMs: .min, id: MessageID(rawValue: 0))
 }
-
-extension Lane {
-    /// What the `lane` column of a mixed queue holds.
-    var number: Int64 { if case .digest(let digest) = self { digest } else { 0 } }
-}

@@ -12,28 +12,6 @@ final class MixedQueue: QueueDiscipline {
 
     init(newest: MessageID) { exchange = Mutex(MixedExchange(newest: newest)) }
 
-    // MARK: Rows, inside a transaction
-
-    func openLane(
-        of message: NewMessage, scheduledAt: Timestamp?, arrival: inout Arrival, in transaction: Transaction
-    ) -> Int64 {
-        if let scheduledAt { arrival.isDue(at: scheduledAt) }
-        return message.lane.number
-    }
-
-    func laneName(of lane: Int64, in transaction: Transaction) -> StoredLaneName {
-        StoredLaneName(text: String(lane), group: nil)
-    }
-
-    func reopenLane(
-        _ lane: StoredLaneName, at moment: Timestamp, of queue: UpstreamQueue, in transaction: Transaction
-    ) -> Int64 { Int64(lane.text) ?? 0 }
-
-    // A mixed lane has no row.
-    func touch(_ lane: Int64, isServed: Bool, of queue: UpstreamQueue, in transaction: Transaction) {}
-    func touchLane(of id: MessageID, of queue: UpstreamQueue, in transaction: Transaction) {}
-    func laneFailed(of id: MessageID, of queue: UpstreamQueue, in transaction: Transaction) {}
-
     // MARK: After the commit
 
     func arrived(_ arrival: Arrival, at instant: MonotonicInstant, limits: BatchLimits) -> Bool {

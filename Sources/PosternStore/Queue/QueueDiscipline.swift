@@ -6,28 +6,9 @@ public import PosternCore
 /// in plain values behind locks. The writer's thread takes a lock only to change such a value, and no claim holds that
 /// lock while it reads the store.
 ///
-/// The writer's thread calls the first two groups; one worker calls the third, from one thread at a time; any thread
-/// calls the last.
+/// The writer's thread calls the first group; one worker calls the second, from one thread at a time; any thread calls
+/// the last.
 protocol QueueDiscipline: Sendable {
-    // MARK: Rows, inside a transaction
-
-    /// The number by which the row of `message` names its lane. Tells `arrival` when the message makes something due.
-    func openLane(
-        of message: NewMessage, scheduledAt: Timestamp?, arrival: inout Arrival, in transaction: Transaction
-    ) throws -> Int64
-    /// How an ended message names its lane, which outlives the lane's number.
-    func laneName(of lane: Int64, in transaction: Transaction) throws -> StoredLaneName
-    /// The number of a lane for a message that comes back from the ended ones.
-    func reopenLane(
-        _ lane: StoredLaneName, at moment: Timestamp, of queue: UpstreamQueue, in transaction: Transaction
-    ) throws -> Int64
-    /// A row of the lane was changed or removed. A lane that `isServed` goes behind the others.
-    func touch(_ lane: Int64, isServed: Bool, of queue: UpstreamQueue, in transaction: Transaction)
-    /// The same for the lane of a message that is still queued, after an attempt.
-    func touchLane(of id: MessageID, of queue: UpstreamQueue, in transaction: Transaction) throws
-    /// The lane of the message failed once more.
-    func laneFailed(of id: MessageID, of queue: UpstreamQueue, in transaction: Transaction) throws
-
     // MARK: After the commit. True: wake the worker
 
     func arrived(_ arrival: Arrival, at instant: MonotonicInstant, limits: BatchLimits) -> Bool

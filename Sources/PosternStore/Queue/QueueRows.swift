@@ -49,12 +49,11 @@ struct QueueRows {
 
     /// The message of a visited row, with a copy of its payload.
     func queueRow(_ row: borrowing SQLRow, lane: ReadyLane? = nil) -> QueueRow {
-        let number: Int64 = row[2]
-        let mixed: Lane = number == 0 ? .none : .digest(number)
         let tried: Int = row[10]
         return QueueRow(
             message: Message(
-                id: row[0], kind: kinds.kind(row[1]), lane: lane.map { .named($0.name, group: $0.group) } ?? mixed,
+                id: row[0], kind: kinds.kind(row[1]),
+                lane: lane.map { .named($0.name, group: $0.group) } ?? Lane(number: row.lane),
                 key: row[8], acceptedAt: row[3], payload: row[12], attempts: row[7], progress: row[9],
                 wasTried: tried & 1 != 0, wasRetried: tried & 2 != 0),
             expiresAt: row[6], wasRequeued: tried & 4 != 0, isWhole: row.isWhole(payload: 12, checksum: 11))

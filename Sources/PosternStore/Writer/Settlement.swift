@@ -18,7 +18,7 @@ public struct Settlement: Sendable {
     /// Messages that stand where they stood, though the upstream may have seen them.
     public var wereTried: [MessageID] = []
     /// Messages that go on with a sequence, and what they have reached.
-    public var progressed: [(id: MessageID, progress: [UInt8])] = []
+    public var progressed: [(message: Message, progress: [UInt8])] = []
     /// Messages whose lane, with its group, has to stop until somebody releases it.
     public var parked: [Message] = []
     public var circuit: CircuitRecord?

@@ -5,11 +5,64 @@ import PosternCore
 // to be sent again, or a plan said that it waits (`waitingFor`). `wakes` counts who ended such a wait: a wait that was
 // planned before does not begin any more.
 
-/// How the ended ones name their lane: they outlive its row.
-struct StoredLaneName {
-    let text: String
-    let group: String?
+extension Lane {
+    /// What the `lane` column of a queue holds for a lane without a name. Named lanes have rows, which have the number.
+    var number: Int64 { if case .digest(let digest) = self { digest } else { 0 } }
+    init(number: Int64) { self = number == 0 ? .none : .digest(number) }
+
+    var isNamed: Bool { if case .named = self { true } else { false } }
+    var group: String? { if case .named(_, let group) = self { group } else { nil } }
+
+    /// How ended messages name their lane: they outlive its row.
+    var stored: String { if case .named(let name, _) = self { "=" + name } else { String(number) } }
+    init(stored text: String, group: String?) {
+        self = text.hasPrefix("=") ? .named(String(text.dropFirst()), group: group) : Self(number: Int64(text) ?? 0)
+    }
 }
+
+// MARK: - The lanes of messages
+
+extension Transaction {
+    /// The number by which the row of `message` names its lane. Tells `arrival` when the message makes something due.
+    func openLane(of message: NewMessage, scheduledAt: Timestamp?, arrival: inout Arrival) throws -> Int64 {
+        guard case .named(let name, let group) = message.lane else {
+            if let scheduledAt { arrival.isDue(at: scheduledAt) }
+            return message.lane.number
+        }
+        let queue = message.queue
+        let lane = try openLane(
+            name, group: group, of: queue, readyAt: scheduledAt ?? message.acceptedAt + queue.collecting.wait,
+            waitingFor: message.waitsFor)
+        if let readyAt = lane.readyAt { arrival.isDue(at: readyAt) }
+        return lane.number
+    }
+
+    /// The lane that the rows of a queue call by `number`.
+    func lane(_ number: Int64, of queue: UpstreamQueue) throws -> Lane {
+        try sql.first("SELECT name, laneGroup FROM lanes WHERE number = ? AND upstream = ?", number, queue.number) {
+            .named($0[0], group: $0[1])
+        } ?? Lane(number: number)
+    }
+
+    /// After an attempt: has the row of a message's lane brought up to date before the commit. The lane goes behind the
+    /// others.
+    func touchLane(of message: Message, in queue: UpstreamQueue) throws {
+        guard message.lane.isNamed,
+            let lane = try sql.value("SELECT lane FROM queue_# WHERE id = ?", of: queue.number, message.id, as: Int64.self)
+        else { return }
+        touch(lane, of: queue, isServed: true)
+    }
+
+    /// The lane of the message failed once more.
+    func failLane(of message: Message, in queue: UpstreamQueue) throws {
+        guard message.lane.isNamed else { return }
+        try sql.run(
+            "UPDATE lanes SET failures = failures + 1 WHERE number = (SELECT lane FROM queue_# WHERE id = ?)",
+            of: queue.number, message.id)
+    }
+}
+
+// MARK: - Named lanes
 
 extension Transaction {
     /// A named lane, made if need be; ready at `readyAt` unless it was sooner anyway, is held, or is parked with its
@@ -59,15 +112,6 @@ extension Transaction {
             "SELECT 1 FROM lanes WHERE upstream = ? AND laneGroup = ? AND isParked LIMIT 1", queue.number, group)
     }
 
-    func nameOfLane(_ lane: Int64) throws -> (name: String, group: String?)? {
-        try sql.first("SELECT name, laneGroup FROM lanes WHERE number = ?", lane) { ($0[0], $0[1]) }
-    }
-
-    /// The lane of a message that is still queued.
-    func lane(of id: MessageID, in queue: UpstreamQueue) throws -> Int64? {
-        try sql.value("SELECT lane FROM queue_# WHERE id = ?", of: queue.number, id, as: Int64.self)
-    }
-
     /// Has the lane's row brought up to date before the commit. One that `isServed` goes behind the others.
     func touch(_ lane: Int64, of queue: UpstreamQueue, isServed: Bool) {
         let account = accounts[queue.number]
@@ -100,13 +144,6 @@ extension Transaction {
                 touchedOwners.insert(CredentialOwner(upstream: queue.number, name: group))
             }
         }
-    }
-
-    /// The lane failed once more.
-    func failLane(of id: MessageID, in queue: UpstreamQueue) throws {
-        try sql.run(
-            "UPDATE lanes SET failures = failures + 1 WHERE number = (SELECT lane FROM queue_# WHERE id = ?)",
-            of: queue.number, id)
     }
 
     /// A lane that could be sent but is not to be, for now; unless it was woken since its `wakes` were read.
@@ -164,14 +201,11 @@ extension Transaction {
         accounts[queue.number].openLane = nil
         guard case .named(let name, let group) = lane else { return }
         if let held = try state(of: queue).credential(of: group ?? name), held.isUsable(at: outbox.time.now) { return }
-        if let group {
-            try sql.run(
-                "UPDATE lanes SET isParked = 1, readyAtMs = NULL WHERE upstream = ? AND laneGroup = ?", queue.number,
-                group)
-        } else {
-            try sql.run(
-                "UPDATE lanes SET isParked = 1, readyAtMs = NULL WHERE upstream = ? AND name = ?", queue.number, name)
-        }
+        try sql.run(
+            """
+            UPDATE lanes SET isParked = 1, readyAtMs = NULL
+            WHERE upstream = ?1 AND (laneGroup = ?2 OR (laneGroup IS NULL AND name = ?2))
+            """, queue.number, group ?? name)
     }
 
     /// Lets parked lanes of a group go on; a lane without a group is its own.

@@ -24,7 +24,7 @@ extension Transaction {
         }
         for id in settlement.wereTried { try markTried(id, in: queue) }
         if let waiting = settlement.waiting { try wait(waiting, of: queue) }
-        for (id, progress) in settlement.progressed { try keep(progress, of: id, in: queue) }
+        for (message, progress) in settlement.progressed { try keep(progress, of: message, in: queue) }
         // First what is known of its credential: lanes for which there is a good one are not parked.
         let changes = try changes(state(of: queue))
         try apply(changes, of: queue)
@@ -67,7 +67,7 @@ extension Transaction {
                 "SELECT count(*) FROM queue_# WHERE id BETWEEN ? AND ?", of: queue.number, first, last, as: Int.self)
                 == messages.count
         else { return false }
-        try queue.discipline.touchLane(of: first, of: queue, in: self)
+        try touchLane(of: messages[0], in: queue)
         if outbox.keepsDelivered {
             try sql.run(
                 """
@@ -87,7 +87,7 @@ extension Transaction {
     }
 
     private func deliver(_ message: Message, of queue: UpstreamQueue, result: [UInt8]?, at moment: Timestamp) throws {
-        try queue.discipline.touchLane(of: message.id, of: queue, in: self)
+        try touchLane(of: message, in: queue)
         guard try remove(message.id, bytes: message.payload.count, from: queue) else { return }
         let account = accounts[queue.number]
         if outbox.keepsDelivered {
@@ -137,7 +137,7 @@ extension Transaction {
                     .damaged, detail: "the stored payload is not what was accepted: its checksum differs", at: moment),
                 at: moment, result: result, wasTried: wasTried)
         }
-        let lane = try queue.discipline.laneName(of: found.lane, in: self)
+        let lane = try lane(found.lane, of: queue)
         try sql.run(
             """
             INSERT INTO ended_# (id, state, kind, lane, laneGroup, acceptedAtMs, settledAtMs, expiresAtMs, attempts,
@@ -145,9 +145,9 @@ extension Transaction {
             SELECT id, ?, kind, ?, ?, acceptedAtMs, ?, expiresAtMs, attempts + ?, key, coalesce(?, lastError),
               progress, tried | ?, ?, checksum, payload FROM queue_# WHERE id = ?
             """,
-            of: queue.number, state, lane.text, lane.group, moment, attempts,
+            of: queue.number, state, lane.stored, lane.group, moment, attempts,
             error.map { RecordText.encode(ErrorRecord($0)) }, wasTried, result, id)
-        queue.discipline.touch(found.lane, isServed: state == .failed, of: queue, in: self)
+        if lane.isNamed { touch(found.lane, of: queue, isServed: state == .failed) }
         guard try remove(id, bytes: found.bytes, from: queue) else { return false }
         let account = accounts[queue.number]
         account.ledger.counts[state] += 1
@@ -174,20 +174,18 @@ extension Transaction {
                 """,
                 of: queue.number, waiting.nextAttemptAt == nil ? QueueColumn.ready : QueueColumn.retrying,
                 waiting.nextAttemptAt, waiting.counts, error, waiting.wasTried, message.id)
-            try queue.discipline.touchLane(of: message.id, of: queue, in: self)
+            try touchLane(of: message, in: queue)
         }
-        if let first = waiting.messages.first {
-            try queue.discipline.laneFailed(of: first.id, of: queue, in: self)
-        }
+        if let first = waiting.messages.first { try failLane(of: first, in: queue) }
     }
 
     private func markTried(_ id: MessageID, in queue: UpstreamQueue) throws {
         try sql.run("UPDATE queue_# SET tried = tried | 1 WHERE id = ?", of: queue.number, id)
     }
 
-    private func keep(_ progress: [UInt8], of id: MessageID, in queue: UpstreamQueue) throws {
-        try sql.run("UPDATE queue_# SET progress = ? WHERE id = ?", of: queue.number, progress, id)
-        try queue.discipline.touchLane(of: id, of: queue, in: self)
+    private func keep(_ progress: [UInt8], of message: Message, in queue: UpstreamQueue) throws {
+        try sql.run("UPDATE queue_# SET progress = ? WHERE id = ?", of: queue.number, progress, message.id)
+        try touchLane(of: message, in: queue)
     }
 
     // MARK: State
@@ -234,10 +232,14 @@ extension Transaction {
             WHERE id = ? AND payload IS NOT NULL AND state IN (2, 4)
             """, of: queue.number, id
         ) { row in
-            (state: row[0] as MessageState, lane: StoredLaneName(text: row[1], group: row[2]), bytes: row[3] as Int)
+            (state: row[0] as MessageState, lane: Lane(stored: row[1], group: row[2]), bytes: row[3] as Int)
         }
         guard let found else { return false }
-        let lane = try queue.discipline.reopenLane(found.lane, at: moment, of: queue, in: self)
+        var lane = found.lane.number
+        if case .named(let name, let group) = found.lane {
+            lane = try openLane(name, group: group, of: queue, readyAt: moment).number
+            touch(lane, of: queue, isServed: false)
+        }
         // Its age counts from now on: it has a time of its own instead.
         let age = queue.collecting.expireAfter
         let expiresAt: Timestamp? = age > .zero ? moment + age : nil
@@ -249,7 +251,6 @@ extension Transaction {
             WHERE id = ?
             """, of: queue.number, lane, expiresAt, found.state == .failed ? 6 : 4, id)
         try sql.run("DELETE FROM ended_# WHERE id = ?", of: queue.number, id)
-        queue.discipline.touch(lane, isServed: false, of: queue, in: self)
         let account = accounts[queue.number]
         account.ledger.counts[found.state] -= 1
         account.ledger.counts.queued += 1

@@ -164,7 +164,7 @@ extension Transaction {
         let scheduledAt = message.notBefore.flatMap { $0 > message.acceptedAt ? $0 : nil }
         try insert(
             message, as: id, kind: account.kindNumber(of: message.kind, in: outbox.kinds),
-            lane: try queue.discipline.openLane(of: message, scheduledAt: scheduledAt, arrival: &arrival, in: self),
+            lane: try openLane(of: message, scheduledAt: scheduledAt, arrival: &arrival),
             scheduledAt: scheduledAt)
         account.ledger.lastID = Int(id.rawValue)
         account.ledger.accepted += 1
