@@ -14,7 +14,6 @@ final class OutboxWriter: Sendable {
         case append([NewMessage], @Sendable (Result<AppendReceipt, AppendRefusal>) -> Void)
         /// The body returns what to do once its changes are committed.
         case change(@Sendable (Transaction) throws -> @Sendable () -> Void, failed: @Sendable (StoreError) -> Void)
-        case upkeep
         case stop
     }
 
@@ -113,7 +112,7 @@ final class WriterLoop: Loop, @unchecked Sendable {
     /// Bytes of the file whose blocks exist.
     var allocated: Int
     private var sequence: Int64
-    private var upkeep: Upkeep
+    private let upkeep: Upkeep
     /// By the clock that the loop waits by, whatever the store takes for the time.
     private var nextUpkeep = MonotonicInstant.distantFuture
     private var hasMoreUpkeep = false
@@ -172,7 +171,7 @@ final class WriterLoop: Loop, @unchecked Sendable {
                     continue
                 }
                 messages += new.count
-            case .change, .upkeep: break
+            case .change: break
             case .stop:
                 isStopping = true
                 continue
@@ -192,7 +191,12 @@ final class WriterLoop: Loop, @unchecked Sendable {
         hasMoreUpkeep = false
         outbox.checkThatFilesAreInPlace()
         if outbox.health.condition == .failed { checkAfterFailure() }
-        commit([.upkeep])
+        let job = OutboxWriter.Job.change { [self] transaction in
+            hasMoreUpkeep = try upkeep.run(in: transaction)
+            return {}
+        } failed: { _ in
+        }
+        commit([job])
         if outbox.isFull {
             checkpoint(.restart)
             if outbox.lookForRoom() { takePages() }
@@ -238,13 +242,11 @@ final class WriterLoop: Loop, @unchecked Sendable {
     private enum Effect {
         case appended(Result<AppendReceipt, AppendRefusal>, @Sendable (Result<AppendReceipt, AppendRefusal>) -> Void)
         case changed(@Sendable () -> Void)
-        case nothing
 
         func happen() {
             switch self {
             case .appended(let result, let completion): completion(result)
             case .changed(let follow): follow()
-            case .nothing: break
             }
         }
     }
@@ -255,10 +257,7 @@ final class WriterLoop: Loop, @unchecked Sendable {
         case .append(let messages, let completion):
             return .appended(try transaction.append(messages, isDiskFull: outbox.isFull), completion)
         case .change(let body, _): return .changed(try body(transaction))
-        case .upkeep:
-            hasMoreUpkeep = try upkeep.run(in: transaction)
-            return .nothing
-        case .stop: return .nothing
+        case .stop: return .changed {}
         }
     }
 

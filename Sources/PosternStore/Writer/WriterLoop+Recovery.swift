@@ -29,7 +29,7 @@ extension WriterLoop {
         switch job {
         case .append(_, let completion): completion(.failure(AppendRefusal(error)))
         case .change(_, let failed): failed(error)
-        case .upkeep, .stop: break
+        case .stop: break
         }
     }
 
@@ -51,7 +51,7 @@ extension WriterLoop {
             switch job {
             case .append(let messages, _) where isNews && mayMakeRoom(for: messages): evicting.append(job)
             case .append: rejected.append(job)
-            case .change, .upkeep: changes.append(job)
+            case .change: changes.append(job)
             case .stop: break
             }
         }
