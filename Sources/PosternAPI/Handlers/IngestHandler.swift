@@ -73,7 +73,7 @@ struct IngestHandler: Sendable {
             throw Gatekeeper.rateLimited("messages", wait)
         }
         guard !request.messages.isEmpty else {
-            return reply.send(IngestReply(request, context).accepted(AppendReceipt(ids: [], evicted: [])))
+            return reply.send(IngestReply(request, context).accepted(AppendReceipt()))
         }
         store(request, reply)
     }

@@ -89,8 +89,4 @@ final class Accounts {
         add(account)
         return account
     }
-
-    func forEach(_ body: (Account) throws -> Void) rethrows {
-        for account in open { try body(account) }
-    }
 }

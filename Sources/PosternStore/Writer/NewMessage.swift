@@ -41,17 +41,14 @@ public struct NewMessage: Sendable {
 /// What became of messages that were stored.
 public struct AppendReceipt: Sendable {
     /// In the order of the messages.
-    public let ids: [MessageID]
+    public internal(set) var ids: [MessageID] = []
     /// Messages that had to make room, by the queue's `dropOldest` policy.
-    public let evicted: [MessageID]
-    /// Did somebody hand in a credential that its upstream had turned down before?
-    public let needsCredential: Bool
+    public internal(set) var evicted: [MessageID] = []
+    /// Whether a caller handed in a credential that its upstream had rejected before.
+    public internal(set) var needsCredential = false
 
-    public init(ids: [MessageID], evicted: [MessageID], needsCredential: Bool = false) {
-        self.ids = ids
-        self.evicted = evicted
-        self.needsCredential = needsCredential
-    }
+    /// For a request without messages.
+    public init() {}
 }
 
 /// Why messages were not stored; none of them was.

@@ -225,7 +225,7 @@ final class WriterLoop: Loop, @unchecked Sendable {
                 }
             }
         } catch {
-            accounts.forEach { $0.didRollBack() }
+            accounts.open.forEach { $0.didRollBack() }
             transaction?.doneRemoving(isCommitted: false)
             recover(jobs, from: error)
             return
@@ -264,7 +264,7 @@ final class WriterLoop: Loop, @unchecked Sendable {
     private func publish(_ transaction: Transaction, since start: MonotonicInstant) {
         sequence = transaction.sequence
         let changed = accounts.open.filter(\.isChanged)
-        accounts.forEach { $0.didCommit() }
+        accounts.open.forEach { $0.didCommit() }
         outbox.publish(changed)
         outbox.metrics.commitDuration.observe((instant - start).inSeconds)
         transaction.doneRemoving(isCommitted: true)

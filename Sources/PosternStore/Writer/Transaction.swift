@@ -27,7 +27,7 @@ final class Transaction {
         self.accounts = accounts
         self.sequence = sequence
         isWaitedFor = outbox.isWaitedFor
-        accounts.forEach { $0.begin() }
+        accounts.open.forEach { $0.begin() }
     }
 
     /// Keeps `id` from being claimed while this transaction removes it. False while it is being sent.
@@ -53,7 +53,7 @@ final class Transaction {
 
     /// Writes what is kept in memory during the transaction. Call once, last.
     func finish() throws {
-        try accounts.forEach(settleLanes)
+        try accounts.open.forEach(settleLanes)
         try dropUnneededCredentials()
         var isChanged = false
         for account in accounts.open where account.isChanged {
@@ -117,27 +117,29 @@ extension Transaction {
     private func store(
         _ messages: [NewMessage], isDiskFull: Bool
     ) throws -> Result<AppendReceipt, AppendRefusal> {
-        var evicted: [MessageID] = []
-        if isDiskFull, let refusal = try makeRoomOnDisk(for: messages, evicted: &evicted) { return .failure(refusal) }
-        if outbox.isCapped, let refusal = try makeRoom(for: messages, evicted: &evicted) { return .failure(refusal) }
-        var ids: [MessageID] = []
-        ids.reserveCapacity(messages.count)
+        var receipt = AppendReceipt()
+        if isDiskFull, let refusal = try makeRoomOnDisk(for: messages, evicted: &receipt.evicted) {
+            return .failure(refusal)
+        }
+        if outbox.isCapped, let refusal = try makeRoom(for: messages, evicted: &receipt.evicted) {
+            return .failure(refusal)
+        }
+        receipt.ids.reserveCapacity(messages.count)
         var refused: [AppendRefusal.Refused] = []
-        var needsCredential = false
         for (index, message) in messages.enumerated() {
             sequence += 1
             let id = MessageID(sequence: sequence, upstream: message.queue.number)
-            if let credential = message.credential, try !hold(credential, of: message.queue) { needsCredential = true }
+            if let credential = message.credential, try !hold(credential, of: message.queue) {
+                receipt.needsCredential = true
+            }
             if message.queue.acceptsByState, let refusal = try refusal(of: message, as: id) {
                 refused.append(.init(index: index, refusal: refusal))
                 continue
             }
             try insert(message, as: id)
-            ids.append(id)
+            receipt.ids.append(id)
         }
-        return refused.isEmpty
-            ? .success(AppendReceipt(ids: ids, evicted: evicted, needsCredential: needsCredential))
-            : .failure(.refused(refused))
+        return refused.isEmpty ? .success(receipt) : .failure(.refused(refused))
     }
 
     /// Asks the upstream, and makes the changes of state that go with its consent.
