@@ -2,12 +2,14 @@ public import PosternCore
 
 /// What a worker asks of the store. All of it runs on the writer's thread, in the next commit; completions do too.
 extension Outbox {
-    /// Records a request before it is sent: the completion runs once that is on disk.
+    /// Records a request before it is sent: the completion runs once that is on disk. `ids`: not empty, ascending.
     public func openAttempt(
-        _ attempt: AttemptStart, of queue: UpstreamQueue,
+        _ batch: BatchID, carrying ids: [MessageID], at startedAt: Timestamp, of queue: UpstreamQueue,
         completion: @escaping @Sendable (Result<Void, StoreError>) -> Void
     ) {
-        writer.change({ transaction in try transaction.openAttempt(attempt, of: queue) }, completion: completion)
+        writer.change(
+            { transaction in try transaction.openAttempt(batch, carrying: ids, at: startedAt, of: queue) },
+            completion: completion)
     }
 
     /// Lanes that wait for their endpoint or for credentials are due at `now`.

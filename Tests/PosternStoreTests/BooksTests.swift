@@ -90,8 +90,7 @@ import Testing
         let time = store.time.now
         let batches = outcomes.map { _ in store.outbox.nextBatch() }
         for (batch, outcome) in zip(batches, outcomes) {
-            let attempt = AttemptStart(batch: batch, startedAt: time, ids: [MessageID(rawValue: 1)])
-            store.outbox.openAttempt(attempt, of: queue) { _ in }
+            store.outbox.openAttempt(batch, carrying: [MessageID(rawValue: 1)], at: time, of: queue) { _ in }
             let settlement = Settlement(batch: batch, outcome: outcome, endedAt: time)
             store.outbox.settle(settlement, of: queue) { _ in
                 []

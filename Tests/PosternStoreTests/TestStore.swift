@@ -136,8 +136,7 @@ final class TestStore {
 
     func openAttempt(_ batch: BatchID, carrying ids: [MessageID], of queue: UpstreamQueue) throws {
         let waiter = Waiter<Result<Void, StoreError>>()
-        let attempt = AttemptStart(batch: batch, startedAt: time.now, ids: ids)
-        outbox.openAttempt(attempt, of: queue) { waiter.put($0) }
+        outbox.openAttempt(batch, carrying: ids, at: time.now, of: queue) { waiter.put($0) }
         try waiter.take().get()
     }
 

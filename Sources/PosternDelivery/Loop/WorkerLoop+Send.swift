@@ -111,8 +111,9 @@ extension WorkerLoop {
             batch: batch, claim: claim.narrowed(to: carried), startedAt: time.instant,
             token: machine.tokens.token(at: now), generation: machine.tokens.generation)
         machine.began(flight, now: now)
-        let attempt = AttemptStart(batch: batch.id, startedAt: now, ids: carried.map(\.id).sorted())
-        outbox.openAttempt(attempt, of: queue) { [inbox] in inbox.put(.opened(flight, $0)) }
+        outbox.openAttempt(batch.id, carrying: carried.map(\.id).sorted(), at: now, of: queue) { [inbox] in
+            inbox.put(.opened(flight, $0))
+        }
     }
 
     /// The row that records the request is on disk, so the request may be sent.

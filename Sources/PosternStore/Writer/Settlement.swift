@@ -140,17 +140,3 @@ public struct Settlement: Sendable {
         self.endedAt = endedAt
     }
 }
-
-/// A request that is about to be sent.
-public struct AttemptStart: Sendable {
-    public let batch: BatchID
-    public let startedAt: Timestamp
-    /// Not empty, ascending.
-    public let ids: [MessageID]
-
-    public init(batch: BatchID, startedAt: Timestamp, ids: [MessageID]) {
-        self.batch = batch
-        self.startedAt = startedAt
-        self.ids = ids
-    }
-}

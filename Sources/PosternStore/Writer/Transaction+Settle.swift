@@ -2,11 +2,12 @@ import PosternCore
 
 extension Transaction {
     /// Records that a request is about to be sent, so that a run that dies before its answer leaves a trace.
-    func openAttempt(_ attempt: AttemptStart, of queue: UpstreamQueue) throws {
+    func openAttempt(
+        _ batch: BatchID, carrying ids: [MessageID], at startedAt: Timestamp, of queue: UpstreamQueue
+    ) throws {
         try sql.run(
             "INSERT INTO attempts (batch, upstream, startedAtMs, firstId, lastId, ids) VALUES (?, ?, ?, ?, ?, ?)",
-            attempt.batch, queue.number, attempt.startedAt, attempt.ids.first, attempt.ids.last,
-            MessageIDList.encode(attempt.ids))
+            batch, queue.number, startedAt, ids.first, ids.last, MessageIDList.encode(ids))
     }
 
     /// Applies the result of an attempt, and the state changes that `changes` computes. Returns those.
