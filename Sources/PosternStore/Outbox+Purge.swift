@@ -49,18 +49,20 @@ extension Transaction {
         let ids: [Int64]
         if wish.state == .delivered {
             ids = try sql.all(
-                "SELECT id FROM delivered_# WHERE id > ? AND settledAtMs < ? ORDER BY id LIMIT ?",
-                of: wish.upstream, id, before, limit
+                """
+                DELETE FROM delivered_# WHERE id IN
+                  (SELECT id FROM delivered_# WHERE id > ? AND settledAtMs < ? ORDER BY id LIMIT ?) RETURNING id
+                """, of: wish.upstream, id, before, limit
             ) { $0[0] }
-            for id in ids { try sql.run("DELETE FROM delivered_# WHERE id = ?", of: wish.upstream, id) }
         } else {
             ids = try sql.all(
-                "SELECT id FROM ended_# WHERE id > ? AND state = ? AND settledAtMs < ? ORDER BY id LIMIT ?",
-                of: wish.upstream, id, wish.state, before, limit
+                """
+                DELETE FROM ended_# WHERE id IN
+                  (SELECT id FROM ended_# WHERE id > ? AND state = ? AND settledAtMs < ? ORDER BY id LIMIT ?) RETURNING id
+                """, of: wish.upstream, id, wish.state, before, limit
             ) { $0[0] }
-            for id in ids { try sql.run("DELETE FROM ended_# WHERE id = ?", of: wish.upstream, id) }
         }
         accounts[wish.upstream].ledger.purge(ids.count, of: wish.state)
-        return (ids.count, ids.count == limit ? ids.last : nil)
+        return (ids.count, ids.count == limit ? ids.max() : nil)
     }
 }

@@ -61,15 +61,17 @@ final class Upkeep: @unchecked Sendable {
     }
 
     private func purgeEnded(of account: Account, before limit: Timestamp, with sql: SQL) throws -> Bool {
-        let rows = try sql.all(
-            "SELECT id, state FROM ended_# WHERE settledAtMs < ? ORDER BY settledAtMs LIMIT ?",
-            of: account.number, limit, Self.heavyRowsPerTurn
-        ) { (id: $0[0] as MessageID, state: $0[1] as MessageState) }
-        for row in rows {
-            try sql.run("DELETE FROM ended_# WHERE id = ?", of: account.number, row.id)
-            account.ledger.purge(1, of: row.state)
+        var gone = 0
+        try sql.each(
+            """
+            DELETE FROM ended_# WHERE id IN
+              (SELECT id FROM ended_# WHERE settledAtMs < ? ORDER BY settledAtMs LIMIT ?) RETURNING state
+            """, of: account.number, limit, Self.heavyRowsPerTurn
+        ) { row in
+            account.ledger.purge(1, of: row[0])
+            gone += 1
         }
-        return rows.count == Self.heavyRowsPerTurn
+        return gone == Self.heavyRowsPerTurn
     }
 
     /// Messages that are past their own end or have reached the age at which those of their upstream expire, whatever
