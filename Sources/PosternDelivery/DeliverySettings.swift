@@ -20,9 +20,6 @@ public struct DeliverySettings: Sendable, Equatable {
 
     public init() {}
 
-    var rules: DeliveryMachine.Rules {
-        .init(retry: retry, suspectTries: suspectTries, suspectPeriod: suspectPeriod)
-    }
     var limits: BatchLimits { BatchLimits(maxMessages: batchMaxMessages, maxBytes: batchMaxBytes) }
 }
 

@@ -30,7 +30,6 @@ final class WorkerLoop: Loop, @unchecked Sendable {
     // MARK: State
     var machine: DeliveryMachine
     var upstream: RegisteredUpstream
-    var settings: DeliverySettings
     /// Both clocks at the last turn.
     private var lastLook: (now: Timestamp, instant: MonotonicInstant)?
     /// Who waits for which flush.
@@ -51,7 +50,6 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         status: WorkerStatus
     ) throws(StoreError) {
         self.queue = queue
-        self.settings = settings
         self.inbox = inbox
         self.status = status
         upstream = queue.upstream
@@ -67,7 +65,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
             most: settings.maxInFlight, failures: saved.failures,
             reopensAt: saved.reopensAtMs.map(Timestamp.init(milliseconds:)))
         machine = DeliveryMachine(
-            rules: settings.rules,
+            settings: settings,
             health: UpstreamHealth(upstream: circuit, hold: saved.hold.flatMap(HoldReason.init(rawValue:))))
         machine.isPaused = books?.isPaused ?? false
         machine.flushedThrough = books?.flushedThrough ?? MessageID(rawValue: 0)
@@ -86,6 +84,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         }
     }
 
+    var settings: DeliverySettings { machine.settings }
     var limits: BatchLimits { upstream.limits(settings.limits) }
 
     func turn(at now: MonotonicInstant) -> MonotonicInstant? {
@@ -142,14 +141,11 @@ final class WorkerLoop: Loop, @unchecked Sendable {
     // MARK: What changes around it
 
     private func adopt(_ settings: DeliverySettings, _ upstream: RegisteredUpstream?) {
-        self.settings = settings
         if let upstream {
             precondition(upstream.name == queue.name, "a worker keeps its upstream's name")
             self.upstream = upstream
         }
-        perform(
-            machine.adopted(
-                settings.rules, maxInFlight: settings.maxInFlight, isReplaced: upstream != nil, now: time.now))
+        perform(machine.adopted(settings, isReplaced: upstream != nil, now: time.now))
         listen()
     }
 

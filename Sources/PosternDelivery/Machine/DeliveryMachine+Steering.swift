@@ -40,9 +40,9 @@ extension DeliveryMachine {
     mutating func clockSetBack(now: Timestamp) -> [Action] { endWaits(now: now) }
 
     /// Other settings; `isReplaced`: other credentials or another URL too, so that whatever was wrong may be right now.
-    mutating func adopted(_ rules: Rules, maxInFlight: Int, isReplaced: Bool, now: Timestamp) -> [Action] {
-        self.rules = rules
-        health.most = maxInFlight
+    mutating func adopted(_ settings: DeliverySettings, isReplaced: Bool, now: Timestamp) -> [Action] {
+        self.settings = settings
+        health.most = settings.maxInFlight
         if isReplaced {
             tokens.reset()
             return endWaits(now: now)

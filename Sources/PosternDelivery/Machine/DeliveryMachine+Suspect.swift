@@ -65,8 +65,8 @@ extension DeliveryMachine {
         }
         history.requestsBefore = requests
         let lasted = history.suspectedSince.map { ruling.now - $0 } ?? .zero
-        let isProven = history.provenTries >= rules.suspectTries
-        let hasLasted = history.suspectTries >= rules.suspectTries && lasted >= rules.suspectPeriod
+        let isProven = history.provenTries >= settings.suspectTries
+        let hasLasted = history.suspectTries >= settings.suspectTries && lasted >= settings.suspectPeriod
         if counts, isProven || hasLasted {
             blameNobody(&ruling)
             // The answer before is now known to have been the message's fault, and so is this one.
@@ -99,7 +99,7 @@ extension DeliveryMachine {
             isInDoubt = true
         } else {
             let attempt = ruling.history.failures + 1
-            retryAt = ruling.now + rules.retry.delay(afterAttempt: attempt, retryAfter: nil, random: ruling.random)
+            retryAt = ruling.now + settings.retry.delay(afterAttempt: attempt, retryAfter: nil, random: ruling.random)
             blameNobody(&ruling)
         }
         ruling.wait(as: .suspect, until: retryAt, history, counts: counts)

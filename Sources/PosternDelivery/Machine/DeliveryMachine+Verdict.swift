@@ -118,7 +118,7 @@ extension DeliveryMachine {
     /// Grows with the batch's own failures, and with those of an outage beyond the ones that made it one.
     func delay(_ ruling: Ruling, after: Duration? = nil) -> Duration {
         let attempt = max(ruling.history.failures, health.upstream.failures - Circuit.defaultThreshold) + 1
-        return rules.retry.delay(afterAttempt: attempt, retryAfter: after, random: ruling.random)
+        return settings.retry.delay(afterAttempt: attempt, retryAfter: after, random: ruling.random)
     }
 
     // MARK: Verdicts
@@ -136,12 +136,12 @@ extension DeliveryMachine {
         worked(&ruling, hasTaken: false)
         let attempt = ruling.history.failures + 1
         let retryAt =
-            ruling.now + rules.retry.delay(afterAttempt: attempt, retryAfter: nil, random: ruling.random)
+            ruling.now + settings.retry.delay(afterAttempt: attempt, retryAfter: nil, random: ruling.random)
         ruling.wait(as: .backedOff, until: retryAt, ruling.history.cleared, wasTried: false)
     }
 
     private mutating func hold(_ ruling: inout Ruling, for reason: HoldReason) {
-        let retryAt = ruling.now + rules.retry.slowDelay(random: ruling.random)
+        let retryAt = ruling.now + settings.retry.slowDelay(random: ruling.random)
         let isNew = health.endpoints[ruling.flight.endpoint]?.hold != reason && health.hold != reason
         failed(&ruling, retryAt: retryAt, atOnce: true, hold: reason)
         if isNew {
@@ -172,7 +172,7 @@ extension DeliveryMachine {
             ruling.settlement.parked = ruling.batch.messages
             ruling.settlement.isGivenBack = true
         } else {
-            let retryAt = ruling.now + rules.retry.slowDelay(random: ruling.random)
+            let retryAt = ruling.now + settings.retry.slowDelay(random: ruling.random)
             ruling.wait(as: .parked, until: retryAt, ruling.history.cleared, isFailure: false)
         }
         ruling.settlement.outcome = .parked

@@ -25,14 +25,6 @@ import PosternStore
 /// counts against a message only while it is sent alone, and only once something else was delivered after it; see
 /// `DeliveryMachine+Suspect`. The count starts again with any other outcome.
 struct DeliveryMachine: Equatable {
-    struct Rules: Equatable {
-        var retry = RetryPolicy()
-        /// Doubtful answers in a row after which a message that was sent alone fails.
-        var suspectTries = 5
-        /// How long these last at least if nothing else could be sent in between.
-        var suspectPeriod = Duration.seconds(1800)
-    }
-
     /// What is queued besides the batch in question.
     enum Others: Equatable {
         case none
@@ -71,7 +63,7 @@ struct DeliveryMachine: Equatable {
         case tokenFailed(AttemptError, isNew: Bool, credentialsRefused: Bool, delay: Duration)
     }
 
-    var rules: Rules
+    var settings: DeliverySettings
     var health: UpstreamHealth
     var tokens = TokenCache()
     /// Requests that wait for their response.
@@ -102,8 +94,8 @@ struct DeliveryMachine: Equatable {
     /// Whether what is there is sent without collecting.
     var isHurried = false
 
-    init(rules: Rules = Rules(), health: UpstreamHealth) {
-        self.rules = rules
+    init(settings: DeliverySettings = DeliverySettings(), health: UpstreamHealth) {
+        self.settings = settings
         self.health = health
     }
 
@@ -173,8 +165,8 @@ struct DeliveryMachine: Equatable {
     ) -> [Action] {
         let delay =
             credentialsRefused
-            ? rules.retry.slowDelay(random: random)
-            : rules.retry.delay(afterAttempt: tokens.failures + 1, retryAfter: retryAfter, random: random)
+            ? settings.retry.slowDelay(random: random)
+            : settings.retry.delay(afterAttempt: tokens.failures + 1, retryAfter: retryAfter, random: random)
         let isNew = tokens.failures == 0 || credentialsRefused != tokens.credentialsRefused
         tokens.fetchFailed(credentialsRefused: credentialsRefused, retryAt: error.at + delay)
         lastError = AttemptError(

@@ -25,8 +25,8 @@ struct MachineModel {
     private var batches: Int64 = 0
     private var groups = 100
 
-    init(most: Int = 2, rules: DeliveryMachine.Rules = .init()) {
-        machine = DeliveryMachine(rules: rules, health: UpstreamHealth(upstream: Circuit(most: most)))
+    init(most: Int = 2) {
+        machine = DeliveryMachine(health: UpstreamHealth(upstream: Circuit(most: most)))
     }
 
     static func id(_ number: Int) -> MessageID {

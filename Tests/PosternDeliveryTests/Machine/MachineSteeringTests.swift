@@ -1,4 +1,5 @@
 import PosternCore
+import PosternTestKit
 import Testing
 
 @testable import PosternDelivery
@@ -97,7 +98,7 @@ import Testing
         model.accept(1, lane: 1)
         model.send()
         model.answer(isHeld ? .holdUpstream(.credentials, detail: "no") : .retry(after: .seconds(60)))
-        _ = model.machine.adopted(.init(), maxInFlight: 7, isReplaced: isReplaced, now: model.now)
+        _ = model.machine.adopted(.with { $0.maxInFlight = 7 }, isReplaced: isReplaced, now: model.now)
         #expect(model.machine.health.most == 7)
         #expect(model.machine.maySend(now: model.now) == probes)
     }
