@@ -64,7 +64,7 @@ public final class UpstreamWorker: Sendable {
     public func sinceLastTurn(at instant: MonotonicInstant) -> Duration { status.sinceLastTurn(at: instant) }
 
     /// What one request may carry.
-    public var limits: BatchLimits { status.limits }
+    public var limits: BatchLimits { queue.limits }
 
     /// Keeps accepting, stops sending. What is under way ends.
     public func pause() { inbox.put(.pause) }

@@ -24,11 +24,8 @@ extension WorkerLoop {
                 isValid: token != nil, expiresAt: token?.expiresAt, failures: tokens.failures,
                 credentialsRefused: tokens.credentialsRefused, retryAt: tokens.failures > 0 ? tokens.nextFetch : nil)
         }
-        status.show(snapshot)
-        if shownUnsettled != machine.unsettled {
-            shownUnsettled = machine.unsettled
-            status.show(unsettled: shownUnsettled)
-        }
+        status.show(snapshot, trust: settings.transfer.trust)
+        status.show(unsettled: machine.unsettled)
     }
 
     /// The time of the last success is worth a write only when the one on disk has become old.

@@ -35,7 +35,6 @@ final class WorkerLoop: Loop, @unchecked Sendable {
     /// Who waits for which flush.
     var flushCompletions: [Int: @Sendable (FlushReport) -> Void] = [:]
     var saved: CircuitRecord
-    var shownUnsettled = 0
     /// Answers and results that the store did not take; given to it again at `storeRetryAt`.
     var unfinished: [WorkerEvent] = []
     var storeRetryAt: MonotonicInstant?
@@ -77,8 +76,6 @@ final class WorkerLoop: Loop, @unchecked Sendable {
 
     /// Has the queue wake this loop.
     private func listen() {
-        status.show(limits)
-        status.show(settings.transfer.trust)
         outbox.onArrival(in: queue, limits: limits, wait: settings.batchMaxWait, expireAfter: settings.expireAfter) {
             [inbox] in inbox.nudge()
         }

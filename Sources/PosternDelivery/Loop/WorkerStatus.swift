@@ -3,9 +3,7 @@ import Synchronization
 
 /// The status that a worker's loop publishes to other threads.
 final class WorkerStatus: Sendable {
-    private let latest = Mutex(UpstreamSnapshot())
-    private let batchLimits = Mutex(BatchLimits(maxMessages: 1, maxBytes: 1))
-    private let latestTrust = Mutex(TransferTrust.system)
+    private let latest = Mutex((snapshot: UpstreamSnapshot(), trust: TransferTrust.system))
     private let unsettled = Atomic<Int>(0)
     private let hasStopped = Atomic<Bool>(false)
     private let lastTurn: Atomic<Int64>
@@ -13,15 +11,10 @@ final class WorkerStatus: Sendable {
 
     init(at instant: MonotonicInstant) { lastTurn = Atomic(instant.nanoseconds) }
 
-    var snapshot: UpstreamSnapshot { latest.withLock { $0 } }
-    func show(_ snapshot: UpstreamSnapshot) { latest.withLock { $0 = snapshot } }
-
-    var limits: BatchLimits { batchLimits.withLock { $0 } }
-    func show(_ limits: BatchLimits) { batchLimits.withLock { $0 = limits } }
-
+    var snapshot: UpstreamSnapshot { latest.withLock { $0.snapshot } }
     /// Which server requests outside the queue accept.
-    var trust: TransferTrust { latestTrust.withLock { $0 } }
-    func show(_ trust: TransferTrust) { latestTrust.withLock { $0 = trust } }
+    var trust: TransferTrust { latest.withLock { $0.trust } }
+    func show(_ snapshot: UpstreamSnapshot, trust: TransferTrust) { latest.withLock { $0 = (snapshot, trust) } }
 
     func turned(at instant: MonotonicInstant) { lastTurn.store(instant.nanoseconds, ordering: .relaxed) }
 
@@ -33,8 +26,7 @@ final class WorkerStatus: Sendable {
     var unsettledBatches: Int { unsettled.load(ordering: .acquiring) }
 
     func show(unsettled count: Int) {
-        unsettled.store(count, ordering: .releasing)
-        if count == 0 { changes.nudge() }
+        if unsettled.exchange(count, ordering: .acquiringAndReleasing) > 0, count == 0 { changes.nudge() }
     }
 
     /// The loop claims no more from here on.

@@ -163,6 +163,9 @@ public final class UpstreamQueue: Sendable {
 
     // MARK: Any thread
 
+    /// What one request may carry, as its worker has said.
+    public var limits: BatchLimits { collecting.limits }
+
     /// Whether the message is being sent.
     public func isInFlight(_ id: MessageID) -> Bool { discipline.isInFlight(id) }
 
