@@ -16,7 +16,7 @@ extension WorkerLoop {
             logger.error(
                 "cannot read the state; trying again",
                 metadata: ["upstream": "\(queue.name)", "batch.id": "\(flight.batch.id)", "error": "\(error)"])
-            return postpone(.answered(flight, transfer))
+            return postpone { [unowned self] in answered(flight, transfer) }
         }
         var flight = flight
         if !result.wasCancelled { (flight.result, flight.judgedAt) = (transfer, result.at) }
@@ -102,7 +102,12 @@ extension WorkerLoop {
             logger.error(
                 "cannot store the result of an attempt; retrying",
                 metadata: ["upstream": "\(queue.name)", "batch.id": "\(flight.batch.id)", "error": "\(error)"])
-            return postpone(.recorded(flight, settlement, result))
+            return postpone { [unowned self] in
+                var settlement = settlement
+                // Meanwhile newer than what it would write.
+                if settlement.circuit != nil { settlement.circuit = saved }
+                record(settlement, of: flight)
+            }
         }
         machine.ended()
         machine.count(settlement)
@@ -124,21 +129,8 @@ extension WorkerLoop {
         }
     }
 
-    func postpone(_ event: WorkerEvent) {
-        unfinished.append(event)
+    private func postpone(_ work: @escaping () -> Void) {
+        unfinished.append(work)
         storeRetryAt = storeRetryAt ?? time.instant + Self.storeRetry
-    }
-
-    /// Gives what was postponed to the store again.
-    func finish(_ event: WorkerEvent) {
-        switch event {
-        case .answered(let flight, let transfer): answered(flight, transfer)
-        case .recorded(let flight, var settlement, _):
-            // Meanwhile newer than what it would write.
-            if settlement.circuit != nil { settlement.circuit = saved }
-            record(settlement, of: flight)
-        case .opened, .tokenAnswered, .pause, .resume, .flush, .flushBegan, .stop, .end, .adopt:
-            preconditionFailure("only answers and results are postponed")
-        }
     }
 }

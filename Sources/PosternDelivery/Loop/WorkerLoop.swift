@@ -35,8 +35,8 @@ final class WorkerLoop: Loop, @unchecked Sendable {
     /// Who waits for which flush.
     var flushCompletions: [Int: @Sendable (FlushReport) -> Void] = [:]
     var saved: CircuitRecord
-    /// Answers and results that the store did not take; given to it again at `storeRetryAt`.
-    var unfinished: [WorkerEvent] = []
+    /// What the store did not take of answers and results; done again at `storeRetryAt`.
+    var unfinished: [() -> Void] = []
     var storeRetryAt: MonotonicInstant?
     /// How many messages had left the queue otherwise than by delivery when the causes of holds were last looked at.
     private var removedBefore = 0
@@ -130,9 +130,9 @@ final class WorkerLoop: Loop, @unchecked Sendable {
     private func takeUnfinished() {
         guard let due = storeRetryAt, due <= time.instant else { return }
         storeRetryAt = nil
-        let events = unfinished
+        let work = unfinished
         unfinished = []
-        for event in events { finish(event) }
+        for piece in work { piece() }
     }
 
     // MARK: What changes around it
