@@ -24,21 +24,10 @@ extension UpstreamSnapshot {
     }
 }
 
-extension QueuedMessageFacts {
-    /// What the store knows of a queued message.
-    public init(_ record: MessageRecord) {
-        isInFlight = record.isInFlight
-        isParked = record.isParked
-        laneWaitsFor = record.laneWaitsFor
-        laneWaitsUntil = record.laneWaitsUntil
-        nextAttemptAt = record.nextAttemptAt
-        isRetry = record.isRetry
-    }
-}
-
-extension QueuedMessageFacts {
+extension QueuedFacts {
     /// What the store knows of the first message of a lane.
     init(_ lane: LaneRecord) {
+        self.init()
         isInFlight = lane.isInFlight
         isParked = lane.state == .parked
         laneWaitsFor = lane.waitsFor
@@ -51,7 +40,7 @@ extension QueuedMessageFacts {
 extension UpstreamSnapshot {
     /// What a lane waits for; nil if it does not wait.
     public func wait(of lane: LaneRecord, now: Timestamp) -> WaitStatus? {
-        let status = wait(of: QueuedMessageFacts(lane), now: now) { false }
+        let status = wait(of: QueuedFacts(lane), now: now) { false }
         return status.waitingFor == nil ? nil : status
     }
 }

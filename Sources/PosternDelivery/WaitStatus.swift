@@ -1,4 +1,5 @@
 public import PosternCore
+public import PosternStore
 
 /// What a queued message waits for, and when it is sent next.
 public struct WaitStatus: Sendable, Equatable {
@@ -12,27 +13,12 @@ public struct WaitStatus: Sendable, Equatable {
     }
 }
 
-/// What the store and the queue know of a queued message.
-public struct QueuedMessageFacts: Sendable {
-    public var isInFlight = false
-    /// Whether its lane waits for a credential.
-    public var isParked = false
-    /// What a plan, or the endpoint, of its lane waits for.
-    public var laneWaitsFor: WaitingFor?
-    public var laneWaitsUntil: Timestamp?
-    public var nextAttemptAt: Timestamp?
-    /// Whether `nextAttemptAt` is that of a retry rather than a schedule.
-    public var isRetry = false
-
-    public init() {}
-}
-
 extension UpstreamSnapshot {
     /// The one derivation of why a message waits. What lies nearest to the message comes first: that of an upstream-wide
     /// wait is stated only for messages that could be sent otherwise.
     ///
     /// - Parameter isHeldUp: whether an earlier message of its lane is not done; asked only if that matters.
-    public func wait(of facts: QueuedMessageFacts, now: Timestamp, isHeldUp: () -> Bool) -> WaitStatus {
+    public func wait(of facts: QueuedFacts, now: Timestamp, isHeldUp: () -> Bool) -> WaitStatus {
         let due = facts.nextAttemptAt.flatMap { $0 > now ? $0 : nil }
         if facts.isInFlight { return WaitStatus() }
         if isPaused || isDisabled { return WaitStatus(waitingFor: .pause) }

@@ -9,10 +9,6 @@ public struct MessageRecord: Sendable, Equatable {
     public var key: String?
     public var attempts: Int
     public var acceptedAt: Timestamp
-    /// Not before then; nil when it waits for nothing of its own.
-    public var nextAttemptAt: Timestamp?
-    /// Of a queued one with a `nextAttemptAt`: was it sent before, or is it merely scheduled?
-    public var isRetry = false
     public var settledAt: Timestamp?
     public var lastError: ErrorRecord?
     /// What the upstream answered to a delivered one, as JSON text, where that is kept.
@@ -21,16 +17,27 @@ public struct MessageRecord: Sendable, Equatable {
     public var payload: [UInt8]?
     /// The lane as the queue knows it, for the question who is in front.
     public var lane: Int64 = 0
-    /// Does its lane, with its group, wait for a token that a caller has to hand in?
-    public var isParked = false
-    /// What its lane waits for, and until when, because a plan said so.
-    public var laneWaitsFor: WaitingFor?
-    public var laneWaitsUntil: Timestamp?
-    /// Whether it is being sent, as far as the rows show. Only `StoreView` reads this and the next one: a gateway knows
-    /// better from its queues.
-    public var isInFlight = false
+    /// Of a queued one: what its wait is derived from. Only `StoreView` reads whether it is in flight, and the next
+    /// one: a gateway knows better from its queues.
+    public var facts = QueuedFacts()
     /// Whether an earlier message of its lane keeps it waiting.
     public var isHeldUp = false
+}
+
+/// What the store and the queue know of a queued message.
+public struct QueuedFacts: Sendable, Equatable {
+    public var isInFlight = false
+    /// Whether its lane, with its group, waits for a credential that a caller has to hand in.
+    public var isParked = false
+    /// What a plan, or the endpoint, of its lane waits for, and until when.
+    public var laneWaitsFor: WaitingFor?
+    public var laneWaitsUntil: Timestamp?
+    /// Not before then; nil when it waits for nothing of its own.
+    public var nextAttemptAt: Timestamp?
+    /// Whether `nextAttemptAt` is that of a retry rather than a schedule.
+    public var isRetry = false
+
+    public init() {}
 }
 
 extension MessageRecord {

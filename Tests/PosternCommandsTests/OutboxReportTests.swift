@@ -81,8 +81,8 @@ import Testing
 
     @Test func waiting_hasTheStrongestReason() throws {
         let later = Self.noon + .seconds(5)
-        let due = record { $0.nextAttemptAt = later }
-        let retry = record { ($0.nextAttemptAt, $0.isRetry) = (later, true) }
+        let due = record { $0.facts.nextAttemptAt = later }
+        let retry = record { ($0.facts.nextAttemptAt, $0.facts.isRetry) = (later, true) }
         let down = try books { $0.circuit!.reopensAtMs = (later + .seconds(1)).milliseconds }
         let refused = try books {
             ($0.circuit!.reopensAtMs, $0.circuit!.hold) = (later.milliseconds, "credentials")
@@ -98,15 +98,15 @@ import Testing
 
     /// What lies nearest to the message comes first, as in the API.
     @Test func parkedLane_waitsForItsToken_whateverTheCircuit() throws {
-        let parked = record { ($0.isParked, $0.nextAttemptAt) = (true, Self.noon + .seconds(5)) }
-        let held = record { ($0.laneWaitsFor, $0.laneWaitsUntil) = (.circuit, Self.noon + .seconds(9)) }
+        let parked = record { ($0.facts.isParked, $0.facts.nextAttemptAt) = (true, Self.noon + .seconds(5)) }
+        let held = record { ($0.facts.laneWaitsFor, $0.facts.laneWaitsUntil) = (.circuit, Self.noon + .seconds(9)) }
         let down = try books { $0.circuit!.reopensAtMs = (Self.noon + .seconds(60)).milliseconds }
         #expect(report(down).outlook(of: parked) == WaitStatus(waitingFor: .token))
         #expect(report(down).outlook(of: held).nextAttemptAt == Self.noon + .seconds(9))
     }
 
     @Test func whatIsDue_waitsForNothing() throws {
-        let due = record { ($0.nextAttemptAt, $0.isRetry) = (Self.noon, true) }
+        let due = record { ($0.facts.nextAttemptAt, $0.facts.isRetry) = (Self.noon, true) }
         #expect(try report(books()).outlook(of: due).waitingFor == nil)
     }
 

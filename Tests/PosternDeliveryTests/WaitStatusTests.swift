@@ -1,4 +1,5 @@
 import PosternCore
+import PosternStore
 import Testing
 
 @testable import PosternDelivery
@@ -12,14 +13,14 @@ import Testing
     struct Row: Sendable {
         let name: String
         var snapshot = UpstreamSnapshot()
-        var facts = QueuedMessageFacts()
+        var facts = QueuedFacts()
         var isHeldUp = false
         let expected: WaitStatus
     }
 
     private static func row(
         _ name: String, _ reason: WaitingFor?, _ next: Timestamp? = nil, isHeldUp: Bool = false,
-        _ change: (inout UpstreamSnapshot, inout QueuedMessageFacts) -> Void
+        _ change: (inout UpstreamSnapshot, inout QueuedFacts) -> Void
     ) -> Row {
         var row = Row(
             name: name, isHeldUp: isHeldUp, expected: WaitStatus(waitingFor: reason, nextAttemptAt: next))

@@ -197,7 +197,7 @@ private struct OwnedUpstream: BatchingUpstream, ExclusiveLanesUpstream {
         #expect(try store.claim(queue, most: 1).messages.isEmpty)
         #expect(try store.parkedLanes == 2)
         let id = try post("u1/d3", nil).ids[0]
-        #expect(try store.record(id)?.isParked == true)
+        #expect(try store.record(id)?.facts.isParked == true)
         try post("u1/d3", "T1")
         let claim = try store.claim(queue, most: 1)
         #expect(claim.messages.count == 1)

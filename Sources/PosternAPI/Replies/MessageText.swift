@@ -100,7 +100,7 @@ extension WaitStatus {
             return
         }
         let target = context.target(record.id.upstream)
-        var facts = QueuedMessageFacts(record)
+        var facts = record.facts
         facts.isInFlight = target?.queue.isInFlight(record.id) ?? false
         self = (target?.worker.snapshot ?? .disabled).wait(of: facts, now: context.time.now) {
             target?.queue.isHeldUp(record.id, lane: record.lane) ?? false

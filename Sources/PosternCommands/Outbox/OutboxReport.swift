@@ -187,7 +187,7 @@ public struct OutboxReport: Sendable {
     func outlook(of record: MessageRecord) -> WaitStatus {
         guard record.state == .queued else { return WaitStatus() }
         let upstream = books.first { $0.number == record.id.upstream }.map(snapshot) ?? .disabled
-        return upstream.wait(of: QueuedMessageFacts(record), now: now) { record.isHeldUp }
+        return upstream.wait(of: record.facts, now: now) { record.isHeldUp }
     }
 
     private func snapshot(of upstream: UpstreamBooks) -> UpstreamSnapshot {

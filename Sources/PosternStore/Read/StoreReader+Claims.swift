@@ -32,7 +32,7 @@ extension StoreReader {
             let known = try claims[number] ?? StoredClaims(of: number, by: self, now: now)
             claims[number] = known
             var record = record
-            record.isInFlight = known.inFlight.contains(record.id)
+            record.facts.isInFlight = known.inFlight.contains(record.id)
             record.isHeldUp = try known.isHeldUp(record.id, lane: record.lane)
             return record
         }

@@ -148,12 +148,12 @@ struct StoreReader {
             lastError: (row[6] as String?).flatMap { RecordText.decode($0, as: ErrorRecord.self) }, result: row[8],
             payload: row[9])
         guard record.state == .queued else { return record }
-        record.nextAttemptAt = row[10]
-        record.isRetry = row[11] as Int64 == QueueColumn.retrying
+        record.facts.nextAttemptAt = row[10]
+        record.facts.isRetry = row[11] as Int64 == QueueColumn.retrying
         record.lane = row[12]
-        record.isParked = row[13]
-        record.laneWaitsFor = (row[14] as String?).flatMap(WaitingFor.init(rawValue:))
-        record.laneWaitsUntil = row[15]
+        record.facts.isParked = row[13]
+        record.facts.laneWaitsFor = (row[14] as String?).flatMap(WaitingFor.init(rawValue:))
+        record.facts.laneWaitsUntil = row[15]
         return record
     }
 

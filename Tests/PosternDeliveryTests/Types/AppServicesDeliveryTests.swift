@@ -49,7 +49,7 @@ import Testing
         try bench.run(for: .seconds(60))
         for id in parked {
             let record = try bench.record(id)
-            #expect(record.state == .queued && record.isParked && record.attempts == 0)
+            #expect(record.state == .queued && record.facts.isParked && record.attempts == 0)
         }
         #expect(try bench.state(other[0]) == .failed, "its user is not known; but it went out")
         #expect(bench.reports.filter { ModelAppServices.token(in: $0) == "dead" }.count == 1)
@@ -78,7 +78,7 @@ import Testing
         try bench.run(for: .seconds(3600))
         // Parking is a commit of its own.
         try bench.change([])
-        #expect(try bench.record(id).isParked)
+        #expect(try bench.record(id).facts.isParked)
         try hold("again", of: "u1", bench)
         try bench.run(for: .seconds(1))
         #expect(try bench.state(id) == .delivered)

@@ -185,7 +185,7 @@ import Testing
         let id = try post(bench, 0, "event", #""eventKey":"k","eventValue":"1""#)
         try bench.run(for: .seconds(100))
         #expect(bench.reports.map(\.url) == ["http://curio/visit/create"])
-        #expect(try bench.record(id).laneWaitsFor == .schedule)
+        #expect(try bench.record(id).facts.laneWaitsFor == .schedule)
         try bench.run(for: .seconds(300))
         #expect(bench.reports.map(\.url) == ["http://curio/visit/create", "http://curio/batch/create"])
         try post(bench, 0, "event", #""eventKey":"l","eventValue":"1""#)

@@ -177,7 +177,7 @@ import Testing
         try bench.post([Self.payload("instrumentation", 0), Self.payload("instrumentation", 1)], as: "instrumentation")
         try bench.run(for: .seconds(7200))
         #expect(bench.reports.isEmpty)
-        #expect(try bench.record(ids[0]).laneWaitsFor == .schedule)
+        #expect(try bench.record(ids[0]).facts.laneWaitsFor == .schedule)
         let report = try #require(try bench.flush())
         #expect(report.delivered == 5)
         #expect(report.failed == 0)
@@ -185,7 +185,7 @@ import Testing
         let later = try bench.post([Self.payload("tincan", 9)], as: "tincan")
         try bench.run(for: .seconds(7200))
         #expect(try bench.state(later[0]) == .queued)
-        #expect(try bench.record(later[0]).laneWaitsFor == .schedule)
+        #expect(try bench.record(later[0]).facts.laneWaitsFor == .schedule)
     }
 
     @Test func awaitedReport_goesAtOnce_whileTheQueueWaits() throws {

@@ -102,8 +102,8 @@ import Testing
         for _ in 0..<2 {
             let record = try #require(try store.record(id))
             #expect(record.attempts == 1)
-            #expect(record.nextAttemptAt == due)
-            #expect(record.isRetry)
+            #expect(record.facts.nextAttemptAt == due)
+            #expect(record.facts.isRetry)
             #expect(record.lastError?.errorClass == "failing")
             #expect(try store.claim(queue).messages.isEmpty)
             #expect(store.readiness(queue) == .due(at: due))

@@ -20,15 +20,15 @@ import Testing
         #expect(try store.claim(queue).messages.isEmpty)
         #expect(store.readiness(queue) == .due(at: until))
         let record = try #require(try store.record(ids[1]))
-        #expect(record.laneWaitsFor == .schedule)
-        #expect(record.laneWaitsUntil == until)
+        #expect(record.facts.laneWaitsFor == .schedule)
+        #expect(record.facts.laneWaitsUntil == until)
         // Arrivals do not end it.
         try store.append(to: queue, lane: .named("a"))
         #expect(try store.claim(queue).messages.isEmpty)
         #expect(store.readiness(queue) == .due(at: until))
         try store.change([.wake(lane: "a")], of: queue)
         #expect(try store.claim(queue).messages.count == 3)
-        #expect(try #require(try store.record(ids[1])).laneWaitsFor == nil)
+        #expect(try #require(try store.record(ids[1])).facts.laneWaitsFor == nil)
     }
 
     /// What caused the hold is gone: the next one is tried at once.
@@ -88,8 +88,8 @@ import Testing
         #expect(try store.claim(queue).messages.isEmpty)
         #expect(store.readiness(queue) == .nothing)
         let record = try #require(try store.record(ids[0]))
-        #expect(record.laneWaitsFor == .schedule)
-        #expect(record.laneWaitsUntil == .never)
+        #expect(record.facts.laneWaitsFor == .schedule)
+        #expect(record.facts.laneWaitsUntil == .never)
     }
 
     @Test func lane_isLimitedByItself() throws {

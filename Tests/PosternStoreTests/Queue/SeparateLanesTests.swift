@@ -135,9 +135,9 @@ import Testing
         queue.giveBack(claim, now: store.time.now)
         let late = try store.append(to: queue, lane: .named("a3", group: "a"))
         let other = try store.append(to: queue, lane: .named("b", group: "b"))
-        #expect(try store.record(ids[1])?.isParked == true)
-        #expect(try store.record(late)?.isParked == true)
-        #expect(try store.record(other)?.isParked == false)
+        #expect(try store.record(ids[1])?.facts.isParked == true)
+        #expect(try store.record(late)?.facts.isParked == true)
+        #expect(try store.record(other)?.facts.isParked == false)
         for _ in 0..<2 {
             #expect(try store.drain(queue).allSatisfy { $0 == other })
             #expect(store.readiness(queue) == .nothing)
