@@ -20,7 +20,7 @@ extension UpstreamSnapshot {
                 retryAt: token.retryAtMs.map(Timestamp.init(milliseconds:)))
         }
         lastSuccessAt = record.lastSuccessAtMs.map(Timestamp.init(milliseconds:))
-        lastError = record.lastError.flatMap(AttemptError.init)
+        lastError = record.lastError
     }
 }
 

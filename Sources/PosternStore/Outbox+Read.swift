@@ -10,7 +10,7 @@ public struct MessageRecord: Sendable, Equatable {
     public var attempts: Int
     public var acceptedAt: Timestamp
     public var settledAt: Timestamp?
-    public var lastError: ErrorRecord?
+    public var lastError: AttemptError?
     /// What the upstream answered to a delivered one, as JSON text, where that is kept.
     public var result: [UInt8]?
     /// Nil when it was not asked for, or is kept no more.

@@ -122,7 +122,7 @@ import Testing
             $0.state = .failed
             $0.attempts = 2
             $0.settledAt = Self.noon + .seconds(1)
-            $0.lastError = ErrorRecord(AttemptError(.refused, status: 400, detail: "no", at: Self.noon))
+            $0.lastError = AttemptError(.refused, status: 400, detail: "no", at: Self.noon)
             $0.payload = Array("secret".utf8)
         }
         #expect(

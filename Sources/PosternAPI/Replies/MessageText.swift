@@ -51,14 +51,12 @@ public enum MessageText {
         }
     }
 
-    static func error(_ error: AttemptError) -> String { self.error(ErrorRecord(error)) }
-
-    static func error(_ error: ErrorRecord) -> String {
+    static func error(_ error: AttemptError) -> String {
         JSONText.object { json in
-            json.string("class", error.errorClass)
+            json.string("class", error.errorClass.rawValue)
             json.number("status", error.status)
             json.string("detail", error.detail)
-            json.time("at", Timestamp(milliseconds: error.atMs))
+            json.time("at", error.at)
         }
     }
 

@@ -81,7 +81,7 @@ public struct OutboxReport: Sendable {
     private func why(_ record: MessageRecord, _ outlook: WaitStatus) -> String {
         let waiting = outlook.waitingFor.map { "waits for \($0.rawValue)" }
         let error = record.lastError.map { error in
-            error.errorClass + (error.status.map { " (\($0))" } ?? "")
+            error.errorClass.rawValue + (error.status.map { " (\($0))" } ?? "")
         }
         let words = [waiting, error].compactMap { $0 }
         return words.isEmpty ? "-" : words.joined(separator: ": ")
@@ -106,7 +106,7 @@ public struct OutboxReport: Sendable {
         if let error = record.lastError {
             let status = error.status.map { ", status \($0)" } ?? ""
             lines.append(("last error", "\(error.errorClass)\(status): \(error.detail)"))
-            lines.append(("", "at \(Timestamp(milliseconds: error.atMs))"))
+            lines.append(("", "at \(error.at)"))
         }
         lines.append(("result", record.result.map { MessageText.result($0) }))
         if showsPayload {

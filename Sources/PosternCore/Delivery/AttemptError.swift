@@ -1,6 +1,6 @@
 /// Why an attempt did not deliver; shown as `lastError` of a message or an upstream.
 public struct AttemptError: Error, Sendable, Equatable, CustomStringConvertible {
-    public enum Class: String, Sendable, CaseIterable {
+    public enum Class: String, Sendable, CaseIterable, Codable {
         /// No connection.
         case unreachable
         case timeout
@@ -45,5 +45,12 @@ public struct AttemptError: Error, Sendable, Equatable, CustomStringConvertible 
         case .refused: "The message is kept as failed; fix the payload and send it anew."
         case .damaged: "The message is kept as failed. Check the disk, and post the payload again."
         }
+    }
+}
+
+extension AttemptError: Codable {
+    private enum CodingKeys: String, CodingKey {
+        case errorClass = "class"
+        case status, detail, at
     }
 }

@@ -124,3 +124,15 @@ struct DigitReader {
         }
     }
 }
+
+/// The number of milliseconds.
+extension Timestamp: Codable {
+    public init(from decoder: any Decoder) throws {
+        self.init(milliseconds: try decoder.singleValueContainer().decode(Int64.self))
+    }
+
+    public func encode(to encoder: any Encoder) throws {
+        var container = encoder.singleValueContainer()
+        try container.encode(milliseconds)
+    }
+}

@@ -46,7 +46,7 @@ extension WorkerLoop {
         // A probe that a crash cuts short leaves the circuit open.
         record.reopensAtMs = circuit.state == .halfOpen ? saved.reopensAtMs : circuit.reopensAt?.milliseconds
         record.hold = machine.health.hold?.rawValue
-        record.lastError = machine.lastError.map(ErrorRecord.init)
+        record.lastError = machine.lastError
         let waiting = machine.health.waitingEndpoints.keys
         record.waitingEndpoints = waiting.isEmpty ? nil : waiting.sorted()
         record.obstacle = upstream.missingSettings.isEmpty ? nil : .missingSettings
@@ -74,13 +74,5 @@ extension WorkerLoop {
             metadata["retry.delayMs"] = "\((retryAt - settlement.endedAt).wholeMilliseconds)"
         }
         logger.info("batch attempted", metadata: metadata)
-    }
-}
-
-extension AttemptError {
-    init?(_ record: ErrorRecord) {
-        guard let errorClass = Class(rawValue: record.errorClass) else { return nil }
-        self.init(
-            errorClass, status: record.status, detail: record.detail, at: Timestamp(milliseconds: record.atMs))
     }
 }

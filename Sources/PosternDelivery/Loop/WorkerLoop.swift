@@ -69,7 +69,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         machine.isPaused = books?.isPaused ?? false
         machine.flushedThrough = books?.flushedThrough ?? MessageID(rawValue: 0)
         machine.lastSuccessAt = saved.lastSuccessAtMs.map(Timestamp.init(milliseconds:))
-        machine.lastError = saved.lastError.flatMap(AttemptError.init)
+        machine.lastError = saved.lastError
         listen()
         show()
     }

@@ -234,8 +234,7 @@ enum StoreFile {
                 try sql.run(
                     "UPDATE upstreams SET ambiguousSends = ambiguousSends + 1 WHERE number = ?", attempt.upstream) > 0
             guard isKnown else { continue }
-            let error = RecordText.encode(
-                ErrorRecord(AttemptError(.interrupted, detail: detail, at: attempt.startedAt)))
+            let error = RecordText.encode(AttemptError(.interrupted, detail: detail, at: attempt.startedAt))
             for id in attempt.ids {
                 try sql.run(
                     "UPDATE queue_# SET tried = tried | 1, lastError = coalesce(lastError, ?) WHERE id = ?",

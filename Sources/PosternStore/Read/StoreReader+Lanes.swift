@@ -141,8 +141,8 @@ extension StoreReader {
     }
 
     private static func since(_ acceptedAt: Timestamp, lastError: String?) -> Timestamp {
-        let error = lastError.flatMap { RecordText.decode($0, as: ErrorRecord.self) }
-        return max(acceptedAt, error.map { Timestamp(milliseconds: $0.atMs) } ?? acceptedAt)
+        let error = lastError.flatMap { RecordText.decode($0, as: AttemptError.self) }
+        return max(acceptedAt, error?.at ?? acceptedAt)
     }
 
     private func count(_ lane: Int64, of number: UpstreamNumber) throws -> Int {

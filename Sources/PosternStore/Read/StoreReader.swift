@@ -145,7 +145,7 @@ struct StoreReader {
         var record = MessageRecord(
             id: row[0], upstream: names[number]?.description ?? "unknown", kind: kinds.kind(row[1]), state: row[2],
             key: row[3], attempts: row[4], acceptedAt: row[5], settledAt: row[7],
-            lastError: (row[6] as String?).flatMap { RecordText.decode($0, as: ErrorRecord.self) }, result: row[8],
+            lastError: (row[6] as String?).flatMap { RecordText.decode($0, as: AttemptError.self) }, result: row[8],
             payload: row[9])
         guard record.state == .queued else { return record }
         record.facts.nextAttemptAt = row[10]

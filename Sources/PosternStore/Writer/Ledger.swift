@@ -79,7 +79,7 @@ public struct CircuitRecord: Sendable, Equatable, Codable {
     public var reopensAtMs: Int64?
     /// `credentials` or `configuration` while held for that.
     public var hold: String?
-    public var lastError: ErrorRecord?
+    public var lastError: AttemptError?
     public var lastSuccessAtMs: Int64?
     /// Names of endpoints that wait although the upstream does not; nil if there are none.
     public var waitingEndpoints: [String]?
@@ -112,26 +112,5 @@ public struct TokenRecord: Sendable, Equatable, Codable {
         self.credentialsRefused = credentialsRefused
         self.retryAtMs = retryAtMs
         self.validUntilMs = validUntilMs
-    }
-}
-
-/// An `AttemptError` as it is stored.
-public struct ErrorRecord: Sendable, Equatable, Codable {
-    public var errorClass: String
-    public var status: Int?
-    public var detail: String
-    public var atMs: Int64
-
-    public init(_ error: AttemptError) {
-        errorClass = error.errorClass.rawValue
-        status = error.status
-        detail = error.detail
-        atMs = error.at.milliseconds
-    }
-
-    private enum CodingKeys: String, CodingKey {
-        case errorClass = "class"
-        case status, detail
-        case atMs = "at"
     }
 }

@@ -147,7 +147,7 @@ extension Transaction {
               progress, tried | ?, ?, checksum, payload FROM queue_# WHERE id = ?
             """,
             of: queue.number, state, lane.stored, lane.group, moment, attempts,
-            error.map { RecordText.encode(ErrorRecord($0)) }, wasTried, result, id)
+            error.map(RecordText.encode), wasTried, result, id)
         if lane.isNamed { touch(found.lane, of: queue, isServed: state == .failed) }
         guard try remove(id, bytes: found.bytes, from: queue) else { return false }
         let account = accounts[queue.number]
@@ -166,7 +166,7 @@ extension Transaction {
     // MARK: Waiting
 
     private func wait(_ waiting: Settlement.Waiting, of queue: UpstreamQueue) throws {
-        let error = waiting.error.map { RecordText.encode(ErrorRecord($0)) }
+        let error = waiting.error.map(RecordText.encode)
         for message in waiting.messages {
             try sql.run(
                 """

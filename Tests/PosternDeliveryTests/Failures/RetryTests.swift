@@ -46,7 +46,7 @@ import Testing
         #expect(bench.worker.snapshot.health == .down)
         let records = try ids.map(bench.record)
         #expect(records.allSatisfy { $0.state == .queued && $0.attempts == 0 })
-        #expect(records[0].lastError?.errorClass == "unreachable")
+        #expect(records[0].lastError?.errorClass == .unreachable)
         #expect(bench.sent.count < 100)
         bench.transport.answerAll { _ in .status(200) }
         try bench.run(for: .seconds(700))

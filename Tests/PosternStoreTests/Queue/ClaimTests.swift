@@ -104,7 +104,7 @@ import Testing
             #expect(record.attempts == 1)
             #expect(record.facts.nextAttemptAt == due)
             #expect(record.facts.isRetry)
-            #expect(record.lastError?.errorClass == "failing")
+            #expect(record.lastError?.errorClass == .failing)
             #expect(try store.claim(queue).messages.isEmpty)
             #expect(store.readiness(queue) == .due(at: due))
             try store.reopen()

@@ -39,7 +39,7 @@ import Testing
         try store.settle(settlement, of: queue)
         let record = try #require(try store.record(damaged))
         #expect(record.state == .failed)
-        #expect(record.lastError?.errorClass == "damaged")
+        #expect(record.lastError?.errorClass == .damaged)
         #expect(try store.isBalanced())
     }
 
