@@ -1,25 +1,17 @@
 public import PosternCore
 
-/// What came of a wish to cancel.
-public enum Cancellation: Sendable, Equatable {
-    case cancelled
-    /// It is being sent right now.
-    case underWay
-    /// It is settled already, or was never there.
-    case notQueued
-}
-
 extension Outbox {
-    /// Takes back a queued message; the completion runs on the writer's thread after the commit.
+    /// Cancels those of `ids` that are queued and not being sent, all in one transaction; answers which. The completion
+    /// runs on the writer's thread after the commit.
     public func cancel(
-        _ id: MessageID, completion: @escaping @Sendable (Result<Cancellation, StoreError>) -> Void
+        _ ids: [MessageID], completion: @escaping @Sendable (Result<[MessageID], StoreError>) -> Void
     ) {
-        guard let queue = queue(id.upstream) else { return completion(.success(.notQueued)) }
         let now = time.now
         writer.change(
-            { transaction in
-                if try transaction.cancel(id, in: queue, at: now) { return .cancelled }
-                return queue.isInFlight(id) ? .underWay : .notQueued
+            { [self] transaction in
+                try ids.filter { id in
+                    try queue(id.upstream).map { try transaction.cancel(id, in: $0, at: now) } ?? false
+                }
             }, completion: completion)
     }
 

@@ -100,11 +100,12 @@ final class DeliveryBench {
         try result.get()
     }
 
-    func cancel(_ id: MessageID) throws -> Cancellation {
-        let done = Inbox<Result<Cancellation, StoreError>>()
-        outbox.cancel(id) { done.put($0) }
+    /// Returns whether the message was cancelled.
+    func cancel(_ id: MessageID) throws -> Bool {
+        let done = Inbox<Result<[MessageID], StoreError>>()
+        outbox.cancel([id]) { done.put($0) }
         guard let result = threads.take(from: done).first else { throw Stuck() }
-        return try result.get()
+        return try result.get() == [id]
     }
 
     /// What the next draws give.

@@ -44,7 +44,7 @@ import Testing
                 let id = try bench.accept(1)[0]
                 try bench.turn()
                 let done = Inbox<Bool>()
-                bench.outbox.cancel(id) { result in done.put((try? result.get()) == .cancelled) }
+                bench.outbox.cancel([id]) { result in done.put((try? result.get()) == [id]) }
                 #expect(bench.threads.take(from: done) == [true])
                 bench.time.advance(by: .seconds(101))
             }

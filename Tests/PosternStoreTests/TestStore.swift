@@ -86,10 +86,11 @@ final class TestStore {
         try waiter.take().get()
     }
 
-    func cancel(_ id: MessageID) throws -> Cancellation {
-        let waiter = Waiter<Result<Cancellation, StoreError>>()
-        outbox.cancel(id) { waiter.put($0) }
-        return try waiter.take().get()
+    /// Returns whether the message was cancelled.
+    func cancel(_ id: MessageID) throws -> Bool {
+        let waiter = Waiter<Result<[MessageID], StoreError>>()
+        outbox.cancel([id]) { waiter.put($0) }
+        return try waiter.take().get() == [id]
     }
 
     func requeue(_ ids: [MessageID]) throws -> [MessageID] {

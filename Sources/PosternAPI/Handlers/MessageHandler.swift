@@ -65,17 +65,17 @@ struct MessageHandler: Sendable {
     // MARK: POST, DELETE
 
     func cancel(_ id: MessageID, _ reply: Reply) {
-        context.outbox.cancel(id) { result in
+        context.outbox.cancel([id]) { result in
             switch result {
-            case .success(.cancelled): answer(id, reply)
-            case .success(.underWay):
+            case .success([]) where context.outbox.queue(id.upstream)?.isInFlight(id) == true:
                 reply.send(
                     Problem(
                         slug: .conflict, status: 409,
                         detail: "The message is being sent right now; ask again when the attempt is over.",
                         headers: [("Retry-After", "1")]))
-            case .success(.notQueued):
+            case .success([]):
                 refuse(id, reply) { "The message is \($0) already; only a queued one can be cancelled." }
+            case .success: answer(id, reply)
             case .failure(let error): reply.send(Problem(error))
             }
         }

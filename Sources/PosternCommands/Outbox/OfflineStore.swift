@@ -88,10 +88,10 @@ struct OfflineStore {
     func cancel(_ ids: [MessageID]) async throws(CommandFailure) -> SteeringOutcome {
         var outcome = SteeringOutcome(.cancelled)
         for id in ids {
-            switch try await result({ outbox.cancel(id, completion: $0) }) {
-            case .cancelled: outcome.count += 1
-            case .underWay, .notQueued:
+            if try await result({ outbox.cancel([id], completion: $0) }).isEmpty {
                 outcome.refused.append(.init(id, try reason(id, "only a queued one can be cancelled")))
+            } else {
+                outcome.count += 1
             }
         }
         return outcome
