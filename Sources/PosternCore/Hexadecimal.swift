@@ -5,7 +5,9 @@ extension [UInt8] {
         guard values.count == digits.utf8.count, values.count.isMultiple(of: 2) else { return nil }
         self = stride(from: 0, to: values.count, by: 2).map { values[$0] << 4 | values[$0 + 1] }
     }
+}
 
+extension Sequence<UInt8> {
     /// In small letters.
     public var hexadecimal: String { map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined() }
 }

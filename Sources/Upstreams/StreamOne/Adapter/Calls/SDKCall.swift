@@ -32,7 +32,9 @@ struct SDKCall: Sendable {
         try Self.checkTimestamp(values["timestamp"] ?? "", now: request.receivedAt)
         try Self.checkSender(values, actor)
         session = values["session"]
-        signature = values["signature"].flatMap(Hexadecimal.bytes) ?? []
+        // In small letters, as both SDKs write it.
+        let digits = values["signature"].flatMap { $0 == $0.lowercased() ? $0 : nil }
+        signature = digits.flatMap { [UInt8](hexadecimal: $0) } ?? []
         self.parameters = parameters.filter { $0.name != "signature" }
     }
 

@@ -23,7 +23,7 @@ struct StreamOnePlatform: Sendable {
     /// Tells this platform and actor from others.
     var realm: String {
         let text = "\(base.text) \(actor.kind.rawValue) \(actor.id)"
-        return String(Hexadecimal.text(of: SHA256.hash(data: Array(text.utf8))).prefix(16))
+        return String(SHA256.hash(data: Array(text.utf8)).hexadecimal.prefix(16))
     }
 
     /// The request for `call`, signed at `now`: its timestamp is taken here and nowhere else. `session`: a session's id
@@ -48,7 +48,7 @@ struct StreamOnePlatform: Sendable {
     static func signature(of parts: [UInt8]..., key: String) -> String {
         var code = HMAC<Insecure.SHA1>(key: SymmetricKey(data: Array(key.utf8)))
         for part in parts { code.update(data: part) }
-        return Hexadecimal.text(of: code.finalize())
+        return code.finalize().hexadecimal
     }
 
     /// In the order of the PHP SDK: an account takes the default account's place where one is configured.
@@ -64,23 +64,5 @@ struct StreamOnePlatform: Sendable {
         parameters.append(.init(actor.kind.rawValue, actor.id))
         if let session { parameters.append(.init("session", session)) }
         return parameters
-    }
-}
-
-/// Bytes as lower-case hexadecimal digits.
-enum Hexadecimal {
-    private static let digits = Array("0123456789abcdef".utf8)
-
-    static func text(of bytes: some Sequence<UInt8>) -> String {
-        var text: [UInt8] = []
-        for byte in bytes { text += [digits[Int(byte >> 4)], digits[Int(byte & 15)]] }
-        return String(decoding: text, as: UTF8.self)
-    }
-
-    /// Nil unless `text` is pairs of lower-case digits.
-    static func bytes(of text: String) -> [UInt8]? {
-        let values = text.utf8.compactMap { digits.firstIndex(of: $0) }
-        guard values.count == text.utf8.count, values.count.isMultiple(of: 2) else { return nil }
-        return stride(from: 0, to: values.count, by: 2).map { UInt8(values[$0] << 4 | values[$0 + 1]) }
     }
 }

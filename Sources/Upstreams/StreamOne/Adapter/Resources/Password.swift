@@ -2,19 +2,20 @@ import CCrypt
 import Crypto
 import Foundation
 import Glibc
+import PosternCore
 
 /// How a password answers a challenge (the specification's 5.1). Neither it nor its MD5 is ever kept or shown.
 enum Password {
     /// The MD5 as hexadecimal digits. It is as good as the password: sent only when the platform asks for it.
     static func oldHash(of password: String) -> String {
-        Hexadecimal.text(of: Insecure.MD5.hash(data: Array(password.utf8)))
+        Insecure.MD5.hash(data: Array(password.utf8)).hexadecimal
     }
 
     /// 80 characters; nil when the salt is none. Takes a quarter of a second at the usual cost of 12.
     static func response(to challenge: String, password: String, salt: String) -> String? {
         guard isSalt(salt), let hash = bcrypt(oldHash(of: password), salt: salt) else { return nil }
-        let inner = Hexadecimal.text(of: SHA256.hash(data: Array(hash.utf8)))
-        let outer = Hexadecimal.text(of: SHA256.hash(data: Array((inner + challenge).utf8)))
+        let inner = SHA256.hash(data: Array(hash.utf8)).hexadecimal
+        let outer = SHA256.hash(data: Array((inner + challenge).utf8)).hexadecimal
         return Data(zip(outer.utf8, hash.utf8).map { $0 ^ $1 }).base64EncodedString()
     }
 
