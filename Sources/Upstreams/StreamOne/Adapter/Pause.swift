@@ -28,7 +28,7 @@ struct Pause: Sendable, Equatable {
     }
 
     /// The first pause of each kind and the longest (Assumptions A2 to A5).
-    struct Lengths: Sendable {
+    struct Lengths: Sendable, Equatable {
         var readOnly = Duration.seconds(30)
         var rateLimited = Duration.seconds(60)
 

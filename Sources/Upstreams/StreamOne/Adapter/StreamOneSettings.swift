@@ -12,8 +12,7 @@ struct StreamOneSettings: SettingsSection {
     var cacheBytes = 16 << 20
     var readActions: [String] = []
     var writeActions: [String] = []
-    var readOnlyPause = Duration.seconds(30)
-    var rateLimitPause = Duration.seconds(60)
+    var pauses = Pause.Lengths()
 
     static let fields: [SettingField<Self>] = [
         .address("apiUrl", \.apiURL, "Where the platform is, with its scheme."),
@@ -35,10 +34,10 @@ struct StreamOneSettings: SettingsSection {
             "writeActions", \.writeActions, rule: Actions.rule,
             "Further actions that write, whatever their names say; they are never cached."),
         .seconds(
-            "readOnlyPauseSeconds", 0.01...300, \.readOnlyPause,
+            "readOnlyPauseSeconds", 0.01...300, \.pauses.readOnly,
             "First pause of the queue while the platform only takes reads; doubles up to ten times as much."),
         .seconds(
-            "rateLimitPauseSeconds", 0.01...900, \.rateLimitPause,
+            "rateLimitPauseSeconds", 0.01...900, \.pauses.rateLimited,
             "First pause after the platform blocked the actor or a login's address; doubles up to 15 times as much."),
     ]
 

@@ -16,7 +16,6 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
 
     private let platform: StreamOnePlatform
     private let actions: Actions
-    private let lengths: Pause.Lengths
     // What this run knows: written by calls of both ways, and safe to lose.
     private let cache: Cache
     private let backoff: AuthenticationBackoff
@@ -28,10 +27,8 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
             base: settings.apiURL, actor: StreamOneActor(kind: settings.authentication, id: settings.id),
             psk: settings.psk, defaultAccount: settings.defaultAccount.isEmpty ? nil : settings.defaultAccount)
         actions = Actions(reads: settings.readActions, writes: settings.writeActions)
-        lengths = Pause.Lengths(
-            readOnly: settings.readOnlyPause, rateLimited: settings.rateLimitPause)
         cache = Cache(maxBytes: settings.cacheBytes)
-        backoff = AuthenticationBackoff(lengths)
+        backoff = AuthenticationBackoff(settings.pauses)
         let client = Client(
             platform: platform, actions: actions, cache: cache, sessions: Sessions(of: platform),
             backoff: backoff, lifetime: settings.cacheLifetime)
@@ -97,7 +94,7 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
         guard let call = call(of: batch.messages[0]) else { return Decision(.reject(reason: "cannot be read")) }
         let judge = Judge(
             call: call, wasTried: batch.messages[0].wasTried, pause: try Pause(in: context.state),
-            lengths: lengths, now: context.now)
+            lengths: settings.pauses, now: context.now)
         return judge.decision(on: response)
     }
 
