@@ -85,7 +85,7 @@ struct Login: Sendable {
         _ action: String, _ arguments: [StreamOneCall.Argument], _ credentials: Credentials, _ tools: any ResourceTools
     ) async throws(ResourceRefusal) -> Answer {
         let call = StreamOneCall(command: "session", action: action, arguments: arguments)
-        return try await client.answer(to: .init(content: call, deadline: credentials.deadline), tools)
+        return try await client.reply(to: .init(content: call, deadline: credentials.deadline), tools).answer
     }
 
     /// A step that went wrong ends the login: nothing is tried again.

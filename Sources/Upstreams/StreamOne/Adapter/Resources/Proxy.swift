@@ -17,12 +17,7 @@ struct Proxy: Sendable {
         let deadline = tools.time.instant + request.patience
         let session = try await client.session(of: request, tools)
         let call = Client.Call(content: content, session: session, deadline: deadline)
-        let shown: ResourceAnswer
-        do throws(Trouble) {
-            shown = try await client.perform(call, tools).passedOn(in: session, now: tools.time.now)
-        } catch {
-            shown = error.answer
-        }
+        let shown = try await client.reply(to: call, tools).passedOn(in: session, now: tools.time.now)
         return request.wait.map { shown.applying("wait=\($0)") } ?? shown
     }
 
@@ -82,9 +77,9 @@ extension Client {
         }
     }
 
-    func answer(to call: Call, _ tools: any ResourceTools) async throws(ResourceRefusal) -> Answer {
+    func reply(to call: Call, _ tools: any ResourceTools) async throws(ResourceRefusal) -> Reply {
         do throws(Trouble) {
-            return try await perform(call, tools).answer
+            return try await perform(call, tools)
         } catch {
             throw ResourceRefusal(error.answer)
         }

@@ -68,7 +68,7 @@ struct Rights: Sendable {
     ) async throws(ResourceRefusal) -> Answer {
         var call = question
         (call.content.command, call.content.action) = (command, action)
-        let answer = try await client.answer(to: call, tools)
+        let answer = try await client.reply(to: call, tools).answer
         guard answer.isSuccess else {
             throw ResourceRefusal(
                 .deliveryFailed, 502, "The platform does not say what the actor may do: \(answer.summary)")
