@@ -80,14 +80,17 @@ final class Cache: Sendable {
     }
 
     private struct State {
-        var entries: [Key: Entry] = [:]
-        var keysByCommand: [String: Set<Key>] = [:]
+        /// By command: a write concerns those of its own.
+        var entries: [String: [Key: Entry]] = [:]
         /// In the order of storing, with some that are gone already; the first `gone` surely are.
         var order: [(key: Key, number: Int)] = []
         var gone = 0
         var bytes = 0
         var stored = 0
         var flights: [FlightKey: [Flight]] = [:]
+
+        var count: Int { entries.values.reduce(0) { $0 + $1.count } }
+        subscript(key: Key) -> Entry? { entries[key.call.command]?[key] }
     }
 
     private let state = Mutex(State())
@@ -97,7 +100,7 @@ final class Cache: Sendable {
     init(maxBytes: Int) { self.maxBytes = maxBytes }
 
     var bytes: Int { state.withLock { $0.bytes } }
-    var count: Int { state.withLock { $0.entries.count } }
+    var count: Int { state.withLock { $0.count } }
 
     // MARK: Asking
 
@@ -108,7 +111,7 @@ final class Cache: Sendable {
         return await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
                 let found = state.withLock { state -> Found? in
-                    if let entry = state.entries[key], entry.expiresAt > now {
+                    if let entry = state[key], entry.expiresAt > now {
                         return .hit(entry.answer, age: now - entry.storedAt)
                     }
                     let index = FlightKey(key: key, session: session)
@@ -194,9 +197,8 @@ final class Cache: Sendable {
         guard lifetime > .zero, cost <= maxBytes / 4 else { return }
         remove(key, &state)
         state.stored += 1
-        state.entries[key] = Entry(
+        state.entries[key.call.command, default: [:]][key] = Entry(
             answer: answer, storedAt: now, expiresAt: now + lifetime, number: state.stored, cost: cost)
-        state.keysByCommand[key.call.command, default: []].insert(key)
         state.order.append((key, state.stored))
         state.bytes += cost
         makeRoom(now, &state)
@@ -206,23 +208,22 @@ final class Cache: Sendable {
     private func makeRoom(_ now: MonotonicInstant, _ state: inout State) {
         while state.gone < state.order.count {
             let oldest = state.order[state.gone]
-            if let entry = state.entries[oldest.key], entry.number == oldest.number {
+            if let entry = state[oldest.key], entry.number == oldest.number {
                 guard entry.expiresAt <= now || state.bytes > maxBytes else { break }
                 remove(oldest.key, &state)
             }
             state.gone += 1
         }
-        guard state.order.count > 2 * state.entries.count + 256 else { return }
-        state.order = state.order.filter { state.entries[$0.key]?.number == $0.number }
+        guard state.order.count > 2 * state.count + 256 else { return }
+        state.order = state.order.filter { state[$0.key]?.number == $0.number }
         state.gone = 0
     }
 
     private func remove(_ key: Key, _ state: inout State) {
-        guard let entry = state.entries.removeValue(forKey: key) else { return }
-        state.bytes -= entry.cost
         let command = key.call.command
-        state.keysByCommand[command]?.remove(key)
-        if state.keysByCommand[command]?.isEmpty ?? false { state.keysByCommand[command] = nil }
+        guard let entry = state.entries[command]?.removeValue(forKey: key) else { return }
+        state.bytes -= entry.cost
+        if state.entries[command]?.isEmpty ?? false { state.entries[command] = nil }
     }
 
     // MARK: Forgetting
@@ -252,7 +253,7 @@ final class Cache: Sendable {
 
     private func drop(_ command: String, where isDue: (Key) -> Bool) {
         state.withLock { state in
-            for key in state.keysByCommand[command] ?? [] where isDue(key) { remove(key, &state) }
+            for key in (state.entries[command] ?? [:]).keys where isDue(key) { remove(key, &state) }
             for flight in state.flights.values.joined() where flight.key.call.command == command && isDue(flight.key) {
                 flight.isOvertaken = true
             }
