@@ -69,17 +69,47 @@ struct Login: Sendable {
             tools)
         try check(first, credentials, tools)
         guard let challenge = Challenge(first) else { throw .unusableLogin }
-        let response = try await PasswordHashing(thread: tools.computations).response(
-            to: challenge.text, password: credentials.password, salt: challenge.salt
-        ) {
-            tools.time.instant < credentials.deadline
-        }
+        let response = try await response(to: challenge, credentials, tools)
         var arguments = [StreamOneCall.Argument("challenge", challenge.text), .init("response", response)]
         if challenge.needsOldHash || sendingOldHash {
             arguments.append(.init("v2hash", Password.oldHash(of: credentials.password)))
         }
         return try await send("create", arguments, credentials, tools)
     }
+
+    /// The most logins that wait for their turn. With more, the last one would wait for half a minute.
+    private static let mostWaiting = 100
+
+    /// Hashes the password for a challenge, one at a time, as each takes a core for a quarter of a second. A login whose
+    /// turn comes when its time is over, or when its caller has hung up, is not hashed: others wait for their turn.
+    private func response(
+        to challenge: Challenge, _ credentials: Credentials, _ tools: any ResourceTools
+    ) async throws(ResourceRefusal) -> String {
+        guard tools.computations.waiting < Self.mostWaiting else {
+            let overload = ResourceAnswer.problem(
+                slug: .overloaded, status: 503, detail: "Too many logins are in progress; try again soon.")
+            throw ResourceRefusal(.later(overload, after: .seconds(5)))
+        }
+        let isAbandoned = Flag()
+        let hashed: Result<String, ResourceRefusal> = await withTaskCancellationHandler {
+            await withCheckedContinuation { continuation in
+                tools.computations.run {
+                    guard tools.time.instant < credentials.deadline, !isAbandoned.value.load(ordering: .relaxed) else {
+                        let late = Trouble.late("The login did not get its turn in time.")
+                        return continuation.resume(returning: .failure(ResourceRefusal(late.answer)))
+                    }
+                    let response = Password.response(
+                        to: challenge.text, password: credentials.password, salt: challenge.salt)
+                    continuation.resume(returning: response.map { .success($0) } ?? .failure(.unusableLogin))
+                }
+            }
+        } onCancel: {
+            isAbandoned.value.store(true, ordering: .relaxed)
+        }
+        return try hashed.get()
+    }
+
+    private final class Flag: Sendable { let value = Atomic<Bool>(false) }
 
     private func send(
         _ action: String, _ arguments: [StreamOneCall.Argument], _ credentials: Credentials, _ tools: any ResourceTools
@@ -172,46 +202,5 @@ extension ResourceRefusal {
             Self(.unauthorized, 401, "The platform refused the login: \(answer.summary)")
         default: Self(.deliveryFailed, 502, "The platform took no login: \(answer.summary)")
         }
-    }
-}
-
-/// Hashes passwords one at a time, as each takes a core for a quarter of a second.
-private struct PasswordHashing {
-    let thread: BlockingExecutor
-    /// The most logins that wait. With more, the last one would wait for half a minute.
-    private static let most = 100
-
-    /// The response to a challenge. A login whose turn comes when its time is over, or when its caller has hung up, is
-    /// not hashed: others wait for their turn.
-    func response(
-        to challenge: String, password: String, salt: String, isInTime: @escaping @Sendable () -> Bool
-    ) async throws(ResourceRefusal) -> String {
-        guard thread.waiting < Self.most else {
-            let overload = ResourceAnswer.problem(
-                slug: .overloaded, status: 503, detail: "Too many logins are in progress; try again soon.")
-            throw ResourceRefusal(.later(overload, after: .seconds(5)))
-        }
-        let isAbandoned = Flag()
-        let hashed: Result<String, ResourceRefusal> = await withTaskCancellationHandler {
-            await withCheckedContinuation { continuation in
-                thread.run {
-                    guard isInTime(), !isAbandoned.isSet else {
-                        let late = Trouble.late("The login did not get its turn in time.")
-                        return continuation.resume(returning: .failure(ResourceRefusal(late.answer)))
-                    }
-                    let response = Password.response(to: challenge, password: password, salt: salt)
-                    continuation.resume(returning: response.map { .success($0) } ?? .failure(.unusableLogin))
-                }
-            }
-        } onCancel: {
-            isAbandoned.set()
-        }
-        return try hashed.get()
-    }
-
-    private final class Flag: Sendable {
-        private let value = Atomic<Bool>(false)
-        var isSet: Bool { value.load(ordering: .relaxed) }
-        func set() { value.store(true, ordering: .relaxed) }
     }
 }
