@@ -1,7 +1,7 @@
 import PosternCore
 
 /// The committed messages of a queue that no claim has looked at yet, as far as the writer has announced them. A plain
-/// value; the discipline guards it.
+/// value; the exchange holds it.
 ///
 /// A claim reads a snapshot of the store, and the writer announces a commit after it. So a claim can see rows before
 /// their announcement. Both name ids, and ids ascend in the order of the commits: an announcement up to an id that a
@@ -87,7 +87,7 @@ struct Arrivals {
     private func isFull(_ limits: BatchLimits) -> Bool { messages >= limits.maxMessages || bytes >= limits.maxBytes }
 }
 
-/// When the next scheduled message, or the next lane, is due, as far as is known. A plain value; the discipline guards
+/// When the next scheduled message, or the next lane, is due, as far as is known. A plain value; the exchange holds
 /// it.
 struct NextDue {
     /// `lookNow` until the worker has looked; `never` when only an announcement can change that.
@@ -103,8 +103,6 @@ struct NextDue {
         defer { self.moment = min(self.moment, moment) }
         return moment < self.moment || self.moment == Self.lookNow
     }
-
-    mutating func mustLook() { moment = Self.lookNow }
 
     /// A claim begins to read: what is announced from here on may be missing from its snapshot. Returns what was known.
     mutating func beginLook() -> Timestamp {

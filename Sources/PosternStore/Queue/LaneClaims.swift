@@ -1,11 +1,11 @@
 import PosternCore
 
-/// The memory of a queue with separate lanes: what is being sent. A plain value; the queue guards it.
+/// The memory of a queue with separate lanes: what is being sent. A plain value, which the worker owns.
 ///
 /// Which lane is next is stored in the table `lanes`, so what is kept here is bounded by what is in flight, however many
 /// lanes there are. A lane that is due is served in the order of `readyAtMs`; each lane, and each group of lanes, has
 /// one batch in flight at a time.
-struct LaneClaims {
+struct LaneClaims: QueueClaims {
     private struct InFlight {
         var group: String?
         var exclusion: String?
@@ -19,31 +19,38 @@ struct LaneClaims {
         let history: BatchHistory
     }
 
-    var leases = Leases()
-    var due = NextDue()
     private var inFlight: [Int64: InFlight] = [:]
     private var busyGroups: Set<String> = []
     private var busyExclusions: Set<String> = []
     /// By lane, ascending; kept for batches that were taken apart or are under suspicion.
     private var pieces: [Int64: [Piece]] = [:]
 
-    /// The number of lanes known here.
-    var count: Int { Set(inFlight.keys).union(pieces.keys).count }
+    /// A lane is free again, or a removal is over.
+    private(set) var mustLook = false
+
+    let isAtScanLimit = false
+    let nextGroupDue: Timestamp? = nil
+    let cursor = MessageID(rawValue: 0)
+    var countInMemory: Int { Set(inFlight.keys).union(pieces.keys).count }
+    func isHeldUp(_ id: MessageID, in lane: Int64) -> Bool? { nil }
 
     // MARK: Claiming
 
-    /// Returns when the next lane was known to be due.
-    mutating func beginLook() -> Timestamp {
-        leases.beginLook()
-        return due.beginLook()
+    mutating func adoptLeftovers(from rows: QueueRows) -> Timestamp? { nil }
+
+    mutating func hear(_ news: QueueExchange.News) {
+        if !news.removals.isEmpty || news.isCut || news.cameBackFrom != nil { mustLook = true }
+        for (ended, history) in news.suspended {
+            sendAgain(ended, from: .never, isDueNow: false, history: history)
+            release(ended)
+        }
     }
 
     /// Lanes looked at in vain before one is taken that is not preferred.
     private static let lanesToPass = 1000
 
-    /// Collects the oldest messages of the lane that has been ready longest. Changes nothing: the store is read without
-    /// a lock, on a copy.
-    func look(_ scan: inout ClaimScan, from rows: QueueRows) throws {
+    /// Collects the oldest messages of the lane that has been ready longest.
+    mutating func look(_ scan: inout ClaimScan, from rows: QueueRows, isLeased: (MessageID) -> Bool) throws {
         let request = scan.request
         var second: ReadyLane?
         var passed = 0
@@ -64,6 +71,7 @@ struct LaneClaims {
         }
         if scan.isEmpty, let second { try take(second, into: &scan, from: rows) }
         if passed > 0 { scan.nextDue = scan.now }
+        mustLook = false
     }
 
     private func isBusy(_ lane: ReadyLane, in request: ClaimRequest) -> Bool {
@@ -112,25 +120,15 @@ struct LaneClaims {
         }
     }
 
-    /// Leases what was found, unless it is being removed.
-    mutating func endLook(_ scan: inout ClaimScan) {
-        due.endLook(scan.nextDue ?? scan.due)
-        guard let lane = scan.lane else { return leases.abandonLook() }
-        // What is refused is looked at again once its removal is over.
-        _ = leases.endLook(taking: scan.messages) { _ in lane.number }
-        scan.keep(leases.contains)
-        guard let first = scan.messages.map(\.id).min() else { return }
+    /// What is refused is looked at again once its removal is over.
+    mutating func end(_ scan: ClaimScan, found: [Message], as leases: Leases, refused: Set<MessageID>) {
+        guard let lane = scan.lane, let first = scan.messages.map(\.id).min() else { return }
         let exclusion = scan.request.exclusionOfLane(lane.name)
         inFlight[lane.number] = InFlight(
             group: lane.group, exclusion: exclusion, ids: scan.messages.map(\.id).sorted())
         if let group = lane.group { busyGroups.insert(group) }
         if let exclusion { busyExclusions.insert(exclusion) }
         forgetPieces(of: lane.number, through: scan.isGroup ? first : MessageID(rawValue: first.rawValue - 1))
-    }
-
-    mutating func abandonLook(_ scan: ClaimScan) {
-        due.endLook(scan.due)
-        leases.abandonLook()
     }
 
     /// Forgets those that are being sent, or whose messages were removed meanwhile.
@@ -141,10 +139,9 @@ struct LaneClaims {
 
     // MARK: What became of a claim
 
-    mutating func release(_ messages: [Message]) {
-        defer { due.mustLook() }
-        for (lane, members) in Dictionary(grouping: messages, by: { leases.end($0.id) }) {
-            guard let lane else { continue }
+    mutating func release(_ ended: [Lease]) {
+        mustLook = true
+        for (lane, members) in Dictionary(grouping: ended, by: \.lane) {
             let gone = Set(members.map(\.id))
             inFlight[lane]?.ids.removeAll { gone.contains($0) }
             guard let left = inFlight[lane], left.ids.isEmpty else { continue }
@@ -154,11 +151,15 @@ struct LaneClaims {
         }
     }
 
-    /// They are sent again, in this composition if only this run knows of it. Their rows say when that is due.
-    mutating func sendAgain(_ messages: [Message], isDueNow: Bool, history: BatchHistory) {
-        defer { release(messages) }
-        let ids = messages.map(\.id).sorted()
-        guard let first = ids.first, let lane = leases.lanes[first] else { return }
+    // The rows say when what waits is due, and what was not sent is where it was.
+    mutating func postpone(_ ended: [Lease], until dueAt: Timestamp, history: BatchHistory) {}
+    mutating func giveBack(_ ended: [Lease]) {}
+    func makeDue(at now: Timestamp) -> Bool { false }
+
+    /// They are sent again in this composition if only this run knows of it. Their rows say when that is due.
+    mutating func sendAgain(_ ended: [Lease], from dueAt: Timestamp, isDueNow: Bool, history: BatchHistory) {
+        let ids = ended.map(\.id).sorted()
+        guard let first = ids.first, let lane = ended.first?.lane else { return }
         // What comes behind others that are still being sent was merely not carried.
         guard isDueNow || history.suspectedAfter != nil, inFlight[lane]?.ids.first == first else { return }
         var known = pieces[lane] ?? []
@@ -166,9 +167,6 @@ struct LaneClaims {
         known.insert(Piece(ids: ids, history: history), at: known.firstIndex { $0.ids[0] > first } ?? known.count)
         pieces[lane] = known
     }
-
-    /// The lane under which `messages` are being sent.
-    func lane(of messages: [Message]) -> Int64? { messages.first.flatMap { leases.lanes[$0.id] } }
 }
 
 /// A lane that may be served, now or at `readyAt`.

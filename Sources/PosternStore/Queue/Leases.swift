@@ -1,7 +1,7 @@
 import PosternCore
 
 /// The messages of a queue that are being sent, and those that the writer is removing: no message is ever both. A plain
-/// value; the discipline guards it.
+/// value; the exchange holds it.
 ///
 /// A claim reads the store without a lock. So a removal can begin between that read and the moment the claim takes its
 /// messages, and can even be committed by then. `lease` refuses such messages.
@@ -39,8 +39,8 @@ struct Leases {
 
     mutating func abandonLook() { removedMeanwhile = nil }
 
-    /// The message is no longer being sent. Returns its lane; nil if it was not.
-    mutating func end(_ id: MessageID) -> Int64? { lanes.removeValue(forKey: id) }
+    /// The message is no longer being sent. Nil if it was not.
+    mutating func end(_ id: MessageID) -> Lease? { lanes.removeValue(forKey: id).map { Lease(id: id, lane: $0) } }
 
     // MARK: The writer's side
 
@@ -60,4 +60,10 @@ struct Leases {
             if areGone { removedMeanwhile?.insert(id) }
         }
     }
+}
+
+/// A message that is being sent, and its lane.
+struct Lease {
+    let id: MessageID
+    let lane: Int64
 }

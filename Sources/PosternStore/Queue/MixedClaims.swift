@@ -5,7 +5,7 @@ import PosternCore
 /// Rows up to `cursor` have been looked at: they are gone, being sent, or in `lines`. Some of those are to be sent again
 /// together (`groups`). Scheduled rows are found through `scheduledCursor` when they are due. What is kept here is
 /// bounded by what can be in flight and by the scan limit, never by the length of the queue.
-struct MixedClaims {
+struct MixedClaims: QueueClaims {
     struct Group {
         var dueAt: Timestamp
         /// Ascending. Those that are no longer in `members` have left it.
@@ -38,9 +38,9 @@ struct MixedClaims {
     /// The lanes of rows that could not be taken because the writer was removing them.
     private var awaitingRemoval: [MessageID: Int64] = [:]
     /// Whether rows after the cursor may be there that no arrival announced.
-    private(set) var isBehind = true
+    private var isBehind = true
     /// Whether rows may be gone that the worker has not heard of.
-    private(set) var mustVerify = false
+    private var mustVerify = false
     private var tookGroupLast = false
     /// Whether a lane became free since groups were found blocked.
     private var mayUnblock = false
@@ -49,11 +49,11 @@ struct MixedClaims {
 
     var countInMemory: Int { lines.count + members.count }
     var isAtScanLimit: Bool { countInMemory >= scanLimit }
-    var hasFree: Bool { lines.hasFree }
+    var mustLook: Bool { lines.hasFree || mustVerify || (isBehind && !isAtScanLimit) }
 
     /// Whether an earlier message of the lane is being sent, or waits to be sent again. One that was postponed waits for
     /// the same as those behind it.
-    func isHeld(_ id: MessageID, in lane: Int64) -> Bool {
+    func isHeldUp(_ id: MessageID, in lane: Int64) -> Bool? {
         guard lane != 0 else { return false }
         return lines.isInFlight(lane)
             || lines.rows(before: id, of: lane).contains { members[$0] != nil && !postponed.contains($0) }
@@ -64,8 +64,7 @@ struct MixedClaims {
 
     // MARK: Claiming
 
-    /// Collects the rows to be sent next; `end` says what of them could be leased. `isLeased` is asked about rows that
-    /// are passed again.
+    /// `isLeased` is asked about rows that are passed again.
     mutating func look(_ scan: inout ClaimScan, from rows: QueueRows, isLeased: (MessageID) -> Bool) throws {
         do {
             if mustVerify { try findRemoved(in: rows) }
@@ -83,8 +82,7 @@ struct MixedClaims {
         }
     }
 
-    /// The look is over. Some of what it found may have been removed since, or is about to be.
-    mutating func end(_ found: [Message], as leases: Leases, refused: Set<MessageID>) {
+    mutating func end(_ scan: ClaimScan, found: [Message], as leases: Leases, refused: Set<MessageID>) {
         for message in found {
             let (id, lane) = (message.id, message.lane.number)
             if leases.contains(id) {
@@ -262,51 +260,49 @@ struct MixedClaims {
 
     // MARK: What became of a claim
 
-    /// One message of the lane is no longer being sent.
-    mutating func endFlight(in lane: Int64) {
-        if lines.endFlight(in: lane) { becameFree(lane) }
+    mutating func release(_ ended: [Lease]) {
+        for lease in ended where lines.endFlight(in: lease.lane) { becameFree(lease.lane) }
     }
 
-    mutating func sendAgain(_ messages: [Message], from dueAt: Timestamp, history: BatchHistory) {
-        groupTogether(messages.map { ($0.id, $0.lane.number) }, dueAt: dueAt, history: history)
+    mutating func sendAgain(_ ended: [Lease], from dueAt: Timestamp, isDueNow: Bool, history: BatchHistory) {
+        groupTogether(ended, dueAt: dueAt, history: history)
     }
 
-    mutating func postpone(_ messages: [Message], until dueAt: Timestamp, history: BatchHistory) {
-        sendAgain(messages, from: dueAt, history: history)
-        postponed.formUnion(messages.map(\.id))
+    mutating func postpone(_ ended: [Lease], until dueAt: Timestamp, history: BatchHistory) {
+        groupTogether(ended, dueAt: dueAt, history: history)
+        postponed.formUnion(ended.map(\.id))
     }
 
-    private mutating func groupTogether(
-        _ rows: [(id: MessageID, lane: Int64)], dueAt: Timestamp, history: BatchHistory = BatchHistory()
-    ) {
-        for (id, lane) in rows {
-            members[id] = lane
-            if lane != 0 { lines.insert(id, in: lane) }
-            frontier = max(frontier, id)
+    private mutating func groupTogether(_ rows: [Lease], dueAt: Timestamp, history: BatchHistory = BatchHistory()) {
+        for row in rows {
+            members[row.id] = row.lane
+            if row.lane != 0 { lines.insert(row.id, in: row.lane) }
+            frontier = max(frontier, row.id)
         }
         groups.append(Group(dueAt: dueAt, ids: rows.map(\.id).sorted(), history: history))
     }
 
-    /// They were not sent after all; they are the first to be looked at again.
-    mutating func giveBack(_ messages: [Message]) {
-        for message in messages { leave(message.id, in: message.lane.number) }
+    /// They are the first to be looked at again.
+    mutating func giveBack(_ ended: [Lease]) {
+        for lease in ended { leave(lease.id, in: lease.lane) }
     }
 
-    /// Groups need not wait any longer.
-    mutating func makeDue(at now: Timestamp) {
+    mutating func makeDue(at now: Timestamp) -> Bool {
         for index in groups.indices { groups[index].dueAt = min(groups[index].dueAt, now) }
+        return true
     }
 
-    /// What a former run left to be sent again.
-    mutating func adopt(_ retries: [(id: MessageID, lane: Int64, dueAt: Timestamp)]) {
+    mutating func adoptLeftovers(from rows: QueueRows) throws -> Timestamp? {
+        let (retries, scheduled) = try rows.leftovers()
         for (dueAt, rows) in Dictionary(grouping: retries, by: \.dueAt) {
-            groupTogether(rows.map { ($0.id, $0.lane) }, dueAt: dueAt)
+            groupTogether(rows.map { Lease(id: $0.id, lane: $0.lane) }, dueAt: dueAt)
         }
+        return scheduled ?? .never
     }
 
     // MARK: What the writer has done meanwhile
 
-    mutating func hear(_ news: MixedExchange.News) {
+    mutating func hear(_ news: QueueExchange.News) {
         mustVerify = mustVerify || news.isCut
         for removal in news.removals { hear(removal) }
         // Rows before the cursor came back.

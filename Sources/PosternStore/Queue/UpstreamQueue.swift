@@ -5,7 +5,11 @@ import Synchronization
 /// One upstream's queue as its worker sees it: what to send next, and what is being sent.
 ///
 /// The rows are the truth and survive; which of them are being sent is kept in memory only, so the claims of a run that
-/// died are void by themselves. How rows become batches is the queue's `QueueDiscipline`.
+/// died are void by themselves.
+///
+/// That memory is two values with one owner each. `claims` is the worker's and says how rows become batches; it is locked
+/// while a claim reads the store, and the writer's thread never takes that lock. `exchange` is what the two tell each
+/// other; it is locked for a few instructions only. Both at once: `claims` first.
 public final class UpstreamQueue: Sendable {
     public let name: UpstreamName
     public let number: UpstreamNumber
@@ -17,7 +21,8 @@ public final class UpstreamQueue: Sendable {
     let isDisabled: Bool
     /// Whether its type examines messages once more when they are stored.
     let acceptsByState: Bool
-    let discipline: any QueueDiscipline
+    private let claims: Mutex<any QueueClaims>
+    private let exchange: Mutex<QueueExchange>
     private let pool: DatabasePool
     private let kinds: KindTable
     let writer: OutboxWriter
@@ -49,7 +54,9 @@ public final class UpstreamQueue: Sendable {
         writer = outbox.writer
         time = outbox.time
         acceptsByState = upstream.acceptsByState
-        discipline = upstream.laneRule.makeDiscipline(newest: newest)
+        let (claims, arrivals) = upstream.laneRule.makeClaims(newest: newest)
+        self.claims = Mutex(claims)
+        exchange = Mutex(QueueExchange(arrivals: arrivals))
     }
 
     /// From now on `upstream` translates: the same name and type with other settings, and perhaps other kinds. Waits for
@@ -82,25 +89,25 @@ public final class UpstreamQueue: Sendable {
     /// Called after the commit.
     func arrived(_ arrival: Arrival, at instant: MonotonicInstant) {
         let listener = collecting
-        if discipline.arrived(arrival, at: instant, limits: listener.limits) { listener.wake() }
+        if exchange.withLock({ $0.add(arrival, at: instant, limits: listener.limits) }) { listener.wake() }
     }
 
     /// Called after the commit: something is due at `moment`.
     func isDue(at moment: Timestamp) {
-        if discipline.isDue(at: moment) { wake() }
+        if exchange.withLock({ $0.due.announce(moment) }) { wake() }
     }
 
     /// Keeps `id` from being claimed until `doneRemoving`. False while it is being sent.
-    func tryRemoving(_ id: MessageID) -> Bool { discipline.tryRemoving(id) }
+    func tryRemoving(_ id: MessageID) -> Bool { exchange.withLock { $0.leases.tryRemoving(id) } }
 
     /// The removal is committed (`areGone`) or undone.
     func doneRemoving(_ ids: [MessageID], areGone: Bool) {
-        if discipline.doneRemoving(ids, areGone: areGone) { wake() }
+        if exchange.withLock({ $0.doneRemoving(ids, areGone: areGone) }) { wake() }
     }
 
     /// Called after the commit: ended messages are queued again, under ids from `id` on.
     func cameBack(from id: MessageID) {
-        discipline.cameBack(from: id)
+        exchange.withLock { $0.news.cameBackFrom = min($0.news.cameBackFrom ?? id, id) }
         wake()
     }
 
@@ -111,7 +118,16 @@ public final class UpstreamQueue: Sendable {
     public func readiness(
         limits: BatchLimits, wait: Duration, now: Timestamp, instant: MonotonicInstant
     ) -> Readiness {
-        discipline.readiness(limits: limits, wait: wait, now: now, instant: instant)
+        claims.withLock { claims in
+            exchange.withLock { exchange in
+                claims.hear(exchange.takeNews())
+                if claims.mustLook { return .now }
+                let due = claims.nextGroupDue ?? .never
+                // At the scan limit there is no room for what is scheduled or new.
+                if claims.isAtScanLimit { return due <= now ? .now : due == .never ? .nothing : .due(at: due) }
+                return exchange.readiness(limits: limits, wait: wait, now: now, instant: instant, otherDue: due)
+            }
+        }
     }
 
     /// Takes what is to be sent next and marks it as being sent; empty when there is nothing. Messages accepted until
@@ -129,37 +145,103 @@ public final class UpstreamQueue: Sendable {
         request.limitsOfLane = limitsOfLane
         if let mayRepeat { request.mayRepeat = mayRepeat }
         request.exclusionOfLane = { [upstream] in upstream.exclusion(ofLane: $0) }
-        return try discipline.claim(request, from: self)
+        let (claim, staleLanes) = try claim(request)
+        if !staleLanes.isEmpty {
+            // They were ready and had nothing due: their rows say when they are.
+            writer.change { [self] transaction in
+                for lane in staleLanes { transaction.touch(lane, of: self, isServed: true) }
+            }
+        }
+        return claim
+    }
+
+    private func claim(_ request: ClaimRequest) throws -> (Claim, staleLanes: [Int64]) {
+        try claims.withLock { claims in
+            let (newest, due) = exchange.withLock { exchange in
+                claims.hear(exchange.takeNews())
+                return exchange.beginLook()
+            }
+            var scan = ClaimScan(request, newest: newest, due: due)
+            do {
+                try read { rows in
+                    try claims.look(&scan, from: rows) { id in exchange.withLock { $0.leases.contains(id) } }
+                }
+            } catch {
+                exchange.withLock { $0.abandonLook(scan) }
+                throw error
+            }
+            let found = scan.messages
+            exchange.withLock { exchange in
+                let refused = exchange.endLook(&scan, through: claims.cursor)
+                claims.end(scan, found: found, as: exchange.leases, refused: Set(refused))
+            }
+            return (scan.claim, scan.staleLanes)
+        }
     }
 
     /// The messages are settled: deleted, or no longer this queue's.
-    public func release(_ messages: [Message]) {
-        if !messages.isEmpty { discipline.release(messages) }
-    }
+    public func release(_ messages: [Message]) { end(messages) { _, _ in } }
 
     /// The messages are to be sent again from `dueAt` on, together as far as their lanes are free then. A separate lane
     /// waits as its rows say: settle them as waiting before.
     public func sendAgain(_ messages: [Message], from dueAt: Timestamp, history: BatchHistory = BatchHistory()) {
-        if !messages.isEmpty { discipline.sendAgain(messages, from: dueAt, history: history, now: time.now) }
+        let isDueNow = dueAt <= time.now
+        end(messages) { $0.sendAgain($1, from: dueAt, isDueNow: isDueNow, history: history) }
+    }
+
+    /// The claim was not sent after all: its messages are where they were.
+    public func giveBack(_ claim: Claim, now: Timestamp) {
+        if claim.isGroup { return sendAgain(claim.messages, from: now, history: claim.history) }
+        end(claim.messages) { $0.giveBack($1) }
+    }
+
+    private func end(_ messages: [Message], _ follow: (inout any QueueClaims, [Lease]) -> Void) {
+        guard !messages.isEmpty else { return }
+        claims.withLock { claims in
+            let ended = exchange.withLock { $0.end(messages) }
+            follow(&claims, ended)
+            claims.release(ended)
+        }
     }
 
     /// The claim cannot be sent yet, though nothing was tried; `reason` is shown by the API.
     public func postpone(_ claim: Claim, until dueAt: Timestamp, for reason: WaitingFor? = nil) {
-        discipline.postpone(claim, until: dueAt, for: reason, of: self)
+        guard case .named(let lane, _)? = claim.messages.first?.lane else {
+            return end(claim.messages) { $0.postpone($1, until: dueAt, history: claim.history) }
+        }
+        suspend(claim) { [self] transaction in
+            try transaction.holdLane(lane, of: self, until: dueAt, for: reason, wakes: claim.wakes)
+        }
     }
 
-    /// The claim waits for a credential, unless one has come meanwhile. Only separate lanes have one.
-    public func park(_ claim: Claim) { discipline.park(claim, of: self) }
+    /// The claim waits for a credential, unless one has come meanwhile. A lane without a name waits for none.
+    public func park(_ claim: Claim) {
+        guard let lane = claim.messages.first?.lane, lane.isNamed else { return giveBack(claim, now: time.now) }
+        suspend(claim) { [self] transaction in try transaction.park(lane, of: self) }
+    }
+
+    /// Ends the claim once its lane's row says that it waits.
+    private func suspend(_ claim: Claim, _ change: @escaping @Sendable (Transaction) throws -> Void) {
+        writer.change(change) { [self] _ in
+            exchange.withLock { $0.suspend(claim) }
+            wake()
+        }
+    }
 
     /// What is due later is due now, once `completion` has been called.
     public func makeDue(at now: Timestamp, completion: @escaping @Sendable () -> Void = {}) {
-        discipline.makeDue(at: now, of: self, completion: completion)
+        if claims.withLock({ $0.makeDue(at: now) }) { return completion() }
+        writer.change { [self] transaction in
+            try transaction.makeLanesDue(of: self, at: now)
+        } completion: { _ in
+            completion()
+        }
     }
 
-    /// The claim was not sent after all: its messages are where they were.
-    public func giveBack(_ claim: Claim, now: Timestamp) { discipline.giveBack(claim, now: now) }
-
-    func adoptLeftovers() throws { try discipline.adoptLeftovers(of: self) }
+    func adoptLeftovers() throws {
+        let due = try claims.withLock { claims in try read { try claims.adoptLeftovers(from: $0) } }
+        if let due { exchange.withLock { $0.due = NextDue(due) } }
+    }
 
     // MARK: Any thread
 
@@ -167,11 +249,15 @@ public final class UpstreamQueue: Sendable {
     public var limits: BatchLimits { collecting.limits }
 
     /// Whether the message is being sent.
-    public func isInFlight(_ id: MessageID) -> Bool { discipline.isInFlight(id) }
+    public func isInFlight(_ id: MessageID) -> Bool { exchange.withLock { $0.leases.contains(id) } }
 
     /// Whether an earlier message of its lane keeps it waiting. May read the store.
-    public func isHeldUp(_ id: MessageID, lane: Int64) -> Bool { discipline.isHeldUp(id, lane: lane, in: self) }
+    public func isHeldUp(_ id: MessageID, lane: Int64) -> Bool {
+        // The answer only explains a wait: without it the message shows none.
+        claims.withLock { $0.isHeldUp(id, in: lane) }
+            ?? (try? read { try $0.isBehindOthers(id, lane: lane, now: time.now) }) ?? false
+    }
 
     /// How many lanes, or rows that were left, take up memory.
-    var countInMemory: Int { discipline.countInMemory }
+    var countInMemory: Int { claims.withLock { $0.countInMemory } }
 }

@@ -48,7 +48,8 @@ extension Transaction {
     /// others.
     func touchLane(of message: Message, in queue: UpstreamQueue) throws {
         guard message.lane.isNamed,
-            let lane = try sql.value("SELECT lane FROM queue_# WHERE id = ?", of: queue.number, message.id, as: Int64.self)
+            let lane = try sql.value(
+                "SELECT lane FROM queue_# WHERE id = ?", of: queue.number, message.id, as: Int64.self)
         else { return }
         touch(lane, of: queue, isServed: true)
     }
@@ -148,14 +149,14 @@ extension Transaction {
 
     /// A lane that could be sent but is not to be, for now; unless it was woken since its `wakes` were read.
     func holdLane(
-        _ lane: Int64, of queue: UpstreamQueue, until moment: Timestamp, for reason: WaitingFor?, wakes: Int
+        _ name: String, of queue: UpstreamQueue, until moment: Timestamp, for reason: WaitingFor?, wakes: Int
     ) throws {
         accounts[queue.number].openLane = nil
         try sql.run(
             """
             UPDATE lanes SET readyAtMs = ?, isHeld = 1, waitingFor = ?
-            WHERE number = ? AND upstream = ? AND isParked = 0 AND wakes = ?
-            """, moment, reason?.rawValue, lane, queue.number, wakes)
+            WHERE upstream = ? AND name = ? AND isParked = 0 AND wakes = ?
+            """, moment, reason?.rawValue, queue.number, name, wakes)
     }
 
     /// Ends a wait that a plan has asked for. What is to be sent again keeps its time.

@@ -7,7 +7,7 @@ import Testing
 @Suite struct WakeModelTests {
     @Test(arguments: [(1, [1, 1, 1]), (2, [2, 1, 1]), (10, [1, 1, 1]), (10, [1, 3])])
     func committedMessage_isNeverForgotten_whateverTheOrder(most: Int, commits: [Int]) {
-        var model = WakeModel<MixedExchange>(mostPerClaim: most, commits: commits)
+        var model = WakeModel<QueueExchange>(mostPerClaim: most, commits: commits)
         model.explore()
         #expect(model.violations == [], "after \(model.states) states")
         #expect(model.states > 1000)
@@ -79,16 +79,17 @@ protocol WakeValue {
     func readiness(limits: BatchLimits, wait: Duration, at instant: MonotonicInstant) -> Readiness
 }
 
-extension MixedExchange: WakeValue {
+extension QueueExchange: WakeValue {
     init() {
-        self.init(newest: MessageID(rawValue: 0))
+        self.init(arrivals: Arrivals())
         due = NextDue(.never)
     }
 
     mutating func announce(
         through id: Int64, messages: Int, at instant: MonotonicInstant, limits: BatchLimits
     ) -> Bool {
-        arrivals.add(through: MessageID(rawValue: id), messages: messages, bytes: messages, at: instant, limits: limits)
+        arrivals!.add(
+            through: MessageID(rawValue: id), messages: messages, bytes: messages, at: instant, limits: limits)
     }
 
     mutating func lookBegins() { _ = beginLook() }
@@ -260,7 +261,7 @@ struct FlagOfFirstArrival: WakeValue {
 
 /// A claim takes nothing off.
 struct KeepsWhatWasSeen: WakeValue {
-    private var real = MixedExchange()
+    private var real = QueueExchange()
 
     mutating func announce(
         through id: Int64, messages: Int, at instant: MonotonicInstant, limits: BatchLimits
@@ -276,14 +277,14 @@ struct KeepsWhatWasSeen: WakeValue {
 
 /// A claim takes off what was announced while it read, too.
 struct DropsAllAtTheEndOfALook: WakeValue {
-    private var real = MixedExchange()
+    private var real = QueueExchange()
 
     mutating func announce(
         through id: Int64, messages: Int, at instant: MonotonicInstant, limits: BatchLimits
     ) -> Bool { real.announce(through: id, messages: messages, at: instant, limits: limits) }
     mutating func lookBegins() { real.lookBegins() }
     mutating func lookEnds(through id: Int64, count: Int, reachedEnd: Bool, at instant: MonotonicInstant) {
-        real.lookEnds(through: real.arrivals.newest.rawValue, count: count, reachedEnd: reachedEnd, at: instant)
+        real.lookEnds(through: real.arrivals!.newest.rawValue, count: count, reachedEnd: reachedEnd, at: instant)
     }
     func readiness(limits: BatchLimits, wait: Duration, at instant: MonotonicInstant) -> Readiness {
         real.readiness(limits: limits, wait: wait, at: instant)

@@ -1,53 +1,55 @@
 public import PosternCore
 
-/// How the messages of one queue become batches: which rows are sent next, and which have to wait for which.
+/// How the messages of one queue become batches: which rows are sent next, and which have to wait for which. A plain
+/// value, which the worker owns: it is locked while a claim reads the store, and the writer's thread never touches it.
 ///
-/// There is one implementation for each `LaneRule`, and nothing else asks which one a queue has. Each keeps its memory
-/// in plain values behind locks. The writer's thread takes a lock only to change such a value, and no claim holds that
-/// lock while it reads the store.
-///
-/// The writer's thread calls the first group; one worker calls the second, from one thread at a time; any thread calls
-/// the last.
-protocol QueueDiscipline: Sendable {
-    // MARK: After the commit. True: wake the worker
+/// There is one implementation for each `LaneRule`, and nothing else asks which one a queue has.
+protocol QueueClaims: Sendable {
+    // MARK: Asking
 
-    func arrived(_ arrival: Arrival, at instant: MonotonicInstant, limits: BatchLimits) -> Bool
-    /// Something is due at `moment`.
-    func isDue(at moment: Timestamp) -> Bool
-    /// Keeps a message from being claimed until `doneRemoving`. False while it is being sent.
-    func tryRemoving(_ id: MessageID) -> Bool
-    /// The removal is committed (`areGone`) or undone.
-    func doneRemoving(_ ids: [MessageID], areGone: Bool) -> Bool
-    /// Ended messages are queued again, under ids from `id` on.
-    func cameBack(from id: MessageID)
-
-    // MARK: The worker's side; `UpstreamQueue` says what each does
-
-    /// Adopts what a former run left.
-    func adoptLeftovers(of queue: UpstreamQueue) throws
-    func readiness(limits: BatchLimits, wait: Duration, now: Timestamp, instant: MonotonicInstant) -> Readiness
-    func claim(_ request: ClaimRequest, from queue: UpstreamQueue) throws -> Claim
-    func release(_ messages: [Message])
-    func sendAgain(_ messages: [Message], from dueAt: Timestamp, history: BatchHistory, now: Timestamp)
-    func giveBack(_ claim: Claim, now: Timestamp)
-    func postpone(_ claim: Claim, until dueAt: Timestamp, for reason: WaitingFor?, of queue: UpstreamQueue)
-    func park(_ claim: Claim, of queue: UpstreamQueue)
-    func makeDue(at now: Timestamp, of queue: UpstreamQueue, completion: @escaping @Sendable () -> Void)
-
-    // MARK: Any thread
-
-    func isInFlight(_ id: MessageID) -> Bool
-    /// Whether an earlier message of its lane keeps it waiting.
-    func isHeldUp(_ id: MessageID, lane: Int64, in queue: UpstreamQueue) -> Bool
+    /// Whether something may be there that was not announced.
+    var mustLook: Bool { get }
+    /// Whether there is no room for what is scheduled or new.
+    var isAtScanLimit: Bool { get }
+    /// When the next batch is due that is to be sent again, as far as the rows do not say so.
+    var nextGroupDue: Timestamp? { get }
+    /// Every id up to this one was looked at.
+    var cursor: MessageID { get }
     /// How many lanes, or rows that were left, take up memory.
     var countInMemory: Int { get }
+    /// Whether an earlier message of its lane keeps it waiting; nil if the rows say so.
+    func isHeldUp(_ id: MessageID, in lane: Int64) -> Bool?
+
+    // MARK: Claiming
+
+    /// Takes over what a former run left. Returns when the first scheduled message is due; nil if a look finds out.
+    mutating func adoptLeftovers(from rows: QueueRows) throws -> Timestamp?
+    mutating func hear(_ news: QueueExchange.News)
+    /// Collects the rows to be sent next; `end` says what of them could be leased.
+    mutating func look(_ scan: inout ClaimScan, from rows: QueueRows, isLeased: (MessageID) -> Bool) throws
+    /// The look is over. Some of what it `found` may have been removed since, or is about to be.
+    mutating func end(_ scan: ClaimScan, found: [Message], as leases: Leases, refused: Set<MessageID>)
+
+    // MARK: What became of a claim
+
+    /// They are going to be sent again, together as far as their lanes are free then. Comes before their release.
+    mutating func sendAgain(_ ended: [Lease], from dueAt: Timestamp, isDueNow: Bool, history: BatchHistory)
+    /// The same for a batch that was not tried, because what it needs is not there.
+    mutating func postpone(_ ended: [Lease], until dueAt: Timestamp, history: BatchHistory)
+    /// They were not sent after all. Comes before their release.
+    mutating func giveBack(_ ended: [Lease])
+    /// They are no longer being sent.
+    mutating func release(_ ended: [Lease])
+    /// What is due later is due now. Returns false if the rows of lanes say when that is.
+    mutating func makeDue(at now: Timestamp) -> Bool
 }
 
 extension LaneRule {
-    func makeDiscipline(newest: MessageID) -> any QueueDiscipline {
+    /// The claims of a queue, and how its arrivals are counted: not where they collect in the rows of their lanes.
+    func makeClaims(newest: MessageID) -> (any QueueClaims, Arrivals?) {
         switch self {
-        case .mixed: MixedQueue(newest: newest)
-        case .separate: LaneQueue()
+        case .mixed: (MixedClaims(), Arrivals(newest: newest))
+        case .separate: (LaneClaims(), nil)
         }
     }
 

@@ -1,0 +1,96 @@
+import PosternCore
+
+/// What the writer's thread and the worker of a queue tell each other: arrivals, scheduled times, who is being sent and
+/// who is being removed. A plain value, locked for a few instructions only.
+struct QueueExchange {
+    /// What the worker has to hear before it looks again.
+    struct News {
+        /// Removals that are over.
+        var removals: [MixedClaims.Removal] = []
+        /// There were more of them than are written down.
+        var isCut = false
+        var cameBackFrom: MessageID?
+        /// Batches whose lane's row says by now that it waits.
+        var suspended: [(ended: [Lease], history: BatchHistory)] = []
+    }
+
+    /// The most removals that are kept for a worker that does not look, for example because its upstream is paused.
+    static let newsLimit = 4096
+
+    /// Nil where messages collect in the rows of their lanes, which say when they are due.
+    var arrivals: Arrivals?
+    var due = NextDue()
+    var leases = Leases()
+    var news = News()
+
+    init(arrivals: Arrivals?) { self.arrivals = arrivals }
+
+    /// Returns whether the worker has to be woken: it has been told of nothing that it has not heard yet.
+    mutating func doneRemoving(_ ids: [MessageID], areGone: Bool) -> Bool {
+        leases.doneRemoving(ids, areGone: areGone)
+        let hadNone = news.removals.isEmpty && !news.isCut
+        news.isCut = news.isCut || news.removals.count + ids.count > Self.newsLimit
+        if news.isCut {
+            news.removals = []
+        } else {
+            news.removals += ids.map { .init(id: $0, isGone: areGone) }
+        }
+        return hadNone
+    }
+
+    /// The messages that arrived in a commit. Returns whether the worker has to be woken.
+    mutating func add(_ arrival: Arrival, at instant: MonotonicInstant, limits: BatchLimits) -> Bool {
+        let isNew =
+            arrivals?.add(
+                through: MessageID(rawValue: arrival.newest), messages: arrival.messages, bytes: arrival.bytes,
+                at: instant, limits: limits) ?? false
+        let isSooner = arrival.dueAt.map { due.announce($0) } ?? false
+        return isNew || isSooner
+    }
+
+    /// Ends the leases of `messages`. Returns those there were.
+    mutating func end(_ messages: [Message]) -> [Lease] { messages.compactMap { leases.end($0.id) } }
+
+    /// Ends a claim whose lane's row says that it waits; the worker hears of it.
+    mutating func suspend(_ claim: Claim) { news.suspended.append((end(claim.messages), claim.history)) }
+
+    mutating func takeNews() -> News {
+        defer { news = News() }
+        return news
+    }
+
+    /// When there is something new or scheduled to claim, or something else that is due at `otherDue`.
+    func readiness(
+        limits: BatchLimits, wait: Duration, now: Timestamp, instant: MonotonicInstant, otherDue: Timestamp = .never
+    ) -> Readiness {
+        let due = min(due.moment, otherDue)
+        if due <= now { return .now }
+        guard let ready = arrivals?.readyAt(after: wait, limits: limits) else {
+            return due == .never ? .nothing : .due(at: due)
+        }
+        if ready <= instant { return .now }
+        return due != .never && instant + (due - now) < ready ? .due(at: due) : .collecting(until: ready)
+    }
+
+    // MARK: One look at the queue
+
+    /// Returns what a look begins with: the newest id announced, and when the next scheduled row was known to be due.
+    mutating func beginLook() -> (newest: MessageID, due: Timestamp) {
+        leases.beginLook()
+        return (arrivals?.newest ?? MessageID(rawValue: .max), due.beginLook())
+    }
+
+    /// Leases what was found, and returns what it may not have.
+    mutating func endLook(_ scan: inout ClaimScan, through cursor: MessageID) -> [MessageID] {
+        due.endLook(scan.nextDue ?? scan.due)
+        arrivals?.looked(through: cursor, count: scan.lookedMessages, size: scan.lookedBytes)
+        let refused = leases.endLook(taking: scan.messages) { scan.lane?.number ?? $0.lane.number }
+        if scan.count > 0 { scan.keep(leases.contains) }
+        return refused
+    }
+
+    mutating func abandonLook(_ scan: ClaimScan) {
+        due.endLook(scan.due)
+        leases.abandonLook()
+    }
+}
