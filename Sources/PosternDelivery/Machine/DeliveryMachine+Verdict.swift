@@ -82,14 +82,9 @@ extension DeliveryMachine {
     /// The endpoint answered as one that works, including by rejecting a message.
     mutating func worked(_ ruling: inout Ruling, hasTaken: Bool) {
         let flight = ruling.flight
-        switch health.succeeded(at: flight.endpoint, now: ruling.now) {
-        case .recovered:
-            ruling.notices.append(.isBack)
+        if let recovered = health.succeeded(at: flight.endpoint, now: ruling.now) {
+            ruling.notices.append(recovered == .upstream ? .isBack : .endpointIsBack(flight.endpoint))
             ruling.wakesHeldLanes = true
-        case .endpointRecovered:
-            ruling.notices.append(.endpointIsBack(flight.endpoint))
-            ruling.wakesHeldLanes = true
-        case .none, .wentDown, .endpointWentDown: break
         }
         isInDoubt = false
         tokens.accepted(under: flight.generation, at: flight.endpoint)
@@ -102,16 +97,16 @@ extension DeliveryMachine {
     mutating func failed(_ ruling: inout Ruling, retryAt: Timestamp, atOnce: Bool, hold: HoldReason? = nil) {
         let (endpoint, error) = (ruling.flight.endpoint, ruling.result.error)
         lastError = error
-        let change =
+        let down =
             ruling.result.isConnectionFailure
             ? health.hostFailed(at: endpoint, retryAt: retryAt, now: ruling.now)
             : health.failed(
                 at: endpoint, by: ruling.batch.messages[0].id, retryAt: retryAt, atOnce: atOnce, hold: hold,
                 error: error, now: ruling.now)
-        switch change {
-        case .wentDown: ruling.notices.append(.isDown(error, until: retryAt))
-        case .endpointWentDown: ruling.notices.append(.endpointIsDown(endpoint, error, until: retryAt))
-        case .none, .recovered, .endpointRecovered: break
+        switch down {
+        case .upstream: ruling.notices.append(.isDown(error, until: retryAt))
+        case .endpoint: ruling.notices.append(.endpointIsDown(endpoint, error, until: retryAt))
+        case nil: break
         }
     }
 

@@ -19,15 +19,11 @@ struct UpstreamHealth: Equatable {
         var lastError: AttemptError?
     }
 
-    /// What changed for an operator to know.
-    enum Change: Equatable {
-        case none
-        /// The whole upstream began to wait.
-        case wentDown
-        case recovered
-        /// One endpoint alone began to wait.
-        case endpointWentDown
-        case endpointRecovered
+    /// What began to wait, or has recovered, for an operator to know.
+    enum Extent: Equatable {
+        case upstream
+        /// One endpoint alone.
+        case endpoint
     }
 
     /// A success is evidence that the upstream works for so long.
@@ -88,8 +84,8 @@ struct UpstreamHealth: Equatable {
         update(endpoint) { $0.circuit.sent(now: now) }
     }
 
-    /// The endpoint answered as one that works, including by rejecting a message.
-    mutating func succeeded(at endpoint: String, now: Timestamp) -> Change {
+    /// The endpoint answered as one that works, including by rejecting a message. Returns what has recovered.
+    mutating func succeeded(at endpoint: String, now: Timestamp) -> Extent? {
         let hasRecovered = update(endpoint) { known in
             let hasRecovered = known.circuit.succeeded()
             known.lastSuccessAt = now
@@ -99,17 +95,18 @@ struct UpstreamHealth: Equatable {
         let wasDown = upstream.state != .closed
         // A rate limit of the endpoint itself is obeyed to its end, whatever was sent before it.
         if case .open = upstream.state, !causes.contains(endpoint) { upstream.close() } else { upstream.succeeded() }
-        guard upstream.state == .closed else { return hasRecovered ? .endpointRecovered : .none }
+        guard upstream.state == .closed else { return hasRecovered ? .endpoint : nil }
         hold = nil
         causes = []
-        return wasDown ? .recovered : hasRecovered ? .endpointRecovered : .none
+        return wasDown ? .upstream : hasRecovered ? .endpoint : nil
     }
 
     /// The endpoint failed by `message` and is tried again from `retryAt` on. `atOnce` does not wait for more failures.
+    /// Returns what began to wait.
     mutating func failed(
         at endpoint: String, by message: MessageID, retryAt: Timestamp, atOnce: Bool, hold reason: HoldReason? = nil,
         error: AttemptError? = nil, now: Timestamp
-    ) -> Change {
+    ) -> Extent? {
         let othersWork = othersWork(besides: endpoint, now: now) && upstream.state == .closed
         let endpointWentDown = update(endpoint) { known in
             let wentDown = atOnce ? known.circuit.hold(until: retryAt) : known.circuit.failed(retryAt: retryAt)
@@ -118,17 +115,17 @@ struct UpstreamHealth: Equatable {
             if known.circuit.state != .closed, known.cause == nil { known.cause = message }
             return wentDown
         }
-        if othersWork { return endpointWentDown ? .endpointWentDown : .none }
+        if othersWork { return endpointWentDown ? .endpoint : nil }
         let wentDown = atOnce ? upstream.hold(until: retryAt) : upstream.failed(retryAt: retryAt)
         if upstream.state != .closed { causes.insert(endpoint) }
         if let reason { hold = reason }
-        return wentDown ? .wentDown : .none
+        return wentDown ? .upstream : nil
     }
 
-    /// There was no response.
-    mutating func hostFailed(at endpoint: String, retryAt: Timestamp, now: Timestamp) -> Change {
+    /// There was no response. Returns what began to wait.
+    mutating func hostFailed(at endpoint: String, retryAt: Timestamp, now: Timestamp) -> Extent? {
         update(endpoint) { $0.circuit.abandoned(now: now) }
-        return upstream.failed(retryAt: retryAt) ? .wentDown : .none
+        return upstream.failed(retryAt: retryAt) ? .upstream : nil
     }
 
     /// Nothing is known of a request that was sent.
