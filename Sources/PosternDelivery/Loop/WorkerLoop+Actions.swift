@@ -18,7 +18,6 @@ extension WorkerLoop {
             case .saveFlush(let through): outbox.setFlushed(through: through, of: queue.number)
             case .finish(let flush, let report): finish(flush, report)
             case .notify(let notice): log(notice)
-            case .tell(let event, let outcome): tell(event, outcome.isEmpty ? [:] : ["outcome": "\(outcome)"])
             }
         }
     }
@@ -55,16 +54,22 @@ extension WorkerLoop {
                 .error, "upstream rejected our credentials or URL; messages are held",
                 described(error).merging(more) { $1 })
         case .said(let text): write(.warning, "upstream response contains a notice", ["notice": "\(text)"])
-        case .tokenFetched:
-            metrics.tokenRefreshes(queue.name.description, "fetched").add()
+        case .tokenFetched(let isFirst):
             write(.info, "token fetched")
+            tellOfFetch("fetched")
+            if isFirst { tell(.ready) }
         case .tokenFailed(let error, let isNew, let credentialsRefused, let delay):
-            metrics.tokenRefreshes(queue.name.description, credentialsRefused ? "refused" : "failed").add()
             write(
                 !isNew ? .info : credentialsRefused ? .error : .warning,
                 "token fetch failed; messages wait for a token",
                 described(error).merging(["retry.delayMs": "\(delay.wholeMilliseconds)"]) { $1 })
+            tellOfFetch(credentialsRefused ? "refused" : "failed")
         }
+    }
+
+    private func tellOfFetch(_ outcome: String) {
+        metrics.tokenRefreshes(queue.name.description, outcome).add()
+        tell(.tokenFetched, ["outcome": "\(outcome)"])
     }
 
     // MARK: Tokens

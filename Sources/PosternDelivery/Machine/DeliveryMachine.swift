@@ -47,7 +47,6 @@ struct DeliveryMachine: Equatable {
         case saveFlush(MessageID)
         case finish(flush: Int, FlushReport)
         case notify(Notice)
-        case tell(UpstreamEvent, outcome: String)
     }
 
     /// What an operator reads in the log.
@@ -59,7 +58,8 @@ struct DeliveryMachine: Equatable {
         case isHeld(HoldReason, AttemptError, endpoint: String)
         /// Something that the adapter read in a response; notified once.
         case said(String)
-        case tokenFetched
+        /// `isFirst`: since the start, or since the credentials were last found bad.
+        case tokenFetched(isFirst: Bool)
         case tokenFailed(AttemptError, isNew: Bool, credentialsRefused: Bool, delay: Duration)
     }
 
@@ -156,8 +156,7 @@ struct DeliveryMachine: Equatable {
     mutating func tokenFetched(_ token: Token, now: Timestamp) -> [Action] {
         tokens.fetched(token, now: now)
         defer { isReady = true }
-        let fetched: [Action] = [.notify(.tokenFetched), .tell(.tokenFetched, outcome: "fetched")]
-        return isReady ? fetched : fetched + [.tell(.ready, outcome: "")]
+        return [.notify(.tokenFetched(isFirst: !isReady))]
     }
 
     mutating func tokenFailed(
@@ -171,10 +170,6 @@ struct DeliveryMachine: Equatable {
         tokens.fetchFailed(credentialsRefused: credentialsRefused, retryAt: error.at + delay)
         lastError = AttemptError(
             error.errorClass, status: error.status, detail: "no token: \(error.detail)", at: error.at)
-        return [
-            .notify(
-                .tokenFailed(error, isNew: isNew, credentialsRefused: credentialsRefused, delay: delay)),
-            .tell(.tokenFetched, outcome: credentialsRefused ? "refused" : "failed"),
-        ]
+        return [.notify(.tokenFailed(error, isNew: isNew, credentialsRefused: credentialsRefused, delay: delay))]
     }
 }
