@@ -32,15 +32,6 @@ public struct UpstreamSnapshot: Sendable, Equatable {
 
         /// What the messages that are for it wait for.
         public var waitingFor: WaitingFor { reason == .credentials ? .credentials : .circuit }
-
-        public init(
-            name: String, reason: HoldReason? = nil, until: Timestamp? = nil, lastError: AttemptError? = nil
-        ) {
-            self.name = name
-            self.reason = reason
-            self.until = until
-            self.lastError = lastError
-        }
     }
 
     public struct TokenStatus: Sendable, Equatable {
@@ -48,21 +39,10 @@ public struct UpstreamSnapshot: Sendable, Equatable {
         public var isValid: Bool
         public var expiresAt: Timestamp?
         /// Fetches in a row that brought none.
-        public var failures: Int
-        public var credentialsRefused: Bool
+        public var failures = 0
+        public var credentialsRefused = false
         /// When the next fetch is made after one that failed.
         public var retryAt: Timestamp?
-
-        public init(
-            isValid: Bool, expiresAt: Timestamp? = nil, failures: Int = 0, credentialsRefused: Bool = false,
-            retryAt: Timestamp? = nil
-        ) {
-            self.retryAt = retryAt
-            self.isValid = isValid
-            self.expiresAt = expiresAt
-            self.failures = failures
-            self.credentialsRefused = credentialsRefused
-        }
     }
 
     public init() {}
