@@ -136,16 +136,6 @@ public final class Outbox: Sendable {
         return queue
     }
 
-    /// Calls `wake`, on the writer's thread, when the queue has something new for a worker whose batches hold as much
-    /// as `limits` and collect for `wait`. Messages of the age `expireAfter` expire, whatever the worker does; zero:
-    /// none.
-    public func onArrival(
-        in queue: UpstreamQueue, limits: BatchLimits, wait: Duration = .zero, expireAfter: Duration = .zero,
-        _ wake: @escaping @Sendable () -> Void
-    ) {
-        queue.listen(.init(limits: limits, wait: wait, expireAfter: expireAfter, wake: wake))
-    }
-
     public func queue(_ number: UpstreamNumber) -> UpstreamQueue? { shared.withLock { $0.queues[number] } }
 
     public func nextBatch() -> BatchID { batches.next() }

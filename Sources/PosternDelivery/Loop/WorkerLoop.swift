@@ -76,7 +76,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
 
     /// Has the queue wake this loop.
     private func listen() {
-        outbox.onArrival(in: queue, limits: limits, wait: settings.batchMaxWait, expireAfter: settings.expireAfter) {
+        queue.onArrival(limits: limits, wait: settings.batchMaxWait, expireAfter: settings.expireAfter) {
             [inbox] in inbox.nudge()
         }
     }

@@ -79,7 +79,15 @@ public final class UpstreamQueue: Sendable {
 
     // MARK: The writer's side
 
-    func listen(_ listener: Listener) { self.listener.withLock { $0 = listener } }
+    /// Calls `wake`, on the writer's thread, when the queue has something new for a worker whose batches hold as much
+    /// as `limits` and collect for `wait`. Messages of the age `expireAfter` expire, whatever the worker does; zero:
+    /// none.
+    public func onArrival(
+        limits: BatchLimits, wait: Duration = .zero, expireAfter: Duration = .zero,
+        _ wake: @escaping @Sendable () -> Void
+    ) {
+        listener.withLock { $0 = Listener(limits: limits, wait: wait, expireAfter: expireAfter, wake: wake) }
+    }
 
     var collecting: Listener { listener.withLock { $0 } }
 

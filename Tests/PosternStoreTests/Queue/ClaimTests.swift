@@ -346,8 +346,8 @@ import Testing
     func age_expiresWhatIsQueued_withoutAClaim(laneRule: LaneRule) throws {
         let store = try TestStore()
         let queue = try store.register(PlainUpstream(laneRule: laneRule))
-        store.outbox.onArrival(
-            in: queue, limits: BatchLimits(maxMessages: 2, maxBytes: 1000), expireAfter: .seconds(3)
+        queue.onArrival(
+            limits: BatchLimits(maxMessages: 2, maxBytes: 1000), expireAfter: .seconds(3)
         ) {}
         let lane: (Int64) -> Lane = { laneRule == .mixed ? .digest($0) : .named("lane-\($0)") }
         let failed = try store.append(to: queue, lane: lane(1))
@@ -443,7 +443,7 @@ import Testing
         let queue = try store.register()
         try store.drain(queue)
         let wakes = SharedValue(0)
-        store.outbox.onArrival(in: queue, limits: BatchLimits(maxMessages: 10, maxBytes: 1 << 20)) {
+        queue.onArrival(limits: BatchLimits(maxMessages: 10, maxBytes: 1 << 20)) {
             wakes.set(wakes.value + 1)
         }
         try store.append(1, to: queue)

@@ -27,7 +27,7 @@ import Testing
         let store = try TestStore()
         let queue = try store.register(plain())
         let woken = Inbox<Void>()
-        store.outbox.onArrival(in: queue, limits: BatchLimits(maxMessages: 10, maxBytes: 1000)) { woken.put(()) }
+        queue.onArrival(limits: BatchLimits(maxMessages: 10, maxBytes: 1000)) { woken.put(()) }
         try store.append(to: queue, lane: .named("a"))
         #expect(!woken.takeAll(waitingUntil: SystemTime().instant + .seconds(10)).isEmpty)
         try store.append(to: queue, lane: .named("b"))
@@ -145,7 +145,7 @@ import Testing
             queue = try store.register(plain())
         }
         let alarms = SharedValue(0)
-        store.outbox.onArrival(in: queue, limits: BatchLimits(maxMessages: 1, maxBytes: 1)) {
+        queue.onArrival(limits: BatchLimits(maxMessages: 1, maxBytes: 1)) {
             alarms.set(alarms.value + 1)
         }
         _ = try store.claim(queue)
@@ -160,7 +160,7 @@ import Testing
         let store = try TestStore()
         let queue = try store.register(plain())
         let wait = Duration.milliseconds(50)
-        store.outbox.onArrival(in: queue, limits: BatchLimits(maxMessages: 3, maxBytes: 1 << 20), wait: wait) {}
+        queue.onArrival(limits: BatchLimits(maxMessages: 3, maxBytes: 1 << 20), wait: wait) {}
         let due = store.time.now + wait
         try store.append(7, to: queue, lane: .named("a"))
         _ = try store.claim(queue, most: 3)
