@@ -86,19 +86,15 @@ final class Vault: Sendable {
 
     /// Tells a value from others without giving it away: with a key it cannot even be guessed and tried.
     func digest(of value: [UInt8], upstream: UpstreamNumber, owner: String) -> [UInt8] {
-        Self.digest(of: value, upstream: upstream, owner: owner, key: current)
+        digests(of: value, upstream: upstream, owner: owner)[0]
     }
 
-    /// The digests that the value may have been given under former keys, or without one.
+    /// That digest, and those that the value may have been given under former keys, or without one.
     func digests(of value: [UInt8], upstream: UpstreamNumber, owner: String) -> [[UInt8]] {
-        ([current] + previous + [nil]).map { Self.digest(of: value, upstream: upstream, owner: owner, key: $0) }
-    }
-
-    private static func digest(
-        of value: [UInt8], upstream: UpstreamNumber, owner: String, key: SealingKey?
-    ) -> [UInt8] {
         let text = Array("postern digest\0\(upstream.rawValue)\0\(owner)\0".utf8) + value
-        guard let key else { return Array(SHA256.hash(data: text).prefix(16)) }
-        return Array(HMAC<SHA256>.authenticationCode(for: text, using: key.key).prefix(16))
+        return ([current] + previous + [nil]).map { key in
+            guard let key else { return Array(SHA256.hash(data: text).prefix(16)) }
+            return Array(HMAC<SHA256>.authenticationCode(for: text, using: key.key).prefix(16))
+        }
     }
 }
