@@ -129,7 +129,7 @@ import Testing
         store.outbox.close()
         #expect(try answers.take(50).allSatisfy { (try? $0.get()) != nil })
         store.outbox.append([store.message(to: queue)]) { answers.put($0) }
-        #expect(throws: AppendRefusal.closed) { try answers.take().get() }
+        #expect(throws: AppendRefusal.store(.closed)) { try answers.take().get() }
         store.outbox.close()
         try store.reopen()
         #expect(store.outbox.ledger(of: queue.number).accepted == 50)
@@ -285,7 +285,7 @@ import Testing
         let refusal = #expect(throws: AppendRefusal.self) {
             for _ in 0..<500 { try store.append((0..<20).map { _ in store.message(text, to: queue) }) }
         }
-        guard case .diskFull = refusal else {
+        guard case .store(.full) = refusal else {
             Issue.record("\(String(describing: refusal))")
             return
         }

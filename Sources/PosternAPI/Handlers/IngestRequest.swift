@@ -54,9 +54,9 @@ struct IngestRequest: Sendable {
         let reason =
             switch refusal {
             case .queueFull: "outbox-full"
-            case .diskFull: "disk-full"
+            case .store(.full): "disk-full"
             case .refused: "conflict"
-            case .closed: "shutting-down"
+            case .store(.closed): "shutting-down"
             case .store: "store-failed"
             }
         for kind in kinds { metrics.refused("\(kind.target.name)", reason).add() }

@@ -134,12 +134,12 @@ final class IngestReply: Sendable {
                 detail: name.map { "The queue of \($0) is at its cap; nothing was stored. Send it again later." }
                     ?? "The outbox is at its cap; nothing was stored. Send it again later.",
                 members: codes(for: .queueFull), headers: [("Retry-After", "10")])
-        case .diskFull:
+        case .store(.full):
             Problem(
                 slug: .diskFull, status: 507,
                 detail: "There is no room on the disk; nothing was stored. Deliveries go on and may make some.",
                 members: codes(for: .diskFull), headers: [("Retry-After", "30")])
-        case .closed:
+        case .store(.closed):
             Problem(
                 slug: .shuttingDown, status: 503, detail: "The gateway is stopping; nothing was stored.",
                 headers: [("Retry-After", "5")])

@@ -55,20 +55,10 @@ public struct AppendReceipt: Sendable {
 public enum AppendRefusal: Error, Sendable, Equatable {
     /// The queue of this upstream, or the whole outbox if nil, is at its cap.
     case queueFull(UpstreamName?)
-    case diskFull(detail: String)
     /// Upstreams refused some of them, each with its place.
     case refused([Refused])
-    case closed
-    /// The store failed; see `StoreError` for what that means for the messages.
+    /// The store is full or closed, or failed; see `StoreError` for what that means for the messages.
     case store(StoreError)
-
-    init(_ error: StoreError) {
-        switch error {
-        case .full(let detail): self = .diskFull(detail: detail)
-        case .closed: self = .closed
-        default: self = .store(error)
-        }
-    }
 
     public struct Refused: Sendable, Equatable {
         public let index: Int

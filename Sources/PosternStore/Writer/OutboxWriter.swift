@@ -42,7 +42,7 @@ final class OutboxWriter: Sendable {
     func append(
         _ messages: [NewMessage], completion: @escaping @Sendable (Result<AppendReceipt, AppendRefusal>) -> Void
     ) {
-        if !put(.append(messages, completion)) { completion(.failure(.closed)) }
+        if !put(.append(messages, completion)) { completion(.failure(.store(.closed))) }
     }
 
     /// Runs `body` in the next transaction; its changes and those of its neighbours are committed together. Then
@@ -167,7 +167,7 @@ final class WriterLoop: Loop, @unchecked Sendable {
             switch job {
             case .append(let new, let completion):
                 guard !outbox.isFull || mayMakeRoom(for: new) else {
-                    completion(.failure(.diskFull(detail: "the disk is full; deliveries go on")))
+                    completion(.failure(.store(.full(detail: "the disk is full; deliveries go on"))))
                     continue
                 }
                 messages += new.count

@@ -106,7 +106,7 @@ extension Transaction {
             return try store(messages, isDiskFull: false)
         }
         // A refusal may come after others of the same request are in, or others are dropped for it: all that is undone.
-        var result: Result<AppendReceipt, AppendRefusal> = .failure(.closed)
+        var result: Result<AppendReceipt, AppendRefusal> = .failure(.store(.closed))
         try attempt {
             result = try store(messages, isDiskFull: isDiskFull)
             if case .success = result { return true } else { return false }
@@ -262,7 +262,9 @@ extension Transaction {
                 bytes += size
                 return bytes < wish.bytes
             }
-            guard bytes >= wish.bytes else { return .diskFull(detail: "the disk is full, and nothing can make room") }
+            guard bytes >= wish.bytes else {
+                return .store(.full(detail: "the disk is full, and nothing can make room"))
+            }
             for id in victims { try dropWithPayload(id, from: wish.queue) }
             accounts[wish.queue.number].ledger.queuedBytes -= bytes
             evicted += victims

@@ -27,7 +27,7 @@ extension WriterLoop {
 
     func answer(_ job: OutboxWriter.Job, with error: StoreError) {
         switch job {
-        case .append(_, let completion): completion(.failure(AppendRefusal(error)))
+        case .append(_, let completion): completion(.failure(.store(error)))
         case .change(_, let failed): failed(error)
         case .stop: break
         }

@@ -150,7 +150,7 @@ import Testing
             try db.db.execute(sql: "PRAGMA max_page_count = \(pages + 4)")
         }
         let refusal = #expect(throws: AppendRefusal.self) { try fill(500) }
-        guard case .diskFull = refusal else { return #expect(Bool(false), "\(String(describing: refusal))") }
+        guard case .store(.full) = refusal else { return #expect(Bool(false), "\(String(describing: refusal))") }
         #expect(store.outbox.trouble?.isFull == true)
         #expect(store.outbox.ledger(of: queue.number).accepted == 500)
         let claim = try store.claim(queue, most: 100)

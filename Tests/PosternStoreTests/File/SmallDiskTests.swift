@@ -24,7 +24,7 @@ import Testing
                 let text = String(repeating: "x", count: size)
                 do {
                     accepted += try store.append((0..<count).map { _ in store.message(text, to: queue) }).ids.count
-                } catch AppendRefusal.diskFull {
+                } catch AppendRefusal.store(.full) {
                     return
                 }
             }
