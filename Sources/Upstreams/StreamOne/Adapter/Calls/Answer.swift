@@ -64,10 +64,10 @@ struct Answer: Sendable, Equatable {
         return bytes[..<place.lowerBound] + Array(String(seconds).utf8) + bytes[place.upperBound...]
     }
 
-    /// Gives `body` the answer's `body` member; nil for an answer that is too large to be what is asked for.
-    func withBody<R>(_ body: (JSONValue) -> R) -> R? {
+    /// What `body` makes of the answer's `body` member; nil for an answer that is too large to be what is asked for.
+    func withBody<R>(_ body: (JSONValue) -> R?) -> R? {
         guard bytes.count <= Self.largestReadWhole else { return nil }
-        let read = JSONParser.ofThisThread.parse(bytes) { $0["body"].map(body) }
+        let read = JSONParser.ofThisThread.parse(bytes) { $0["body"].flatMap(body) }
         return (try? read.get()) ?? nil
     }
 

@@ -68,7 +68,7 @@ struct Login: Sendable {
             "initialize", [.init("user", credentials.username), .init("userip", credentials.userIP)], credentials,
             tools)
         try check(first, credentials, tools)
-        guard let challenge = Challenge(first) else { throw .unusableLogin }
+        guard let challenge = first.withBody(Challenge.init) else { throw .unusableLogin }
         let response = try await response(to: challenge, credentials, tools)
         var arguments = [StreamOneCall.Argument("challenge", challenge.text), .init("response", response)]
         if challenge.needsOldHash || sendingOldHash {
@@ -154,27 +154,23 @@ private struct Challenge: Sendable {
     let salt: String
     let needsOldHash: Bool
 
-    init?(_ answer: Answer) {
-        let read = answer.withBody { body -> (String, String, Bool)? in
-            guard let text = body["challenge"]?.string, let salt = body["salt"]?.string else { return nil }
-            return (text, salt, body["needsv2hash"]?.kind == .true)
-        }
-        guard case let (text, salt, needsOldHash)?? = read else { return nil }
-        (self.text, self.salt, self.needsOldHash) = (text, salt, needsOldHash)
+    init?(_ body: JSONValue) {
+        guard let text = body["challenge"]?.string, let salt = body["salt"]?.string else { return nil }
+        (self.text, self.salt, needsOldHash) = (text, salt, body["needsv2hash"]?.kind == .true)
     }
 }
 
 extension Session {
     /// From the answer to `session/create`; nil when it has none.
     init?(_ answer: Answer, now: Timestamp) {
-        let read = answer.withBody { body -> Session? in
+        let session = answer.withBody { body -> Session? in
             guard let id = body["id"], id.isFilledString, let key = body["key"], key.isFilledString,
                 let user = body["user"], user.isFilledString, let timeout = body["timeout"]?.integer, timeout >= 0
             else { return nil }
             return Session(
                 id: id.string ?? "", key: key.string ?? "", user: user.string ?? "", deadline: now + .seconds(timeout))
         }
-        guard let session = read ?? nil else { return nil }
+        guard let session else { return nil }
         self = session
     }
 

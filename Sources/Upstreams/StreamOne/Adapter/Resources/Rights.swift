@@ -16,7 +16,7 @@ struct Rights: Sendable {
     ) async throws(ResourceRefusal) -> ResourceAnswer {
         let answer = try await fetchRoles(try await question(request, tools), tools)
         let list = answer.withBody { $0.kind == .array ? String(decoding: $0.bytes, as: UTF8.self) : nil }
-        guard let roles = list ?? nil else { throw .unusableRights }
+        guard let roles = list else { throw .unusableRights }
         return .json(JSONText.object { $0.raw("roles", roles) })
     }
 
@@ -25,14 +25,14 @@ struct Rights: Sendable {
     ) async throws(ResourceRefusal) -> ResourceAnswer {
         let token = request.parameters["token"] ?? ""
         let question = try await question(request, tools)
-        guard let roles = try await fetchRoles(question, tools).withBody(Role.list) ?? nil else {
+        guard let roles = try await fetchRoles(question, tools).withBody(Role.list) else {
             throw .unusableRights
         }
         if let known = Role.hasToken(token, roles: roles, scope: question.content.scope) {
             return .hasToken(known)
         }
         let answer = try await fetch("api", "mytokens", question, tools)
-        guard let tokens = answer.withBody(Self.texts) ?? nil else { throw .unusableRights }
+        guard let tokens = answer.withBody(Self.texts) else { throw .unusableRights }
         return .hasToken(tokens.contains(token))
     }
 
