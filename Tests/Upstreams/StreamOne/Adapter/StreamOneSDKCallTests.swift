@@ -68,8 +68,10 @@ import Testing
 
     @Test func encodings_areThoseOfTheSpecification() {
         #expect(
-            StreamOneEncoding.encode(String(decoding: 0x20...0x7E, as: UTF8.self), as: .ios)
-                == "+!%22%23$%25%26'()*%2B%2C-.%2F0123456789%3A;%3C%3D%3E%3F@ABCDEFGHIJKLMNOPQRSTUVWXYZ%5B%5C%5D%5E_%60abcdefghijklmnopqrstuvwxyz%7B%7C%7D~"
+            String(
+                decoding: StreamOneEncoding.encode(
+                    [.init("a", String(decoding: 0x20...0x7E, as: UTF8.self))], as: .ios), as: UTF8.self)
+                == "a=+!%22%23$%25%26'()*%2B%2C-.%2F0123456789%3A;%3C%3D%3E%3F@ABCDEFGHIJKLMNOPQRSTUVWXYZ%5B%5C%5D%5E_%60abcdefghijklmnopqrstuvwxyz%7B%7C%7D~"
         )
         let printable =
             "a="

@@ -7,16 +7,10 @@ enum StreamOneEncoding {
     private static let digits = Array("0123456789ABCDEF".utf8)
     private static let bareForIOS = Array("!$'()*;@~".utf8)
 
-    /// Letters, digits, `-`, `_` and `.` stay, a space becomes `+`, any other byte `%XX`.
+    /// `name=value` joined by `&`, in the order given. Letters, digits, `-`, `_` and `.` stay, a space becomes `+`, any
+    /// other byte `%XX`.
     ///
     /// Worked values: `a b` becomes `a+b`, `é~` becomes `%C3%A9%7E`, and `%C3%A9~` for iOS.
-    static func encode(_ text: String, as dialect: Dialect = .php) -> String {
-        var encoded: [UInt8] = []
-        append(text, to: &encoded, dialect)
-        return String(decoding: encoded, as: UTF8.self)
-    }
-
-    /// `name=value` joined by `&`, in the order given.
     static func encode(_ pairs: [StreamOneCall.Argument], as dialect: Dialect = .php) -> [UInt8] {
         var encoded: [UInt8] = []
         encoded.reserveCapacity(pairs.reduce(0) { $0 + $1.name.utf8.count + $1.value.utf8.count + 2 })
