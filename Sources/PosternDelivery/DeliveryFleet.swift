@@ -44,22 +44,9 @@ public final class DeliveryFleet: Sendable {
 
     // MARK: Watching
 
-    /// One of the threads that deliveries depend on.
-    public struct ThreadLife: Sendable, Equatable {
-        /// The upstream's, or `writer`.
-        public let name: String
-        public let sinceLastTurn: Duration
-        public var isStalled: Bool { sinceLastTurn > DeliveryFleet.stallsAfter }
-    }
-
-    /// Each worker, and the outbox writer.
-    public func threads(at instant: MonotonicInstant) -> [ThreadLife] {
-        workers.map { ThreadLife(name: $0.name.description, sinceLastTurn: $0.sinceLastTurn(at: instant)) }
-            + [ThreadLife(name: "writer", sinceLastTurn: outbox.sinceWriterTurned(at: instant))]
-    }
-
-    /// Names of those that hang.
+    /// The threads that hang: names of upstreams, and `writer` for the outbox writer.
     public func stalledWorkers(at instant: MonotonicInstant) -> [String] {
-        threads(at: instant).filter(\.isStalled).map(\.name)
+        let workers = workers.filter { $0.sinceLastTurn(at: instant) > Self.stallsAfter }.map(\.name.description)
+        return workers + (outbox.sinceWriterTurned(at: instant) > Self.stallsAfter ? ["writer"] : [])
     }
 }
