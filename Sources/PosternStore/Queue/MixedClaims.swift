@@ -15,12 +15,6 @@ struct MixedClaims: QueueClaims {
         var isBlocked = false
     }
 
-    /// A message that the writer was about to remove, as the worker hears of it later.
-    struct Removal {
-        let id: MessageID
-        let isGone: Bool
-    }
-
     /// Rows left behind beyond which looking further would only collect more of them: about 2 MB.
     static let defaultScanLimit = 65_536
 
@@ -304,7 +298,7 @@ struct MixedClaims: QueueClaims {
 
     mutating func hear(_ news: QueueExchange.News) {
         mustVerify = mustVerify || news.isCut
-        for removal in news.removals { hear(removal) }
+        for removal in news.removals { hearOfRemoval(of: removal.id, isGone: removal.isGone) }
         // Rows before the cursor came back.
         if let id = news.cameBackFrom, id <= cursor {
             cursor = MessageID(rawValue: id.rawValue - 1)
@@ -312,10 +306,9 @@ struct MixedClaims: QueueClaims {
         }
     }
 
-    private mutating func hear(_ removal: Removal) {
-        let id = removal.id
+    private mutating func hearOfRemoval(of id: MessageID, isGone: Bool) {
         guard let lane = awaitingRemoval.removeValue(forKey: id) ?? members[id] else { return }
-        if removal.isGone {
+        if isGone {
             leaveGroup(id, isGone: true)
             lines.remove(id, from: lane)
         } else if members[id] == nil {
@@ -328,7 +321,7 @@ struct MixedClaims: QueueClaims {
     private mutating func findRemoved(in rows: QueueRows) throws {
         for id in Array(members.keys) + Array(awaitingRemoval.keys) {
             let isGone = try !rows.exists(id)
-            if isGone || members[id] == nil { hear(Removal(id: id, isGone: isGone)) }
+            if isGone || members[id] == nil { hearOfRemoval(of: id, isGone: isGone) }
         }
         mustVerify = false
     }

@@ -5,8 +5,8 @@ import PosternCore
 struct QueueExchange {
     /// What the worker has to hear before it looks again.
     struct News {
-        /// Removals that are over.
-        var removals: [MixedClaims.Removal] = []
+        /// Messages that the writer was about to remove.
+        var removals: [(id: MessageID, isGone: Bool)] = []
         /// There were more of them than are written down.
         var isCut = false
         var cameBackFrom: MessageID?
@@ -33,7 +33,7 @@ struct QueueExchange {
         if news.isCut {
             news.removals = []
         } else {
-            news.removals += ids.map { .init(id: $0, isGone: areGone) }
+            news.removals += ids.map { ($0, areGone) }
         }
         return hadNone
     }
