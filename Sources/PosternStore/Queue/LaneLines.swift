@@ -103,11 +103,12 @@ struct LaneLines {
 
     // MARK: Free lanes
 
-    /// The first row of the lane may be sent, as far as is known here.
-    mutating func becameFree(_ lane: Int64) {
+    /// The first row of the lane may be sent, as far as is known here. `isNext`: before those of all other lanes, because
+    /// there was no room for more of this one.
+    mutating func becameFree(_ lane: Int64, isNext: Bool = false) {
         guard let line = lines[lane], !line.isFree, line.inFlight == 0, !line.ids.isEmpty else { return }
         lines[lane]?.isFree = true
-        free.append(lane)
+        if isNext { free.prepend(lane) } else { free.append(lane) }
     }
 
     /// Takes out the lane that has been free longest; its rows stay.
@@ -119,13 +120,6 @@ struct LaneLines {
             if isUsable { return lane }
         }
         return nil
-    }
-
-    /// There was no room for more of the lane: it is the first to go on.
-    mutating func staysFree(_ lane: Int64) {
-        guard let line = lines[lane], !line.isFree, line.inFlight == 0, !line.ids.isEmpty else { return }
-        lines[lane]?.isFree = true
-        free.prepend(lane)
     }
 }
 

@@ -209,7 +209,7 @@ struct MixedClaims: QueueClaims {
             if hasRoom { done += 1 }
         }
         lines.removeFirst(done, from: lane)
-        if !hasRoom { lines.staysFree(lane) }
+        if !hasRoom { lines.becameFree(lane, isNext: true) }
         // A group may be next.
         if done > 0 { mayUnblock = true }
         return hasRoom
