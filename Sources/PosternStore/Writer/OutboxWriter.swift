@@ -32,9 +32,8 @@ final class OutboxWriter: Sendable {
     init(on threads: any Threads) { self.threads = threads }
 
     func start(on outbox: Outbox) {
-        lastTurn.store(outbox.time.instant.nanoseconds, ordering: .relaxed)
-        let loop = WriterLoop(outbox: outbox, inbox: inbox) { self.lastTurn.store($0, ordering: .relaxed) }
-        running.withLock { $0 = threads.start(loop) }
+        turned(at: outbox.time.instant)
+        running.withLock { $0 = threads.start(WriterLoop(outbox: outbox, inbox: inbox)) }
     }
 
     /// Stores all of `messages` or none. `completion` is called once the commit is on disk
@@ -91,6 +90,8 @@ final class OutboxWriter: Sendable {
         return true
     }
 
+    func turned(at instant: MonotonicInstant) { lastTurn.store(instant.nanoseconds, ordering: .relaxed) }
+
     /// How long ago the loop last turned; more than a few seconds means that it hangs.
     func sinceLastTurn(at instant: MonotonicInstant) -> Duration {
         instant - MonotonicInstant(nanoseconds: lastTurn.load(ordering: .relaxed))
@@ -103,7 +104,6 @@ final class WriterLoop: Loop, @unchecked Sendable {
     let name = "postern-writer"
     let outbox: Outbox
     private let inbox: Inbox<OutboxWriter.Job>
-    private let showLife: @Sendable (Int64) -> Void
 
     // MARK: State
     let sql: SQL
@@ -118,10 +118,9 @@ final class WriterLoop: Loop, @unchecked Sendable {
     private var hasMoreUpkeep = false
     private var isStopping = false
 
-    init(outbox: Outbox, inbox: Inbox<OutboxWriter.Job>, lastTurn: @escaping @Sendable (Int64) -> Void) {
+    init(outbox: Outbox, inbox: Inbox<OutboxWriter.Job>) {
         self.outbox = outbox
         self.inbox = inbox
-        showLife = lastTurn
         // The connection is used outside `write` by this loop only, which is where GRDB would call back.
         sql = outbox.pool.unsafeReentrantWrite { SQL($0) }
         allocated = outbox.lock.size
@@ -141,7 +140,7 @@ final class WriterLoop: Loop, @unchecked Sendable {
 
     func turn(at now: MonotonicInstant) -> MonotonicInstant? {
         let jobs = inbox.takeAll()
-        showLife(outbox.time.instant.nanoseconds)
+        outbox.writer.turned(at: outbox.time.instant)
         commitAll(jobs)
         guard !isStopping else { return end() }
         if instant >= nextUpkeep {
