@@ -10,8 +10,8 @@ enum WorkerEvent: Sendable {
     case tokenAnswered(TransferResult, fetch: Int)
     case pause, resume, stop, end
     case flush(@Sendable (FlushReport) -> Void)
-    /// What was to wait longer is due now, because of the flush with this number.
-    case flushBegan(Int)
+    /// What was to wait longer is due now, because of a flush.
+    case flushBegan
     case adopt(DeliverySettings, upstream: RegisteredUpstream?)
 }
 

@@ -12,11 +12,10 @@ extension WorkerLoop {
                 guard let flight else { preconditionFailure("only batches are recorded") }
                 record(settlement, of: flight)
             case .wakeHeldLanes: outbox.wakeHeldLanes(of: queue, at: time.now)
-            case .makeDue(nil): queue.makeDue(at: time.now)
-            case .makeDue(let flush?): queue.makeDue(at: time.now) { [inbox] in inbox.put(.flushBegan(flush)) }
+            case .makeDue(let isFlush): queue.makeDue(at: time.now) { [inbox] in if isFlush { inbox.put(.flushBegan) } }
             case .savePause(let isPaused): save(isPaused: isPaused)
             case .saveFlush(let through): outbox.setFlushed(through: through, of: queue.number)
-            case .finish(let flush, let report): finish(flush, report)
+            case .finishFlush(let report): finishFlush(report)
             case .notify(let notice): log(notice)
             }
         }

@@ -8,20 +8,19 @@ extension WorkerLoop {
     /// Covers what has been accepted so far.
     func flush(_ completion: @escaping @Sendable (FlushReport) -> Void) {
         let newest = MessageID(rawValue: Int64(outbox.ledger(of: queue.number).lastID))
-        let (number, actions) = machine.flush(through: newest, now: time.now)
-        flushCompletions[number] = completion
-        perform(actions)
+        flushCompletions.append(completion)
+        perform(machine.flush(through: newest, now: time.now))
     }
 
     func endFlushes() {
         if machine.flushes.contains(where: \.hasBegun), isAtRest { perform(machine.cameToRest()) }
     }
 
-    func finish(_ flush: Int, _ report: FlushReport) {
+    func finishFlush(_ report: FlushReport) {
         let counts: Logger.Metadata = ["delivered": "\(report.delivered)", "failed": "\(report.failed)"]
         logger.info("flush finished", metadata: counts.merging(["upstream": "\(queue.name)"]) { $1 })
         tell(.flushFinished, counts)
-        flushCompletions.removeValue(forKey: flush)?(report)
+        flushCompletions.removeFirst()(report)
     }
 
     private var isAtRest: Bool {

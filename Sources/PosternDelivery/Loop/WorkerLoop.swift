@@ -32,8 +32,8 @@ final class WorkerLoop: Loop, @unchecked Sendable {
     var upstream: RegisteredUpstream
     /// Both clocks at the last turn.
     private var lastLook: (now: Timestamp, instant: MonotonicInstant)?
-    /// Who waits for which flush.
-    var flushCompletions: [Int: @Sendable (FlushReport) -> Void] = [:]
+    /// What the machine's flushes are reported to, in their order.
+    var flushCompletions: [@Sendable (FlushReport) -> Void] = []
     var saved: CircuitRecord
     /// What the store did not take of answers and results; done again at `storeRetryAt`.
     var unfinished: [() -> Void] = []
@@ -118,7 +118,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         case .pause: perform(machine.pause())
         case .resume: perform(machine.resume(now: time.now))
         case .flush(let completion): flush(completion)
-        case .flushBegan(let number): machine.flushBegan(number)
+        case .flushBegan: machine.flushBegan()
         case .adopt(let settings, let upstream): adopt(settings, upstream)
         case .stop: stop()
         case .end:

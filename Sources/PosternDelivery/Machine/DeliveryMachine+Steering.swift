@@ -5,7 +5,6 @@ import PosternStore
 extension DeliveryMachine {
     /// A flush that is not over yet.
     struct Flush: Equatable {
-        let number: Int
         var report: FlushReport
         /// Whether what was to wait longer is due by now.
         var hasBegun = false
@@ -35,7 +34,7 @@ extension DeliveryMachine {
     }
 
     /// Those, and what backs off.
-    private mutating func endWaits(now: Timestamp) -> [Action] { [.makeDue(flush: nil)] + probeNow(now: now) }
+    private mutating func endWaits(now: Timestamp) -> [Action] { [.makeDue(isFlush: false)] + probeNow(now: now) }
 
     mutating func clockSetBack(now: Timestamp) -> [Action] { endWaits(now: now) }
 
@@ -59,19 +58,17 @@ extension DeliveryMachine {
 
     // MARK: Flushes
 
-    /// Sends without waiting what was accepted up to `through`. The number tells this flush from others.
-    mutating func flush(through: MessageID, now: Timestamp) -> (number: Int, actions: [Action]) {
-        flushesBegun += 1
+    /// Sends without waiting what was accepted up to `through`. Flushes begin and end in their order.
+    mutating func flush(through: MessageID, now: Timestamp) -> [Action] {
         flushedThrough = max(flushedThrough, through)
-        flushes.append(Flush(number: flushesBegun, report: FlushReport(through: through)))
+        flushes.append(Flush(report: FlushReport(through: through)))
         isHurried = true
-        let actions = [.saveFlush(flushedThrough), .makeDue(flush: flushesBegun)] + probeNow(now: now)
-        return (flushesBegun, actions)
+        return [.saveFlush(flushedThrough), .makeDue(isFlush: true)] + probeNow(now: now)
     }
 
-    /// What was to wait longer is due.
-    mutating func flushBegan(_ number: Int) {
-        for index in flushes.indices where flushes[index].number == number { flushes[index].hasBegun = true }
+    /// What was to wait longer is due, for the first flush that has not begun.
+    mutating func flushBegan() {
+        if let index = flushes.firstIndex(where: { !$0.hasBegun }) { flushes[index].hasBegun = true }
     }
 
     /// What the flushes cover has reached a final state.
@@ -88,6 +85,6 @@ extension DeliveryMachine {
         guard unsettled == 0 else { return [] }
         let over = flushes.filter(\.hasBegun)
         flushes.removeAll(where: \.hasBegun)
-        return over.map { .finish(flush: $0.number, $0.report) }
+        return over.map { .finishFlush($0.report) }
     }
 }

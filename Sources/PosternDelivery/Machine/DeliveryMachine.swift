@@ -41,11 +41,12 @@ struct DeliveryMachine: Equatable {
         case record(Settlement)
         /// Lanes that wait for their endpoint are due now.
         case wakeHeldLanes
-        /// Whatever waits for a time is due now, also because of the flush with this number.
-        case makeDue(flush: Int?)
+        /// Whatever waits for a time is due now; `isFlush`: with that, a flush begins.
+        case makeDue(isFlush: Bool)
         case savePause(Bool)
         case saveFlush(MessageID)
-        case finish(flush: Int, FlushReport)
+        /// The first flush is over.
+        case finishFlush(FlushReport)
         case notify(Notice)
     }
 
@@ -88,9 +89,8 @@ struct DeliveryMachine: Equatable {
     var isStopping = false
     /// What flushes have covered so far.
     var flushedThrough = MessageID(rawValue: 0)
-    /// Those that are not over yet.
+    /// Those that are not over yet, in their order.
     var flushes: [Flush] = []
-    var flushesBegun = 0
     /// Whether what is there is sent without collecting.
     var isHurried = false
 

@@ -104,7 +104,7 @@ struct MachineModel {
             case .record(let found): settlement = found
             case .wakeHeldLanes: for place in queue.indices { queue[place].dueAt = min(queue[place].dueAt, now) }
             case .notify(let notice): notices.append(notice)
-            case .makeDue, .savePause, .saveFlush, .finish: break
+            case .makeDue, .savePause, .saveFlush, .finishFlush: break
             }
         }
         guard let settlement else { preconditionFailure("a result is recorded") }
