@@ -28,7 +28,8 @@ public enum KeyRotation {
         }
         do throws(StoreError) {
             let outbox = try Outbox(
-                settings.located, time: SystemTime(), metrics: Metrics(), logger: Logger(label: "postern.keys"))
+                settings.located, time: SystemTime(), threads: DedicatedThreads(), metrics: Metrics(),
+                logger: Logger(label: "postern.keys"))
             defer { outbox.close() }
             return outbox.resealing
         } catch {

@@ -52,7 +52,7 @@ public final class Outbox: Sendable {
     ///   - recover: If the write-ahead log is damaged, a copy of the store is kept, and the log is repaired.
     public init(
         _ options: OutboxOptions, startFresh: Bool = false, recover: Bool = false, time: any TimeSource,
-        threads: any Threads = DedicatedThreads(), metrics: Metrics, logger: Logger
+        threads: any Threads, metrics: Metrics, logger: Logger
     ) throws(StoreError) {
         self.options = options
         path = options.path

@@ -115,7 +115,7 @@ final class TestGateway {
         let time = setup.time
         var options = OutboxOptions(path: folder.file("postern.sqlite"))
         (options.maxBytes, options.encryptionKeys) = (setup.maxBytes, setup.encryptionKeys)
-        outbox = try Outbox(options, time: time, metrics: metrics, logger: logger)
+        outbox = try Outbox(options, time: time, threads: DedicatedThreads(), metrics: metrics, logger: logger)
         for outcome in setup.outcomes { transport.expect(outcome) }
         let parts = UpstreamWorker.Parts(
             outbox: outbox, transport: transport, time: time, metrics: metrics, logger: logger, random: { 1 })

@@ -23,7 +23,7 @@ import Testing
 
     private func open(_ scratch: ScratchConfiguration) throws -> Outbox {
         try Outbox(
-            try scratch.load().outbox.located, time: SystemTime(), metrics: Metrics(),
+            try scratch.load().outbox.located, time: SystemTime(), threads: DedicatedThreads(), metrics: Metrics(),
             logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     }
 

@@ -24,7 +24,8 @@ import Testing
                 )
             },
             time: SystemTime(),
-            metrics: Metrics(), logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+            threads: DedicatedThreads(), metrics: Metrics(),
+            logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     }
 
     /// Accepts messages for the upstream `plain`, in lanes of their own, and ends them in these states; closed again.

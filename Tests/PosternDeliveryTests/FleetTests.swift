@@ -19,7 +19,8 @@ import Testing
     init() throws {
         let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
         let outbox = try Outbox(
-            OutboxOptions(path: folder.file("store.sqlite")), time: time, metrics: Metrics(), logger: logger)
+            OutboxOptions(path: folder.file("store.sqlite")), time: time, threads: DedicatedThreads(),
+            metrics: Metrics(), logger: logger)
         let parts = UpstreamWorker.Parts(
             outbox: outbox, transport: transport, time: time, metrics: Metrics(), logger: logger)
         let workers = try ["a", "b"].map { name in

@@ -75,7 +75,8 @@ private final class Flow {
     func start() throws {
         let metrics = Metrics()
         let outbox = try Outbox(
-            OutboxOptions(path: folder.file("store.sqlite")), time: time, metrics: metrics, logger: logger)
+            OutboxOptions(path: folder.file("store.sqlite")), time: time, threads: DedicatedThreads(), metrics: metrics,
+            logger: logger)
         let transport = try CurlLoop(.init(version: "test"))
         var settings = DeliverySettings.with { ($0.batchMaxMessages, $0.batchMaxWait) = (100, .milliseconds(5)) }
         settings.retry = RetryPolicy(base: .milliseconds(5), longest: .milliseconds(40))

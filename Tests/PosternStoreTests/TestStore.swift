@@ -30,7 +30,8 @@ final class TestStore {
         metrics: Metrics = Metrics()
     ) throws -> Outbox {
         try Outbox(
-            options, startFresh: startFresh, recover: recover, time: time, metrics: metrics,
+            options, startFresh: startFresh, recover: recover, time: time, threads: DedicatedThreads(),
+            metrics: metrics,
             logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     }
 

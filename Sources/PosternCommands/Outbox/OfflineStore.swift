@@ -21,7 +21,8 @@ struct OfflineStore {
         (options.deliveredRetention, options.failedRetention) = (forever, forever)
         do throws(StoreError) {
             outbox = try Outbox(
-                options, time: SystemTime(), metrics: Metrics(), logger: Logger(label: "postern.outbox"))
+                options, time: SystemTime(), threads: DedicatedThreads(), metrics: Metrics(),
+                logger: Logger(label: "postern.outbox"))
         } catch .alreadyRunning {
             return nil
         } catch {

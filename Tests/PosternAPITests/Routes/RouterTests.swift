@@ -29,7 +29,8 @@ import Testing
         let metrics = Metrics()
         let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
         let outbox = try Outbox(
-            OutboxOptions(path: folder.file("store.sqlite")), time: SystemTime(), metrics: metrics, logger: logger)
+            OutboxOptions(path: folder.file("store.sqlite")), time: SystemTime(), threads: DedicatedThreads(),
+            metrics: metrics, logger: logger)
         defer { outbox.close() }
         let resources = [
             Resource(.get, "shelves/{shelf}/books", .read { _, _ in .empty() }),
