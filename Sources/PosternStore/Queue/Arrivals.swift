@@ -22,8 +22,6 @@ struct Arrivals {
     static let recordLimit = 64
 
     private var records: [Record] = []
-    private var messages = 0
-    private var bytes = 0
     /// Every id up to this one was looked at.
     private(set) var reached = MessageID(rawValue: 0)
 
@@ -49,8 +47,6 @@ struct Arrivals {
         } else {
             records.append(Record(newest: newest, messages: messages, bytes: bytes, since: instant))
         }
-        self.messages += messages
-        self.bytes += bytes
         return wasEmpty || (!wasFull && isFull(limits))
     }
 
@@ -63,8 +59,6 @@ struct Arrivals {
         for record in records[..<open] {
             count -= record.messages
             size -= record.bytes
-            messages -= record.messages
-            bytes -= record.bytes
         }
         records.removeFirst(open)
         guard var first = records.first else { return }
@@ -74,8 +68,6 @@ struct Arrivals {
         first.messages -= count
         first.bytes -= size
         records[0] = first
-        messages -= count
-        bytes -= size
     }
 
     /// When the messages have collected for `wait`, or at once if they fill a batch. Nil when there are none.
@@ -84,7 +76,10 @@ struct Arrivals {
         return isFull(limits) ? first.since : first.since + wait
     }
 
-    private func isFull(_ limits: BatchLimits) -> Bool { messages >= limits.maxMessages || bytes >= limits.maxBytes }
+    private func isFull(_ limits: BatchLimits) -> Bool {
+        records.reduce(0) { $0 + $1.messages } >= limits.maxMessages
+            || records.reduce(0) { $0 + $1.bytes } >= limits.maxBytes
+    }
 }
 
 /// When the next scheduled message, or the next lane, is due, as far as is known. A plain value; the exchange holds
