@@ -117,12 +117,9 @@ public final class Outbox: Sendable {
     public func register(_ upstream: any Upstream, type: String, cap: QueueCap) throws(StoreError) -> UpstreamQueue {
         let isDisabled = upstream is StoredUpstream
         let upstream = RegisteredUpstream(upstream)
-        let (number, newest) = try writer.changeNow { [kinds] transaction in
-            try Registration.write(upstream, type: type, kinds: kinds, in: transaction)
-        }
+        let (number, newest) = try writer.changeNow { try $0.register(upstream, type: type) }
         let queue = UpstreamQueue(
-            upstream: upstream, number: number, cap: cap, of: self, newest: MessageID(rawValue: newest),
-            isDisabled: isDisabled)
+            upstream: upstream, number: number, cap: cap, of: self, newest: newest, isDisabled: isDisabled)
         do {
             try queue.adoptLeftovers()
         } catch {

@@ -65,9 +65,7 @@ public final class UpstreamQueue: Sendable {
         precondition(upstream.name == name, "a queue stays with its upstream")
         let new = RegisteredUpstream(upstream)
         if new.kinds.contains(where: { kinds.number(of: $0) == 0 }) {
-            try writer.changeNow { [kinds] transaction in
-                try Registration.enter(new.kinds, in: kinds, transaction)
-            }
+            try writer.changeNow { try $0.enter(new.kinds) }
         }
         current.withLock { $0 = new }
     }

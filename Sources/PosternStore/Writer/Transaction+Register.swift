@@ -1,12 +1,11 @@
 import PosternCore
 
-/// Enters an upstream into the store.
-enum Registration {
-    /// Numbers are never given out twice: rows of an upstream that is configured no more stay its own.
-    static func write(
-        _ upstream: RegisteredUpstream, type: String, kinds: KindTable, in transaction: Transaction
-    ) throws -> (number: UpstreamNumber, newest: Int64) {
-        let sql = transaction.sql
+extension Transaction {
+    /// Enters an upstream into the store. Numbers are never given out twice: rows of an upstream that is configured no
+    /// more stay its own.
+    func register(
+        _ upstream: RegisteredUpstream, type: String
+    ) throws -> (number: UpstreamNumber, newest: MessageID) {
         let name = upstream.name.description
         let known = try sql.value("SELECT number FROM upstreams WHERE name = ?", name, as: UpstreamNumber.self)
         let highest = try sql.value("SELECT max(number) FROM upstreams", as: Int.self) ?? 0
@@ -23,28 +22,27 @@ enum Registration {
         if upstream.laneRule.needsLaneIndex {
             try Migrations.createLaneIndex(of: number, with: sql)
         }
-        try lookAtParkedLanes(of: number, in: transaction)
-        try enter(upstream.kinds, in: kinds, transaction)
-        let account = transaction.accounts[number]
-        return (account.number, Int64(account.ledger.lastID))
+        try lookAtParkedLanes(of: number)
+        try enter(upstream.kinds)
+        return (number, MessageID(rawValue: Int64(accounts[number].ledger.lastID)))
     }
 
     /// Gives each kind that the store has not held yet a number.
-    static func enter(_ new: [Kind], in kinds: KindTable, _ transaction: Transaction) throws {
-        for kind in new where kinds.number(of: kind) == 0 {
-            try transaction.sql.run("INSERT INTO kinds (name) VALUES (?)", kind.description)
-            kinds.learn(kind, number: transaction.sql.lastRowID)
+    func enter(_ kinds: [Kind]) throws {
+        for kind in kinds where outbox.kinds.number(of: kind) == 0 {
+            try sql.run("INSERT INTO kinds (name) VALUES (?)", kind.description)
+            outbox.kinds.learn(kind, number: sql.lastRowID)
         }
     }
 
     /// A run with another key could not read what this one can: lanes for which something is held go on, or are parked
     /// anew.
-    private static func lookAtParkedLanes(of number: UpstreamNumber, in transaction: Transaction) throws {
-        try transaction.sql.run(
+    private func lookAtParkedLanes(of number: UpstreamNumber) throws {
+        try sql.run(
             """
             UPDATE lanes SET isParked = 0, isHeld = 0, readyAtMs = ?2
             WHERE upstream = ?1 AND isParked = 1 AND laneGroup IN
               (SELECT owner FROM credentials WHERE upstream = ?1 AND isRefused = 0)
-            """, number, transaction.outbox.time.now)
+            """, number, outbox.time.now)
     }
 }
