@@ -74,11 +74,6 @@ final class Cache: Sendable {
         let cost: Int
     }
 
-    private struct FlightKey: Hashable {
-        let key: Key
-        let session: String?
-    }
-
     private struct State {
         /// By command: a write concerns those of its own.
         var entries: [String: [Key: Entry]] = [:]
@@ -87,7 +82,7 @@ final class Cache: Sendable {
         var gone = 0
         var bytes = 0
         var stored = 0
-        var flights: [FlightKey: [Flight]] = [:]
+        var flights: [Key: [Flight]] = [:]
 
         var count: Int { entries.values.reduce(0) { $0 + $1.count } }
         subscript(key: Key) -> Entry? { entries[key.call.command]?[key] }
@@ -114,14 +109,14 @@ final class Cache: Sendable {
                     if let entry = state[key], entry.expiresAt > now {
                         return .hit(entry.answer, age: now - entry.storedAt)
                     }
-                    let index = FlightKey(key: key, session: session)
-                    if let flight = state.flights[index]?.last, !flight.isOvertaken, flight.deadline <= deadline {
+                    let latest = state.flights[key]?.last { $0.session == session }
+                    if let flight = latest, !flight.isOvertaken, flight.deadline <= deadline {
                         flight.followers.append(
                             Follower(number: number, deadline: deadline, continuation: continuation))
                         return nil
                     }
                     let flight = Flight(key, session: session, deadline: deadline)
-                    state.flights[index, default: []].append(flight)
+                    state.flights[key, default: []].append(flight)
                     return .lead(flight)
                 }
                 if let found { return continuation.resume(returning: found) }
@@ -182,9 +177,8 @@ final class Cache: Sendable {
     }
 
     private func end(_ flight: Flight, _ state: inout State) {
-        let index = FlightKey(key: flight.key, session: flight.session)
-        state.flights[index]?.removeAll { $0 === flight }
-        if state.flights[index]?.isEmpty ?? false { state.flights[index] = nil }
+        state.flights[flight.key]?.removeAll { $0 === flight }
+        if state.flights[flight.key]?.isEmpty ?? false { state.flights[flight.key] = nil }
     }
 
     // MARK: Keeping
