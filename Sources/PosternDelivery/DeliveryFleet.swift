@@ -22,10 +22,6 @@ public final class DeliveryFleet: Sendable {
 
     public func worker(named name: UpstreamName) -> UpstreamWorker? { workers.first { $0.name == name } }
 
-    public var snapshots: [UpstreamName: UpstreamSnapshot] {
-        Dictionary(workers.map { ($0.name, $0.snapshot) }) { first, _ in first }
-    }
-
     // MARK: Stopping
 
     /// No worker claims any more; requests under way may end.

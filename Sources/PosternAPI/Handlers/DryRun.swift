@@ -46,7 +46,7 @@ struct DryRun {
     /// The messages that share requests, in the order of their first, and what one request of theirs may carry: as a
     /// worker claims them.
     private func lanes(of messages: [Message], _ target: Target) -> [(messages: [Message], limits: BatchLimits)] {
-        guard case .separate = target.upstream.laneRule else { return [(messages, target.worker.limits)] }
+        guard case .separate = target.upstream.laneRule else { return [(messages, target.queue.limits)] }
         var lanes: [(messages: [Message], limits: BatchLimits)] = []
         var places: [Lane: Int] = [:]
         for message in messages {
@@ -61,8 +61,8 @@ struct DryRun {
     }
 
     private func limits(of lane: Lane, _ target: Target) -> BatchLimits {
-        guard case .named(let name, _) = lane else { return target.worker.limits }
-        return target.upstream.limits(target.worker.limits, ofLane: name)
+        guard case .named(let name, _) = lane else { return target.queue.limits }
+        return target.upstream.limits(target.queue.limits, ofLane: name)
     }
 
     private func firstBatch(of messages: ArraySlice<Message>, _ limits: BatchLimits) -> [Message] {

@@ -63,9 +63,6 @@ public final class UpstreamWorker: Sendable {
     /// How long ago the loop last turned. It turns at least every few seconds; much more means that it hangs.
     public func sinceLastTurn(at instant: MonotonicInstant) -> Duration { status.sinceLastTurn(at: instant) }
 
-    /// What one request may carry.
-    public var limits: BatchLimits { queue.limits }
-
     /// Keeps accepting, stops sending. What is under way ends.
     public func pause() { inbox.put(.pause) }
     public func resume() { inbox.put(.resume) }

@@ -113,8 +113,7 @@ public struct Settlement: Sendable {
     /// Messages that are sent again later.
     public struct Waiting: Sendable {
         public let messages: [Message]
-        /// Nil leaves it to the upstream's circuit.
-        public let nextAttemptAt: Timestamp?
+        public let nextAttemptAt: Timestamp
         /// Does the attempt count against them?
         public let counts: Bool
         public let error: AttemptError?
@@ -122,7 +121,7 @@ public struct Settlement: Sendable {
         public let wasTried: Bool
 
         public init(
-            _ messages: [Message], nextAttemptAt: Timestamp?, counts: Bool, error: AttemptError?, wasTried: Bool = true
+            _ messages: [Message], nextAttemptAt: Timestamp, counts: Bool, error: AttemptError?, wasTried: Bool = true
         ) {
             self.wasTried = wasTried
             self.messages = messages

@@ -173,8 +173,8 @@ extension Transaction {
                 UPDATE queue_# SET waiting = ?, nextAttemptAtMs = ?, attempts = attempts + ?,
                   lastError = coalesce(?, lastError), tried = tried | ? WHERE id = ?
                 """,
-                of: queue.number, waiting.nextAttemptAt == nil ? QueueColumn.ready : QueueColumn.retrying,
-                waiting.nextAttemptAt, waiting.counts, error, waiting.wasTried, message.id)
+                of: queue.number, QueueColumn.retrying, waiting.nextAttemptAt, waiting.counts, error, waiting.wasTried,
+                message.id)
             try touchLane(of: message, in: queue)
         }
         if let first = waiting.messages.first { try failLane(of: first, in: queue) }
