@@ -32,13 +32,8 @@ struct Rights: Sendable {
             return .hasToken(known)
         }
         let answer = try await fetch("api", "mytokens", question, tools)
-        guard let tokens = answer.withBody(Self.texts) else { throw .unusableRights }
+        guard let tokens = answer.withBody(\.texts) else { throw .unusableRights }
         return .hasToken(tokens.contains(token))
-    }
-
-    private static func texts(_ body: JSONValue) -> [String]? {
-        guard body.kind == .array, body.elements.allSatisfy({ $0.kind == .string }) else { return nil }
-        return body.elements.compactMap(\.string)
     }
 
     // MARK: Asking the platform
@@ -89,13 +84,10 @@ struct Role: Sendable, Equatable {
         guard body.kind == .array else { return nil }
         var roles: [Role] = []
         for element in body.elements {
-            guard let tokens = element["role"]?["tokens"], tokens.kind == .array,
-                tokens.elements.allSatisfy({ $0.kind == .string }),
-                let account = place(element["account"]), let customer = place(element["customer"])
+            guard let tokens = element["role"]?["tokens"]?.texts, let account = place(element["account"]),
+                let customer = place(element["customer"])
             else { return nil }
-            roles.append(
-                Role(
-                    account: account.id, customer: customer.id, tokens: Set(tokens.elements.compactMap(\.string))))
+            roles.append(Role(account: account.id, customer: customer.id, tokens: Set(tokens)))
         }
         return roles
     }
@@ -121,6 +113,14 @@ struct Role: Sendable, Equatable {
         if let own = self.account { return own == account }
         if let own = self.customer { return own == customer }
         return true
+    }
+}
+
+extension JSONValue {
+    /// Nil unless it is a list of texts.
+    fileprivate var texts: [String]? {
+        guard kind == .array, elements.allSatisfy({ $0.kind == .string }) else { return nil }
+        return elements.compactMap(\.string)
     }
 }
 
