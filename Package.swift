@@ -151,6 +151,13 @@ let package = Package(
             name: "PosternTestKit",
             dependencies: ["PosternCore"],
             path: "Tests/PosternTestKit", swiftSettings: strict),
+        // A disk that fails: the functions of the C library that concern files, in C, and what tests see of it.
+        .target(name: "CSimulatedDisk", path: "Tests/CSimulatedDisk"),
+        .target(
+            name: "PosternSimulatedDisk",
+            dependencies: ["CSimulatedDisk"],
+            path: "Tests/PosternSimulatedDisk", swiftSettings: strict),
+        tests(of: "PosternSimulatedDisk", ["PosternCore", "PosternMetrics", "PosternStore", logging]),
         tests(of: "PosternCore"),
         tests(of: "PosternJSON", ["PosternCore", "CPosternJSON"]),
         tests(of: "PosternCompression"),
