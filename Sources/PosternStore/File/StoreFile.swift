@@ -30,6 +30,9 @@ enum StoreFile {
         lock = try createIfEmpty(path, at: now, holding: lock)
         try inspect(path)
         reserve.allocateLog()
+        // The log may be a new file. SQLite syncs its name, too, but ignores an error of that, and a power cut would then
+        // take the log with all that was answered.
+        try Files.sync(Files.folder(of: path), for: path)
         return lock
     }
 
@@ -275,8 +278,7 @@ enum StoreFile {
             guard Files.size(of: path) > 0 else { return true }
             try examineLog(of: path, recovering: false, at: now, logger: logger)
             try inspect(path)
-            let queue = try openForReading(path)
-            return try queue.read { try SQL($0).value("PRAGMA quick_check(1)", as: String.self) } != "ok"
+            return try IntegrityCheck.damage(in: openForReading(path)) != nil
         } catch {
             switch StoreError(error, path: path) {
             case .corrupt, .logDamaged: return true

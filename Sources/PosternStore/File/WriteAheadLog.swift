@@ -86,14 +86,21 @@ struct WriteAheadLog {
         return (end ?? last) + 1
     }
 
+    /// Whether the log holds zeros alone.
+    private var isBlank: Bool {
+        bytes.withUnsafeBytes { buffer in
+            guard let start = buffer.baseAddress, !buffer.isEmpty else { return true }
+            return buffer[0] == 0 && memcmp(start, start + 1, buffer.count - 1) == 0
+        }
+    }
+
     /// What is damaged; nil if recovery finds every commit.
     var damage: String? {
-        let isBlank = bytes.allSatisfy { $0 == 0 }
         if let index, index.committed > index.backfilled, isBlank {
             return "the write-ahead log is gone, with \(index.committed - index.backfilled) pages of answered commits"
         }
         guard let lost else {
-            return isHeaderWhole || isBlank || !hasForeignFrames
+            return isHeaderWhole || !hasForeignFrames
                 ? nil : "the header of the write-ahead log is damaged"
         }
         return "the write-ahead log is damaged at frame \(firstBad + 1); \(lost - committed) pages of answered commits "

@@ -52,6 +52,21 @@ final class IntegrityCheck: Loop {
         return check(queue) == nil
     }
 
+    /// What `quick_check` finds; nil if nothing. It reports a read that failed as it does damage, so whatever it finds is
+    /// looked at a second time: what the disk reads the second time is not damaged.
+    static func damage(in queue: DatabaseQueue) throws -> String? {
+        do {
+            if try find(in: queue) == nil { return nil }
+        } catch let error as DatabaseError where error.resultCode != .SQLITE_INTERRUPT {
+        }
+        return try find(in: queue)
+    }
+
+    private static func find(in queue: DatabaseQueue) throws -> String? {
+        let lines = try queue.read { db in try SQL(db).all("PRAGMA quick_check(1)") { $0[0] as String } }
+        return lines == ["ok"] ? nil : lines.joined(separator: "; ")
+    }
+
     var damage: String? { found.withLock { $0 } }
 
     func stop() {
@@ -65,8 +80,7 @@ final class IntegrityCheck: Loop {
 /// What is wrong with the file; nil if nothing is, or if the check was interrupted.
 private func check(_ queue: DatabaseQueue) -> String? {
     do {
-        let lines = try queue.read { db in try SQL(db).all("PRAGMA quick_check(1)") { $0[0] as String } }
-        return lines == ["ok"] ? nil : lines.joined(separator: "; ")
+        return try IntegrityCheck.damage(in: queue)
     } catch let error as DatabaseError where error.resultCode == .SQLITE_INTERRUPT {
         return nil
     } catch {
