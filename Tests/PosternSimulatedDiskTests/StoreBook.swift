@@ -1,0 +1,105 @@
+import PosternCore
+import Testing
+
+@testable import PosternStore
+
+/// What a store has promised: for each payload handed to it, where it may be found. Filled by completions on the thread
+/// of the test.
+final class StoreBook: @unchecked Sendable {
+    // @unchecked: used on one thread.
+
+    enum Place: Hashable, Sendable {
+        case nowhere
+        case stored(MessageState)
+    }
+
+    struct Entry {
+        let text: String
+        var id: MessageID?
+        /// Where a restart may find it.
+        var places: Set<Place> = [.nowhere, .stored(.queued)]
+    }
+
+    private(set) var entries: [Entry] = []
+    private var byID: [MessageID: Int] = [:]
+
+    /// A payload of its own for each.
+    func add(length: Int) -> (number: Int, text: String) {
+        let number = entries.count
+        let text = "{\"n\":\(number),\"text\":\"\(String(repeating: "x", count: length))\"}"
+        entries.append(Entry(text: text))
+        return (number, text)
+    }
+
+    // MARK: What the store answers
+
+    func accepted(_ number: Int, as id: MessageID) {
+        entries[number].id = id
+        entries[number].places = [.stored(.queued)]
+        byID[id] = number
+    }
+
+    func refused(_ number: Int) { entries[number].places = [.nowhere] }
+
+    /// A change was asked for.
+    func mayBe(_ place: Place, _ ids: [MessageID]) {
+        for id in ids { byID[id].map { _ = entries[$0].places.insert(place) } }
+    }
+
+    /// It was answered: done.
+    func became(_ place: Place, _ ids: [MessageID]) {
+        for id in ids { byID[id].map { entries[$0].places = [place] } }
+    }
+
+    /// It was answered: not done.
+    func isNot(_ place: Place, _ ids: [MessageID]) {
+        for id in ids { byID[id].map { _ = entries[$0].places.remove(place) } }
+    }
+
+    func isExpected(_ message: Message) -> Bool {
+        byID[message.id].map { entries[$0].text.utf8.elementsEqual(message.payload) } ?? false
+    }
+
+    /// Messages that can be in one place only.
+    func ids(in place: Place) -> [MessageID] { entries.filter { $0.places == [place] }.compactMap(\.id) }
+
+    // MARK: What a restart finds
+
+    /// Compares the rows with the promises. Returns what does not agree.
+    func findings(in outbox: Outbox, of number: UpstreamNumber, isDurable: Bool) throws -> [String] {
+        var found: [MessageID: (place: Place, text: String?)] = [:]
+        try outbox.read { sql in
+            try sql.each("SELECT id, payload FROM queue_#", of: number) {
+                found[$0[0]] = (.stored(.queued), String(decoding: $0[1] as [UInt8], as: UTF8.self))
+            }
+            try sql.each("SELECT id FROM delivered_#", of: number) { found[$0[0]] = (.stored(.delivered), nil) }
+            try sql.each("SELECT id, state FROM ended_#", of: number) { found[$0[0]] = (.stored($0[1]), nil) }
+        }
+        identify(found.compactMapValues(\.text))
+        var findings: [String] = []
+        for index in entries.indices {
+            let entry = entries[index]
+            let row = entry.id.flatMap { found.removeValue(forKey: $0) }
+            let place = row?.place ?? .nowhere
+            if !entry.places.contains(place) {
+                findings.append(
+                    "payload \(index) (\(entry.id.map { "\($0)" } ?? "-")) is \(place), not \(entry.places)")
+            }
+            if let text = row?.text, text != entry.text { findings.append("payload \(index) was changed") }
+            if isDurable { entries[index].places = [place] }
+        }
+        findings += found.keys.sorted().map { "\($0) was never handed in" }
+        return findings
+    }
+
+    /// Finds out the ids of messages whose acceptance was not answered.
+    private func identify(_ texts: [MessageID: String]) {
+        let open = Dictionary(
+            uniqueKeysWithValues: entries.indices.filter { entries[$0].id == nil }.map { (entries[$0].text, $0) })
+        for (id, text) in texts where byID[id] == nil {
+            guard let number = open[text] else { continue }
+            entries[number].id = id
+            byID[id] = number
+        }
+    }
+}
