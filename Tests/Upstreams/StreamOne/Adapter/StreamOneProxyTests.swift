@@ -55,6 +55,7 @@ import Testing
             (["customer": ""], "D1", nil),
         ] as [([String: String], String?, String?)])
     func scope_isTheQuerys_orTheDefault(query: [String: String], account: String?, customer: String?) throws {
+        transport.expect(.status(200, StreamOneSamples.answer()))
         try upstream(["defaultAccountId": .text("D1")]).ask(.post, "proxy/item/view", query: query, tools)
         let parameters = try #require(tools.calls.first).parameters
         #expect(parameters["account"] == account)
@@ -99,6 +100,7 @@ import Testing
     }
 
     @Test func deadline_isTheCallers() throws {
+        transport.answerAll { _ in .status(200, StreamOneSamples.answer()) }
         let upstream = try upstream()
         for (prefer, seconds) in [("wait=7", 7), ("return=minimal, wait=61", 60), ("", 30), ("wait=x", 30)] {
             let headers = prefer.isEmpty ? [] : [(name: "prefer", value: prefer)]
@@ -337,6 +339,7 @@ import Testing
         let writes = try (0..<3).map { _ in try upstream.ask(.post, "proxy/item/edit", tools) }
         #expect(transport.openRequests.count == 4)
         #expect(writes.allSatisfy { $0.answer == nil })
+        while transport.answer(.status(200, StreamOneSamples.answer())) {}
     }
 
     @Test func followers_getTheTroubleToo() throws {
@@ -430,6 +433,7 @@ import Testing
         #expect(transport.requests.count == 3)
         try upstream.ask(.post, "proxy/item/view", tools)
         #expect(transport.openRequests.count == 1, "what nobody waits for is not shared")
+        transport.answer(.status(200, StreamOneSamples.answer()))
     }
 
     @Test(arguments: [("wait=5", "wait=5"), ("wait=600", "wait=60"), ("wait=soon", nil)])

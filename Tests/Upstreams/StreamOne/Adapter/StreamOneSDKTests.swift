@@ -40,6 +40,7 @@ import Testing
             ([("account", ""), ("customer", "C1")], nil, "C1"), ([("account", "")], nil, nil),
         ] as [([(String, String)], String?, String?)])
     func scope_isTheSDKs(parameters: [(String, String)], account: String?, customer: String?) throws {
+        transport.expect(.status(200, StreamOneSamples.answer()))
         let upstream = try StreamOneSamples.upstream(["defaultAccountId": .text("D1")])
         try upstream.call("item/view", by: StreamOneSDK(parameters: parameters), tools)
         let sent = try #require(tools.calls.first).parameters

@@ -144,6 +144,7 @@ import Testing
     @Test func callInASession_isSignedWithBothKeys() throws {
         let upstream = try StreamOneSamples.upstream(["defaultAccountId": .text("A4pMV-sKDVEy")])
         let session = try StreamOneSamples.login(upstream, tools)
+        transport.expect(.status(200, StreamOneSamples.answer()))
         try upstream.ask(.post, "proxy/item/view", session: session, body: #"{"itemtype":"video"}"#, tools)
         let url = try #require(transport.requests.last?.url)
         // P8 of the specification.
