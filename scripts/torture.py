@@ -17,7 +17,7 @@ faults are lifted and everything is drained:
   * every event whose request was answered 202 has reached the upstream;
   * the events of one source arrived in order (counting the first arrival of each);
   * a bulk request that was not answered arrived as a whole or not at all;
-  * with --replays, a repeated Idempotency-Key gives the first answer's ids again;
+  * a repeated Idempotency-Key gives the first answer's ids again;
   * the strict simulator saw nothing it must never be sent;
   * `postern outbox audit` balances.
 
@@ -201,8 +201,7 @@ class Campaign:
                 arrivals = [(source, int(number)) for source, number in simulator.arrivals("seq")]
                 verdict = Verdict(clients, arrivals)
                 verdict.check_manners(simulator.received())
-                if self.options.replays:
-                    verdict.check_replays(self.port, self.random)
+                verdict.check_replays(self.port, self.random)
                 verdict.check_audit(*gateway.outbox("audit"))
         verdict.print(self.ambiguous)
         return not verdict.problems
@@ -323,9 +322,6 @@ def main():
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000), help="repeats a campaign's choices")
     parser.add_argument("--binary", help="default $POSTERN_BINARY or .build/release/postern")
     parser.add_argument("--data", help="directory for the store (default: a temporary one)")
-    parser.add_argument(
-        "--replays", action="store_true",
-        help="the gateway keeps Idempotency-Keys: look whether a repeated one gives the first answer (this version does not)")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     directory = pathlib.Path(options.data or tempfile.mkdtemp(prefix="postern-torture-")).resolve()

@@ -33,6 +33,7 @@ public final class APIContext: Sendable {
     let stalledWorkers: @Sendable () -> [String]
     let isDraining = Atomic<Bool>(false)
     let pendingReplies: PendingReplies
+    let idempotentRequests = IdempotentRequests()
     /// For what reads the store: a read blocks, and the threads that serve connections must not.
     let readers: BlockingExecutor
     /// For replies that are sent later.

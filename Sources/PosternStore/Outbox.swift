@@ -141,10 +141,13 @@ public final class Outbox: Sendable {
 
     /// Stores all of `messages` or none. `completion` runs on the writer's thread once the commit is on disk
     /// (`synchronous=FULL`: a power cut takes back nothing that was completed), and must be quick.
+    ///
+    /// - Parameter response: Stored with them, also if there are no messages.
     public func append(
-        _ messages: [NewMessage], completion: @escaping @Sendable (Result<AppendReceipt, AppendRefusal>) -> Void
+        _ messages: [NewMessage], recording response: ResponseRecord? = nil,
+        completion: @escaping @Sendable (Result<AppendReceipt, AppendRefusal>) -> Void
     ) {
-        writer.append(messages, completion: completion)
+        writer.append(messages, recording: response, completion: completion)
     }
 
     /// How long ago the writer's loop last turned; more than a few seconds means that it hangs.

@@ -68,7 +68,7 @@ public struct CallerPolicy: Sendable {
     private static let requestHeaders =
         "Authorization, Content-Encoding, Content-Type, Idempotency-Key, Last-Event-ID, Postern-Session, Prefer, X-Request-Id"
     private static let responseHeaders =
-        "Age, Location, Preference-Applied, RateLimit, RateLimit-Policy, Retry-After, X-Cache, X-Request-Id"
+        "Age, Idempotent-Replay, Location, Preference-Applied, RateLimit, RateLimit-Policy, Retry-After, X-Cache, X-Request-Id"
 
     /// What lets a page of a listed origin read the response. Without listed origins, no headers.
     func responseHeaders(for head: RequestHead) -> [(name: String, value: String)] {

@@ -35,12 +35,45 @@ struct IngestHandler: Sendable {
 
     /// `POST /v1/{upstream}/{kind}`
     func payloads(of target: Target, _ kind: Target.Acceptable, _ body: [UInt8], _ reply: Reply) {
+        if let key = idempotencyKey(reply) { return once(key, body, reply) { payloads(of: target, kind, body, $0) } }
         take(body, reply) { (root, validation) throws(Problem) in try validation.readPayloads(root, target, kind) }
     }
 
     /// `POST /v1/messages`
     func envelopes(_ body: [UInt8], _ reply: Reply) {
+        if let key = idempotencyKey(reply) { return once(key, body, reply) { envelopes(body, $0) } }
         take(body, reply) { (root, validation) throws(Problem) in try validation.readEnvelopes(root) }
+    }
+
+    /// The header, if it is still to be looked at. A dry run stores nothing.
+    private func idempotencyKey(_ reply: Reply) -> String? {
+        guard reply.idempotent == nil, let key = reply.head.header("Idempotency-Key") else { return nil }
+        return reply.head.query?["dryRun"] == "true" ? nil : key
+    }
+
+    /// Answers a repeat with the stored response, and passes a first request to `accept`. Both on a thread that may read
+    /// the store.
+    private func once(
+        _ key: String, _ body: [UInt8], _ reply: Reply, accept: @escaping @Sendable (Reply) -> Void
+    ) {
+        // The thread that serves the connection returns, and with it goes what it has reserved.
+        let bytes = 8 * body.count
+        context.memory.takeAnyway(bytes)
+        context.readers.run { [context] in
+            defer { context.memory.give(bytes) }
+            var reply = reply
+            do throws(Problem) {
+                let idempotent = try context.idempotentRequests.begin(reply.request, key, body: body)
+                reply.idempotent = idempotent
+                if let response = try idempotent.response(in: context.outbox) {
+                    reply.send(response)
+                } else {
+                    accept(reply)
+                }
+            } catch {
+                reply.send(error)
+            }
+        }
     }
 
     private func take(
@@ -72,7 +105,7 @@ struct IngestHandler: Sendable {
         if let wait = reply.caller?.takeMessages(request.messages.count, at: context.time.instant) {
             throw Gatekeeper.rateLimited("messages", wait)
         }
-        guard !request.messages.isEmpty else {
+        guard !request.messages.isEmpty || reply.idempotent != nil else {
             return reply.send(IngestReply(request, context).accepted(AppendReceipt()))
         }
         store(request, reply)
@@ -96,7 +129,8 @@ struct IngestHandler: Sendable {
         let answer = IngestReply(request, context)
         let bytes = messages.reduce(0) { $0 + $1.range.count }
         context.memory.takeAnyway(bytes)
-        context.outbox.append(messages) { [context] result in
+        let response = reply.idempotent?.record(answer.accepted)
+        context.outbox.append(messages, recording: response) { [context] result in
             context.memory.give(bytes)
             switch result {
             case .success(let receipt):

@@ -5,6 +5,8 @@ import PosternHTTP
 /// The way back to a client, which also counts, times and logs the response.
 struct Reply: Sendable {
     let request: APIRequest
+    /// Nil unless the request has an `Idempotency-Key` that applies.
+    var idempotent: IdempotentRequest?
     private let responder: Responder
     private let since: MonotonicInstant
 
@@ -60,7 +62,14 @@ struct Reply: Sendable {
         responder.hangUp()
     }
 
+    /// Sends a response that takes the place of the 202 that was stored with the messages.
+    func sendInstead(_ response: HTTPResponse) {
+        guard let idempotent else { return send(response) }
+        idempotent.replace(with: response, in: request.handler.context.outbox) { send(response) }
+    }
+
     private func record(_ status: Int, _ slug: ProblemSlug? = nil) {
+        idempotent?.end()
         let (match, handler) = (request.match, request.handler)
         let duration = handler.context.time.instant - since
         match.metrics.count(status, took: duration)

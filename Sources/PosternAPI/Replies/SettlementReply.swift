@@ -36,7 +36,7 @@ final class SettlementReply: PendingReply {
         }
         guard let all else { return false }
         // Off the writer's thread: the answer reads the store.
-        context.readers.run { [self] in reply.send(final(all)) }
+        context.readers.run { [self] in reply.sendInstead(final(all)) }
         return true
     }
 

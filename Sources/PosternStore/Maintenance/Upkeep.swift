@@ -44,6 +44,8 @@ final class Upkeep: @unchecked Sendable {
         if try expireState(at: now, with: transaction.sql) { hasMore = true }
         if try forgetCredentials(at: now, with: transaction.sql) { hasMore = true }
         if try purgeAttempts(delivered: now - isShort, others: now - isLong, with: transaction.sql) { hasMore = true }
+        let responseLimit = now - outbox.options.idempotencyRetention
+        if try purgeResponses(before: responseLimit, with: transaction.sql) { hasMore = true }
         if try shrink(transaction.sql) { hasMore = true }
         return hasMore
     }
@@ -195,6 +197,15 @@ final class Upkeep: @unchecked Sendable {
         }
         for batch in gone { try sql.run("DELETE FROM attempts WHERE batch = ?", batch) }
         return old == Self.heavyRowsPerTurn || looked == Self.heavyRowsPerTurn
+    }
+
+    private func purgeResponses(before limit: Timestamp, with sql: SQL) throws -> Bool {
+        let gone = try sql.run(
+            """
+            DELETE FROM responses WHERE key IN
+              (SELECT key FROM responses WHERE createdAtMs <= ? ORDER BY createdAtMs LIMIT ?)
+            """, limit, Self.rowsPerTurn)
+        return gone == Self.rowsPerTurn
     }
 
     /// Free pages are used again first; what stays free beyond a quarter of the file is given back.

@@ -104,6 +104,14 @@ enum Migrations {
                   PRIMARY KEY (upstream, owner, digest)
                 ) STRICT, WITHOUT ROWID;
                 CREATE INDEX formerCredentialsByAge ON formerCredentials (atMs);
+                -- Responses to requests with an Idempotency-Key.
+                CREATE TABLE responses (
+                  key BLOB PRIMARY KEY,
+                  fingerprint BLOB NOT NULL,
+                  createdAtMs INTEGER NOT NULL,
+                  response BLOB NOT NULL
+                ) STRICT, WITHOUT ROWID;
+                CREATE INDEX responsesByAge ON responses (createdAtMs);
                 """)
         }
         return migrator

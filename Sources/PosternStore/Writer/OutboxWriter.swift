@@ -11,7 +11,7 @@ import Synchronization
 /// hand in work; completions run on the writer's thread after the commit and must be quick.
 final class OutboxWriter: Sendable {
     enum Job: Sendable {
-        case append([NewMessage], @Sendable (Result<AppendReceipt, AppendRefusal>) -> Void)
+        case append([NewMessage], ResponseRecord?, @Sendable (Result<AppendReceipt, AppendRefusal>) -> Void)
         /// The body returns what to do once its changes are committed.
         case change(@Sendable (Transaction) throws -> @Sendable () -> Void, failed: @Sendable (StoreError) -> Void)
         case stop
@@ -39,9 +39,10 @@ final class OutboxWriter: Sendable {
     /// Stores all of `messages` or none. `completion` is called once the commit is on disk
     /// (`synchronous=FULL`: a power cut costs nothing that was completed).
     func append(
-        _ messages: [NewMessage], completion: @escaping @Sendable (Result<AppendReceipt, AppendRefusal>) -> Void
+        _ messages: [NewMessage], recording response: ResponseRecord?,
+        completion: @escaping @Sendable (Result<AppendReceipt, AppendRefusal>) -> Void
     ) {
-        if !put(.append(messages, completion)) { completion(.failure(.store(.closed))) }
+        if !put(.append(messages, response, completion)) { completion(.failure(.store(.closed))) }
     }
 
     /// Runs `body` in the next transaction; its changes and those of its neighbours are committed together. Then
@@ -164,7 +165,7 @@ final class WriterLoop: Loop, @unchecked Sendable {
         var messages = 0
         for job in jobs {
             switch job {
-            case .append(let new, let completion):
+            case .append(let new, _, let completion):
                 guard !outbox.isFull || mayMakeRoom(for: new) else {
                     completion(.failure(.store(.full(detail: "the disk is full; deliveries go on"))))
                     continue
@@ -253,8 +254,12 @@ final class WriterLoop: Loop, @unchecked Sendable {
     /// Does one job inside the transaction.
     private func perform(_ job: OutboxWriter.Job, in transaction: Transaction) throws -> Effect {
         switch job {
-        case .append(let messages, let completion):
-            return .appended(try transaction.append(messages, isDiskFull: outbox.isFull), completion)
+        case .append(let messages, let response, let completion):
+            let result = try transaction.append(messages, isDiskFull: outbox.isFull)
+            if let response, case .success(let receipt) = result {
+                try response.write(receipt, at: outbox.time.now, with: transaction.sql)
+            }
+            return .appended(result, completion)
         case .change(let body, _): return .changed(try body(transaction))
         case .stop: return .changed {}
         }

@@ -27,7 +27,7 @@ extension WriterLoop {
 
     func answer(_ job: OutboxWriter.Job, with error: StoreError) {
         switch job {
-        case .append(_, let completion): completion(.failure(.store(error)))
+        case .append(_, _, let completion): completion(.failure(.store(error)))
         case .change(_, let failed): failed(error)
         case .stop: break
         }
@@ -49,7 +49,7 @@ extension WriterLoop {
         var rejected: [OutboxWriter.Job] = []
         for job in jobs {
             switch job {
-            case .append(let messages, _) where isNews && mayMakeRoom(for: messages): evicting.append(job)
+            case .append(let messages, _, _) where isNews && mayMakeRoom(for: messages): evicting.append(job)
             case .append: rejected.append(job)
             case .change: changes.append(job)
             case .stop: break
