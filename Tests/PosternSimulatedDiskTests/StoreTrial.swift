@@ -298,7 +298,7 @@ final class StoreTrial: @unchecked Sendable {
             }
             guard !claim.messages.isEmpty else { return }
             let batch = outbox.nextBatch()
-            outbox.openAttempt(.init(batch: batch, startedAt: time.now, ids: claim.messages.map(\.id)), of: queue) {
+            outbox.openAttempt(batch, carrying: claim.messages.map(\.id), at: time.now, of: queue) {
                 [unowned self] result in
                 if case .success = result { claims.append(claim) } else { queue.giveBack(claim, now: time.now) }
             }
@@ -352,10 +352,10 @@ final class StoreTrial: @unchecked Sendable {
     private func cancel() {
         guard let outbox, let id = dice.pick(book.ids(in: .stored(.queued))) else { return }
         book.mayBe(.stored(.cancelled), [id])
-        outbox.cancel(id) { [unowned self] result in
+        outbox.cancel([id]) { [unowned self] result in
             guard !disk.hasStopped else { return }
             switch result {
-            case .success(.cancelled): book.became(.stored(.cancelled), [id])
+            case .success(let cancelled) where cancelled == [id]: book.became(.stored(.cancelled), [id])
             case .success: book.isNot(.stored(.cancelled), [id])
             case .failure(let error): done(.stored(.cancelled), [id], .failure(error))
             }

@@ -39,7 +39,7 @@ final class OutboxWriter: Sendable {
     /// Stores all of `messages` or none. `completion` is called once the commit is on disk
     /// (`synchronous=FULL`: a power cut costs nothing that was completed).
     func append(
-        _ messages: [NewMessage], recording response: ResponseRecord?,
+        _ messages: [NewMessage], recording response: ResponseRecord? = nil,
         completion: @escaping @Sendable (Result<AppendReceipt, AppendRefusal>) -> Void
     ) {
         if !put(.append(messages, response, completion)) { completion(.failure(.store(.closed))) }
