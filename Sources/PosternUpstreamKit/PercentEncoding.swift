@@ -2,7 +2,7 @@
 package enum PercentEncoding {
     private static let digits = Array("0123456789ABCDEF".utf8)
 
-    /// Keeps the unreserved characters (section 2.3); every other byte of the UTF-8 becomes `%XX`.
+    /// Keeps the unreserved characters (RFC 3986, section 2.3); every other byte of the UTF-8 becomes `%XX`.
     ///
     /// Worked values: `a b&c` becomes `a%20b%26c`, `ë` becomes `%C3%AB`.
     package static func encode(_ text: String) -> String {

@@ -4,20 +4,51 @@ import Testing
 
 /// What people read.
 @Suite struct PageTests {
-    private static func pages() throws -> [String] {
-        let folders = try [".", "docs"] + Slice.all().map { "Sources/Upstreams/\($0.folder)" }
-        return try folders.flatMap { folder in
-            try FileManager.default.contentsOfDirectory(atPath: "\(Fixture.top)/\(folder)")
-                .filter { $0.hasSuffix(".md") }.map { "\(folder)/\($0)" }
+    @Test(arguments: try Page.all().map(\.path)) func links_leadToFiles_andToTheirAnchors(path: String) throws {
+        let page = try Page(path)
+        let folder = URL(filePath: "\(Fixture.top)/\(path)").deletingLastPathComponent()
+        for link in page.prose.joined(separator: "\n").matches(of: #/\]\(([^)#:\s]*)(?:#([^)\s]*))?\)/#) {
+            let target = link.1.isEmpty ? path : Self.path(of: folder.appending(path: String(link.1)))
+            #expect(FileManager.default.fileExists(atPath: "\(Fixture.top)/\(target)"), "\(path) links to \(link.1)")
+            guard let anchor = link.2 else { continue }
+            #expect(try Page(target).anchors.contains(String(anchor)), "\(path) links to \(link.1)#\(anchor)")
         }
     }
 
-    @Test(arguments: try pages()) func linksToFiles_leadToOnes(page: String) throws {
-        let text = String(decoding: try Fixture.bytes(inPackage: page), as: UTF8.self)
-        let folder = URL(filePath: "\(Fixture.top)/\(page)").deletingLastPathComponent()
-        for link in text.matches(of: #/\]\(([^)#:\s]+)(?:#[^)]*)?\)/#) {
-            let file = folder.appending(path: String(link.1)).standardizedFileURL.path(percentEncoded: false)
-            #expect(FileManager.default.fileExists(atPath: file), "\(page) links to \(link.1)")
+    /// The page of a type and the specification of its wire format lead to each other.
+    @Test(arguments: try Slice.all().map(\.type).filter { $0 != "toy" }) func type_hasAWireSpecification(type: String)
+        throws
+    {
+        let slice = try #require(try Slice.all().first { $0.type == type })
+        #expect(try Page(slice.page).text.contains("(../../../docs/wire/\(type).md)"))
+        #expect(try Page("docs/wire/\(type).md").text.contains("(../../\(slice.page))"))
+    }
+
+    /// What these pages teach exists: types, members and files in backticks.
+    @Test(arguments: ["ARCHITECTURE.md", "CONTRIBUTING.md"]) func names_areDeclared(path: String) throws {
+        let files = try Page.files { $0.hasSuffix(".swift") || !$0.contains("/") }
+        let declared = try Self.declared(in: files.filter { $0.hasSuffix(".swift") })
+        for match in try Page(path).text.matches(of: #/`([A-Z][a-z]\w*)(?:\.(\w+))?(?:\([^`]*\))?`/#) {
+            if files.contains(where: { "/\($0)".hasSuffix("/\(match.0.dropFirst().dropLast())") }) { continue }
+            for name in [match.1, match.2].compactMap(\.self) {
+                #expect(declared.contains(String(name)), "\(path) names \(match.0)")
+            }
         }
+    }
+
+    private static func declared(in files: [String]) throws -> Set<String> {
+        let texts = try files.map { String(decoding: try Fixture.bytes(inPackage: $0), as: UTF8.self) }
+        let all = texts.joined(separator: "\n")
+        var names = Set(files.flatMap { $0.split(separator: "/").map(String.init) })
+        for keyword in ["struct ", "class ", "enum ", "protocol ", "typealias ", "func ", "case ", "let ", "var "] {
+            for part in all.components(separatedBy: keyword).dropFirst() {
+                names.insert(String(part.prefix { $0.isLetter || $0.isNumber || $0 == "_" }))
+            }
+        }
+        return names
+    }
+
+    private static func path(of file: URL) -> String {
+        String(file.standardizedFileURL.path(percentEncoded: false).dropFirst(Fixture.top.count + 1))
     }
 }

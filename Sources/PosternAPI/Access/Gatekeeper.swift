@@ -76,7 +76,7 @@ final class Gatekeeper: Sendable {
         slug: .forbidden, status: 403, detail: "A client certificate of the configured authority is required.",
         close: true)
 
-    /// `error` is RFC 6750's, section 3.1; a request without a key gets none.
+    /// `error` is one of RFC 6750, section 3.1; a request without a key gets none.
     private static func unauthorized(_ detail: String, error: String? = nil) -> Problem {
         Problem(
             slug: .unauthorized, status: 401, detail: detail,

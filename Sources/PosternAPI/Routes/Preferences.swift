@@ -1,7 +1,7 @@
 import PosternCore
 import PosternHTTP
 
-/// The preferences of a request that Postern understands (RFC 7240); others are ignored, as section 2 asks.
+/// The preferences of a request that Postern understands; others are ignored, as RFC 7240, section 2, requires.
 struct Preferences: Equatable {
     /// Seconds to hold the response, 1 to 60.
     var wait: Int?

@@ -21,7 +21,7 @@ public struct HTTPServerSettings: Sendable, Equatable {
 
     public init(_ change: (inout Self) -> Void = { _ in }) { change(&self) }
 
-    /// Request line and headers together; more is refused with 431 (design, section 3.5).
+    /// Request line and headers together; more is refused with 431 (design, section 3.6).
     static let maxHeaderBytes = 16 << 10
     /// Memory of one connection inside libmicrohttpd, which clears all of it after each request: the headers of a
     /// response fit in.

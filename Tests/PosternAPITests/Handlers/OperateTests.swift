@@ -159,7 +159,7 @@ import Testing
         }
     }
 
-    /// Section 7, name by name.
+    /// Design, section 7, name by name.
     @Test(arguments: [
         ("postern_messages_accepted_total", "counter"), ("postern_messages_refused_total", "counter"),
         ("postern_messages_settled_total", "counter"), ("postern_outbox_messages", "gauge"),

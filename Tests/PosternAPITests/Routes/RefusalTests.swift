@@ -5,7 +5,7 @@ import Testing
 
 @testable import PosternAPI
 
-/// Design, section 3.5: what is refused, and how.
+/// Design, section 3.6: what is refused, and how.
 @Suite struct RefusalTests {
     @Test(arguments: [
         ("GET", "/", 404, "not-found"), ("GET", "/v1", 404, "not-found"), ("GET", "/v2/upstreams", 404, "not-found"),

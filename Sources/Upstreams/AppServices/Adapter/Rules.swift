@@ -1,8 +1,8 @@
 import PosternCore
 
-/// What an item has to look like (section 9).
+/// The rules for items (specification, section 9).
 struct Rules: Sendable {
-    /// Assumption 8 of section 14.
+    /// Size limits are unknown; this is the assumption in the specification's section 14.
     static let maxBytes = 65_536
 
     let provider: Provider
