@@ -5,7 +5,7 @@ import PosternTestKit
 import Testing
 
 extension EndToEnd {
-    /// What the documents show is typed by newcomers first, so it is run as printed.
+    /// What the pages show is typed by newcomers first, so it is run as printed, and has to print what they show.
     @Suite struct Documents {
         private static let top = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
             .deletingLastPathComponent()
@@ -17,8 +17,10 @@ extension EndToEnd {
             })
 
         /// A gateway with simulated upstreams, and the addresses of the simulators by their usual ports.
-        private func start() async throws -> (gateway: GatewayProcess, simulators: [Int: String]) {
+        private func start() async throws -> (gateway: GatewayProcess, folder: String, simulators: [Int: String]) {
             var settings = Settings()
+            // The pages are written for the defaults.
+            settings.delivery = [:]
             settings.upstreams = Self.ports.mapValues { _ in [:] }
             let place = try Place(settings)
             let process = try Binary(["serve", "--config", place.config, "--simulate"])
@@ -31,11 +33,11 @@ extension EndToEnd {
                 let url = try #require(line.split(separator: " ").first { $0.hasPrefix("url=") })
                 urls[port] = String(url.dropFirst(4))
             }
-            return (try await GatewayProcess(process, at: place), urls)
+            return (try await GatewayProcess(process, at: place), place.folder.path, urls)
         }
 
         @Test(.timeLimit(.minutes(10))) func smokeTest_passes() async throws {
-            let (gateway, _) = try await start()
+            let (gateway, _, _) = try await start()
             let script = Self.top.appending(path: "deploy/smoke.sh").path(percentEncoded: false)
             let ended = try await Binary.run(command: ["/bin/sh", script, "http://127.0.0.1:\(gateway.port)"])
             #expect(ended.exitCode == 0, "\(ended.output)\(ended.errors)")
@@ -43,58 +45,81 @@ extension EndToEnd {
             try await gateway.stop()
         }
 
-        /// The commands of every shell block that asks a gateway, each with the comment above it.
-        private func commands(of page: String) throws -> [(comment: String, text: String)] {
-            let page = try String(contentsOf: Self.top.appending(path: page), encoding: .utf8)
-            func calls(in text: String) -> Int { text.components(separatedBy: "curl ").count - 1 }
-            let blocks = page.components(separatedBy: "```sh\n").dropFirst()
-                .compactMap { $0.components(separatedBy: "```").first }.filter { $0.contains("curl ") }
-            var found: [(comment: String, text: String)] = []
-            var comment = ""
-            var text = ""
-            for line in blocks.joined(separator: "\n").components(separatedBy: "\n") where !line.isEmpty {
-                if line.hasPrefix("#") {
-                    comment = line
-                    continue
-                }
-                text += line + "\n"
-                // A command goes on after a backslash or a pipe, and inside a quoted text.
-                guard !line.hasSuffix("\\"), !line.hasSuffix("|"), text.count(where: { $0 == "'" }).isMultiple(of: 2)
-                else { continue }
-                found.append((comment, text))
-                text = ""
-            }
-            try #require(!found.isEmpty)
-            try #require(calls(in: found.map(\.text).joined()) == calls(in: page), "a command is not understood")
-            return found
-        }
-
-        @Test(.timeLimit(.minutes(10)), arguments: try ["README.md"] + Slice.all().map(\.page))
+        @Test(.timeLimit(.minutes(10)), arguments: try ShellPage.all(in: top))
         func everyCommandOfThePage_works(page: String) async throws {
-            let commands = try commands(of: page)
-            let (gateway, simulators) = try await start()
+            let steps = try ShellPage(page, in: Self.top).steps
+            let (gateway, folder, simulators) = try await start()
             var session = ""
-            for (comment, text) in commands {
-                let status = text.contains("curl") ? " --write-out '\\n%{http_code}\\n'" : ""
-                var command = text.replacingOccurrences(of: "127.0.0.1:8080", with: "127.0.0.1:\(gateway.port)")
-                    .replacingOccurrences(of: "curl ", with: "curl\(status) ")
-                    // The page says to use the id from the answer to the login.
-                    .replacingOccurrences(of: "Hz1kPspd2Bk1", with: session)
-                for (port, url) in simulators {
-                    command = command.replacingOccurrences(of: "http://127.0.0.1:\(port)", with: url)
+            var last: (text: String, command: String, output: String) = ("", "", "")
+            for step in steps {
+                switch step {
+                case .output(let shown, let isJSON):
+                    try await expect(shown, isJSON: isJSON, of: last)
+                case .command(let text, let comment):
+                    if try isForTheTree(text) { continue }
+                    var command = text.replacingOccurrences(of: "127.0.0.1:8080", with: "127.0.0.1:\(gateway.port)")
+                        // The page says to use the id from the answer to the login.
+                        .replacingOccurrences(of: "Hz1kPspd2Bk1", with: session)
+                    for (port, url) in simulators {
+                        command = command.replacingOccurrences(of: "http://127.0.0.1:\(port)", with: url)
+                    }
+                    command = "cd '\(folder)'\npostern() { '\(Binary.path)' \"$@\"; }\n" + command
+                    last = (text, command, try await run(command, text: text, comment: comment))
+                    if text.contains("/sessions ") {
+                        session = try String(#require(last.output.firstMatch(of: /"id": ?"([^"]+)"/)).output.1)
+                    }
                 }
-                let ended = try await Binary.run(command: ["/bin/sh", "-c", command])
-                #expect(ended.exitCode == 0, "\(text)\(ended.errors)")
-                if text.contains("/sessions ") {
-                    session = try String(#require(ended.output.firstMatch(of: /"id": ?"([^"]+)"/)).output.1)
-                }
-                let got = ended.output.split(separator: "\n").last.flatMap { Int($0) } ?? 0
-                // The comment names a status where it is not a success.
-                let named = comment.matches(of: /\b[345]\d\d\b/).compactMap { Int($0.output) }
-                #expect((200..<300).contains(got) || named.contains(got), "\(comment)\n\(text)\(ended.output)")
-                if let one = named.first { #expect(got == one, "\(comment)\n\(text)\(ended.output)") }
             }
             try await gateway.stop()
+        }
+
+        /// Whether the command works on the source tree, which a test leaves alone; it has to be there.
+        private func isForTheTree(_ text: String) throws -> Bool {
+            let words = text.split(whereSeparator: \.isWhitespace)
+            if words.first == "make" {
+                let makefile = try String(contentsOf: Self.top.appending(path: "Makefile"), encoding: .utf8)
+                for target in words.dropFirst() where !target.contains("=") {
+                    #expect(makefile.contains("\n\(target):"), "\(text)")
+                }
+                return true
+            }
+            guard let script = words.first, script.hasPrefix("scripts/") else { return false }
+            let path = Self.top.appending(path: String(script)).path(percentEncoded: false)
+            #expect(FileManager.default.isExecutableFile(atPath: path), "\(text)")
+            return true
+        }
+
+        /// Runs a command of a page, and returns what it printed.
+        private func run(_ command: String, text: String, comment: String) async throws -> String {
+            let isCall = text.contains("curl ")
+            let written =
+                isCall
+                ? command.replacingOccurrences(of: "curl ", with: "curl --write-out '\\n%{http_code}\\n' ") : command
+            let ended = try await Binary.run(command: ["/bin/sh", "-c", written])
+            #expect(ended.exitCode == 0, "\(text)\(ended.errors)")
+            guard isCall else { return ended.output }
+            let got = ended.output.split(separator: "\n").last.flatMap { Int($0) } ?? 0
+            // The comment names a status where it is not a success.
+            let named = comment.matches(of: /\b[345]\d\d\b/).compactMap { Int($0.output) }
+            #expect(named.first.map { $0 == got } ?? (200..<300).contains(got), "\(comment)\n\(text)\(ended.output)")
+            return ended.output
+        }
+
+        /// Compares the output on the page with that of the command above it, which is run again until they agree if it
+        /// only asks.
+        private func expect(
+            _ shown: String, isJSON: Bool, of last: (text: String, command: String, output: String)
+        ) async throws {
+            let end = ContinuousClock.now + .seconds(15)
+            var output = last.output
+            let isQuestion = !last.text.contains(" -d ") && !last.text.contains("-X") && !last.text.contains("--data")
+            while let difference = ShellPage.difference(between: shown, isJSON: isJSON, and: output) {
+                guard isQuestion, ContinuousClock.now < end else {
+                    Issue.record("\(difference) after\n\(last.text)\(output)")
+                    return
+                }
+                output = try await Binary.run(command: ["/bin/sh", "-c", last.command]).output
+            }
         }
     }
 }
