@@ -34,7 +34,7 @@ bench-tools:
 	@$(MAKE) --no-print-directory -C Benchmarks/load OUT=$(CURDIR)/.build/bench
 	@$(MAKE) --no-print-directory -C Benchmarks/latency OUT=$(CURDIR)/.build/bench
 
-# One build serves all: the end-to-end tests drive the debug binary made beside them, which is never out of date.
+# One build serves all: the end-to-end tests drive the debug binary made next to them, which is never out of date.
 debug: dependencies
 	$(SWIFT) build --build-tests
 
@@ -89,10 +89,11 @@ sanitize-thread sanitize-address: sanitize-%: dependencies
 format: ## lays out every Swift file
 	$(SWIFT) format --in-place --recursive --parallel $(SOURCES)
 
-lint: ## does every Swift file keep to the layout, and is what is generated up to date?
+lint: ## checks the layout of Swift files, the words of documents, and that generated files are up to date
 	$(SWIFT) format lint --strict --recursive --parallel $(SOURCES)
 	scripts/embed-openapi.sh --check
 	scripts/write-registry.sh --check
+	scripts/lint-words.sh
 	! grep -rnE 'pthread_create|DedicatedThread\(|DispatchQueue|OperationQueue|detachNewThread' Sources --exclude-dir=Threads
 
 coverage: dependencies ## which lines do the tests reach?

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures what design.md, section 9, promises, as ratios to a bare libmicrohttpd server on the same cores.
+"""Measures what docs/design.md, section 9, promises, as ratios to a bare libmicrohttpd server on the same cores.
 
 usage: make bench            all figures, about 25 minutes, writes Benchmarks/RESULTS.md
        Benchmarks/bench.py --quick                minutes instead; says roughly where we are
@@ -237,14 +237,14 @@ class Bench:
 
     def settings(self, url, subject=SUBJECTS["event"], more=None):
         base = {
-            # As many threads as the floor; room for 10 000 connections and those that ask beside them.
+            # As many threads as the floor; room for 10 000 connections and those that ask at the same time.
             "server": {"workerThreads": self.threads, "maxConnections": 12_000},
         }
         return merged(merged(base, subject.settings(url)), more or {})
 
     @staticmethod
     def dead_url():
-        """Nobody listens there."""
+        """Nothing listens there."""
         return f"http://127.0.0.1:{free_port()}"
 
     # Generators
@@ -632,7 +632,7 @@ says otherwise.
 * **Accepted to delivered**: `load/load.c`, open loop, 60 s at each rate, default delivery settings. The times are those of the receipts in the
   store: from the arrival of the request to the upstream's answer.
 * **Proxied calls**: `latency/latency.c` asks the simulator directly and through the gateway in turns, each on one kept-alive connection,
-  with pauses between; the figure is the difference of the medians. The gateway parses, signs anew and keeps nothing. The
+  with pauses between; the figure is the difference of the medians. The gateway parses, signs it again, and keeps nothing. The
   cache: wrk as for ingest, one call whose answer of 25 items is kept.
 * **Millions queued**: filled through the bulk API for an upstream that refuses connections; the empty store has the same dead upstream.
 * **Memory** is VmRSS; **start** is from creating the process to the first 200 of `/readyz`, asked every 5 ms, the page cache warm;

@@ -23,7 +23,7 @@ class Failure(Exception):
 
 
 def free_port(count=1):
-    """The first of `count` ports in a row that nobody listens on.
+    """The first of `count` ports in a row that are not in use.
 
     They lie below the range that the kernel takes ports of outgoing connections from: a client that knocks at a port of
     that range while its server restarts may be given the very port and talk to itself.

@@ -42,7 +42,7 @@ if [ "$(id -u)" -eq 0 ]; then
     as_root=
 elif command -v sudo >/dev/null; then
     as_root=sudo
-    # Without a terminal nobody can type a password.
+    # Without a terminal no password can be typed.
     [ -t 0 ] || as_root='sudo -n'
 else
     fail "not root and no sudo. Ask an administrator for: apt-get install$missing"

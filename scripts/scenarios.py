@@ -202,7 +202,7 @@ def poison_in_a_fleet_with_a_single_source(binary):
 
 
 def ten_poison_events_at_once(binary):
-    """Ten suspects hold nobody up."""
+    """Ten suspects delay no other message."""
     samsara = Samsara(refuses_poison)
     with Subject(binary, samsara.settings()) as gateway:
         for number in range(10):
@@ -364,7 +364,7 @@ def reason_of_a_paused_message(binary):
 
 
 def message_with_not_before(binary):
-    """It takes its place in the lane when it becomes due, and holds nobody up until then."""
+    """It takes its place in the lane when it becomes due, and delays no other message until then."""
     samsara = Samsara(lambda _: 202)
     with Subject(binary, samsara.settings()) as gateway:
         due = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 3))

@@ -423,7 +423,7 @@ class Storm:
                 if not mark:
                     continue
                 actor, _, number = mark.rpartition("/")
-                # One actor writes in order; whatever else shares the key is in nobody's order.
+                # One actor writes in order; other messages with the same key have no order.
                 place, number = (key, actor), int(number)
                 if number < newest.get(place, -1):
                     late.append((key, mark, f"after {newest[place]}"))

@@ -16,7 +16,7 @@ faults are lifted and everything is drained:
 
   * every event whose request was answered 202 has reached the upstream;
   * the events of one source arrived in order (counting the first arrival of each);
-  * a bulk request nobody got an answer for arrived as a whole or not at all;
+  * a bulk request that was not answered arrived as a whole or not at all;
   * with --replays, a repeated Idempotency-Key gives the first answer's ids again;
   * the strict simulator saw nothing it must never be sent;
   * `postern outbox audit` balances.
@@ -88,7 +88,7 @@ class Client(threading.Thread):
         return Write(source, first, count, f"{source}-{first}" if self.keyed else None)
 
     def send(self, write):
-        """True when there is no more to do for it."""
+        """True if nothing is left to do for it."""
         headers = {"Content-Type": "application/json"}
         if write.key:
             headers["Idempotency-Key"] = f'"{write.key}"'
@@ -257,7 +257,7 @@ class Verdict:
         lost = [event for write in self.acknowledged for event in write.events if event not in self.times]
         self.complain("LOST: answered 202, never arrived", lost)
         sent = {event for write in self.writes for event in write.events}
-        self.complain("arrived, but nobody sent it", [event for event in self.times if event not in sent])
+        self.complain("arrived, but was not sent", [event for event in self.times if event not in sent])
         wrong = [write.key or write.source for write in self.acknowledged if len(write.ids) != len(write.events)]
         self.complain("answered 202 with a wrong number of ids", wrong)
         ids = collections.Counter(identifier for write in self.acknowledged for identifier in write.ids)

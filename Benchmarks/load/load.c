@@ -4,7 +4,7 @@
 //   counts from that moment: a server that stalls is charged for every request that should have been sent meanwhile
 //   (no coordinated omission).
 // * With a window (`--window`), standard input gives, line by line, how many messages may have been sent in total;
-//   whoever writes those lines keeps the number of unfinished messages bounded. Its end ends the run.
+//   the writer of those lines keeps the number of unfinished messages bounded. Its end ends the run.
 // * With neither, every connection sends its next request when it has the answer to the last.
 //
 // One thread, epoll, HTTP/1.1 keep-alive, loopback only. Prints one JSON object at the end.

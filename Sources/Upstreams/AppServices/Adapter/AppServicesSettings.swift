@@ -39,7 +39,7 @@ struct AppServicesSettings: SettingsSection {
         .wholeSeconds(
             "giveUpAfterSeconds", 0...315_360_000, \.giveUpAfter,
             "How long an item may wait, for a token too, before it expires; four times as long for `unregister`; "
-                + "0: for ever."),
+                + "0: no limit."),
     ]
 
     private static let noSpace = SettingRule<String>("must hold no white space and no control character") { text in

@@ -51,7 +51,7 @@ struct CurioSettings: SettingsSection {
             "Version in the User-Agent, IOS CurioSDK v<version>."),
         .bool(
             "registerForRemoteNotifications", \.registersForNotifications,
-            "For devices alone; taken so that an application's settings can stand in one place."),
+            "Affects devices only; accepted so that an application's settings can be in one file."),
         .text("notificationTypes", \.notificationTypes, "For devices alone, as above: Sound, Badge, Alert."),
     ]
 

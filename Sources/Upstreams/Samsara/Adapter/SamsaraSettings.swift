@@ -22,7 +22,7 @@ struct SamsaraSettings: SettingsSection {
             "Gives events without an id a UUID, so that Samsara can tell equal ones from repeated ones."),
         .integer(
             "eventMaxBytes", 1...16_777_216, \.eventMaxBytes,
-            "Largest event in bytes; Samsara's broker drops events above 270336 without a word."),
+            "Largest event in bytes; Samsara's broker silently drops events above 270336."),
         .headers(
             "headers", \.headers, besides: ["x-samsara-publishedtimestamp"],
             "Further headers of every request, for a proxy in front of the API."),
