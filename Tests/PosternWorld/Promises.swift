@@ -174,7 +174,8 @@ final class Promises: @unchecked Sendable {
                 "everything is settled once the faults have ended",
                 "\(entry.mark), \(id), of \(entry.upstream) is queued; attempts \(record.attempts), next "
                     + "\(record.facts.nextAttemptAt?.description ?? "never"), lane waits for "
-                    + "\(record.facts.laneWaitsFor?.rawValue ?? "nothing"), error \(record.lastError?.detail ?? "none")")
+                    + "\(record.facts.laneWaitsFor?.rawValue ?? "nothing"), error \(record.lastError?.detail ?? "none")"
+            )
         case .delivered:
             if entry.leavesMark, entry.arrivals == 0 {
                 fail("what is delivered has arrived", "\(entry.mark), \(id), counts as delivered to \(entry.upstream)")

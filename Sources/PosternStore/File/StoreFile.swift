@@ -26,6 +26,9 @@ enum StoreFile {
             lock = try StoreLock(for: path)
             former.release()
         }
+        // A process that was killed may have left a commit that is only in memory. If a later sync failed, the kernel could
+        // drop that commit, and a checkpoint would copy what is there instead into the database file.
+        if Files.size(of: path + "-wal") > 0 { try Files.sync(path + "-wal", for: path) }
         try examineLog(of: path, recovering: recover, at: now, logger: logger)
         lock = try createIfEmpty(path, at: now, holding: lock)
         try inspect(path)
