@@ -77,11 +77,12 @@ extension EndToEnd {
     }
 
     private enum BareContainer {
-        /// Runs a program as user 54321 where only `folder` can be written.
+        /// Runs a program as user 54321 where only `folder` can be written. What a sanitizer preloads stays.
         static func program(for folder: String) -> [String] {
             let script = """
                 mkdir -p "$0" && chown 54321:54321 "$0" && mount --bind "$0" "$0" && mount -o remount,bind,ro / && \
-                cd /proc && exec setpriv --reuid 54321 --regid 54321 --clear-groups env -i LC_ALL=C TZ=Asia/Kathmandu "$@"
+                cd /proc && exec setpriv --reuid 54321 --regid 54321 --clear-groups \
+                env -i ${LD_PRELOAD:+"LD_PRELOAD=$LD_PRELOAD"} LC_ALL=C TZ=Asia/Kathmandu "$@"
                 """
             return ["/usr/bin/unshare", "--mount", "/bin/sh", "-c", script, folder]
         }
