@@ -30,7 +30,12 @@ extension TestStore {
     func survivors() throws -> Int {
         let folder = ScratchFolder()
         let copy = folder.file("killed.sqlite")
-        for tail in ["", "-wal", "-shm"] { try FileManager.default.copyItem(atPath: path + tail, toPath: copy + tail) }
+        // With the writer's connection held: the files must not change meanwhile, and a copy of one that is cut never ends.
+        try outbox.pool.writeWithoutTransaction { _ in
+            for tail in ["", "-wal", "-shm"] {
+                try FileManager.default.copyItem(atPath: path + tail, toPath: copy + tail)
+            }
+        }
         let outbox = try Self.open(OutboxOptions(path: copy))
         defer { outbox.close() }
         return outbox.ledgers.values.reduce(0) { $0 + $1.queued }
