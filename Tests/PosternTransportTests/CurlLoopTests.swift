@@ -464,21 +464,26 @@ extension TransferResult {
 
     // MARK: Threads and the end
 
-    @Test func submits_areAllAnsweredOnce_fromManyThreads() async {
+    /// Not by tasks: a connection that waits for a minute until one goes on is not used again.
+    @Test func submits_areAllAnsweredOnce_fromManyThreads() {
         let server = serving(ok)
         defer { server.stop() }
         let answered = Shared([Int](repeating: 0, count: 200))
-        let fixture = fixture
-        await withTaskGroup(of: Void.self) { group in
-            for thread in 0..<8 {
-                group.addTask {
-                    for number in stride(from: thread, to: 200, by: 8) {
-                        let result = await fixture.send(UpstreamRequest(url: server.url, body: [1]))
-                        if (try? result.get())?.status == 200 { answered.value.withLock { $0[number] += 1 } }
+        let loop = fixture.loop
+        let threads = (0..<8).map { thread in
+            DedicatedThread(name: "submits") {
+                let results = Inbox<TransferResult>()
+                for number in stride(from: thread, to: 200, by: 8) {
+                    loop.submit(UpstreamRequest(url: server.url, body: [1]), options: TransferOptions()) {
+                        results.put($0)
+                    }
+                    for result in results.takeAll(waitingUntil: nil) where (try? result.get())?.status == 200 {
+                        answered.value.withLock { $0[number] += 1 }
                     }
                 }
             }
         }
+        for thread in threads { thread.join() }
         #expect(answered.value.withLock { $0 } == [Int](repeating: 1, count: 200))
         #expect(server.connections <= 8)
     }
