@@ -208,7 +208,7 @@ extension EndToEnd {
     }
 }
 
-/// A file system in memory that only the gateway sees. To be had where this machine lets us mount one.
+/// A file system in memory that only the gateway sees. Available where this machine allows mounts.
 enum SmallDisk {
     static func program(at folder: String, megabytes: Int) -> [String] {
         let script =

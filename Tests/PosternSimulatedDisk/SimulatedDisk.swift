@@ -12,7 +12,7 @@ internal import CSimulatedDisk
 ///
 /// A gateway's process lives from one `kill()` or `powerCut()` to the next. Each life has a folder of its own, and what
 /// is left of an earlier one has no effect any more: reads, writes and syncs of its descriptors fail with `EIO`, and its
-/// paths do not exist. So the store of a dead gateway is not to be closed but let go of (`ManualThreads.abandon`); its
+/// paths do not exist. So the store of a dead gateway is released without being closed (`ManualThreads.abandon`); its
 /// descriptors are closed when its last reference goes.
 ///
 /// The calls of one thread, or of loops on one thread, in the same order give the same results for the same seed.

@@ -42,7 +42,7 @@ import Testing
         #expect(undescribed.isEmpty)
     }
 
-    /// The standard library then sees no arguments, which must not pass for a wish to read the help. The address
+    /// The standard library then sees no arguments, which must not count as a request for the help. The address
     /// sanitizer finds the threads in /proc whose memory it searches for leaks, and reads there whether it is to.
     @Test(.enabled(if: SmallDisk.isToBeHad && !Binary.hasAddressSanitizer))
     func commandLineThatCannotBeRead_isNoSuccess() async throws {

@@ -188,7 +188,7 @@ import Testing
         }
     }
 
-    /// The 202 is stored with the message, so it stands when nobody waits any longer.
+    /// The 202 is stored with the message, so it remains the response after the client has hung up.
     @Test func clientThatHungUp_findsTheMessageAccepted() throws {
         try withGateway { gateway in
             let headers = Self.key("one", ("Prefer", "wait=30"))
