@@ -37,7 +37,7 @@ extension WriterLoop {
 
     private func makeDo(with jobs: [OutboxWriter.Job], after error: StoreError) {
         let isNews = !outbox.isFull
-        let full = StoreError.full(detail: "\(error)")
+        let full = error.isFull ? error : .full(detail: "\(error)")
         outbox.becameFull(full)
         if isNews {
             checkpoint(.restart)

@@ -151,7 +151,7 @@ import Testing
         }
         let refusal = #expect(throws: AppendRefusal.self) { try fill(500) }
         guard case .store(.full) = refusal else { return #expect(Bool(false), "\(String(describing: refusal))") }
-        #expect(store.outbox.trouble?.isFull == true)
+        #expect(store.outbox.trouble?.description == "no room to store more: database or disk is full")
         #expect(store.outbox.ledger(of: queue.number).accepted == 500)
         let claim = try store.claim(queue, most: 100)
         try store.deliver(claim.messages, of: queue)
