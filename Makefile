@@ -19,7 +19,7 @@ RELEASE_BINARY = $(CURDIR)/.build/release/postern
 SOURCES = Package.swift Sources Tests
 
 .DEFAULT_GOAL := help
-.PHONY: help dependencies bench-tools debug build test test-e2e test-soak torture memory storm scenarios simulate toy-upstream \
+.PHONY: help dependencies bench-tools debug build test test-e2e test-soak torture memory storm scenarios simulate mutants toy-upstream \
 	sanitize sanitize-thread sanitize-address format lint coverage bench openapi framing run smoke install clean verify
 
 help:
@@ -71,6 +71,9 @@ scenarios: build ## combinations of faults that once stopped the gateway, driven
 simulate: debug ## SEEDS=200 simulated worlds, or the one of SEED=7: is every promise kept?
 	.build/debug/postern-world $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
 
+mutants: dependencies ## does the simulated world find the mistakes of scripts/mutants? ARGS=name for one; a build for each
+	scripts/mutants.sh $(ARGS)
+
 toy-upstream: dependencies ## is another type of upstream a folder and a line? builds one in a copy of the tree
 	scripts/toy-upstream.sh
 
@@ -89,11 +92,12 @@ sanitize-thread sanitize-address: sanitize-%: dependencies
 format: ## lays out every Swift file
 	$(SWIFT) format --in-place --recursive --parallel $(SOURCES)
 
-lint: ## checks the layout of Swift files, the words of documents, and that generated files are up to date
+lint: ## checks the layout of Swift files, the words of documents, and that generated files and mutants are up to date
 	$(SWIFT) format lint --strict --recursive --parallel $(SOURCES)
 	scripts/embed-openapi.sh --check
 	scripts/write-registry.sh --check
 	scripts/lint-words.sh
+	scripts/mutants.sh --check
 	! grep -rnE 'pthread_create|DedicatedThread\(|DispatchQueue|OperationQueue|detachNewThread' Sources --exclude-dir=Threads
 
 coverage: dependencies ## which lines do the tests reach?
