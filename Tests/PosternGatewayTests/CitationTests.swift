@@ -37,7 +37,7 @@ import Testing
         ("the specification's \"Overview\"", [Citation(isOfDesign: false, place: .title("Overview"))]),
         ("(RFC 9112, sections 3.2, 6, and 9.3)", []),
     ]) func line_citesItsPlaces(line: String, citations: [Citation]) {
-        #expect(Citation.all(in: line) == citations)
+        #expect(CitationReader().citations(in: line) == citations)
     }
 
     @Test func citation_isReadAcrossTheEndOfALine() {
@@ -62,7 +62,8 @@ import Testing
 
     private static func citations(in file: String) throws -> [(line: Int, citation: Citation)] {
         let text = String(decoding: try Fixture.bytes(inPackage: file), as: UTF8.self)
-        return Citation.lines(of: text).flatMap { line in Citation.all(in: line.text).map { (line.number, $0) } }
+        let reader = CitationReader()
+        return Citation.lines(of: text).flatMap { line in reader.citations(in: line.text).map { (line.number, $0) } }
     }
 }
 

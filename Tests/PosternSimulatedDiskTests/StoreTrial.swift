@@ -43,6 +43,7 @@ final class StoreTrial: @unchecked Sendable {
 
     /// Errors are reported as one, with the seed's story.
     func run() throws {
+        defer { abandon() }
         do {
             try play()
         } catch {

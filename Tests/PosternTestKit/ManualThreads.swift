@@ -24,7 +24,7 @@ public final class ManualThreads: Threads, @unchecked Sendable {
 
     private final class Driven: RunningLoop, @unchecked Sendable {
         let name: String
-        /// Nil once it has been abandoned: nothing keeps what it works for.
+        /// Nil once it has ended or been abandoned, so that nothing keeps what it worked for.
         var loop: (any Loop)?
         let threads: ManualThreads
         /// Nil once it has ended.
@@ -145,7 +145,9 @@ public final class ManualThreads: Threads, @unchecked Sendable {
         }
         driven.next = loop.turn(at: instant)
         driven.isTurning = false
-        if driven.next == nil { loops.removeAll { $0 === driven } }
+        guard driven.next == nil else { return }
+        driven.loop = nil
+        loops.removeAll { $0 === driven }
     }
 
     private func checkThread() {

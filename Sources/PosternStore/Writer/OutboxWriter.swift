@@ -130,6 +130,9 @@ final class WriterLoop: Loop, @unchecked Sendable {
         upkeep = Upkeep(outbox: outbox)
     }
 
+    // What was handed in refers to the store, and the store to it.
+    deinit { _ = inbox.takeAll() }
+
     private var instant: MonotonicInstant { outbox.threads.instant }
     private var idleInterval: Duration { outbox.threads.idleTime(Upkeep.interval) }
 
