@@ -82,6 +82,7 @@ sanitize: sanitize-thread sanitize-address ## every test with the thread, then w
 sanitize-thread: PRELOAD = $(CURDIR)/.build/thread/hooks.so
 # Every process looks for what it leaked when it ends, and fails if it finds any. The system must allow it to trace itself.
 sanitize-address: export ASAN_OPTIONS = detect_leaks=1
+sanitize-address: export LSAN_OPTIONS = suppressions=$(CURDIR)/Tests/AddressSanitizer/leaks.txt:print_suppressions=0
 sanitize-thread sanitize-address: sanitize-%: dependencies
 	$(SWIFT) build --build-tests --sanitize $* --scratch-path .build/$*
 	"$$(dirname "$$(readlink -f "$$(command -v $(SWIFT))")")/clang" -Wall -O1 -shared -fPIC \
