@@ -46,7 +46,7 @@ private:
         return false;
     }
 
-    /// Something stands at `p` that must not.
+    /// The byte at `p` is not allowed there.
     bool unexpected(int code = POSTERN_JSON_SYNTAX) {
         if (p == end) return fail(POSTERN_JSON_TRUNCATED, p);
         return fail(sequence_end(p, end) ? code : POSTERN_JSON_ENCODING, p);
@@ -56,7 +56,7 @@ private:
         while (p != end && is_blank(*p)) ++p;
     }
 
-    /// Is `byte` next? Steps over it then.
+    /// Skips `byte` if it is next, and returns whether it was.
     bool take(uint8_t byte) {
         skip_blanks();
         if (p == end || *p != byte) return false;

@@ -14,7 +14,7 @@ namespace postern {
 
 inline bool is_blank(uint8_t byte) { return byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t'; }
 
-/// May `byte` stand directly behind a number or a literal?
+/// Whether `byte` may directly follow a number or a literal.
 inline bool ends_scalar(uint8_t byte) {
     switch (byte) {
     case ' ': case '\n': case '\r': case '\t': case ',': case ':': case '[': case ']': case '{': case '}': return true;
@@ -50,7 +50,7 @@ inline const uint8_t *number_end(const uint8_t *p, bool &is_integer) {
     return ends_scalar(*p) ? p : nullptr;
 }
 
-/// Does the literal `word` stand at `p`?
+/// Whether the literal `word` is at `p`.
 template <size_t Size> inline bool is_literal(const uint8_t *p, const char (&word)[Size]) {
     return std::memcmp(p, word, Size - 1) == 0 && ends_scalar(p[Size - 1]);
 }

@@ -42,7 +42,7 @@ const uint8_t *resolve_escape(const uint8_t *p, std::vector<uint8_t> &result) {
     return p + 2;
 }
 
-/// The name that begins behind a quote, up to the next quote that is none of its own.
+/// The name that begins after a quotation mark, up to the next one that is not escaped.
 std::vector<uint8_t> resolved_name(const uint8_t *p) {
     std::vector<uint8_t> result;
     while (*p != '"') {

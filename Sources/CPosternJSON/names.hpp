@@ -11,7 +11,7 @@
 
 namespace postern {
 
-/// The member names of the objects that are open, and the search for one that stands twice in its object.
+/// The member names of the objects that are open, and the search for one that occurs twice in its object.
 class Names {
 public:
     static constexpr uint32_t none = UINT32_MAX;

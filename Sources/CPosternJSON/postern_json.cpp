@@ -42,8 +42,8 @@ constexpr size_t words_ahead = POSTERN_JSON_DEEPEST + 2;
 /// The names of an object, from which on pages are counted.
 constexpr size_t many_names = 16 << 10;
 
-/// Walks over the structural indexes, and writes words in their place. Behind the last index stands the length of the
-/// text, where there is a blank: no value starts and no container ends with it, so the walk cannot run on.
+/// Walks over the structural indexes, and writes words in their place. The last index is followed by the length of the
+/// text, where there is a blank: no value starts and no container ends with it, so the walk ends there.
 class Walk {
 public:
     /// `words` has room for `words_ahead` more than the indexes with which it begins.
@@ -250,7 +250,7 @@ struct postern_json_parser {
 
     /// Its indexes become the words.
     std::unique_ptr<simdjson::internal::dom_parser_implementation> stage1;
-    /// A `[` stands before the text, so that lines begin like an array.
+    /// A `[` precedes the text, so that lines begin like an array.
     std::unique_ptr<uint8_t[]> buffer;
     size_t capacity = 0;
     Names names;

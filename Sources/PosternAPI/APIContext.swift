@@ -140,7 +140,7 @@ final class Target: Sendable {
         let accepted: Counter
         /// Whether `notBefore` is refused.
         let isTimed: Bool
-        /// What stands behind the id in the answer to one message.
+        /// What follows the id in the response to one message.
         let receipt: [UInt8]
 
         init(_ kind: Kind, of upstream: UpstreamName, isTimed: Bool, accepted: Counter) {

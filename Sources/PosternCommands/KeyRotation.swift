@@ -39,7 +39,7 @@ public enum KeyRotation {
 
     /// For people.
     public static func text(_ result: Resealing) -> String {
-        var lines = ["\(result.resealed) encrypted anew, \(result.current) had the current key already"]
+        var lines = ["\(result.resealed) encrypted again, \(result.current) had the current key already"]
         if result.unreadable > 0 {
             lines.append(
                 "\(result.unreadable) cannot be read with any configured key; their messages wait for new credentials")

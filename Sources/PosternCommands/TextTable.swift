@@ -5,7 +5,7 @@ import PosternProcess
 struct TextTable {
     struct Column {
         let title: String
-        /// Numbers stand to the right.
+        /// Numbers are right-aligned.
         var isNumber = false
     }
 

@@ -55,18 +55,18 @@ public enum Gzip {
 public enum GzipError: Error, Sendable, Equatable, CustomStringConvertible {
     /// No gzip, or its checksum is wrong.
     case damaged
-    /// Ends before its end.
+    /// The stream is truncated.
     case truncated
-    /// Something that is no gzip follows.
+    /// Data follows the last gzip member.
     case trailingBytes
     case tooLarge(maxBytes: Int)
     case ratioTooHigh(maxRatio: Int)
 
     public var description: String {
         switch self {
-        case .damaged: "the gzip data is damaged; send it anew"
+        case .damaged: "the gzip data is corrupt; compress the body again and resend it"
         case .truncated: "the gzip data ends too early; send all of it"
-        case .trailingBytes: "bytes that are no gzip follow the gzip data"
+        case .trailingBytes: "data follows the last gzip member"
         case .tooLarge(let maxBytes): "decompressed it has more than \(maxBytes) bytes; send it in smaller parts"
         case .ratioTooHigh(let maxRatio): "it is compressed by more than 1 to \(maxRatio); send it uncompressed"
         }

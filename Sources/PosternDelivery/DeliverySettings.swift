@@ -29,7 +29,7 @@ extension DeliverySettings: SettingsSection {
         .integer("batchMaxMessages", 1...10_000, \.batchMaxMessages, "Messages in one upstream request."),
         .integer(
             "batchMaxBytes", 1024...67_108_864, \.batchMaxBytes,
-            "Size of one upstream request before compression; a larger message travels alone."),
+            "Size of one upstream request before compression; a larger message is sent alone."),
         .seconds(
             "batchMaxWaitSeconds", 0...3600, \.batchMaxWait, "How long a message waits for others to share a batch."),
         .seconds(
@@ -42,10 +42,10 @@ extension DeliverySettings: SettingsSection {
             "Doubtful answers in a row, while others succeed, after which a message sent alone fails."),
         .seconds(
             "suspectSeconds", 1...86_400, \.suspectPeriod,
-            "How long these have to last where order lets nothing else be sent."),
+            "How long doubtful answers have to last if order lets nothing else be sent."),
         .seconds(
             "expireAfterSeconds", 0...315_360_000, \.expireAfter,
-            "Age at which a message is given up; 0: never. That of one that was retried by hand counts from then."),
+            "Age at which a message expires; 0: never. After a retry by hand it counts from the retry."),
         .seconds("connectTimeoutSeconds", 0.1...600, \.transfer.connectTimeout, "Time to connect to an upstream."),
         .seconds(
             "requestTimeoutSeconds", 0.1...3600, \.transfer.requestTimeout,

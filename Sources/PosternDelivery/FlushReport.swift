@@ -1,6 +1,6 @@
 public import PosternCore
 
-/// What came of a flush.
+/// The result of a flush.
 public struct FlushReport: Sendable, Equatable {
     /// It covers the messages up to this one.
     public let through: MessageID

@@ -35,7 +35,7 @@ public struct UpstreamSnapshot: Sendable, Equatable {
     }
 
     public struct TokenStatus: Sendable, Equatable {
-        /// Is there one to send under?
+        /// Whether there is a token to send with.
         public var isValid: Bool
         public var expiresAt: Timestamp?
         /// Fetches in a row that brought none.

@@ -86,7 +86,7 @@ public final class App: Sendable {
         }
         if resealing.unreadable > 0 {
             logger.warning(
-                "no configured key reads some credentials; their messages wait for new ones",
+                "stored credentials cannot be decrypted with the configured keys; their messages wait for new ones",
                 metadata: ["credentials": "\(resealing.unreadable)"])
         }
         for upstream in parts.upstreams where !upstream.missingSettings.isEmpty {

@@ -1,4 +1,4 @@
-/// Why a text is no JSON that Postern takes (RFC 8259, with the limits of the design): the first fault of the text.
+/// Why a text is not JSON that Postern accepts (RFC 8259, with the limits of the design): the first fault of the text.
 /// Repeated names are looked for only where the grammar is right everywhere.
 public struct JSONFault: Error, Sendable, Equatable, CustomStringConvertible {
     /// In the order of the C parser's codes.

@@ -64,7 +64,7 @@ public struct Exposition {
         for (labels, value) in samples { sample(name, labels, Self.number(value)) }
     }
 
-    /// A counter that somebody else keeps, e.g. the system.
+    /// A counter that is kept elsewhere, e.g. by the system.
     public mutating func counter(_ name: String, _ help: String, _ value: Double) {
         head(name, "counter", help)
         sample(name, [], Self.number(value))

@@ -1,5 +1,5 @@
-/// Everything Postern counts while it runs; names and labels are those of the design. Gauges are read off the parts
-/// when somebody asks. Any thread.
+/// Everything Postern counts while it runs; names and labels are those of the design. Gauges are read from the parts
+/// when the metrics are requested. Any thread.
 public final class Metrics: Sendable {
     public let accepted = Metrics.counters("upstream", "kind")
     public let refused = Metrics.counters("upstream", "reason")
@@ -23,7 +23,7 @@ public final class Metrics: Sendable {
         Family(labels: labels) { Histogram(bounds: bounds) }
     }
 
-    /// Writes all that is kept here; whoever has gauges adds them behind.
+    /// Writes everything that is kept here. The owners of gauges append theirs.
     public func write(to exposition: inout Exposition) {
         exposition.counters(
             "postern_messages_accepted_total", "Messages answered with 2xx and on disk.", accepted)
@@ -34,13 +34,13 @@ public final class Metrics: Sendable {
             Family(single: commitDuration))
         exposition.histograms(
             "postern_commit_messages", "Messages accepted in one commit.", Family(single: commitMessages))
-        exposition.counters("postern_attempts_total", "Requests to upstreams by what came of them.", attempts)
+        exposition.counters("postern_attempts_total", "Requests to upstreams by outcome.", attempts)
         exposition.histograms(
             "postern_attempt_duration_seconds", "Time from sending a request to its answer.", attemptDuration)
         exposition.histograms("postern_batch_messages", "Messages in one upstream request.", batchMessages)
         exposition.counters(
             "postern_ambiguous_sends_total", "Requests that may or may not have arrived.", ambiguousSends)
-        exposition.counters("postern_token_refreshes_total", "Token requests by what came of them.", tokenRefreshes)
+        exposition.counters("postern_token_refreshes_total", "Token requests by outcome.", tokenRefreshes)
         exposition.counters(
             "postern_upstream_events_total", "Events by the name that the upstream's own clients give them.",
             upstreamEvents)

@@ -52,7 +52,7 @@ public struct StandardErrorLog: LogHandler {
         Self.write(line)
     }
 
-    /// A line for whoever started the program, outside the log.
+    /// Writes a line for the user who started the program, outside the log.
     public static func say(_ text: String) { write(text + "\n") }
 
     /// One write a line, so that lines of several threads do not mix.

@@ -78,7 +78,7 @@ final class SimulatedUpstream: FaultHandler {
             responder.hold()
         case .garbage:
             record(judged, "garbage")
-            responder.respondRaw(Array("\u{1}\u{2}this is no HTTP\r\n\r\n".utf8))
+            responder.respondRaw(Array("\u{1}\u{2}this is not HTTP\r\n\r\n".utf8))
         case .truncate:
             record(judged, "truncate")
             responder.respondRaw(answer.cut)

@@ -10,7 +10,7 @@ package protocol Simulator: Sendable {
     /// Answers as the real upstream would, and says what the request did that a gateway must never do.
     /// Items that match `poisons` are refused, and with them the request.
     func judge(_ request: SimulatedRequest, poisons: [Faults.Poison]) -> Judged
-    /// What the upstream, or what stands in front of it, sends with a status made up by a fault.
+    /// What the upstream, or a proxy in front of it, sends with a status that a fault made up.
     func answer(status: Int) -> SimulatedAnswer
     /// The same for a request that the simulator does not get to judge, for those that follow from what was answered.
     func answer(status: Int, to request: SimulatedRequest) -> SimulatedAnswer
@@ -80,7 +80,7 @@ package struct SimulatedAnswer: Sendable, Equatable {
 
 /// A simulator's opinion of one request.
 package struct Judged: Sendable {
-    /// Nil when the real upstream would leave the connection open without a word.
+    /// Nil if the real upstream would leave the connection open without a response.
     package var answer: SimulatedAnswer?
     /// What was taken; empty when the request was refused.
     package var items: Items = Items()
@@ -95,7 +95,7 @@ package struct Judged: Sendable {
         (self.answer, self.items, self.violations, self.delay) = (answer, items, violations, delay)
     }
 
-    /// Items as they stand in a body.
+    /// Items as they are in a body.
     package struct Items: Sendable {
         package var text: [UInt8] = []
         package var ranges: [Range<Int>] = []

@@ -1,6 +1,6 @@
 public import PosternCore
 
-/// A message as it stands in the store.
+/// A message as it is stored.
 public struct MessageRecord: Sendable, Equatable {
     public var id: MessageID
     public var upstream: String
@@ -13,12 +13,12 @@ public struct MessageRecord: Sendable, Equatable {
     public var lastError: AttemptError?
     /// What the upstream answered to a delivered one, as JSON text, where that is kept.
     public var result: [UInt8]?
-    /// Nil when it was not asked for, or is kept no more.
+    /// Nil if it was not requested, or is no longer kept.
     public var payload: [UInt8]?
     /// The lane as the queue knows it, for the question who is in front.
     public var lane: Int64 = 0
-    /// Of a queued one: what its wait is derived from. Only `StoreView` reads whether it is in flight, and the next
-    /// one: a gateway knows better from its queues.
+    /// For a queued message: what its wait is derived from. Only `StoreView` reads from the rows whether the message is
+    /// in flight, and `isHeldUp`: a gateway knows better from its queues.
     public var facts = QueuedFacts()
     /// Whether an earlier message of its lane keeps it waiting.
     public var isHeldUp = false
@@ -94,7 +94,8 @@ extension Outbox {
         try readMessages { try $0.attempts(of: id) }
     }
 
-    /// One request to an upstream, with the messages it carried; nil when it is kept no more, or was another's.
+    /// One request to an upstream, with the messages it carried; nil if it is no longer kept, or belongs to another
+    /// upstream.
     public func batch(
         _ id: BatchID, of number: UpstreamNumber
     ) throws(StoreError) -> (attempt: AttemptRow, ids: [MessageID])? {

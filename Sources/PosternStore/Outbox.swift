@@ -87,15 +87,15 @@ public final class Outbox: Sendable {
         writer.start(on: self)
     }
 
-    /// Are credentials that callers hand in written down, sealed? Without a key they are kept in memory only.
+    /// Whether credentials of callers are stored, encrypted. Without a key they are kept in memory only.
     public var keepsCredentials: Bool { vault.isDurable }
 
     /// Commits what was handed in, and closes. Claims are void by this.
     public func close() {
         guard writer.stop() else { return }
         check.stop()
-        // Readers go first: the last connection to close removes the WAL, which a reader cannot. Should one still be at
-        // work, the WAL stays behind, but empty.
+        // Readers go first: the last connection to close removes the WAL, which a reader cannot. If one is still in
+        // use, the WAL remains, but empty.
         pool.invalidateReadOnlyConnections()
         try? pool.writeWithoutTransaction { db in _ = try db.checkpoint(.truncate) }
         try? pool.close()
@@ -171,7 +171,7 @@ public final class Outbox: Sendable {
         }
     }
 
-    /// Is there anybody to tell of settled messages?
+    /// Whether a reply waits for a settled message.
     var isWaitedFor: Bool { waitedFor.load(ordering: .relaxed) > 0 }
 
     // MARK: Health

@@ -33,19 +33,19 @@ public struct OutboxOptions: Sendable, Equatable {
 
 extension OutboxOptions: SettingsSection {
     public static let fields: [SettingField<Self>] = [
-        .text("path", \.path, rule: .filled, "The SQLite file, from the working directory; its directory is made."),
+        .text("path", \.path, rule: .filled, "The SQLite file, from the working directory; its directory is created."),
         .integer("maxBytes", 0...(1 << 50), \.maxBytes, "Size at which writes get 503; 0: no cap."),
         .seconds(
             "deliveredRetentionSeconds", 0...315_360_000, \.deliveredRetention, "How long delivered messages are kept."),
         .seconds(
             "failedRetentionSeconds", 0...315_360_000, \.failedRetention,
-            "How long messages are kept that ended in any other way."),
+            "How long messages that ended in any other way are kept."),
         .seconds(
             "idempotencyRetentionSeconds", 0...315_360_000, \.idempotencyRetention,
             "How long an `Idempotency-Key` is remembered."),
         .key(
             "encryptionKey", \.encryptionKeys.current,
-            "64 hexadecimal digits that encrypt the credentials callers hand in; empty: those stay in memory."),
+            "64 hexadecimal digits, the key that encrypts credentials of callers; empty: these are kept in memory."),
         .keys(
             "previousEncryptionKeys", \.encryptionKeys.previous,
             "Former values of `encryptionKey`, as long as something may be encrypted with them: until the next start, "

@@ -9,7 +9,7 @@ struct Serve: ParsableCommand {
         abstract: "Runs the gateway until SIGTERM or SIGINT.",
         discussion: """
             A second signal stops it without waiting for what is under way; nothing that was accepted is lost. SIGHUP \
-            reads the configuration anew. Exits with 73 if the store cannot be opened, 75 if another process runs on \
+            reloads the configuration. Exits with 73 if the store cannot be opened, 75 if another process runs on \
             it, 78 if the configuration has a problem.
             """)
 

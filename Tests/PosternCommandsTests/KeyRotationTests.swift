@@ -65,7 +65,7 @@ import Testing
         #expect(KeyRotation.json(first) == #"{"resealed":1,"current":0,"unreadable":0}"#)
         #expect(
             KeyRotation.text(first) == """
-                1 encrypted anew, 0 had the current key already
+                1 encrypted again, 0 had the current key already
                 outbox.previousEncryptionKeys can be emptied now
                 """)
         #expect(

@@ -44,8 +44,8 @@ import Testing
             "fault \"status=503/x\": Retry-After is written as seconds, 30, or 30imf, 30rfc850, 30asctime"
         ),
         ("hang=3", "fault \"hang=3\": hang takes no value"),
-        ("hang:2", "fault \"hang:2\": after the colon stands a probability from 0 to 1, or x3 for three requests"),
-        ("hang:x0", "fault \"hang:x0\": after the colon stands a probability from 0 to 1, or x3 for three requests"),
+        ("hang:2", "fault \"hang:2\": after the colon, write a probability from 0 to 1, or x3 for three requests"),
+        ("hang:x0", "fault \"hang:x0\": after the colon, write a probability from 0 to 1, or x3 for three requests"),
         ("delay=20", "fault \"delay=20\": a time is written 20ms or 2s"),
         ("poison=bad", "fault \"poison=bad\": a poison is written member:value or member:value:answer"),
         ("poison=a:b:418", "fault \"poison=a:b:418\": the answer to poison is 500, 413, 400 or array"),

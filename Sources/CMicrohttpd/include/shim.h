@@ -51,7 +51,7 @@ static inline struct MHD_Daemon *postern_mhd_start(const struct postern_mhd_sett
 /// `MHD_get_daemon_info` is variadic. From now on a write to `bell`, an eventfd, ends `MHD_run_wait`.
 ///
 /// libmicrohttpd passes over events that carry no pointer (`MHD_epoll` of 0.9.75, which Debian pins); edge-triggered,
-/// so that nobody has to read the bell.
+/// so that the bell does not have to be read.
 static inline void postern_mhd_wake_by(struct MHD_Daemon *daemon, int bell) {
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(daemon, MHD_DAEMON_INFO_EPOLL_FD);
     struct epoll_event event = {.events = EPOLLIN | EPOLLET};

@@ -26,7 +26,8 @@ struct IngestHandler: Sendable {
         }
         guard context.memory.bytesInUse < context.memory.limit else {
             throw Problem(
-                slug: .overloaded, status: 503, detail: "More is coming in than the disk takes; try again.",
+                slug: .overloaded, status: 503,
+                detail: "The disk cannot keep up with incoming requests. Try again later.",
                 headers: [("Retry-After", "1")])
         }
     }

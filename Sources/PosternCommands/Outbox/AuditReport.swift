@@ -9,8 +9,8 @@ public struct AuditReport: Sendable {
 
     public var exitCode: Int32 { audit.isBalanced ? 0 : CommandFailure.no }
 
-    /// Every message ever accepted stands in one of the columns from QUEUED to EXPIRED; REMOVED says how many of those
-    /// are kept no more.
+    /// Every message that was ever accepted is counted in one of the columns from QUEUED to EXPIRED. REMOVED is the
+    /// number of those that are no longer stored.
     public var text: String {
         var table = TextTable(
             ["UPSTREAM", .number("ACCEPTED")] + MessageState.allCases.map { .number($0.name.uppercased()) }

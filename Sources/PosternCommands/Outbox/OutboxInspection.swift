@@ -2,7 +2,7 @@ public import PosternCore
 import PosternProcess
 public import PosternStore
 
-/// Reads a store, beside a running gateway or without one, and shows what it finds.
+/// Reads a store, with or without a running gateway, and reports its contents.
 public struct OutboxInspection: Sendable {
     private let view: StoreView
     private let books: [UpstreamBooks]

@@ -47,7 +47,7 @@ public struct OutboxSteering: Sendable {
         return try await store.cancel(filter, isPreview: isPreview)
     }
 
-    /// Removes settled messages for good; returns how many. Not beside a running gateway, which has no such request.
+    /// Deletes settled messages, and returns how many. Not while a gateway is running, which has no such request.
     public func purge(
         _ state: MessageState, of upstream: UpstreamName, settledBefore: Timestamp?
     ) async throws(CommandFailure) -> Int {
@@ -100,7 +100,7 @@ public struct OutboxSteering: Sendable {
 }
 
 extension GatewayClient {
-    /// A wish for very many messages takes the gateway a while.
+    /// A request for very many messages takes the gateway some time.
     private static let patience = Duration.seconds(600)
 
     func retry(_ ids: [MessageID]) async throws(CommandFailure) -> SteeringOutcome {

@@ -1,6 +1,6 @@
 public import PosternCore
 
-/// What came of `postern outbox retry` or `cancel`.
+/// The result of `postern outbox retry` or `cancel`.
 public struct SteeringOutcome: Sendable, Equatable {
     public enum Action: String, Sendable { case retried, cancelled }
 

@@ -4,16 +4,16 @@ public struct AttemptError: Error, Sendable, Equatable, CustomStringConvertible 
         /// No connection.
         case unreachable
         case timeout
-        /// Cut while under way.
+        /// The connection broke during the transfer.
         case interrupted
-        /// An answer that is no HTTP.
+        /// The response is not valid HTTP.
         case garbled
         /// 408, 425, 429 and the like: later.
         case busy
         /// 5xx.
         case failing
         case unauthorized
-        /// Wrong address, wrong form of request: nobody's payload.
+        /// The address or the form of the request is wrong, not the payload.
         case misconfigured
         /// This very message.
         case refused
@@ -41,8 +41,8 @@ public struct AttemptError: Error, Sendable, Equatable, CustomStringConvertible 
         case .unreachable, .timeout, .interrupted, .garbled, .busy, .failing:
             "The messages stay queued and will be sent again."
         case .unauthorized: "Check the credentials of this upstream."
-        case .misconfigured: "Check the URL of this upstream and what stands in front of it."
-        case .refused: "The message is kept as failed; fix the payload and send it anew."
+        case .misconfigured: "Check the URL of this upstream, and any proxy in front of it."
+        case .refused: "The message is kept as failed; fix the payload and post it again."
         case .damaged: "The message is kept as failed. Check the disk, and post the payload again."
         }
     }

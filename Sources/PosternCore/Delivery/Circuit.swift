@@ -35,7 +35,7 @@ public struct Circuit: Sendable, Equatable {
         }
     }
 
-    /// May another request go out, with `inFlight` under way?
+    /// Whether another request may be sent while `inFlight` others are in flight.
     public func permits(inFlight: Int, now: Timestamp) -> Bool {
         switch state {
         case .closed: inFlight < allowance

@@ -12,8 +12,8 @@ public struct Message: Sendable, Equatable {
     public var attempts: Int
     /// What earlier steps of a sequence left for the later ones; written by the upstream, nil before the first step.
     public var progress: [UInt8]?
-    /// May the upstream have seen it already? So after an outage, a lost answer, or a former run that was cut short, but
-    /// not after an answer that clearly took nothing.
+    /// Whether an earlier attempt may have reached the upstream: after an outage, a lost response, or a run that was
+    /// killed, but not after a response that clearly rejected everything.
     public var wasTried: Bool
     /// Whether an operator has queued the message again after it failed.
     public var wasRetried: Bool

@@ -17,8 +17,8 @@ public struct RetryPolicy: Sendable, Equatable {
         return max(jittered, retryAfter ?? .zero)
     }
 
-    /// For what only an operator can mend: between half and all of `longest`, so that probes stay rare but spread.
-    /// However short that is, at least 15 s: a few probes a minute at most.
+    /// The delay of probes while only an operator can fix the cause: between half and all of `longest`, so that probes
+    /// are rare and spread. It is at least 15 s, so that there are at most a few probes a minute.
     public func slowDelay(random: Double) -> Duration { max(longest, .seconds(30)) * (0.5 + random / 2) }
 
     func ceiling(ofAttempt attempt: Int) -> Duration {

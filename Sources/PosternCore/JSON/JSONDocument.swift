@@ -58,7 +58,7 @@ public enum JSONKind: UInt8, Sendable {
 
     @inlinable public var kind: JSONKind { JSONKind(startingWith: text[start]) }
 
-    /// Where the value stands in the text.
+    /// The range of the value in the text.
     @inlinable public var range: Range<Int> { start..<end }
 
     /// The value's own text, as it came.
@@ -142,7 +142,7 @@ public enum JSONKind: UInt8, Sendable {
         rawString.count > name.count && JSONEscapes.Resolved(rawString).elementsEqual(name)
     }
 
-    /// The member of an object; nil when there is none, or this is no object.
+    /// The member of an object. Nil if there is none, or if this is not an object.
     @inlinable public subscript(_ name: StaticString) -> JSONValue? {
         for member in members where member.key.equals(name) { return member.value }
         return nil

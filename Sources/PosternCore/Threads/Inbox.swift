@@ -15,7 +15,7 @@ public final class Inbox<Element: Sendable>: @unchecked Sendable {
         pthread_mutex_init(mutex, nil)
         var attributes = pthread_condattr_t()
         pthread_condattr_init(&attributes)
-        // The deadline of a wait must not move when somebody sets the clock.
+        // The deadline of a wait must not move when the clock is set.
         pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC)
         pthread_cond_init(arrival, &attributes)
         pthread_condattr_destroy(&attributes)
@@ -35,7 +35,7 @@ public final class Inbox<Element: Sendable>: @unchecked Sendable {
         pthread_mutex_unlock(mutex)
     }
 
-    /// Ends a wait without leaving anything.
+    /// Wakes the waiting thread without adding an element.
     public func nudge() {
         pthread_mutex_lock(mutex)
         isNudged = true
@@ -49,7 +49,7 @@ public final class Inbox<Element: Sendable>: @unchecked Sendable {
         pthread_cond_signal(arrival)
     }
 
-    /// Is there nothing to take right now?
+    /// Whether the inbox is empty at the moment.
     public var isEmpty: Bool {
         pthread_mutex_lock(mutex)
         defer { pthread_mutex_unlock(mutex) }

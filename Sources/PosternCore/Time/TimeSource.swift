@@ -1,6 +1,6 @@
 import Glibc
 
-/// A point on a clock that only goes forward, in nanoseconds; unlike wall-clock time nobody can set it.
+/// A point on a clock that only goes forward, in nanoseconds; unlike wall-clock time it cannot be set.
 public struct MonotonicInstant: Hashable, Comparable, Sendable {
     public let nanoseconds: Int64
     @inlinable public init(nanoseconds: Int64) { self.nanoseconds = nanoseconds }

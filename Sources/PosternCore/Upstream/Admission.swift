@@ -7,7 +7,7 @@ public struct Admission: Sendable, Equatable {
     public var waitsFor: WaitingFor?
     /// A secret that came with the payload, to be held for the lane's group; `rewritten` is the text without it.
     public var credential: Credential?
-    /// Of no use after, if the caller did not say anything else.
+    /// The time at which the message expires, unless the caller gave one.
     public var expiresAt: Timestamp?
 
     public init(
@@ -70,7 +70,7 @@ public struct Candidate: Sendable {
     }
 }
 
-/// Why the store takes nothing more for an upstream.
+/// Why the store rejects new messages for an upstream.
 public enum StoreRefusal: Sendable {
     /// The queue is at its cap.
     case queueFull

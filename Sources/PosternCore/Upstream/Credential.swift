@@ -10,9 +10,9 @@ public struct Credential: Sendable, Equatable, CustomStringConvertible, CustomDe
     public let value: [UInt8]
     /// What is no secret and goes with it, e.g. who issued it.
     public let note: String
-    /// Of no use from then on; nil when nobody said.
+    /// The time at which it expires. Nil if it is not known.
     public let expiresAt: Timestamp?
-    /// Is it kept until it expires or is dropped, although nothing queued needs it?
+    /// Whether it is kept until it expires or is dropped, although no queued message needs it.
     public let isKept: Bool
 
     public init(
@@ -39,7 +39,7 @@ public struct HeldCredential: Sendable, Equatable, CustomStringConvertible, Cust
     /// Another one with each other value of the same owner.
     public let version: Int64
     public let expiresAt: Timestamp?
-    /// Has the upstream turned it down? Then it is not sent any more.
+    /// Whether the upstream has rejected it. If so, it is no longer sent.
     public let isRefused: Bool
 
     public init(
@@ -52,7 +52,7 @@ public struct HeldCredential: Sendable, Equatable, CustomStringConvertible, Cust
         self.isRefused = isRefused
     }
 
-    /// May it be sent? One that is known to have expired counts as refused.
+    /// Whether the credential may be sent. An expired one counts as refused.
     public func isUsable(at now: Timestamp) -> Bool { !isRefused && (expiresAt.map { $0 > now } ?? true) }
 
     public var description: String { "credential \(version)" }

@@ -111,7 +111,7 @@ extension DigitReader {
         return true
     }
 
-    /// Steps over the first of `words` that stands here and says which.
+    /// Skips the first of `words` that is found here, and returns its index.
     fileprivate mutating func take(oneOf words: [String]) -> Int? {
         for (place, word) in words.enumerated() where take(word: word) { return place }
         return nil

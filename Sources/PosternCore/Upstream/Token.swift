@@ -13,7 +13,7 @@ public struct Token: Sendable, Equatable {
     }
 }
 
-/// How an upstream's token is got. Fetching, waiting and sharing it among senders is the delivery's.
+/// How to obtain an upstream's token. Fetching, waiting and sharing it among senders is the delivery's.
 public protocol TokenSource: Sendable {
     var tokenRequest: UpstreamRequest { get }
     /// Reads the answer. Throws what to do about one that holds no token.

@@ -45,7 +45,7 @@ public struct PlanContext {
         self.flushedThrough = flushedThrough
     }
 
-    /// Does a flush cover the message?
+    /// Whether a flush covers the message.
     public func isFlushed(_ message: Message) -> Bool { flushedThrough.map { message.id <= $0 } ?? false }
 }
 

@@ -27,8 +27,8 @@ extension UpstreamState {
     public var keepsCredentials: Bool { true }
 }
 
-/// When a value is of no use any more: some time after `at`, but never while something of `lane` is queued. What stands
-/// below its key, behind a slash, goes with it.
+/// When a value is deleted: some time after `at`, but never while a message of `lane` is queued. Values whose keys are
+/// below its key, after a slash, are deleted with it.
 public struct StateExpiry: Sendable, Equatable {
     public var at: Timestamp
     public var lane: String?
@@ -46,13 +46,13 @@ public enum StateChange: Sendable, Equatable {
     case remove(key: String)
     /// Lets the lanes of `group` go on that were parked for a token.
     case release(group: String)
-    /// Plans that lane anew at once, should a plan have said that it waits.
+    /// Plans the lane again at once, if a plan has made it wait.
     case wake(lane: String)
     /// Holds a credential in the place of its owner's former one. One of another value that was not refused before
     /// lets the lanes of the group `owner` go on that were parked.
     case hold(Credential)
     /// Forgets the credential of that owner.
     case drop(credentialOf: String)
-    /// The upstream turned that version down: it is not sent again, nor taken again when somebody hands it in.
+    /// The upstream rejected that version. It is not sent again, and not accepted again if a caller hands it in.
     case refuse(credentialOf: String, version: Int64)
 }

@@ -4,24 +4,24 @@ public enum Verdict: Sendable, Equatable {
     case delivered(result: [UInt8]? = nil)
     /// A step of a sequence is done: keep `progress` with the first message and plan it again at once.
     case proceed(progress: [UInt8])
-    /// A word for each message, in the order of the batch.
+    /// One verdict per message, in batch order.
     case each([ItemVerdict])
     /// An outage or a rate limit: the same messages again later. `after` is the upstream's own `Retry-After`.
     case retry(after: Duration?)
-    /// The upstream works, but not yet for this lane: the same messages again, later each time. Nobody else waits and
-    /// nothing counts against them.
+    /// The upstream works, but not yet for this lane: the same messages again, later each time. Other lanes do not
+    /// wait, and nothing counts against these messages.
     case backOff
     /// As `retry`, but the messages may be the cause. The worker looks for the one that is: a batch is halved once the
     /// upstream has taken something else, and a message alone fails as `rule` says.
     case suspect(after: Duration?, rule: SuspectRule = .ifOthersSucceed)
     /// The token is stale: get a new one, then send again.
     case refreshToken
-    /// The upstream does not work for us at all: wrong address, wrong credentials. Nobody is blamed, an operator is
-    /// told, and it is probed slowly.
+    /// The upstream rejects every request, because the address or the credentials are wrong. Costs no message an
+    /// attempt. An error is logged, and the upstream is probed slowly.
     case holdUpstream(HoldReason, detail: String)
     /// Nothing more for this lane's group until a caller hands in a new token; if one has come meanwhile, again at once.
     case park
-    /// Somebody in the batch is refused; find out who. A message alone is refused itself.
+    /// At least one message in the batch is refused: halve the batch to find it. A message alone is refused itself.
     case split(reason: String)
     /// Never send these messages again.
     case reject(reason: String)

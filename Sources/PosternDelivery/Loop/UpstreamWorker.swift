@@ -87,7 +87,7 @@ public final class UpstreamWorker: Sendable {
 
     // MARK: Stopping
 
-    /// Claims no more; requests under way may end.
+    /// Stops claiming. Requests in flight may finish.
     public func beginStopping() { inbox.put(.stop) }
 
     /// Waits until nothing is under way, at most until `deadline`. The transport's own stop cancels what is left then.

@@ -181,13 +181,13 @@ final class WorkerLoop: Loop, @unchecked Sendable {
 
     var hasToken: Bool { upstream.tokenSource == nil || machine.tokens.token(at: time.now) != nil }
 
-    /// When there is something to send; `collecting` says whether to let messages collect, as the settings wish.
+    /// When there is something to send; `collecting` says whether messages are collected, as the settings require.
     func readiness(collecting: Bool = true) -> Readiness {
         let wait = machine.isHurried || !collecting ? .zero : settings.batchMaxWait
         return queue.readiness(limits: limits, wait: wait, now: time.now, instant: time.instant)
     }
 
-    /// Is there something that could go out under a token?
+    /// Whether there is a message that could be sent with a token.
     var somethingWaits: Bool {
         outbox.ledger(of: queue.number).queued > 0 && readiness(collecting: false) == .now
     }

@@ -29,7 +29,7 @@ final class WorkerStatus: Sendable {
         if unsettled.exchange(count, ordering: .acquiringAndReleasing) > 0, count == 0 { changes.nudge() }
     }
 
-    /// The loop claims no more from here on.
+    /// Reports that the loop no longer claims.
     func showStop() {
         hasStopped.store(true, ordering: .releasing)
         changes.nudge()

@@ -28,7 +28,7 @@ struct AttemptResult: Sendable {
 
     var at: Timestamp { error.at }
     private var failure: TransferFailure? { if case .failure(let failure) = transfer { failure } else { nil } }
-    /// Whether there was no HTTP response, so that the failure concerns the host.
+    /// Whether the connection failed without an HTTP response, so that the failure concerns the host.
     var isConnectionFailure: Bool { failure != nil }
     /// Whether the upstream may have taken what it did not answer.
     var isAmbiguous: Bool { failure?.mayHaveArrived ?? false }

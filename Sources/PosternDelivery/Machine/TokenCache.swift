@@ -21,7 +21,7 @@ struct TokenCache: Equatable {
     private var retryAt: Timestamp?
     /// Fetches in a row that brought no token.
     private(set) var failures = 0
-    /// Did the last fetch fail because of the credentials?
+    /// Whether the last fetch failed because of the credentials.
     private(set) var credentialsRefused = false
     /// Counts tokens; a request remembers under which it went out.
     private(set) var generation = 0
@@ -45,8 +45,8 @@ struct TokenCache: Equatable {
             validUntilMs: held.map { ($0.expiresAt ?? .never).milliseconds })
     }
 
-    /// When to fetch, if somebody needs a token; in the past means now, nil that a fetch is under way. A token is
-    /// renewed before it expires, while requests still go out under it.
+    /// The time of the next fetch, if a token is needed. A time in the past means now, nil that a fetch is in flight. A
+    /// token is renewed before it expires, while requests are still sent with it.
     var nextFetch: Timestamp? {
         guard fetch == nil else { return nil }
         let renewAt = held?.renewAt ?? Timestamp(milliseconds: 0)

@@ -85,7 +85,7 @@ struct ConfigurationSchema {
     private func shared(_ left: [String], _ right: [String]) -> Int { zip(left, right).prefix { $0 == $1 }.count }
 }
 
-/// `path` as people write it; a name that is no plain word stands in quotes.
+/// `path` as people write it; a name that is not a plain word is quoted.
 func dotted(_ path: [String]) -> String {
     path.map { $0.wholeMatch(of: #/[A-Za-z0-9_\-]+/#) != nil ? $0 : ConfigurationNode.string($0).shown }
         .joined(separator: ".")

@@ -6,16 +6,16 @@ import PosternHTTP
 
 extension GatewayConfiguration.Server: SettingsSection {
     public static let fields: [SettingField<Self>] = [
-        .text("host", \.http.host, rule: .filled, "Address to listen on; anything but loopback wants API keys."),
-        .integer("port", 0...65_535, \.http.port, "TCP port to listen on; 0: any that is free."),
+        .text("host", \.http.host, rule: .filled, "Address to listen on; any but loopback requires API keys."),
+        .integer("port", 0...65_535, \.http.port, "TCP port to listen on; 0: any free port."),
         .integer("workerThreads", 0...256, \.http.workerThreads, "Threads that serve connections; 0: one per core."),
-        .integer("maxConnections", 1...1_000_000, \.http.maxConnections, "Open connections at a time."),
+        .integer("maxConnections", 1...1_000_000, \.http.maxConnections, "Connections that may be open at a time."),
         .integer(
             "maxConnectionsPerAddress", 0...1_000_000, \.http.maxConnectionsPerAddress,
             "Open connections of one client address; 0: no limit."),
         .integer(
             "maxBodyBytes", 1024...1_073_741_824, \.limits.maxBodyBytes,
-            "Size of a request's body after decompression; larger ones get 413."),
+            "Size of a request body after decompression; larger ones get 413."),
         .integer(
             "maxBodyMemoryBytes", 0...(1 << 40), \.maxBodyMemoryBytes,
             "Memory for bodies, for parsing them and for large responses in flight; beyond it requests get 503. 0: half "
@@ -64,7 +64,7 @@ extension GatewayConfiguration.Admin: SettingsSection {
             "host", \.host,
             "Address of a second listener for operators, with the same keys and TLS; empty: none. If there is one, probes, "
                 + "metrics and steering are served there only, and reads on both."),
-        .integer("port", 0...65_535, \.port, "Its TCP port; 0: any that is free."),
+        .integer("port", 0...65_535, \.port, "Its TCP port; 0: any free port."),
     ]
 }
 
@@ -72,7 +72,7 @@ extension GatewayConfiguration.Auth: SettingsSection {
     public static let fields: [SettingField<Self>] = [
         .bool(
             "allowAnonymous", \.allowAnonymous,
-            "Serve callers without a key even where others than this machine can reach the gateway."),
+            "Whether callers without a key are served although other machines can reach the gateway."),
         .bool("openMetrics", \.openMetrics, "Serve `/metrics` to callers without a key."),
     ]
 }
@@ -92,8 +92,8 @@ extension GatewayConfiguration.UpstreamConfiguration {
         var caFile = ""
 
         static let fields: [SettingField<Self>] = [
-            .text("type", \.type, "Its type; needed when its name is none."),
-            .bool("enabled", \.isEnabled, "Does it take messages and get requests?"),
+            .text("type", \.type, "Its type; required if its name is not a type."),
+            .bool("enabled", \.isEnabled, "Whether it accepts messages and gets requests."),
             .text(
                 "caFile", \.caFile,
                 "PEM file with the authorities that the upstream's certificate has to come from, in place of the system's; "
@@ -118,20 +118,20 @@ struct KeyEntry: SettingsSection {
     var certificateName = ""
 
     static let fields: [SettingField<Self>] = [
-        .text("name", \.name, rule: keyName, "What logs call the key; no two have the same."),
+        .text("name", \.name, rule: keyName, "Name of the key in logs; unique."),
         .text(
             "sha256", \.sha256, rule: digest, secret: true,
             "SHA-256 of the key, 64 hexadecimal digits; `postern keys new` prints both. A secret file `auth-keys-<name>` "
                 + "may hold it instead."),
-        .list("scopes", \.scopes, "What it allows: `write`, `read`, `admin`; at least one."),
-        .list("upstreams", \.upstreams, "Upstreams it is good for; `*`: all."),
+        .list("scopes", \.scopes, "Scopes of the key: `write`, `read`, `admin`; at least one."),
+        .list("upstreams", \.upstreams, "Upstreams that the key may use; `*`: all."),
         .number("requestsPerSecond", 0...1_000_000, \.limits.requestsPerSecond, "More get 429; 0: no limit."),
         .number("messagesPerSecond", 0...1_000_000_000, \.limits.messagesPerSecond, "More get 429; 0: no limit."),
         .integer(
             "burst", 0...1_000_000_000, \.limits.burst,
             "Requests and messages that may come at once after a pause; 0: as many as one second allows."),
         .text(
-            "expiresAt", \.expiresAt, rule: time, "When it stops being good, e.g. `2027-01-31T00:00:00Z`; empty: never."
+            "expiresAt", \.expiresAt, rule: time, "Time at which it expires, e.g. `2027-01-31T00:00:00Z`; empty: never."
         ),
         .text(
             "certificateName", \.certificateName,

@@ -3,7 +3,7 @@ import PosternDelivery
 import PosternHTTP
 import PosternStore
 
-/// What a configuration that was loaded anew changes in a running gateway.
+/// What a reloaded configuration changes in a running gateway.
 public struct ReloadPlan: Sendable, Equatable {
     /// Paths of the settings that take effect now.
     public let live: [String]

@@ -94,7 +94,7 @@ func masked(url: String) -> String {
 }
 
 extension SettingValue {
-    /// As it stands in the file.
+    /// As it is written in the file.
     var json: String {
         switch self {
         case .text(let text): JSONEscapes.quoted(text)

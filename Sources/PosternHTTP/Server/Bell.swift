@@ -2,7 +2,7 @@ internal import CMicrohttpd
 import Glibc
 internal import PosternCore
 
-/// Wakes a thread that waits in `poll`; remembers a ring that nobody waited for.
+/// Wakes a thread that waits in `poll`. A ring while no thread waits is remembered.
 final class Bell: Sendable {
     let descriptor: Int32
 

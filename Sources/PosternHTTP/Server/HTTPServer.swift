@@ -30,7 +30,7 @@ public final class HTTPServer: Sendable {
     /// Requests whose headers are in and whose answer is not out.
     public var runningRequests: Int { core.running.load(ordering: .acquiring) }
     public var openConnections: Int { core.reaper.connectionCount }
-    /// For leak checks: connections put aside for an answer, and connection objects that exist at all.
+    /// For leak checks: connections that are suspended, waiting for a response, and all connection objects.
     package var suspendedConnections: Int {
         var count = 0
         core.reaper.forEach { count += $0.isSuspended ? 1 : 0 }

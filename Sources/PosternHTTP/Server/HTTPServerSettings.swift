@@ -64,6 +64,6 @@ public struct TLSFiles: SettingsSection {
         .text("keyFile", \.keyFile, "PEM file with the certificate's private key."),
         .text(
             "clientCAFile", \.clientCAFile,
-            "PEM file with the authorities that client certificates must come from; empty: none is asked for."),
+            "PEM file with the authorities of client certificates; empty: none is requested."),
     ]
 }

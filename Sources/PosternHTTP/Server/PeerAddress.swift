@@ -1,7 +1,7 @@
 internal import CMicrohttpd
 import Glibc
 
-/// Who is at the other end of a connection.
+/// The client's address.
 public struct PeerAddress: Sendable, Hashable, CustomStringConvertible {
     /// The IP address as text; an IPv4 address that came in over IPv6 is shown as IPv4.
     public let description: String

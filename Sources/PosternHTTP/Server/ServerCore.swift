@@ -20,13 +20,13 @@ final class ServerCore: Sendable {
     let admissions: Admissions
     /// Requests whose headers are in and whose answer is not out.
     let running = Atomic<Int>(0)
-    /// `Connection` objects there are; more than open connections means that somebody holds a responder.
+    /// `Connection` objects there are; more than open connections means that a responder is still held.
     let living = Atomic<Int>(0)
     /// Every answer closes its connection.
     let isDraining = Atomic<Bool>(false)
     /// Nothing is waited for any more.
     let isAborting = Atomic<Bool>(false)
-    /// Rung while draining when the last running request is over.
+    /// Signalled when the last running request ends while draining.
     let drained = Bell()
 
     init(_ settings: HTTPServerSettings, memory: ByteBudget, handler: any HTTPHandler, logger: Logger) {

@@ -5,7 +5,7 @@ import Synchronization
 
 /// One libmicrohttpd daemon, without a listener of its own, and the thread that drives it.
 ///
-/// A thread of libmicrohttpd's would be woken through a descriptor for each single connection that somebody resumes.
+/// A thread of libmicrohttpd's would be woken through a descriptor for each connection that is resumed.
 /// Here others leave their connections, and a thread that sleeps is woken once for all that come until it looks. Nor
 /// is it libmicrohttpd's pool, in which all threads wake for each new connection and get them by chance.
 final class Worker: Loop, @unchecked Sendable {
@@ -23,7 +23,7 @@ final class Worker: Loop, @unchecked Sendable {
     /// What other threads have left.
     private struct News {
         var arrivals: [Arrival] = []
-        /// Put aside, and settled since.
+        /// Suspended connections that have a response now.
         var settled: [Connection] = []
         var isStopped = false
         var isNone: Bool { arrivals.isEmpty && settled.isEmpty && !isStopped }
@@ -31,7 +31,7 @@ final class Worker: Loop, @unchecked Sendable {
 
     private struct State {
         var news = News()
-        /// Nobody may look at the news until the bell rings.
+        /// Whether the thread looks at the news only after the bell rings.
         var isAsleep = false
     }
 
@@ -69,10 +69,10 @@ final class Worker: Loop, @unchecked Sendable {
 
     func add(_ arrival: Arrival) { leave { $0.arrivals.append(arrival) } }
 
-    /// Has libmicrohttpd go on with a connection that was put aside.
+    /// Makes libmicrohttpd continue with a suspended connection.
     func resume(_ connection: Connection) { leave { $0.settled.append(connection) } }
 
-    /// Ends the thread and the daemon with it. Nothing may be put aside any more, and nobody may come.
+    /// Ends the thread, and the daemon with it. No connection may be suspended or handed over any more.
     func stop() {
         leave { $0.isStopped = true }
         running.withLock { $0.take() }?.join()
@@ -109,7 +109,7 @@ final class Worker: Loop, @unchecked Sendable {
         return true
     }
 
-    /// With none, whoever leaves some rings the bell from now on.
+    /// If there is none, the next thread that leaves some rings the bell.
     private func takeNews() -> News {
         state.withLock { state in
             state.isAsleep = state.news.isNone
@@ -125,7 +125,7 @@ final class Worker: Loop, @unchecked Sendable {
             MHD_add_connection(
                 daemon, arrival.socket, $0.assumingMemoryBound(to: sockaddr.self).baseAddress, arrival.size)
         }
-        // Should it fail, the library has closed the socket.
+        // If this fails, the library has closed the socket.
         if isAdded != .YES { core.admissions.release(arrival.peer) }
     }
 }

@@ -101,7 +101,7 @@ extension Faults.When: CustomStringConvertible {
         } else if let chance = Double(text), (0...1).contains(chance) {
             self = .probability(chance)
         } else {
-            throw FaultsProblem(rule, "after the colon stands a probability from 0 to 1, or x3 for three requests")
+            throw FaultsProblem(rule, "after the colon, write a probability from 0 to 1, or x3 for three requests")
         }
     }
 

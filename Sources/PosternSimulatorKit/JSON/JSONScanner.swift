@@ -188,8 +188,8 @@ private func isWordByte(_ byte: UInt8) -> Bool {
     byte &- 0x30 < 10 || (byte | 0x20) &- UInt8(ascii: "a") < 26 || byte == UInt8(ascii: "_") || byte >= 0x80
 }
 
-/// The text of a string that passed the scanner, given what stands between its quotes. A surrogate without its
-/// partner becomes U+FFFD.
+/// The text of a string that passed the scanner, given what is between its quotation marks. A surrogate without
+/// its partner becomes U+FFFD.
 package func unescaped(_ raw: some Collection<UInt8>) -> String {
     var units: [UInt16] = []
     for unit in String(decoding: raw, as: UTF8.self).utf16 { units.append(unit) }

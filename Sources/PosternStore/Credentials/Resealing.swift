@@ -3,7 +3,7 @@ import PosternCore
 /// What became of stored credentials when the store was opened: those sealed with a former key are sealed with the
 /// current one, and those that only the memory of a former run held are gone.
 public struct Resealing: Sendable, Equatable {
-    /// Sealed anew with the current key.
+    /// Encrypted again, with the current key.
     public var resealed = 0
     /// Were sealed with the current key already.
     public var current = 0

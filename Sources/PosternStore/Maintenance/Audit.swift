@@ -13,7 +13,7 @@ public struct Audit: Sendable, Equatable {
     public let accounts: [Account]
     public var isBalanced: Bool { accounts.allSatisfy(\.findings.isEmpty) }
 
-    /// Counts every row anew, on one snapshot.
+    /// Counts every row, on one snapshot.
     static func run(with sql: SQL) throws -> Audit {
         let books = try UpstreamBooks.all(with: sql).sorted { $0.number.rawValue < $1.number.rawValue }
         return Audit(accounts: try books.map { try account(of: $0, with: sql) })
@@ -48,7 +48,7 @@ public struct Audit: Sendable, Equatable {
             findings.append("queued bytes are \(ledger.queuedBytes) in the books; the rows hold \(queuedBytes)")
         }
         let twice = try twiceKept(number, with: sql)
-        if twice > 0 { findings.append("\(twice) messages stand in two states") }
+        if twice > 0 { findings.append("\(twice) messages are in two states") }
         return Account(upstream: books.name.description, ledger: ledger, rows: counts, findings: findings)
     }
 

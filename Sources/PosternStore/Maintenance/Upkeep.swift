@@ -123,8 +123,7 @@ final class Upkeep: @unchecked Sendable {
         return ids.count == Self.heavyRowsPerTurn
     }
 
-    /// Values that are of no use any more, unless their lane still has something queued: those are looked at again
-    /// later.
+    /// Deletes expired values, unless their lane still has queued messages: those are checked again later.
     private func expireState(at now: Timestamp, with sql: SQL) throws -> Bool {
         let rows = try sql.all(
             """
@@ -147,7 +146,7 @@ final class Upkeep: @unchecked Sendable {
         return rows.count == Self.heavyRowsPerTurn
     }
 
-    /// A credential that has expired is of no use to anybody; what is left of it says that another one is needed.
+    /// Deletes the values of expired credentials. What remains says that another one is needed.
     private func forgetCredentials(at now: Timestamp, with sql: SQL) throws -> Bool {
         try sql.run(
             """

@@ -1,7 +1,7 @@
 import GRDB
 public import PosternCore
 
-/// A store opened for reading only, beside a running gateway or without one. Writes nothing.
+/// A store that is opened for reading only, with or without a running gateway. Writes nothing.
 public final class StoreView: Sendable {
     private let queue: DatabaseQueue
     private let path: String

@@ -1,9 +1,10 @@
 public import PosternCore
 
-/// The books of one upstream: what came in and what became of it. Changed in the same transaction as the messages.
+/// The message counts of one upstream: accepted, and how each one ended. Changed in the same transaction as the
+/// messages.
 ///
 /// `accepted == queued + delivered + failed + cancelled + dropped + expired` holds after every transaction; the audit
-/// counts the rows anew and compares.
+/// counts the rows and compares.
 @dynamicMemberLookup
 public struct Ledger: Sendable, Equatable {
     /// A number of messages for each state.

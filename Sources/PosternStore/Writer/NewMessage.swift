@@ -9,7 +9,7 @@ public struct NewMessage: Sendable {
     public let acceptedAt: Timestamp
     /// Not to be sent before.
     public let notBefore: Timestamp?
-    /// Of no use after.
+    /// The time at which the message expires.
     public let expiresAt: Timestamp?
     /// The payload is `bytes[range]`: usually a part of the request's body, which is not copied again.
     public let bytes: [UInt8]

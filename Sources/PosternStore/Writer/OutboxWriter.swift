@@ -84,7 +84,7 @@ final class OutboxWriter: Sendable {
     /// was stopped already.
     func stop() -> Bool {
         guard !isClosed.exchange(true, ordering: .sequentiallyConsistent) else { return false }
-        // Whoever saw it open has put its job before the last one.
+        // Every thread that saw the writer open has enqueued its job before `.stop`.
         while entering.load(ordering: .sequentiallyConsistent) > 0 { sched_yield() }
         inbox.put(.stop)
         running.withLock { $0.take() }?.join()
@@ -286,7 +286,7 @@ final class WriterLoop: Loop, @unchecked Sendable {
         outbox.announce(transaction.notices)
     }
 
-    /// Do all of their queues drop the oldest when they are full?
+    /// Whether all of their queues drop the oldest messages when they are full.
     func mayMakeRoom(for messages: [NewMessage]) -> Bool {
         messages.allSatisfy { $0.queue.cap.whenFull == .dropOldest }
     }

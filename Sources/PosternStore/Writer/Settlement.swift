@@ -7,7 +7,7 @@ public struct Settlement: Sendable {
     public var status: Int?
     public var detail: String?
     public var endedAt: Timestamp
-    /// May the messages have arrived although no answer says so?
+    /// Whether the messages may have arrived, although no response says so.
     public var isAmbiguous = false
 
     public var delivered: [Message] = []
@@ -15,11 +15,11 @@ public struct Settlement: Sendable {
     public var result: [UInt8]?
     public var ended: [Ended] = []
     public var waiting: Waiting?
-    /// Messages that stand where they stood, though the upstream may have seen them.
+    /// Messages whose position is unchanged, although the upstream may have received them.
     public var wereTried: [MessageID] = []
     /// Messages that go on with a sequence, and what they have reached.
     public var progressed: [(message: Message, progress: [UInt8])] = []
-    /// Messages whose lane, with its group, has to stop until somebody releases it.
+    /// Messages whose lane, with its group, has to stop until it is released.
     public var parked: [Message] = []
     public var circuit: CircuitRecord?
 
@@ -114,10 +114,10 @@ public struct Settlement: Sendable {
     public struct Waiting: Sendable {
         public let messages: [Message]
         public let nextAttemptAt: Timestamp
-        /// Does the attempt count against them?
+        /// Whether the attempt counts against them.
         public let counts: Bool
         public let error: AttemptError?
-        /// May the upstream have seen them? Not after an answer that clearly took nothing.
+        /// Whether the upstream may have received them. Not after a response that clearly rejected everything.
         public let wasTried: Bool
 
         public init(

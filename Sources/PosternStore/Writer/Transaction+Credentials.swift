@@ -12,7 +12,7 @@ extension Transaction {
     }
 
     /// Holds a credential in the place of its owner's former one, and lets the owner's lanes go on if it is another.
-    /// False when it was turned down before: then the former one stays, if there is one.
+    /// Returns false if it was rejected before: then the former one is kept, if there is one.
     @discardableResult
     func hold(_ credential: Credential, of queue: UpstreamQueue) throws -> Bool {
         touchedOwners.insert(CredentialOwner(upstream: queue.number, name: credential.owner))
@@ -60,7 +60,7 @@ extension Transaction {
         try sql.run("DELETE FROM credentials WHERE upstream = ? AND owner = ?", queue.number, owner)
     }
 
-    /// Its value goes at once. It may be one that was replaced since it was sent.
+    /// Deletes the secret immediately. The credential may have been replaced since it was sent.
     func refuse(credentialOf owner: String, version: Int64, of queue: UpstreamQueue) throws {
         try sql.run(
             """

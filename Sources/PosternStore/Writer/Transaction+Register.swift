@@ -10,7 +10,7 @@ extension Transaction {
         let known = try sql.value("SELECT number FROM upstreams WHERE name = ?", name, as: UpstreamNumber.self)
         let highest = try sql.value("SELECT max(number) FROM upstreams", as: Int.self) ?? 0
         guard known != nil || highest < 255 else {
-            throw StoreError.failed(detail: "the store has held 255 upstreams already; begin another one")
+            throw StoreError.failed(detail: "the store already holds 255 upstreams, the maximum; start a new store")
         }
         let number = known ?? UpstreamNumber(rawValue: UInt8(highest + 1))
         if known == nil {
@@ -35,8 +35,8 @@ extension Transaction {
         }
     }
 
-    /// A run with another key could not read what this one can: lanes for which something is held go on, or are parked
-    /// anew.
+    /// A run with another key could not read what this one can: lanes for which a credential is held continue, or are
+    /// parked again.
     private func lookAtParkedLanes(of number: UpstreamNumber) throws {
         try sql.run(
             """

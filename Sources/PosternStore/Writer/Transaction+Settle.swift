@@ -57,8 +57,8 @@ extension Transaction {
 
     /// Most batches are neighbours in the queue, which move in two statements instead of two for each.
     ///
-    /// Those being sent are removed by nobody else, so as many rows from the first to the last as there are messages
-    /// means: just these. Where lanes have rows of their own a batch is of one lane.
+    /// No other code removes messages that are being sent. If there are as many rows from the first to the last as
+    /// there are messages, they are exactly these. Where lanes have rows of their own a batch is of one lane.
     private func deliverRun(
         _ messages: [Message], of queue: UpstreamQueue, result: [UInt8]?, at moment: Timestamp
     ) throws -> Bool {
@@ -211,7 +211,7 @@ extension Transaction {
         }
     }
 
-    /// Changes an upstream's state beside any message, e.g. for a credential that a caller hands in.
+    /// Changes the state of an upstream independently of messages, e.g. for a credential that a caller hands in.
     func change(_ changes: [StateChange], of queue: UpstreamQueue) throws { try apply(changes, of: queue) }
 }
 

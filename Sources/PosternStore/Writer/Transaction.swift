@@ -11,7 +11,7 @@ final class Transaction {
     let outbox: Outbox
     let accounts: Accounts
     var sequence: Int64
-    /// Settled messages, when somebody waits for one.
+    /// Settled messages, if a reply waits for one.
     private(set) var notices: [SettledNotice] = []
     /// Rows kept from being claimed until the transaction is over.
     private var removals: [(queue: UpstreamQueue, ids: [MessageID])] = []
@@ -37,7 +37,7 @@ final class Transaction {
         return true
     }
 
-    /// Lets go of what was kept from being claimed: the transaction is committed or undone.
+    /// Releases the rows that were kept from being claimed: the transaction is committed or rolled back.
     func doneRemoving(isCommitted: Bool) {
         for (queue, ids) in removals { queue.doneRemoving(ids, areGone: isCommitted) }
         removals = []
@@ -236,7 +236,7 @@ extension Transaction {
         var victims: [(queue: UpstreamQueue, ids: [MessageID])] = []
         for wish in wishes.values {
             guard let ids = try victimsOf(wish) else {
-                // Nobody is dropped for a request that comes to nothing.
+                // Nothing is evicted for a request that is rejected.
                 for (queue, ids) in victims { queue.doneRemoving(ids, areGone: false) }
                 return .queueFull(wish.queue.name)
             }

@@ -2,9 +2,9 @@ import ArgumentParser
 
 struct Outbox: ParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Looks into the store, and changes what stands there.",
+        abstract: "Inspects and edits the message store.",
         discussion: """
-            Reading works beside a running gateway. Retrying and cancelling go through its API while it runs, else into \
+            Reading works while a gateway is running. Retrying and cancelling use its API while it runs, otherwise \
             the store itself; purging wants it stopped. Exits with 73 if the store cannot be opened, 75 if another \
             process is in the way, 78 if the configuration has a problem.
             """,

@@ -76,7 +76,7 @@ enum Step: String, Sendable, CaseIterable {
 /// How far the sequence of a message has come; kept with the message.
 struct AppServicesProgress: Equatable {
     private(set) var done: Set<Step> = []
-    /// The sequence was begun anew once, because something was not found that had been there.
+    /// The sequence was restarted once, because something was not found that had existed.
     private(set) var isSecondRound = false
     /// The group was looked up and is missing.
     private(set) var lacksGroup = false

@@ -17,7 +17,7 @@ struct Pair: Equatable {
     /// The latest that registers, in either way.
     var latestRegistration: MessageID? { [register, reregister].compactMap { $0 }.max() }
 
-    /// Was the app registered with APNs when it was last heard of? Whoever registers here has a push token.
+    /// Whether the app was registered with APNs at its last request. An app that registers here has a push token.
     var hasPushToken: Bool { latestRegistration != nil }
 }
 
@@ -26,9 +26,9 @@ struct Device: Equatable {
     /// The user who registered it last, and by which message.
     var owner = ""
     var registration: MessageID?
-    /// Has that registration reached AppServices?
+    /// Whether that registration has reached AppServices.
     var isOwnerDone = false
-    /// Has anybody's?
+    /// Whether a registration of any user has.
     var exists = false
     /// Whose connection is the latest.
     var connectedUser = ""
@@ -38,7 +38,7 @@ struct Device: Equatable {
     static func key(_ device: String) -> String { "device/" + device }
 }
 
-/// The preferences of a device, whoever uses it: `prefs/<device>`.
+/// The preferences of a device, for all its users: `prefs/<device>`.
 struct Preferences: Equatable {
     /// The message that brought them.
     var revision: MessageID

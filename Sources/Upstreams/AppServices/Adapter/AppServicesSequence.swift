@@ -15,7 +15,7 @@ struct AppServicesSequence {
     let item: Item
     let id: MessageID
     let progress: AppServicesProgress
-    /// May AppServices have seen something of it?
+    /// Whether an earlier attempt may have reached AppServices.
     let wasTried: Bool
     let state: any UpstreamState
 
@@ -83,7 +83,7 @@ struct AppServicesSequence {
         return try item.kind == .register && !isLaterAndQueued(state.pair(item.owner, item.device).register)
     }
 
-    /// Is the device's latest registration another user's, and did it or will it take place?
+    /// Whether the latest registration of the device is another user's, and has taken place or will.
     private func isHandedOver() throws -> Bool {
         let device = try state.device(item.device)
         guard !device.owner.isEmpty, device.owner != item.owner else { return false }

@@ -16,7 +16,7 @@ struct AppServicesSettings: SettingsSection {
     var giveUpAfter = Duration.seconds(604_800)
 
     static let fields: [SettingField<Self>] = [
-        .address("baseURL", \.baseURL, "Where AppServices is."),
+        .address("baseURL", \.baseURL, "URL of AppServices."),
         .text(
             "organization", \.organization, rule: noSpace, simulated: "acme",
             "The organization's name, from Pearson."),
@@ -26,16 +26,16 @@ struct AppServicesSettings: SettingsSection {
         .text(
             "apiKey", \.apiKey, rule: noSpace, secret: true, simulated: "SAMPLEKEY7Q2W9E4R6T1Y8U3I5O0PAS1",
             "The application's key, from Pearson."),
-        .choice("authenticationProvider", \.provider, "Who issued the tokens of items that do not say it."),
+        .choice("authenticationProvider", \.provider, "Issuer of the tokens of items that do not name one."),
         .text(
             "notifier", \.notifier, rule: notifierName,
             "The server's notifier, for items that name none: 1 to 64 letters, digits, _ and -."),
         .bool(
             "onlyAddUserToExistingGroups", \.onlyAddUserToExistingGroups,
             "Whether a missing group fails `group_add` instead of being created."),
-        .bool("monitoringEnabled", \.takesMetrics, "Whether `metrics` are taken."),
+        .bool("monitoringEnabled", \.takesMetrics, "Whether `metrics` are accepted."),
         .spelledURL(
-            "customUploadUrl", \.uploadURL, "Where metrics are sent; empty: to the application's own place."),
+            "customUploadUrl", \.uploadURL, "URL to which metrics are sent; empty: that of the application."),
         .wholeSeconds(
             "giveUpAfterSeconds", 0...315_360_000, \.giveUpAfter,
             "How long an item may wait, for a token too, before it expires; four times as long for `unregister`; "

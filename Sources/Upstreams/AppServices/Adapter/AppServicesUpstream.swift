@@ -22,7 +22,7 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
     /// Items that stop notifications for a user who has logged out are kept so many times as long as others.
     static let patienceWithUnregister = 4
 
-    /// Group items look for their user's registration again after this, should nobody tell them.
+    /// Group items check for the registration of their user after this time, if they are not notified.
     private static let registrationCheck = Duration.seconds(5)
 
     init(_ name: UpstreamName, _ settings: AppServicesSettings) {

@@ -34,7 +34,7 @@ struct Item {
         group = text("group")
     }
 
-    /// Nil for a message that is none of these, or whose text cannot be read.
+    /// Nil for a message of another kind, or whose text cannot be read.
     init?(_ payload: [UInt8], of kind: Kind) {
         guard let kind = AppServicesKind(rawValue: kind.description),
             case .success(let item) = JSONParser.ofThisThread.parse(payload, { Item($0, of: kind) })

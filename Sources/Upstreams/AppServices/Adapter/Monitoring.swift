@@ -10,7 +10,7 @@ struct Monitoring: Sendable {
 
     /// The application's monitoring configuration: canonical text of the members that uploads repeat.
     private static let configurationKey = "monitoring"
-    /// After that it is asked for anew.
+    /// After that time it is requested again.
     private static let configurationLife = Duration.seconds(86400)
     private static let longestText = 200
     private static let mostLogs = 100

@@ -45,7 +45,7 @@ enum Resources {
             })
     }
 
-    /// Does something wait that only another token lets go on?
+    /// Whether a message waits that only another token releases.
     private static func needsToken(
         _ owner: String, _ device: String, at now: Timestamp, _ state: any UpstreamState
     ) throws -> Bool {

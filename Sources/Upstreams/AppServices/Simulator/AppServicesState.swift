@@ -173,7 +173,7 @@ struct AppServicesState: Sendable {
 }
 
 extension Told {
-    /// Did the platform do what it was asked?
+    /// Whether the platform carried out the request.
     fileprivate static func isTaken(_ answer: SimulatedAnswer, _ step: Call.Step) -> Bool {
         step.isMonitoring ? (200...299).contains(answer.status) : Self(answer, to: step) == .ok
     }

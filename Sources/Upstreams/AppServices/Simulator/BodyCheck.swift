@@ -70,7 +70,7 @@ struct BodyCheck {
             if !Self.details.contains(member.name) {
                 violations.append("a member that no device is registered with")
             } else if member.value.string?.isEmpty != false {
-                violations.append("\(member.name) that is no text")
+                violations.append("\(member.name) that is not a text")
             }
         }
     }
@@ -82,7 +82,7 @@ struct BodyCheck {
 
     private mutating func checkPreferences() {
         step = .savePreferences
-        if members.count > 1 { violations.append("preferences beside other members of the device") }
+        if members.count > 1 { violations.append("preferences next to other members of the device") }
         let platform = body["mobileplatform"]
         guard let lists = platform?["preferences"], platform?.members?.count == 1 else {
             return violations.append("a mobileplatform that is not preferences alone")
@@ -95,7 +95,7 @@ struct BodyCheck {
             guard let exceptions = member.value.elements,
                 exceptions.allSatisfy({ $0.string.map { !$0.isEmpty } ?? false })
             else {
-                violations.append("exceptions that are no array of texts")
+                violations.append("exceptions that are not an array of texts")
                 continue
             }
         }
@@ -112,13 +112,13 @@ struct BodyCheck {
             violations.append("a member that no metrics have")
         }
         if body["timeStamp"]?.string.map({ Int64($0) ?? -1 }) ?? -1 < 0 {
-            violations.append("a timeStamp that is no text of milliseconds")
+            violations.append("a timeStamp that is not a text of milliseconds")
         }
         if body["sessionMetrics"]?.members?.isEmpty != false {
-            violations.append("sessionMetrics that are no object with members")
+            violations.append("sessionMetrics that are not an object with members")
         }
         for name in ["logs", "metrics"] where body[name]?.elements?.allSatisfy({ $0.members != nil }) != true {
-            violations.append("\(name) that are no array of objects")
+            violations.append("\(name) that are not an array of objects")
         }
         let logs = body["logs"]?.elements ?? []
         if logs.count > 100 { violations.append("more than 100 log entries") }

@@ -167,7 +167,7 @@ struct Call: Sendable {
             if !Form.isUserID(value) { violations.append("a user id that the gateway must refuse") }
         case "{device}":
             device = value
-            if !Form.isUUID(value) { violations.append("a device id that is no UUID") }
+            if !Form.isUUID(value) { violations.append("a device id that is not a UUID") }
             if Form.isUUID(value), value.lowercased() != value {
                 device = value.lowercased()
                 violations.append("capital letters in a device id")
@@ -272,7 +272,7 @@ struct Call: Sendable {
         if request.body.count > 64 << 10 { violations.append("a body of more than 65536 bytes") }
         guard request.body.count <= Self.maxBodyBytes else { return body = .tooLarge }
         guard let document = JSONTree.read(request.body), document.value.members != nil else {
-            violations.append("a body that is no JSON object in UTF-8")
+            violations.append("a body that is not a JSON object in UTF-8")
             return body = .unreadable
         }
         if document.hasTrailingBytes { violations.append("bytes after the JSON object") }

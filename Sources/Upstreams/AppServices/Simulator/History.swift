@@ -155,7 +155,7 @@ struct History: Sendable {
         }
     }
 
-    /// Does the gateway go on, whatever became of the step?
+    /// Whether the gateway continues, whatever the outcome of the step was.
     private mutating func isFinal(_ told: Told, _ call: Call, _ key: String) -> Bool {
         switch told {
         case .retry, .configuration: return false

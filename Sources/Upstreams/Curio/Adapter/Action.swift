@@ -18,7 +18,7 @@ enum CurioKind: String, CaseIterable, Sendable {
 
     init?(_ kind: Kind) { self.init(rawValue: kind.description) }
 
-    /// Has it a place in batches, and so a way to be delivered late with its own time?
+    /// Whether it can be part of a batch, and so be delivered late with its own time.
     var isBatchable: Bool {
         switch self {
         case .sessionStart, .sessionEnd, .screenStart, .screenEnd, .event, .eventEnd: true

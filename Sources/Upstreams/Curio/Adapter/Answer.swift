@@ -9,7 +9,7 @@ struct Answer {
     private let context: PlanContext
     private let endpoint: Endpoint
     private let warning: String?
-    /// As they were when the request was made: nobody else changes what delivery knows of a visitor meanwhile.
+    /// As they were when the request was made. Only this delivery changes what it knows about a visitor meanwhile.
     private let items: [Item]
 
     /// Nil when the batch holds nothing of ours.
@@ -86,7 +86,7 @@ struct Answer {
         return Decision(.delivered(), changes: changes(to: life) + traces, notice: warning)
     }
 
-    /// What batches brought has our codes; of what has ended nobody asks any more.
+    /// What was sent in batches has our codes. What has ended is no longer needed.
     private var traces: [StateChange] {
         items.flatMap { item -> [StateChange] in
             let session = item.action.session

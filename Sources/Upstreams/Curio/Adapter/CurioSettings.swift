@@ -20,7 +20,7 @@ struct CurioSettings: SettingsSection {
     var notificationTypes = "Sound,Badge,Alert"
 
     static let fields: [SettingField<Self>] = [
-        .address("serverURL", \.serverURL, "Where the API is, its version included."),
+        .address("serverURL", \.serverURL, "URL of the API, including its version."),
         .text(
             "apiKey", \.apiKey, rule: noNUL, secret: true, simulated: "0f1e2d3c4b5a69788796a5b4c3d2e1f0",
             "Key of the application, from Turkcell."),
@@ -32,20 +32,20 @@ struct CurioSettings: SettingsSection {
             "Minutes without a request after which the server ends a session."),
         .bool(
             "periodicDispatchEnabled", \.dispatchesPeriodically,
-            "Sends screens and events in batches, once in dispatchPeriodMinutes for each visitor."),
+            "Whether screens and events are sent in batches, once in dispatchPeriodMinutes for each visitor."),
         .integer(
             "dispatchPeriodMinutes", 1...1440, \.dispatchPeriodMinutes,
             "Minutes between two such batches; at most sessionTimeoutMinutes."),
         .integer(
             "maxCachedActivityCount", 1...4000, \.maxCachedActivityCount,
-            "Undelivered actions of one visitor; further ones are refused with 503."),
+            "Undelivered actions of one visitor; further ones get 503."),
         .wholeSeconds(
             "onlineMaxAgeSeconds", 0...31_536_000, \.onlineMaxAge,
-            "Age in seconds up to which an action goes alone and gets the server's time; older ones go by batch."),
-        .bool("fetchLocationEnabled", \.takesLocations, "Takes locations; otherwise they are refused."),
+            "Age in seconds up to which an action is sent alone, with the server's time; older ones go in batches."),
+        .bool("fetchLocationEnabled", \.takesLocations, "Whether locations are accepted; otherwise they are rejected."),
         .seconds(
             "maxValidLocationTimeIntervalSeconds", 0...31_536_000, \.longestLocationAge,
-            "Age in seconds of the oldest location taken."),
+            "Age in seconds of the oldest location that is accepted."),
         .text(
             "userAgentVersion", \.userAgentVersion, rule: headerWord,
             "Version in the User-Agent, IOS CurioSDK v<version>."),

@@ -1,8 +1,8 @@
 import PosternCore
 
-// What is kept of a session stands below `s/<its code>`. Each value has one author, since acceptance and delivery read
-// and write side by side: what acceptance writes delivery only reads (or removes, when nobody else will look), and the
-// other way round.
+// What is kept of a session is stored below `s/<its code>`. Each value has one author, since acceptance and delivery
+// read and write side by side: what acceptance writes delivery only reads (or removes, when it is no longer needed),
+// and the other way round.
 //
 // The first expires, and all below it with it.
 //

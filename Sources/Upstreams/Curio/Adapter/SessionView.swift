@@ -1,6 +1,6 @@
 import PosternCore
 
-/// What is known of a session, for whoever asks: `GET /v1/{name}/sessions/{sessionCode}`.
+/// What is known about a session, for callers: `GET /v1/{name}/sessions/{sessionCode}`.
 struct SessionView {
     static let resource = Resource(
         .get, "sessions/{sessionCode}",

@@ -95,7 +95,7 @@ struct Action {
         }
     }
 
-    /// Can a repeat be told from the same thing happening again?
+    /// Whether a repetition can be distinguished from the same action happening again.
     var hasIdentity: Bool {
         switch kind {
         case .sessionStart, .sessionEnd, .screenEnd, .eventEnd: true
@@ -104,7 +104,7 @@ struct Action {
         }
     }
 
-    /// The text shown in `/received`. `members` stand before those of the action, each with a comma behind it.
+    /// The text shown in `/received`. `members` precede those of the action, each followed by a comma.
     func json(after members: String) -> String {
         var text = "{\"visitor\":\(quoted(visitor)),\"session\":\(quoted(session)),"
         text += "\"action\":\"\(kind.rawValue)\",\(members)"

@@ -4,12 +4,12 @@ import PosternSimulatorKit
 enum CurioData {
     static let maxRecords = 250
 
-    /// The records of `data` (section 5.1). With `findings` that refuse the request they are of no use.
+    /// The records of `data` (section 5.1). If `findings` refuse the request, they are not used.
     static func actions(
         in data: String, visitor: String, nowMs: Int64, _ findings: inout Findings
     ) -> [Action] {
         guard let records = read(data, &findings)?.elements, records.allSatisfy({ $0.members != nil }) else {
-            findings.refuse("data that is no JSON array of objects")
+            findings.refuse("data that is not a JSON array of objects")
             return []
         }
         if records.isEmpty { findings.refuse("a batch without records") }
@@ -20,14 +20,14 @@ enum CurioData {
     /// The tags with their values as JSON strings.
     static func tags(in text: String, _ findings: inout Findings) -> [String: String] {
         guard let members = read(text, &findings)?.members else {
-            findings.refuse("userTags that are no JSON object")
+            findings.refuse("userTags that are not a JSON object")
             return [:]
         }
         if members.isEmpty { findings.note("userTags without a tag") }
         var tags: [String: String] = [:]
         for member in members {
             if member.name.isEmpty { findings.note("a user tag without a name") }
-            if member.value.string == nil { findings.refuse("a user tag that is no string") }
+            if member.value.string == nil { findings.refuse("a user tag that is not a string") }
             tags[member.name] = member.value.string
         }
         return tags
@@ -85,7 +85,7 @@ enum CurioData {
             findings.note("a record whose \(name) is a number instead of a string")
             return text
         case _?:
-            findings.refuse("a record whose \(name) is no string")
+            findings.refuse("a record whose \(name) is not a string")
             return nil
         }
     }

@@ -25,7 +25,7 @@ final class CurioSimulator: ControlledSimulator {
 
     func judge(_ request: SimulatedRequest, poisons: [Faults.Poison]) -> Judged {
         guard let endpoint = Endpoint(path: request.path) else {
-            return Judged(answer: answer(status: 404), violations: ["a path that is none of the endpoints"])
+            return Judged(answer: answer(status: 404), violations: ["a path that is not one of the endpoints"])
         }
         guard request.method == "POST" else {
             var answer = answer(status: 405)

@@ -1,13 +1,13 @@
 import PosternSimulatorKit
 
-/// Who is turned away, with 412, 400 or 401.
+/// Which requests are rejected, with 412, 400 or 401.
 extension CurioState {
     struct Refusal {
         let status: Int
         var violation: String?
     }
 
-    /// So many requests of one item may be refused before somebody gives up (section 6).
+    /// So many requests of one item may be refused before the gateway gives up (section 6).
     private static let maxRefusals = 5
 
     /// Nil for a request that the server takes. `isLost`: the answer will not reach the gateway.
@@ -76,7 +76,7 @@ extension CurioState {
             violation: session.refusals > Self.maxRefusals ? "a refused session code quoted again and again" : nil)
     }
 
-    /// Is everything in it something that the visitor's last requests brought already?
+    /// Whether the visitor's last requests contained everything in it already.
     private func isRepeat(_ request: Request) -> Bool {
         guard let window = visitors[request.visitor]?.window, !request.actions.isEmpty else { return false }
         return request.actions.allSatisfy { window.contains($0.identity) }

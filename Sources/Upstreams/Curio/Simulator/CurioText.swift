@@ -14,7 +14,7 @@ struct CurioText {
     /// The first; nil when these are the bytes that `enc` writes.
     let oddity: Oddity?
 
-    /// Nil when an escape is broken or the bytes are no UTF-8.
+    /// Nil if an escape is not valid, or the bytes are not UTF-8.
     init?(decoding raw: some Collection<UInt8>) {
         var bytes: [UInt8] = []
         bytes.reserveCapacity(raw.count)

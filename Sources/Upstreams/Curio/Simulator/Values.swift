@@ -21,11 +21,11 @@ struct Values {
             if !isUUID(value, version: "1") { findings.note("a sessionCode that is no lower-case version-1 UUID") }
         case "sessionTimeout":
             guard isNumber(value), let minutes = Int(value), minutes > 0 else {
-                return findings.refuse("a sessionTimeout that is no number of minutes from 1")
+                return findings.refuse("a sessionTimeout that is not a number of minutes from 1")
             }
             if minutes > 1440 { findings.note("a sessionTimeout of more than a day") }
         case "screenWidth", "screenHeight", "activityWidth", "activityHeight", "storage", "eventDuration":
-            if !isNumber(value) { findings.refuse("\(name) is no whole number from 0") }
+            if !isNumber(value) { findings.refuse("\(name) is not a whole number from 0") }
         case "connType":
             if !["wifi", "mobile", "Offline", "other", ""].contains(value) { findings.note("an unknown connType") }
         case "bluetooth":
@@ -43,7 +43,7 @@ struct Values {
     /// `timestamp` of a record: milliseconds, from 2010 to a day ahead.
     static func timestamp(_ value: String, nowMs: Int64, _ findings: inout Findings) -> Int64? {
         guard isNumber(value), let milliseconds = Int64(value) else {
-            findings.refuse("a timestamp that is no number of milliseconds")
+            findings.refuse("a timestamp that is not a number of milliseconds")
             return nil
         }
         if !(1_262_304_000_000...(nowMs + 86_400_000)).contains(milliseconds) {
@@ -64,7 +64,7 @@ struct Values {
         let parts = digits.split(separator: ".", omittingEmptySubsequences: false)
         let isDecimal = (1...2).contains(parts.count) && parts.allSatisfy { isDigits($0) }
         guard isDecimal, let degrees = Double(value), abs(degrees) <= limit else {
-            return findings.refuse("\(name) is no decimal number of degrees")
+            return findings.refuse("\(name) is not a decimal number of degrees")
         }
     }
 }

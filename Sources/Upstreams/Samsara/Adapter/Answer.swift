@@ -58,7 +58,7 @@ struct Answer {
         return items
     }
 
-    /// Reads the body; nil when it is no JSON.
+    /// Reads the body. Nil if it is not JSON.
     private func read<R>(_ body: (JSONValue) -> R?) -> R? {
         guard case .success(let result) = JSONParser.ofThisThread.parse(response.body, body) else { return nil }
         return result

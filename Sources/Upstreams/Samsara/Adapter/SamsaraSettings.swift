@@ -12,14 +12,14 @@ struct SamsaraSettings: SettingsSection {
     var headers: [String: String] = [:]
 
     static let fields: [SettingField<Self>] = [
-        .address("url", \.url, "Where the ingestion API is; /v1/events is appended unless it is there."),
+        .address("url", \.url, "URL of the ingestion API; /v1/events is appended unless it is present."),
         .choice("compression", \.compression, "Coding of request bodies: gzip or none."),
         .text(
             "sourceId", \.sourceID, rule: notBlank,
-            "sourceId of events that have none; empty: their UDID, or they are refused."),
+            "sourceId of events without one; empty: their UDID is used, and events without a UDID are rejected."),
         .bool(
             "addId", \.addsID,
-            "Gives events without an id a UUID, so that Samsara can tell equal ones from repeated ones."),
+            "Whether events without an id get a UUID, so that Samsara can tell equal events from repeated ones."),
         .integer(
             "eventMaxBytes", 1...16_777_216, \.eventMaxBytes,
             "Largest event in bytes; Samsara's broker silently drops events above 270336."),

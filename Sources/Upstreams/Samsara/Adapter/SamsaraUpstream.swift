@@ -42,7 +42,7 @@ struct SamsaraUpstream: ConfigurableUpstream, BatchingUpstream {
         try admission.admit(payload, in: context)
     }
 
-    /// The time of the send is made anew for each attempt and never stored.
+    /// The time of sending is determined for each attempt, and never stored.
     func plan(for messages: [Message], in context: PlanContext) -> Plan {
         let headers = [
             ("Accept", "application/json"),

@@ -49,7 +49,7 @@ enum Body {
             events, Oddities(hasTrailingBytes: hasMore, hasControlCharacters: scanner.sawControlCharacter))
     }
 
-    /// Does a token start here? Strings and containers are read later, numbers and literals now.
+    /// Whether a token starts here. Strings and containers are read later, numbers and literals now.
     private static func isToken(_ first: UInt8, _ scanner: JSONScanner) -> Bool {
         switch first {
         case UInt8(ascii: "{"), UInt8(ascii: "["), UInt8(ascii: "\""): return true

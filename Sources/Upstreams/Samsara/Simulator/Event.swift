@@ -1,6 +1,6 @@
 import PosternSimulatorKit
 
-/// One element of a request's array: where it stands and what is wrong with it.
+/// One element of a request's array: its position, and what is wrong with it.
 struct Event {
     let range: Range<Int>
     let isObject: Bool
@@ -67,7 +67,7 @@ struct Event {
     }
 
     /// A value as Clojure prints it; one of 20 characters or more by its class. Objects and arrays always by their
-    /// class: nobody is meant to read these texts by program.
+    /// class: programs are not meant to read these texts.
     private func printed(_ value: JSONScanner.Value, in text: UnsafeBufferPointer<UInt8>) -> String {
         let raw = text[value.range]
         func short(_ text: String, _ printed: String, class name: String) -> String {

@@ -78,7 +78,7 @@ struct SamsaraSimulator: Simulator {
         let verdict = body.withUnsafeBufferPointer { text -> Judged in
             let content = startsLikeJSON(type) ? Body(text) : .nothing
             if case .malformed = content {
-                return Judged(answer: Self.malformed, violations: ["the body is no JSON"])
+                return Judged(answer: Self.malformed, violations: ["the body is not JSON"])
             }
             guard isJSON(type) else { return Judged(answer: Self.wrongType) }
             let published = request.header("X-Samsara-publishedTimestamp")
@@ -100,7 +100,7 @@ struct SamsaraSimulator: Simulator {
         case .malformed, .nothing:
             return Judged(answer: accepted, violations: ["a body without events"])
         case .broken: return Judged(answer: Self.failed, violations: ["the JSON breaks inside the array"])
-        case .notAnArray: return Judged(answer: Self.failed, violations: ["the body is no array"])
+        case .notAnArray: return Judged(answer: Self.failed, violations: ["the body is not an array"])
         case .events(let events, let oddities):
             var violations = bodyViolations(events, oddities, text)
             guard events.allSatisfy(\.isValid) else {
@@ -157,7 +157,7 @@ struct SamsaraSimulator: Simulator {
         case let published?:
             let isPlain = !published.isEmpty && published.utf8.allSatisfy { (0x30...0x39).contains($0) }
             if !isPlain || Int64(published) == nil {
-                violations.append("an X-Samsara-publishedTimestamp that is no number of milliseconds")
+                violations.append("an X-Samsara-publishedTimestamp that is not a number of milliseconds")
             }
         }
         if let coding = request.header("Content-Encoding"), coding != "gzip", coding != "identity" {
@@ -179,7 +179,7 @@ struct SamsaraSimulator: Simulator {
         if oddities.hasTrailingBytes { violations.append("bytes after the array") }
         if oddities.hasControlCharacters { violations.append("a raw control character in a string") }
         if text.contains(where: { $0 >= 0x80 }), String(validating: text, as: UTF8.self) == nil {
-            violations.append("a body that is no UTF-8")
+            violations.append("a body that is not UTF-8")
         }
         return violations
     }

@@ -90,7 +90,7 @@ struct Endpoints: Sendable {
         return nil
     }
 
-    /// A custom endpoint is a kind, so its name stands in paths and labels.
+    /// A custom endpoint is a kind, so its name is part of paths and labels.
     private static func problem(withKind name: String) -> String? {
         if ["activity", "instrumentation", "tincan"].contains(name) {
             return "is a kind already; to give it another path, name the SDK's endpoint, e.g. SeerTincanReport"

@@ -66,7 +66,7 @@ struct Rules: Sendable {
         }
     }
 
-    /// One good identifier is enough; bad ones beside it do not matter.
+    /// One valid identifier is enough; others next to it do not matter.
     private func isIdentified(_ actor: JSONValue) -> Bool {
         for (key, value) in actor.members {
             if key.equals("mbox") || key.equals("mbox_sha1sum") || key.equals("openid") {

@@ -12,23 +12,23 @@ struct SeerSettings: SettingsSection {
     var endpoints: [String: String] = [:]
 
     static let fields: [SettingField<Self>] = [
-        .address("baseURL", \.baseURL, "Where Seer is; the default is its test server."),
+        .address("baseURL", \.baseURL, "URL of Seer; the default is its test server."),
         .text(
             "clientId", \.clientID, rule: noColon, simulated: "simulated-client",
             "The client's id, from the Seer team; without a colon."),
         .text(
             "clientSecret", \.clientSecret, secret: true, simulated: "simulated-secret",
             "The client's secret, from the Seer team."),
-        .text("apiKey", \.apiKey, secret: true, "Goes on every URL as apikey; empty: there is none."),
+        .text("apiKey", \.apiKey, secret: true, "Added to every URL as apikey; empty: none."),
         .integer(
             "bundleSizeBytes", 1024...1_048_576, \.bundleSize,
             "Bytes of the largest batch, its wrapper included, and of the largest payload."),
         .bool(
             "autoReportQueue", \.reportsByItself,
-            "Whether queued messages go out by themselves; if not, they wait for a flush."),
+            "Whether queued messages are sent automatically; if not, they wait for a flush."),
         .integer(
             "maxInFlightPerKind", 1...16, \.inFlightPerKind,
-            "Requests of one kind at a time; with more than one a kind keeps no order."),
+            "Requests of one kind at a time; with more than one, the order of the kind is not kept."),
         .strings(
             "endpoints", \.endpoints, rule: SettingRule(problems: Endpoints.problems),
             "Paths by name: the SDK's names give its endpoints other paths, further names are further kinds."),

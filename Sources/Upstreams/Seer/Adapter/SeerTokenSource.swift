@@ -49,7 +49,7 @@ struct SeerTokenSource: TokenSource {
     private static func isSendable(_ token: String) -> Bool { token.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7F } }
 
     /// When a token has expired: from the millisecond after the second that `expiration_date` falls in has begun, as
-    /// the SDK compares whole seconds. Nil when it is no number of milliseconds.
+    /// the SDK compares whole seconds. Nil if it is not a number of milliseconds.
     static func date(_ value: JSONValue) -> Timestamp? {
         let text: String? = value.kind == .number ? String(decoding: value.bytes, as: UTF8.self) : value.string
         guard let milliseconds = text.flatMap(Double.init), milliseconds >= leastMilliseconds, milliseconds < 1e17

@@ -23,7 +23,7 @@ struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, Reso
     /// `{"activities":[` and `]}`: the wrapper of a batch, for statements too.
     static let wrapping = 17
 
-    /// Behind the lane of a kind: reports that somebody waits for while the queue waits for a flush.
+    /// Suffix of the lane of a kind: reports that a caller waits for while the queue waits for a flush.
     private static let direct = "!direct"
 
     init(_ name: UpstreamName, _ settings: SeerSettings) {

@@ -4,7 +4,7 @@ import PosternSimulatorKit
 struct Body {
     /// The payloads in their order; of whatever type.
     private(set) var items: [JSONScanner.Value] = []
-    /// Why nobody could make a report of it.
+    /// Why it is not a report.
     private(set) var refusal: String?
     private(set) var violations: [String] = []
 
@@ -13,7 +13,7 @@ struct Body {
     init(_ text: UnsafeBufferPointer<UInt8>, isBatch: Bool) {
         // The scanner does not look at the bytes of strings.
         guard !text.contains(where: { $0 >= 0x80 }) || String(validating: text, as: UTF8.self) != nil else {
-            refusal = "a body that is no UTF-8"
+            refusal = "a body that is not UTF-8"
             return
         }
         var scanner = JSONScanner(text)
@@ -22,7 +22,7 @@ struct Body {
         if refusal != nil { violations = [] }
     }
 
-    private static let noJSON = "a body that is no JSON"
+    private static let noJSON = "a body that is not JSON"
 
     private mutating func readSingle(_ scanner: inout JSONScanner) {
         guard let value = scanner.value() else { return refusal = Self.noJSON }
@@ -33,7 +33,7 @@ struct Body {
     /// `{"activities":[item,item…]}`, the member's name the same for every kind.
     private mutating func readBatch(_ scanner: inout JSONScanner) {
         guard scanner.peek() == UInt8(ascii: "{") else {
-            refusal = scanner.value() == nil ? Self.noJSON : "a batch that is no object"
+            refusal = scanner.value() == nil ? Self.noJSON : "a batch that is not an object"
             return
         }
         var arrays: [JSONScanner.Value] = []
@@ -42,7 +42,7 @@ struct Body {
             if key.equals("activities") { arrays.append(value) } else { others += 1 }
         }
         guard isWhole else { return refusal = Self.noJSON }
-        if others > 0 { violations.append("a member beside activities in a batch") }
+        if others > 0 { violations.append("a member next to activities in a batch") }
         guard arrays.count == 1, arrays[0].kind == .array else {
             return refusal = "a batch without exactly one array called activities"
         }
@@ -52,7 +52,7 @@ struct Body {
         if others == 0, !isTight(scanner.text) { violations.append("bytes in a batch besides items and wrapper") }
     }
 
-    /// Is the text exactly as long as wrapper, items and the commas between them?
+    /// Whether the text is exactly as long as wrapper, items, and the commas between them.
     private func isTight(_ text: UnsafeBufferPointer<UInt8>) -> Bool {
         let head = UnsafeBufferPointer(start: Self.head.utf8Start, count: Self.head.utf8CodeUnitCount)
         return text.starts(with: head)

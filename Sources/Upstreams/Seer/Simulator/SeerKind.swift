@@ -37,7 +37,7 @@ enum SeerKind: Sendable, Equatable {
         let identifiers = found[0].members("mbox", "mbox_sha1sum", "openid", "account")
         let object = found[2].members("id", "definition")
         let extensions = found[3].members("extensions")[0]
-        // A bad identifier beside a good one is ignored.
+        // An invalid identifier next to a valid one is ignored.
         rules.require(
             identifiers.prefix(3).contains(where: \.isFilled) || identifiers[3].isFilledObject, "/actor")
         rules.require(found[1].members("id")[0].isFilled, "/verb/id")
@@ -70,7 +70,7 @@ private struct Node {
         return scanner.peek() != UInt8(ascii: "}")
     }
 
-    /// As many nodes as `names`; without a value where this is no object or has no such member.
+    /// As many nodes as `names`; without a value where this is not an object or has no such member.
     func members(_ names: StaticString...) -> [Node] {
         var found = [JSONScanner.Value?](repeating: nil, count: names.count)
         if let value, isObject {

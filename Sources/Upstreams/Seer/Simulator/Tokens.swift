@@ -4,7 +4,7 @@ import PosternSimulatorKit
 /// The tokens that were handed out, the newest thousand of them. A value; its owner guards it.
 ///
 /// A token is 32 characters with everything that a careless client spoils (`+`, `/`, `==`). Six of them follow from
-/// those before, so that a token of an earlier run of the simulator is told from one that nobody ever issued.
+/// those before, so that a token of an earlier run of the simulator is distinguished from one that was never issued.
 struct Tokens: Sendable {
     enum Standing {
         case good
@@ -51,7 +51,7 @@ struct Tokens: Sendable {
         find(text).map { !$0.isRevoked && now > $0.expiresAt } ?? false
     }
 
-    /// Was a report under it refused so long ago that nobody should use it any more?
+    /// Whether a report with it was refused so long ago that it must no longer be used.
     func isWorn(_ text: String, at instant: MonotonicInstant) -> Bool {
         find(text)?.refusedAt.map { instant - $0 > Self.patience } ?? false
     }

@@ -4,7 +4,7 @@ import PosternUpstreamKit
 /// What an answer to a queued call means (the specification's section 8).
 struct Judge {
     let call: StreamOneCall
-    /// May an earlier try of the same call have taken effect?
+    /// Whether an earlier attempt of the same call may have taken effect.
     let wasTried: Bool
     let pause: Pause?
     let lengths: Pause.Lengths
@@ -49,7 +49,7 @@ struct Judge {
             refusal: refusal?.bytes)
     }
 
-    /// Signed anew once; then slowly, and never given up: the clock is nobody's payload (A2).
+    /// Signed again once, then slowly, without an end: the clock is not the fault of a call (A2).
     private func clock(_ answer: Answer, _ response: UpstreamResponse) -> Decision {
         var decision = paused(.clock, answer)
         decision.judgement.notice = skew(response)
@@ -63,7 +63,7 @@ struct Judge {
         return "the clock here is \(seconds.magnitude) s \(seconds > 0 ? "ahead of" : "behind") the platform's"
     }
 
-    /// Signed anew once; then every further call would fail too, and leads to status 8 (A3).
+    /// Signed again once. After that every further call would fail, too, and lead to status 8 (A3).
     private func authentication(_ answer: Answer) -> Decision {
         var decision = paused(.authentication, answer)
         if Pause.after(pause, .authentication, now: now, lengths: lengths).step > 0 {
@@ -72,7 +72,7 @@ struct Judge {
         return decision
     }
 
-    /// Concerns the actor, so nobody's calls go out; then one looks whether it is over.
+    /// Concerns the actor, so no call is sent. Later one call checks whether it is over.
     private func paused(_ reason: Pause.Reason, _ answer: Answer) -> Decision {
         let next = Pause.after(pause, reason, now: now, lengths: lengths)
         return Decision(

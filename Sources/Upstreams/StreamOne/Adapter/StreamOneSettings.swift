@@ -15,7 +15,7 @@ struct StreamOneSettings: SettingsSection {
     var pauses = Pause.Lengths()
 
     static let fields: [SettingField<Self>] = [
-        .address("apiUrl", \.apiURL, "Where the platform is, with its scheme."),
+        .address("apiUrl", \.apiURL, "URL of the platform, with its scheme."),
         .choice("authenticationType", \.authentication, "Who signs; only an application has sessions."),
         .text("id", \.id, simulated: "9yC-4pQxT_2a", "The id of that application or user."),
         .text(
@@ -25,8 +25,8 @@ struct StreamOneSettings: SettingsSection {
             "Account of the calls that name neither accounts nor a customer; empty: none."),
         .wholeSeconds(
             "requestCacheSeconds", 0...86400, \.cacheLifetime,
-            "How long cacheable answers, roles and tokens are kept; 0: not at all."),
-        .integer("requestCacheBytes", 65536...1 << 30, \.cacheBytes, "Memory for them; the oldest make room."),
+            "How long cacheable responses, roles and tokens are kept; 0: not at all."),
+        .integer("requestCacheBytes", 65536...1 << 30, \.cacheBytes, "Memory for these; the oldest are removed first."),
         .list(
             "readActions", \.readActions, rule: Actions.rule,
             "Further actions that only read, as command/action; they may be cached and are not queued."),

@@ -53,7 +53,7 @@ struct Call {
 
     private func filled(_ name: String) -> String? { parameters[name].flatMap { $0.isEmpty ? nil : $0 } }
 
-    // MARK: What can be told without knowing anybody
+    // MARK: What can be checked without knowing the actor
 
     /// Adds to `violations` whatever a gateway never does; throws what the platform would refuse.
     func check(_ violations: inout [String]) throws(StreamOneRefusal) {
@@ -70,7 +70,7 @@ struct Call {
         if parameters.repeatedName != nil { try refuse(.unknownParameter, "a parameter twice") }
         if parameters["api"] != "3" { try refuse(.inputError, "an api other than 3") }
         if parameters["format"] != "json" { try refuse(.inputError, "a format other than json") }
-        if !parameters.isUTF8 || !arguments.isUTF8 { try refuse(.inputError, "names or values that are no UTF-8") }
+        if !parameters.isUTF8 || !arguments.isUTF8 { try refuse(.inputError, "names or values that are not UTF-8") }
         if arguments.repeatedName != nil { try refuse(.inputError, "an argument twice") }
         if arguments[""] != nil { try refuse(.inputError, "an argument without a name") }
         if parameters["account"] != nil, parameters["customer"] != nil {
@@ -86,7 +86,7 @@ struct Call {
         if !isInOrder { violations.append("parameters in another order than PHP's") }
     }
 
-    /// For the signature: the platform may encode anew what it decoded.
+    /// For the signature: the platform may encode again what it decoded.
     func checkEncoding(_ violations: inout [String]) -> Bool {
         if !parameters.isExact { violations.append("a query in another encoding than the platform's") }
         if !arguments.isExact { violations.append("a body in another encoding than the platform's") }
@@ -98,7 +98,7 @@ struct Call {
         return text.utf8.allSatisfy { (0x61...0x7a).contains($0) || (0x30...0x39).contains($0) }
     }
 
-    /// PHP's order; those of one place come in any. A default account stands right behind `format`.
+    /// PHP's order; those with one place come in any order. A default account directly follows `format`.
     private static let places = [
         "api": 0, "format": 1, "authentication_type": 3, "account": 4, "customer": 4, "timezone": 4, "timestamp": 5,
         "user": 6, "application": 6, "session": 7, "signature": 8,
@@ -116,14 +116,14 @@ struct Call {
 
     // MARK: What it asks
 
-    /// By name alone: the platform tells nobody which actions are reads. Sessions are neither read nor written.
+    /// By name alone: the platform does not say which actions are reads. Sessions are neither read nor written.
     var isRead: Bool {
         command != "session"
             && (action == "info"
                 || ["view", "get", "my", "list", "search", "count", "stats"].contains { action.hasPrefix($0) })
     }
 
-    /// Does it name no zone, or one of the time zone database?
+    /// Whether it names no zone, or one of the time zone database.
     var isTimezoneKnown: Bool {
         guard let name = parameters["timezone"] else { return true }
         let isPlain = name.utf8.allSatisfy { byte in

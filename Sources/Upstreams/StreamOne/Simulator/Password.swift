@@ -25,7 +25,7 @@ enum Password {
         return result.utf8.count == 60 ? result : nil
     }
 
-    /// Costs beyond 16 take minutes: nobody waits for them.
+    /// Costs beyond 16 take minutes, so they are not supported.
     static func isSalt(_ salt: String) -> Bool {
         let bytes = Array(salt.utf8)
         guard bytes.count == 29, ["$2a$", "$2b$", "$2y$"].contains(salt.prefix(4)), bytes[6] == UInt8(ascii: "$"),

@@ -5,7 +5,7 @@ import PosternSimulatorKit
 struct StreamOneForm {
     /// Decoded, in the order received.
     private(set) var pairs: [(name: String, value: String)] = []
-    /// Does encoding the pairs anew give the very bytes that were received?
+    /// Whether encoding the pairs again gives exactly the bytes that were received.
     private(set) var isExact = true
     private(set) var isUTF8 = true
 

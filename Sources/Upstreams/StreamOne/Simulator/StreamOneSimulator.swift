@@ -20,7 +20,7 @@ struct StreamOneSimulator: ControlledSimulator {
 
     final class Held: Sendable {
         let state: Mutex<StreamOneState>
-        /// By user ID, made when somebody first logs in.
+        /// By user ID, created at the first login.
         let verifiers = Mutex<[String: Verifier]>([:])
         init(seed: UInt64) { state = Mutex(StreamOneState(seed: seed)) }
     }

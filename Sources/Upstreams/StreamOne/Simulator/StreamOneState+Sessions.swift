@@ -94,12 +94,12 @@ extension StreamOneState {
                 """)
     }
 
-    /// Only an application outside a session may log somebody in.
+    /// Only an application outside a session may log in a user.
     private func applicationItself(
         _ call: Call, _ actor: Actor, _ violations: inout [String]
     ) throws(StreamOneRefusal) -> String {
         guard let application = actor.application, actor.session == nil else {
-            violations.append("\(call.name) by somebody other than an application outside a session")
+            violations.append("\(call.name) by an actor other than an application outside a session")
             throw .status(.accessDenied)
         }
         return application
@@ -125,7 +125,7 @@ extension StreamOneState {
             as: UTF8.self)
     }
 
-    /// The same each time, so that nobody can tell who does not exist.
+    /// The same each time, so that it does not reveal whether a user exists.
     private static func fakeSalt(for name: String) -> String {
         var random = SeededRandom(seed: Array(name.utf8).withUnsafeBufferPointer { digest($0) })
         let letters = alphanumerics.suffix(36)

@@ -32,7 +32,7 @@ struct StreamOneState: Sendable {
         var endsAt: MonotonicInstant
         /// By its owner.
         var isDeleted = false
-        /// By the platform, which tells nobody.
+        /// By the platform, without a notification.
         var isForgotten = false
 
         func isAlive(at instant: MonotonicInstant) -> Bool { !isDeleted && !isForgotten && endsAt >= instant }
@@ -105,7 +105,7 @@ struct StreamOneState: Sendable {
         guard let text = call.parameters["timestamp"], !text.isEmpty, let seconds = Int64(text),
             text.utf8.allSatisfy({ (0x30...0x39).contains($0) })
         else {
-            violations.append("a timestamp that is no number of whole seconds")
+            violations.append("a timestamp that is not a number of whole seconds")
             throw .status(.timestampOutOfRange)
         }
         let now = moment.now.milliseconds / 1000
@@ -146,7 +146,7 @@ struct StreamOneState: Sendable {
         return actor
     }
 
-    /// Whom the call says it is from, the key for that and a name to count failures by. No key: nobody known.
+    /// The actor that the call names, its key, and a name to count failures by. Without a key if the actor is unknown.
     private func identify(
         _ call: Call, _ violations: inout [String]
     ) throws(StreamOneRefusal) -> (Actor, key: String?, name: String) {
@@ -195,11 +195,11 @@ struct StreamOneState: Sendable {
         sessions.update(id) { $0.endsAt = end }
     }
 
-    /// Two equal calls within a second have the same signature; one that comes back later was not signed anew.
+    /// Two equal calls within a second have the same signature; one that is repeated later was not signed again.
     private mutating func note(_ signature: String, at moment: Moment, _ violations: inout [String]) {
         guard let first = signatures[signature] else { return signatures.insert(signature, moment.instant) }
         if moment.instant - first >= .seconds(3) {
-            violations.append("a signature sent again: each try is to be signed anew")
+            violations.append("a signature sent again: each attempt has to be signed again")
         }
     }
 

@@ -334,7 +334,7 @@ private let pushToken = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add
         (registration("apple.", "app le."), "register_device: a notifier that the gateway must refuse"),
         (registration("\"type\":\"device\"", "\"type\":\"devices\""), "register_device: a type other than device"),
         (registration("\"uuid\":\"c0", "\"uuid\":\"c1"), "register_device: a uuid that is not the path's"),
-        (registration("8.1.3", ""), "register_device: deviceOSVersion that is no text"),
+        (registration("8.1.3", ""), "register_device: deviceOSVersion that is not a text"),
         (registration("deviceModel", "model"), "register_device: a member that no device is registered with"),
         (
             registration("{\"apple", "{\"orange.notifier.id\":\"00\",\"apple"),
@@ -349,21 +349,21 @@ private let pushToken = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add
         (V.v9.with(body: #"{"path":"a_b","title":"a_b"}"#), "create_group: a group name that the gateway must refuse"),
         (
             V.v4.with(body: registration.replacing("{\"a", with: "{\"mobileplatform\":{},\"a")),
-            "preferences: preferences beside other members of the device"
+            "preferences: preferences next to other members of the device"
         ),
         (V.v4.with(body: #"{"mobileplatform":{}}"#), "preferences: a mobileplatform that is not preferences alone"),
         (preferences("{}"), "preferences: preferences that are not the objects whitelist and blacklist"),
         (preferences(#"{"whitelist":{}}"#), "preferences: preferences that are not the objects whitelist and"),
         (preferences(#"{"whitelist":{"":[]},"blacklist":{}}"#), "preferences: an empty type of notification"),
-        (preferences(#"{"whitelist":{"a":[""]},"blacklist":{}}"#), "preferences: exceptions that are no array of"),
-        (preferences(#"{"whitelist":{"a":[1]},"blacklist":{}}"#), "preferences: exceptions that are no array of"),
-        (preferences(#"{"whitelist":{},"blacklist":{"a":"b"}}"#), "preferences: exceptions that are no array of"),
+        (preferences(#"{"whitelist":{"a":[""]},"blacklist":{}}"#), "preferences: exceptions that are not an array of"),
+        (preferences(#"{"whitelist":{"a":[1]},"blacklist":{}}"#), "preferences: exceptions that are not an array of"),
+        (preferences(#"{"whitelist":{},"blacklist":{"a":"b"}}"#), "preferences: exceptions that are not an array of"),
         (V.v15.with(query: "api_key=k"), "metrics: a query on a monitoring path"),
         (V.v15.with(["Authorization": "Bearer x"]), "metrics: Authorization on a monitoring path"),
         (V.v15.with(["Content-Type": "application/json"]), "metrics: a Content-Type other than application/json;"),
-        (V.v15.with(body: "{}"), "metrics: sessionMetrics that are no object with members"),
-        (V.v15.with(body: "{}"), "metrics: logs that are no array of objects"),
-        (V.v15.with(body: "{}"), "metrics: a timeStamp that is no text of milliseconds"),
+        (V.v15.with(body: "{}"), "metrics: sessionMetrics that are not an object with members"),
+        (V.v15.with(body: "{}"), "metrics: logs that are not an array of objects"),
+        (V.v15.with(body: "{}"), "metrics: a timeStamp that is not a text of milliseconds"),
         (V.v15.with(body: #"{"x":1}"#), "metrics: a member that no metrics have"),
         (
             V.v15.with(body: String(decoding: V.v15.body, as: UTF8.self).replacing(":21493", with: ":1")),

@@ -95,7 +95,7 @@ private typealias C = CurioClient
         "/", "", "/api/v2", "/api/v2//visit/create", "//visit/create", "/api/v2/visit/create/", "/visit/Create",
         "/api/v1/visit/create", "/pushHistory/get", "/pushHistory/get/a/5", "/pushHistory/get/0/5/1", "/visit%2Fcreate",
     ]) func path_isUnknown_whenItIsNotExact(path: String) {
-        #expect(client.post(path, V.e1.body).outcome == "404 | a path that is none of the endpoints")
+        #expect(client.post(path, V.e1.body).outcome == "404 | a path that is not one of the endpoints")
     }
 
     @Test func path_mayStandAlone() { #expect(client.post("/visit/create", V.e1.body).outcome == "200") }
@@ -216,10 +216,10 @@ private typealias C = CurioClient
     }
 
     static let values: [(name: String, value: String, outcome: String)] = [
-        ("sessionTimeout", "0", "400 | a sessionTimeout that is no number of minutes from 1"),
-        ("sessionTimeout", "-1", "400 | a sessionTimeout that is no number of minutes from 1"),
-        ("sessionTimeout", "030", "400 | a sessionTimeout that is no number of minutes from 1"),
-        ("sessionTimeout", "99999999999999999999", "400 | a sessionTimeout that is no number of minutes from 1"),
+        ("sessionTimeout", "0", "400 | a sessionTimeout that is not a number of minutes from 1"),
+        ("sessionTimeout", "-1", "400 | a sessionTimeout that is not a number of minutes from 1"),
+        ("sessionTimeout", "030", "400 | a sessionTimeout that is not a number of minutes from 1"),
+        ("sessionTimeout", "99999999999999999999", "400 | a sessionTimeout that is not a number of minutes from 1"),
         ("sessionTimeout", "1441", "200 | a sessionTimeout of more than a day"),
         ("sessionTimeout", "9223372036854775807", "200 | a sessionTimeout of more than a day"),
         ("sessionCode", V.session.uppercased(), "200 | a sessionCode that is no lower-case version-1 UUID"),
@@ -230,9 +230,9 @@ private typealias C = CurioClient
         ),
         ("visitorCode", "", "200 | visitorCode is empty"),
         ("visitorCode", "NULL", "200 | visitorCode is a placeholder"),
-        ("screenWidth", "1.5", "400 | screenWidth is no whole number from 0"),
-        ("storage", "-1", "400 | storage is no whole number from 0"),
-        ("activityHeight", "", "400 | activityHeight is empty | activityHeight is no whole number from 0"),
+        ("screenWidth", "1.5", "400 | screenWidth is not a whole number from 0"),
+        ("storage", "-1", "400 | storage is not a whole number from 0"),
+        ("activityHeight", "", "400 | activityHeight is empty | activityHeight is not a whole number from 0"),
         ("connType", "5G", "200 | an unknown connType"), ("connType", "Offline", "200"), ("connType", "", "200"),
         ("bluetooth", "ON", "200 | an unknown bluetooth"), ("bluetooth", "no permission", "200"),
         ("batteryLevel", "-100", "200 | a batteryLevel outside 0 to 100 that is not unknown"),
@@ -249,24 +249,24 @@ private typealias C = CurioClient
     }
 
     static let others: [(suffix: String, parameters: [(name: String, value: String)], outcome: String)] = [
-        ("/location/set", [("lat", "91.2"), ("long", "0")], "400 | lat is no decimal number of degrees"),
-        ("/location/set", [("lat", "-90"), ("long", "-180.5")], "400 | long is no decimal number of degrees"),
-        ("/location/set", [("lat", "1,5"), ("long", "180")], "400 | lat is no decimal number of degrees"),
-        ("/location/set", [("lat", "1e1"), ("long", "180")], "400 | lat is no decimal number of degrees"),
-        ("/location/set", [("lat", "nan"), ("long", "180")], "400 | lat is no decimal number of degrees"),
+        ("/location/set", [("lat", "91.2"), ("long", "0")], "400 | lat is not a decimal number of degrees"),
+        ("/location/set", [("lat", "-90"), ("long", "-180.5")], "400 | long is not a decimal number of degrees"),
+        ("/location/set", [("lat", "1,5"), ("long", "180")], "400 | lat is not a decimal number of degrees"),
+        ("/location/set", [("lat", "1e1"), ("long", "180")], "400 | lat is not a decimal number of degrees"),
+        ("/location/set", [("lat", "nan"), ("long", "180")], "400 | lat is not a decimal number of degrees"),
         ("/location/set", [("lat", "-0.5"), ("long", "180.0")], "200"),
         ("/visitor/setPushData", [("pushId", ""), ("pushToken", "")], "200 | pushToken is empty"),
         ("/visitor/setPushData", [("pushId", "(null)"), ("pushToken", "t")], "200 | pushId is a placeholder"),
         ("/visitor/setUserTag", [("userTags", "{}")], "200 | userTags without a tag"),
-        ("/visitor/setUserTag", [("userTags", #"{"AGE":27}"#)], "400 | a user tag that is no string"),
+        ("/visitor/setUserTag", [("userTags", #"{"AGE":27}"#)], "400 | a user tag that is not a string"),
         ("/visitor/setUserTag", [("userTags", #"{"":"27"}"#)], "200 | a user tag without a name"),
         ("/visitor/setUserTag", [("userTags", #"{"A": "27"}"#)], "200 | JSON that is not compact"),
         ("/visitor/setUserTag", [("userTags", #"{"A":" \" "}"#)], "200"),
-        ("/visitor/setUserTag", [("userTags", "[]")], "400 | userTags that are no JSON object"),
-        ("/visitor/setUserTag", [("userTags", #"{"A":"1"}x"#)], "400 | userTags that are no JSON object"),
-        ("/visitor/setUserTag", [("userTags", "{\"A\":\"\n\"}")], "400 | userTags that are no JSON object"),
+        ("/visitor/setUserTag", [("userTags", "[]")], "400 | userTags that are not a JSON object"),
+        ("/visitor/setUserTag", [("userTags", #"{"A":"1"}x"#)], "400 | userTags that are not a JSON object"),
+        ("/visitor/setUserTag", [("userTags", "{\"A\":\"\n\"}")], "400 | userTags that are not a JSON object"),
         ("/visitor/setUserTag", [("userTags", #"{"A":"1","A":"2"}"#)], "200 | a JSON object with the same name twice"),
-        ("/visitor/setUserTag", [("userTags", "")], "400 | userTags that are no JSON object"),
+        ("/visitor/setUserTag", [("userTags", "")], "400 | userTags that are not a JSON object"),
     ]
 
     @Test(arguments: others) func value_ofOtherRequests_isChecked(
@@ -286,12 +286,12 @@ private typealias C = CurioClient
     // MARK: Records
 
     static let records: [(data: String, outcome: String)] = [
-        ("", "400 | data that is no JSON array of objects"), ("[", "400 | data that is no JSON array of objects"),
-        ("[]", "400 | a batch without records"), ("[1]", "400 | data that is no JSON array of objects"),
-        ("{}", "400 | data that is no JSON array of objects"),
-        ("[{}]x", "400 | data that is no JSON array of objects"),
-        ("[{},]", "400 | data that is no JSON array of objects"),
-        (String(repeating: "[", count: 3000), "400 | data that is no JSON array of objects"),
+        ("", "400 | data that is not a JSON array of objects"), ("[", "400 | data that is not a JSON array of objects"),
+        ("[]", "400 | a batch without records"), ("[1]", "400 | data that is not a JSON array of objects"),
+        ("{}", "400 | data that is not a JSON array of objects"),
+        ("[{}]x", "400 | data that is not a JSON array of objects"),
+        ("[{},]", "400 | data that is not a JSON array of objects"),
+        (String(repeating: "[", count: 3000), "400 | data that is not a JSON array of objects"),
         (#"[{"type":999}]"#, "400 | a record whose type is none of the numbers 0, 1, 2, 3, 4 and 7"),
         (#"[{"type":5}]"#, "400 | a record whose type is none of the numbers 0, 1, 2, 3, 4 and 7"),
         (
@@ -306,14 +306,14 @@ private typealias C = CurioClient
         (edited("\"1421920800000\"", "\"1421920800\""), "200 | a timestamp outside 2010 to tomorrow"),
         (edited("\"1421920800000\"", "\"1767312000001\""), "200 | a timestamp outside 2010 to tomorrow"),
         (edited("\"1421920800000\"", "\"1767312000000\""), "200"),
-        (edited("\"1421920800000\"", "\"x\""), "400 | a timestamp that is no number of milliseconds"),
-        (edited("\"1421920800000\"", "1.5"), "400 | a record whose timestamp is no string"),
+        (edited("\"1421920800000\"", "\"x\""), "400 | a timestamp that is not a number of milliseconds"),
+        (edited("\"1421920800000\"", "1.5"), "400 | a record whose timestamp is not a string"),
         (
             edited("\"timestamp\"", "\"time\""),
             "400 | a record with a field that its type does not have | a record without timestamp"
         ),
-        (edited("\"eventValue\":\"1\"", "\"eventValue\":null"), "400 | a record whose eventValue is no string"),
-        (edited("\"eventValue\":\"1\"", "\"eventValue\":1"), "400 | a record whose eventValue is no string"),
+        (edited("\"eventValue\":\"1\"", "\"eventValue\":null"), "400 | a record whose eventValue is not a string"),
+        (edited("\"eventValue\":\"1\"", "\"eventValue\":1"), "400 | a record whose eventValue is not a string"),
         (
             edited("\"eventValue\":\"1\"", "\"eventValue\":\"1\",\"path\":\"\""),
             "200 | a record with a field that its type does not have"

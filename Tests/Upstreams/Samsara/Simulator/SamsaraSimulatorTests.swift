@@ -164,7 +164,7 @@ private let malformed = "Malformed JSON in request body."
     @Test(arguments: ["abc", "1.5", "", "9223372036854775808", "1,2"]) func timestampHeader_isRefused(text: String) {
         let judged = judge(V.v1, published: text)
         #expect(judged.answer == .json(400, wrongTimestamp))
-        #expect(judged.violations == ["an X-Samsara-publishedTimestamp that is no number of milliseconds"])
+        #expect(judged.violations == ["an X-Samsara-publishedTimestamp that is not a number of milliseconds"])
     }
 
     @Test func headers_areFound_inAnyCase_andJoinedWhenRepeated() {
@@ -312,7 +312,7 @@ private let malformed = "Malformed JSON in request body."
     @Test func invalidUTF8_isTaken_andNoted() {
         let body = Array(#"[{"timestamp":1,"sourceId":"s","eventName":"e"#.utf8) + [0xff] + Array(#""}]"#.utf8)
         #expect(judge(body).answer?.status == 202)
-        #expect(judge(body).violations == ["a body that is no UTF-8"])
+        #expect(judge(body).violations == ["a body that is not UTF-8"])
     }
 
     @Test func identity_isTheId_whenThereIsOne() {

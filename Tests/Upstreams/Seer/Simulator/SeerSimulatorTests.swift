@@ -268,19 +268,19 @@ private typealias V = SeerVectors
     }
 
     static let bodies: [(path: String, body: String, status: Int, violation: String)] = [
-        ("/tincan", "", 400, "a body that is no JSON"),
-        ("/tincan", "\u{feff}\(V.t1)", 400, "a body that is no JSON"),
-        ("/tincan", "\(V.t1)x", 400, "a body that is no JSON"),
-        ("/tincan", String(V.t1.dropLast()), 400, "a body that is no JSON"),
-        ("/tincan", V.t1.replacing("sally", with: "sal\u{1}ly"), 400, "a body that is no JSON"),
+        ("/tincan", "", 400, "a body that is not JSON"),
+        ("/tincan", "\u{feff}\(V.t1)", 400, "a body that is not JSON"),
+        ("/tincan", "\(V.t1)x", 400, "a body that is not JSON"),
+        ("/tincan", String(V.t1.dropLast()), 400, "a body that is not JSON"),
+        ("/tincan", V.t1.replacing("sally", with: "sal\u{1}ly"), 400, "a body that is not JSON"),
         ("/tincan", " \(V.t1)", 200, "white space around the object"),
         ("/tincan", "\(V.t1)\n", 200, "white space around the object"),
         ("/tincan", V.batch([V.t1]), 400, "an item the rules refuse"),
-        ("/tincan/batch", "", 400, "a body that is no JSON"),
-        ("/tincan/batch", V.batch([V.t1]) + "]", 400, "a body that is no JSON"),
-        ("/tincan/batch", #"{"activities":[\#(V.t1)"#, 400, "a body that is no JSON"),
-        ("/tincan/batch", #"{"activities":[\#(V.t1),]}"#, 400, "a body that is no JSON"),
-        ("/tincan/batch", "[\(V.t1)]", 400, "a batch that is no object"),
+        ("/tincan/batch", "", 400, "a body that is not JSON"),
+        ("/tincan/batch", V.batch([V.t1]) + "]", 400, "a body that is not JSON"),
+        ("/tincan/batch", #"{"activities":[\#(V.t1)"#, 400, "a body that is not JSON"),
+        ("/tincan/batch", #"{"activities":[\#(V.t1),]}"#, 400, "a body that is not JSON"),
+        ("/tincan/batch", "[\(V.t1)]", 400, "a batch that is not an object"),
         ("/tincan/batch", V.t1, 400, "a batch without exactly one array called activities"),
         ("/tincan/batch", "{}", 400, "a batch without exactly one array called activities"),
         ("/tincan/batch", #"{"activities":\#(V.t1)}"#, 400, "a batch without exactly one array called activities"),
@@ -298,8 +298,8 @@ private typealias V = SeerVectors
         ("/tincan/batch", V.batch([V.t1, " \(V.t1)"]), 200, "bytes in a batch besides items and wrapper"),
         ("/tincan/batch", #"{ "activities":[\#(V.t1)]}"#, 200, "bytes in a batch besides items and wrapper"),
         ("/tincan/batch", #"{"\u0061ctivities":[\#(V.t1)]}"#, 200, "bytes in a batch besides items and wrapper"),
-        ("/tincan/batch", #"{"activities":[\#(V.t1)],"count":1}"#, 200, "a member beside activities in a batch"),
-        ("/tincan/batch", #"{"id":7,"activities":[\#(V.t1)]}"#, 200, "a member beside activities in a batch"),
+        ("/tincan/batch", #"{"activities":[\#(V.t1)],"count":1}"#, 200, "a member next to activities in a batch"),
+        ("/tincan/batch", #"{"id":7,"activities":[\#(V.t1)]}"#, 200, "a member next to activities in a batch"),
     ]
 
     @Test(arguments: bodies) func body_isChecked(path: String, body: String, status: Int, violation: String) {
@@ -318,7 +318,7 @@ private typealias V = SeerVectors
         let body = Array(V.t1.utf8.map { $0 == UInt8(ascii: "y") ? 0xff : $0 })
         let judged = client.report("/tincan", body, token: client.token())
         #expect(judged.answer?.status == 400)
-        #expect(judged.violations == ["a body that is no UTF-8"])
+        #expect(judged.violations == ["a body that is not UTF-8"])
     }
 
     /// Any cut, any changed byte, and a few thousand brackets.

@@ -195,7 +195,7 @@ import Testing
             platform.call("session/create", "challenge=a&response=1", session: session),
         ] {
             #expect(judged.apiStatus == 4)
-            #expect(judged.violations.first?.hasSuffix("somebody other than an application outside a session") == true)
+            #expect(judged.violations.first?.hasSuffix("an actor other than an application outside a session") == true)
         }
         #expect(platform.call("session/view").apiStatus == 5)
     }

@@ -173,7 +173,7 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
         (fresh.replacing("json", with: "xml"), 6, "a format other than json"),
         (fresh.replacing("&time", with: "&account=a&customer=c&time"), 6, "an account and a customer"),
         (fresh.replacing("&time", with: "&account=a%2C&time"), 6, "an empty ID among the accounts"),
-        (fresh.replacing("&time", with: "&timezone=%FF&time"), 6, "names or values that are no UTF-8"),
+        (fresh.replacing("&time", with: "&timezone=%FF&time"), 6, "names or values that are not UTF-8"),
         (fresh.replacing("&time", with: "&account=&time"), 0, "an empty account: leave it out"),
         (fresh.replacing("&time", with: "&customer=&time"), 0, "an empty customer: leave it out"),
         (fresh.replacing("=user&", with: "=root&"), 3, "an authentication_type other than user and application"),
@@ -193,13 +193,13 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
         ),
         (
             fresh.replacing("timestamp=1450000000", with: "timestamp=1450000000.5"), 2,
-            "a timestamp that is no number of whole seconds"
+            "a timestamp that is not a number of whole seconds"
         ),
         (
             fresh.replacing("timestamp=1450000000", with: "timestamp=%2B1450000000"), 2,
-            "a timestamp that is no number of whole seconds"
+            "a timestamp that is not a number of whole seconds"
         ),
-        (fresh.replacing("&timestamp=1450000000", with: ""), 2, "a timestamp that is no number of whole seconds"),
+        (fresh.replacing("&timestamp=1450000000", with: ""), 2, "a timestamp that is not a number of whole seconds"),
     ]
 
     @Test(arguments: parameters) func parameters_areJudged(parameters: String, status: Int, violation: String) {
@@ -282,7 +282,7 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
         platform.time.advance(by: .milliseconds(1))
         let judged = send(fresh, "x=1")
         #expect(judged.apiStatus == 0)
-        #expect(judged.violations == ["a signature sent again: each try is to be signed anew"])
+        #expect(judged.violations == ["a signature sent again: each attempt has to be signed again"])
         #expect(send(fresh, "x=2").violations.isEmpty)
     }
 
@@ -317,8 +317,8 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
 
     static let arguments: [(body: String, violation: String)] = [
         ("x=1&x=2", "an argument twice"), ("=1", "an argument without a name"),
-        ("x=%FF", "names or values that are no UTF-8"), ("%C3=1", "names or values that are no UTF-8"),
-        ("x=%ED%A0%80", "names or values that are no UTF-8"),
+        ("x=%FF", "names or values that are not UTF-8"), ("%C3=1", "names or values that are not UTF-8"),
+        ("x=%ED%A0%80", "names or values that are not UTF-8"),
     ]
 
     @Test(arguments: arguments) func arguments_thatNoGatewaySends_areRefused(body: String, violation: String) {
