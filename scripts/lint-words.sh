@@ -6,8 +6,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# What is clean: all documents, scripts and descriptions, and of the code these. Tests still have to be edited.
-clean=(Package.swift Sources)
+# What is checked: all documents, scripts, and descriptions, and of the code these.
+clean=(Package.swift Sources Tests)
 
 if [ $# -gt 0 ]; then
     mapfile -d '' -t files < <(find "$@" -type f -print0)

@@ -13,7 +13,7 @@ extension APIContext {
                 reply.send(try body())
             } catch {
                 logger.error("cannot read the store", metadata: ["error": "\(error)"])
-                reply.send(Problem(slug: .internal, status: 500, detail: "The store cannot be read; the log says why."))
+                reply.send(Problem(slug: .internal, status: 500, detail: "The store cannot be read; see the log."))
             }
         }
         if isQuick { readers.runSoon(work) } else { readers.run(work) }

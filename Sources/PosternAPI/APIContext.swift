@@ -7,7 +7,7 @@ import Synchronization
 
 /// What one request may carry.
 public struct RequestLimits: Sendable, Equatable {
-    /// Decompressed.
+    /// The size after decompression.
     public var maxBodyBytes = 4 << 20
     public var maxMessagesPerRequest = 10_000
 
@@ -29,7 +29,7 @@ public final class APIContext: Sendable {
     /// Whether the upstreams are simulators; receipts say so.
     let isSimulated: Bool
     private let directory: Mutex<UpstreamDirectory>
-    /// Workers that have not turned for too long, by name.
+    /// Names of the workers that have made no progress for too long.
     let stalledWorkers: @Sendable () -> [String]
     let isDraining = Atomic<Bool>(false)
     let pendingReplies: PendingReplies
@@ -40,7 +40,7 @@ public final class APIContext: Sendable {
     let timer: TimerQueue
     /// The configured API keys. If there are none, no caller needs one.
     public let keys = KeyRing()
-    /// When the server's certificate ends; nil without TLS.
+    /// When the server's certificate expires; nil without TLS.
     let certificateExpiry = Mutex<Timestamp?>(nil)
     /// For calls that are answered at once.
     let taskExecutor: SerialTaskExecutor
@@ -75,13 +75,14 @@ public final class APIContext: Sendable {
     /// For the metric.
     public func showCertificateExpiry(_ expiresAt: Timestamp?) { certificateExpiry.withLock { $0 = expiresAt } }
 
-    /// Looks at the upstreams again: after a reload they may have other kinds and routes.
+    /// Reads the upstreams again: after a reload they may have other kinds and routes.
     func refreshUpstreams() {
         let targets = targets.map { Target(type: $0.type, worker: $0.worker, metrics: metrics) }
         directory.withLock { $0 = UpstreamDirectory(targets) }
     }
 
-    /// Unready from now on; requests that are running are still answered, those that wait for their messages at once.
+    /// Makes the gateway unready. Requests that are running are still answered; those that wait for their messages are
+    /// answered at once.
     public func beginDraining() {
         isDraining.store(true, ordering: .releasing)
         pendingReplies.close()
@@ -133,14 +134,14 @@ final class Target: Sendable {
     var name: UpstreamName { worker.name }
     let upstream: RegisteredUpstream
 
-    /// A kind with its counter at hand: looking it up by its labels would cost more than counting.
+    /// A kind and its counter, because looking the counter up by its labels would cost more than counting.
     final class Acceptable: Sendable {
         let kind: Kind
         let text: String
         let accepted: Counter
         /// Whether `notBefore` is refused.
         let isTimed: Bool
-        /// What follows the id in the response to one message.
+        /// The part after the id in the response to one message.
         let receipt: [UInt8]
 
         init(_ kind: Kind, of upstream: UpstreamName, isTimed: Bool, accepted: Counter) {

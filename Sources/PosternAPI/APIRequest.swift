@@ -2,7 +2,7 @@ import PosternCore
 import PosternHTTP
 import PosternJSON
 
-/// A request whose headers are in order: who sent it, what it is for, and how its body is written. Each is found out once.
+/// A request whose headers are valid: its caller, its route, and the format of its body. Each is determined once.
 final class APIRequest: AdmittedRequest {
     let head: RequestHead
     let match: RouteMatch
@@ -13,7 +13,7 @@ final class APIRequest: AdmittedRequest {
     let form: BodyForm?
     let handler: GatewayHandler
 
-    /// Throws what can be said against it before its body is read.
+    /// Throws the problem if the request can be rejected before its body is read.
     init(
         _ head: RequestHead, _ match: RouteMatch, _ caller: Caller?, _ handler: GatewayHandler
     ) throws(Problem) {
@@ -38,12 +38,12 @@ final class APIRequest: AdmittedRequest {
         }
         let names = query.pairs.map(\.name)
         if let stranger = names.first(where: { !known.contains($0) }) {
-            let hint = known.isEmpty ? "It takes none." : "It takes: \(known.joined(separator: ", "))."
+            let hint = known.isEmpty ? "It accepts none." : "It accepts: \(known.joined(separator: ", "))."
             throw Problem(
                 slug: .badRequest, status: 400, detail: "This path has no query parameter \(stranger). \(hint)")
         }
         guard Set(names).count == names.count else {
-            throw Problem(slug: .badRequest, status: 400, detail: "The query has a parameter twice.")
+            throw Problem(slug: .badRequest, status: 400, detail: "The query contains a parameter twice.")
         }
     }
 
@@ -69,8 +69,8 @@ final class APIRequest: AdmittedRequest {
         }
     }
 
-    /// What reading a body of that many bytes may take on top of it (`postern_json.cpp`); the promise is 8 times the body
-    /// altogether. Small bodies do not count.
+    /// The memory that parsing a body of that many bytes may take in addition to it (`postern_json.cpp`). The promise
+    /// is 8 times the body altogether. Small bodies do not count.
     private static func memoryToParse(_ bytes: Int) -> Int { bytes > 64 << 10 ? 7 * bytes : 0 }
 }
 
@@ -84,7 +84,7 @@ extension Problem {
     static var overloaded: Problem {
         Problem(
             slug: .overloaded, status: 503,
-            detail: "Too many large requests are in flight; nothing was stored. Send it again in a moment.",
+            detail: "Too many large requests are in flight; nothing was stored. Send the request again later.",
             headers: [("Retry-After", "1")])
     }
 }

@@ -9,19 +9,19 @@ public final class GatewayHandler: HTTPHandler {
     let context: APIContext
     let handlers: Handlers
     private let hasAdminListener: Bool
-    /// Made again after a reload.
+    /// Re-created after a reload.
     private let routers: Mutex<Routers>
     private let unroutedMetrics: RouteMetrics
     private let callers: CallerPolicy
     let log: RequestLog
     private let gatekeeper: Gatekeeper
-    /// Refusals that wait for their time.
+    /// Responses to failed authentications, delayed.
     private let delayedRefusals = Atomic<Int>(0)
     private static let mostDelayedRefusals = 256
 
     private struct Routers {
         let main: Router
-        /// Nil without a listener of its own.
+        /// Nil if there is no separate listener for operators.
         let admin: Router?
 
         init(_ handlers: Handlers, hasAdminListener: Bool) {
@@ -42,7 +42,7 @@ public final class GatewayHandler: HTTPHandler {
         unroutedMetrics = RouteMetrics("unknown", metrics: context.metrics)
     }
 
-    /// Call after upstreams have been replaced: their kinds and routes may be others now.
+    /// Call after upstreams have been replaced: their kinds and routes may have changed.
     public func refreshUpstreams() {
         context.refreshUpstreams()
         let fresh = Routers(handlers, hasAdminListener: hasAdminListener)

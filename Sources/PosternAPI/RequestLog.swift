@@ -8,7 +8,7 @@ import Synchronization
 /// level leaves out.
 final class RequestLog: Sendable {
     private let logger: Logger
-    /// More lines in a second say nothing new and would cost a gateway that is overloaded already.
+    /// More lines in a second add no information and would slow down a gateway that is overloaded already.
     private static let rejectionsPerSecond = 50
     private struct Second {
         var number = 0

@@ -5,8 +5,8 @@ public import PosternGateway
 import PosternMetrics
 public import PosternStore
 
-/// `postern keys rotate-encryption`: seals every stored credential with the current key. The gateway does the same when
-/// it starts; this is for a store that no gateway runs on.
+/// `postern keys rotate-encryption`: encrypts every stored credential with the current key. The gateway does the same
+/// when it starts; this command is for a store that no gateway is using.
 public enum KeyRotation {
     public static func run(_ loader: ConfigurationLoader) throws(CommandFailure) -> Resealing {
         let settings: OutboxOptions

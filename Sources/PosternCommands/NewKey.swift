@@ -1,7 +1,7 @@
 public import PosternAPI
 public import PosternCore
 
-/// A fresh API key, and what the configuration wants to know of it.
+/// A new API key, and its entry for the configuration.
 public struct NewKey: Sendable, Equatable {
     public typealias Scope = APIKey.Scope
 
@@ -12,7 +12,7 @@ public struct NewKey: Sendable, Equatable {
     /// SHA-256 of the key's text, in hexadecimal.
     public let sha256: String
 
-    /// `random`: where the bits come from; the system's generator takes them from the kernel.
+    /// `random`: the source of the bits. The system's generator takes them from the kernel.
     public init(name: String, scopes: [Scope], random: inout some RandomNumberGenerator) {
         self.name = name
         self.scopes = scopes
@@ -25,7 +25,7 @@ public struct NewKey: Sendable, Equatable {
         self.init(name: name, scopes: scopes, random: &random)
     }
 
-    /// For `auth.keys`; scopes and upstreams may be narrowed there.
+    /// The entry for `auth.keys`. Scopes and upstreams may be narrowed there.
     public var entry: String {
         JSONText.object { json in
             json.string("name", name)

@@ -2,10 +2,10 @@ import PosternCore
 public import PosternGateway
 import PosternStore
 
-/// Where the store is that a command works on, and the gateway that may be running on it.
+/// The location of the store that a command works on, and of the gateway that may be using it.
 public struct StorePlace: Sendable, Equatable {
     public let path: String
-    /// Nil when nothing says where the gateway listens.
+    /// Nil if the address of the gateway is not known.
     public let gateway: GatewayAddress?
 
     public init(path: String, gateway: GatewayAddress? = nil) {
@@ -13,7 +13,7 @@ public struct StorePlace: Sendable, Equatable {
         self.gateway = gateway
     }
 
-    /// As a configuration has it; `choice` wins over the address that it gives.
+    /// The location that a configuration gives; `choice` takes precedence over its address.
     public init(_ loader: ConfigurationLoader, _ choice: GatewayAddress.Choice = .init()) throws(CommandFailure) {
         let configuration: GatewayConfiguration
         do throws(ConfigurationProblems) {
@@ -31,10 +31,10 @@ public struct StorePlace: Sendable, Equatable {
 }
 
 extension [UpstreamBooks] {
-    /// The books of one upstream; says which there are when there is none of that name.
+    /// The summary of one upstream. Throws an error that lists the known upstreams if none has that name.
     func upstream(_ name: UpstreamName) throws(CommandFailure) -> UpstreamBooks {
         if let found = first(where: { $0.name == name }) { return found }
         let known = isEmpty ? "none yet" : map(\.name.description).joined(separator: ", ")
-        throw CommandFailure(CommandFailure.no, "The store knows no upstream \(name); it knows: \(known).")
+        throw CommandFailure(CommandFailure.no, "The store has no upstream \(name); it has: \(known).")
     }
 }

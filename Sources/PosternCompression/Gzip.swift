@@ -1,10 +1,10 @@
 internal import CZlib
 
-/// The gzip format (RFC 1952), whole texts at a time.
+/// The gzip format (RFC 1952), for data that is complete in memory.
 public enum Gzip {
-    /// Window of 32 KiB, with gzip's header and checksum instead of zlib's own.
+    /// A window of 32 KiB, with gzip's header and checksum instead of zlib's own.
     private static let windowBits: Int32 = 15 + 16
-    /// Output up to here is taken whatever its ratio: short texts of one repeated byte are no attack.
+    /// Output up to this size is accepted whatever its ratio: a short text of one repeated byte is not an attack.
     public static let ratioFreeBytes = 64 << 10
 
     /// `level` is 0 (store) to 9 (smallest).
@@ -17,7 +17,8 @@ public enum Gzip {
         let bound = Int(deflateBound(&stream, UInt(bytes.count)))
         return [UInt8](unsafeUninitializedCapacity: bound) { output, count in
             bytes.withUnsafeBufferPointer { input in
-                // zlib counts 32 bits at a time; `bound` is room enough for all, so each call takes what it is given.
+                // zlib counts in 32 bits. `bound` is enough room for all output, so each call consumes what it is
+                // given.
                 var place = 0
                 var end = Z_OK
                 while end == Z_OK {
@@ -53,7 +54,7 @@ public enum Gzip {
 
 /// Why a text could not be decompressed.
 public enum GzipError: Error, Sendable, Equatable, CustomStringConvertible {
-    /// No gzip, or its checksum is wrong.
+    /// The data is not gzip, or its checksum is wrong.
     case damaged
     /// The stream is truncated.
     case truncated

@@ -1,6 +1,6 @@
 internal import CZlib
 
-/// One decompression under way.
+/// A decompression in progress.
 struct Inflater {
     private let input: UnsafeBufferPointer<UInt8>
     private let maxBytes: Int
@@ -46,14 +46,14 @@ struct Inflater {
             switch code {
             case Z_STREAM_END: return
             case Z_OK, Z_BUF_ERROR: if made == 0, place == input.count { throw .truncated }
-            // What follows the first member and does not even begin like one is a tail, not a damaged member.
+            // Data after the first member that does not begin like a member is trailing data, not a damaged member.
             case Z_DATA_ERROR where !isFirst && stream.total_out == 0 && stream.total_in <= 2: throw .trailingBytes
             default: throw .damaged
             }
         }
     }
 
-    /// Lets zlib fill one piece of output.
+    /// Has zlib fill one piece of output.
     private mutating func step() -> (code: Int32, made: Int) {
         var code = Z_OK
         let piece = 32 << 10

@@ -9,7 +9,7 @@ public final class ByteBudget: Sendable {
 
     public var bytesInUse: Int { used.load(ordering: .relaxed) }
 
-    /// Takes `bytes` if there is room; they have to be given back.
+    /// Takes `bytes` if there is room. The caller has to give them back.
     ///
     /// If nothing is in use besides `own`, which the caller has taken before, there always is room, so that a single
     /// request can be served that needs more than the budget.

@@ -8,6 +8,6 @@ extension [UInt8] {
 }
 
 extension Sequence<UInt8> {
-    /// In small letters.
+    /// In lower case.
     public var hexadecimal: String { map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined() }
 }

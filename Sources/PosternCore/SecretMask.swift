@@ -32,7 +32,7 @@ public struct SecretMask: Sendable {
 
     public func masked(_ text: [UInt8]) -> [UInt8] { scan(text, mayBeCut: false) }
 
-    /// As much as a person reads of a text that may have been cut anywhere, in the middle of a secret too.
+    /// Shortens a text, which may have been cut anywhere, even inside a secret, to what a person reads.
     public func excerpt(_ text: String) -> String {
         let text = needles.isEmpty ? text : String(decoding: scan(Array(text.utf8), mayBeCut: true), as: UTF8.self)
         return text.count > Self.longestExcerpt ? text.prefix(Self.longestExcerpt) + "…" : text
@@ -71,7 +71,7 @@ public struct SecretMask: Sendable {
         return longest
     }
 
-    /// How many bytes of `needle` the text spells next, and in how many bytes.
+    /// How many bytes of `needle` the text contains next, and in how many bytes.
     private static func unit(
         in text: [UInt8], at index: Int, like needle: ArraySlice<UInt8>
     ) -> (bytes: Int, length: Int)? {
@@ -126,12 +126,12 @@ public struct SecretMask: Sendable {
     }
 }
 
-/// As much of RFC 4648, section 4, as finding secrets takes.
+/// The part of RFC 4648, section 4, that finding secrets requires.
 private enum Base64 {
     private static let alphabet = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/".utf8)
 
-    /// The characters that encode `bytes` wholly, wherever a longer text has them `offset` bytes behind a multiple of
-    /// three.
+    /// The characters that depend on `bytes` alone if these begin `offset` bytes after a multiple of three in a longer
+    /// text.
     static func piece(of bytes: [UInt8], at offset: Int) -> [UInt8] {
         let bits = offset * 8
         let first = (bits + 5) / 6

@@ -7,9 +7,9 @@ public final class DeliveryFleet: Sendable {
     private let outbox: Outbox
     private let time: any TimeSource
 
-    /// A thread that has not turned for so long hangs.
+    /// A thread that has not turned for this long is considered stalled.
     public static let stallsAfter = Duration.seconds(15)
-    /// What is under way after the transport has stopped is on its way to the disk: that does not take long.
+    /// After the transport has stopped, results only have to be written to the disk, which does not take long.
     private static let recordingTime = Duration.seconds(5)
 
     public init(_ workers: [UpstreamWorker], outbox: Outbox, time: any TimeSource) {
@@ -24,11 +24,12 @@ public final class DeliveryFleet: Sendable {
 
     // MARK: Stopping
 
-    /// No worker claims any more; requests under way may end.
+    /// Stops claiming in all workers. Requests in flight may finish.
     public func beginStopping() { for worker in workers { worker.beginStopping() } }
 
-    /// Lets requests under way end until `deadline`, cancels the others by `stopTransport`, which returns when all have
-    /// been answered, gives their messages back, and ends the threads. The store is closed after this.
+    /// Lets requests in flight finish until `deadline`, and cancels the others by `stopTransport`, which returns when
+    /// all have completed. Then returns their messages to the queue and ends the threads. The store is closed after
+    /// this.
     public func stop(deadline: MonotonicInstant, stopTransport: () -> Void) {
         beginStopping()
         for worker in workers { worker.waitUntilIdle(deadline: deadline) }
@@ -40,7 +41,7 @@ public final class DeliveryFleet: Sendable {
 
     // MARK: Watching
 
-    /// The threads that hang: names of upstreams, and `writer` for the outbox writer.
+    /// The threads that are stalled: names of upstreams, and `writer` for the outbox writer.
     public func stalledWorkers(at instant: MonotonicInstant) -> [String] {
         let workers = workers.filter { $0.sinceLastTurn(at: instant) > Self.stallsAfter }.map(\.name.description)
         return workers + (outbox.sinceWriterTurned(at: instant) > Self.stallsAfter ? ["writer"] : [])

@@ -1,20 +1,20 @@
 public import PosternCore
 
-/// How one upstream is delivered to: the configuration's `delivery`, with the upstream's own values over it.
+/// How messages are delivered to one upstream: the configuration's `delivery`, with the upstream's overrides.
 public struct DeliverySettings: Sendable, Equatable {
-    /// Requests at a time.
+    /// The maximum number of concurrent requests.
     public var maxInFlight = 4
     public var batchMaxMessages = 500
-    /// Before compression.
+    /// The maximum size of a request before compression.
     public var batchMaxBytes = 1 << 20
-    /// How long messages may collect before a batch that is not full is sent.
+    /// How long messages are collected before a batch that is not full is sent.
     public var batchMaxWait = Duration.milliseconds(50)
     public var retry = RetryPolicy()
-    /// Doubtful answers in a row after which a message that was sent alone fails.
+    /// The number of doubtful responses in a row after which a message that was sent alone fails.
     public var suspectTries = 5
-    /// How long these last at least if nothing else could be sent in between.
+    /// The time that these have to span if nothing else could be sent in between.
     public var suspectPeriod = Duration.seconds(1800)
-    /// The age at which messages expire; zero: they do not.
+    /// The age at which messages expire; zero means never.
     public var expireAfter = Duration.zero
     public var transfer = TransferOptions()
 

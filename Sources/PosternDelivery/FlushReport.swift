@@ -2,9 +2,9 @@ public import PosternCore
 
 /// The result of a flush.
 public struct FlushReport: Sendable, Equatable {
-    /// It covers the messages up to this one.
+    /// The last message that the flush covers.
     public let through: MessageID
-    /// Of those, what reached a final state since it began.
+    /// The covered messages that reached a final state since the flush began.
     public internal(set) var delivered = 0
     public internal(set) var failed = 0
 }

@@ -2,8 +2,8 @@ public import PosternCore
 public import PosternStore
 
 extension UpstreamSnapshot {
-    /// What the store alone knows of an upstream, without a worker: nothing of requests in flight, and of endpoints
-    /// only which ones have failed. Nil if its health record is not valid.
+    /// The status of an upstream from the store alone, without a worker. It does not include requests in flight, and of
+    /// the endpoints only those that have failed. Nil if its health record is not valid.
     public init?(stored books: UpstreamBooks, now: Timestamp) {
         guard let record = books.circuit else { return nil }
         self.init()
@@ -25,7 +25,7 @@ extension UpstreamSnapshot {
 }
 
 extension QueuedFacts {
-    /// What the store knows of the first message of a lane.
+    /// The stored facts about the first message of a lane.
     init(_ lane: LaneRecord) {
         self.init()
         isInFlight = lane.isInFlight

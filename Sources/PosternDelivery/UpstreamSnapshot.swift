@@ -1,6 +1,6 @@
 public import PosternCore
 
-/// How an upstream is, as its worker last saw it.
+/// The status of an upstream, as last published by its worker.
 public struct UpstreamSnapshot: Sendable, Equatable {
     public enum Health: String, Sendable, CaseIterable {
         case up, degraded, down, unauthorized, misconfigured, paused, disabled
@@ -9,15 +9,15 @@ public struct UpstreamSnapshot: Sendable, Equatable {
     /// Whether the gateway does not deliver to it: it is disabled, or no longer configured.
     public var isDisabled = false
     public var isPaused = false
-    /// Requests under way.
+    /// The number of requests in flight.
     public var inFlight = 0
     public var circuit: Circuit.State = .closed
-    /// Failures in a row.
+    /// The number of failures in a row.
     public var failures = 0
     public var hold: HoldReason?
     /// Endpoints that wait although the upstream does not.
     public var endpoints: [EndpointWait] = []
-    /// Of an upstream that wants tokens.
+    /// Present if the upstream requires tokens.
     public var token: TokenStatus?
     public var lastSuccessAt: Timestamp?
     public var lastError: AttemptError?
@@ -26,11 +26,11 @@ public struct UpstreamSnapshot: Sendable, Equatable {
         public var name: String
         /// Why an operator has to intervene; nil after failures or a rate limit.
         public var reason: HoldReason?
-        /// Nil while it is probed.
+        /// Nil while the endpoint is probed.
         public var until: Timestamp?
         public var lastError: AttemptError?
 
-        /// What the messages that are for it wait for.
+        /// What its messages wait for.
         public var waitingFor: WaitingFor { reason == .credentials ? .credentials : .circuit }
     }
 
@@ -38,7 +38,7 @@ public struct UpstreamSnapshot: Sendable, Equatable {
         /// Whether there is a token to send with.
         public var isValid: Bool
         public var expiresAt: Timestamp?
-        /// Fetches in a row that brought none.
+        /// The number of fetches in a row that returned none.
         public var failures = 0
         public var credentialsRefused = false
         /// When the next fetch is made after one that failed.
@@ -57,7 +57,7 @@ public struct UpstreamSnapshot: Sendable, Equatable {
     /// When the upstream may be tried again; nil while it may be now.
     public var reopensAt: Timestamp? { if case .open(let until) = circuit { until } else { nil } }
 
-    /// The one derivation of an upstream's health: what the other values amount to.
+    /// The only derivation of an upstream's health, from the other values.
     public var health: Health {
         if isDisabled { return .disabled }
         if isPaused { return .paused }

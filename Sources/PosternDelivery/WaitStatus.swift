@@ -4,7 +4,7 @@ public import PosternStore
 /// What a queued message waits for, and when it is sent next.
 public struct WaitStatus: Sendable, Equatable {
     public var waitingFor: WaitingFor?
-    /// The time of the next planned attempt of this very message; nil if only an event can bring it about.
+    /// The time of the next planned attempt of this message; nil if it depends on an event.
     public var nextAttemptAt: Timestamp?
 
     public init(waitingFor: WaitingFor? = nil, nextAttemptAt: Timestamp? = nil) {
@@ -14,15 +14,15 @@ public struct WaitStatus: Sendable, Equatable {
 }
 
 extension UpstreamSnapshot {
-    /// The one derivation of why a message waits. What lies nearest to the message comes first: that of an upstream-wide
-    /// wait is stated only for messages that could be sent otherwise.
+    /// The only derivation of why a message waits. The reason nearest to the message takes precedence: an upstream-wide
+    /// wait is reported only for messages that could be sent otherwise.
     ///
-    /// - Parameter isHeldUp: whether an earlier message of its lane is not done; asked only if that matters.
+    /// - Parameter isHeldUp: Whether an earlier message of its lane is not settled. Evaluated only if that matters.
     public func wait(of facts: QueuedFacts, now: Timestamp, isHeldUp: () -> Bool) -> WaitStatus {
         let due = facts.nextAttemptAt.flatMap { $0 > now ? $0 : nil }
         if facts.isInFlight { return WaitStatus() }
         if isPaused || isDisabled { return WaitStatus(waitingFor: .pause) }
-        // Settings are missing.
+        // Required settings are missing.
         if circuit == .closed, hold == .credentials { return WaitStatus(waitingFor: .credentials) }
         if facts.isParked { return WaitStatus(waitingFor: .token) }
         if let reason = facts.laneWaitsFor, facts.laneWaitsUntil.map({ $0 > now }) ?? true {

@@ -2,7 +2,7 @@ import Glibc
 internal import PosternCore
 public import PosternHTTP
 
-/// The right to answer one request, honestly or not. The first answer counts.
+/// Responds to one request, correctly or with a fault. The first response counts.
 public struct FaultResponder: Sendable {
     private let responder: Responder
     private let requestID: String
@@ -16,7 +16,7 @@ public struct FaultResponder: Sendable {
 
     public func respond(_ response: HTTPResponse) { responder.respond(response) }
 
-    /// Answers after a delay, unless the server stops before.
+    /// Responds after a delay, unless the server stops before.
     public func respond(_ response: HTTPResponse, after delay: Duration) {
         timer.run(after: delay) { [responder] in responder.respond(response) }
     }
@@ -36,7 +36,7 @@ public struct FaultResponder: Sendable {
     /// Aborts the connection: the client sees a reset.
     public func reset() {
         responder.detach { connection in
-            // Dissolving the association is the one way to send a RST without a FIN before it, which the server's
+            // Dissolving the association is the only way to send a RST without a FIN before it, which the server's
             // `shutdown` would send.
             var none = sockaddr()
             none.sa_family = sa_family_t(AF_UNSPEC)
@@ -44,7 +44,7 @@ public struct FaultResponder: Sendable {
         }
     }
 
-    /// Never answers. Ends when the client closes or the server stops.
+    /// Never responds. Ends when the client closes or the server stops.
     public func hold() {
         responder.detach { [timer] connection in
             timer.repeat((), every: .milliseconds(20)) { _ in

@@ -8,12 +8,12 @@ public struct IncomingRequest: Sendable {
     public let body: [UInt8]
 }
 
-/// Answers the requests of a `FaultServer`, on a worker thread of it: it must not block.
+/// Responds to the requests of a `FaultServer`, on one of its worker threads: it must not block.
 public protocol FaultHandler: Sendable {
     func answer(_ request: IncomingRequest, _ responder: FaultResponder)
 }
 
-/// An HTTP server that can also do what no honest one does, so that clients can be tested against it. Plain HTTP only.
+/// An HTTP server that can also misbehave, so that clients can be tested against it. Plain HTTP only.
 ///
 /// `stop` must have returned before the last reference is released.
 public final class FaultServer: Sendable {
@@ -35,7 +35,7 @@ public final class FaultServer: Sendable {
     }
 
     public var openConnections: Int { server.openConnections }
-    /// For leak checks: connections that wait for their response, and connection objects that exist at all.
+    /// For leak checks: the connections that wait for their response, and all connection objects.
     var suspendedConnections: Int { server.suspendedConnections }
     var livingConnections: Int { server.livingConnections }
 

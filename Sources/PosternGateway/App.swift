@@ -12,11 +12,11 @@ import PosternTransport
 public final class App: Sendable {
     public struct Options: Sendable {
         public var configFile: String
-        /// Run the simulators too and point the upstreams at them.
+        /// Whether to run the simulators and point the upstreams at them.
         public var simulate: Bool
-        /// Keep a damaged store aside and begin an empty one.
+        /// Whether to set a damaged store aside and start with an empty one.
         public var startFresh: Bool
-        /// Repair a damaged write-ahead log; a copy of the store is kept.
+        /// Whether to repair a damaged write-ahead log. A copy of the store is kept.
         public var recover: Bool
 
         public init(configFile: String, simulate: Bool = false, startFresh: Bool = false, recover: Bool = false) {
@@ -27,7 +27,7 @@ public final class App: Sendable {
         }
     }
 
-    /// Behind the path of the store of a run with simulators.
+    /// Appended to the path of the store in a run with simulators.
     static let simulatedStoreSuffix = ".simulated"
 
     private let options: Options
@@ -40,7 +40,7 @@ public final class App: Sendable {
         self.logger = logger
     }
 
-    /// Runs until a signal to stop comes; after another one it stops without waiting. Blocks.
+    /// Runs until a stop signal arrives; after a second one it stops without waiting. Blocks.
     public func run() throws(AppError) {
         let simulators = try startSimulators()
         defer { simulators?.stop() }
@@ -70,7 +70,7 @@ public final class App: Sendable {
     private func warn(of loaded: ConfigurationLoader.Loaded) {
         for warning in loaded.warnings {
             logger.warning(
-                "configuration may have a mistake",
+                "configuration may contain a mistake",
                 metadata: ["path": "\(warning.path)", "detail": "\(warning.detail)"])
         }
     }
@@ -91,7 +91,7 @@ public final class App: Sendable {
         }
         for upstream in parts.upstreams where !upstream.missingSettings.isEmpty {
             logger.warning(
-                "upstream lacks settings; its messages wait for them",
+                "upstream lacks required settings; messages wait",
                 metadata: [
                     "upstream": "\(upstream.name)", "settings": "\(upstream.missingSettings.joined(separator: ","))",
                 ])
@@ -111,7 +111,7 @@ public final class App: Sendable {
         do throws(StoreError) {
             for upstream in try outbox.disabledUpstreams() {
                 logger.warning(
-                    "upstream is disabled or not configured; its messages wait",
+                    "upstream is disabled or not configured; messages wait",
                     metadata: [
                         "upstream": "\(upstream.name)", "type": "\(upstream.type)",
                         "queued": "\(outbox.ledger(of: upstream.number).queued)",
@@ -130,7 +130,8 @@ public final class App: Sendable {
             return try Simulators()
         } catch {
             logger.warning(
-                "the simulators' usual ports are taken; using others", metadata: ["error": "\(error.description)"])
+                "the default ports of the simulators are in use; using others",
+                metadata: ["error": "\(error.description)"])
         }
         do throws(Simulators.Failure) {
             return try Simulators(arguments: ["--port", "0"])
@@ -144,7 +145,7 @@ public final class App: Sendable {
         loader.simulators = simulators?.urls ?? [:]
         do throws(ConfigurationProblems) {
             var loaded = try loader.load()
-            // What simulators take counts as delivered, so a real backlog must not reach them.
+            // What simulators accept counts as delivered, so a real backlog must not reach them.
             if simulators != nil { loaded.configuration.outbox.path += Self.simulatedStoreSuffix }
             return loaded
         } catch {
@@ -152,13 +153,13 @@ public final class App: Sendable {
         }
     }
 
-    /// Takes over what can change while running; a bad file changes nothing.
+    /// Applies what can change while running. An invalid file changes nothing.
     private func reload(_ parts: Parts, _ simulators: Simulators?) {
         let loaded: ConfigurationLoader.Loaded
         do throws(AppError) {
             loaded = try load(simulators)
         } catch {
-            logger.error("configuration not reloaded; the old one stays", metadata: ["error": "\(error)"])
+            logger.error("configuration not reloaded; keeping the previous one", metadata: ["error": "\(error)"])
             return
         }
         warn(of: loaded)

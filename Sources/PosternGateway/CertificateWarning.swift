@@ -1,6 +1,6 @@
 import PosternCore
 
-/// When to warn of a certificate that is about to end: 21, 7 and 1 days before, once each. Time is an argument.
+/// When to warn about a certificate that is about to expire: 21, 7, and 1 days before, once each. Time is an argument.
 struct CertificateWarning {
     private static let days = [1, 7, 21]
     private var warned: (expiresAt: Timestamp, threshold: Int)?

@@ -4,7 +4,7 @@ import PosternAPI
 import PosternCore
 import PosternHTTP
 
-/// What brings requests to the handler: in the gateway its HTTP servers.
+/// Passes requests to the handler: in the gateway, its HTTP servers.
 protocol Listeners: Sendable {
     /// Returns the ports.
     func start() throws(AppError) -> (main: UInt16, admin: UInt16?)
@@ -12,9 +12,10 @@ protocol Listeners: Sendable {
     var runningRequests: Int { get }
     /// Cuts off the requests that are still running.
     func stop()
-    /// When the certificate ends; nil without TLS.
+    /// When the certificate expires; nil without TLS.
     var certificateExpiry: Timestamp? { get }
-    /// Reads the TLS files again if they have changed. Returns whether they had, and why one of them cannot be used.
+    /// Reads the TLS files again if they have changed. Returns whether they have changed, and why one of them cannot be
+    /// used.
     func renewCertificates() -> (isRenewed: Bool, failure: HTTPServerError?)
 }
 

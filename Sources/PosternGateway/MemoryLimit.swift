@@ -1,9 +1,9 @@
 import Foundation
 import Glibc
 
-/// How much memory the process may use.
+/// The memory that the process may use.
 enum MemoryLimit {
-    /// The least limit of the process's control group and those above it, else the machine's memory.
+    /// The smallest limit of the process's control group and those above it, or else the machine's memory.
     static func bytes(root: String = "/") -> Int {
         let controlGroups = read("\(root)proc/self/cgroup").split(separator: "\n")
         let limits = controlGroups.flatMap { line -> [Int] in
@@ -17,7 +17,8 @@ enum MemoryLimit {
         return min(limits.min() ?? .max, sysconf(Int32(_SC_PHYS_PAGES)) * sysconf(Int32(_SC_PAGESIZE)))
     }
 
-    /// Those of a group and of all above it. In a container the path may be one of the host's, and only the top be there.
+    /// The limits of a group and of all above it. In a container, the path may be one of the host's, of which only the
+    /// top exists.
     private static func limits(_ mount: String, _ path: Substring, file: String) -> [Int] {
         var folders = [mount]
         for name in path.split(separator: "/") { folders.append("\(folders.last ?? mount)/\(name)") }
@@ -26,7 +27,7 @@ enum MemoryLimit {
     }
 
     private static func read(_ path: String) -> String {
-        // Not there, or not for us: no limit is known then.
+        // The file does not exist or cannot be read, so no limit is known.
         (try? String(contentsOfFile: path, encoding: .utf8)) ?? ""
     }
 }

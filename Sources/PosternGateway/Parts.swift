@@ -8,7 +8,7 @@ import PosternProcess
 import PosternStore
 import Synchronization
 
-/// What the gateway is made of, in the order in which it starts.
+/// The services of the gateway, in the order in which they start.
 final class Parts: Sendable {
     let outbox: Outbox
     let fleet: DeliveryFleet
@@ -83,7 +83,7 @@ final class Parts: Sendable {
         listeners = surroundings.makeListeners(configuration.server, memory, handler, logger)
     }
 
-    /// Starts to deliver, then to listen. Returns the ports.
+    /// Starts delivering, then listening. Returns the ports.
     func start() throws(AppError) -> (main: UInt16, admin: UInt16?) {
         fleet.start()
         let ports = try listeners.start()
@@ -91,7 +91,7 @@ final class Parts: Sendable {
         return ports
     }
 
-    /// Closes what was opened when the start failed.
+    /// Closes what was opened, after a failed start.
     func abandon() {
         fleet.stop(deadline: time.instant) { transport.stop() }
         outbox.close()
@@ -100,8 +100,8 @@ final class Parts: Sendable {
     var upstreamNames: [UpstreamName] { fleet.workers.map(\.name) }
     var upstreams: [RegisteredUpstream] { fleet.workers.map(\.queue.upstream) }
 
-    /// Unready → no new connections → running requests answered → nothing claimed any more → transfers end or are
-    /// cancelled → claims given back → store closed. All within the grace period; hurried, without waiting.
+    /// Unready → no new connections → running requests answered → claiming stops → transfers finish or are cancelled →
+    /// claims returned → store closed. All of it within the grace period; if `isHurried`, without waiting.
     func stop(isHurried: () -> Bool) {
         let deadline = time.instant + configuration.server.shutdownGrace
         logger.notice("stopping", metadata: ["graceSeconds": "\(configuration.server.shutdownGrace.inSeconds)"])
@@ -125,20 +125,20 @@ final class Parts: Sendable {
 
     var hasCertificate: Bool { listeners.certificateExpiry != nil }
 
-    /// Takes up TLS files that have changed, and warns of a certificate that is about to end.
+    /// Loads TLS files that have changed, and warns about a certificate that is about to expire.
     func lookAtCertificate() {
         defer { context.showCertificateExpiry(listeners.certificateExpiry) }
         let (isRenewed, failure) = listeners.renewCertificates()
         if let failure {
             logger.error(
-                "new TLS files cannot be used; the former ones stay", metadata: ["error": "\(failure.detail)"])
+                "new TLS files cannot be used; keeping the previous ones", metadata: ["error": "\(failure.detail)"])
         } else if isRenewed, let expiresAt = listeners.certificateExpiry {
             logger.notice("certificate renewed", metadata: ["expiresAt": "\(expiresAt)"])
         }
         guard let expiresAt = listeners.certificateExpiry,
             let days = certificateWarning.withLock({ $0.daysLeft(until: expiresAt, now: time.now) })
         else { return }
-        logger.warning("certificate ends soon", metadata: ["expiresAt": "\(expiresAt)", "daysLeft": "\(days)"])
+        logger.warning("certificate expires soon", metadata: ["expiresAt": "\(expiresAt)", "daysLeft": "\(days)"])
     }
 
     /// Puts a new configuration in force as far as it can change while running.
@@ -158,7 +158,7 @@ final class Parts: Sendable {
                 try worker.queue.replace(upstream)
             } catch {
                 logger.error(
-                    "cannot store the kinds of a reloaded upstream; it keeps its former settings",
+                    "cannot store the kinds of a reloaded upstream; keeping its previous settings",
                     metadata: ["upstream": "\(name)", "error": "\(error)"])
                 continue
             }
@@ -169,10 +169,10 @@ final class Parts: Sendable {
     }
 }
 
-// MARK: From the operator's units to the parts'
+// MARK: From the operator's units to those of the services
 
 extension GatewayConfiguration.UpstreamConfiguration {
-    /// `delivery` with what else concerns transfers.
+    /// `delivery` with the other settings of transfers.
     var deliverySettings: DeliverySettings {
         var settings = delivery
         settings.transfer.trust = caFile.isEmpty ? .system : .authorities(file: caFile)
@@ -181,9 +181,9 @@ extension GatewayConfiguration.UpstreamConfiguration {
 }
 
 extension CallerPolicy {
-    // Keys do not change this as long as no request is asked for one.
+    // Keys do not change this as long as no request requires one.
     init(_ settings: GatewayConfiguration.Server) {
-        // The names that the gateway listens under are its own.
+        // The names on which the gateway listens are its own.
         self.init(
             hosts: settings.hosts + [settings.http.host, settings.admin.host].filter { !$0.isEmpty },
             origins: settings.corsOrigins, servesTLS: settings.http.tls.isOn)
@@ -191,7 +191,7 @@ extension CallerPolicy {
 }
 
 extension GatewayConfiguration.Server {
-    /// For bodies and large responses of all listeners.
+    /// The memory for bodies and large responses of all listeners.
     var memory: ByteBudget { ByteBudget(maxBodyMemoryBytes > 0 ? maxBodyMemoryBytes : MemoryLimit.bytes() / 2) }
 
     /// The listener for operators; nil if there is none.
@@ -199,7 +199,7 @@ extension GatewayConfiguration.Server {
         guard admin.isOn else { return nil }
         var settings = http
         (settings.host, settings.port) = (admin.host, admin.port)
-        // One is enough for what operators ask, and it is not shared with the callers.
+        // One thread is enough for operators, and it is not shared with the callers.
         settings.workerThreads = 1
         return settings
     }

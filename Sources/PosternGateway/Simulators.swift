@@ -6,16 +6,16 @@ struct Simulators {
     /// Addresses by type.
     let urls: [String: String]
     private let process: pid_t
-    /// The child ends when this closes.
+    /// The child exits when this is closed.
     private let lifeline: Int32
 
     struct Failure: Error { let description: String }
 
-    /// Runs them on these ports and waits until they listen.
+    /// Starts them on these ports and waits until they listen.
     init(arguments: [String] = []) throws(Failure) {
         var (input, output): ([Int32], [Int32]) = ([-1, -1], [-1, -1])
         guard pipe(&input) == 0, pipe(&output) == 0 else {
-            throw Failure(description: "there are no descriptors left")
+            throw Failure(description: "no file descriptors are left")
         }
         for end in input + output { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
         let child: Result<pid_t, SimulatorProgram.SpawnFailure>
@@ -49,7 +49,7 @@ struct Simulators {
         }
     }
 
-    /// Ends them and waits for that.
+    /// Stops them and waits until they have exited.
     func stop() {
         close(lifeline)
         var status: Int32 = 0

@@ -1,8 +1,8 @@
 import PosternCore
 import PosternProcess
 
-/// What the main thread does while the gateway runs: reloads the configuration when it is asked to, takes up renewed TLS
-/// files, and ends when the gateway is to stop.
+/// The work of the main thread while the gateway runs: reloads the configuration on request, loads renewed TLS files,
+/// and ends when the gateway has to stop.
 final class Supervisor: Loop, @unchecked Sendable {
     // @unchecked: belongs to the thread that turns.
     let name = "postern"
@@ -11,7 +11,7 @@ final class Supervisor: Loop, @unchecked Sendable {
     private let lookAtCertificate: (() -> Void)?
     private var nextLook = MonotonicInstant.distantPast
 
-    /// How often the TLS files are looked at.
+    /// How often the TLS files are checked.
     static let certificatePeriod = Duration.seconds(10)
 
     /// - Parameter lookAtCertificate: nil without TLS.

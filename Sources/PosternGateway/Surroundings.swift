@@ -3,7 +3,7 @@ import PosternAPI
 import PosternCore
 import PosternTransport
 
-/// Everything that the gateway does not decide itself: the time, which thread runs when, chance, and both networks.
+/// The environment of the gateway: time, scheduling of threads, randomness, and both networks.
 ///
 /// The defaults are the machine's. A test that replaces all of them runs the whole gateway on one thread, in virtual
 /// time, and repeatably.
@@ -24,9 +24,9 @@ struct Surroundings: Sendable {
     }
 }
 
-/// A transport that its owner ends.
+/// A transport that its owner stops.
 protocol OwnedTransport: Transport {
-    /// Cancels what is in flight; returns when every transfer has been answered.
+    /// Cancels what is in flight. Returns when every transfer has completed.
     func stop()
 }
 

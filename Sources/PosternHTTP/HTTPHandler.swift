@@ -1,5 +1,5 @@
-/// What a server asks about each request, on a worker thread, which serves no other connection meanwhile: the methods
-/// must not block.
+/// Handles the requests of a server. Its methods run on a worker thread, which serves no other connection meanwhile, so
+/// they must not block.
 public protocol HTTPHandler: Sendable {
     /// Called once the headers are in, before any of the body is read.
     func admit(_ head: RequestHead) -> Admittance
@@ -13,16 +13,16 @@ extension HTTPHandler {
 
 /// Whether a request may send its body.
 public enum Admittance: Sendable {
-    /// A longer body is refused with 413.
+    /// A longer body is rejected with 413.
     case accept(maxBodyBytes: Int, any AdmittedRequest)
-    /// Answered at once; the connection is closed if a body was announced.
+    /// The response is sent at once; the connection is closed if a body was announced.
     case refuse(HTTPResponse)
 }
 
-/// A request that may send its body, with what its headers say. Its methods run where those of `HTTPHandler` do.
+/// A request whose headers were accepted. Its methods run on the same threads as those of `HTTPHandler`.
 public protocol AdmittedRequest: Sendable {
     /// Called when the body is complete. `body` is as sent, with its chunks joined; a content coding is left to this
-    /// method. `responder` may answer at once or later, from any thread.
+    /// method. `responder` may be used at once or later, from any thread.
     func answer(_ body: [UInt8], _ responder: Responder)
     /// Headers that are added if the server itself refuses the body, for example because it is too large.
     var refusalHeaders: [(name: String, value: String)] { get }

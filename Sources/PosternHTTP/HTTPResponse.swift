@@ -1,12 +1,12 @@
 internal import CMicrohttpd
 
-/// An answer. `Content-Length`, `Date`, `X-Request-Id` and, where due, `Connection` are added by the server.
+/// A response. `Content-Length`, `Date`, `X-Request-Id`, and, if required, `Connection` are added by the server.
 public struct HTTPResponse: Sendable, Equatable {
     public var status: Int
     /// In the order sent. A header with an empty value or a line break in it is left out.
     public var headers: [(name: String, value: String)]
     public var body: [UInt8]
-    /// Close the connection after this answer.
+    /// Whether to close the connection after this response.
     public var close: Bool
 
     public init(
@@ -23,8 +23,7 @@ public struct HTTPResponse: Sendable, Equatable {
             && left.headers.elementsEqual(right.headers, by: ==)
     }
 
-    /// The whole answer as it goes over the wire, saying that the connection ends with it; for answers that bypass
-    /// libmicrohttpd.
+    /// The complete response in its wire format, with `Connection: close`; for responses that bypass libmicrohttpd.
     package func serialized(requestID: String) -> [UInt8] {
         let lines =
             headers.map { "\($0.name): \($0.value)\r\n" }.joined()

@@ -5,16 +5,16 @@ public struct Problem: Error {
     public var slug: ProblemSlug
     public var status: Int
     public var title: String
-    /// What is wrong with this request and what to do; never a payload or a credential.
+    /// What is wrong with this request and what to do. Never contains a payload or a credential.
     public var detail: String
-    /// Further members, each as JSON, e.g. `("errors", "[…]")`.
+    /// Further members, each as JSON, for example `("errors", "[…]")`.
     public var members: [(name: String, json: String)]
-    /// Further headers, e.g. `Retry-After`.
+    /// Further headers, for example `Retry-After`.
     public var headers: [(name: String, value: String)]
-    /// Close the connection after the answer.
+    /// Whether to close the connection after the response.
     public var close: Bool
 
-    /// `title` is the slug's own when nil.
+    /// If `title` is nil, it is that of the slug.
     public init(
         slug: ProblemSlug, status: Int, title: String? = nil, detail: String,
         members: [(name: String, json: String)] = [],
@@ -29,7 +29,7 @@ public struct Problem: Error {
         self.close = close
     }
 
-    /// The answer to the request of `head`: `instance` is its path.
+    /// The response to the request of `head`; `instance` is its path.
     public func response(to head: RequestHead) -> HTTPResponse {
         response(instance: head.path, requestID: head.requestID)
     }

@@ -1,16 +1,16 @@
 /// Why a text is not JSON that Postern accepts (RFC 8259, with the limits of the design): the first fault of the text.
-/// Repeated names are looked for only where the grammar is right everywhere.
+/// Repeated names are checked only if the text is otherwise valid.
 public struct JSONFault: Error, Sendable, Equatable, CustomStringConvertible {
-    /// In the order of the C parser's codes.
+    /// The cases are in the order of the C parser's codes.
     public enum Reason: Int32, Sendable, CaseIterable {
-        /// Nothing but white space.
+        /// The text is empty or white space.
         case empty = 1
-        /// Something else belongs here.
+        /// An unexpected byte.
         case syntax
         case truncated
         case trailing
         case depth
-        /// Names are compared with their escapes resolved.
+        /// A repeated name. Names are compared with their escapes resolved.
         case duplicate
         case encoding
         case surrogate
@@ -18,9 +18,9 @@ public struct JSONFault: Error, Sendable, Equatable, CustomStringConvertible {
         case number
         case control
         case unterminated
-        /// 2 GiB or more.
+        /// The text has 2 GiB or more.
         case tooLarge
-        /// No memory to parse it with.
+        /// There is not enough memory to parse the text.
         case memory
 
         public var sentence: String {
@@ -55,7 +55,7 @@ public struct JSONFault: Error, Sendable, Equatable, CustomStringConvertible {
 
     public var description: String { "\(reason.sentence) at byte \(offset)" }
 
-    /// Where `offset` is in `text`: line and column from 1, the column in characters.
+    /// The line and column of `offset` in `text`, from 1; the column in characters.
     public func position(in text: [UInt8]) -> (line: Int, column: Int) {
         let before = text[..<min(offset, text.count)]
         let lineStart = before.lastIndex(of: 0x0A).map { $0 + 1 } ?? 0

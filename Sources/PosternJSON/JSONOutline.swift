@@ -1,12 +1,13 @@
 internal import CPosternJSON
 
-/// Where a few members of a large JSON object are, found without what the parser notes of everything else in it, which
-/// takes up to five times the memory of the text.
+/// Finds a few members of a large JSON object without the parser's index of everything else in it, which takes up to
+/// five times the memory of the text.
 public struct JSONOutline: Sendable {
-    /// In the order of the names asked for; nil where the object has no such member. Of repeated ones the last counts.
+    /// In the order of the requested names; nil if the object has no such member. Of repeated members, the last one
+    /// counts.
     public let values: [Range<Int>?]
 
-    /// Nil if the text is not a JSON object. Nesting may be as deep as it likes, and names may repeat.
+    /// Nil if the text is not a JSON object. Nesting may have any depth, and names may repeat.
     public init?(_ text: [UInt8], finding names: StaticString...) {
         guard Self.isWellFormed(text) else { return nil }
         let found = text.withUnsafeBufferPointer { text -> [Range<Int>?]? in
@@ -22,7 +23,7 @@ public struct JSONOutline: Sendable {
         return result.fault == 0 || result.fault == JSONFault.Reason.depth.rawValue
     }
 
-    /// Steps over values of a well-formed text. What is too deep to have been checked may end anywhere.
+    /// Steps over values of a well-formed text. A value that was too deep to be checked may end anywhere.
     private struct Walk {
         let text: UnsafeBufferPointer<UInt8>
         var index = 0

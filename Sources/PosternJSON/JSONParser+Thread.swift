@@ -1,8 +1,8 @@
 import Glibc
 
 extension JSONParser {
-    /// The parser of the calling thread, made at its first use and freed when the thread ends. For C callbacks and
-    /// other places that have nowhere to keep one.
+    /// The parser of the calling thread, created at its first use and freed when the thread ends. For C callbacks and
+    /// other code that cannot keep a parser.
     public static var ofThisThread: JSONParser {
         if let known = pthread_getspecific(parserKey) {
             return Unmanaged<JSONParser>.fromOpaque(known).takeUnretainedValue()

@@ -1,9 +1,10 @@
 import CPosternJSON
 public import PosternCore
 
-/// Checks JSON texts and finds their values, without making objects of them.
+/// Checks JSON texts and finds their values, without creating objects for them.
 ///
-/// A parser keeps its buffers for the next text, so one per thread is made once and used for all (`ofThisThread`).
+/// A parser keeps its buffers for the next text, so one parser per thread is created and used for all texts
+/// (`ofThisThread`).
 public final class JSONParser {
     private let parser: OpaquePointer
     private var isParsing = false
@@ -15,7 +16,7 @@ public final class JSONParser {
 
     deinit { postern_json_destroy(parser) }
 
-    /// Gives `body` the value of `text`, or says what is wrong with the text. The value points into the parser: it
+    /// Calls `body` with the value of `text`, or throws the fault of the text. The value points into the parser: it
     /// must not leave `body`, and `body` must not parse with the same parser.
     public func parse<R, E: Error>(
         _ text: UnsafeBufferPointer<UInt8>, _ body: (JSONValue) throws(E) -> R
@@ -39,7 +40,7 @@ public final class JSONParser {
 
     private typealias Parse = (OpaquePointer, UnsafePointer<UInt8>?, Int) -> postern_json_result
 
-    /// A text of this size leaves large buffers behind, which are given back.
+    /// Buffers that parsed a text of this size are large, and are freed.
     private static let largeText = 256 << 10
 
     @inline(__always)

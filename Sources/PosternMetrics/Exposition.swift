@@ -56,7 +56,7 @@ public struct Exposition {
         }
     }
 
-    /// Values read at the moment of asking.
+    /// Values that are read when the metrics are requested.
     public mutating func gauges(
         _ name: String, _ help: String, _ samples: [(labels: [(String, String)], value: Double)]
     ) {
@@ -64,7 +64,7 @@ public struct Exposition {
         for (labels, value) in samples { sample(name, labels, Self.number(value)) }
     }
 
-    /// A counter that is kept elsewhere, e.g. by the system.
+    /// A counter that is kept elsewhere, for example by the system.
     public mutating func counter(_ name: String, _ help: String, _ value: Double) {
         head(name, "counter", help)
         sample(name, [], Self.number(value))

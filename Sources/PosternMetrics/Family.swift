@@ -1,6 +1,7 @@
 import Synchronization
 
-/// The series of one metric, one for each combination of label values. Any thread; keep the series you use often.
+/// The series of one metric, one for each combination of label values. Any thread. Callers keep the series that they
+/// use often.
 public final class Family<Series: Sendable>: Sendable {
     let labels: [String]
     private let make: @Sendable () -> Series
@@ -11,7 +12,7 @@ public final class Family<Series: Sendable>: Sendable {
         self.make = make
     }
 
-    /// The series with these label values, in the order of the labels; made on first use.
+    /// The series with these label values, in the order of the labels; created on first use.
     public func callAsFunction(_ values: String...) -> Series {
         precondition(values.count == labels.count, "one value for each label")
         return series.withLock { known in

@@ -5,7 +5,7 @@ public final class Histogram: Sendable {
     /// Upper bounds, ascending; one more bucket, `+Inf`, is implied.
     public let bounds: [Double]
     private let buckets: [Counter]
-    /// The sum in millionths, so that it can be added to atomically.
+    /// The sum, in millionths, so that it can be changed atomically.
     private let sumMillionths = Atomic<Int>(0)
 
     public init(bounds: [Double]) {
@@ -13,11 +13,11 @@ public final class Histogram: Sendable {
         buckets = (0...bounds.count).map { _ in Counter() }
     }
 
-    /// From 100 µs to 60 s: for commits, requests and attempts.
+    /// Bounds from 100 µs to 60 s, for commits, requests, and attempts.
     public static let durationBounds: [Double] = [
         0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
     ]
-    /// From one to ten thousand: for messages in a commit or a batch.
+    /// Bounds from 1 to 10,000, for messages in a commit or a batch.
     public static let countBounds: [Double] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000]
 
     public func observe(_ value: Double) {

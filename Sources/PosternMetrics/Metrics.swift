@@ -1,5 +1,5 @@
-/// Everything Postern counts while it runs; names and labels are those of the design. Gauges are read from the parts
-/// when the metrics are requested. Any thread.
+/// The counters and histograms of a run; names and labels are those of the design. Gauges are read when the metrics are
+/// requested. Any thread.
 public final class Metrics: Sendable {
     public let accepted = Metrics.counters("upstream", "kind")
     public let refused = Metrics.counters("upstream", "reason")
@@ -23,7 +23,7 @@ public final class Metrics: Sendable {
         Family(labels: labels) { Histogram(bounds: bounds) }
     }
 
-    /// Writes everything that is kept here. The owners of gauges append theirs.
+    /// Writes all of them. The owners of gauges append theirs.
     public func write(to exposition: inout Exposition) {
         exposition.counters(
             "postern_messages_accepted_total", "Messages answered with 2xx and on disk.", accepted)

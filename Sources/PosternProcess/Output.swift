@@ -1,6 +1,6 @@
 import Glibc
 
-/// Writes a line to `descriptor` at once, so that who reads the other end of a pipe need not wait for a full buffer.
+/// Writes a line to `descriptor` at once, so that the reader of a pipe does not have to wait for a full buffer.
 package func writeLine(_ text: String, to descriptor: Int32 = STDOUT_FILENO) {
     let bytes = Array((text + "\n").utf8)
     bytes.withUnsafeBytes { bytes in

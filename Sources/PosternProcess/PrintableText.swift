@@ -1,8 +1,8 @@
 extension String {
-    /// The text with every character escaped that could move a terminal's cursor, change what it shows, or break the
-    /// line: control characters (C0, DEL, C1), line separators, and those that change the direction of the text.
+    /// Escapes every character that could move a terminal's cursor, change what it shows, or break the line: control
+    /// characters (C0, DEL, C1), line separators, and those that change the direction of the text.
     ///
-    /// `keepsLineBreaks` leaves line feeds and tabs as they are.
+    /// If `keepsLineBreaks`, line feeds and tabs are not escaped.
     package func printable(keepsLineBreaks: Bool = false) -> String {
         guard unicodeScalars.contains(where: \.isUnprintable) else { return self }
         var result = ""

@@ -11,7 +11,7 @@ public struct Signals: Sendable {
     private let readingEnd: Int32
     private let writingEnd: Int32
 
-    /// Without any of the process's own: those that `put` leaves.
+    /// Without the process's signals: returns only those that `put` adds.
     public init() {
         var ends: [Int32] = [-1, -1]
         precondition(pipe(&ends) == 0, "no descriptors left")
@@ -19,12 +19,13 @@ public struct Signals: Sendable {
         (readingEnd, writingEnd) = (ends[0], ends[1])
     }
 
-    /// From now on SIGTERM and SIGINT (`stop`) and SIGHUP (`reload`) are kept until they are taken. Call once.
+    /// From now on SIGTERM and SIGINT (`stop`) and SIGHUP (`reload`) are stored until they are taken. Call once.
     public static func receive() -> Signals {
         let signals = Signals()
         forwardingEnd = signals.writingEnd
         for number in [SIGTERM, SIGINT, SIGHUP] { signal(number, forward) }
-        // A client that hangs up, and a file-size limit that is reached, are errors of the call, not our end.
+        // A client that hangs up, and a file-size limit that is reached, are errors of the call and must not end the
+        // process.
         signal(SIGPIPE, SIG_IGN)
         signal(SIGXFSZ, SIG_IGN)
         return signals
@@ -35,7 +36,7 @@ public struct Signals: Sendable {
         _ = write(writingEnd, &byte, 1)
     }
 
-    /// Takes the oldest signal that has come. Nil if there is none.
+    /// Takes the oldest signal. Nil if there is none.
     public func take() -> Signal? {
         guard wait(until: .distantPast) else { return nil }
         var number: UInt8 = 0

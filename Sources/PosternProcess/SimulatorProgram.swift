@@ -4,7 +4,7 @@ package import Glibc
 package enum SimulatorProgram {
     package static let name = "postern-simulate"
 
-    /// Where it has to be.
+    /// The path where it has to be.
     package static var path: String {
         var path = [UInt8](repeating: 0, count: Int(PATH_MAX))
         let count = path.withUnsafeMutableBytes { bytes in
@@ -17,20 +17,20 @@ package enum SimulatorProgram {
         return (folder + [name[...]]).joined(separator: "/")
     }
 
-    /// Has it run in place of this program. Returns only if that fails: why.
+    /// Replaces this program by it. Returns only if that fails, with the error number.
     package static func replaceThisProgram(arguments: [String]) -> String {
         let path = path
         withArguments([name] + arguments) { _ = execv(path, $0) }
         return missing(errno)
     }
 
-    /// What to tell the user when it cannot be run.
+    /// The error text if it cannot be run.
     package static func missing(_ error: Int32) -> String {
         "The simulators are a program of their own, \(path), which cannot be run: \(String(cString: strerror(error))). "
             + "`make build` builds it, `make install` installs it."
     }
 
-    /// Starts it as a child in a process group of its own, so that a Ctrl-C meant for this program leaves it alone, with
+    /// Starts it as a child in a process group of its own, so that a Ctrl-C for this program does not reach it, with
     /// the descriptors as its standard input and output.
     ///
     /// - Returns: Its process id.

@@ -3,8 +3,8 @@ public import Logging
 import PosternCore
 import Synchronization
 
-/// Writes log lines to standard error, as text for people or one JSON object a line for programs. The level can change
-/// while running and is one for all loggers.
+/// Writes log lines to standard error, as text for people or as one JSON object per line for programs. The level can
+/// change while running and is the same for all loggers.
 public struct StandardErrorLog: LogHandler {
     public enum Format: Sendable { case text, json }
 
@@ -18,14 +18,14 @@ public struct StandardErrorLog: LogHandler {
         self.format = format
     }
 
-    /// For all loggers, from now on.
+    /// Sets the level of all loggers.
     public static func setLevel(_ level: Logger.Level) {
         Self.level.store(Logger.Level.allCases.firstIndex(of: level) ?? 2, ordering: .relaxed)
     }
 
     public var logLevel: Logger.Level {
         get { Logger.Level.allCases[Self.level.load(ordering: .relaxed)] }
-        // Loggers do not have levels of their own here.
+        // All loggers have the same level.
         set {}
     }
 
@@ -55,13 +55,13 @@ public struct StandardErrorLog: LogHandler {
     /// Writes a line for the user who started the program, outside the log.
     public static func say(_ text: String) { write(text + "\n") }
 
-    /// One write a line, so that lines of several threads do not mix.
+    /// One write per line, so that lines of several threads are not mixed.
     private static func write(_ line: String) {
         var line = line
         line.withUTF8 { _ = Glibc.write(STDERR_FILENO, $0.baseAddress, $0.count) }
     }
 
-    /// Quotes a value unless it is one plain word, so that a line can be taken apart again.
+    /// Quotes a value unless it is one plain word, so that a line can be parsed.
     ///
     /// Scalar by scalar: a carriage return and a line feed together are a single `Character`, equal to neither.
     static func quoted(_ value: String) -> String {

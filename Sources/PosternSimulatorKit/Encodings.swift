@@ -8,13 +8,13 @@ package func hexValue(_ digit: UInt8) -> UInt8? {
     }
 }
 
-/// `number` as that many lower-case digits, the lowest ones.
+/// The lowest digits of `number`, that many, in lower case.
 package func hexDigits(_ number: UInt64, count: Int = 16) -> String {
     let digits = String(number, radix: 16).suffix(count)
     return String(repeating: "0", count: count - digits.utf8.count) + digits
 }
 
-/// Letters, digits and `-._~`: what means itself anywhere in a URL (RFC 3986, section 2.3).
+/// Letters, digits, and `-._~`: characters that need no encoding anywhere in a URL (RFC 3986, section 2.3).
 package func isUnreserved(_ byte: UInt8) -> Bool {
     switch byte {
     case 0x30...0x39, 0x41...0x5A, 0x61...0x7A, UInt8(ascii: "."), UInt8(ascii: "-"), UInt8(ascii: "_"),
@@ -24,10 +24,10 @@ package func isUnreserved(_ byte: UInt8) -> Bool {
     }
 }
 
-/// The bytes that percent-encoded text means.
+/// Decodes percent-encoded text.
 package struct PercentDecoded {
     package private(set) var bytes: [UInt8] = []
-    /// Whether every per cent sign is followed by two digits. One that is not stands for itself.
+    /// Whether every percent sign is followed by two digits. One that is not is kept.
     package private(set) var isWhole = true
 
     package var text: String? { String(validating: bytes, as: UTF8.self) }
@@ -68,7 +68,7 @@ package func base64Decoded(_ text: some Collection<UInt8>) -> [UInt8]? {
             bytes.append(UInt8(truncatingIfNeeded: bits >> count))
         }
     }
-    // What is left over is zero in the canonical form.
+    // The unused bits are zero in the canonical form.
     return bits & (1 << count - 1) == 0 ? bytes : nil
 }
 

@@ -1,7 +1,7 @@
 internal import CZlib
 
-/// Undoes gzip as Java's `GZIPInputStream` does: several members are joined, what follows the last is ignored. Nil if
-/// the data is not gzip, corrupt, or truncated.
+/// Decompresses gzip as Java's `GZIPInputStream` does: several members are joined, and data after the last is ignored.
+/// Nil if the data is not gzip, corrupt, or truncated.
 package func gunzip(_ data: [UInt8]) -> [UInt8]? {
     var stream = z_stream()
     guard postern_inflate_init(&stream, 15 + 16) == Z_OK else { return nil }

@@ -1,14 +1,14 @@
-/// What a simulator took and what it answered. A value; `SimulatedUpstream` guards it.
+/// The items that a simulator accepted and its responses. A value; `SimulatedUpstream` guards it.
 struct Received: Sendable {
     let keep: SimulatorHost.Keep
     private(set) var requests = 0
-    /// Requests answered 2xx, also when the answer was lost on purpose.
+    /// Requests with a 2xx response, including those whose response was lost on purpose.
     private(set) var acceptedRequests = 0
     private(set) var items = 0
     private(set) var violationCount = 0
-    /// The first of them; more are only counted.
+    /// The first ones; more are only counted.
     private(set) var violations: [String] = []
-    /// By status, or by the fault that stood in for an answer.
+    /// The number of responses by status, or by the fault that replaced a response.
     private(set) var answers: [String: Int] = [:]
     private var seen: Set<UInt64> = []
     private var batches: [Judged.Items] = []
@@ -32,7 +32,7 @@ struct Received: Sendable {
         if keep == .texts, !judged.items.ranges.isEmpty { batches.append(judged.items) }
     }
 
-    /// The counts, and with `page` the texts of those items in the order of their arrival.
+    /// The counts, and with `page` the texts of those items in the order of arrival.
     func json(upstream: String, page: (offset: Int, limit: Int)?) -> [UInt8] {
         let counts = answers.sorted { $0.key < $1.key }.map { "\(quoted($0.key)):\($0.value)" }
         var text = """
@@ -57,7 +57,7 @@ struct Received: Sendable {
     }
 
     /// A line for each item in the order of arrival: its order key or its value of `orderField`, a tab, its value of
-    /// `field`. A missing member is empty.
+    /// `field`. A missing member is shown as an empty value.
     func lines(orderField: String, field: String) -> [UInt8] {
         var lines: [UInt8] = []
         forEachText(from: 0, limit: .max) { item, orderKey in

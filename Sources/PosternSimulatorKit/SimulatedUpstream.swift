@@ -3,7 +3,7 @@ internal import PosternFaultServer
 internal import PosternHTTP
 internal import Synchronization
 
-/// One simulator behind a server: plays the faults, keeps what was taken, and answers questions about both.
+/// One simulator behind a server: plays the faults, records what was accepted, and responds to queries about both.
 ///
 /// - `GET /received`: counts as JSON; `?events=true&offset=0&limit=100` adds the texts; `?field=seq` gives lines of
 ///   order key, tab, value instead, `?field=/object/id` those of a JSON Pointer (RFC 6901). `DELETE /received` starts over, `?keep=texts|digests|counts` says with what.
@@ -95,7 +95,7 @@ final class SimulatedUpstream: FaultHandler {
         state.withLock { $0.received.record(judged, answeredWith: answer) }
     }
 
-    // MARK: Questions
+    // MARK: Queries
 
     private func answerAboutReceived(_ head: RequestHead) -> HTTPResponse {
         var query: [String: String] = [:]
@@ -181,7 +181,7 @@ extension FaultDecision.Outcome {
 }
 
 extension SimulatedAnswer {
-    /// An answer that announces more than it sends.
+    /// A response that announces more bytes than it sends.
     fileprivate var cut: [UInt8] {
         let lines = headers.map { "\($0.name): \($0.value)\r\n" }.joined()
         return Array("HTTP/1.1 \(status) Cut\r\n\(lines)Content-Length: \(body.count + 64)\r\n\r\n".utf8) + body

@@ -1,21 +1,21 @@
 /// A strict stand-in for one type of upstream, written from its specification alone.
 ///
-/// It judges requests and owns no socket; `SimulatorHost` gives it one, plays the faults and keeps what was taken.
-/// Called from several threads at once.
+/// It judges requests and owns no socket. `SimulatorHost` provides the server, plays the faults, and records what was
+/// accepted. Called from several threads at once.
 package protocol Simulator: Sendable {
     /// The name of the upstream's type.
     var name: String { get }
-    /// The member of an item that tells whose order it is in, unless the items come with an `orderKey`.
+    /// The member of an item that names its order key, unless the items have an `orderKey`.
     var orderField: String { get }
-    /// Answers as the real upstream would, and says what the request did that a gateway must never do.
-    /// Items that match `poisons` are refused, and with them the request.
+    /// Responds as the real upstream would, and reports what the request did that a gateway must never do. Items that
+    /// match `poisons` are rejected, and the request with them.
     func judge(_ request: SimulatedRequest, poisons: [Faults.Poison]) -> Judged
-    /// What the upstream, or a proxy in front of it, sends with a status that a fault made up.
+    /// The body that the upstream, or a proxy in front of it, sends with a status that a fault produced.
     func answer(status: Int) -> SimulatedAnswer
-    /// The same for a request that the simulator does not get to judge, for those that follow from what was answered.
+    /// The same for a request that the simulator does not judge, for upstreams whose state depends on the response.
     func answer(status: Int, to request: SimulatedRequest) -> SimulatedAnswer
-    /// Answers about what the upstream holds, and changes how it behaves: everything below `/control`. Nil for what
-    /// there is not.
+    /// Shows the upstream's state and changes its behavior: everything below `/control`. Nil for a path that does not
+    /// exist.
     func control(_ request: SimulatedRequest) -> SimulatedAnswer?
 }
 
@@ -33,10 +33,10 @@ package struct SimulatedRequest: Sendable {
     /// As sent, without the query.
     package var path: String
     package var query: String?
-    /// In the order sent, repeated ones included.
+    /// The headers in the order sent, including repeated ones.
     package var headers: [(name: String, value: String)]
     package var body: [UInt8]
-    /// A fault keeps the answer from the gateway, whole or in part.
+    /// Whether a fault withholds the response from the gateway, completely or in part.
     package var isAnswerLost: Bool
 
     package init(
@@ -47,7 +47,7 @@ package struct SimulatedRequest: Sendable {
         self.isAnswerLost = isAnswerLost
     }
 
-    /// The values of a header, joined by a comma as an HTTP library hands them over; nil when there is none.
+    /// The values of a header, joined by commas as HTTP libraries do; nil if there is none.
     package func header(_ name: String) -> String? {
         let values = headers.filter { $0.name.count == name.count && $0.name.lowercased() == name.lowercased() }
         return values.isEmpty ? nil : values.map(\.value).joined(separator: ",")
@@ -78,15 +78,15 @@ package struct SimulatedAnswer: Sendable, Equatable {
     }
 }
 
-/// A simulator's opinion of one request.
+/// A simulator's judgement of one request.
 package struct Judged: Sendable {
     /// Nil if the real upstream would leave the connection open without a response.
     package var answer: SimulatedAnswer?
-    /// What was taken; empty when the request was refused.
+    /// The items that were accepted; empty if the request was rejected.
     package var items: Items = Items()
-    /// One sentence each, for people and for tests that want none.
+    /// Violations, one sentence each, for people and for tests that expect none.
     package var violations: [String] = []
-    /// How long the upstream takes to answer.
+    /// How long the upstream takes to respond.
     package var delay: Duration = .zero
 
     package init(
@@ -95,13 +95,13 @@ package struct Judged: Sendable {
         (self.answer, self.items, self.violations, self.delay) = (answer, items, violations, delay)
     }
 
-    /// Items as they are in a body.
+    /// The items of a body.
     package struct Items: Sendable {
         package var text: [UInt8] = []
         package var ranges: [Range<Int>] = []
         /// Equal for items that are the same to the upstream; in the order of `ranges`.
         package var identities: [UInt64] = []
-        /// Whose order all of them are in, where no member of theirs tells.
+        /// The order key of all items, if no member of theirs names it.
         package var orderKey: String?
 
         package init(

@@ -5,23 +5,23 @@ internal import PosternHTTP
 
 /// Runs the simulators, each on a port of its own because their paths are fixed.
 ///
-/// `stop` must have returned before the last reference goes.
+/// `stop` must have returned before the last reference is released.
 public final class SimulatorHost: Sendable {
     /// The base URL for each type of upstream, without a slash at the end.
     public let urls: [String: String]
     private let servers: [FaultServer]
 
-    /// How much is remembered of each item that is taken.
+    /// How much is stored of each accepted item.
     public enum Keep: String, Sendable, CaseIterable {
         /// Its text.
         case texts
-        /// A digest, to tell duplicates: 8 bytes.
+        /// A digest, to detect duplicates: 8 bytes.
         case digests
-        /// Nothing.
+        /// Only the count.
         case counts
     }
 
-    /// The first simulator's port when none is given; Samsara's own.
+    /// The default port of the first simulator, which is Samsara's own.
     public static let defaultPort: UInt16 = 9000
     public struct StartFailure: Error, CustomStringConvertible {
         public let description: String
@@ -32,7 +32,7 @@ public final class SimulatorHost: Sendable {
     /// - Parameters:
     ///   - faults: played by each simulator by itself; `POST /faults` changes them.
     ///   - seed: of the randomness of the faults.
-    ///   - keep: memory grows with what is kept; benchmarks want `.counts`.
+    ///   - keep: Memory grows with what is kept; benchmarks use `.counts`.
     public static func start(
         _ types: [SimulatorType], host: String = "127.0.0.1", port: UInt16 = defaultPort, faults: Faults = Faults(),
         seed: UInt64 = 0, keep: Keep = .texts, workerThreads: Int = 1, logger: Logger
@@ -66,7 +66,7 @@ public final class SimulatorHost: Sendable {
         self.servers = servers
     }
 
-    /// Cuts off whatever is still under way, hanging requests too. Blocks.
+    /// Cuts off all requests in flight, including hanging ones. Blocks.
     public func stop() {
         for server in servers { server.stop() }
     }
@@ -74,9 +74,9 @@ public final class SimulatorHost: Sendable {
 
 /// A type of upstream that has a simulator.
 public struct SimulatorType: Sendable {
-    /// That of the upstream's type.
+    /// The name of the upstream's type.
     public var name: String { make(0, SystemTime()).name }
-    /// Makes one whose randomness has that seed, and which goes by that clock.
+    /// Creates a simulator with that seed for its randomness, and that clock.
     package let make: @Sendable (UInt64, any TimeSource) -> any Simulator
 
     package init(make: @escaping @Sendable (UInt64, any TimeSource) -> any Simulator) { self.make = make }

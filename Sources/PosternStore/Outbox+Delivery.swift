@@ -1,6 +1,6 @@
 public import PosternCore
 
-/// What a worker asks of the store. All of it runs on the writer's thread, in the next commit; completions do too.
+/// The operations of a worker. All of them run on the writer's thread, in the next commit, and so do their completions.
 extension Outbox {
     /// Records a request before it is sent: the completion runs once that is on disk. `ids`: not empty, ascending.
     public func openAttempt(
@@ -12,14 +12,14 @@ extension Outbox {
             completion: completion)
     }
 
-    /// Lanes that wait for their endpoint or for credentials are due at `now`.
+    /// Makes lanes due at `now` that wait for their endpoint or for credentials.
     public func wakeHeldLanes(of queue: UpstreamQueue, at now: Timestamp) {
         writer.change { transaction in try transaction.wakeHeldLanes(of: queue, at: now) }
     }
 
-    /// Applies the result of an attempt. `changes` computes, from the state as the transaction has left it, what
-    /// changes in it; the completion gets those changes once they are on disk. An error that it throws fails the
-    /// settlement, of which nothing is kept then.
+    /// Applies the result of an attempt. `changes` computes the state changes from the state inside the transaction;
+    /// the completion gets those changes once they are on disk. If it throws, the settlement fails and nothing of it is
+    /// stored.
     public func settle(
         _ settlement: Settlement, of queue: UpstreamQueue,
         changes: @escaping @Sendable (any UpstreamState) throws -> [StateChange],

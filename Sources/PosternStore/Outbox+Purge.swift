@@ -1,11 +1,11 @@
 public import PosternCore
 
-/// Which settled messages are to go.
+/// The settled messages to delete.
 public struct PurgeWish: Sendable, Equatable {
     public var upstream: UpstreamNumber
-    /// Any but `queued`.
+    /// Any state except `queued`.
     public var state: MessageState
-    /// Only those settled before; nil for all.
+    /// Only messages that were settled before this time; nil means all.
     public var settledBefore: Timestamp?
 
     public init(_ state: MessageState, of upstream: UpstreamNumber, settledBefore: Timestamp? = nil) {
@@ -17,11 +17,11 @@ public struct PurgeWish: Sendable, Equatable {
 }
 
 extension Outbox {
-    /// Rows that one transaction looks for; more would keep writes waiting.
+    /// The maximum number of rows that one transaction deletes; more would delay writes.
     static let rowsPerPurge = 2000
 
-    /// Removes settled messages for good, some thousand in a transaction, and enters them in the books as removed. The
-    /// completion says how many; it runs on the writer's thread after the last commit.
+    /// Deletes settled messages, some thousands per transaction, and counts them in the ledger as removed. The
+    /// completion gets their number; it runs on the writer's thread after the last commit.
     public func purge(_ wish: PurgeWish, completion: @escaping @Sendable (Result<Int, StoreError>) -> Void) {
         purge(wish, after: 0, count: 0, completion)
     }
@@ -43,7 +43,7 @@ extension Outbox {
 }
 
 extension Transaction {
-    /// Removes up to `limit` rows with ids above `id`. `last` is where to go on; nil at the end.
+    /// Deletes up to `limit` rows with ids above `id`. `last` is where to continue; nil at the end.
     fileprivate func purge(_ wish: PurgeWish, after id: Int64, limit: Int) throws -> (gone: Int, last: Int64?) {
         let before = wish.settledBefore ?? .never
         let ids: [Int64]

@@ -11,11 +11,11 @@ public struct MessageRecord: Sendable, Equatable {
     public var acceptedAt: Timestamp
     public var settledAt: Timestamp?
     public var lastError: AttemptError?
-    /// What the upstream answered to a delivered one, as JSON text, where that is kept.
+    /// The upstream's response to a delivered message, as JSON text, if it is kept.
     public var result: [UInt8]?
     /// Nil if it was not requested, or is no longer kept.
     public var payload: [UInt8]?
-    /// The lane as the queue knows it, for the question who is in front.
+    /// The number of its lane in the queue, to find earlier messages of the lane.
     public var lane: Int64 = 0
     /// For a queued message: what its wait is derived from. Only `StoreView` reads from the rows whether the message is
     /// in flight, and `isHeldUp`: a gateway knows better from its queues.
@@ -24,15 +24,15 @@ public struct MessageRecord: Sendable, Equatable {
     public var isHeldUp = false
 }
 
-/// What the store and the queue know of a queued message.
+/// The facts about a queued message, from the store and the queue.
 public struct QueuedFacts: Sendable, Equatable {
     public var isInFlight = false
     /// Whether its lane, with its group, waits for a credential that a caller has to hand in.
     public var isParked = false
-    /// What a plan, or the endpoint, of its lane waits for, and until when.
+    /// What its lane waits for, because of a plan or of its endpoint, and until when.
     public var laneWaitsFor: WaitingFor?
     public var laneWaitsUntil: Timestamp?
-    /// Not before then; nil when it waits for nothing of its own.
+    /// The time before which it is not sent; nil if it does not wait for a time.
     public var nextAttemptAt: Timestamp?
     /// Whether `nextAttemptAt` is that of a retry rather than a schedule.
     public var isRetry = false
@@ -41,27 +41,27 @@ public struct QueuedFacts: Sendable, Equatable {
 }
 
 extension MessageRecord {
-    /// About how many bytes it takes, in memory and as text.
+    /// The approximate number of bytes that it takes, in memory and as text.
     var size: Int { 400 + (key?.utf8.count ?? 0) + (result?.count ?? 0) + (payload?.count ?? 0) }
 }
 
-/// One request that carried a message.
+/// A request that carried a message.
 public struct AttemptRow: Sendable, Equatable {
     public var batch: BatchID
     public var startedAt: Timestamp
-    /// Nil while it is under way.
+    /// Nil while it is in flight.
     public var endedAt: Timestamp?
     public var outcome: String?
     public var status: Int?
     public var detail: String?
-    /// How many messages it carried.
+    /// The number of messages that it carried.
     public var messages: Int
 }
 
-/// Which messages to list.
+/// A filter for messages.
 public struct MessageFilter: Sendable, Equatable {
     public var upstream: UpstreamName?
-    /// The upstreams whose messages are listed at all; nil: all of them.
+    /// The upstreams whose messages are listed; nil means all.
     public var visible: Set<UpstreamName>?
     public var kind: Kind?
     public var state: MessageState?
@@ -94,7 +94,7 @@ extension Outbox {
         try readMessages { try $0.attempts(of: id) }
     }
 
-    /// One request to an upstream, with the messages it carried; nil if it is no longer kept, or belongs to another
+    /// A request to an upstream, with the messages that it carried; nil if it is no longer kept, or belongs to another
     /// upstream.
     public func batch(
         _ id: BatchID, of number: UpstreamNumber
@@ -102,9 +102,9 @@ extension Outbox {
         try readMessages { try $0.batch(id, of: number) }
     }
 
-    /// Messages after `cursor`, oldest first, and the cursor of the next page if there is one. A page may be short of
-    /// `limit` when few of very many match, or when `maxBytes` are used up; the cursor goes on from there. A page that
-    /// is not empty has at least one message, however large.
+    /// Messages after `cursor`, oldest first, and the cursor of the next page if there is one. A page may have fewer
+    /// than `limit` if few of very many match, or if `maxBytes` are used up; the cursor continues from there. A page
+    /// has at least one message if any matches, however large it is.
     public func messages(
         _ filter: MessageFilter, after cursor: MessageID?, limit: Int, maxBytes: Int = .max, payload: Bool = false
     ) throws(StoreError) -> (messages: [MessageRecord], next: MessageID?) {
@@ -118,8 +118,8 @@ extension Outbox {
         try readMessages { try $0.oldestQueued(of: number) }
     }
 
-    /// What `body` makes of the lanes with something queued, after `cursor`; those of which it makes nil are left out.
-    /// A page may be short of `limit` when few of very many match; `next` goes on from there.
+    /// The results of `body` for the lanes with queued messages, after `cursor`; lanes for which it returns nil are
+    /// omitted. A page may have fewer than `limit` if few of very many match; `next` continues from there.
     public func lanes<T>(
         of number: UpstreamNumber, in state: LaneRecord.State?, after cursor: Int64?, limit: Int,
         _ body: @escaping (LaneRecord) -> T?
@@ -130,14 +130,14 @@ extension Outbox {
         }
     }
 
-    /// The state an upstream keeps, on one snapshot.
+    /// The state of an upstream, on one snapshot.
     public func withState<T>(
         of number: UpstreamNumber, _ body: (any UpstreamState) throws -> T
     ) throws(StoreError) -> T {
         try read { sql in try body(StoredState(upstream: number, sql: sql, vault: vault)) }
     }
 
-    /// Messages of an upstream up to `id` that are still queued.
+    /// The number of messages of an upstream up to `id` that are still queued.
     public func queued(of number: UpstreamNumber, through id: MessageID) throws(StoreError) -> Int {
         try read { sql in
             try sql.value("SELECT count(*) FROM queue_# WHERE id <= ?", of: number, id, as: Int.self) ?? 0

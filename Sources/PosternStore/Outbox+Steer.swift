@@ -1,8 +1,8 @@
 public import PosternCore
 
 extension Outbox {
-    /// Cancels those of `ids` that are queued and not being sent, all in one transaction; answers which. The completion
-    /// runs on the writer's thread after the commit.
+    /// Cancels those of `ids` that are queued and not being sent, all in one transaction, and returns them. The
+    /// completion runs on the writer's thread after the commit.
     public func cancel(
         _ ids: [MessageID], completion: @escaping @Sendable (Result<[MessageID], StoreError>) -> Void
     ) {
@@ -15,7 +15,7 @@ extension Outbox {
             }, completion: completion)
     }
 
-    /// Queues failed or dropped messages again, all in one transaction; answers which.
+    /// Queues failed or dropped messages again, all in one transaction, and returns them.
     public func requeue(
         _ ids: [MessageID], completion: @escaping @Sendable (Result<[MessageID], StoreError>) -> Void
     ) {
@@ -36,12 +36,12 @@ extension Outbox {
         }
     }
 
-    /// Remembers an upstream's health. If that fails, only a process that looks into the store sees the former one.
+    /// Stores an upstream's health. If that fails, only a process that reads the store sees the old one.
     public func setHealth(_ record: CircuitRecord, of number: UpstreamNumber) {
         writer.change { transaction in try transaction.save(record, of: number) }
     }
 
-    /// Remembers whether an upstream is paused.
+    /// Stores whether an upstream is paused.
     public func setPaused(
         _ isPaused: Bool, of number: UpstreamNumber,
         completion: @escaping @Sendable (Result<Void, StoreError>) -> Void
@@ -52,14 +52,15 @@ extension Outbox {
             }, completion: completion)
     }
 
-    /// Remembers, past the end of this run, what a flush covers.
+    /// Stores, also for later runs, what a flush covers.
     public func setFlushed(through id: MessageID, of number: UpstreamNumber) {
         writer.change { transaction in
             try transaction.sql.run("UPDATE upstreams SET flushedThrough = ? WHERE number = ?", id, number)
         }
     }
 
-    /// Changes an upstream's state by what it is; `body` runs on the writer's thread and returns what `completion` gets.
+    /// Changes an upstream's state depending on its current one. `body` runs on the writer's thread and returns what
+    /// `completion` gets.
     public func change<Value: Sendable>(
         of queue: UpstreamQueue,
         _ body: @escaping @Sendable (any UpstreamState) throws -> (changes: [StateChange], value: Value),

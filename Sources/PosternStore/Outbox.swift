@@ -7,14 +7,14 @@ import Synchronization
 
 /// The durable store: queues, receipts, dead letters, upstream state. One process at a time.
 ///
-/// One connection writes, on the writer's thread, and checkpoints; all others only read. That is both the fast way and
-/// the way around the WAL-reset bug of SQLite before 3.51.3, which wants two connections that write or checkpoint.
+/// One connection writes, on the writer's thread, and checkpoints; all others only read. That is fast, and avoids the
+/// WAL-reset bug of SQLite before 3.51.3, which requires two connections that write or checkpoint.
 public final class Outbox: Sendable {
     public let path: String
     let writer: OutboxWriter
     let options: OutboxOptions
     let time: any TimeSource
-    /// Drives the writer, and whatever else works on this store.
+    /// Drives the writer and the other loops of this store.
     public let threads: any Threads
     let metrics: Metrics
     let logger: Logger
@@ -24,12 +24,12 @@ public final class Outbox: Sendable {
     let reserve: DiskReserve
     let logIndex: LogIndex
     let vault: Vault
-    /// What became of the credentials that a former run left.
+    /// The result of the key rotation for the credentials of earlier runs.
     public let resealing: Resealing
     let lock: StoreLock
     private let check: IntegrityCheck
     let health = StoreHealth()
-    /// The log as it was opened.
+    /// The state of the log when the store was opened.
     private let log: Inode?
 
     private let shared: Mutex<Shared>
@@ -45,10 +45,10 @@ public final class Outbox: Sendable {
         var sequence: Int64 = 0
     }
 
-    /// Opens the store, or makes it.
+    /// Opens the store, or creates it.
     ///
     /// - Parameters:
-    ///   - startFresh: A damaged store is kept under a new name, and an empty one begins.
+    ///   - startFresh: A damaged store is kept under a new name, and an empty one is created.
     ///   - recover: If the write-ahead log is damaged, a copy of the store is kept, and the log is repaired.
     public init(
         _ options: OutboxOptions, startFresh: Bool = false, recover: Bool = false, time: any TimeSource,
@@ -72,8 +72,8 @@ public final class Outbox: Sendable {
             resealing = try pool.write { [vault] db in try Resealing.run(with: SQL(db), vault: vault) }
             let found = try pool.read { db in try Found(SQL(db)) }
             batches = BatchCounter(latest: found.batch)
-            // Ids go on from the time of this start at least: those that a copy of an older state of the file gave out
-            // after it was made are not given out again.
+            // Ids continue at least from the time of this start. If the file is a copy of an older state, the ids that
+            // were assigned after the copy was made are not assigned again.
             let sequence = max(found.sequence, StoreFile.firstSequence(at: time.now))
             let ledgers = Dictionary(uniqueKeysWithValues: found.books.map { ($0.number, $0.ledger) })
             let names = Dictionary(uniqueKeysWithValues: found.books.map { ($0.number, $0.name) })
@@ -90,12 +90,12 @@ public final class Outbox: Sendable {
     /// Whether credentials of callers are stored, encrypted. Without a key they are kept in memory only.
     public var keepsCredentials: Bool { vault.isDurable }
 
-    /// Commits what was handed in, and closes. Claims are void by this.
+    /// Commits what was submitted, and closes the store. All claims become void.
     public func close() {
         guard writer.stop() else { return }
         check.stop()
-        // Readers go first: the last connection to close removes the WAL, which a reader cannot. If one is still in
-        // use, the WAL remains, but empty.
+        // Readers are closed first: the last connection to close removes the WAL, which a reader cannot. If a reader is
+        // still in use, the WAL remains, but is empty.
         pool.invalidateReadOnlyConnections()
         try? pool.writeWithoutTransaction { db in _ = try db.checkpoint(.truncate) }
         try? pool.close()
@@ -103,17 +103,17 @@ public final class Outbox: Sendable {
         lock.release()
     }
 
-    /// Nothing is written or read any more.
+    /// Whether nothing is written or read any more.
     public var isClosed: Bool { writer.hasClosed }
 
-    /// Reads on one consistent snapshot. Blocks; never on the path of a write.
+    /// Reads on one consistent snapshot. Blocks; not for use on the write path.
     func read<T>(_ body: (SQL) throws -> T) throws(StoreError) -> T {
         do { return try pool.read { try body(SQL($0)) } } catch { throw StoreError(error, path: path) }
     }
 
     // MARK: Upstreams
 
-    /// Makes the queue of a configured upstream, or takes up the one a former run left. Waits for the writer.
+    /// Creates the queue of a configured upstream, or continues that of an earlier run. Waits for the writer.
     public func register(_ upstream: any Upstream, type: String, cap: QueueCap) throws(StoreError) -> UpstreamQueue {
         let isDisabled = upstream is StoredUpstream
         let upstream = RegisteredUpstream(upstream)
@@ -142,7 +142,7 @@ public final class Outbox: Sendable {
     /// Stores all of `messages` or none. `completion` runs on the writer's thread once the commit is on disk
     /// (`synchronous=FULL`: a power cut takes back nothing that was completed), and must be quick.
     ///
-    /// - Parameter response: Stored with them, also if there are no messages.
+    /// - Parameter response: Stored with the messages, and also if there are none.
     public func append(
         _ messages: [NewMessage], recording response: ResponseRecord? = nil,
         completion: @escaping @Sendable (Result<AppendReceipt, AppendRefusal>) -> Void
@@ -150,13 +150,13 @@ public final class Outbox: Sendable {
         writer.append(messages, recording: response, completion: completion)
     }
 
-    /// How long ago the writer's loop last turned; more than a few seconds means that it hangs.
+    /// How long ago the writer's loop last turned; more than a few seconds means that it is stalled.
     public func sinceWriterTurned(at instant: MonotonicInstant) -> Duration { writer.sinceLastTurn(at: instant) }
 
     // MARK: Waiting for messages
 
     /// Calls `body` once, on the writer's thread, when the message is settled. Call it from the completion of the
-    /// append: from there on nothing can have been missed.
+    /// append, so that no settlement is missed.
     public func whenSettled(_ id: MessageID, _ body: @escaping @Sendable (SettledNotice) -> Void) {
         shared.withLock { shared in
             shared.waiters[id, default: []].append(body)
@@ -176,7 +176,7 @@ public final class Outbox: Sendable {
 
     // MARK: Health
 
-    /// Why the store cannot take messages; nil when it can.
+    /// Why the store cannot accept messages; nil if it can.
     public var trouble: StoreError? {
         if let damage = check.damage { return .corrupt(path: path, detail: damage) }
         return health.trouble
@@ -192,7 +192,7 @@ public final class Outbox: Sendable {
     public func ledger(of number: UpstreamNumber) -> Ledger { shared.withLock { $0.ledgers[number] ?? Ledger() } }
     var firstSequence: Int64 { shared.withLock { $0.sequence } }
 
-    // MARK: The writer tells
+    // MARK: Notifications from the writer
 
     func publish(_ changed: [Account]) {
         health.committed()
@@ -232,7 +232,7 @@ public final class Outbox: Sendable {
         logger.error("disk full; rejecting new messages, deliveries continue", metadata: ["error": "\(error)"])
     }
 
-    /// Takes messages again when there is room for them and for the reserve. Returns whether that is news.
+    /// Accepts messages again if there is room for them and for the reserve. Returns whether that is a change.
     @discardableResult func lookForRoom() -> Bool {
         guard isFull, !isLogPinned.load(ordering: .relaxed), reserve.canBeTaken, reserve.take() else { return false }
         health.recovered()
@@ -240,8 +240,8 @@ public final class Outbox: Sendable {
         return true
     }
 
-    /// Reports a reader, perhaps of another program, that keeps the log from being reset, and ends accepting before
-    /// the log takes the disk. `frames`: pages in the log after a checkpoint.
+    /// Reports a reader, perhaps of another program, that keeps the log from being reset, and stops accepting messages
+    /// before the log fills the disk. `frames`: pages in the log after a checkpoint.
     func noteLog(frames: Int) {
         let bytes = frames * StoreFile.pageSize
         guard bytes > options.maxLogBytes / 16 else { return isLogPinned.store(false, ordering: .relaxed) }
@@ -265,7 +265,7 @@ public final class Outbox: Sendable {
         logger.notice("disk works again and the store was checked; accepting messages")
     }
 
-    /// Compares the files at the path with those that are open: what is written to a deleted file is gone.
+    /// Compares the files at the path with those that are open: what is written to a deleted file is lost.
     func checkThatFilesAreInPlace() {
         guard !lock.isStill(at: path) || log == nil || Inode(at: path + "-wal") != log else { return }
         let error = StoreError.lost(path: path)
@@ -274,7 +274,7 @@ public final class Outbox: Sendable {
     }
 }
 
-/// Numbers of batches, in the order they are sent.
+/// Assigns the numbers of batches, in the order in which they are sent.
 final class BatchCounter: Sendable {
     private let counter: Atomic<Int64>
     init(latest: Int64) { counter = Atomic(latest) }
@@ -282,7 +282,7 @@ final class BatchCounter: Sendable {
     func next() -> BatchID { BatchID(rawValue: counter.wrappingAdd(1, ordering: .relaxed).newValue) }
 }
 
-/// What a former run left, read once at the start.
+/// The state that an earlier run left, read once at the start.
 private struct Found {
     var books: [UpstreamBooks]
     var kinds: [(kind: Kind, number: Int)]

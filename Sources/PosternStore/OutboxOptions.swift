@@ -1,17 +1,17 @@
 import Foundation
 public import PosternCore
 
-/// How the store is kept: the configuration's `outbox`.
+/// The settings of the store: the configuration's `outbox`.
 public struct OutboxOptions: Sendable, Equatable {
     public var path = "data/postern.sqlite"
-    /// Cap on the payload bytes of all that is queued; 0 is none.
+    /// The limit of the payload bytes of all queued messages; 0 means none.
     public var maxBytes = 0
-    /// How long the receipt of a delivered message is kept; zero keeps none.
+    /// How long the receipt of a delivered message is kept; zero means not at all.
     public var deliveredRetention = Duration.seconds(86_400)
     /// How long failed, cancelled, dropped and expired messages are kept.
     public var failedRetention = Duration.seconds(2_592_000)
     public var idempotencyRetention = Duration.seconds(86_400)
-    /// Seal the credentials that callers hand in.
+    /// The keys that encrypt the credentials that callers hand in.
     public var encryptionKeys = EncryptionKeys()
     /// How far the write-ahead log may grow while a reader keeps it from being reset.
     var maxLogBytes = 1 << 30
@@ -20,7 +20,7 @@ public struct OutboxOptions: Sendable, Equatable {
 
     public init(path: String) { self.path = path }
 
-    /// The path from the root, whatever directory an error message is read in.
+    /// The absolute path, so that an error message does not depend on the working directory.
     public var absolutePath: String { URL(filePath: path).standardizedFileURL.path(percentEncoded: false) }
 
     /// The same with `absolutePath`.

@@ -1,11 +1,11 @@
 import GRDB
 import Glibc
 
-/// What can go wrong with the store: what, where, and what to do.
+/// An error of the store: what happened, where, and what to do.
 public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
-    /// The file or its folder cannot be made or written.
+    /// The file or its folder cannot be created or written.
     case cannotCreate(path: String, detail: String)
-    /// Another process works on this store.
+    /// Another process is using this store.
     case alreadyRunning(path: String)
     /// The file is damaged.
     case corrupt(path: String, detail: String)
@@ -15,17 +15,17 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
     case newer(path: String)
     /// The write-ahead log is damaged: its recovery would lose answered commits.
     case logDamaged(path: String, detail: String)
-    /// No room for more messages.
+    /// There is no room for more messages.
     case full(detail: String)
     /// Nothing was committed, for another reason that the engine reports.
     case failed(detail: String)
-    /// Whether the change was committed cannot be said: the disk failed while it was synced.
+    /// It is not known whether the change was committed: the disk failed while it was synced.
     case unknown(detail: String)
-    /// The engine cannot be reached. A store in a file always can.
+    /// The engine cannot be reached. Does not occur with a store in a file.
     case unavailable(detail: String)
     /// The file of the store was deleted or replaced while the gateway ran.
     case lost(path: String)
-    /// Closed, or closing.
+    /// The store is closed or closing.
     case closed
 
     public var description: String {
@@ -38,16 +38,16 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
             "the store at \(path) is damaged: \(detail). Restore a copy, or start with --start-fresh, which keeps the "
                 + "damaged file under a new name and begins an empty store"
         case .foreign(let path):
-            "\(path) is not a Postern store; it was left alone. Set outbox.path to another file"
+            "\(path) is not a Postern store; it was not changed. Set outbox.path to another file"
         case .newer(let path):
-            "the store at \(path) was written by a later version of Postern; it was left alone. Run that version"
+            "the store at \(path) was written by a later version of Postern; it was not changed. Run that version"
         case .logDamaged(let path, let detail):
             "the store at \(path) was not opened: \(detail). All files were left as they are. Start with --recover, "
-                + "which keeps a copy and restores those commits as far as they are whole"
+                + "which keeps a copy and restores those commits as far as they are intact"
         case .unknown(let detail): "the disk failed during a commit, and its outcome is not known: \(detail)"
         case .unavailable(let detail): "the store cannot be reached: \(detail)"
         case .lost(let path):
-            "the store at \(path) was deleted or replaced while the gateway ran; nothing more is accepted. Put the file "
+            "the store at \(path) was deleted or replaced while the gateway was running; nothing more is accepted. Put the file "
                 + "back if it was renamed, and restart"
         case .full(let detail): "no room to store more: \(detail)"
         case .failed(let detail): "the store failed: \(detail)"
@@ -74,12 +74,12 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
     var isFull: Bool { if case .full = self { true } else { false } }
 }
 
-/// What a failed commit says about the disk.
+/// What a failed commit reveals about the disk.
 enum DiskFailure {
     case full, broken
 
     /// Nil if the disk is not at fault. `systemError` is the `errno` of the connection's last failed call. Quotas and
-    /// limits of the file size come as an error of the write, not as `SQLITE_FULL`.
+    /// limits of the file size are reported as an error of the write, not as `SQLITE_FULL`.
     init?(_ error: any Error, systemError: Int32) {
         switch error {
         case StoreError.full: self = .full
@@ -96,7 +96,7 @@ enum DiskFailure {
 }
 
 extension DatabaseError {
-    /// Whether data may be on the disk or not: the kernel does not report such an error twice.
+    /// Whether it is not known if data is on the disk: the kernel does not report such an error twice.
     var isFailedSync: Bool {
         [.SQLITE_IOERR_FSYNC, .SQLITE_IOERR_DIR_FSYNC].contains(extendedResultCode)
     }

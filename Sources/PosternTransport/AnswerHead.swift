@@ -1,16 +1,16 @@
-/// The header lines of an answer, as libcurl hands them over one by one.
+/// The header lines of a response, as libcurl passes them one by one.
 struct AnswerHead {
     private var lines: [UInt8] = []
     private var bytesSeen = 0
     private(set) var isComplete = false
-    /// There are more lines before the body than any answer needs.
+    /// Whether there are more lines before the body than any response needs.
     private(set) var isTooLarge = false
-    /// There are more lines after the body.
+    /// Whether there are more lines after the body.
     private(set) var hasTooManyTrailers = false
 
     static let maxBytes = 1 << 16
 
-    /// False when there are more lines than any answer needs: libcurl would keep all of them.
+    /// Returns false if there are more lines than any response needs, because libcurl would keep all of them.
     ///
     /// A status line starts over, so only the last head is kept: interim responses (1xx) come before it. Lines after the
     /// empty one are trailers, which are not used. All of them count.
@@ -32,7 +32,8 @@ struct AnswerHead {
         return true
     }
 
-    /// In the order received; without white space around names and values. Lines without a colon are left out.
+    /// The headers in the order received, without white space around names and values. Lines without a colon are
+    /// omitted.
     var headers: [(name: String, value: String)] {
         lines.split(whereSeparator: { $0 == UInt8(ascii: "\n") }).compactMap { line in
             guard let colon = line.firstIndex(of: UInt8(ascii: ":")) else { return nil }

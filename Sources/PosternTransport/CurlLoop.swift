@@ -5,7 +5,7 @@ internal import Synchronization
 
 /// Sends requests with libcurl: one multi handle and the one thread that drives it.
 ///
-/// Connections are kept and used again, over TLS as HTTP/2 where the upstream speaks it. The thread sleeps in
+/// Connections are kept and reused; over TLS, HTTP/2 is used if the upstream supports it. The thread sleeps in
 /// `curl_multi_poll` while there is nothing to do. It lives until `stop()`, and so does the loop.
 public final class CurlLoop: Transport, Loop, @unchecked Sendable {
     public let name = "postern-curl"
@@ -20,9 +20,9 @@ public final class CurlLoop: Transport, Loop, @unchecked Sendable {
     private let settings: Settings
 
     public struct Settings: Sendable {
-        /// Sent with requests that name no `User-Agent` of their own.
+        /// Sent with requests that have no `User-Agent` of their own.
         public var userAgent: String
-        /// Idle connections that are kept, over all upstreams.
+        /// The number of idle connections that are kept, over all upstreams.
         public var maxIdleConnections: Int
 
         public init(version: String, maxIdleConnections: Int = 128) {
@@ -37,7 +37,7 @@ public final class CurlLoop: Transport, Loop, @unchecked Sendable {
         var isStopped = false
     }
 
-    /// libcurl or the system has not enough memory, descriptors or threads.
+    /// libcurl or the system does not have enough memory, descriptors, or threads.
     public struct StartFailure: Error, CustomStringConvertible {
         public let description: String
     }
@@ -45,19 +45,20 @@ public final class CurlLoop: Transport, Loop, @unchecked Sendable {
     /// Starts the thread.
     public init(_ settings: Settings) throws(StartFailure) {
         guard Self.isLibraryReady, let multi = curl_multi_init() else {
-            throw StartFailure(description: "libcurl could not be set up")
+            throw StartFailure(description: "libcurl could not be initialized")
         }
         self.multi = multi
         self.settings = settings
         _ = postern_curl_multi_set_long(multi, CURLMOPT_MAXCONNECTS, settings.maxIdleConnections)
         _ = postern_curl_multi_set_long(multi, CURLMOPT_PIPELINING, Int(CURLPIPE_MULTIPLEX))
-        // The thread keeps the loop until it ends, which `stop()` brings about.
+        // The thread retains the loop until it ends, which `stop()` causes.
         running.withLock { $0 = DedicatedThreads().start(self) }
     }
 
     private static let isLibraryReady = curl_global_init(Int(CURL_GLOBAL_DEFAULT)) == CURLE_OK
 
-    /// Called back on the loop's thread; once the loop has been stopped, on the caller's own, with `.cancelled`.
+    /// `completion` is called on the loop's thread. If the loop has been stopped, it is called on the caller's thread,
+    /// with `.cancelled`.
     @discardableResult public func submit(
         _ request: UpstreamRequest, options: TransferOptions,
         completion: @escaping @Sendable (TransferResult) -> Void
@@ -83,7 +84,7 @@ public final class CurlLoop: Transport, Loop, @unchecked Sendable {
 
     private static let stopping = "the gateway is stopping"
 
-    /// Cancels what is under way, closes all connections and ends the thread; returns when that is done. Not to be
+    /// Cancels what is in flight, closes all connections, and ends the thread. Returns when that is done. Must not be
     /// called from a completion. A second call only waits for the first.
     public func stop() {
         inbox.withLock { inbox in
@@ -112,13 +113,13 @@ public final class CurlLoop: Transport, Loop, @unchecked Sendable {
         return .distantFuture
     }
 
-    /// Until a socket is ready, libcurl's next timer, or something is submitted.
+    /// Waits until a socket is ready, libcurl's next timer is due, or something is submitted.
     public func wait(until deadline: MonotonicInstant) -> Bool {
         curl_multi_poll(multi, nil, 0, 3_600_000, nil)
         return true
     }
 
-    /// False when the loop is to end; what came in until then is cancelled with the rest.
+    /// Returns false if the loop has to end. What was submitted before that is cancelled with the rest.
     private func takeInbox() -> Bool {
         let (transfers, cancelled, isStopped) = inbox.withLock { inbox in
             defer {

@@ -1,11 +1,11 @@
 internal import CCurl
 
-/// Owns one `CURL *` and the buffer for its error text. Used for one transfer after the other.
+/// Owns one `CURL *` and the buffer for its error text. Reused for one transfer after the other.
 final class EasyHandle {
     let curl: UnsafeMutableRawPointer
     private let errorText: UnsafeMutablePointer<CChar>
 
-    /// Nil when there is no memory.
+    /// Nil if there is not enough memory.
     init?() {
         guard let curl = curl_easy_init() else { return nil }
         self.curl = curl
@@ -18,7 +18,7 @@ final class EasyHandle {
         errorText.deallocate()
     }
 
-    /// Back to libcurl's defaults; connections belong to the multi handle and stay.
+    /// Resets the handle to libcurl's defaults. Connections belong to the multi handle and are kept.
     func reset() {
         curl_easy_reset(curl)
         errorText.pointee = 0
@@ -28,7 +28,7 @@ final class EasyHandle {
     func set(_ option: CURLoption, _ value: Int) { _ = postern_curl_set_long(curl, option, value) }
     func set(_ option: CURLoption, _ value: String) -> CURLcode { postern_curl_set_string(curl, option, value) }
 
-    /// What went wrong, in libcurl's words.
+    /// The error, as libcurl describes it.
     func detail(of code: CURLcode) -> String {
         errorText.pointee == 0 ? String(cString: curl_easy_strerror(code)) : String(cString: errorText)
     }
@@ -39,8 +39,8 @@ final class EasyHandle {
         return status
     }
 
-    /// Bytes of request heads and bodies handed to the system, over all connections that the transfer used; those of
-    /// a TLS handshake are not among them.
+    /// The number of bytes of request heads and bodies that were passed to the system, over all connections that the
+    /// transfer used, without those of a TLS handshake.
     var bytesSent: Int {
         var head = 0
         var body: curl_off_t = 0

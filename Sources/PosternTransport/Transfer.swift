@@ -1,9 +1,9 @@
 internal import CCurl
 internal import PosternCore
 
-/// One request in flight: owns its easy handle, its header list and what has arrived of the answer.
+/// One request in flight. Owns its easy handle, its header list, and the part of the response that has arrived.
 ///
-/// A `CurlLoop` keeps it alive until the handle has left the multi handle, so libcurl may point into it.
+/// A `CurlLoop` retains it until the handle is removed from the multi handle, so libcurl may point into it.
 final class Transfer: @unchecked Sendable {
     // @unchecked: belongs to the submitter until it is in the loop's inbox, from then on to the loop's thread.
     private let request: UpstreamRequest
@@ -33,7 +33,7 @@ final class Transfer: @unchecked Sendable {
     /// Nil before the transfer has started and after it has ended.
     var curl: UnsafeMutableRawPointer? { handle?.curl }
 
-    /// Gives the handle back and frees the lists; only when the handle is in no multi handle.
+    /// Returns the handle and frees the lists. Called only when the handle is in no multi handle.
     @discardableResult func release() -> EasyHandle? {
         defer {
             handle?.reset()
@@ -44,13 +44,14 @@ final class Transfer: @unchecked Sendable {
         return handle
     }
 
-    /// Sets `handle` up; returns what makes the request impossible to send, if anything does.
+    /// Sets `handle` up. Returns why the request cannot be sent, or nil.
     func prepare(_ handle: EasyHandle, _ settings: CurlLoop.Settings) -> String? {
         self.handle = handle
         handle.reset()
-        if request.url.utf8.contains(where: { $0 < 0x20 }) { return "the URL holds a control character" }
+        if request.url.utf8.contains(where: { $0 < 0x20 }) { return "the URL contains a control character" }
         if let name = request.headers.first(where: { !isSendable($0) })?.name {
-            return "header \(name.debugDescription) cannot be sent: it holds a character that headers may not"
+            return
+                "header \(name.debugDescription) cannot be sent: it contains a character that is not allowed in headers"
         }
         guard handle.set(CURLOPT_URL, request.url) == CURLE_OK,
             handle.set(CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK,
@@ -67,7 +68,7 @@ final class Transfer: @unchecked Sendable {
 
     private func setRules(_ handle: EasyHandle) {
         handle.set(CURLOPT_NOSIGNAL, 1)
-        // A name look-up that hangs must not hold the thread up when its transfer ends.
+        // A name lookup that hangs must not block the thread when its transfer ends.
         handle.set(CURLOPT_QUICK_EXIT, 1)
         handle.set(CURLOPT_FOLLOWLOCATION, 0)
         handle.set(CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_2TLS)
@@ -89,7 +90,7 @@ final class Transfer: @unchecked Sendable {
         case .system: break
         case .authorities(let file):
             code = handle.set(CURLOPT_CAINFO, file)
-            // The system's directory of authorities, which is a default of its own.
+            // The system's directory of authorities, which has a separate default.
             _ = postern_curl_set_pointer(handle.curl, CURLOPT_CAPATH, nil)
             // Otherwise libcurl would not notice for a day that the file was replaced.
             handle.set(CURLOPT_CA_CACHE_TIMEOUT, 0)
@@ -107,14 +108,15 @@ final class Transfer: @unchecked Sendable {
         return code == CURLE_OK
     }
 
-    /// Everything with a body, and POST and PUT without, goes as post data: that gives `Content-Length`, never chunks.
+    /// Every body, and POST and PUT without one, is sent as post data, which results in `Content-Length` and never in
+    /// chunks.
     private func setBody(_ handle: EasyHandle) {
         let method = request.method
         if !request.body.isEmpty || method == .post || method == .put {
             handle.set(CURLOPT_POST, 1)
             _ = postern_curl_set_offset(handle.curl, CURLOPT_POSTFIELDSIZE_LARGE, curl_off_t(request.body.count))
-            // libcurl does not copy: the array is constant and ours, so its elements stay where they are. Without
-            // elements it may have no address, and libcurl would then ask a read function.
+            // libcurl does not copy the body: the array is constant and owned by this object, so its elements do not
+            // move. An empty array may have no address, and libcurl would then call a read function.
             let bytes = request.body.withUnsafeBufferPointer { $0.baseAddress }
             _ = postern_curl_set_pointer(handle.curl, CURLOPT_POSTFIELDS, bytes ?? Self.nothing.utf8Start)
             if method != .post { _ = handle.set(CURLOPT_CUSTOMREQUEST, method.rawValue) }
@@ -127,7 +129,7 @@ final class Transfer: @unchecked Sendable {
     private static let nothing: StaticString = ""
 
     private func setHeaders(_ handle: EasyHandle) {
-        // A name with a colon and nothing after it takes a header of libcurl's own away.
+        // A name with a colon and nothing after it removes a header that libcurl adds.
         var removed: Set = ["expect", "accept", "content-type"]
         for (name, value) in request.headers {
             let key = name.lowercased()
@@ -139,7 +141,7 @@ final class Transfer: @unchecked Sendable {
         _ = postern_curl_set_list(handle.curl, CURLOPT_HTTPHEADER, headerList)
     }
 
-    /// How the body travels is ours to say.
+    /// The transfer determines how the body is sent.
     private static let framing: Set = ["content-length", "transfer-encoding", "expect"]
 
     private func setCallbacks(_ handle: EasyHandle) {
@@ -151,32 +153,33 @@ final class Transfer: @unchecked Sendable {
         _ = postern_curl_set_prerequest(handle.curl, requestComesNext, context)
     }
 
-    /// The result, once libcurl is done with the handle.
+    /// The result, once libcurl has finished with the handle.
     ///
-    /// An answer beyond `maxResponseBytes` is an answer, cut: its status says what happened. A little more is read and
-    /// thrown away, so that the connection can be kept; with much more the connection is closed.
+    /// A response that is larger than `maxResponseBytes` is cut, because its status is what matters. A little more is
+    /// read and discarded, so that the connection can be kept; if there is much more, the connection is closed.
     func result(of code: CURLcode) -> TransferResult {
         guard let handle else { preconditionFailure("a transfer without handle is not under way") }
         let bytesSent = handle.bytesSent
         func failure(_ code: CURLcode, _ detail: String) -> TransferResult {
             .failure(TransferFailure(code, bytesSent: bytesSent, detail: detail))
         }
-        if head.isTooLarge { return failure(CURLE_WEIRD_SERVER_REPLY, "The answer's header lines are too long") }
-        if wasSentBefore { return failure(CURLE_GOT_NOTHING, "A kept connection ended before the answer") }
-        // The response is there even if what should only end it does not.
+        if head.isTooLarge { return failure(CURLE_WEIRD_SERVER_REPLY, "The response's header lines are too long") }
+        if wasSentBefore { return failure(CURLE_GOT_NOTHING, "A kept connection ended before the response") }
+        // The response is complete even if its end is missing.
         guard code == CURLE_OK || isCut || head.hasTooManyTrailers else {
             return failure(code, handle.detail(of: code))
         }
-        // libcurl is content with a connection that ends inside the header lines.
-        guard head.isComplete else { return failure(CURLE_PARTIAL_FILE, "The answer ends inside its header lines") }
+        // libcurl accepts a connection that ends inside the header lines.
+        guard head.isComplete else { return failure(CURLE_PARTIAL_FILE, "The response ends inside its header lines") }
         return .success(UpstreamResponse(status: handle.status, headers: head.headers, body: body))
     }
 
-    /// False to end the transfer instead of sending the request.
+    /// Returns false to end the transfer instead of sending the request.
     ///
-    /// When a kept connection ends without a byte of an answer, libcurl sends the request again on another one. The
-    /// upstream may have taken the first, and repeating a POST is not harmless (RFC 9110, section 9.2.2): the
-    /// submitter has to decide, and to count. The other methods may be repeated, and anything of which nothing left.
+    /// If a kept connection ends without a byte of a response, libcurl sends the request again on another one. The
+    /// upstream may have processed the first one, and repeating a POST is not harmless (RFC 9110, section 9.2.2): the
+    /// submitter has to decide, and to count. Other methods may be repeated, and so may any request of which nothing
+    /// was sent.
     fileprivate func maySend() -> Bool {
         wasSentBefore = request.method == .post && bytesSent > 0
         return !wasSentBefore
@@ -184,7 +187,7 @@ final class Transfer: @unchecked Sendable {
 
     fileprivate func takeHeaderLine(_ line: UnsafeBufferPointer<UInt8>) -> Bool { head.take(line) }
 
-    /// False to end the transfer.
+    /// Returns false to end the transfer.
     fileprivate func takeBodyPart(_ part: UnsafeBufferPointer<UInt8>) -> Bool {
         body.append(contentsOf: part.prefix(request.maxResponseBytes - body.count))
         bodyBytesSeen += part.count

@@ -2,8 +2,8 @@ internal import CCurl
 internal import PosternCore
 
 extension TransferFailure {
-    /// `bytesSent` counts what was handed to the system for the request. As soon as there is one byte the upstream may
-    /// have taken it: whether the rest left the machine is not ours to know.
+    /// `bytesSent` counts what was passed to the system for the request. From the first byte on, the upstream may have
+    /// received the request: whether the rest has left the machine is not known.
     init(_ code: CURLcode, bytesSent: Int, detail: String) {
         self.init(Self.reason(of: code, bytesSent: bytesSent), mayHaveArrived: bytesSent > 0, detail: detail)
     }
@@ -15,7 +15,7 @@ extension TransferFailure {
     private static func reason(of code: CURLcode, bytesSent: Int) -> Reason {
         switch code {
         case CURLE_OPERATION_TIMEDOUT: .timeout
-        // An answer that is not HTTP at all is libcurl's "unsupported protocol", HTTP/0.9.
+        // For a response that is not HTTP at all, libcurl reports "unsupported protocol", HTTP/0.9.
         case CURLE_WEIRD_SERVER_REPLY, CURLE_BAD_CONTENT_ENCODING,
             CURLE_UNSUPPORTED_PROTOCOL where bytesSent > 0:
             .garbled

@@ -2,12 +2,12 @@ package import PosternCore
 
 /// A configured `http` or `https` URL, to which an upstream appends its paths.
 package struct BaseURL: Equatable {
-    /// Scheme and authority, e.g. `http://127.0.0.1:9000`.
+    /// Scheme and authority, for example `http://127.0.0.1:9000`.
     package let origin: String
-    /// Empty, or `/` and more without a slash at its end.
+    /// The path: empty, or `/` and more without a slash at its end.
     package private(set) var path: String
 
-    /// What is wrong with a URL; never shows it, as it may hold credentials.
+    /// The fault of a URL. Never shows the URL, which may contain credentials.
     package struct Problem: Error, Equatable { let detail: String }
 
     package var text: String { origin + path }
@@ -30,11 +30,11 @@ package struct BaseURL: Equatable {
             throw Problem(detail: "must begin with http:// or https://")
         }
         guard !text.contains("?"), !text.contains("#") else {
-            throw Problem(detail: "must have no query and no fragment")
+            throw Problem(detail: "must not have a query or fragment")
         }
         let rest = text.dropFirst(scheme.count)
         let authority = rest.prefix { $0 != "/" }
-        guard !authority.contains("@") else { throw Problem(detail: "must hold no user name or password") }
+        guard !authority.contains("@") else { throw Problem(detail: "must not contain a user name or password") }
         guard Self.isAuthority(authority) else {
             throw Problem(detail: "must name a host, and a port from 1 to 65535 if any")
         }
@@ -43,7 +43,7 @@ package struct BaseURL: Equatable {
         cutSlashes()
     }
 
-    /// Cuts the first of `suffixes` that the path ends with, and slashes before it.
+    /// Removes the first of `suffixes` that the path ends with, and slashes before it.
     package mutating func cut(oneOf suffixes: [String]) {
         guard let suffix = suffixes.first(where: path.hasSuffix) else { return }
         path.removeLast(suffix.count)
@@ -54,7 +54,7 @@ package struct BaseURL: Equatable {
         while path.last == "/" { path.removeLast() }
     }
 
-    /// Host or `[IPv6]`, and a port. Whether such a host exists is for the transport to find out.
+    /// Host or `[IPv6]`, and a port. The transport finds out whether such a host exists.
     private static func isAuthority(_ text: Substring) -> Bool {
         let port: Substring
         if text.first == "[" {
@@ -78,7 +78,7 @@ package struct BaseURL: Equatable {
 }
 
 extension SettingField {
-    /// Where the upstream is.
+    /// The URL of the upstream.
     package static func address(_ name: String, _ property: Property<BaseURL>, _ summary: String) -> Self {
         Self(name, .url, property, isAddress: true, summary) {
             .text($0.text)
@@ -87,7 +87,7 @@ extension SettingField {
         }
     }
 
-    /// One that is used exactly as it is configured; empty where there is none.
+    /// A URL that is used exactly as it is configured; empty if there is none.
     package static func spelledURL(_ name: String, _ property: Property<String>, _ summary: String) -> Self {
         Self(name, .url, property, summary) {
             .text($0)

@@ -1,7 +1,7 @@
 package import PosternCore
 
-/// What one reading of a response amounts to: the verdict, and the state changes that go with it. `Upstream.judge` and
-/// `Upstream.changes` each take their part.
+/// The interpretation of a response: the verdict, and the state changes that follow. `Upstream.judge` and
+/// `Upstream.changes` each return one of the two.
 package struct Decision: Equatable {
     package var judgement: Judgement
     package var changes: [StateChange]

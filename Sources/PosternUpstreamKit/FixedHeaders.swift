@@ -1,6 +1,6 @@
 package import PosternCore
 
-/// Headers from the configuration, sent with every request: what a proxy in front of an upstream wants to see.
+/// Headers from the configuration, sent with every request, for example for a proxy in front of an upstream.
 package enum FixedHeaders {
     /// Names that the transport or the protocol of any upstream sets itself.
     private static let taken: Set<String> = [
@@ -8,21 +8,21 @@ package enum FixedHeaders {
         "trailer", "transfer-encoding", "upgrade",
     ]
 
-    /// What is wrong with `headers`; shows no value. `own`: names that the type sets, in lower case.
+    /// The faults of `headers`, without their values. `own`: names that the type sets, in lower case.
     package static func problems(in headers: [String: String], besides own: Set<String> = []) -> [String] {
         var problems: [String] = []
         var seen: Set<String> = []
         for (name, value) in headers.sorted(by: { $0.key < $1.key }) {
             let lowercased = name.lowercased()
             if name.isEmpty || !name.utf8.allSatisfy(isTokenByte) {
-                problems.append("'\(name)' is no header name")
+                problems.append("'\(name)' is not a header name")
             } else if taken.contains(lowercased) || own.contains(lowercased) {
                 problems.append("\(name) is set by Postern itself")
             } else if !seen.insert(lowercased).inserted {
-                problems.append("\(name) is there twice")
+                problems.append("\(name) is given twice")
             }
             if !value.utf8.allSatisfy({ $0 >= 0x20 && $0 != 0x7F || $0 == 0x09 }) {
-                problems.append("the value of \(name) holds a control character")
+                problems.append("the value of \(name) contains a control character")
             }
         }
         return problems
@@ -40,7 +40,7 @@ package enum FixedHeaders {
 }
 
 extension SettingField {
-    /// Headers of every request. They may hold credentials.
+    /// Headers of every request. They may contain credentials.
     package static func headers(
         _ name: String, _ property: Property<[String: String]>, besides own: Set<String>, _ summary: String
     ) -> Self {

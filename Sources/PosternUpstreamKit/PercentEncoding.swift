@@ -1,4 +1,4 @@
-/// Percent-encoding of a text for a place in a URL (RFC 3986, section 2.1).
+/// Percent-encoding of a text for use in a URL (RFC 3986, section 2.1).
 package enum PercentEncoding {
     private static let digits = Array("0123456789ABCDEF".utf8)
 

@@ -12,7 +12,7 @@ package enum UUIDText {
         return text
     }
 
-    /// The version 4 (RFC 9562, section 5.4) with these random bits.
+    /// A version-4 UUID (RFC 9562, section 5.4) with these random bits.
     package static func version4(_ random: (UInt64, UInt64)) -> [UInt8] {
         bytes(random.0 & ~0xF000 | 0x4000, random.1 & ~(3 << 62) | 2 << 62)
     }

@@ -25,19 +25,19 @@ extension SimulatorHost.Keep: ExpressibleByArgument {}
 
     @Option(
         help: ArgumentHelp(
-            "What they do wrong, e.g. status=503/30:0.1,reset-after:x3,poison=eventName:bad.", valueName: "text"),
+            "Their faults, e.g. status=503/30:0.1,reset-after:x3,poison=eventName:bad.", valueName: "text"),
         transform: { text in
             do throws(FaultsProblem) { return try Faults(parsing: text) } catch { throw ValidationError("\(error)") }
         })
     var faults = Faults()
 
-    @Option(help: ArgumentHelp("Repeats the choices of faults with a probability.", valueName: "n"))
+    @Option(help: ArgumentHelp("Seed of the faults with a probability.", valueName: "n"))
     var seed: UInt64 = 0
 
-    @Option(help: "How much they remember of what they took: its text, a digest to tell duplicates, or counts.")
+    @Option(help: "What they store of each item: its text, a digest to detect duplicates, or counts only.")
     var keep = SimulatorHost.Keep.texts
 
-    @Flag(help: "End when standard input does, too; close standard output once they listen.")
+    @Flag(help: "Also end when standard input ends; close standard output once they listen.")
     var untilEndOfInput = false
 
     func run() throws {
@@ -49,7 +49,7 @@ extension SimulatorHost.Keep: ExpressibleByArgument {}
                 SimulatorRegistry.all, host: host, port: port, faults: faults, seed: seed, keep: keep,
                 logger: Logger(label: "postern.simulate"))
         } catch {
-            // The gateway that waits for the addresses reports it.
+            // The gateway, which waits for the addresses, reports it.
             writeLine("postern: \(error)", to: untilEndOfInput ? STDOUT_FILENO : STDERR_FILENO)
             throw ExitCode(69)
         }
@@ -59,7 +59,7 @@ extension SimulatorHost.Keep: ExpressibleByArgument {}
         simulators.stop()
     }
 
-    /// Until a signal to stop, or the end of the input if that is to end this.
+    /// Waits for a stop signal, or for the end of the input if the program has to end with it.
     private func waitForTheEnd(_ signals: Signals) {
         var byte: UInt8 = 0
         while true {

@@ -4,7 +4,7 @@ public import PosternCore
 import PosternGateway
 public import PosternStore
 
-// How values of ours are written on the command line; the words are those of the API.
+// How values are written on the command line. The words are those of the API.
 
 extension UpstreamName: ExpressibleByArgument {
     public init?(argument: String) { self.init(argument) }
@@ -21,14 +21,14 @@ extension Kind: ExpressibleByArgument {
 extension MessageState: ExpressibleByArgument {
     public init?(argument: String) { self.init(name: argument) }
     public static var allValueStrings: [String] { allCases.map(\.name) }
-    // The names say all; the default would list each with an empty description.
+    // The names are sufficient; by default, each would be listed with an empty description.
     public static var allValueDescriptions: [String: String] { [:] }
     public var defaultValueDescription: String { name }
 }
 
 extension LaneRecord.State: ExpressibleByArgument {}
 
-/// Which store a command is about.
+/// The store of a command.
 struct StoreOptions: ParsableArguments {
     @Option(help: ArgumentHelp("The gateway's configuration, which names the store.", valueName: "file"))
     var config: String?
@@ -56,7 +56,7 @@ struct StoreOptions: ParsableArguments {
     }
 }
 
-/// Where the gateway is, for what has to go through it.
+/// The address of the gateway, for operations that require it.
 struct GatewayOptions: ParsableArguments {
     @Option(
         help: ArgumentHelp(
@@ -88,7 +88,7 @@ struct GatewayOptions: ParsableArguments {
     }
 }
 
-/// Which messages a command is about.
+/// The messages of a command.
 struct FilterOptions: ParsableArguments {
     @Option(help: ArgumentHelp("Only those of this upstream.", valueName: "name"))
     var upstream: UpstreamName?

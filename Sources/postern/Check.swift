@@ -6,7 +6,7 @@ struct Check: ParsableCommand {
     static let configuration = CommandConfiguration(
         abstract: "Reports every problem of a configuration.",
         discussion:
-            "Looks at the file, the environment and the secret files. Exits with 0, or 78 if there is a problem.")
+            "Checks the file, the environment, and the secret files. Exits with 0, or 78 if there is a problem.")
 
     @Option(help: ArgumentHelp("The JSON file.", valueName: "file"))
     var config: String

@@ -5,12 +5,12 @@ import PosternGateway
 struct Healthcheck: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "healthcheck",
-        abstract: "Asks a gateway whether it is ready.",
-        discussion: "Exits with 0 when it is, else with 1 and one line why; for containers without curl.")
+        abstract: "Checks whether a gateway is ready.",
+        discussion: "Exits with 0 if it is, or else with 1 and the reason in one line; for containers without curl.")
 
     @Option(
         help: ArgumentHelp(
-            "The gateway's configuration, which says where it listens and with which certificate.", valueName: "file"))
+            "The gateway's configuration, which contains its address and certificate.", valueName: "file"))
     var config: String?
 
     @OptionGroup var gateway: GatewayOptions

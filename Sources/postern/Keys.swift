@@ -6,7 +6,7 @@ import PosternProcess
 
 struct Keys: ParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Makes keys for callers of the API, and changes the one that encrypts what they hand in.",
+        abstract: "Creates API keys, and rotates the key that encrypts stored credentials.",
         subcommands: [KeysNew.self, KeysRotateEncryption.self])
 }
 
@@ -36,18 +36,18 @@ struct KeysRotateEncryption: ParsableCommand {
 struct KeysNew: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "new",
-        abstract: "Prints a new key, this once, and what the configuration wants to know of it.",
-        discussion: "The key is kept nowhere: the configuration holds its SHA-256 only.")
+        abstract: "Prints a new key, only this once, and its entry for the configuration.",
+        discussion: "The key is not stored: the configuration contains only its SHA-256.")
 
-    @Option(help: ArgumentHelp("What the key is called in the log and in the configuration.", valueName: "name"))
+    @Option(help: ArgumentHelp("The name of the key in the log and in the configuration.", valueName: "name"))
     var name: String
 
     @Option(
-        help: ArgumentHelp("What it may do: write, read, admin, joined by commas.", valueName: "scopes"),
+        help: ArgumentHelp("The scopes of the key: write, read, admin, joined by commas.", valueName: "scopes"),
         transform: { text in
             try text.split(separator: ",", omittingEmptySubsequences: false).map { word in
                 guard let scope = NewKey.Scope(rawValue: String(word)) else {
-                    throw ValidationError("\(word) is no scope; there are write, read and admin.")
+                    throw ValidationError("\(word) is not a scope; the scopes are write, read, and admin.")
                 }
                 return scope
             }

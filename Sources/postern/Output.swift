@@ -5,7 +5,7 @@ import PosternCore
 import PosternProcess
 
 extension CommandFailure {
-    /// Says what it is on standard error, and gives what ends the command with its exit code.
+    /// Writes the error to standard error, and returns the error that ends the command with its exit code.
     func reported() -> ExitCode {
         writeLine("postern: \(self)", to: STDERR_FILENO)
         return ExitCode(exitCode)

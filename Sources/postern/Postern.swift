@@ -6,7 +6,7 @@ import PosternProcess
 @main struct Postern: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "postern",
-        abstract: "Takes payloads over HTTP, keeps them on disk, and delivers them to the upstreams.",
+        abstract: "Accepts payloads over HTTP, stores them on disk, and delivers them to the upstreams.",
         version: PosternVersion.current,
         subcommands: [
             Serve.self,
@@ -19,7 +19,8 @@ import PosternProcess
 
     /// Commands run on the main thread. Those that only wait for a gateway or a store are tasks, for which it waits.
     static func main() {
-        // The standard library reads the arguments from there; without any, the help would be shown as if asked for.
+        // The standard library reads the arguments from there; without any, the help would be shown as if it were
+        // requested.
         guard !CommandLine.arguments.isEmpty else {
             writeLine("postern: cannot read the command line; /proc is not mounted", to: STDERR_FILENO)
             Glibc.exit(ExitCode.validationFailure.rawValue)

@@ -16,10 +16,10 @@ struct Serve: ParsableCommand {
     @Option(help: ArgumentHelp("The JSON file.", valueName: "file"))
     var config: String
 
-    @Flag(help: "Run simulators of the upstreams too, and deliver to them, from a store of its own.")
+    @Flag(help: "Also run simulators of the upstreams, and deliver to them, from a separate store.")
     var simulate = false
 
-    @Flag(help: "If the store is damaged, keep it under a new name and begin an empty one.")
+    @Flag(help: "If the store is damaged, keep it under a new name and start with an empty one.")
     var startFresh = false
 
     @Flag(help: "If the write-ahead log is damaged, keep a copy of the store and restore what can be restored.")
@@ -41,7 +41,7 @@ struct Serve: ParsableCommand {
         }
     }
 
-    /// The format has to be known before the first line; a configuration with problems is reported by `App`.
+    /// The format has to be known before the first log line. `App` reports a configuration with problems.
     private func logFormat() -> StandardErrorLog.Format {
         let loaded = try? ConfigurationLoader(file: config).load()
         return loaded?.configuration.log.format == .json ? .json : .text

@@ -9,7 +9,7 @@ struct Simulate: ParsableCommand {
 
     @Argument(
         parsing: .captureForPassthrough,
-        help: ArgumentHelp("As of postern-simulate; --help shows them.", valueName: "options"))
+        help: ArgumentHelp("The options of postern-simulate; --help shows them.", valueName: "options"))
     var options: [String] = []
 
     func run() throws {

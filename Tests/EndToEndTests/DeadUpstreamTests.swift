@@ -5,7 +5,7 @@ import PosternTestKit
 import Testing
 
 extension EndToEnd {
-    /// Promise 4: a dead upstream slows nobody; and a stop is a stop, whatever hangs.
+    /// Promise 4: a dead upstream does not slow down the others; and a stop ends the gateway, whatever hangs.
     @Suite struct DeadUpstream {
         private func median(_ times: [Duration]) -> Duration { times.sorted()[times.count / 2] }
 
@@ -122,7 +122,7 @@ extension EndToEnd {
         }
     }
 
-    /// Promise 5: only the culprit of a refused batch ends as failed.
+    /// Promise 5: only the poison message of a rejected batch ends as failed.
     @Suite struct Poison {
         /// 500 events in one batch, one of which is refused; answers the requests it took. With `followed`, others are
         /// sent after them until all is settled, which are not counted.

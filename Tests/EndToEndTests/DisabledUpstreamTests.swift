@@ -56,7 +56,7 @@ extension EndToEnd {
             let ended = try await gateway.stop()
             #expect(
                 ended.errors.contains(
-                    "upstream is disabled or not configured; its messages wait queued=3 type=samsara upstream=old"),
+                    "upstream is disabled or not configured; messages wait queued=3 type=samsara upstream=old"),
                 "\(ended.errors)")
 
             try place.configure(Settings(upstreams: ["samsara": samsara, "old": old]))

@@ -58,7 +58,7 @@ final class Place: Sendable {
         try await Binary.run(["serve", "--config", config] + arguments)
     }
 
-    /// Files beside the store, and the store itself, that hold `text`.
+    /// The store, and the files next to it, that contain `text`.
     func files(with text: String) throws -> [String] {
         let folder = folder.file("data")
         let names = try FileManager.default.contentsOfDirectory(atPath: folder)
@@ -69,7 +69,7 @@ final class Place: Sendable {
         }
     }
 
-    /// Is everything accounted for? Only without a gateway, whose books run ahead of a reader's snapshot.
+    /// Whether the audit balances. Only without a gateway, whose ledgers are ahead of a reader's snapshot.
     func audit() throws -> Audit { try StoreView(path: store).audit() }
 }
 

@@ -8,7 +8,7 @@ import Testing
 extension EndToEnd {
     /// Promises 1 to 4, with the gateway killed again and again under load. `make torture` does the same for longer.
     @Suite struct Killed {
-        /// Writes events of one source, each request with the next numbers, until told to stop or nobody answers.
+        /// Writes events of one source, each request with the next numbers, until it is stopped or gets no response.
         private final class Writer: Sendable {
             let source: String
             /// Sequence numbers of events that were answered 202.

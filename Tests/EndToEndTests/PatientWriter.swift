@@ -1,7 +1,7 @@
 import PosternTestKit
 import Synchronization
 
-/// Posts several scripts side by side, a step of each in turn. Whenever nobody answers it waits for the next gateway
+/// Posts several scripts concurrently, a step of each in turn. If it gets no response, it waits for the next gateway
 /// and posts the step again.
 final class PatientWriter: Sendable {
     struct Step: Sendable {

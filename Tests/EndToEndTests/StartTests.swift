@@ -133,7 +133,7 @@ extension EndToEnd {
         @Test(arguments: ["header", "schema"])
         func damagedStore_isRefused_andKeptAsideOnRequest(what: String) async throws {
             let place = try await filled()
-            // What stands in the WAL would hide the damage.
+            // What is in the WAL would hide the damage.
             let queue = try DatabaseQueue(path: place.store)
             try await queue.writeWithoutTransaction { try $0.execute(sql: "PRAGMA wal_checkpoint(TRUNCATE)") }
             try queue.close()

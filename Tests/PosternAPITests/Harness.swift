@@ -57,7 +57,7 @@ struct TestTokens: TokenSource {
     var tokenRequest: UpstreamRequest { UpstreamRequest(url: "http://tokens.test/", headers: [], body: []) }
     func token(from response: UpstreamResponse, now: Timestamp) throws(TokenRefusal) -> Token {
         guard response.status == 200 else {
-            throw TokenRefusal(credentialsRefused: response.status == 401, detail: "answered \(response.status)")
+            throw TokenRefusal(credentialsRefused: response.status == 401, detail: "HTTP \(response.status)")
         }
         return Token(value: "t", renewAt: now + .seconds(3600), expiresAt: now + .seconds(7200))
     }

@@ -113,7 +113,7 @@ import Testing
         let failure = await #expect(throws: CommandFailure.self) {
             try await steering.retry(MessageFilter(upstream: other, state: .failed))
         }
-        #expect(failure == CommandFailure(1, "The store knows no upstream other; it knows: plain."))
+        #expect(failure == CommandFailure(1, "The store has no upstream other; it has: plain."))
     }
 
     // MARK: cancel
@@ -228,6 +228,6 @@ import Testing
         defer { outbox.close() }
         let failure = await #expect(throws: CommandFailure.self) { try await steering.cancel(ids) }
         #expect(failure?.exitCode == 75)
-        #expect(failure?.description.hasSuffix("Say where the gateway listens with --url.") == true)
+        #expect(failure?.description.hasSuffix("Specify its address with --url.") == true)
     }
 }

@@ -111,13 +111,13 @@ import Testing
     // MARK: Secret files
 
     @Test func misspeltSecretFile_isWarnedAbout_withTheNearestName() throws {
-        let secrets = ["outbox-encriptionKey": "x", "oubtox-encryptionKey": "y", "somebody-elses": "z"]
+        let secrets = ["outbox-encriptionKey": "x", "oubtox-encryptionKey": "y", "of-another-program": "z"]
         let found = try report(on: #"{"server": {"port": 0}}"#, secrets: secrets)
         #expect(found.exitCode == 0)
         #expect(
             found.text.split(separator: "\n").dropFirst() == [
-                "Warning: DIR/secrets/oubtox-encryptionKey is read by no setting; did you mean outbox-encryptionKey?",
-                "Warning: DIR/secrets/outbox-encriptionKey is read by no setting; did you mean outbox-encryptionKey?",
+                "Warning: DIR/secrets/oubtox-encryptionKey is not read by any setting; did you mean outbox-encryptionKey?",
+                "Warning: DIR/secrets/outbox-encriptionKey is not read by any setting; did you mean outbox-encryptionKey?",
             ], "\(found.text)")
         let json = try report(on: #"{"server": {"port": 0}}"#, secrets: ["outbox-encriptionKey": "x"], asJSON: true)
         #expect(json.text.contains(#""warnings":[{"path":"DIR/secrets/outbox-encriptionKey","#))

@@ -85,13 +85,13 @@ package struct UpstreamFixture: Sendable, CustomTestStringConvertible {
         package static let usual: [Answer] =
             [200, 201, 202, 204, 299].map { Answer($0, .delivered()) }
             + [401, 403].map {
-                Answer($0, .holdUpstream(.credentials, detail: "answered \($0): the client is not let in"))
+                Answer($0, .holdUpstream(.credentials, detail: "HTTP \($0): the client was rejected"))
             }
             + [301, 302, 307, 404, 405, 406, 415].map {
-                Answer($0, .holdUpstream(.configuration, detail: "answered \($0): nothing takes requests at this URL"))
+                Answer($0, .holdUpstream(.configuration, detail: "HTTP \($0): there is no such endpoint at this URL"))
             }
-            + [400, 402, 409, 410, 413, 418, 422, 451].map { Answer($0, .split(reason: "answered \($0)")) }
-            + [Answer(400, "no text", .split(reason: "answered 400: no text"))]
+            + [400, 402, 409, 410, 413, 418, 422, 451].map { Answer($0, .split(reason: "HTTP \($0)")) }
+            + [Answer(400, "no text", .split(reason: "HTTP 400: no text"))]
             + [408, 425, 429, 500, 501, 502, 503, 504, 599, 100, 700].map { Answer($0, .retry(after: nil)) }
     }
 

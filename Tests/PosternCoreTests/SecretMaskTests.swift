@@ -41,7 +41,7 @@ import Testing
     }
 
     @Test func otherText_staysAsItIs() {
-        #expect(mask.masked("answered 503: out of memory") == "answered 503: out of memory")
+        #expect(mask.masked("HTTP 503: out of memory") == "HTTP 503: out of memory")
         #expect(SecretMask([String]()).masked("abc") == "abc")
         #expect(SecretMask([""]).masked("abc") == "abc")
     }

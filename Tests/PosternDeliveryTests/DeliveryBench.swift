@@ -73,7 +73,7 @@ final class DeliveryBench {
         run = Run(outbox: outbox, queue: queue, worker: worker)
     }
 
-    /// Ends this run without a word to the worker, and begins the next on the same store.
+    /// Ends this run without stopping the worker, and begins the next one on the same store.
     func restart(_ upstream: some Upstream = PlainUpstream(), settings: DeliverySettings) throws {
         run?.outbox.close()
         run = nil
@@ -234,7 +234,7 @@ final class DeliveryBench {
         return try turn()
     }
 
-    /// Flushes, and answers what came of it once time has passed; nil when the flush is not over by then.
+    /// Flushes, and returns the result once time has passed; nil if the flush has not ended by then.
     func flush(for span: Duration = .seconds(1)) throws -> FlushReport? {
         let reports = Inbox<FlushReport>()
         worker.flush { reports.put($0) }

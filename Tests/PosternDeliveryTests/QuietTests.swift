@@ -99,7 +99,7 @@ import Testing
             }
         ),
         (
-            "a token that is not to be had",
+            "a token that cannot be fetched",
             { bench in
                 try bench.restart(PlainUpstream(tokenSource: NoTokens()), settings: Self.quick)
                 bench.transport.answerAll { _ in .status(401) }
@@ -114,7 +114,7 @@ import Testing
             }
         ),
         (
-            "a token that nobody needs",
+            "a token that is not needed",
             { bench in
                 try bench.restart(PlainUpstream(tokenSource: NoTokens()), settings: Self.quick)
             }

@@ -54,7 +54,7 @@ import Testing
         #expect(keys.map(\.sha256.count) == [0, 32])
         #expect(
             try problems(in: text("x")) == [
-                "auth.keys[1].certificateName is that of auth.keys[0]; a certificate stands for one key"
+                "auth.keys[1].certificateName is that of auth.keys[0]; a certificate can belong to one key only"
             ])
     }
 }

@@ -197,7 +197,7 @@ import Testing
         ),
         (
             key(keyStart + #", "upstreams": ["pots"]"#),
-            #"auth.keys[0].upstreams[0] is "pots"; there is no such upstream; did you mean "post"?"#
+            #"auth.keys[0].upstreams[0] is "pots", which is not an upstream; did you mean "post"?"#
         ),
         (
             key(keyStart + #", "upstreams": []"#),
@@ -215,7 +215,7 @@ import Testing
         ),
         (
             #"{"auth": {"keys": [{\#(keyStart)}, {"name": "a", "sha256": "\#(digest.replacing("a", with: "b"))", "scopes": ["read"]}]}}"#,
-            #"auth.keys[1].name is "a", as in auth.keys[0]; names are given once"#
+            #"auth.keys[1].name is "a", as in auth.keys[0]; names must be unique"#
         ),
         (
             #"{"auth": {"keys": [{\#(keyStart)}, {"name": "b", "sha256": "\#(digest)", "scopes": ["read"]}]}}"#,
@@ -329,7 +329,7 @@ import Testing
         #expect(try configuration(full) == GatewayConfiguration())
         #expect(
             try problems(in: full + " ")
-                == ["DIR/config.json is larger than 1048576 bytes; is it the right file?"])
+                == ["DIR/config.json is larger than 1048576 bytes; check that it is the right file"])
     }
 
     @Test(arguments: [

@@ -8,7 +8,7 @@ import Testing
 @testable import PosternGateway
 
 /// `docs/configuration.md` and `config.example.json` are what the tables in the code make of them. After a change of
-/// the tables, `UPDATE_REFERENCE=1 swift test --filter ConfigurationReferenceTests` writes them anew; one test after the
+/// the tables, `UPDATE_REFERENCE=1 swift test --filter ConfigurationReferenceTests` rewrites them; one test after the
 /// other, because some read what others write.
 @Suite(.serialized) struct ConfigurationReferenceTests {
     private let top = URL(fileURLWithPath: #filePath)

@@ -94,7 +94,7 @@ import Testing
         ),
         (
             "POSTERN_UPSTREAMS_ELSEWHERE_CLIENT_SECRET", "s",
-            "POSTERN_UPSTREAMS_ELSEWHERE_CLIENT_SECRET matches no setting; is its upstream in the file?"
+            "POSTERN_UPSTREAMS_ELSEWHERE_CLIENT_SECRET matches no setting; check that its upstream is in the file"
         ),
     ])
     func variable_isRefused_withItsName(name: String, value: String, expected: String) throws {

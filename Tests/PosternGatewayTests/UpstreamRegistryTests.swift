@@ -66,7 +66,7 @@ import Testing
         #expect(described == resources.sorted())
     }
 
-    /// Design, section 3.5: whoever may only read changes nothing and calls nothing.
+    /// Design, section 3.5: a caller that may only read changes nothing and calls nothing.
     @Test func resources_requireTheScopeOfWhatTheyDo() throws {
         let document = OpenAPIOutline(
             String(decoding: try Fixture.bytes(inPackage: "openapi/openapi.yaml"), as: UTF8.self))

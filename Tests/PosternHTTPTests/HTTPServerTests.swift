@@ -148,7 +148,7 @@ import Testing
             #expect(error?.errorClass == .portInUse)
             #expect(
                 error?.description
-                    == "cannot listen on 127.0.0.1:\(port): Address already in use. Stop what listens there or choose another `server.port`."
+                    == "cannot listen on 127.0.0.1:\(port): Address already in use. Stop the process that listens there, or choose another `server.port`."
             )
         }
     }

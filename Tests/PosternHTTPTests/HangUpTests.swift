@@ -36,13 +36,13 @@ import Testing
             client = nil
             eventually("the request goes on") { server.runningRequests == 0 && server.openConnections == 0 }
             #expect(ContinuousClock.now - start < .seconds(5), "a second, and what a busy machine takes")
-            eventually("nobody was told") { patient.count > 0 }
+            eventually("no handler was notified") { patient.count > 0 }
             request?.responder.respond(HTTPResponse(status: 200))
             #expect(patient.count == 1)
         }
     }
 
-    /// Nobody asked to be told: the connection is given back all the same.
+    /// No action is registered: the connection is released all the same.
     @Test func hangUp_endsTheRequest_withoutAnAction() throws {
         let held = Held()
         try withServer(held.handler) { server, port in
@@ -97,7 +97,7 @@ import Testing
             shutdown(client.socket, Int32(SHUT_WR))
             let taken = patient.held.take()
             try client.waitForEnd()
-            eventually("nobody was told") { patient.count == 1 }
+            eventually("no handler was notified") { patient.count == 1 }
             taken?.responder.respond(HTTPResponse(status: 200))
         }
         let held = Held()

@@ -49,8 +49,8 @@ func withServer(
     #expect(server.runningRequests == 0)
     #expect(server.openConnections == 0)
     #expect(server.suspendedConnections == 0)
-    // Whoever gave the last answer may not have let go of its responder yet.
-    eventually("somebody still holds a connection") { server.livingConnections == 0 }
+    // The thread that sent the last response may not have released its responder yet.
+    eventually("a connection is still retained") { server.livingConnections == 0 }
     try result.get()
 }
 

@@ -38,7 +38,7 @@ final class RawClient {
 
     deinit { close(socket) }
 
-    /// False when the peer takes no more.
+    /// Returns false if the peer has closed the connection.
     @discardableResult func send(_ text: String) -> Bool { send(Array(text.utf8)) }
 
     @discardableResult func send(_ bytes: [UInt8]) -> Bool {

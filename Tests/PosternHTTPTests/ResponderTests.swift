@@ -13,7 +13,7 @@ import Testing
                 client.post("/", "\(number)")
                 let (request, responder) = try #require(held.take())
                 #expect(request.body == Array("\(number)".utf8))
-                eventually("the connection was not put aside") { server.suspendedConnections == 1 }
+                eventually("the connection was not suspended") { server.suspendedConnections == 1 }
                 #expect(server.runningRequests == 1)
                 responder.respond(.init(status: 202, body: request.body))
                 #expect(try client.answer().body == "\(number)")
@@ -90,7 +90,7 @@ import Testing
         try withServer(held.handler) { server, port in
             let client = try RawClient(port: port)
             client.post("/", "")
-            eventually("not put aside") { server.suspendedConnections == 1 }
+            eventually("not suspended") { server.suspendedConnections == 1 }
             _ = held.take()
             #expect(try client.answer().status == 500)
         }
@@ -102,7 +102,7 @@ import Testing
             do {
                 let client = try RawClient(port: port)
                 client.post("/", "x")
-                eventually("not put aside") { server.suspendedConnections == 1 }
+                eventually("not suspended") { server.suspendedConnections == 1 }
             }
             held.take()?.responder.respond(.init(status: 200, body: [UInt8](repeating: 1, count: 1 << 20)))
             eventually("the connection stayed") { server.openConnections == 0 && server.runningRequests == 0 }
@@ -116,7 +116,7 @@ import Testing
             let server = HTTPServer(.init { $0.port = 0 }, handler: held.handler, logger: testLogger)
             client = try RawClient(port: server.start())
             client?.post("/", "x")
-            eventually("not put aside") { server.suspendedConnections == 1 }
+            eventually("not suspended") { server.suspendedConnections == 1 }
             server.stopAndWait(grace: .zero)
         }
         held.take()?.responder.respond(.init(status: 200))
@@ -129,7 +129,7 @@ import Testing
             let client = try RawClient(port: port)
             client.post("/p/%41?a=1&b=%20x&a", "x", headers: "X-One: 1\r\nx-two: 2\r\nX-ONE: 3\r\n")
             let (request, responder) = try #require(held.take())
-            eventually("not put aside") { server.suspendedConnections == 1 }
+            eventually("not suspended") { server.suspendedConnections == 1 }
             responder.respond(.init(status: 200))
             _ = try client.answer()
             client.post("/", "y", headers: "Other: \(String(repeating: "o", count: 500))\r\n")

@@ -29,7 +29,7 @@ import Testing
         try withServer(held.handler) { server, port in
             let client = try RawClient(port: port)
             client.post("/", "x")
-            eventually("not put aside") { server.suspendedConnections == 1 }
+            eventually("not suspended") { server.suspendedConnections == 1 }
             let isStopped = Atomic<Bool>(false)
             let stopping = Spinner {
                 server.stopAndWait(grace: .seconds(10))
@@ -57,7 +57,7 @@ import Testing
             let halfway = try RawClient(port: port)
             halfway.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 10\r\n\r\nabc")
             clients.append(halfway)
-            eventually("not put aside") { server.suspendedConnections == 10 && server.runningRequests == 11 }
+            eventually("not suspended") { server.suspendedConnections == 10 && server.runningRequests == 11 }
             server.stopAndWait(grace: .milliseconds(50))
             while held.count > 0 { _ = held.take() }
         }
@@ -85,7 +85,7 @@ import Testing
             let asynchronous = TestHandler { _, responder in responders.withLock { $0.append(responder) } }
             try withServer(asynchronous, grace: .milliseconds(20)) { server, chosen in
                 port.store(Int(chosen), ordering: .relaxed)
-                eventually("nobody came") { server.openConnections > 0 }
+                eventually("no client connected") { server.openConnections > 0 }
             }
             isDone.store(true, ordering: .relaxed)
             asking.join()

@@ -151,7 +151,7 @@ private struct OwnedUpstream: BatchingUpstream, ExclusiveLanesUpstream {
         #expect(held.isRefused && held.value.isEmpty)
         #expect(try store.sealedCredentials == 0)
         #expect(try post("u1/d2", "T1").needsCredential)
-        #expect(try store.claim(queue, most: 1).messages.isEmpty, "the refused token releases nobody")
+        #expect(try store.claim(queue, most: 1).messages.isEmpty, "the rejected token releases no lane")
         #expect(!(try post("u1/d2", "T2").needsCredential))
         #expect(try store.drain(queue, most: 1).count == 3)
         // Nothing is queued any more, but a refusal is remembered.

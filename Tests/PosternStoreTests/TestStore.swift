@@ -124,7 +124,7 @@ final class TestStore {
         _ = try waiter.take().get()
     }
 
-    /// As a worker does: on disk first, then let go of.
+    /// As a worker does: on disk first, then released.
     func deliver(_ messages: [Message], of queue: UpstreamQueue) throws {
         var settlement = settlement(.delivered)
         settlement.delivered = messages

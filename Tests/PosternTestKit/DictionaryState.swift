@@ -3,7 +3,7 @@ public import PosternCore
 /// The state of an upstream, as a test wants it.
 public struct DictionaryState: UpstreamState, Sendable {
     public var values: [String: [UInt8]]
-    /// By lane, for whoever asks how many are queued there.
+    /// The number of queued messages by lane.
     public var queued: [String: Int] = [:]
     /// Messages that are still there.
     public var open: Set<MessageID> = []

@@ -85,7 +85,7 @@ public final class HTTPClient {
 
     // MARK: Bytes
 
-    /// False when the peer takes no more.
+    /// Returns false if the peer has closed the connection.
     @discardableResult public func send(_ bytes: [UInt8]) -> Bool {
         var rest = bytes[...]
         while !rest.isEmpty {
@@ -135,7 +135,7 @@ public final class HTTPClient {
         do { _ = try readToEnd() } catch Failure.reset {}
     }
 
-    /// Has anything come? Does not wait.
+    /// Whether anything has arrived. Does not wait.
     public var hasMore: Bool {
         if !received.isEmpty { return true }
         var byte: UInt8 = 0
@@ -178,7 +178,7 @@ public struct JSON: CustomStringConvertible {
     public var array: [JSON] { (value as? [Any])?.map { JSON(value: $0) } ?? [] }
     public var strings: [String] { array.compactMap(\.string) }
     public var keys: Set<String> { Set((value as? [String: Any])?.keys.map { $0 } ?? []) }
-    /// Is it there at all? `null` counts as not.
+    /// Whether there is a value. `null` counts as none.
     public var isThere: Bool { value != nil && !(value is NSNull) }
     /// As text, members in the order of their names: equal values have equal texts.
     public var description: String {

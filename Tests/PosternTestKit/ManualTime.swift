@@ -21,7 +21,7 @@ public final class ManualTime: TimeSource {
         state.withLock { $0 = ($0.now + span, $0.instant + span) }
     }
 
-    /// Somebody sets the clock on the wall; the monotonic one does not notice.
+    /// Sets the wall clock; the monotonic one does not change.
     public func setWallClock(back span: Duration) {
         state.withLock { $0.now = $0.now - span }
     }

@@ -16,7 +16,7 @@ public struct PlainUpstream: BatchingUpstream, TokenUpstream, ResourceUpstream, 
         _ name: String = "plain", kinds: [Kind] = ["thing"], laneRule: LaneRule = .mixed,
         tokenSource: (any TokenSource)? = nil, resources: [Resource] = [], hasSessions: Bool = false
     ) {
-        guard let name = UpstreamName(name) else { preconditionFailure("\(name) is no name") }
+        guard let name = UpstreamName(name) else { preconditionFailure("\(name) is not a name") }
         self.name = name
         self.kinds = kinds
         self.laneRule = laneRule

@@ -45,7 +45,7 @@ final class RawServer: Sendable {
     }
 }
 
-/// The server's end of one connection; closed when nobody holds it any more.
+/// The server's end of one connection; closed when it is released.
 final class RawConnection: Sendable {
     private let socket: Int32
 

@@ -17,7 +17,7 @@ static void released(void *place) {
 }
 
 // `Synchronization._MutexHandle`: waiting for a lock that is taken, and handing one on to who waits. Locking a free one
-// and unlocking one that nobody waits for are atomic operations in instrumented code.
+// and unlocking one without waiting threads are atomic operations in instrumented code.
 #define LOCK "$s15Synchronization12_MutexHandleV9_lockSlowyys6UInt32VF"
 #define UNLOCK "$s15Synchronization12_MutexHandleV11_unlockSlowyyF"
 #define SELF __attribute__((swift_context)) void *mutex

@@ -4,17 +4,17 @@ public import PosternCore
 public struct APIKey: Sendable, Equatable {
     public typealias Scope = RouteAccess.Scope
 
-    /// What logs call it.
+    /// Its name in logs.
     public var name: String
     /// SHA-256 of the key's text: 32 bytes. Empty if the key is a client certificate alone.
     public var sha256: [UInt8]
-    /// The common name of verified client certificates that stand for the key. Nil: none do.
+    /// The common name of verified client certificates that are accepted instead of the key. Nil: none is accepted.
     public var certificateName: String?
     public var scopes: Set<Scope>
-    /// Nil: all of them.
+    /// Nil means all of them.
     public var upstreams: Set<UpstreamName>?
     public var limits: RateLimits
-    /// Nil: never.
+    /// Nil means never.
     public var expiresAt: Timestamp?
 
     public init(
@@ -33,11 +33,11 @@ public struct APIKey: Sendable, Equatable {
 
 /// How much the holder of a key may send.
 public struct RateLimits: Sendable, Equatable {
-    /// 0: no limit.
+    /// 0 means no limit.
     public var requestsPerSecond: Double
-    /// 0: no limit.
+    /// 0 means no limit.
     public var messagesPerSecond: Double
-    /// What may be saved up of either; 0: as much as one second allows.
+    /// The burst that is allowed of either. 0 means as much as one second allows.
     public var burst: Int
 
     public init(requestsPerSecond: Double = 0, messagesPerSecond: Double = 0, burst: Int = 0) {

@@ -31,7 +31,8 @@ final class Caller: Sendable {
         return milliseconds > 0 ? Timestamp(milliseconds: milliseconds) : nil
     }
 
-    /// Many requests come within a millisecond: most find the time as it is, and leave the memory to other threads.
+    /// Many requests arrive within a millisecond. Most find the time unchanged and do not write, so the cache line
+    /// stays shared.
     func used(at now: Timestamp) {
         guard lastUsed.load(ordering: .relaxed) != now.milliseconds else { return }
         lastUsed.store(now.milliseconds, ordering: .relaxed)
@@ -44,12 +45,12 @@ final class Caller: Sendable {
 
     // MARK: Limits
 
-    /// Counts a request. Returns how long to wait if it is one too many.
+    /// Counts a request. Returns how long to wait if the request exceeds the limit.
     func takeRequest(at now: @autoclosure () -> MonotonicInstant) -> Duration? {
         isLimited ? buckets.withLock { $0.requests?.take(1, at: now()) } : nil
     }
 
-    /// Counts messages. Returns how long to wait if they are too many.
+    /// Counts messages. Returns how long to wait if they exceed the limit.
     func takeMessages(_ count: Int, at now: @autoclosure () -> MonotonicInstant) -> Duration? {
         isLimited ? buckets.withLock { $0.messages?.take(count, at: now()) } : nil
     }

@@ -48,8 +48,8 @@ public struct CallerPolicy: Sendable {
 
     // MARK: Cross-origin resource sharing (Fetch, section 3.2)
 
-    /// The permission that a browser asks for before it lets a page of a listed origin send a request. Every path gets the
-    /// same, so that it says nothing about which there are. Nil for a request that does not ask, or of another origin.
+    /// The response to the preflight request that a browser sends for a page of a listed origin. It is the same for
+    /// every path, so it does not reveal which paths exist. Nil for a request that does not ask, or of another origin.
     func preflight(_ head: RequestHead) -> HTTPResponse? {
         guard head.method == "OPTIONS", head.header("Access-Control-Request-Method") != nil, isListed(head) else {
             return nil

@@ -5,7 +5,7 @@ import PosternHTTP
 /// How long failed authentications of an address are delayed. Time is an argument.
 ///
 /// The first few cost nothing, so that a client whose key was just replaced is not slowed down. Beyond them the delay
-/// doubles with each failure. What an address did is forgotten bit by bit: its count halves every `halfLife`.
+/// doubles with each failure. The count of an address halves every `halfLife`.
 struct FailedAttempts {
     private struct Entry {
         var count: Double
@@ -18,10 +18,11 @@ struct FailedAttempts {
     static let free = 10.0
     static let shortest = Duration.milliseconds(50)
     static let longest = Duration.seconds(2)
-    /// The most addresses that are remembered. One more clears all of them; a client that needs many tries gains little.
+    /// The maximum number of addresses that are remembered. One more clears all of them; a client that needs many tries
+    /// gains little.
     static let most = 10_000
 
-    /// Counts a failure. Returns by how much its refusal is delayed.
+    /// Counts a failure. Returns the delay of its response.
     mutating func failed(from address: PeerAddress, at now: MonotonicInstant) -> Duration {
         if entries.count >= Self.most, entries[address] == nil { entries = [:] }
         var entry = entries[address] ?? Entry(count: 0, updatedAt: now)

@@ -32,7 +32,7 @@ final class Gatekeeper: Sendable {
         switch keys.authenticate(head.header("Authorization"), certificateName: name, now: time.now) {
         case .caller(let found): caller = found
         case .missing: return .refuse(Self.unauthorized("This path requires an API key: Authorization: Bearer <key>."))
-        case .unknown: return failed("The API key is not known here.", head, time)
+        case .unknown: return failed("The API key is not valid.", head, time)
         case .expired: return failed("The API key has expired.", head, time)
         }
         if let wait = caller.takeRequest(at: time.instant) {
@@ -86,12 +86,12 @@ final class Gatekeeper: Sendable {
     static func foreign(_ upstream: UpstreamName, to caller: Caller) -> Problem {
         Problem(
             slug: .forbidden, status: 403,
-            detail: "The key \(caller.key.name) is not good for the upstream \(upstream).")
+            detail: "The key \(caller.key.name) may not use the upstream \(upstream).")
     }
 
     static func rateLimited(_ unit: String, _ wait: Duration) -> Problem {
         Problem(
-            slug: .rateLimited, status: 429, detail: "The key may send fewer \(unit) per second than that.",
+            slug: .rateLimited, status: 429, detail: "The key has exceeded its limit of \(unit) per second.",
             headers: [("Retry-After", String(Caller.wholeSeconds(wait)))])
     }
 }

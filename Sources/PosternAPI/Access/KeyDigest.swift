@@ -4,7 +4,8 @@ import Crypto
 struct KeyDigest: Sendable {
     private let words: (UInt64, UInt64, UInt64, UInt64)
 
-    /// Finds candidates. Digests of different keys may share it; that they do is as likely as guessing half of one.
+    /// Finds candidates. Digests of different keys may share a prefix; the probability is that of guessing half a
+    /// digest.
     var prefix: UInt64 { words.0 }
 
     /// Nil unless there are 32 bytes.
@@ -37,7 +38,7 @@ struct KeyDigest: Sendable {
         return (word(0), word(1), word(2), word(3))
     }
 
-    /// Looks at all words, whichever of them differ.
+    /// Compares all words, whichever of them differ.
     static func == (left: Self, right: Self) -> Bool {
         (left.words.0 ^ right.words.0) | (left.words.1 ^ right.words.1) | (left.words.2 ^ right.words.2)
             | (left.words.3 ^ right.words.3) == 0

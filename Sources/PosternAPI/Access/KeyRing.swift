@@ -42,10 +42,10 @@ public final class KeyRing: Sendable {
         case expired
     }
 
-    /// Who presents this value of `Authorization`, or else a client certificate of this common
-    /// name. A wrong key is not made good by a certificate.
+    /// Who presents this value of `Authorization`, or else a client certificate of this common name. A certificate does
+    /// not make up for a wrong key.
     ///
-    /// A key is looked up by its digest, so that the time which this takes tells nothing about the configured keys.
+    /// A key is looked up by its digest, so the time that this takes reveals nothing about the configured keys.
     func authenticate(_ authorization: String?, certificateName: String? = nil, now: Timestamp) -> Authentication {
         let found: Caller
         if let digest = authorization.flatMap(KeyDigest.init(ofBearer:)) {

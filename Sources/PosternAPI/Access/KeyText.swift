@@ -26,7 +26,7 @@ public enum KeyText {
         return body.dropFirst(prefix.count).utf8.allSatisfy(alphabet.contains) && text.hasSuffix(checksum(of: body))
     }
 
-    /// What the configuration holds of it: SHA-256, 32 bytes.
+    /// The digest that the configuration contains: SHA-256, 32 bytes.
     public static func digest(of key: String) -> [UInt8] { Array(SHA256.hash(data: Array(key.utf8))) }
 
     private static func checksum(of text: String) -> String {

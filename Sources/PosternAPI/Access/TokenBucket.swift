@@ -12,7 +12,7 @@ struct TokenBucket: Equatable {
     private var level: Double
     private var updatedAt: MonotonicInstant
 
-    /// A full bucket. A `burst` of 0 stands for what one second brings.
+    /// A full bucket. A `burst` of 0 means what one second adds.
     init(rate: Double, burst: Int, at now: MonotonicInstant) {
         self.rate = rate
         capacity = max(1, burst > 0 ? Double(burst) : rate)

@@ -2,23 +2,24 @@ import PosternCompression
 import PosternCore
 import PosternHTTP
 
-/// What a body is wrapped in (RFC 9110, section 8.4): gzip, or nothing. Undone for every request alike.
+/// The content coding of a body (RFC 9110, section 8.4): gzip, or none. It is removed in the same way for every
+/// request.
 enum ContentCoding {
     case identity, gzip
 
-    /// Throws for a coding that is not taken.
+    /// Throws for a coding that is not supported.
     init(_ head: RequestHead) throws(Problem) {
         switch head.header("Content-Encoding")?.lowercased() {
         case nil, "", "identity": self = .identity
         case "gzip", "x-gzip": self = .gzip
         default:
             throw Problem(
-                slug: .unsupportedMediaType, status: 415, detail: "The only Content-Encoding taken is gzip.",
+                slug: .unsupportedMediaType, status: 415, detail: "The only supported Content-Encoding is gzip.",
                 headers: [("Accept-Encoding", "gzip")])
         }
     }
 
-    /// The body that was meant, of at most `maxBytes`.
+    /// Returns the decoded body, of at most `maxBytes`.
     func decoded(_ body: [UInt8], maxBytes: Int) throws(Problem) -> [UInt8] {
         guard self == .gzip, !body.isEmpty else { return body }
         do throws(GzipError) {

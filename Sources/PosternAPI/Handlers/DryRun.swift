@@ -35,7 +35,7 @@ struct DryRun {
             })
     }
 
-    /// As if it came after all there is.
+    /// As if the messages were accepted after all that are stored.
     private func preview(_ message: NewMessage, place: Int, of target: Target) -> Message {
         Message(
             id: MessageID(sequence: 1 << 54 + Int64(place), upstream: target.queue.number), kind: message.kind,
@@ -43,8 +43,8 @@ struct DryRun {
             payload: Array(message.bytes[message.range]))
     }
 
-    /// The messages that share requests, in the order of their first, and what one request of theirs may carry: as a
-    /// worker claims them.
+    /// The messages that share requests, in the order of their first, and the limits of one request, as a worker would
+    /// claim them.
     private func lanes(of messages: [Message], _ target: Target) -> [(messages: [Message], limits: BatchLimits)] {
         guard case .separate = target.upstream.laneRule else { return [(messages, target.queue.limits)] }
         var lanes: [(messages: [Message], limits: BatchLimits)] = []
@@ -75,7 +75,7 @@ struct DryRun {
             })
     }
 
-    /// `notes`: what goes with the credentials that were handed in, by owner.
+    /// `notes`: what accompanies the credentials that were handed in, by owner.
     private func plan(
         _ messages: [Message], _ target: Target, _ notes: [String: String]
     ) -> (json: String, count: Int) {
@@ -83,7 +83,7 @@ struct DryRun {
         let token = Token(value: SecretMask.mask, renewAt: now, expiresAt: nil)
         let plan = try? context.outbox.withState(of: target.queue.number) { stored in
             let state = MaskedState(stored: stored, mask: SecretMask.mask, notes: notes)
-            // As if flushed: what is asked is what goes out, not when.
+            // As if flushed: a dry run shows what would be sent, not when.
             return try target.upstream.plan(
                 for: messages,
                 in: PlanContext(now: now, token: token, state: state, flushedThrough: messages.last?.id))
@@ -128,8 +128,8 @@ struct DryRun {
     }
 }
 
-/// The state as it is, except that everybody has a credential, which says nothing: what was handed in is held nowhere,
-/// and what is held is not to be shown.
+/// The stored state, except that every owner has a placeholder credential: a credential that was handed in is not
+/// stored, and a stored one must not be shown.
 private struct MaskedState: UpstreamState {
     let stored: any UpstreamState
     let mask: String

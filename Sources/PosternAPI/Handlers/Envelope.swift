@@ -1,7 +1,7 @@
 import PosternCore
 import PosternHTTP
 
-/// What an envelope says besides the payload.
+/// The members of an envelope in addition to the payload.
 struct EnvelopeOptions {
     var key: String?
     var notBefore: Timestamp?

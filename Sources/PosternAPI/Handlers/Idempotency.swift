@@ -94,7 +94,7 @@ final class IdempotentRequest: Sendable {
         return Array(hash.finalize())
     }
 
-    /// The response of the first request; nil if this is the first. Throws a 422 if the first was another one.
+    /// The response of the first request; nil if this is the first. Throws a 422 if the first was a different request.
     func response(in outbox: Outbox) throws(Problem) -> HTTPResponse? {
         let stored: StoredResponse?
         do throws(StoreError) { stored = try outbox.storedResponse(key) } catch { throw Problem(error) }
@@ -114,7 +114,7 @@ final class IdempotentRequest: Sendable {
         ResponseRecord(key: key, fingerprint: fingerprint) { response($0).stored }
     }
 
-    /// Stores the response that takes the place of the one that was stored with the messages; only success is kept.
+    /// Replaces the response that was stored with the messages. Only a success is stored.
     func replace(with response: HTTPResponse, in outbox: Outbox, completion: @escaping @Sendable () -> Void) {
         // If that fails, a repeat gets the 202, which is true as well.
         outbox.replaceResponse(key, with: response.status < 300 ? response.stored : nil) { _ in completion() }
@@ -125,7 +125,7 @@ final class IdempotentRequest: Sendable {
 }
 
 extension HTTPResponse {
-    /// Status, headers and body as they are kept: lines up to an empty one, then the body.
+    /// Status, headers, and body as they are stored: lines up to an empty one, then the body.
     fileprivate var stored: [UInt8] {
         let lines = ["\(status)"] + headers.map { "\($0.name): \($0.value)" }
         return Array((lines.joined(separator: "\n") + "\n\n").utf8) + body

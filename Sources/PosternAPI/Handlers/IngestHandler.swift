@@ -5,7 +5,7 @@ import PosternMetrics
 import PosternStore
 import Synchronization
 
-/// Takes messages: checks them, hands them to the store, and says 202 when they are on disk.
+/// Accepts messages: validates them, passes them to the store, and responds with 202 when they are on disk.
 struct IngestHandler: Sendable {
     let context: APIContext
 
@@ -15,7 +15,7 @@ struct IngestHandler: Sendable {
     func checkReadiness(for form: BodyForm?) throws(Problem) {
         guard !context.isDraining.load(ordering: .acquiring) else {
             throw Problem(
-                slug: .shuttingDown, status: 503, detail: "The gateway is stopping; send it again elsewhere or soon.",
+                slug: .shuttingDown, status: 503, detail: "The gateway is stopping; send the request again later.",
                 headers: [("Retry-After", "5")])
         }
         guard form != nil else {
@@ -46,7 +46,7 @@ struct IngestHandler: Sendable {
         take(body, reply) { (root, validation) throws(Problem) in try validation.readEnvelopes(root) }
     }
 
-    /// The header, if it is still to be looked at. A dry run stores nothing.
+    /// The header, if it applies. A dry run stores nothing, so it ignores the header.
     private func idempotencyKey(_ reply: Reply) -> String? {
         guard reply.idempotent == nil, let key = reply.head.header("Idempotency-Key") else { return nil }
         return reply.head.query?["dryRun"] == "true" ? nil : key
@@ -57,7 +57,7 @@ struct IngestHandler: Sendable {
     private func once(
         _ key: String, _ body: [UInt8], _ reply: Reply, accept: @escaping @Sendable (Reply) -> Void
     ) {
-        // The thread that serves the connection returns, and with it goes what it has reserved.
+        // When the thread that serves the connection returns, its reservation is released.
         let bytes = 8 * body.count
         context.memory.takeAnyway(bytes)
         context.readers.run { [context] in
@@ -112,8 +112,8 @@ struct IngestHandler: Sendable {
         store(request, reply)
     }
 
-    /// The requests that would be made: their plans read the store, and their texts are several times as long as the
-    /// messages.
+    /// Shows the requests that would be sent. Their plans read the store, and their texts are several times as long as
+    /// the messages.
     private func show(_ request: IngestRequest, _ reply: Reply) {
         let bytes = 8 * request.messages.reduce(0) { $0 + $1.range.count }
         context.memory.takeAnyway(bytes)
@@ -153,7 +153,7 @@ struct IngestHandler: Sendable {
 enum BodyForm {
     case json, lines
 
-    /// Nil for a media type we do not take. `charset=utf-8` is what JSON is in anyway (RFC 8259, section 8.1).
+    /// Nil for a media type that is not supported. `charset=utf-8` is what JSON is in anyway (RFC 8259, section 8.1).
     init?(_ head: RequestHead) {
         guard let value = head.header("Content-Type") else { return nil }
         if value == "application/json" {

@@ -2,20 +2,20 @@ import PosternCore
 import PosternMetrics
 import PosternStore
 
-/// The messages of one request: those that are good, and what is wrong with the others.
+/// The messages of one request: the valid ones, and the faults of the others.
 struct IngestRequest: Sendable {
     let preferences: Preferences
     /// Whether to show what would be sent, and store nothing.
     let isDryRun: Bool
-    /// One object, answered as such.
+    /// Whether the request is a single object; the response is one, too.
     var isSingle = false
     var messages: [NewMessage] = []
     /// Upstream and kind of each message, for the counters.
     var kinds: [(target: Target, kind: Target.Acceptable)] = []
-    /// The index in the request of each message; they differ once something was rejected.
+    /// The index of each message in the request. It differs from the index in `messages` once a payload was rejected.
     var indices: [Int] = []
     var rejected: [Rejected] = []
-    /// Whether one of the messages brings a credential along.
+    /// Whether one of the messages contains a credential.
     var handsInCredentials = false
 
     struct Rejected: Sendable {

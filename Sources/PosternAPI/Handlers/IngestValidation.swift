@@ -2,7 +2,7 @@ import PosternCore
 import PosternHTTP
 import PosternStore
 
-/// Reads the messages of a request, and has the upstreams look at each.
+/// Reads the messages of a request, and has the upstreams validate each.
 struct IngestValidation {
     let context: APIContext
     /// Whose upstreams and limits apply; nil if no key is configured.
@@ -24,14 +24,14 @@ struct IngestValidation {
         acceptedAt = context.time.now
         let dryRun = asked.head.query?["dryRun"] ?? "false"
         guard dryRun == "true" || dryRun == "false" else {
-            throw Problem(slug: .badRequest, status: 400, detail: "The parameter dryRun is either true or false.")
+            throw Problem(slug: .badRequest, status: 400, detail: "The parameter dryRun must be true or false.")
         }
         request = IngestRequest(preferences: Preferences(asked.head), isDryRun: dryRun == "true")
     }
 
     // MARK: The two ways in
 
-    /// Of one kind. What is neither a payload nor a list of them the upstream refuses in its own words.
+    /// Messages of one kind. The upstream rejects a body that is neither a payload nor a list of payloads.
     mutating func readPayloads(_ root: JSONValue, _ target: Target, _ kind: Target.Acceptable) throws(Problem) {
         if root.kind != .array, form == .json {
             request.isSingle = true
@@ -71,7 +71,7 @@ struct IngestValidation {
 
     // MARK: One message
 
-    /// Has the upstream look at a payload, and takes it in if it is good.
+    /// Has the upstream validate a payload, and adds the message if it is valid.
     ///
     /// - Parameter pointer: Where the payload is in the request's own element.
     mutating func admit(

@@ -3,7 +3,7 @@ import PosternDelivery
 import PosternHTTP
 import PosternStore
 
-/// Reading messages and steering them.
+/// Reads, cancels, and retries messages.
 struct MessageHandler: Sendable {
     let context: APIContext
 
@@ -27,7 +27,7 @@ struct MessageHandler: Sendable {
         let memory = context.memory
         let pageBytes =
             includes.payload ? min(Self.payloadPageBytes, max(Self.pageBytes, memory.limit / 8)) : Self.pageBytes
-        // The rows and the text made of them.
+        // The rows, and the text that is built from them.
         guard memory.take(2 * pageBytes) else { return reply.send(.overloaded) }
         context.read(reply) { [context] () throws(StoreError) in
             defer { memory.give(2 * pageBytes) }
@@ -42,7 +42,7 @@ struct MessageHandler: Sendable {
                     contentsOf: MessageText.message(
                         record, context: context, attempts: attempts, showsPayload: includes.payload
                     ).utf8)
-                // Attempts may make the text longer than the store expects.
+                // Attempts can make the text longer than the store estimates.
                 if body.count >= 2 * pageBytes, index < page.messages.count - 1 {
                     next = record.id
                     break
@@ -53,14 +53,14 @@ struct MessageHandler: Sendable {
         }
     }
 
-    /// When a page ends before its `limit` is reached.
+    /// The size at which a page ends before its `limit` is reached.
     private static let pageBytes = 1 << 20
     /// The same for one with payloads.
     private static let payloadPageBytes = 16 << 20
 
     static let noSuchMessage = Problem(
         slug: .notFound, status: 404,
-        detail: "There is no such message: never accepted here, or settled longer ago than it is kept.")
+        detail: "There is no such message: it was never accepted here, or is no longer kept.")
 
     // MARK: POST, DELETE
 
@@ -71,7 +71,7 @@ struct MessageHandler: Sendable {
                 reply.send(
                     Problem(
                         slug: .conflict, status: 409,
-                        detail: "The message is being sent right now; ask again when the attempt is over.",
+                        detail: "The message is being sent; try again after the attempt.",
                         headers: [("Retry-After", "1")]))
             case .success([]):
                 refuse(id, reply) { "The message is \($0) already; only a queued one can be cancelled." }
@@ -152,7 +152,7 @@ struct MessageHandler: Sendable {
     }
 }
 
-/// `include=payload,attempts`; answers 400 itself when it holds anything else.
+/// `include=payload,attempts`. Responds with 400 itself if it contains anything else.
 private struct Includes {
     var payload = false
     var attempts = false
@@ -166,14 +166,14 @@ private struct Includes {
                 reply.send(
                     Problem(
                         slug: .badRequest, status: 400,
-                        detail: "The parameter include takes payload and attempts, joined by a comma."))
+                        detail: "The parameter include must be payload, attempts, or both joined by a comma."))
                 return nil
             }
         }
     }
 }
 
-/// The query of a list; answers 400 itself when it makes no sense.
+/// The query of a list. Responds with 400 itself if the query is not valid.
 struct ListQuery {
     var filter = MessageFilter()
     var limit = 100
@@ -201,19 +201,19 @@ struct ListQuery {
             case "state":
                 guard let state = MessageState(name: value) else {
                     let known = MessageState.allCases.map(\.name).joined(separator: ", ")
-                    refuse("The parameter state is one of \(known).")
+                    refuse("The parameter state must be one of \(known).")
                     return nil
                 }
                 filter.state = state
             case "limit":
                 guard let number = Int(value), (1...Self.most).contains(number) else {
-                    refuse("The parameter limit is a number from 1 to \(Self.most).")
+                    refuse("The parameter limit must be a number from 1 to \(Self.most).")
                     return nil
                 }
                 limit = number
             case "cursor":
                 guard let id = MessageID(value) else {
-                    refuse("The parameter cursor is the `next` of an earlier page.")
+                    refuse("The parameter cursor must be the `next` of an earlier page.")
                     return nil
                 }
                 cursor = id

@@ -6,13 +6,13 @@ import PosternMetrics
 import PosternStore
 import Synchronization
 
-/// What machines ask: is it alive, is it ready, how much of everything, and what can it do.
+/// The routes for probes and monitoring: liveness, readiness, metrics, and the description of the API.
 struct ProbeHandler: Sendable {
     let context: APIContext
 
     func live(_ reply: Reply) { reply.send(.json(200, #"{"status":"ok"}"#)) }
 
-    /// Never depends on upstreams: a gateway whose upstreams are down is there to take messages.
+    /// Does not depend on upstreams: a gateway whose upstreams are down still accepts messages.
     func ready(_ reply: Reply) {
         let readiness = ReadinessReport(
             isDraining: context.isDraining.load(ordering: .acquiring), trouble: context.outbox.trouble,
@@ -45,7 +45,7 @@ struct ProbeHandler: Sendable {
 
     /// Without the samples of upstreams that the caller may not use.
     private func visible(_ text: String, to caller: Caller) -> String {
-        // Also those that are disabled: their counters go on as long as this run.
+        // Also those that are disabled: their counters exist until the process ends.
         let hidden = context.outbox.names.values.filter { !caller.mayUse($0) }
         guard !hidden.isEmpty else { return text }
         let labels = hidden.flatMap { ["upstream=\"\($0)\"", "worker=\"\($0)\""] }
@@ -55,7 +55,7 @@ struct ProbeHandler: Sendable {
     }
 
     private func writeOutbox(to exposition: inout Exposition) {
-        // A store that cannot be read is reported by the log; the other series are still of use.
+        // A store that cannot be read is reported by the log; the other series are still useful.
         let disabled = (try? context.outbox.disabledUpstreams()) ?? []
         let upstreams = context.targets.map { ($0.name, $0.queue.number) } + disabled.map { ($0.name, $0.number) }
         let books = upstreams.map { name, number in (name.description, number, context.outbox.ledger(of: number)) }

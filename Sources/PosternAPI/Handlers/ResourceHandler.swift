@@ -4,7 +4,7 @@ import PosternDelivery
 import PosternHTTP
 import PosternStore
 
-/// What can be asked of an upstream besides taking messages: `Upstream.resources`.
+/// The routes of an upstream's type in addition to ingest: `Upstream.resources`.
 struct ResourceHandler: Sendable {
     let context: APIContext
 
@@ -95,10 +95,10 @@ struct ResourceHandler: Sendable {
     }
 
     private static let unreadable = Problem(
-        slug: .internal, status: 500, detail: "The store cannot be read; the log says why.")
+        slug: .internal, status: 500, detail: "The store cannot be read; see the log.")
 }
 
-/// A resource that fits a request.
+/// A resource that matches a request.
 struct FoundResource {
     let target: Target
     let resource: Resource
@@ -152,7 +152,7 @@ private struct Tools: ResourceTools {
 }
 
 extension ResourceAnswer {
-    /// A problem may quote what the upstream said.
+    /// A problem may quote the upstream's response.
     fileprivate func shown(by mask: SecretMask) -> ResourceAnswer {
         switch self {
         case .problem(let slug, let status, let detail, let faults):

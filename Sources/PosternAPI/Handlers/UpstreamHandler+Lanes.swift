@@ -42,7 +42,7 @@ public enum LaneText {
     }
 }
 
-/// The query of a list of lanes; answers 400 itself when it makes no sense.
+/// The query of a list of lanes. Responds with 400 itself if the query is not valid.
 private struct LaneQuery {
     var state: LaneRecord.State?
     var limit = 100
@@ -55,19 +55,19 @@ private struct LaneQuery {
             case "state":
                 guard let state = LaneRecord.State(rawValue: value) else {
                     let known = LaneRecord.State.allCases.map(\.rawValue).joined(separator: ", ")
-                    refuse("The parameter state is one of \(known).")
+                    refuse("The parameter state must be one of \(known).")
                     return nil
                 }
                 self.state = state
             case "limit":
                 guard let number = Int(value), (1...ListQuery.most).contains(number) else {
-                    refuse("The parameter limit is a number from 1 to \(ListQuery.most).")
+                    refuse("The parameter limit must be a number from 1 to \(ListQuery.most).")
                     return nil
                 }
                 limit = number
             case "cursor":
                 guard let number = Int64(value), number > 0 else {
-                    refuse("The parameter cursor is the `next` of an earlier page.")
+                    refuse("The parameter cursor must be the `next` of an earlier page.")
                     return nil
                 }
                 cursor = number

@@ -3,7 +3,7 @@ import PosternDelivery
 import PosternHTTP
 import PosternStore
 
-/// How the upstreams are, and steering them.
+/// Shows upstreams and changes their state.
 struct UpstreamHandler: Sendable {
     let context: APIContext
 
@@ -18,7 +18,7 @@ struct UpstreamHandler: Sendable {
         }
     }
 
-    /// An upstream that is disabled or no longer configured can be looked at, and nothing else.
+    /// An upstream that is disabled or no longer configured can be read and not changed.
     func answerForDisabled(_ name: UpstreamName, isRead: Bool, _ reply: Reply) {
         guard isRead else {
             return reply.send(
@@ -29,7 +29,7 @@ struct UpstreamHandler: Sendable {
         }
         context.read(reply, isQuick: true) { [self] () throws(StoreError) in
             guard let found = try context.outbox.disabledUpstreams().first(where: { $0.name == name }) else {
-                // Its last message has just been settled.
+                // The upstream's last message has just been settled.
                 return RoutingProblem.unknownUpstream(name.description).problem(in: context, for: reply.caller)
                     .response(to: reply.head)
             }
@@ -41,7 +41,7 @@ struct UpstreamHandler: Sendable {
         context.readers.runSoon { [self] in reply.send(.json(200, describe(target))) }
     }
 
-    /// What became of one request to the upstream, and which messages it carried.
+    /// The result of one request to the upstream, and the messages that it carried.
     func show(_ batch: BatchID, of target: Target, _ reply: Reply) {
         context.read(reply) { [context] () throws(StoreError) in
             guard let found = try context.outbox.batch(batch, of: target.queue.number) else {
@@ -72,7 +72,7 @@ struct UpstreamHandler: Sendable {
                 }))
     }
 
-    /// Holds the answer until the flush is over.
+    /// Holds the response until the flush is over.
     private func flush(_ target: Target, seconds: Int, _ reply: Reply) {
         let answer = FlushReply(target, seconds: seconds, reply, context)
         context.pendingReplies.hold(answer, seconds: seconds)
@@ -121,7 +121,7 @@ struct UpstreamHandler: Sendable {
         }
     }
 
-    /// A part of the upstream that waits alone.
+    /// An endpoint of the upstream that waits alone.
     private static func describe(_ endpoint: UpstreamSnapshot.EndpointWait, _ mask: SecretMask?) -> String {
         JSONText.object { json in
             json.string("name", mask?.masked(endpoint.name) ?? endpoint.name)

@@ -1,7 +1,7 @@
 import PosternHTTP
 
 extension HTTPResponse {
-    /// An answer in JSON.
+    /// A response in JSON.
     static func json(
         _ status: Int, _ text: String, headers: [(name: String, value: String)] = []
     ) -> HTTPResponse {

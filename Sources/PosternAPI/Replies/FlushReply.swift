@@ -4,8 +4,8 @@ import PosternHTTP
 import PosternStore
 import Synchronization
 
-/// The answer to a flush that is waited for (`Prefer: wait=N`): `200` with counts when it is over, `202` when it goes
-/// on after that time.
+/// The response to a flush with `Prefer: wait=N`: `200` with counts when it is over, `202` if it continues after that
+/// time.
 final class FlushReply: PendingReply {
     private let target: Target
     private let seconds: Int
@@ -14,7 +14,7 @@ final class FlushReply: PendingReply {
     private let queued: Int
     private let isAnswered = Mutex(false)
 
-    /// It waits for no message of its own.
+    /// Empty: a flush waits for no particular message.
     var ids: [MessageID] { [] }
 
     init(_ target: Target, seconds: Int, _ reply: Reply, _ context: APIContext) {

@@ -2,7 +2,7 @@ import PosternCore
 import PosternHTTP
 import PosternStore
 
-/// What is answered to a request that holds messages.
+/// The response to a request that contains messages.
 ///
 /// An object, so that it goes to the writer and back as one reference.
 final class IngestReply: Sendable {
@@ -14,7 +14,7 @@ final class IngestReply: Sendable {
         self.context = context
     }
 
-    /// What was applied of the preferences; nothing is sent when nothing was.
+    /// The preferences that were applied. The header is omitted if there are none.
     var preferenceApplied: [(name: String, value: String)] {
         request.preferences.applied(toMany: !request.isSingle).map { [("Preference-Applied", $0)] } ?? []
     }
@@ -35,14 +35,14 @@ final class IngestReply: Sendable {
         return .json(202, json + "}", headers: headers)
     }
 
-    /// What a caller has to know of the credentials that came along; nothing when all is well.
+    /// A notice about credentials that the upstream has rejected before; nothing in any other case.
     private func credentialMembers(_ receipt: AppendReceipt) -> String {
         guard request.handsInCredentials else { return "" }
         return (context.outbox.keepsCredentials ? "" : #","durableCredentials":false"#)
             + (receipt.needsCredential ? #","needsToken":true"# : "")
     }
 
-    /// The answer that most requests get: so from ready parts.
+    /// The response that most requests get, so it is assembled from prepared parts.
     private func accepted(_ id: String, as kind: Target.Acceptable, _ receipt: AppendReceipt) -> HTTPResponse {
         var body: [UInt8] = []
         body.reserveCapacity(24 + kind.receipt.count)
@@ -75,7 +75,7 @@ final class IngestReply: Sendable {
 
     // MARK: What is wrong with payloads
 
-    /// What a lenient request is told of its bad payloads.
+    /// The members that report the invalid payloads of a lenient request.
     var rejections: String {
         JSONText.array(
             request.rejected.map { rejected in
@@ -104,7 +104,7 @@ final class IngestReply: Sendable {
         [("errors", JSONText.array(errors))] + (omitted > 0 ? [("errorsOmitted", String(omitted))] : [])
     }
 
-    /// The first faults of the bad payloads; nothing was stored.
+    /// The first faults of the invalid payloads. Nothing was stored.
     var invalidPayload: Problem {
         let (rejected, isSingle) = (request.rejected, request.isSingle)
         let errors = rejected.flatMap { rejected in
@@ -137,7 +137,7 @@ final class IngestReply: Sendable {
         case .store(.full):
             Problem(
                 slug: .diskFull, status: 507,
-                detail: "There is no room on the disk; nothing was stored. Deliveries go on and may make some.",
+                detail: "The disk is full; nothing was stored. Deliveries continue and may free space.",
                 members: codes(for: .diskFull), headers: [("Retry-After", "30")])
         case .store(.closed):
             Problem(
@@ -148,7 +148,7 @@ final class IngestReply: Sendable {
         }
     }
 
-    /// Refusals that depend on what was accepted before.
+    /// Rejections that depend on messages that were accepted before.
     private func problem(_ refused: [AppendRefusal.Refused]) -> Problem {
         let errors = refused.prefix(PayloadFaults.most).map { refused in
             Self.error(
@@ -167,7 +167,7 @@ final class IngestReply: Sendable {
             headers: status == 503 ? [("Retry-After", "10")] : [])
     }
 
-    /// What the upstreams of the request add when the store takes nothing more.
+    /// The members that the upstreams of the request add if the store is full.
     private func codes(for refusal: StoreRefusal) -> [(name: String, json: String)] {
         var codes: [String: Int] = [:]
         var seen: Set<UpstreamName> = []

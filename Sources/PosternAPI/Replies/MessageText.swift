@@ -39,7 +39,7 @@ public enum MessageText {
         }
     }
 
-    /// What is known without asking the store, for receipts that are not kept.
+    /// The members that are known without reading the store, for receipts that are not kept.
     static func notice(_ notice: SettledNotice, _ request: IngestRequest, isSimulated: Bool) -> String {
         JSONText.object { json in
             json.string("id", notice.id.description)
@@ -60,7 +60,7 @@ public enum MessageText {
         }
     }
 
-    /// The upstream's answer: as JSON when it is that, else as text.
+    /// The upstream's response: as JSON if it is JSON, otherwise as a string.
     public static func result(_ bytes: [UInt8]) -> String {
         let isJSON = JSONParser.ofThisThread.parse(bytes) { _ in true }
         if case .success = isJSON { return String(decoding: bytes, as: UTF8.self) }

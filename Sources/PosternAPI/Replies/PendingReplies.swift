@@ -8,9 +8,9 @@ protocol PendingReply: AnyObject, Sendable {
     var ids: [MessageID] { get }
     /// One of its messages is settled. Returns whether the reply has been sent.
     func settled(_ notice: SettledNotice) -> Bool
-    /// Sends what is known so far: its time is over, the gateway stops, or the client has hung up.
+    /// Sends what is known so far, because the time is over, the gateway stops, or the client has hung up.
     func giveUp()
-    /// Has `action` called if the client hangs up.
+    /// Calls `action` if the client hangs up.
     func onHangUp(_ action: @escaping @Sendable () -> Void)
 }
 
@@ -25,7 +25,8 @@ final class PendingReplies: Sendable {
     }
     private let outbox: Outbox
     private let timer: TimerQueue
-    // Taken before the lock inside `outbox`, never the other way round: it calls waiters without its lock.
+    // This lock is taken before the lock inside `outbox`, never the other way round: the outbox calls waiters without
+    // holding its lock.
     private let state = Mutex(State())
 
     init(_ outbox: Outbox, _ timer: TimerQueue) {
@@ -71,7 +72,7 @@ final class PendingReplies: Sendable {
         }
     }
 
-    /// Holds the reply no longer.
+    /// Stops holding the reply.
     func release(_ reply: any PendingReply) {
         let wasHeld = state.withLock { state in
             guard state.replies.removeValue(forKey: ObjectIdentifier(reply)) != nil else { return false }

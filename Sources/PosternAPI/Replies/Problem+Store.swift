@@ -3,7 +3,7 @@ import PosternHTTP
 import PosternStore
 
 extension Problem {
-    /// What a client is told when the store did not take a change.
+    /// The problem that a client gets if the store did not apply a change.
     init(_ error: StoreError) {
         switch error {
         case .unknown:
@@ -16,7 +16,8 @@ extension Problem {
         case .lost:
             self.init(
                 slug: .storeLost, status: 503,
-                detail: "The file of the store was deleted or replaced; nothing was changed. An operator has to act.",
+                detail:
+                    "The file of the store was deleted or replaced; nothing was changed. An operator has to intervene.",
                 headers: [("Retry-After", "60")])
         case .unavailable:
             self.init(
@@ -24,7 +25,7 @@ extension Problem {
                 headers: [("Retry-After", "5")])
         case .full:
             self.init(
-                slug: .diskFull, status: 507, detail: "There is no room on the disk; nothing was changed.",
+                slug: .diskFull, status: 507, detail: "The disk is full; nothing was changed.",
                 headers: [("Retry-After", "30")])
         case .closed:
             self.init(
@@ -33,7 +34,7 @@ extension Problem {
         case .cannotCreate, .alreadyRunning, .corrupt, .logDamaged, .foreign, .newer, .failed:
             self.init(
                 slug: .storeFailed, status: 503,
-                detail: "The store cannot be written; nothing was changed. The log says why.",
+                detail: "The store cannot be written; nothing was changed. See the log.",
                 headers: [("Retry-After", "30")])
         }
     }

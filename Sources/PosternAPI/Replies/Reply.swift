@@ -2,7 +2,7 @@ import Logging
 import PosternCore
 import PosternHTTP
 
-/// The way back to a client, which also counts, times and logs the response.
+/// Sends the response to a client, and counts, times, and logs it.
 struct Reply: Sendable {
     let request: APIRequest
     /// Nil unless the request has an `Idempotency-Key` that applies.
@@ -53,7 +53,7 @@ struct Reply: Sendable {
         responder.respond(withLimits(problem.response(to: head)))
     }
 
-    /// Has `action` called if the client hangs up before it is answered.
+    /// Calls `action` if the client hangs up before the response is sent.
     func onHangUp(_ action: @escaping @Sendable () -> Void) { responder.onHangUp(action) }
 
     /// The client has hung up: counts the request under 499, which is never sent.

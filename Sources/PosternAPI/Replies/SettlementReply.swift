@@ -35,14 +35,14 @@ final class SettlementReply: PendingReply {
             return state.settled
         }
         guard let all else { return false }
-        // Off the writer's thread: the answer reads the store.
+        // Not on the writer's thread: the response reads the store.
         context.readers.run { [self] in reply.sendInstead(final(all)) }
         return true
     }
 
     func onHangUp(_ action: @escaping @Sendable () -> Void) { reply.onHangUp(action) }
 
-    /// Says what is known so far: accepted, and not settled yet.
+    /// Sends what is known so far: accepted, and not settled yet.
     func giveUp() {
         let isLate: Bool = state.withLock { state in
             guard !state.isAnswered else { return false }
@@ -94,10 +94,10 @@ final class SettlementReply: PendingReply {
         let detail =
             switch notice.state {
             case .queued, .delivered, .failed:
-                "The upstream refused the message: \(notice.error?.detail ?? "it gave no reason"). It is kept as failed."
+                "The upstream rejected the message: \(notice.error?.detail ?? "it gave no reason"). It is kept as failed."
             case .cancelled: "The message was cancelled before it was sent."
             case .dropped: "The message was dropped before it was sent: its queue was full."
-            case .expired: "The message could not be delivered in its time."
+            case .expired: "The message expired before it could be delivered."
             }
         return Problem(
             slug: .deliveryFailed, status: 502, detail: detail, members: members, headers: answer.preferenceApplied)

@@ -11,7 +11,7 @@ struct Preferences: Equatable {
     var isMinimal = false
 
     init(_ head: RequestHead) {
-        // The usual request has none, and looking for one header is cheaper than copying all.
+        // Most requests have none, and looking for one header is cheaper than copying all.
         guard head.header("Prefer") != nil else {
             self.init([])
             return

@@ -23,7 +23,7 @@ struct Route: Sendable {
     let action: Action
 
     enum Body: Sendable {
-        /// The route needs none; up to `discardedBodyBytes` are read and discarded.
+        /// The route expects no body; up to `discardedBodyBytes` are read and discarded.
         case none
         /// One JSON text, or nothing.
         case json
@@ -59,7 +59,7 @@ struct Route: Sendable {
         case admin
     }
 
-    /// Whether it is answered without regard to who calls, even where client certificates are required.
+    /// Whether the route accepts any caller, even where client certificates are required.
     var isProbe: Bool { access == .open && listeners == [.admin] }
 
     /// Whether the log says who sent the request: it steers upstreams or messages, or hands in a credential.

@@ -2,7 +2,7 @@ import PosternCore
 import PosternMetrics
 import Synchronization
 
-/// Counts and times the answers of one route. Its series are looked up by label once, not for each request.
+/// Counts and times the responses of one route. Its series are looked up by label once, not for each request.
 final class RouteMetrics: Sendable {
     private struct Known {
         var duration: Histogram?

@@ -14,7 +14,7 @@ final class Router: Sendable {
     /// Most requests go to the paths that accept messages, so these are matched beforehand.
     private let ingests: [String: RouteMatch]
 
-    /// - Parameter listener: Whose routes are found. Nil: all.
+    /// - Parameter listener: Whose routes are found. Nil means all.
     init(_ handlers: Handlers, of listener: Route.Listener? = nil) {
         let context = handlers.context
         func served(_ routes: [Route]) -> [Route] {
@@ -163,10 +163,10 @@ final class Router: Sendable {
 final class RouteMatch: Sendable {
     typealias Respond = @Sendable ([UInt8], Reply) -> Void
 
-    /// What the path names, for keys that are good for some upstreams only.
+    /// The upstream that the path names, for keys that are restricted to some upstreams.
     enum Subject: Sendable {
         case upstream(UpstreamName)
-        /// Its upstream may be disabled, or no longer configured. Nil: the store has never held messages of it.
+        /// The upstream may be disabled, or no longer configured. Nil if the store has never held messages of it.
         case message(MessageID, UpstreamName?)
     }
 
@@ -189,10 +189,10 @@ enum RoutingProblem: Error {
     case noSuchMessage
     case unknownUpstream(String)
     case unknownKind(String, of: UpstreamName, known: [String])
-    /// With the value of `Allow`.
+    /// The path has no such method. The associated value is that of `Allow`.
     case methodNotAllowed(String)
 
-    /// `caller` is told of no upstream that it may not use.
+    /// The texts name no upstream that `caller` may not use.
     func problem(in context: APIContext, for caller: Caller?) -> Problem {
         switch self {
         case .notFound:
@@ -207,10 +207,10 @@ enum RoutingProblem: Error {
             caller.flatMap { $0.mayUse(upstream) ? nil : Gatekeeper.foreign(upstream, to: $0) }
                 ?? Problem(
                     slug: .unknownKind, status: 404,
-                    detail: "This upstream has no kind \(kind); it takes: \(known.joined(separator: ", ")).")
+                    detail: "This upstream has no kind \(kind); it accepts: \(known.joined(separator: ", ")).")
         case .methodNotAllowed(let allowed):
             Problem(
-                slug: .methodNotAllowed, status: 405, detail: "This path takes \(allowed).",
+                slug: .methodNotAllowed, status: 405, detail: "This path accepts \(allowed).",
                 headers: [("Allow", allowed)])
         }
     }

@@ -10,7 +10,7 @@ public struct GatewayAddress: Sendable, Equatable {
     /// PEM file with a client certificate and its key; nil if the command has none.
     public let clientCertificateFile: String?
 
-    /// What the command line says about it; what it leaves out follows from the configuration.
+    /// The options of the command line. What they omit is taken from the configuration.
     public struct Choice: Sendable, Equatable {
         public var url: String?
         /// PEM file with the authorities of the gateway's certificate.
@@ -75,13 +75,13 @@ public struct GatewayAddress: Sendable, Equatable {
         }
         guard let address = try Self(of: found.configuration.server, choice) else {
             throw CommandFailure(
-                CommandFailure.no, "The configuration leaves the port to the system. Say where it listens with --url.")
+                CommandFailure.no, "The configuration leaves the port to the system. Specify its address with --url.")
         }
         self = address
     }
 
-    /// Where this machine reaches the probes and the steering of a server: an address for all interfaces is asked on
-    /// loopback.
+    /// The address at which this machine reaches the probes and the operators' routes of a server. For an address that
+    /// means all interfaces, that is loopback.
     private static func url(of server: GatewayConfiguration.Server) -> String? {
         let (host, port) =
             server.admin.isOn ? (server.admin.host, server.admin.port) : (server.http.host, server.http.port)

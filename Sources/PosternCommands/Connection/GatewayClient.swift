@@ -4,7 +4,7 @@ public import PosternGateway
 import PosternJSON
 import PosternTransport
 
-/// Asks a running gateway over its API.
+/// A client of a running gateway's API.
 public final class GatewayClient: Sendable {
     /// Without a slash at the end.
     public let url: String
@@ -63,6 +63,6 @@ extension UpstreamResponse {
         return try? found.get()
     }
 
-    /// What a problem document says, or the status when it is none.
-    var problem: String { member("detail") ?? "answered \(status)" }
+    /// The `detail` of a problem document, or the status if the response is not one.
+    var problem: String { member("detail") ?? "HTTP \(status)" }
 }

@@ -2,10 +2,10 @@ import PosternCore
 
 /// `postern healthcheck`: whether a gateway is ready.
 public enum Healthcheck {
-    /// A container is asked every few seconds; an answer later than this is none.
+    /// A container is probed every few seconds; a later response counts as a failure.
     public static let patience = Duration.seconds(3)
 
-    /// Throws, with one line, when it is not.
+    /// Throws, with a message of one line, if the gateway is not ready.
     public static func run(_ address: GatewayAddress, within: Duration = patience) async throws(CommandFailure) {
         let client = try GatewayClient(address)
         defer { client.close() }
@@ -13,10 +13,10 @@ public enum Healthcheck {
         do throws(TransferFailure) {
             answer = try await client.ask(.get, "/readyz", within: within)
         } catch {
-            throw CommandFailure(CommandFailure.no, "\(client.url) does not answer: \(error.detail)")
+            throw CommandFailure(CommandFailure.no, "\(client.url) does not respond: \(error.detail)")
         }
         guard answer.status != 200 else { return }
-        let reasons = answer.member("reasons") ?? "answered \(answer.status)"
+        let reasons = answer.member("reasons") ?? "HTTP \(answer.status)"
         throw CommandFailure(CommandFailure.no, "\(client.url) is not ready: \(reasons)")
     }
 }

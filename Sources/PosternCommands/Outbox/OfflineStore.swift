@@ -4,18 +4,18 @@ import PosternCore
 import PosternMetrics
 import PosternStore
 
-/// A store that no gateway runs on, opened to change messages in it.
+/// A store that no gateway is using, opened to change messages in it.
 struct OfflineStore {
     private let outbox: Outbox
     private static let pageSize = 500
 
-    /// Nil when another process works on it. A store that is not there is not made.
+    /// Nil if another process is using it. A store that does not exist is not created.
     init?(_ path: String) throws(CommandFailure) {
         guard access(path, F_OK) == 0 else {
             throw CommandFailure(
                 CommandFailure.noStore, "There is no store at \(path): \(String(cString: strerror(errno))).")
         }
-        // Removing what is old is the gateway's to do, by its own settings.
+        // Only the gateway removes old messages, by its own settings.
         let forever = Duration.seconds(100 * 365 * 86_400)
         var options = OutboxOptions(path: path)
         (options.deliveredRetention, options.failedRetention) = (forever, forever)
@@ -38,7 +38,7 @@ struct OfflineStore {
 
     func close() { outbox.close() }
 
-    /// Waits for what the writer's thread answers.
+    /// Waits for the result from the writer's thread.
     private func result<Value: Sendable>(
         _ start: (@escaping @Sendable (Result<Value, StoreError>) -> Void) -> Void
     ) async throws(CommandFailure) -> Value {

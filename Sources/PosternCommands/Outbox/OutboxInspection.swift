@@ -10,7 +10,7 @@ public struct OutboxInspection: Sendable {
 
     private static let pageSize = 500
 
-    /// What `now` is decides whether a message that is due later still waits.
+    /// `now` decides whether a message that is due later still waits.
     public init(_ place: StorePlace, now: Timestamp) throws(CommandFailure) {
         do throws(StoreError) {
             view = try StoreView(path: place.path, now: now)
@@ -39,7 +39,7 @@ public struct OutboxInspection: Sendable {
         guard let record else {
             throw CommandFailure(
                 CommandFailure.no,
-                "There is no message \(id.printable()): never accepted here, or settled longer ago than it is kept.")
+                "There is no message \(id.printable()): it was never accepted here, or is no longer kept.")
         }
         let attempts = try reading { () throws(StoreError) in try view.attempts(of: record.id) }
         return asJSON

@@ -6,7 +6,7 @@ public import PosternStore
 
 /// What `postern outbox` shows: text for people, or JSON for programs, in the shapes that `docs/cli.md` describes.
 ///
-/// Never a payload, unless asked.
+/// Shows a payload only if it was requested.
 public struct OutboxReport: Sendable {
     let books: [UpstreamBooks]
     let now: Timestamp

@@ -47,7 +47,8 @@ public struct OutboxSteering: Sendable {
         return try await store.cancel(filter, isPreview: isPreview)
     }
 
-    /// Deletes settled messages, and returns how many. Not while a gateway is running, which has no such request.
+    /// Deletes settled messages, and returns how many. Fails while a gateway is running, because its API has no such
+    /// request.
     public func purge(
         _ state: MessageState, of upstream: UpstreamName, settledBefore: Timestamp?
     ) async throws(CommandFailure) -> Int {
@@ -91,7 +92,7 @@ public struct OutboxSteering: Sendable {
         guard let address = place.gateway else {
             throw CommandFailure(
                 CommandFailure.running,
-                "Another process is running on the store at \(place.path). Say where the gateway listens with --url.")
+                "Another process is running on the store at \(place.path). Specify its address with --url.")
         }
         let client = try GatewayClient(address)
         defer { client.close() }
@@ -167,6 +168,6 @@ extension GatewayClient {
     }
 
     private func refusal(_ answer: UpstreamResponse) -> CommandFailure {
-        CommandFailure(CommandFailure.no, "The gateway at \(url) says: \(answer.problem)")
+        CommandFailure(CommandFailure.no, "The gateway at \(url) responded: \(answer.problem)")
     }
 }

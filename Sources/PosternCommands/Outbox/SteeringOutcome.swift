@@ -4,7 +4,7 @@ public import PosternCore
 public struct SteeringOutcome: Sendable, Equatable {
     public enum Action: String, Sendable { case retried, cancelled }
 
-    /// A message that stayed as it was.
+    /// A message that was not changed.
     public struct Refusal: Sendable, Equatable {
         public let id: MessageID
         public let reason: String
@@ -18,7 +18,7 @@ public struct SteeringOutcome: Sendable, Equatable {
     public let action: Action
     public var count: Int
     public var refused: [Refusal]
-    /// The gateway's, when one was asked; nil when the store itself was changed.
+    /// The URL of the gateway that made the change; nil if the store itself was changed.
     public let gatewayURL: String?
     /// Whether `count` messages were only counted.
     public let isPreview: Bool

@@ -1,27 +1,27 @@
 /// Why an attempt did not deliver; shown as `lastError` of a message or an upstream.
 public struct AttemptError: Error, Sendable, Equatable, CustomStringConvertible {
     public enum Class: String, Sendable, CaseIterable, Codable {
-        /// No connection.
+        /// The connection could not be established.
         case unreachable
         case timeout
         /// The connection broke during the transfer.
         case interrupted
         /// The response is not valid HTTP.
         case garbled
-        /// 408, 425, 429 and the like: later.
+        /// 408, 425, 429, and similar: the upstream asks for a later request.
         case busy
-        /// 5xx.
+        /// The upstream responded with a 5xx status.
         case failing
         case unauthorized
         /// The address or the form of the request is wrong, not the payload.
         case misconfigured
-        /// This very message.
+        /// The upstream rejected this message.
         case refused
         /// The stored payload is damaged, so it was not sent.
         case damaged
     }
     public let errorClass: Class
-    /// The upstream's HTTP status, if it answered.
+    /// The upstream's HTTP status, if it responded.
     public let status: Int?
     /// What happened; never a payload, a token or a signature.
     public let detail: String

@@ -1,8 +1,8 @@
-/// Messages that travel in one upstream request, oldest first; never empty.
+/// The messages of one upstream request, oldest first; never empty.
 public struct Batch: Sendable {
     public let id: BatchID
     public let messages: [Message]
-    /// What carried them, as it was planned; nil when nothing did.
+    /// The request that carried them, as it was planned; nil if none did.
     public let request: UpstreamRequest?
 
     public init(id: BatchID, messages: [Message], request: UpstreamRequest? = nil) {
@@ -42,7 +42,7 @@ public struct BatchLimits: Sendable, Equatable {
     /// Bytes of the body before compression: payloads, a comma between two, and `overhead`. A message that is larger
     /// by itself is sent alone.
     public var maxBytes: Int
-    /// Bytes of the body that are no payload, e.g. 2 for `[` and `]`.
+    /// Bytes of the body that do not belong to a payload: for example, 2 for `[` and `]`.
     public var overhead: Int
 
     public init(maxMessages: Int, maxBytes: Int, overhead: Int = 0) {

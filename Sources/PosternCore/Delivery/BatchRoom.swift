@@ -11,7 +11,7 @@ public struct BatchRoom: Sendable, Equatable {
         bytes = limits.overhead
     }
 
-    /// Whether a message of `size` bytes fits. One that is too large for any request goes alone.
+    /// Whether a message of `size` bytes fits. One that is too large for any request is sent alone.
     public func fits(_ size: Int) -> Bool {
         count == 0 || (count < limits.maxMessages && bytes + 1 + size <= limits.maxBytes)
     }

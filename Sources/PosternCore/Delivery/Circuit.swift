@@ -1,20 +1,20 @@
-/// Whether an upstream may be sent to, decided by what its last requests met.
+/// Whether requests may be sent to an upstream, by the results of its last requests.
 ///
-/// Closed, it counts failures in a row; at `threshold` it opens for a while that grows with each failed probe. When
-/// that is over one probe may pass (half-open). After an opening the number of requests at a time starts at one and
-/// doubles with each success (slow start).
+/// Closed, it counts failures in a row; at `threshold` it opens for a while that grows with each failed probe. After
+/// that time, one probe may pass (half-open). After it has been open, the number of concurrent requests starts at one
+/// and doubles with each success (slow start).
 public struct Circuit: Sendable, Equatable {
     public enum State: Sendable, Equatable {
         case closed
         case open(until: Timestamp)
-        /// One probe is under way.
+        /// One probe is in flight.
         case halfOpen
     }
 
     public private(set) var state: State = .closed
     /// Upstream failures since the last success.
     public private(set) var failures: Int
-    /// Requests at a time right now; `most` when nothing is wrong.
+    /// The current limit of concurrent requests; `most` if nothing is wrong.
     public private(set) var allowance: Int
     public var most: Int {
         didSet { allowance = min(allowance, most) }
@@ -23,7 +23,7 @@ public struct Circuit: Sendable, Equatable {
     /// Failures in a row that open it.
     public static let defaultThreshold = 5
 
-    /// A circuit as a former run left it: `reopensAt` is nil when it was closed.
+    /// A circuit as an earlier run left it: `reopensAt` is nil if it was closed.
     public init(most: Int, threshold: Int = Circuit.defaultThreshold, failures: Int = 0, reopensAt: Timestamp? = nil) {
         self.most = most
         self.threshold = threshold
@@ -44,18 +44,18 @@ public struct Circuit: Sendable, Equatable {
         }
     }
 
-    /// When it has to be asked again; nil when time alone changes nothing.
+    /// When `allows` may change by time alone; nil if it does not.
     public var reopensAt: Timestamp? {
         if case .open(let until) = state { until } else { nil }
     }
 
-    /// A request goes out.
+    /// A request is sent.
     public mutating func sent(now: Timestamp) {
         if case .open(let until) = state, until <= now { state = .halfOpen }
     }
 
-    /// An answer that shows the upstream at work, a refusal of a message included.
-    /// Returns whether this ended an outage.
+    /// Records a response that shows that the upstream works, including one that rejects a message. Returns whether
+    /// this ended an outage.
     @discardableResult public mutating func succeeded() -> Bool {
         switch state {
         case .closed where failures > 0:
@@ -68,18 +68,20 @@ public struct Circuit: Sendable, Equatable {
             failures = 0
             state = .closed
             return true
-        // Requests sent before the opening know nothing of its reason; a `Retry-After` is obeyed to its end.
+        // The response to a request that was sent before the circuit opened says nothing about the reason; a
+        // `Retry-After` is obeyed to its end.
         case .open: return false
         }
     }
 
-    /// Ends an outage on other evidence than a probe. The number of requests at a time starts at one all the same.
+    /// Ends an outage on other evidence than a probe. The number of concurrent requests starts at one all the same.
     public mutating func close() {
         failures = 0
         state = .closed
     }
 
-    /// The upstream failed; it is probed from `retryAt` on if it is out then. Returns whether this began an outage.
+    /// Records a failure. If the circuit opens, the upstream is probed from `retryAt` on. Returns whether this began an
+    /// outage.
     @discardableResult public mutating func failed(retryAt: Timestamp) -> Bool {
         failures += 1
         switch state {
@@ -89,7 +91,7 @@ public struct Circuit: Sendable, Equatable {
             allowance = 1
             return true
         case .halfOpen, .open:
-            // Answers to requests sent before the opening must not shorten it.
+            // Responses to requests that were sent before the circuit opened must not shorten the wait.
             let until = reopensAt.map { max($0, retryAt) } ?? retryAt
             state = .open(until: until)
             allowance = 1
@@ -97,7 +99,7 @@ public struct Circuit: Sendable, Equatable {
         }
     }
 
-    /// Opens at once, whatever came before: a rate limit, wrong credentials. Returns whether this began an outage.
+    /// Opens at once, for example after a rate limit or wrong credentials. Returns whether this began an outage.
     @discardableResult public mutating func hold(until: Timestamp) -> Bool {
         let wasClosed = state == .closed
         failures += 1
@@ -111,7 +113,7 @@ public struct Circuit: Sendable, Equatable {
         if case .open = state { state = .open(until: now) }
     }
 
-    /// The probe was taken back, nothing is known.
+    /// The probe was returned without a result.
     public mutating func abandoned(now: Timestamp) {
         if state == .halfOpen { state = .open(until: now) }
     }

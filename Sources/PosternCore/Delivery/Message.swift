@@ -1,4 +1,4 @@
-/// One payload for one upstream, waiting in its queue.
+/// One payload in the queue of one upstream.
 public struct Message: Sendable, Equatable {
     public let id: MessageID
     public let kind: Kind
@@ -6,9 +6,9 @@ public struct Message: Sendable, Equatable {
     /// The caller's own key, if one was given; has no meaning to Postern.
     public let key: String?
     public let acceptedAt: Timestamp
-    /// JSON text, byte for byte what will be spliced into requests.
+    /// JSON text, inserted byte for byte into requests.
     public let payload: [UInt8]
-    /// Sends that count against the message: those whose answer may be its own fault. Outages cost none.
+    /// Attempts that count against the message: those whose failure it may have caused. Outages do not count.
     public var attempts: Int
     /// What earlier steps of a sequence left for the later ones; written by the upstream, nil before the first step.
     public var progress: [UInt8]?
@@ -56,13 +56,13 @@ public enum LaneRule: Sendable {
     case separate
 }
 
-/// Where a message stands. `queued` is the only state that Postern leaves by itself.
+/// The state of a message. `queued` is the only state that Postern leaves by itself.
 public enum MessageState: UInt8, Sendable, CaseIterable {
     case queued = 0
     case delivered = 1
-    /// Refused by the upstream: the dead letters.
+    /// Rejected by the upstream: the dead letters.
     case failed = 2
-    /// Taken back by a caller.
+    /// Cancelled by a caller.
     case cancelled = 3
     /// Evicted because its queue was full.
     case dropped = 4

@@ -29,7 +29,7 @@ public struct MessageID: Hashable, Comparable, Sendable, CustomStringConvertible
         }
     }
 
-    /// Nil when `text` is not an id in the form that `description` gives.
+    /// Nil if `text` is not an id in the form of `description`.
     public init?(_ text: some StringProtocol) {
         guard text.utf8.count == 13 else { return nil }
         var value: UInt64 = 0

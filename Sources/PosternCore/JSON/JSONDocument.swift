@@ -31,7 +31,7 @@ public enum JSONKind: UInt8, Sendable {
     /// - Parameters:
     ///   - index: The value's first word: where the value ends, and whether a string holds an escape or a number is an
     ///     integer literal. An object or array has a second one: the first word after it and all it contains.
-    ///   - start: Where the value starts in `text`; -1 for lines, before which a `[` stands.
+    ///   - start: Where the value starts in `text`; -1 for lines, which are preceded by a `[`.
     @inlinable public init(text: UnsafePointer<UInt8>, words: UnsafePointer<UInt32>, index: Int, start: Int) {
         self.text = text
         self.words = words
@@ -61,7 +61,7 @@ public enum JSONKind: UInt8, Sendable {
     /// The range of the value in the text.
     @inlinable public var range: Range<Int> { start..<end }
 
-    /// The value's own text, as it came.
+    /// The value's own text, as it was received.
     @inlinable public var bytes: UnsafeBufferPointer<UInt8> {
         UnsafeBufferPointer(start: text + start, count: end - start)
     }
@@ -122,7 +122,7 @@ public enum JSONKind: UInt8, Sendable {
         return true
     }
 
-    /// Whether this is a string or member name that says `name`.
+    /// Whether this is a string or member name that equals `name`.
     @inlinable public func equals(_ name: StaticString) -> Bool {
         equals(UnsafeBufferPointer(start: name.utf8Start, count: name.utf8CodeUnitCount))
     }
@@ -136,9 +136,10 @@ public enum JSONKind: UInt8, Sendable {
         return true
     }
 
-    /// Without memory for the resolved text: a body may be full of names with escapes, and each look-up passes them.
+    /// Allocates no memory for the resolved text: a body may be full of names with escapes, and each lookup passes
+    /// them.
     @usableFromInline func equalsEscaped(_ name: UnsafeBufferPointer<UInt8>) -> Bool {
-        // An escape is longer than what it stands for.
+        // An escape is longer than the character that it represents.
         rawString.count > name.count && JSONEscapes.Resolved(rawString).elementsEqual(name)
     }
 
@@ -169,7 +170,7 @@ public enum JSONKind: UInt8, Sendable {
     @usableFromInline let owner: JSONValue
     @usableFromInline var index: Int
     @usableFromInline let end: Int
-    /// The end of the value before.
+    /// The end of the previous value.
     @usableFromInline var position: Int
 
     @inlinable init(of owner: JSONValue) {
@@ -196,7 +197,7 @@ public enum JSONKind: UInt8, Sendable {
     @usableFromInline let owner: JSONValue
     @usableFromInline var index: Int
     @usableFromInline let end: Int
-    /// The end of the value before.
+    /// The end of the previous value.
     @usableFromInline var position: Int
 
     @inlinable init(of owner: JSONValue) {

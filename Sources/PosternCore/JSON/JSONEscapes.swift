@@ -2,7 +2,7 @@
 public enum JSONEscapes {
     /// Resolves the escapes of a checked string; `raw` is the text between the quotes.
     public static func resolve(_ raw: UnsafeBufferPointer<UInt8>) -> [UInt8] {
-        // What an escape stands for never takes more bytes than the escape.
+        // The character that an escape represents never takes more bytes than the escape.
         [UInt8](unsafeUninitializedCapacity: raw.count) { result, count in
             for byte in Resolved(raw) {
                 result[count] = byte
@@ -15,7 +15,7 @@ public enum JSONEscapes {
     struct Resolved: Sequence, IteratorProtocol {
         private let raw: UnsafeBufferPointer<UInt8>
         private var place = 0
-        /// What is left of the escape at hand; its next byte is the lowest.
+        /// The remaining bytes of the current escape; the next one is the lowest.
         private var pending: UInt32 = 0
         private var pendingCount = 0
 
@@ -55,7 +55,7 @@ public enum JSONEscapes {
         }
     }
 
-    /// What a letter after a backslash stands for.
+    /// The character that a letter after a backslash represents.
     private static func character(_ letter: UInt8) -> UInt8 {
         switch letter {
         case UInt8(ascii: "b"): 8
@@ -76,7 +76,7 @@ public enum JSONEscapes {
         return value
     }
 
-    /// `text` as a JSON string, quotes included: escapes what RFC 8259 demands and nothing else.
+    /// `text` as a JSON string, quotes included: escapes what RFC 8259 requires and nothing else.
     public static func quoted(_ text: String) -> String {
         var result = "\""
         for scalar in text.unicodeScalars {

@@ -1,4 +1,4 @@
-/// Builds JSON text member by member; for answers, which are small.
+/// Builds JSON text member by member, for small responses.
 public struct JSONText {
     public private(set) var text = "{"
     private var isFirst = true

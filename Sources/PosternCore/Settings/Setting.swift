@@ -8,7 +8,7 @@ public struct Setting: Sendable, Equatable {
         case bool
         case integer(ClosedRange<Int64>)
         case number(ClosedRange<Double>)
-        /// An object of texts, e.g. header names and values.
+        /// An object of strings, for example header names and values.
         case strings
         case list
     }
@@ -19,7 +19,7 @@ public struct Setting: Sendable, Equatable {
     public let defaultValue: SettingValue
     /// Masked wherever it would be shown.
     public let isSecret: Bool
-    /// Whether it says where the upstream is; a simulator's URL takes its place.
+    /// Whether it is the location of the upstream; a simulator's URL replaces it.
     public let isAddress: Bool
     /// The value that the type's simulator accepts, for a setting that has to be filled in before anything can be sent;
     /// nil for any other.
@@ -41,7 +41,7 @@ public struct Setting: Sendable, Equatable {
         }
     }
 
-    /// What a value of another kind is told.
+    /// The error text for a value of another kind.
     public var expectation: String {
         switch kind {
         case .text, .url: "expected text"
@@ -77,7 +77,7 @@ public enum SettingValue: Sendable, Equatable {
     public var strings: [String: String]? { if case .strings(let texts) = self { texts } else { nil } }
     public var list: [String]? { if case .list(let list) = self { list } else { nil } }
 
-    /// The texts in it.
+    /// The strings in it.
     var allTexts: [String] {
         switch self {
         case .text(let text): [text]
@@ -88,7 +88,7 @@ public enum SettingValue: Sendable, Equatable {
     }
 }
 
-/// What is wrong with a value: each text completes "server.port is "x"; ".
+/// The faults of a value: each text completes "server.port is "x"; ".
 public struct SettingMismatch: Error, Sendable, Equatable {
     public let details: [String]
     public init(_ details: String...) { self.details = details }
@@ -104,7 +104,7 @@ public struct SettingProblems: Error, Sendable, Equatable {
 
 /// A rule for values besides their kind and range.
 public struct SettingRule<Value>: Sendable {
-    /// What is wrong, as in `SettingMismatch`; empty if nothing is.
+    /// The faults, as in `SettingMismatch`; empty if there are none.
     let problems: @Sendable (Value) -> [String]
 
     public init(problems: @escaping @Sendable (Value) -> [String]) { self.problems = problems }

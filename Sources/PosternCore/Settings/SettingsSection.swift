@@ -14,7 +14,7 @@ public protocol SettingsSection: Sendable, Equatable {
 extension SettingsSection {
     public var conflicts: [(property: PartialKeyPath<Self>, detail: String)] { [] }
 
-    /// The field of `property`, which has one.
+    /// The field of `property`, which must have one.
     public static func field(of property: PartialKeyPath<Self>) -> SettingField<Self> {
         guard let field = fields.first(where: { $0.property == property }) else {
             preconditionFailure("\(property) has no field")
@@ -25,7 +25,7 @@ extension SettingsSection {
     /// The name of the setting that holds `property`.
     public static func name(of property: PartialKeyPath<Self>) -> String { field(of: property).setting.name }
 
-    /// Takes the values of the settings that have one here; the others keep their default.
+    /// Applies the values of the settings that are given; the others keep their default.
     public init(_ values: [String: SettingValue]) throws(SettingProblems) {
         try self.init(each: values)
         let conflicts = conflicts
@@ -34,7 +34,7 @@ extension SettingsSection {
         }
     }
 
-    /// The same without a look at the combination.
+    /// The same without checking the combination.
     init(each values: [String: SettingValue]) throws(SettingProblems) {
         self.init()
         var problems: [(setting: String, detail: String)] = []
@@ -49,7 +49,7 @@ extension SettingsSection {
         guard problems.isEmpty else { throw SettingProblems(problems) }
     }
 
-    /// The texts of secret settings.
+    /// The values of secret settings.
     public var secrets: [String] {
         Self.fields.filter(\.setting.isSecret).flatMap { $0.get(self).allTexts }.filter { !$0.isEmpty }
     }
@@ -91,7 +91,7 @@ public struct SettingField<Section: SettingsSection>: Sendable {
             isAddress: isAddress, simulated: simulated, summary: summary)
     }
 
-    /// Takes a value, if it is one that the field can have.
+    /// Stores a value if it is one that the field can have.
     public func set(_ section: inout Section, _ value: SettingValue) throws(SettingMismatch) {
         guard try decodeInto(&section, value) else { throw SettingMismatch(setting.expectation) }
     }
@@ -163,7 +163,7 @@ extension SettingField {
         }
     }
 
-    /// The same without a fraction.
+    /// Seconds without a fraction.
     public static func wholeSeconds(
         _ name: String, _ range: ClosedRange<Int64>, _ property: Property<Duration>, _ summary: String
     ) -> Self {

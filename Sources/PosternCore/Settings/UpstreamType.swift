@@ -1,11 +1,12 @@
 /// An upstream that the configuration can make: what a type of upstream is besides its behavior.
 public protocol ConfigurableUpstream: SettingsHoldingUpstream {
     associatedtype Settings: SettingsSection
-    /// The value of `upstreams.<name>.type`, and the name of the upstream that says none.
+    /// The value of `upstreams.<name>.type`, and the name of an upstream that gives none.
     static var typeName: String { get }
-    /// What it is, in a line of the documentation.
+    /// A description, in one line of the documentation.
     static var summary: String { get }
-    /// Messages in one request where the upstream's own configuration says nothing; nil: as for all upstreams.
+    /// The maximum number of messages in one request if the upstream's configuration does not set it; nil means the
+    /// general default.
     static var batchMaxMessages: Int? { get }
 
     var settings: Settings { get }
@@ -18,7 +19,7 @@ extension ConfigurableUpstream {
     public var secrets: [String] { settings.secrets }
 }
 
-/// A type of upstream: its name, its settings, and how to make one. The registry lists them all.
+/// A type of upstream: its name, its settings, and how to create one. The registry lists all of them.
 public struct UpstreamType: Sendable {
     public let name: String
     public let summary: String
@@ -43,18 +44,18 @@ public struct UpstreamType: Sendable {
         makeUpstream = { (name, values) throws(SettingProblems) in Made(name, try Made.Settings(values)) }
     }
 
-    /// Throws what is wrong with the value of one setting.
+    /// Throws the fault of the value of one setting.
     public func check(_ value: SettingValue, of setting: Setting) throws(SettingMismatch) {
         try checkValue(value, setting.name)
     }
 
-    /// What is wrong with the combination of `values`, each of which has passed `check`.
+    /// The faults of the combination of `values`, each of which has passed `check`.
     public func conflicts(in values: [String: SettingValue]) -> [(setting: Setting, detail: String)] {
         findConflicts(values)
     }
 
-    /// Settings that `values` leaves out have their default. Throws what is wrong with single values or, if nothing is,
-    /// with the combination of them.
+    /// Settings that `values` omits have their default. Throws the faults of single values or, if there are none, those
+    /// of their combination.
     public func make(
         _ name: UpstreamName, _ values: [String: SettingValue] = [:]
     ) throws(SettingProblems) -> any Upstream {
@@ -66,7 +67,7 @@ public struct UpstreamType: Sendable {
         Dictionary(uniqueKeysWithValues: settings.map { ($0.name, $0.defaultValue) })
     }
 
-    /// `values`, except that the upstream is where its simulator is, with credentials that the simulator accepts.
+    /// `values` with the URL of the simulator, and with credentials that the simulator accepts.
     public func simulated(_ values: [String: SettingValue], at url: String) -> [String: SettingValue] {
         var values = values
         for setting in settings {

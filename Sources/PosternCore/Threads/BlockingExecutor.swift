@@ -1,7 +1,7 @@
 import Synchronization
 
 /// A few threads for work that blocks or takes long: reading the store, hashing a password. They start when there is
-/// work for them. Any thread may call.
+/// work. Any thread may call.
 public final class BlockingExecutor: Sendable {
     public typealias Work = @Sendable () -> Void
 
@@ -12,8 +12,8 @@ public final class BlockingExecutor: Sendable {
     private let started = Mutex<[any RunningLoop]>([])
 
     /// - Parameters:
-    ///   - name: of the threads; if there are several, each has its number behind it.
-    ///   - most: how many work at a time.
+    ///   - name: The name of the threads. If there are several, a number is appended to each.
+    ///   - most: The maximum number of threads that work at a time.
     public init(name: String, atATime most: Int, on threads: any Threads) {
         self.name = name
         self.most = most
@@ -24,7 +24,7 @@ public final class BlockingExecutor: Sendable {
 
     public func run(_ work: @escaping Work) { run(work, isUrgent: false) }
 
-    /// Before all work that waits; for what is quick.
+    /// Enqueues work before all other work. For quick work.
     public func runSoon(_ work: @escaping Work) { run(work, isUrgent: true) }
 
     /// The number of pieces of work that no thread has begun.
@@ -39,7 +39,7 @@ public final class BlockingExecutor: Sendable {
         }
     }
 
-    /// Ends the threads once all work that was handed in is done.
+    /// Ends the threads once all work that was submitted is done.
     public func stop() {
         queue.end()
         for thread in started.withLock({ started in
@@ -55,7 +55,7 @@ public final class BlockingExecutor: Sendable {
         struct State {
             var urgent: [Work] = []
             var normal: [Work] = []
-            /// What wakes the workers that have nothing to do.
+            /// Wakes the workers that have nothing to do.
             var idle: [Inbox<Void>] = []
             var hasEnded = false
 
@@ -86,7 +86,7 @@ public final class BlockingExecutor: Sendable {
         }
     }
 
-    /// Does one piece of work a turn.
+    /// Does one piece of work per turn.
     private final class Worker: Loop {
         let name: String
         private let queue: Queue

@@ -1,7 +1,7 @@
 import Glibc
 import Synchronization
 
-/// A thread of our own, for work that blocks and so must not sit on the cooperative pool: named, and with all signals
+/// A thread for work that blocks and therefore must not run on the cooperative pool. It is named, and all signals are
 /// blocked. The gateway starts one for each `Loop` (`DedicatedThreads`).
 public final class DedicatedThread: RunningLoop {
     private let handle: pthread_t
@@ -43,7 +43,7 @@ private let threadMain: @convention(c) (UnsafeMutableRawPointer?) -> UnsafeMutab
     var all = sigset_t()
     sigfillset(&all)
     pthread_sigmask(SIG_BLOCK, &all, nil)
-    // Glibc shows `pthread_setname_np` only with _GNU_SOURCE; the kernel's file does the same.
+    // Glibc declares `pthread_setname_np` only with _GNU_SOURCE; writing the kernel's file does the same.
     let file = open("/proc/thread-self/comm", O_WRONLY | O_CLOEXEC)
     if file >= 0 {
         var name = String(start.name.prefix(15))

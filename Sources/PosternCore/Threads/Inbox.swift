@@ -1,6 +1,6 @@
 import Glibc
 
-/// Where other threads leave work for a thread that blocks until there is some.
+/// Passes elements from any thread to one thread that blocks until there are some.
 ///
 /// Bounded by what its users can have outstanding, so it never refuses. Any thread may `put`; one thread takes.
 public final class Inbox<Element: Sendable>: @unchecked Sendable {
@@ -56,7 +56,7 @@ public final class Inbox<Element: Sendable>: @unchecked Sendable {
         return elements.isEmpty
     }
 
-    /// All that is there, oldest first, without waiting.
+    /// Takes all elements, oldest first, without waiting.
     public func takeAll() -> [Element] {
         pthread_mutex_lock(mutex)
         defer { pthread_mutex_unlock(mutex) }
@@ -64,8 +64,8 @@ public final class Inbox<Element: Sendable>: @unchecked Sendable {
         return exchangeLocked()
     }
 
-    /// Waits until something is there, a nudge comes, or the machine's monotonic clock reaches `deadline`; then takes
-    /// all. Nil waits without end.
+    /// Waits until there is an element, a nudge, or the machine's monotonic clock reaches `deadline`; then takes all
+    /// elements. Nil means no deadline.
     public func takeAll(waitingUntil deadline: MonotonicInstant?) -> [Element] {
         pthread_mutex_lock(mutex)
         defer { pthread_mutex_unlock(mutex) }
@@ -74,8 +74,8 @@ public final class Inbox<Element: Sendable>: @unchecked Sendable {
         return exchangeLocked()
     }
 
-    /// Waits in the same way and takes nothing; a nudge is remembered until the next take. Returns whether something is
-    /// there or a nudge came.
+    /// Waits in the same way and takes nothing; a nudge is remembered until the next take. Returns whether there is an
+    /// element or was a nudge.
     public func wait(until deadline: MonotonicInstant) -> Bool {
         pthread_mutex_lock(mutex)
         defer { pthread_mutex_unlock(mutex) }

@@ -1,7 +1,7 @@
-/// Work that is done in turns. A turn takes what has come in, does what is due, and says when the next one is due.
+/// Work that is done in turns. A turn takes what has arrived, does what is due, and returns when the next one is due.
 ///
 /// A loop has no thread. `Threads` drives it: in the gateway on a thread of its own, in a test by hand. One thread at a
-/// time calls the functions; what other threads hand in has to end `wait`.
+/// time calls the functions. Input from other threads has to end `wait`.
 public protocol Loop: AnyObject, Sendable {
     /// The name of its thread.
     var name: String { get }
@@ -10,10 +10,10 @@ public protocol Loop: AnyObject, Sendable {
     func begin()
 
     /// - Parameter now: The time by the clock that `wait` goes by.
-    /// - Returns: When to turn again if nothing comes in before; nil if the loop has ended.
+    /// - Returns: The time of the next turn if nothing arrives before; nil if the loop has ended.
     func turn(at now: MonotonicInstant) -> MonotonicInstant?
 
-    /// Blocks until something has come in, or until `deadline`. Returns whether something has.
+    /// Blocks until something has arrived, or until `deadline`. Returns whether something has.
     func wait(until deadline: MonotonicInstant) -> Bool
 }
 
@@ -23,7 +23,8 @@ extension Loop {
 
 /// A loop that is being driven.
 public protocol RunningLoop: AnyObject, Sendable {
-    /// Waits until the loop has ended, which it was asked to. Called from one of its own turns, returns at once.
+    /// Waits until the loop has ended, which the caller has requested before. Returns at once if called from one of its
+    /// own turns.
     func join()
 }
 
@@ -36,17 +37,18 @@ public protocol Threads: Sendable {
     /// Drives `loop` until it ends.
     func start(_ loop: any Loop) -> any RunningLoop
 
-    /// Returns once something is in `inbox`, it was nudged, or `deadline` is reached. Not for turns of loops.
+    /// Returns once `inbox` has an element or was nudged, or `deadline` is reached. Not for use inside turns of loops.
     func wait<Element>(for inbox: Inbox<Element>, until deadline: MonotonicInstant)
 
-    /// After how long a loop turns although nothing is due: `usual`, or longer where quiet hours are jumped over.
+    /// The time after which a loop turns although nothing is due: `usual`, or longer where virtual time skips idle
+    /// periods.
     func idleTime(_ usual: Duration) -> Duration
 }
 
 extension Threads {
     public func idleTime(_ usual: Duration) -> Duration { usual }
 
-    /// Waits, and takes all that is in `inbox` then.
+    /// Waits, and then takes all elements of `inbox`.
     public func take<Element>(
         from inbox: Inbox<Element>, until deadline: MonotonicInstant = .distantFuture
     ) -> [Element] {

@@ -9,7 +9,7 @@ public final class SerialTaskExecutor: TaskExecutor {
         thread = BlockingExecutor(name: name, atATime: 1, on: threads)
     }
 
-    /// Ends the thread once the tasks that can go on now have done so.
+    /// Ends the thread once the tasks that can continue now have done so.
     public func stop() { thread.stop() }
 
     public func enqueue(_ job: consuming ExecutorJob) {

@@ -22,7 +22,7 @@ public struct MonotonicInstant: Hashable, Comparable, Sendable {
 }
 
 extension Duration {
-    /// For `poll`: rounded up, so that nothing is looked at before it is due.
+    /// For `poll`: rounded up, so that `poll` does not return before the instant.
     public var pollMilliseconds: Int32 {
         let (seconds, attoseconds) = components
         let milliseconds = seconds * 1000 + (attoseconds + 999_999_999_999_999) / 1_000_000_000_000_000
@@ -30,7 +30,7 @@ extension Duration {
     }
 }
 
-/// Where the time comes from. Decisions take moments as parameters; only what drives them asks a `TimeSource`.
+/// A source of time. Decisions take times as parameters; only the code that drives them reads a `TimeSource`.
 public protocol TimeSource: Sendable {
     /// Wall-clock time, for what is shown, stored or sent.
     var now: Timestamp { get }

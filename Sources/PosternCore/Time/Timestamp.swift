@@ -6,7 +6,7 @@ public struct Timestamp: Hashable, Comparable, Sendable, CustomStringConvertible
 
     @inlinable public init(milliseconds: Int64) { self.milliseconds = milliseconds }
 
-    /// Later than anything; what waits until then waits for an event.
+    /// Later than any time; what waits until then waits for an event.
     public static let never = Timestamp(milliseconds: .max)
 
     @inlinable public static func < (left: Timestamp, right: Timestamp) -> Bool {

@@ -1,11 +1,11 @@
-/// What an upstream makes of a payload that it accepts.
+/// How an upstream stores a payload that it accepts.
 public struct Admission: Sendable, Equatable {
     public var lane: Lane
-    /// The text to store instead of the one received; nil when that is stored as it came.
+    /// The text to store instead of the one received; nil to store that unchanged.
     public var rewritten: [UInt8]?
-    /// What the lane waits for from the start if the message is its first: a plan would say so anyway.
+    /// What the lane waits for from the start if the message is its first. A plan would return the same.
     public var waitsFor: WaitingFor?
-    /// A secret that came with the payload, to be held for the lane's group; `rewritten` is the text without it.
+    /// A secret that was part of the payload, to be stored for the lane's group; `rewritten` is the text without it.
     public var credential: Credential?
     /// The time at which the message expires, unless the caller gave one.
     public var expiresAt: Timestamp?
@@ -22,12 +22,12 @@ public struct Admission: Sendable, Equatable {
     }
 }
 
-/// What is known of a payload besides its text when an upstream admits it.
+/// The context in which an upstream admits a payload.
 public struct AdmissionContext: Sendable {
     public let acceptedAt: Timestamp
-    /// Does the caller wait for the message to be delivered (`Prefer: wait`)?
+    /// Whether the caller waits for the message to be delivered (`Prefer: wait`).
     public let isAwaited: Bool
-    /// How many faults of the payload the caller has room for; more are only counted.
+    /// The maximum number of faults that are kept; more are only counted.
     public let maxFaults: Int
     /// For values that must be unique, e.g. a version-4 UUID: 128 fresh random bits.
     public let random: @Sendable () -> (UInt64, UInt64)
@@ -53,9 +53,9 @@ public struct Candidate: Sendable {
     public let kind: Kind
     public let lane: Lane
     public let acceptedAt: Timestamp
-    /// As it will be stored.
+    /// The payload as it will be stored.
     public let payload: [UInt8]
-    /// Whose credential was handed in with it; that is held already.
+    /// The owner of the credential that was handed in with the message. The credential is stored already.
     public let credentialOwner: String?
 
     public init(
@@ -80,11 +80,11 @@ public enum StoreRefusal: Sendable {
 /// Why an otherwise valid payload cannot be taken given what was accepted before it.
 public struct Refusal: Error, Sendable, Equatable {
     public enum Reason: Sendable, Equatable {
-        /// Something has to be sent first (409).
+        /// Another message has to be sent first (409).
         case unknownSession
-        /// In conflict with what is stored (409).
+        /// The message conflicts with what is stored (409).
         case conflict
-        /// A cap of the upstream's own is reached; try again later (503).
+        /// A limit of the upstream's type is reached; try again later (503).
         case full
     }
     public let reason: Reason

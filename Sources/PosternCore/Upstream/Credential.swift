@@ -1,14 +1,14 @@
-/// Something secret that a caller hands in for later use, e.g. a user's token. The store keeps it sealed, or in memory
-/// only, and no longer than something queued needs it.
+/// A secret that a caller hands in for later use, for example a user's token. The store keeps it encrypted, or in
+/// memory only, and no longer than a queued message needs it.
 ///
-/// Printed, it shows whose it is and no more.
+/// Its description shows only its owner.
 public struct Credential: Sendable, Equatable, CustomStringConvertible, CustomDebugStringConvertible, CustomReflectable
 {
-    /// Whom it belongs to: the group of the lanes that it is for.
+    /// Its owner: the group of the lanes that it is for.
     public let owner: String
-    /// Verbatim, as it goes into requests.
+    /// The value, verbatim as it is sent in requests.
     public let value: [UInt8]
-    /// What is no secret and goes with it, e.g. who issued it.
+    /// Data that accompanies it and is not secret, for example the issuer.
     public let note: String
     /// The time at which it expires. Nil if it is not known.
     public let expiresAt: Timestamp?
@@ -30,13 +30,13 @@ public struct Credential: Sendable, Equatable, CustomStringConvertible, CustomDe
     public var customMirror: Mirror { Mirror(self, children: ["owner": owner]) }
 }
 
-/// A credential as the store holds it. Printed, it shows its version and no more.
+/// A credential as it is stored. Its description shows only its version.
 public struct HeldCredential: Sendable, Equatable, CustomStringConvertible, CustomDebugStringConvertible,
     CustomReflectable
 {
     public let value: [UInt8]
     public let note: String
-    /// Another one with each other value of the same owner.
+    /// The version, which is different for each value of the same owner.
     public let version: Int64
     public let expiresAt: Timestamp?
     /// Whether the upstream has rejected it. If so, it is no longer sent.

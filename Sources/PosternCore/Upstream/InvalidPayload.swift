@@ -1,6 +1,6 @@
 /// Something wrong with one member of a payload.
 public struct PayloadFault: Sendable, Equatable, CustomStringConvertible {
-    /// Which member, as a JSON Pointer (RFC 6901); empty for the payload itself.
+    /// The member, as a JSON Pointer (RFC 6901); empty for the payload itself.
     public let pointer: String
     /// The rule that it breaks, e.g. `must be a non-empty string`; never the value.
     public let detail: String
@@ -17,7 +17,7 @@ public struct PayloadFault: Sendable, Equatable, CustomStringConvertible {
 ///
 /// Only the first ones are kept and the rest counted, so that a payload cannot cost more memory or time than its text.
 public struct PayloadFaults: Sendable, Equatable {
-    /// As many as one response shows.
+    /// The number of faults that one response shows.
     public static let most = 100
 
     public private(set) var kept: [PayloadFault] = []

@@ -1,6 +1,6 @@
 /// An upstream in use: what it can do has been looked up once, and what it quotes of a response shows no secret.
 ///
-/// Printed, it shows its name and no more.
+/// Its description shows only its name.
 public final class RegisteredUpstream: Sendable, CustomStringConvertible {
     public let base: any Upstream
     public let name: UpstreamName
@@ -86,12 +86,12 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
         try base.judge(response, to: batch, in: context).shown { mask(for: batch, context.token) }
     }
 
-    /// Nil sends the batch again later.
+    /// Nil means that the batch is sent again later.
     public func judge(_ failure: TransferFailure, to batch: Batch, in context: PlanContext) throws -> Judgement? {
         try failureJudging?.judge(failure, to: batch, in: context)?.shown { mask(for: batch, context.token) }
     }
 
-    /// Hides the configured secrets, and what proves who sent a request.
+    /// Hides the configured secrets, and the parts of a request that authenticate its sender.
     public func mask(besides proofs: [String]) -> SecretMask { SecretMask(secrets + proofs) }
 
     private func mask(for batch: Batch, _ token: Token?) -> SecretMask {
@@ -116,8 +116,8 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
 }
 
 extension Judgement {
-    /// Everything of a response that is logged, shown or kept passes here: without secrets, and no more than a person
-    /// reads of what people read.
+    /// Everything of a response that is logged, shown, or stored passes through here: secrets are masked, and text for
+    /// people is cut to a readable length.
     fileprivate func shown(_ mask: () -> SecretMask) -> Judgement {
         guard quotes else { return self }
         let mask = mask()

@@ -1,4 +1,4 @@
-/// Something an upstream can be asked besides taking messages: a method and a path below `/v1/{upstream}/`.
+/// A route of an upstream's type in addition to ingest: a method and a path below `/v1/{upstream}/`.
 public struct Resource: Sendable {
     public enum Method: String, Sendable, CaseIterable {
         case delete = "DELETE"
@@ -7,23 +7,23 @@ public struct Resource: Sendable {
         case put = "PUT"
     }
 
-    /// What a body may be. None at all always may.
+    /// The accepted form of a body. A request without a body is always accepted.
     public enum Body: Sendable {
-        /// Of the media type `application/json`, or of none.
+        /// A body of the media type `application/json`, or without one.
         case json
-        /// The resource judges by itself.
+        /// The resource validates the body itself.
         case any
     }
 
-    /// How the answer comes about.
+    /// How the response is produced.
     public enum Response: Sendable {
-        /// Reads the state and nothing else; called on a reader's thread.
+        /// Only reads the state. Called on a reader's thread.
         case read(@Sendable (ResourceRequest, any UpstreamState) throws -> ResourceAnswer)
-        /// Looks at the state and says what to change in it, on the writer's thread: quick, and no I/O but the state.
-        /// The answer leaves once that is on disk.
+        /// Reads the state and returns its changes, on the writer's thread: it must be quick and do no I/O except
+        /// reading the state. The response is sent once the changes are on disk.
         case change(@Sendable (ResourceRequest, any UpstreamState) throws -> ResourceChange)
-        /// Waits for other systems. Starts on the thread that serves the connection and goes on wherever it is resumed,
-        /// so it must not block. If the caller hangs up, the task is cancelled and the answer is dropped.
+        /// Waits for other systems. Starts on the thread that serves the connection and continues wherever it is
+        /// resumed, so it must not block. If the caller hangs up, the task is cancelled and the response is discarded.
         case perform(@Sendable (ResourceRequest, any ResourceTools) async throws(ResourceRefusal) -> ResourceAnswer)
     }
 
@@ -51,19 +51,19 @@ public struct Resource: Sendable {
         path = PathTemplate(template)
     }
 
-    /// The values of the template's parameters if `path` fits it, segment by segment; its segments are percent-decoded.
-    /// No value is empty.
+    /// The values of the template's parameters if `path` matches it, segment by segment; its segments are
+    /// percent-decoded. No value is empty.
     public func parameters(matching path: some Collection<Substring>) -> [String: String]? {
         self.path.parameters(matching: path).flatMap { $0.values.contains("") ? nil : $0 }
     }
 }
 
 public struct ResourceRequest: Sendable {
-    /// By the names of the template.
+    /// The path parameters, by the names in the template.
     public let parameters: [String: String]
-    /// Percent-decoded; of several of one name the last.
+    /// The query parameters, percent-decoded. If a name occurs several times, the last one counts.
     public let query: [String: String]
-    /// As sent, without the `?`, for those to whom order, duplicates or spelling matter.
+    /// The query as it was sent, without the `?`, for resources to which order, duplicates, or spelling matter.
     public let queryText: String
     public let headers: [(name: String, value: String)]
     public let body: [UInt8]
@@ -99,7 +99,7 @@ public enum ResourceAnswer: Sendable, Equatable {
     case empty(status: Int = 204)
     /// A problem document.
     case problem(slug: ProblemSlug, status: Int, detail: String, faults: PayloadFaults = [])
-    /// The same, with a `Retry-After`.
+    /// A problem document with a `Retry-After`.
     indirect case later(ResourceAnswer, after: Duration)
 
     public static func notFound(_ detail: String) -> Self { .problem(slug: .notFound, status: 404, detail: detail) }
@@ -107,7 +107,7 @@ public enum ResourceAnswer: Sendable, Equatable {
 
 public struct ResourceChange: Sendable {
     public let changes: [StateChange]
-    /// Sent once `changes` are on disk.
+    /// The response, which is sent once `changes` are on disk.
     public let answer: ResourceAnswer
 
     public init(_ changes: [StateChange] = [], answer: ResourceAnswer) {
@@ -116,7 +116,7 @@ public struct ResourceChange: Sendable {
     }
 }
 
-/// Why a request is answered without doing what it asks for.
+/// Why a request is rejected.
 public struct ResourceRefusal: Error, Sendable {
     public let answer: ResourceAnswer
 
@@ -132,18 +132,18 @@ public struct ResourceRefusal: Error, Sendable {
 /// Why the state of an upstream could not be used. The log has the cause.
 public enum StateError: Error, Sendable, Equatable, CustomStringConvertible {
     case unreadable
-    /// Nothing of the changes is stored.
+    /// The state could not be written. None of the changes is stored.
     case unwritable
 
     public var description: String {
         switch self {
-        case .unreadable: "The store cannot be read; the log says why."
+        case .unreadable: "The store cannot be read; see the log."
         case .unwritable: "The store cannot be written; nothing was changed."
         }
     }
 }
 
-/// What a resource that waits for other systems may use; for one upstream, from any thread.
+/// The services of a resource that waits for other systems; for one upstream, from any thread.
 public protocol ResourceTools: Sendable {
     var time: any TimeSource { get }
 
@@ -153,8 +153,8 @@ public protocol ResourceTools: Sendable {
 
     /// Sends a request outside the queue; `timeout` bounds the whole exchange.
     ///
-    /// - Parameter isAbortable: Whether the request is aborted, and fails with `.cancelled`, when the task is cancelled.
-    ///   If not, it runs to its end, so that what follows from the response is not lost.
+    /// - Parameter isAbortable: Whether the request is aborted, and fails with `.cancelled`, when the task is
+    ///   cancelled. If not, it runs to its end, so that the changes that follow from the response are not lost.
     func send(_ request: UpstreamRequest, timeout: Duration, isAbortable: Bool) async -> TransferResult
 
     /// Reads the state on one snapshot; `body` runs on a reader's thread.
@@ -165,7 +165,7 @@ public protocol ResourceTools: Sendable {
     /// Returns once the changes are on disk.
     func change(_ changes: [StateChange]) async throws(StateError)
 
-    /// Hands the changes to the writer, behind all that were handed over before, without waiting for the disk. If the
-    /// process stops before the next commit they are lost.
+    /// Passes the changes to the writer, after all earlier ones, without waiting for the disk. If the process stops
+    /// before the next commit they are lost.
     func enqueue(_ changes: [StateChange])
 }

@@ -1,6 +1,6 @@
-/// The `Retry-After` of an answer (RFC 9110, section 10.2.3).
+/// The `Retry-After` of a response (RFC 9110, section 10.2.3).
 public enum RetryAfter {
-    /// What is asked for beyond this is not obeyed: a wrong date must not silence an upstream for a year.
+    /// A longer delay is not obeyed: a wrong date must not stop an upstream for a year.
     public static let longest = Duration.seconds(3600)
 
     /// How long to wait from `now` on, at most `longest`. `text` is a number of seconds or a date in any of HTTP's
@@ -24,7 +24,7 @@ public enum RetryAfter {
 }
 
 extension UpstreamResponse {
-    /// The delay that the answer asks for, if it does so legibly.
+    /// The delay that the response asks for; nil if there is none that can be read.
     public func retryAfter(now: Timestamp) -> Duration? {
         header("Retry-After").flatMap { RetryAfter.delay($0, now: now) }
     }

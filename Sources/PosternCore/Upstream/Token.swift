@@ -1,8 +1,8 @@
-/// A credential that an upstream hands out for a while.
+/// A credential that an upstream issues for a limited time.
 public struct Token: Sendable, Equatable {
-    /// Verbatim, as it goes into the header.
+    /// The value, verbatim as it is sent in the header.
     public let value: String
-    /// When to have a new one; before it expires.
+    /// When to refresh the token: before it expires.
     public let renewAt: Timestamp
     public let expiresAt: Timestamp?
 
@@ -13,16 +13,16 @@ public struct Token: Sendable, Equatable {
     }
 }
 
-/// How to obtain an upstream's token. Fetching, waiting and sharing it among senders is the delivery's.
+/// How to obtain an upstream's token. The delivery fetches it, waits for it, and shares it among senders.
 public protocol TokenSource: Sendable {
     var tokenRequest: UpstreamRequest { get }
-    /// Reads the answer. Throws what to do about one that holds no token.
+    /// Reads the response. Throws a `TokenRefusal` if it contains no token.
     func token(from response: UpstreamResponse, now: Timestamp) throws(TokenRefusal) -> Token
 }
 
-/// A token request that was answered without a token.
+/// The response to a token request contains no token.
 public struct TokenRefusal: Error, Sendable, Equatable {
-    /// The credentials are wrong; only an operator can help.
+    /// The credentials are wrong; an operator has to correct them.
     public let credentialsRefused: Bool
     public let detail: String
 

@@ -3,13 +3,13 @@
 /// An implementation only translates: it owns no clock, no socket and no store, so its tests need none. All its
 /// methods may be called from any thread, `admit` from many at once.
 ///
-/// Its settings hold secrets: printed, it shows its name and no more.
+/// Its settings contain secrets, so its description shows only its name.
 ///
-/// This is the least that a type has to do. What it can do besides it says by a protocol of `UpstreamCapabilities.swift`;
-/// `RegisteredUpstream` looks for these once.
+/// These are the requirements for every type. A type declares further capabilities by conforming to protocols of
+/// `UpstreamCapabilities.swift`, which `RegisteredUpstream` looks up once.
 public protocol Upstream: Sendable, CustomStringConvertible {
     var name: UpstreamName { get }
-    /// What may be posted to it.
+    /// The kinds of payloads that it accepts.
     var kinds: [Kind] { get }
 
     /// Checks a payload and says how it is to be stored. Runs before anything is stored, on the write path.
@@ -19,8 +19,8 @@ public protocol Upstream: Sendable, CustomStringConvertible {
     /// messages and context always give the same plan. Throws only if the state cannot be read, as does `judge`.
     func plan(for messages: [Message], in context: PlanContext) throws -> Plan
 
-    /// Returns what `response` means for `batch`. An unreadable response is a verdict too. Pure, like `plan`: it reads a
-    /// snapshot of the state, and may be called more than once.
+    /// Returns what `response` means for `batch`. An unreadable response has a verdict, too. Pure, like `plan`: it
+    /// reads a snapshot of the state, and may be called more than once.
     func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) throws -> Judgement
 }
 
@@ -32,10 +32,10 @@ extension Upstream {
 public struct PlanContext {
     /// Wall-clock time of the send.
     public let now: Timestamp
-    /// The current token of an upstream with a `tokenSource`; never nil there.
+    /// The current token; never nil for an upstream with a `tokenSource`.
     public let token: Token?
     public let state: any UpstreamState
-    /// What an operator's latest flush covers: messages up to that one are not to wait for a schedule.
+    /// The last message that an operator's latest flush covers. Messages up to that one do not wait for a schedule.
     public let flushedThrough: MessageID?
 
     public init(now: Timestamp, token: Token?, state: any UpstreamState, flushedThrough: MessageID? = nil) {
@@ -49,19 +49,19 @@ public struct PlanContext {
     public func isFlushed(_ message: Message) -> Bool { flushedThrough.map { message.id <= $0 } ?? false }
 }
 
-/// What happens around an upstream, for those whose clients know it by name.
+/// Events of an upstream, for types whose clients define names for them.
 public enum UpstreamEvent: Sendable, Equatable {
     case tokenFetched
-    /// There is a token again, for the first time since the start or since there was none.
+    /// A token is available again, for the first time since the start or since there was none.
     case ready
-    /// A request that carried messages came to an end.
+    /// A request that carried messages has ended.
     case batchEnded
-    /// A message of that kind was delivered or refused.
+    /// A message of that kind was delivered or rejected.
     case settled(Kind)
     case flushFinished
 }
 
-/// What to do with messages whose turn it is.
+/// What to do next with the oldest messages.
 public enum Plan: Sendable, Equatable {
     /// Send `request`, which carries the first `count` of them.
     case send(UpstreamRequest, count: Int)
@@ -69,6 +69,6 @@ public enum Plan: Sendable, Equatable {
     case settle(count: Int, as: MessageState, reason: String)
     /// Not yet.
     case wait(WaitingFor, until: Timestamp)
-    /// Not before a caller hands in a credential for the lane's group.
+    /// Wait until a caller hands in a credential for the lane's group.
     case park
 }

@@ -1,8 +1,8 @@
-// What an upstream can do besides the least. A type opts in by conforming.
+// Optional capabilities of an upstream. A type opts in by conforming.
 
-/// Sends several messages in one request. Any other upstream sends each alone, in lanes of their own.
+/// Sends several messages in one request. Any other upstream sends each message alone, and each is a lane of its own.
 public protocol BatchingUpstream: Upstream {
-    /// Separate unless it says otherwise.
+    /// Separate by default.
     var laneRule: LaneRule { get }
     /// What one request may carry, given what the configuration allows.
     func limits(_ configured: BatchLimits) -> BatchLimits
@@ -16,18 +16,19 @@ extension BatchingUpstream {
     public func limits(_ configured: BatchLimits, ofLane name: String) -> BatchLimits { limits(configured) }
 }
 
-/// Looks at each message a second time when it is stored.
+/// Validates each message a second time when it is stored.
 public protocol AcceptingUpstream: Upstream {
-    /// Called inside the transaction that stores the message, with the upstream's state before it. Refuses the message
-    /// by throwing a `Refusal`, or changes the state. Runs on the writer's thread: quick, and no I/O but `state`.
+    /// Called inside the transaction that stores the message, with the upstream's state before it. Rejects the message
+    /// by throwing a `Refusal`, or changes the state. Runs on the writer's thread: it must be quick and do no I/O
+    /// except through `state`.
     func accept(_ candidate: Candidate, in state: any UpstreamState) throws -> [StateChange]
 }
 
-/// Keeps what became of its messages in the store.
+/// Keeps state that depends on the results of its messages.
 public protocol StatefulUpstream: Upstream {
-    /// Returns what changes in the state by the result of a request. Called once, inside the transaction that settles
-    /// the batch: `context` holds the state as that transaction has left it, with all that was accepted since the
-    /// verdict. An error fails the transaction, which is tried again.
+    /// Returns the state changes that follow from the result of a request. Called once, inside the transaction that
+    /// settles the batch: `context` holds the state as that transaction has left it, with all that was accepted since
+    /// the verdict. An error fails the transaction, which is tried again.
     func changes(after result: TransferResult, to batch: Batch, in context: PlanContext) throws -> [StateChange]
     /// As above for messages that a plan settles as `end` without a request.
     func changes(settling messages: [Message], as end: MessageState, in context: PlanContext) throws -> [StateChange]
@@ -39,13 +40,13 @@ extension StatefulUpstream {
     ) throws -> [StateChange] { [] }
 }
 
-/// Judges requests that got no response, where sending the batch again later does not suit all of them.
+/// Judges requests that got no response, if sending the batch again later is not always right.
 public protocol FailureJudgingUpstream: Upstream {
-    /// Nil sends the batch again later.
+    /// Nil means that the batch is sent again later.
     func judge(_ failure: TransferFailure, to batch: Batch, in context: PlanContext) throws -> Judgement?
 }
 
-/// Knows something for the time of this run only, such as a cache.
+/// Keeps something in memory only, such as a cache.
 public protocol CachingUpstream: Upstream {
     /// Called once after the result of a request is on disk, with the changes it made. Runs on the worker's thread.
     func settled(_ batch: Batch, by result: TransferResult, with changes: [StateChange])
@@ -53,39 +54,39 @@ public protocol CachingUpstream: Upstream {
 
 /// Has lanes that may not be in flight side by side, besides those of one group.
 public protocol ExclusiveLanesUpstream: Upstream {
-    /// What such lanes have in common; nil for nothing.
+    /// A key that such lanes share; nil for a lane without one.
     func exclusion(ofLane name: String) -> String?
 }
 
-/// Sends with a token that it has to ask for.
+/// Sends with a token that it has to request.
 public protocol TokenUpstream: Upstream {
     var tokenSource: (any TokenSource)? { get }
 }
 
-/// Answers more than posts of messages: paths of its own below `/v1/{upstream}/`.
+/// Has further routes below `/v1/{upstream}/`.
 public protocol ResourceUpstream: Upstream {
     var resources: [Resource] { get }
 }
 
-/// Has codes of its own for a store that is full, e.g. `seerCode`.
+/// Has its own error codes for a store that is full, for example `seerCode`.
 public protocol RefusalCodesUpstream: Upstream {
     /// Further members of the problem document.
     func codes(for refusal: StoreRefusal) -> [String: Int]
 }
 
-/// Has clients that call events by names, under which they are counted and logged.
+/// Has clients that define names for events, under which they are counted and logged.
 public protocol EventNamingUpstream: Upstream {
     func name(of event: UpstreamEvent) -> String?
 }
 
-/// Has kinds whose order and time is part of their meaning, so that `notBefore` would falsify it.
+/// Has kinds whose order and time are part of their meaning, so that `notBefore` would distort it.
 public protocol TimedKindsUpstream: Upstream {
-    /// Kinds that refuse `notBefore`.
+    /// Kinds for which `notBefore` is rejected.
     var timedKinds: Set<Kind> { get }
 }
 
-/// Knows sessions, named by the header `Postern-Session`. What is queued is in none, so a message that comes with one is
-/// refused rather than sent as another user.
+/// Knows sessions, named by the header `Postern-Session`. A queued message belongs to none, so a message with that
+/// header is rejected rather than sent as another user.
 public protocol SessionUpstream: Upstream {
     var hasSessions: Bool { get }
 }
@@ -94,10 +95,10 @@ extension SessionUpstream {
     public var hasSessions: Bool { true }
 }
 
-/// Is made from settings, some of which are secret or cannot be left empty.
+/// Is created from settings, some of which are secret or must not be empty.
 public protocol SettingsHoldingUpstream: Upstream {
-    /// Settings without which nothing can be sent, and which are empty: its messages wait for `credentials`.
+    /// Required settings that are empty: messages wait for `credentials` until they are set.
     var missingSettings: [String] { get }
-    /// Texts that are shown nowhere: keys, passwords, credentials in headers.
+    /// Values that must not be shown anywhere: keys, passwords, credentials in headers.
     var secrets: [String] { get }
 }

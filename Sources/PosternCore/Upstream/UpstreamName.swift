@@ -2,10 +2,10 @@
 public struct UpstreamName: Hashable, Comparable, Sendable, CustomStringConvertible {
     public let description: String
 
-    /// Path segments below `/v1/` that mean something else.
+    /// Path segments below `/v1/` that have another meaning.
     public static let reserved: Set<String> = ["messages", "cloudevents", "events", "upstreams", "stream"]
 
-    /// Nil when `text` breaks the rule above.
+    /// Nil if `text` breaks the rule above.
     public init?(_ text: String) {
         let bytes = text.utf8
         guard (1...31).contains(bytes.count), !Self.reserved.contains(text) else { return nil }

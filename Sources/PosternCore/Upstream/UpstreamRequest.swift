@@ -1,6 +1,6 @@
 import Synchronization
 
-/// An HTTP request to an upstream, as it goes over the wire.
+/// An HTTP request to an upstream.
 public struct UpstreamRequest: Sendable, Equatable {
     public enum Method: String, Sendable {
         case get = "GET"
@@ -14,17 +14,18 @@ public struct UpstreamRequest: Sendable, Equatable {
     /// In the order sent. `Host`, `Content-Length` and the coding of the body are added by the transport.
     public var headers: [(name: String, value: String)]
     public var body: [UInt8]
-    /// Send the body compressed, with `Content-Encoding: gzip`.
+    /// Whether the body is sent compressed, with `Content-Encoding: gzip`.
     public var gzip: Bool
-    /// What fails together: a path, a kind or a step, of which the upstream's type has a bounded number; not sent.
+    /// The endpoint: a path, a kind, or a step. Requests to one endpoint fail together. The upstream's type has a
+    /// bounded number of them. Not sent.
     public var endpoint: String
-    /// What its upstream calls it, for when the answer comes; not sent.
+    /// A label that the upstream's type gives it, to recognize it when the response arrives; not sent.
     public var step: String?
-    /// The version of the held credential that it carries; not sent.
+    /// The version of the stored credential that it carries; not sent.
     public var credentialVersion: Int64?
-    /// Parts of it that prove who sends it, such as a signature: masked where requests are shown.
+    /// Parts of it that authenticate the sender, such as a signature. They are masked where requests are shown.
     public var proofs: [String]
-    /// Bytes of the response's body that are of use; the rest is cut off.
+    /// The maximum number of bytes of the response's body; the rest is discarded.
     public var maxResponseBytes: Int
 
     public init(
@@ -52,7 +53,7 @@ public struct UpstreamRequest: Sendable, Equatable {
     }
 }
 
-/// An upstream's answer; the body is cut at the request's limit.
+/// An upstream's response; the body is cut at the request's limit.
 public struct UpstreamResponse: Sendable, Equatable {
     public var status: Int
     public var headers: [(name: String, value: String)]
@@ -74,24 +75,24 @@ public struct UpstreamResponse: Sendable, Equatable {
     }
 }
 
-/// Why a request got no answer.
+/// Why a request got no response.
 public struct TransferFailure: Error, Sendable, Equatable {
     public enum Reason: String, Sendable {
-        /// No connection: name, address, TLS. The upstream has seen nothing.
+        /// No connection could be established (name, address, TLS). The upstream has received nothing.
         case unreachable
-        /// The time ran out.
+        /// The time limit was exceeded.
         case timeout
         /// The connection broke during the transfer.
         case interrupted
         /// The response is not valid HTTP, or its header lines are longer than allowed.
         case garbled
-        /// Ended by the gateway: it stops, or the caller has hung up.
+        /// Cancelled by the gateway, because it stops or the caller has hung up.
         case cancelled
     }
     public let reason: Reason
-    /// Whether the upstream may have taken the request. False only if it certainly has not.
+    /// Whether the upstream may have received the request. False only if it certainly has not.
     public let mayHaveArrived: Bool
-    /// What happened, in libcurl's words; no payload, no credentials.
+    /// What happened, as libcurl describes it; without payloads and credentials.
     public let detail: String
 
     public init(_ reason: Reason, mayHaveArrived: Bool, detail: String) {
@@ -110,7 +111,7 @@ public struct TransferOptions: Sendable, Equatable {
     /// For the whole exchange, connecting included.
     public var requestTimeout: Duration
     public var trust: TransferTrust
-    /// PEM file with a certificate and its key, which is shown to a server that asks for one.
+    /// PEM file with a certificate and its key, which is presented to a server that requests one.
     public var clientCertificateFile: String?
 
     public init(
@@ -148,7 +149,7 @@ public protocol Transport: Sendable {
 
 /// A transfer that can be aborted.
 public struct SubmittedTransfer: Sendable {
-    /// Ends the transfer with `.cancelled` unless it has ended before; from any thread, also more than once.
+    /// Ends the transfer with `.cancelled` unless it has ended. May be called from any thread, and more than once.
     public let cancel: @Sendable () -> Void
 
     public init(cancel: @escaping @Sendable () -> Void) { self.cancel = cancel }

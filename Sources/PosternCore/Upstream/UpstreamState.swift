@@ -6,14 +6,13 @@ public protocol UpstreamState {
     func value(of key: String) throws -> [UInt8]?
     /// The values whose keys begin with `key` and a slash, in the order of their keys, `most` at most.
     func values(below key: String, atMost most: Int) throws -> [(key: String, value: [UInt8])]
-    /// How many messages of that named lane are queued, the one being looked at not counted; counts no further than
-    /// `most`.
+    /// The number of messages of that named lane that are queued, without the one being admitted; at most `most`.
     func queued(inLane name: String, atMost most: Int) throws -> Int
     /// Whether the message is still queued, including while it is being sent.
     func isQueued(_ id: MessageID) throws -> Bool
-    /// The credential that is held for `owner`; nil when there is none, or none that can be read.
+    /// The credential that is stored for `owner`; nil if there is none, or none that can be read.
     func credential(of owner: String) throws -> HeldCredential?
-    /// Whether the upstream rejected this very credential before. It is not held then.
+    /// Whether the upstream has rejected this credential before. If so, it is not stored.
     func wasRefused(_ credential: Credential) throws -> Bool
     /// Whether credentials outlive this run. Without a key to encrypt them they do not.
     var keepsCredentials: Bool { get }
@@ -41,17 +40,17 @@ public struct StateExpiry: Sendable, Equatable {
 
 /// One change of that state.
 public enum StateChange: Sendable, Equatable {
-    /// Without an `expiry` it stays until it is removed.
+    /// Sets a value. Without an `expiry`, it is kept until it is removed.
     case set(key: String, value: [UInt8], expiry: StateExpiry? = nil)
     case remove(key: String)
-    /// Lets the lanes of `group` go on that were parked for a token.
+    /// Releases the lanes of `group` that were parked for a token.
     case release(group: String)
     /// Plans the lane again at once, if a plan has made it wait.
     case wake(lane: String)
-    /// Holds a credential in the place of its owner's former one. One of another value that was not refused before
-    /// lets the lanes of the group `owner` go on that were parked.
+    /// Stores a credential and replaces its owner's previous one. If the value is different and was not rejected
+    /// before, the parked lanes of the group `owner` are released.
     case hold(Credential)
-    /// Forgets the credential of that owner.
+    /// Deletes the credential of that owner.
     case drop(credentialOf: String)
     /// The upstream rejected that version. It is not sent again, and not accepted again if a caller hands it in.
     case refuse(credentialOf: String, version: Int64)

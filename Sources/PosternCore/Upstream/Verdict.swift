@@ -1,6 +1,6 @@
-/// What an answer means for the batch that got it. The upstream says it; only the worker acts on it.
+/// What a response means for the batch that got it. The upstream decides it; only the worker acts on it.
 public enum Verdict: Sendable, Equatable {
-    /// Taken. `result` is kept with the message, where the answer is of use to the caller.
+    /// Delivered. `result` is kept with the message if the response is useful to the caller.
     case delivered(result: [UInt8]? = nil)
     /// A step of a sequence is done: keep `progress` with the first message and plan it again at once.
     case proceed(progress: [UInt8])
@@ -14,20 +14,21 @@ public enum Verdict: Sendable, Equatable {
     /// As `retry`, but the messages may be the cause. The worker looks for the one that is: a batch is halved once the
     /// upstream has taken something else, and a message alone fails as `rule` says.
     case suspect(after: Duration?, rule: SuspectRule = .ifOthersSucceed)
-    /// The token is stale: get a new one, then send again.
+    /// The token is stale: fetch a new one, then send the batch again.
     case refreshToken
     /// The upstream rejects every request, because the address or the credentials are wrong. Costs no message an
     /// attempt. An error is logged, and the upstream is probed slowly.
     case holdUpstream(HoldReason, detail: String)
-    /// Nothing more for this lane's group until a caller hands in a new token; if one has come meanwhile, again at once.
+    /// Sends nothing more for this lane's group until a caller hands in a new token. If one has arrived meanwhile, the
+    /// batch is sent again at once.
     case park
-    /// At least one message in the batch is refused: halve the batch to find it. A message alone is refused itself.
+    /// At least one message in the batch is rejected: halve the batch to find it. A single message is rejected itself.
     case split(reason: String)
     /// Never send these messages again.
     case reject(reason: String)
 }
 
-/// When a message fails that gets nothing but doubtful answers while it is sent alone.
+/// When to fail a message that is sent alone and gets only doubtful responses.
 public enum SuspectRule: Sendable, Equatable {
     /// After `delivery.suspectTries` of them in a row, each with a success of something else after the one before.
     case ifOthersSucceed
@@ -35,7 +36,7 @@ public enum SuspectRule: Sendable, Equatable {
     case afterTries(Int)
 }
 
-/// One message's part of an answer that speaks of each.
+/// The verdict on one message, from a response that reports each.
 public enum ItemVerdict: Sendable, Equatable {
     case delivered
     /// Send again at once, in the same order; nothing counts against it.
@@ -55,12 +56,12 @@ public struct Judgement: Sendable, Equatable {
     public var verdict: Verdict
     /// Something an operator should read once, e.g. a warning inside a success.
     public var notice: String?
-    /// What to show as the messages' last error where the verdict itself says nothing and the HTTP status little.
+    /// The messages' last error, if neither the verdict nor the HTTP status explains it.
     public var reason: String?
-    /// Says the answer clearly that the upstream took nothing, although the messages have to be sent again? Then
-    /// `Message.wasTried` stays as it is.
+    /// Whether the upstream clearly processed nothing, although the messages have to be sent again. If so,
+    /// `Message.wasTried` is not changed.
     public var tookNothing: Bool
-    /// The upstream's answer, kept with the messages that it ends as failed, where it is of use to the caller.
+    /// The upstream's response, kept with the messages that it makes fail, if it is useful to the caller.
     public var refusal: [UInt8]?
 
     public init(

@@ -6,8 +6,8 @@ import Synchronization
 
 /// Moves one upstream's messages from its queue to the upstream: claims, sends, judges, settles.
 ///
-/// It has a thread of its own, so that neither a slow upstream nor a busy one is in another's way. All that happens to
-/// it comes through its inbox. Any thread may call the methods here.
+/// It has a thread of its own, so that neither a slow nor a busy upstream delays another one. All events reach it
+/// through its inbox. Any thread may call the methods here.
 public final class UpstreamWorker: Sendable {
     public let queue: UpstreamQueue
     public var name: UpstreamName { queue.name }
@@ -41,7 +41,7 @@ public final class UpstreamWorker: Sendable {
         }
     }
 
-    /// A worker that goes on as the former run left off: paused, or with its circuit open.
+    /// A worker that continues in the state of the previous run: paused, or with its circuit open.
     public init(queue: UpstreamQueue, settings: DeliverySettings, parts: Parts) throws(StoreError) {
         self.queue = queue
         time = parts.time
@@ -50,7 +50,7 @@ public final class UpstreamWorker: Sendable {
         loop = try WorkerLoop(queue: queue, settings: settings, parts: parts, inbox: inbox, status: status)
     }
 
-    /// Starts to deliver, on the threads of the outbox. Call once.
+    /// Starts delivering, on the threads of the outbox. Call once.
     public func start() {
         running.withLock { running in
             precondition(running == nil, "a worker starts once")
@@ -60,27 +60,29 @@ public final class UpstreamWorker: Sendable {
 
     public var snapshot: UpstreamSnapshot { status.snapshot }
 
-    /// How long ago the loop last turned. It turns at least every few seconds; much more means that it hangs.
+    /// How long ago the loop last turned. It turns at least every few seconds; a much longer time means that it is
+    /// stalled.
     public func sinceLastTurn(at instant: MonotonicInstant) -> Duration { status.sinceLastTurn(at: instant) }
 
-    /// Keeps accepting, stops sending. What is under way ends.
+    /// Stops sending; messages are still accepted. Requests in flight finish.
     public func pause() { inbox.put(.pause) }
     public func resume() { inbox.put(.resume) }
-    /// Sends now what waits to collect, for a schedule, for a retry or for the circuit. `completion` is called on the
-    /// worker's thread when all that could be sent has been, and not at all when the worker ends before.
+    /// Sends now what waits to be collected, for a schedule, for a retry, or for the circuit. `completion` is called on
+    /// the worker's thread when everything that could be sent has been sent. It is not called if the worker ends before
+    /// that.
     public func flush(completion: @escaping @Sendable (FlushReport) -> Void = { _ in }) {
         inbox.put(.flush(completion))
     }
 
-    /// Sends a request that carries no message, outside the queue and whatever the queue waits for. `isAbortable`:
+    /// Sends a request that carries no message, outside the queue and independently of its waits. `isAbortable`:
     /// whether cancelling the task aborts it.
     public func send(_ request: UpstreamRequest, timeout: Duration, isAbortable: Bool) async -> TransferResult {
         await loop.transport.send(
             request, options: TransferOptions(requestTimeout: timeout, trust: status.trust), isAbortable: isAbortable)
     }
 
-    /// Goes on with other settings. `upstream` takes the place of the one it delivers to, of the same name and type:
-    /// other credentials, another URL.
+    /// Continues with new settings. `upstream` replaces the current one, which has the same name and type: for example,
+    /// other credentials or another URL.
     public func adopt(_ settings: DeliverySettings, upstream: (any Upstream)? = nil) {
         inbox.put(.adopt(settings, upstream: upstream.map { RegisteredUpstream($0) }))
     }
@@ -90,13 +92,13 @@ public final class UpstreamWorker: Sendable {
     /// Stops claiming. Requests in flight may finish.
     public func beginStopping() { inbox.put(.stop) }
 
-    /// Waits until nothing is under way, at most until `deadline`. The transport's own stop cancels what is left then.
+    /// Waits until nothing is in flight, at most until `deadline`. Stopping the transport then cancels the rest.
     public func waitUntilIdle(deadline: MonotonicInstant) {
         guard running.withLock({ $0 != nil }) else { return }
         status.waitUntilIdle(deadline: deadline, time: time, on: threads)
     }
 
-    /// Ends the thread; every transfer has been answered or cancelled by then.
+    /// Ends the thread. Every transfer must have been completed or cancelled before.
     public func join() {
         inbox.put(.end)
         running.withLock { $0.take() }?.join()
@@ -104,7 +106,7 @@ public final class UpstreamWorker: Sendable {
 
     // MARK: For tests, which turn the loop by hand instead of starting it
 
-    /// Batches whose outcome is not on disk yet.
+    /// Batches whose result is not on disk yet.
     var unsettledBatches: Int { status.unsettledBatches }
     func turn() -> MonotonicInstant { loop.turn(inbox.takeAll()) }
 }

@@ -1,16 +1,16 @@
 import PosternCore
 import PosternStore
 
-/// What a worker is told.
+/// An event for a worker.
 enum WorkerEvent: Sendable {
-    /// The row that records the request is committed, or could not be.
+    /// The row that records the request is committed, or the commit failed.
     case opened(InFlightBatch, Result<Void, StoreError>)
     case answered(InFlightBatch, TransferResult)
     case recorded(InFlightBatch, Settlement, Result<[StateChange], StoreError>)
     case tokenAnswered(TransferResult, fetch: Int)
     case pause, resume, stop, end
     case flush(@Sendable (FlushReport) -> Void)
-    /// What was to wait longer is due now, because of a flush.
+    /// Messages that would have waited longer are due now, because of a flush.
     case flushBegan
     case adopt(DeliverySettings, upstream: RegisteredUpstream?)
 }
@@ -21,12 +21,12 @@ struct InFlightBatch: Sendable {
     /// The claim on exactly its messages.
     let claim: Claim
     let startedAt: MonotonicInstant
-    /// The token it is sent under, and which one that is.
+    /// The token that it is sent with, and the generation of that token.
     var token: Token?
     var generation = 0
-    /// What the upstream answered; nil if nothing was sent or the request was cancelled.
+    /// The upstream's response; nil if nothing was sent or the request was cancelled.
     var result: TransferResult?
-    /// When the result was judged: state changes are computed as of then.
+    /// When the result was judged. State changes are computed for this time.
     var judgedAt: Timestamp?
 
     var endpoint: String { batch.request?.endpoint ?? "" }
@@ -35,6 +35,6 @@ struct InFlightBatch: Sendable {
 }
 
 extension Claim {
-    /// Whether it is one message that had a doubtful answer while it was sent alone.
+    /// Whether it is one message that got a doubtful response while it was sent alone.
     var isLoneSuspect: Bool { messages.count == 1 && history.suspectTries > 0 }
 }

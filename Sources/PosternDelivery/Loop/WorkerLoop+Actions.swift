@@ -3,7 +3,7 @@ import PosternCore
 import PosternMetrics
 import PosternStore
 
-/// Does what the machine has decided.
+/// Carries out what the machine has decided.
 extension WorkerLoop {
     func perform(_ actions: [DeliveryMachine.Action], for flight: InFlightBatch? = nil) {
         for action in actions {
@@ -25,7 +25,7 @@ extension WorkerLoop {
         outbox.setPaused(isPaused, of: queue.number) { [logger, name = queue.name] result in
             guard case .failure(let error) = result, error != .closed else { return }
             logger.error(
-                "cannot record a pause; it will not outlast this run",
+                "cannot store a pause; it ends with this run",
                 metadata: ["upstream": "\(name)", "error": "\(error)"])
         }
         logger.notice(isPaused ? "upstream paused" : "upstream resumed", metadata: ["upstream": "\(queue.name)"])
@@ -73,7 +73,7 @@ extension WorkerLoop {
 
     // MARK: Tokens
 
-    /// Starts a fetch if one is due and something could be sent under the token.
+    /// Starts a fetch if one is due and something could be sent with the token.
     func fetchToken() {
         guard let source = upstream.tokenSource, let due = machine.tokens.nextFetch, due <= time.now, somethingWaits,
             let fetch = machine.fetchToken(now: time.now)

@@ -5,16 +5,16 @@ import PosternStore
 
 /// From a response to its result on disk.
 extension WorkerLoop {
-    /// Whether the response was dealt with; if the state cannot be read, it is looked at again later.
+    /// Returns whether the response was processed. If the state cannot be read, it is processed again later.
     func answered(_ flight: InFlightBatch, _ transfer: TransferResult) {
         let result: AttemptResult
         do {
             result = try judged(transfer, of: flight)
         } catch {
-            // The next run finds the messages as they were before the attempt.
+            // After the next start, the messages are as they were before the attempt.
             guard !outbox.isClosed else { return machine.abandoned(flight) }
             logger.error(
-                "cannot read the state; trying again",
+                "cannot read the state; retrying",
                 metadata: ["upstream": "\(queue.name)", "batch.id": "\(flight.batch.id)", "error": "\(error)"])
             return postpone { [unowned self] in answered(flight, transfer) }
         }
@@ -46,7 +46,7 @@ extension WorkerLoop {
         return AttemptResult(transfer, judgement, at: now)
     }
 
-    /// What is queued besides a batch in flight.
+    /// What is queued in addition to a batch in flight.
     private func others(besides flight: InFlightBatch) -> DeliveryMachine.Others {
         let hasMore = outbox.ledger(of: queue.number).queued > flight.batch.messages.count
         guard hasMore else { return .none }
@@ -57,9 +57,9 @@ extension WorkerLoop {
         }
     }
 
-    // MARK: Bringing it to disk
+    // MARK: Writing it to disk
 
-    /// What the settlement means for the queue follows once it is there.
+    /// Stores the settlement. What it means for the queue follows once it is on disk.
     func record(_ settlement: Settlement, of flight: InFlightBatch) {
         var settlement = settlement
         let record = persistedHealth
@@ -95,16 +95,16 @@ extension WorkerLoop {
         case .success(let changes):
             if let result = flight.result { upstream.settled(flight.batch, by: result, with: changes) }
         case .failure(.closed):
-            // The next run finds the messages as they were before the attempt.
+            // After the next start, the messages are as they were before the attempt.
             return machine.ended()
         case .failure(let error):
-            // What the upstream took must not be forgotten: keep trying as long as there is a store.
+            // What the upstream accepted must not be lost: retry as long as the store is open.
             logger.error(
                 "cannot store the result of an attempt; retrying",
                 metadata: ["upstream": "\(queue.name)", "batch.id": "\(flight.batch.id)", "error": "\(error)"])
             return postpone { [unowned self] in
                 var settlement = settlement
-                // Meanwhile newer than what it would write.
+                // The current state is newer than what it would write.
                 if settlement.circuit != nil { settlement.circuit = saved }
                 record(settlement, of: flight)
             }
@@ -118,7 +118,7 @@ extension WorkerLoop {
     private func follow(_ settlement: Settlement, of flight: InFlightBatch) {
         queue.release(settlement.delivered + settlement.ended.map(\.message))
         for group in settlement.again { queue.sendAgain(group.messages, from: group.dueAt, history: group.history) }
-        // Another answer than a doubtful one starts the count against a message again.
+        // Any response that is not doubtful resets the count of a message.
         let claim = flight.claim.narrowed(to: flight.batch.messages, history: flight.claim.history.cleared)
         if let postponed = settlement.postponed {
             // The endpoint may have recovered meanwhile, or the hold was shortened.

@@ -3,9 +3,9 @@ import PosternCore
 import PosternMetrics
 import PosternStore
 
-/// Sending now what waits, and telling of what happened by the names that the upstream's own clients know.
+/// Flushes, and events under the names that the upstream's own clients define.
 extension WorkerLoop {
-    /// Covers what has been accepted so far.
+    /// Begins a flush that covers what has been accepted so far.
     func flush(_ completion: @escaping @Sendable (FlushReport) -> Void) {
         let newest = MessageID(rawValue: Int64(outbox.ledger(of: queue.number).lastID))
         flushCompletions.append(completion)

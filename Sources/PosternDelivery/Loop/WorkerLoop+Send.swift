@@ -6,7 +6,7 @@ import PosternStore
 
 /// From a claim to a request.
 extension WorkerLoop {
-    /// Claims that one turn makes before it looks at events again.
+    /// The number of claims in one turn before events are processed again.
     static let claimsPerTurn = 16
 
     func sendWhatMayBeSent() {
@@ -22,7 +22,8 @@ extension WorkerLoop {
         if machine.isHurried, readiness() != .now { machine.isHurried = false }
     }
 
-    /// Nil if there was nothing to claim, or the store could not be read. Expired messages are settled on the way.
+    /// Nil if there was nothing to claim, or the store could not be read. Expired messages are settled during the
+    /// claim.
     private func nextClaim() -> Claim? {
         let now = time.now
         do {
@@ -43,8 +44,8 @@ extension WorkerLoop {
         return try self.claim(now: now) { _, _ in true }
     }
 
-    /// A probe is made with messages that have not failed yet, if there are any: a message that fails by its own fault
-    /// would otherwise spoil every probe, and the others never could show that the upstream works.
+    /// A probe carries messages that have not failed yet, if there are any. Otherwise a poison message could make every
+    /// probe fail, although the upstream would accept the others.
     private func claim(now: Timestamp, mayRepeat: @escaping (BatchHistory, Int) -> Bool) throws -> Claim {
         try queue.claim(
             limits, now: now, oldest: settings.expireAfter > .zero ? now - settings.expireAfter : nil,
@@ -71,7 +72,7 @@ extension WorkerLoop {
             claim = claim.narrowed(to: Array(claim.messages.prefix(limit)))
         }
         let token = machine.tokens.token(at: now)
-        // It may have expired while the store was read.
+        // The token may have expired while the store was read.
         if upstream.tokenSource != nil, token == nil { return queue.postpone(claim, until: now) }
         let plan: Plan
         do {
@@ -92,7 +93,7 @@ extension WorkerLoop {
         case .settle(let count, let state, let reason):
             settleUnsent(count, of: claim, as: state, reason: reason, now: now)
         case .wait(let reason, let until):
-            // Asked again at once it would answer the same.
+            // If it were asked again at once, its plan would be the same.
             queue.postpone(claim, until: until > now ? until : now + .seconds(1), for: reason)
         case .park: queue.park(claim)
         }
@@ -161,7 +162,7 @@ extension WorkerLoop {
             let error = AttemptError(.refused, detail: reason, at: now)
             settlement.ended = batch.messages.map { .init($0, as: state, error: error) }
         }
-        // Its lanes go on only after it, so that the rest is planned by the state it leaves.
+        // Its lanes continue only after the commit, so that the rest is planned by the state that it leaves.
         let rest = Array(claim.messages.dropFirst(count))
         if !rest.isEmpty { settlement.again = [.init(rest, dueAt: now, history: claim.history)] }
         settle(unsent: batch, of: claim, settlement)

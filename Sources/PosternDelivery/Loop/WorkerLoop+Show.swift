@@ -28,10 +28,10 @@ extension WorkerLoop {
         status.show(unsettled: machine.unsettled)
     }
 
-    /// The time of the last success is worth a write only when the one on disk has become old.
+    /// The time of the last success is written only if the one on disk is old.
     private static let successResolution = Duration.seconds(10)
 
-    /// Health changes with attempts, whose settlements store it, and without: by tokens, reloads and operators.
+    /// Health changes with attempts, whose settlements store it, and also by tokens, reloads, and operators.
     func saveHealth() {
         let record = persistedHealth
         guard record != saved else { return }
@@ -43,7 +43,7 @@ extension WorkerLoop {
         var record = CircuitRecord()
         let circuit = machine.health.upstream
         record.failures = circuit.failures
-        // A probe that a crash cuts short leaves the circuit open.
+        // If a crash interrupts a probe, the circuit stays open.
         record.reopensAtMs = circuit.state == .halfOpen ? saved.reopensAtMs : circuit.reopensAt?.milliseconds
         record.hold = machine.health.hold?.rawValue
         record.lastError = machine.lastError

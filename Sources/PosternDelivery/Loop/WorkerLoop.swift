@@ -4,8 +4,8 @@ import PosternMetrics
 import PosternStore
 import Synchronization
 
-/// What the worker does on its thread: a turn takes what has happened, then sends what may be sent, then says when the
-/// next one is due.
+/// The part of the worker that runs on its thread: a turn processes events, sends what may be sent, and returns when
+/// the next turn is due.
 final class WorkerLoop: Loop, @unchecked Sendable {
     // @unchecked: everything below `MARK: State` belongs to the thread that turns the loop.
     var name: String { "to-\(queue.name)" }
@@ -19,12 +19,12 @@ final class WorkerLoop: Loop, @unchecked Sendable {
     let inbox: Inbox<WorkerEvent>
     let status: WorkerStatus
 
-    /// The loop turns at least this often, so that one that hangs can be told from one that is idle.
+    /// The loop turns at least this often, so that a stalled loop can be distinguished from an idle one.
     static let heartbeat = Duration.seconds(5)
-    /// What could not be read or written is tried again after this.
+    /// The delay before a failed read or write of the store is retried.
     static let storeRetry = Duration.milliseconds(500)
 
-    /// Clocks are adjusted by milliseconds all the time.
+    /// A smaller change of the wall clock is ignored: clocks are adjusted by milliseconds all the time.
     static let clockTolerance = Duration.seconds(1)
 
     // MARK: State
@@ -32,16 +32,17 @@ final class WorkerLoop: Loop, @unchecked Sendable {
     var upstream: RegisteredUpstream
     /// Both clocks at the last turn.
     private var lastLook: (now: Timestamp, instant: MonotonicInstant)?
-    /// What the machine's flushes are reported to, in their order.
+    /// The completions of the machine's flushes, in their order.
     var flushCompletions: [@Sendable (FlushReport) -> Void] = []
     var saved: CircuitRecord
-    /// What the store did not take of answers and results; done again at `storeRetryAt`.
+    /// Responses and results that could not be stored; retried at `storeRetryAt`.
     var unfinished: [() -> Void] = []
     var storeRetryAt: MonotonicInstant?
-    /// How many messages had left the queue otherwise than by delivery when the causes of holds were last looked at.
+    /// The number of messages that had left the queue other than by delivery when the causes of holds were last
+    /// checked.
     private var removedBefore = 0
     private var isEnding = false
-    /// Whether the last look found nothing although something seemed to be there.
+    /// Whether the last claim found nothing although something seemed to be ready.
     var lookedInVain = false
 
     init(
@@ -74,7 +75,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         show()
     }
 
-    /// Has the queue wake this loop.
+    /// Makes the queue wake this loop.
     private func listen() {
         queue.onArrival(limits: limits, wait: settings.batchMaxWait, expireAfter: settings.expireAfter) {
             [inbox] in inbox.nudge()
@@ -91,7 +92,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
 
     func wait(until deadline: MonotonicInstant) -> Bool { inbox.wait(until: deadline) }
 
-    /// One turn; answers when the next one is due, events aside.
+    /// One turn. Returns when the next one is due unless an event arrives before.
     func turn(_ events: [WorkerEvent]) -> MonotonicInstant {
         status.turned(at: time.instant)
         watchTheClock()
@@ -135,7 +136,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         for piece in work { piece() }
     }
 
-    // MARK: What changes around it
+    // MARK: External changes
 
     private func adopt(_ settings: DeliverySettings, _ upstream: RegisteredUpstream?) {
         if let upstream {
@@ -146,8 +147,8 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         listen()
     }
 
-    /// Waits are measured on the monotonic clock, but what they wait for is stored in wall-clock time, since it has to
-    /// outlive this run. If that clock is set back, waits would grow by as much: then all are over at once.
+    /// Waits are measured on the monotonic clock, but their ends are stored in wall-clock time, because they outlive
+    /// this run. If that clock is set back, waits would grow by the difference, so all of them end at once.
     private func watchTheClock() {
         let (now, instant) = (time.now, time.instant)
         defer { lastLook = (now, instant) }
@@ -181,7 +182,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
 
     var hasToken: Bool { upstream.tokenSource == nil || machine.tokens.token(at: time.now) != nil }
 
-    /// When there is something to send; `collecting` says whether messages are collected, as the settings require.
+    /// When there is something to send. `collecting`: whether messages are collected as the settings require.
     func readiness(collecting: Bool = true) -> Readiness {
         let wait = machine.isHurried || !collecting ? .zero : settings.batchMaxWait
         return queue.readiness(limits: limits, wait: wait, now: time.now, instant: time.instant)
@@ -199,18 +200,18 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         if let storeRetryAt { alarm.consider(storeRetryAt) }
         guard isSending else { return alarm.instant }
         guard machine.maySend(now: time.now) else {
-            // With something in flight its end is an event; a moment that has passed is nothing to wait for.
+            // The end of a request in flight is an event. A time that has passed is not waited for.
             if machine.unsettled == 0, let reopensAt = machine.health.upstream.reopensAt { alarm.consider(reopensAt) }
             return alarm.instant
         }
         guard hasToken else {
-            // A turn that could have used one has begun to fetch it.
+            // A turn that needed a token has already started to fetch it.
             if somethingWaits, let fetchAt = machine.tokens.nextFetch { alarm.consider(fetchAt) }
             if case .due(let at) = readiness(collecting: false) { alarm.consider(at) }
             return alarm.instant
         }
         switch readiness() {
-        // What seems to be there waits for its lane, whose turn comes with an event.
+        // What seems to be ready waits for its lane, which an event releases.
         case .now: alarm.consider(lookedInVain ? time.instant + .seconds(1) : time.instant)
         case .collecting(let until): alarm.consider(until)
         case .due(let at): alarm.consider(at)
@@ -220,7 +221,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
     }
 }
 
-/// The soonest of several moments.
+/// The earliest of several times.
 private struct Alarm {
     private let start: (now: Timestamp, instant: MonotonicInstant)
     private(set) var instant: MonotonicInstant
@@ -234,7 +235,7 @@ private struct Alarm {
 
     mutating func consider(_ moment: Timestamp) {
         guard moment - start.now < instant - start.instant else { return }
-        // A millisecond on top, since wall-clock time is cut to milliseconds.
+        // One millisecond is added because wall-clock time is truncated to milliseconds.
         consider(start.instant + max(.zero, moment - start.now) + .milliseconds(1))
     }
 }

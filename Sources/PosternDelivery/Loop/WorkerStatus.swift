@@ -12,7 +12,7 @@ final class WorkerStatus: Sendable {
     init(at instant: MonotonicInstant) { lastTurn = Atomic(instant.nanoseconds) }
 
     var snapshot: UpstreamSnapshot { latest.withLock { $0.snapshot } }
-    /// Which server requests outside the queue accept.
+    /// Which server certificates are trusted by requests outside the queue.
     var trust: TransferTrust { latest.withLock { $0.trust } }
     func show(_ snapshot: UpstreamSnapshot, trust: TransferTrust) { latest.withLock { $0 = (snapshot, trust) } }
 
@@ -22,7 +22,7 @@ final class WorkerStatus: Sendable {
         instant - MonotonicInstant(nanoseconds: lastTurn.load(ordering: .relaxed))
     }
 
-    /// Batches whose outcome is not on disk yet.
+    /// Batches whose result is not on disk yet.
     var unsettledBatches: Int { unsettled.load(ordering: .acquiring) }
 
     func show(unsettled count: Int) {
@@ -35,7 +35,7 @@ final class WorkerStatus: Sendable {
         changes.nudge()
     }
 
-    /// Waits until the loop has stopped claiming and nothing is under way any more. One thread calls.
+    /// Waits until the loop has stopped claiming and nothing is in flight. Only one thread may call this.
     func waitUntilIdle(deadline: MonotonicInstant, time: some TimeSource, on threads: any Threads) {
         while !hasStopped.load(ordering: .acquiring) || unsettledBatches > 0, time.instant < deadline {
             _ = threads.take(from: changes, until: deadline)

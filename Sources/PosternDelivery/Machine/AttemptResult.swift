@@ -3,12 +3,12 @@ import PosternCore
 /// What was decided about a request: by the upstream's adapter if there was a response, by the worker if there was none.
 struct AttemptResult: Sendable {
     let judgement: Judgement
-    /// Why the request did not deliver; without meaning if it did.
+    /// Why the request did not deliver; has no meaning if it did.
     let error: AttemptError
-    /// What the transport returned.
+    /// The result from the transport.
     let transfer: TransferResult
 
-    /// Without a `judgement` by the adapter a failed transfer is tried again.
+    /// If the adapter has no `judgement`, a failed transfer is retried.
     init(_ transfer: TransferResult, _ judgement: Judgement?, at now: Timestamp) {
         self.transfer = transfer
         switch transfer {
@@ -30,9 +30,9 @@ struct AttemptResult: Sendable {
     private var failure: TransferFailure? { if case .failure(let failure) = transfer { failure } else { nil } }
     /// Whether the connection failed without an HTTP response, so that the failure concerns the host.
     var isConnectionFailure: Bool { failure != nil }
-    /// Whether the upstream may have taken what it did not answer.
+    /// Whether the upstream may have received a request that got no response.
     var isAmbiguous: Bool { failure?.mayHaveArrived ?? false }
-    /// Whether the gateway itself ended the request.
+    /// Whether the gateway itself cancelled the request.
     var wasCancelled: Bool { failure?.reason == .cancelled }
 
     private static func errorClass(of verdict: Verdict, status: Int) -> AttemptError.Class {
@@ -44,7 +44,7 @@ struct AttemptResult: Sendable {
             switch status {
             case 401, 403: .unauthorized
             case 408, 425, 429: .busy
-            // A 2xx whose body says that it is a failure.
+            // A 2xx status whose body reports a failure.
             case 500..., 200...299: .failing
             default: .misconfigured
             }

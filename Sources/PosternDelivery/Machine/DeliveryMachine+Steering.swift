@@ -1,12 +1,12 @@
 import PosternCore
 import PosternStore
 
-/// What operators ask for, and what a changed clock or configuration means.
+/// Requests of operators, and changes of the clock or the configuration.
 extension DeliveryMachine {
-    /// A flush that is not over yet.
+    /// A flush that has not ended.
     struct Flush: Equatable {
         var report: FlushReport
-        /// Whether what was to wait longer is due by now.
+        /// Whether the messages that would have waited longer are due by now.
         var hasBegun = false
     }
 
@@ -23,22 +23,23 @@ extension DeliveryMachine {
         return (isPaused ? [.savePause(false)] : []) + endWaits(now: now)
     }
 
-    /// No more is sent in this run.
+    /// Stops sending until the next start.
     mutating func stop() { isStopping = true }
 
-    /// Endpoints, and the token, are tried now.
+    /// Probes endpoints and fetches the token without waiting.
     private mutating func probeNow(now: Timestamp) -> [Action] {
         tokens.fetchNow()
         health.probeNow(now: now)
         return [.wakeHeldLanes]
     }
 
-    /// Those, and what backs off.
+    /// Does the same, and ends the backoff of messages.
     private mutating func endWaits(now: Timestamp) -> [Action] { [.makeDue(isFlush: false)] + probeNow(now: now) }
 
     mutating func clockSetBack(now: Timestamp) -> [Action] { endWaits(now: now) }
 
-    /// Other settings; `isReplaced`: other credentials or another URL too, so that whatever was wrong may be right now.
+    /// Applies new settings. `isReplaced`: whether credentials or the URL have changed, which may have ended any
+    /// failure.
     mutating func adopted(_ settings: DeliverySettings, isReplaced: Bool, now: Timestamp) -> [Action] {
         self.settings = settings
         health.most = settings.maxInFlight
@@ -58,7 +59,7 @@ extension DeliveryMachine {
 
     // MARK: Flushes
 
-    /// Sends without waiting what was accepted up to `through`. Flushes begin and end in their order.
+    /// Sends the messages up to `through` without waiting. Flushes begin and end in their order.
     mutating func flush(through: MessageID, now: Timestamp) -> [Action] {
         flushedThrough = max(flushedThrough, through)
         flushes.append(Flush(report: FlushReport(through: through)))
@@ -66,12 +67,12 @@ extension DeliveryMachine {
         return [.saveFlush(flushedThrough), .makeDue(isFlush: true)] + probeNow(now: now)
     }
 
-    /// What was to wait longer is due, for the first flush that has not begun.
+    /// The messages that would have waited longer are due. Called for the first flush that has not begun.
     mutating func flushBegan() {
         if let index = flushes.firstIndex(where: { !$0.hasBegun }) { flushes[index].hasBegun = true }
     }
 
-    /// What the flushes cover has reached a final state.
+    /// A message that the flushes cover has reached a final state.
     mutating func count(_ settlement: Settlement) {
         for index in flushes.indices {
             let through = flushes[index].report.through
@@ -80,7 +81,8 @@ extension DeliveryMachine {
         }
     }
 
-    /// Everything that could be sent has been: what is left waits to be sent again, for a circuit or for a token.
+    /// Ends the flushes once everything that could be sent has been sent. The rest waits to be sent again, for a
+    /// circuit, or for a token.
     mutating func cameToRest() -> [Action] {
         guard unsettled == 0 else { return [] }
         let over = flushes.filter(\.hasBegun)

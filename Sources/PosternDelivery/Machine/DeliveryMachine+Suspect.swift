@@ -1,18 +1,19 @@
 import PosternCore
 import PosternStore
 
-/// Doubtful answers: the messages may be the cause, or the upstream.
+/// Doubtful responses: either the messages or the upstream may be the cause.
 ///
 /// A batch is sent again as it was. It is halved once the upstream has taken something that was sent after it, or after
-/// a few tries if nothing else could be sent at all. A message that is alone fails after `suspectTries` doubtful answers
-/// in a row, each with a success of something else after the one before. Where order forbids trying anything else, the
-/// tries count as well, but the message fails only once they have lasted `suspectPeriod`.
+/// a few tries if nothing else could be sent at all. A message that is sent alone fails after `suspectTries` doubtful
+/// responses in a row, each with a success of something else after the one before. Where order forbids trying anything
+/// else, the tries count as well, but the message fails only once they have lasted `suspectPeriod`.
 ///
-/// While every answer is doubtful, a probe carries one message: that finds one which the upstream takes, if there is any.
+/// While every response is doubtful, a probe carries one message: that finds one that the upstream accepts, if there is
+/// any.
 ///
-/// An answer costs an attempt when it counts: not before a success elsewhere shows that the message was its cause.
+/// A response counts as an attempt only once a success of something else shows that the message was the cause.
 extension DeliveryMachine {
-    /// Doubtful answers to a batch for which nothing else could be sent, before it is halved.
+    /// The number of doubtful responses to a batch after which it is halved if nothing else could be sent.
     private static let triesBeforeSplit = 3
 
     mutating func suspect(
@@ -28,7 +29,7 @@ extension DeliveryMachine {
         }
     }
 
-    /// Whether the upstream took something that was sent after the doubtful request.
+    /// Whether the upstream accepted something that was sent after the doubtful request.
     private func othersSucceeded(since history: BatchHistory) -> Bool {
         history.suspectedAfter.map { latestTaken > $0 } ?? false
     }
@@ -43,7 +44,7 @@ extension DeliveryMachine {
             return waitInDoubt(&ruling, history, after: after, counts: false, isOutage: true)
         }
         history.isSplit = history.isSplit || !othersSucceeded
-        // What the batch suffered while it was larger is not its parts' own.
+        // Failures of the larger batch do not count against its parts.
         history.failures = 0
         blameNobody(&ruling)
         halve(&ruling, history)
@@ -60,7 +61,7 @@ extension DeliveryMachine {
         if isFirst || counts {
             history.suspectTries += 1
             history.suspectedAfter = ruling.flight.number
-            // In the middle of an outage the first answer says nothing about the message.
+            // During an outage, the first response says nothing about the message.
             if isFirst ? !isInDoubt : othersSucceeded { history.provenTries += 1 }
         }
         history.requestsBefore = requests
@@ -69,14 +70,14 @@ extension DeliveryMachine {
         let hasLasted = history.suspectTries >= settings.suspectTries && lasted >= settings.suspectPeriod
         if counts, isProven || hasLasted {
             blameNobody(&ruling)
-            // The answer before is now known to have been the message's fault, and so is this one.
+            // The message is now known to have caused the previous response, and so this one.
             ruling.reject(ruling.batch.messages, wasTried: true, attempts: 2)
         } else {
             waitInDoubt(&ruling, history, after: after, counts: counts, isOutage: isOutage)
         }
     }
 
-    /// Every such answer counts, whatever happens to others.
+    /// Every such response counts, whatever happens to others.
     private mutating func suspect(_ ruling: inout Ruling, after: Duration?, limit: Int) {
         guard ruling.batch.messages[0].attempts + 1 < limit else {
             worked(&ruling, hasTaken: false)
@@ -105,7 +106,7 @@ extension DeliveryMachine {
         ruling.wait(as: .suspect, until: retryAt, history, counts: counts)
     }
 
-    /// The messages are the cause, so the answer is not a failure of the upstream.
+    /// The messages are the cause, so the response is not a failure of the upstream.
     private mutating func blameNobody(_ ruling: inout Ruling) {
         lastError = ruling.result.error
         health.abandoned(at: ruling.flight.endpoint, now: ruling.now)

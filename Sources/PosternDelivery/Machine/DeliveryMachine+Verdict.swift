@@ -1,9 +1,9 @@
 import PosternCore
 import PosternStore
 
-/// What a verdict leads to: for the messages, for the circuits and for the token.
+/// The effect of a verdict on the messages, the circuits, and the token.
 extension DeliveryMachine {
-    /// What one result leads to, while it is being worked out.
+    /// The effects of one result, while they are being computed.
     struct Ruling {
         let flight: InFlightBatch
         let result: AttemptResult
@@ -79,7 +79,7 @@ extension DeliveryMachine {
 
     // MARK: Health
 
-    /// The endpoint answered as one that works, including by rejecting a message.
+    /// The endpoint responded as one that works, including by rejecting a message.
     mutating func worked(_ ruling: inout Ruling, hasTaken: Bool) {
         let flight = ruling.flight
         if let recovered = health.succeeded(at: flight.endpoint, now: ruling.now) {
@@ -93,7 +93,7 @@ extension DeliveryMachine {
         lastSuccessAt = ruling.now
     }
 
-    /// `atOnce` does not wait for more failures before the endpoint is left alone.
+    /// If `atOnce`, a single failure is enough to stop sending to the endpoint.
     mutating func failed(_ ruling: inout Ruling, retryAt: Timestamp, atOnce: Bool, hold: HoldReason? = nil) {
         let (endpoint, error) = (ruling.flight.endpoint, ruling.result.error)
         lastError = error
@@ -110,7 +110,7 @@ extension DeliveryMachine {
         }
     }
 
-    /// Grows with the batch's own failures, and with those of an outage beyond the ones that made it one.
+    /// The delay grows with the batch's own failures, and with those of an outage after its circuit has opened.
     func delay(_ ruling: Ruling, after: Duration? = nil) -> Duration {
         let attempt = max(ruling.history.failures, health.upstream.failures - Circuit.defaultThreshold) + 1
         return settings.retry.delay(afterAttempt: attempt, retryAfter: after, random: ruling.random)
@@ -118,7 +118,7 @@ extension DeliveryMachine {
 
     // MARK: Verdicts
 
-    /// All of them again, later. A `Retry-After` concerns the endpoint and holds it at once.
+    /// Sends all of them again later. A `Retry-After` concerns the endpoint and holds it at once.
     private mutating func retry(_ ruling: inout Ruling, after: Duration?) {
         let retryAt = ruling.now + delay(ruling, after: after)
         failed(&ruling, retryAt: retryAt, atOnce: after != nil)
@@ -160,7 +160,8 @@ extension DeliveryMachine {
         ruling.settlement.outcome = .unauthorized
     }
 
-    /// The lane's group waits for a new credential. Lanes without a name cannot be parked: they are tried again, rarely.
+    /// The lane's group waits for a new credential. Lanes without a name cannot be parked; they are retried at long
+    /// intervals.
     private mutating func park(_ ruling: inout Ruling) {
         worked(&ruling, hasTaken: false)
         if case .named = ruling.batch.messages[0].lane {
@@ -189,7 +190,7 @@ extension DeliveryMachine {
         if !again.isEmpty { ruling.settlement.again = [.init(again, dueAt: ruling.now)] }
     }
 
-    /// Both halves at once, the older one first.
+    /// Sends both halves at once, the older one first.
     func halve(_ ruling: inout Ruling, _ history: BatchHistory) {
         ruling.settlement.outcome = .split
         let messages = ruling.batch.messages
@@ -201,7 +202,7 @@ extension DeliveryMachine {
 }
 
 extension DeliveryMachine.Ruling {
-    /// The messages fail. `wasTried`: the last attempt may have taken effect all the same.
+    /// Makes the messages fail. `wasTried`: whether the last attempt may have taken effect all the same.
     mutating func reject(
         _ messages: [Message], because reason: String? = nil, wasTried: Bool = false, attempts: Int = 1
     ) {
@@ -214,7 +215,7 @@ extension DeliveryMachine.Ruling {
         }
     }
 
-    /// All messages wait until `retryAt`, then go out together.
+    /// All messages wait until `retryAt` and are then sent together.
     mutating func wait(
         as outcome: Settlement.Outcome, until retryAt: Timestamp, _ history: BatchHistory, counts: Bool = false,
         wasTried: Bool = true, isFailure: Bool = true

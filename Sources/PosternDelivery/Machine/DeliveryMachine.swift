@@ -1,8 +1,8 @@
 import PosternCore
 import PosternStore
 
-/// All decisions about delivering to one upstream: what may be sent, what a response means for its batch, for the
-/// circuits and for the token, and who fails.
+/// All decisions about delivering to one upstream: what may be sent, what a response means for its batch, the circuits,
+/// and the token, and which messages fail.
 ///
 /// A plain value. It has no clock, no store and no transport: times and random numbers (0 ... 1) are arguments, and it
 /// returns what the worker has to do. The states of a lane, and what ends each:
@@ -25,39 +25,39 @@ import PosternStore
 /// counts against a message only while it is sent alone, and only once something else was delivered after it; see
 /// `DeliveryMachine+Suspect`. The count starts again with any other outcome.
 struct DeliveryMachine: Equatable {
-    /// What is queued besides the batch in question.
+    /// What is queued in addition to the batch in question.
     enum Others: Equatable {
         case none
-        /// Something, which has to wait for this batch.
+        /// Only messages that have to wait for this batch.
         case blocked
-        /// Something that can be sent later, whatever happens to this batch.
+        /// A message that can be sent later, whatever happens to this batch.
         case later
-        /// Something that can be sent now.
+        /// A message that can be sent now.
         case ready
     }
 
-    /// What the worker does next, in this order.
+    /// The actions of the worker, in this order.
     enum Action {
         case record(Settlement)
         /// Lanes that wait for their endpoint are due now.
         case wakeHeldLanes
-        /// Whatever waits for a time is due now; `isFlush`: with that, a flush begins.
+        /// Everything that waits for a time is due now. `isFlush`: whether this begins a flush.
         case makeDue(isFlush: Bool)
         case savePause(Bool)
         case saveFlush(MessageID)
-        /// The first flush is over.
+        /// The first flush has ended.
         case finishFlush(FlushReport)
         case notify(Notice)
     }
 
-    /// What an operator reads in the log.
+    /// A log message for operators.
     enum Notice: Equatable {
         case isDown(AttemptError, until: Timestamp)
         case isBack
         case endpointIsDown(String, AttemptError, until: Timestamp)
         case endpointIsBack(String)
         case isHeld(HoldReason, AttemptError, endpoint: String)
-        /// Something that the adapter read in a response; notified once.
+        /// A notice that the adapter found in a response; reported once.
         case said(String)
         /// `isFirst`: since the start, or since the credentials were last found bad.
         case tokenFetched(isFirst: Bool)
@@ -67,18 +67,18 @@ struct DeliveryMachine: Equatable {
     var settings: DeliverySettings
     var health: UpstreamHealth
     var tokens = TokenCache()
-    /// Requests that wait for their response.
+    /// The number of requests that wait for their response.
     private(set) var inFlight = 0
-    /// Those, and batches whose result is not on disk yet.
+    /// The number of those, and of batches whose result is not on disk yet.
     private(set) var unsettled = 0
     private(set) var suspectsInFlight = 0
     var lastSuccessAt: Timestamp?
     var lastError: AttemptError?
-    /// Whether the last failure was a doubtful answer.
+    /// Whether the last failure was a doubtful response.
     var isInDoubt = false
-    /// The latest request that the upstream took; tells a poison message from an outage.
+    /// The latest request that the upstream accepted; distinguishes a poison message from an outage.
     var latestTaken = 0
-    /// Requests sent in this run.
+    /// The number of requests sent in this run.
     private(set) var requests = 0
     var lastSaid: String?
     /// Whether a token was fetched since the start, or since the credentials were last found bad.
@@ -87,11 +87,11 @@ struct DeliveryMachine: Equatable {
     // Steering, see `DeliveryMachine+Steering`.
     var isPaused = false
     var isStopping = false
-    /// What flushes have covered so far.
+    /// The last message that flushes have covered so far.
     var flushedThrough = MessageID(rawValue: 0)
-    /// Those that are not over yet, in their order.
+    /// The flushes that have not ended, in their order.
     var flushes: [Flush] = []
-    /// Whether what is there is sent without collecting.
+    /// Whether messages are sent without collecting.
     var isHurried = false
 
     init(settings: DeliverySettings = DeliverySettings(), health: UpstreamHealth) {
@@ -103,8 +103,8 @@ struct DeliveryMachine: Equatable {
 
     func maySend(now: Timestamp) -> Bool { health.upstream.permits(inFlight: unsettled, now: now) }
 
-    /// Messages that a probe may carry. While every answer is doubtful a probe carries one message: if each batch holds
-    /// a message that is to blame, no batch could show that the upstream works.
+    /// Messages that a probe may carry. While every response is doubtful, a probe carries one message: if each batch
+    /// contained a poison message, no batch could show that the upstream works.
     var probeLimit: Int? { isInDoubt && health.upstream.state != .closed ? 1 : nil }
 
     /// A batch was claimed; its request will be recorded, then sent.
@@ -122,7 +122,7 @@ struct DeliveryMachine: Equatable {
     /// The result of a batch is on disk, or will never be.
     mutating func ended() { unsettled -= 1 }
 
-    /// The request is over, with or without a response.
+    /// The request has ended, with or without a response.
     mutating func landed(_ flight: InFlightBatch) {
         inFlight -= 1
         if flight.isLoneSuspect { suspectsInFlight -= 1 }

@@ -5,8 +5,8 @@ import PosternStore
 ///
 /// One fetch at a time, early, and never two for one expiry.
 struct TokenCache: Equatable {
-    /// How long a new token is used at least, whatever it says: a wrong clock must not make the gateway fetch without
-    /// end. If the upstream does not take it, it rejects the request.
+    /// The minimum time for which a new token is used, whatever its expiry: a wrong clock must not make the gateway
+    /// fetch tokens without end. If the upstream does not accept the token, it rejects the request.
     static let shortestUse = Duration.seconds(1)
 
     private struct Held: Equatable {
@@ -15,30 +15,30 @@ struct TokenCache: Equatable {
         var expiresAt: Timestamp?
     }
     private var held: Held?
-    /// Of the fetch under way; answers of others are out of date.
+    /// The number of the fetch in flight. Results of other fetches are out of date.
     private var fetch: Int?
     private var fetches = 0
     private var retryAt: Timestamp?
-    /// Fetches in a row that brought no token.
+    /// The number of fetches in a row that returned no token.
     private(set) var failures = 0
     /// Whether the last fetch failed because of the credentials.
     private(set) var credentialsRefused = false
-    /// Counts tokens; a request remembers under which it went out.
+    /// Counts tokens. A request records the generation that it was sent with.
     private(set) var generation = 0
-    /// Whether no request was accepted since a token was rejected. Then a second rejection means bad credentials.
+    /// Whether no request was accepted since a token was rejected. If so, a second rejection means bad credentials.
     private var followsRefusal = false
     /// Endpoints that rejected a token and have not accepted one since.
     private var refusing: Set<String> = []
-    /// The latest token under which a request was accepted.
+    /// The latest token with which a request was accepted.
     private var acceptedGeneration = 0
 
-    /// The token to send under; nil when there is none or it has expired.
+    /// The token to send with; nil if there is none or it has expired.
     func token(at now: Timestamp) -> Token? {
         guard let held, held.expiresAt.map({ now < $0 }) ?? true else { return nil }
         return held.token
     }
 
-    /// What the store is told, for commands that read it; never the token itself.
+    /// The status that is stored for commands that read the store; never the token itself.
     var record: TokenRecord {
         TokenRecord(
             failures: failures, credentialsRefused: credentialsRefused, retryAtMs: retryAt?.milliseconds,
@@ -55,14 +55,14 @@ struct TokenCache: Equatable {
 
     var isFetching: Bool { fetch != nil }
 
-    /// Answers the number of the fetch.
+    /// Returns the number of the fetch.
     mutating func fetchBegan() -> Int {
         fetches += 1
         fetch = fetches
         return fetches
     }
 
-    /// False when the answer to that fetch is of no interest any more.
+    /// Returns false if the result of that fetch is no longer needed.
     mutating func fetchEnded(_ number: Int) -> Bool {
         guard fetch == number else { return false }
         fetch = nil
@@ -79,7 +79,7 @@ struct TokenCache: Equatable {
             token: token, renewAt: max(token.renewAt, soonest), expiresAt: token.expiresAt.map { max($0, soonest) })
     }
 
-    /// A token that is still good is used until it expires.
+    /// A token that is still valid is used until it expires.
     mutating func fetchFailed(credentialsRefused: Bool, retryAt: Timestamp) {
         failures += 1
         self.credentialsRefused = credentialsRefused
@@ -89,7 +89,7 @@ struct TokenCache: Equatable {
     /// Clears the backoff, at an operator's request.
     mutating func fetchNow() { retryAt = nil }
 
-    /// The endpoint accepted a request under the token of `generation`.
+    /// The endpoint accepted a request with the token of `generation`.
     mutating func accepted(under generation: Int, at endpoint: String) {
         guard generation == self.generation else { return }
         followsRefusal = false
@@ -100,9 +100,9 @@ struct TokenCache: Equatable {
     enum RefusalMeaning: Equatable {
         /// The token was replaced already, or is now.
         case sendAgain
-        /// The token before was rejected as well: the credentials are wrong.
+        /// The previous token was rejected as well: the credentials are wrong.
         case credentialsAreBad
-        /// This endpoint rejects every token; another one accepts this very one.
+        /// This endpoint rejects every token; another one accepts this token.
         case endpointRefuses
     }
 
@@ -116,7 +116,7 @@ struct TokenCache: Equatable {
         return followsRefusal ? .credentialsAreBad : .sendAgain
     }
 
-    /// Other credentials are configured now.
+    /// Credentials have changed in the configuration.
     mutating func reset() {
         let (fetches, generation) = (fetches, generation)
         self = TokenCache()

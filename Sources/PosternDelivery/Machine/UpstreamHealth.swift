@@ -15,20 +15,20 @@ struct UpstreamHealth: Equatable {
         var lastSuccessAt: Timestamp?
         /// The first message of the batch whose failure opened the circuit.
         var cause: MessageID?
-        /// Of its latest failure.
+        /// The error of its latest failure.
         var lastError: AttemptError?
     }
 
-    /// What began to wait, or has recovered, for an operator to know.
+    /// What began to wait or has recovered, for the operator.
     enum Extent: Equatable {
         case upstream
         /// One endpoint alone.
         case endpoint
     }
 
-    /// A success is evidence that the upstream works for so long.
+    /// The time for which a success is evidence that the upstream works.
     static let evidenceLife = Duration.seconds(30)
-    /// Other requests to an endpoint wait so long while one probes it.
+    /// How long other requests to an endpoint wait while one probes it.
     private static let probePause = Duration.seconds(1)
 
     private(set) var upstream: Circuit
@@ -53,9 +53,9 @@ struct UpstreamHealth: Equatable {
     /// Messages whose failure made an endpoint wait.
     var causingMessages: [MessageID] { endpoints.values.compactMap(\.cause) }
 
-    // MARK: Asking
+    // MARK: Queries
 
-    /// Until when a request to `endpoint` has to wait, and for what; nil if it may be sent.
+    /// How long a request to `endpoint` has to wait, and for what; nil if it may be sent.
     func wait(of endpoint: String, now: Timestamp) -> (until: Timestamp, reason: WaitingFor)? {
         guard let known = endpoints[endpoint] else { return nil }
         let reason: WaitingFor = known.hold == .credentials ? .credentials : .circuit
@@ -73,7 +73,7 @@ struct UpstreamHealth: Equatable {
         }
     }
 
-    // MARK: Learning
+    // MARK: Results
 
     private mutating func update<R>(_ endpoint: String, _ body: (inout Endpoint) -> R) -> R {
         body(&endpoints[endpoint, default: Endpoint(circuit: Circuit(most: upstream.most))])
@@ -84,7 +84,7 @@ struct UpstreamHealth: Equatable {
         update(endpoint) { $0.circuit.sent(now: now) }
     }
 
-    /// The endpoint answered as one that works, including by rejecting a message. Returns what has recovered.
+    /// The endpoint responded as one that works, including by rejecting a message. Returns what has recovered.
     mutating func succeeded(at endpoint: String, now: Timestamp) -> Extent? {
         let hasRecovered = update(endpoint) { known in
             let hasRecovered = known.circuit.succeeded()
@@ -122,13 +122,13 @@ struct UpstreamHealth: Equatable {
         return wentDown ? .upstream : nil
     }
 
-    /// There was no response. Returns what began to wait.
+    /// The request got no response. Returns what began to wait.
     mutating func hostFailed(at endpoint: String, retryAt: Timestamp, now: Timestamp) -> Extent? {
         update(endpoint) { $0.circuit.abandoned(now: now) }
         return upstream.failed(retryAt: retryAt) ? .upstream : nil
     }
 
-    /// Nothing is known of a request that was sent.
+    /// The result of a request that was sent is not known.
     mutating func abandoned(at endpoint: String, now: Timestamp) {
         upstream.abandoned(now: now)
         update(endpoint) { $0.circuit.abandoned(now: now) }

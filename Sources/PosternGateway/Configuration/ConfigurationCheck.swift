@@ -5,7 +5,7 @@ import PosternDelivery
 import PosternHTTP
 import PosternStore
 
-/// Turns what the sources say into a `GatewayConfiguration` and collects everything that is wrong on the way.
+/// Builds a `GatewayConfiguration` from the sources and collects all problems.
 struct ConfigurationCheck {
     private typealias Upstream = GatewayConfiguration.UpstreamConfiguration
 
@@ -25,7 +25,7 @@ struct ConfigurationCheck {
         }
     }
 
-    /// Complete only when no problem was found.
+    /// Complete only if no problem was found.
     mutating func configuration() -> (GatewayConfiguration, ConfigurationSchema) {
         let entries = upstreamEntries()
         let schema = ConfigurationSchema(upstreams: entries.map { ($0.name, $0.type) })
@@ -52,7 +52,8 @@ struct ConfigurationCheck {
 
     // MARK: Single settings
 
-    /// Calls `take` with the value if there is one of the right kind, and reports what either finds wrong.
+    /// Calls `take` with the value if there is one of the right kind. Reports the problems of the value, and those that
+    /// `take` throws.
     private mutating func value(
         _ raw: RawValue?, of setting: Setting, named path: String,
         _ take: (SettingValue) throws(SettingMismatch) -> Void
@@ -84,11 +85,11 @@ struct ConfigurationCheck {
 
     private struct Entry {
         let name: String
-        /// Nil when there is no such type.
+        /// Nil if there is no such type.
         let type: UpstreamType?
     }
 
-    /// The members of `upstreams`, ordered by name, with what `type` or else the name says.
+    /// The members of `upstreams`, ordered by name, with the type that `type` or else the name gives.
     private mutating func upstreamEntries() -> [Entry] {
         guard case .object(let members) = sources.file["upstreams"] else { return [] }
         let names = Set(members.map(\.name)).sorted()
@@ -125,7 +126,7 @@ struct ConfigurationCheck {
         checkRetries(delivery, at: path)
         read(&queue, at: path + ["queue"])
         var common = Upstream.Common()
-        // What is wrong with the type has been said already.
+        // The problem with the type has been reported already.
         for property in [\Upstream.Common.isEnabled, \.caFile] as [PartialKeyPath<Upstream.Common>] {
             let field = Upstream.Common.field(of: property)
             let place = path + [field.setting.name]
@@ -193,7 +194,7 @@ struct ConfigurationCheck {
     private mutating func checkRetries(_ delivery: DeliverySettings, at path: [String]) {
         let base = deliveryPath("retryBaseSeconds", at: path)
         let longest = deliveryPath("retryMaxSeconds", at: path)
-        // An upstream that overrides neither would only repeat the global problem.
+        // For an upstream that overrides neither, this would only repeat the global problem.
         guard path.isEmpty || base.count > 2 || longest.count > 2, delivery.retry.base > delivery.retry.longest else {
             return
         }
@@ -217,7 +218,7 @@ struct ConfigurationCheck {
             guard let key = key(element, at: "auth.keys[\(place)]", upstreams: upstreams) else { return nil }
             if let first = names[key.name] {
                 let name = ConfigurationNode.string(key.name).shown
-                problem("auth.keys[\(place)].name", "is \(name), as in auth.keys[\(first)]; names are given once")
+                problem("auth.keys[\(place)].name", "is \(name), as in auth.keys[\(first)]; names must be unique")
             }
             if let first = digests[key.sha256], !key.sha256.isEmpty {
                 problem("auth.keys[\(place)].sha256", "is that of auth.keys[\(first)]; give each caller its own key")
@@ -268,7 +269,7 @@ struct ConfigurationCheck {
 
     private var digestName: String { KeyEntry.name(of: \.sha256) }
 
-    /// What the secret file `auth-keys-<name>` holds.
+    /// The content of the secret file `auth-keys-<name>`.
     private func secretDigest(of node: ConfigurationNode) -> RawValue? {
         guard case .string(let name)? = node[KeyEntry.name(of: \.name)] else { return nil }
         return sources.secret(at: ConfigurationSchema.keysPath + [name])
@@ -288,7 +289,7 @@ struct ConfigurationCheck {
             })
     }
 
-    /// Nil: all.
+    /// Nil means all.
     private mutating func allowedUpstreams(
         _ texts: [String], of upstreams: [String], at path: String
     ) -> Set<UpstreamName>? {
@@ -296,7 +297,7 @@ struct ConfigurationCheck {
         for (place, text) in texts.enumerated() where text != "*" && !upstreams.contains(text) {
             let near = nearestName(to: text, among: upstreams).map { "; did you mean \"\($0)\"?" } ?? ""
             let shown = ConfigurationNode.string(text).shown
-            problem("\(path).upstreams[\(place)]", "is \(shown); there is no such upstream\(near)")
+            problem("\(path).upstreams[\(place)]", "is \(shown), which is not an upstream\(near)")
         }
         return texts.contains("*") ? nil : Set(texts.compactMap { UpstreamName($0) })
     }
@@ -306,7 +307,7 @@ struct ConfigurationCheck {
         let hasKeys = if case .array(let elements)? = declared { !elements.isEmpty } else { declared != nil }
         if hasKeys, configuration.auth.allowAnonymous {
             problem(
-                "auth.allowAnonymous", "is true although auth.keys is not empty; callers either need a key or do not")
+                "auth.allowAnonymous", "is true although auth.keys is not empty; remove one of the two")
         }
         guard !hasKeys, !configuration.auth.allowAnonymous else { return }
         checkLoopback(configuration.server.http.host, at: ["server", "host"])
@@ -333,7 +334,7 @@ struct ConfigurationCheck {
                 problem(path, "needs server.tls.clientCAFile, which is empty")
             }
             if let first = names[name] {
-                problem(path, "is that of auth.keys[\(first)]; a certificate stands for one key")
+                problem(path, "is that of auth.keys[\(first)]; a certificate can belong to one key only")
             }
             names[name] = names[name] ?? place
         }
@@ -397,13 +398,13 @@ struct ConfigurationCheck {
     private func advice(for variable: String, among known: some Sequence<String>) -> String {
         if variable.hasPrefix("POSTERN_AUTH_KEYS") { return "auth.keys can only be set in the file" }
         if let near = nearestName(to: variable, among: known) { return "did you mean \(near)?" }
-        if variable.hasPrefix("POSTERN_UPSTREAMS_") { return "is its upstream in the file?" }
+        if variable.hasPrefix("POSTERN_UPSTREAMS_") { return "check that its upstream is in the file" }
         return "correct its name, or remove it"
     }
 }
 
-/// Kubernetes tells every container of a namespace about its services in variables such as `POSTERN_SERVICE_HOST` and
-/// `POSTERN_PORT_8080_TCP_ADDR`: not ours, though a service called `postern` makes them look so.
+/// Kubernetes sets variables such as `POSTERN_SERVICE_HOST` and `POSTERN_PORT_8080_TCP_ADDR` in every container of a
+/// namespace with a service called `postern`. They are not settings.
 private func isServiceLink(_ name: String, _ value: String) -> Bool {
     name.hasSuffix("_SERVICE_HOST") || name.firstMatch(of: #/_SERVICE_PORT(_|$)/#) != nil
         || name.firstMatch(of: #/_PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$/#) != nil

@@ -2,10 +2,10 @@ import Foundation
 import PosternAPI
 public import PosternCore
 
-/// Reads the configuration from its sources, checks all of it, and makes the upstreams.
+/// Reads the configuration from its sources, checks all of it, and creates the upstreams.
 public struct ConfigurationLoader: Sendable {
     let types: [UpstreamType]
-    /// Base URLs by type: upstreams of these types are where their simulators are, with credentials that those accept.
+    /// Base URLs by type. Upstreams of these types get the URL of their simulator, and credentials that it accepts.
     var simulators: [String: String] = [:]
     let environment: [String: String]
     public let file: String
@@ -13,7 +13,7 @@ public struct ConfigurationLoader: Sendable {
 
     static let largestFile = 1 << 20
 
-    /// `file`: path of the JSON file. `secretsDirectory`: nil when there is none.
+    /// `file`: the path of the JSON file. `secretsDirectory`: nil if there is none.
     public init(types: [UpstreamType], environment: [String: String], file: String, secretsDirectory: String?) {
         self.types = types.sorted { $0.name < $1.name }
         self.environment = environment
@@ -36,11 +36,11 @@ public struct ConfigurationLoader: Sendable {
     public struct Loaded: Sendable {
         public var configuration: GatewayConfiguration
         public let upstreams: [any Upstream]
-        /// What looks like a mistake and prevents nothing.
+        /// Warnings: likely mistakes that do not prevent a start.
         public let warnings: [ConfigurationProblem]
     }
 
-    /// What `check` finds: besides the problems with settings those that `serve` would meet when it starts.
+    /// The result of `check`: the problems with settings, and those that would prevent `serve` from starting.
     public struct Examination: Sendable {
         /// Complete only if there are no problems.
         public var configuration = GatewayConfiguration()
@@ -48,7 +48,7 @@ public struct ConfigurationLoader: Sendable {
         public var warnings: [ConfigurationProblem] = []
     }
 
-    /// Throws every problem there is at once; only a file that is not JSON hides those of its contents.
+    /// Throws all problems at once. Only if the file is not JSON, those of its contents are missing.
     public func load() throws(ConfigurationProblems) -> Loaded {
         let found = try settings()
         guard found.problems.isEmpty else { throw ConfigurationProblems(found.problems) }
@@ -57,7 +57,7 @@ public struct ConfigurationLoader: Sendable {
             warnings: found.warnings)
     }
 
-    /// The same, and tries the files and addresses as `serve` would. `triesToStart`: false leaves that out.
+    /// The same, and also tries the files and addresses as `serve` would, unless `triesToStart` is false.
     public func examine(triesToStart: Bool = true) -> Examination {
         do throws(ConfigurationProblems) {
             var found = try settings()

@@ -7,7 +7,7 @@ indirect enum ConfigurationNode: Sendable, Equatable {
     case object([Member])
     case array([ConfigurationNode])
     case string(String)
-    /// As it is spelled.
+    /// The number as it is spelled.
     case number(String)
     case flag(Bool)
     case null
@@ -22,7 +22,7 @@ indirect enum ConfigurationNode: Sendable, Equatable {
         return members.first { $0.name == name }?.value
     }
 
-    /// As JSON, cut where it gets long: for showing it in a problem.
+    /// The value as JSON, shortened for problem texts.
     var shown: String {
         switch self {
         case .object: "an object"
@@ -36,7 +36,7 @@ indirect enum ConfigurationNode: Sendable, Equatable {
 }
 
 extension ConfigurationNode {
-    /// The whole of `text` as one value. A byte order mark is skipped.
+    /// Parses all of `text` as one value. A byte order mark is skipped.
     static func parse(_ text: [UInt8]) throws(SyntaxError) -> Self {
         let mark: [UInt8] = [0xEF, 0xBB, 0xBF]
         let json = text.starts(with: mark) ? Array(text[mark.count...]) : text
@@ -55,7 +55,7 @@ extension ConfigurationNode {
         }
     }
 
-    /// What is wrong with a text, as people look for it.
+    /// The fault of a text, by line and column.
     struct SyntaxError: Error, CustomStringConvertible {
         let description: String
 

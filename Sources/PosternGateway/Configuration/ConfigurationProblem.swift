@@ -1,8 +1,8 @@
-/// One thing that is wrong with a configuration.
+/// One problem of a configuration.
 public struct ConfigurationProblem: Sendable, Equatable, CustomStringConvertible {
-    /// The setting (`delivery.batchMaxMessages`), the environment variable or the file that it is about.
+    /// The setting (`delivery.batchMaxMessages`), environment variable, or file that it concerns.
     public let path: String
-    /// What is wrong with it and what is allowed: the rest of a sentence that starts with the path. Never a secret.
+    /// What is wrong and what is allowed: the rest of a sentence that starts with the path. Never contains a secret.
     public let detail: String
 
     public init(_ path: String, _ detail: String) {
@@ -13,7 +13,7 @@ public struct ConfigurationProblem: Sendable, Equatable, CustomStringConvertible
     public var description: String { "\(path) \(detail)" }
 }
 
-/// Everything that is wrong with a configuration; never empty.
+/// All problems of a configuration; never empty.
 public struct ConfigurationProblems: Error, Sendable, Equatable, CustomStringConvertible {
     public let problems: [ConfigurationProblem]
 

@@ -3,7 +3,7 @@ import PosternDelivery
 import PosternHTTP
 import PosternStore
 
-/// Which settings there are, given the upstreams of a file.
+/// The settings that exist, given the upstreams of a file.
 struct ConfigurationSchema {
     struct Section {
         let path: [String]
@@ -13,7 +13,7 @@ struct ConfigurationSchema {
     static let sectionNames = ["server", "auth", "outbox", "delivery", "upstreams", "log"]
     static let keysPath = ["auth", "keys"]
 
-    /// The gateway's own settings but for `auth.keys`, which is an array of objects.
+    /// The gateway's own settings, except `auth.keys`, which is an array of objects.
     static let fixed: [Section] = [
         Section(path: ["server"], settings: GatewayConfiguration.Server.fields.map(\.setting)),
         Section(path: ["server", "admin"], settings: GatewayConfiguration.Admin.fields.map(\.setting)),
@@ -24,7 +24,7 @@ struct ConfigurationSchema {
         Section(path: ["log"], settings: GatewayConfiguration.Log.fields.map(\.setting)),
     ]
 
-    /// What every upstream has besides its type's settings.
+    /// The settings that every upstream has in addition to those of its type.
     static func common(at path: [String]) -> [Section] {
         typealias Upstream = GatewayConfiguration.UpstreamConfiguration
         return [
@@ -40,7 +40,7 @@ struct ConfigurationSchema {
     /// Upstreams whose own settings are unknown, because their type is.
     let open: Set<[String]>
 
-    /// `upstreams`: every member of that object with its type, nil when there is no such type.
+    /// `upstreams`: every member of that object with its type; nil if there is no such type.
     init(upstreams: [(name: String, type: UpstreamType?)]) {
         var sections = Self.fixed
         for (name, type) in upstreams {
@@ -53,7 +53,7 @@ struct ConfigurationSchema {
         open = Set(upstreams.filter { $0.type == nil }.map { ["upstreams", $0.name] })
     }
 
-    /// What is wrong with the form of `file`: unknown members, and values where an object has to be.
+    /// The structural problems of `file`: unknown members, and values where an object is required.
     func problems(in file: ConfigurationNode) -> [ConfigurationProblem] { problems(in: file, at: []) }
 
     private func problems(in node: ConfigurationNode, at path: [String]) -> [ConfigurationProblem] {
@@ -68,7 +68,7 @@ struct ConfigurationSchema {
         }
     }
 
-    /// Looks among its neighbours first, then for the same name somewhere else.
+    /// Searches the neighboring settings first, then the same name elsewhere.
     private func advice(for place: [String]) -> String {
         let parent = Array(place.dropLast())
         let name = place[place.count - 1]
@@ -85,7 +85,7 @@ struct ConfigurationSchema {
     private func shared(_ left: [String], _ right: [String]) -> Int { zip(left, right).prefix { $0 == $1 }.count }
 }
 
-/// `path` as people write it; a name that is not a plain word is quoted.
+/// `path` with dots; a name that is not a plain word is quoted.
 func dotted(_ path: [String]) -> String {
     path.map { $0.wholeMatch(of: #/[A-Za-z0-9_\-]+/#) != nil ? $0 : ConfigurationNode.string($0).shown }
         .joined(separator: ".")

@@ -6,26 +6,26 @@ struct RawValue: Equatable {
     enum Content: Equatable {
         /// From the JSON file.
         case json(ConfigurationNode)
-        /// From the environment or a secret file: everything is text there.
+        /// From the environment or a secret file, where every value is text.
         case text(String)
     }
     let content: Content
-    /// The environment variable or the secret file it is from; nil for the JSON file.
+    /// The environment variable or the secret file that it comes from; nil for the JSON file.
     let origin: String?
 
     /// For the end of "server.port is 0": ` (from POSTERN_SERVER_PORT)`.
     var fromOrigin: String { origin.map { " (from \($0))" } ?? "" }
 }
 
-/// Where values come from, strongest first: environment variables, secret files, the JSON file.
+/// The sources of values, by precedence: environment variables, secret files, the JSON file.
 public struct ConfigurationSources {
     static let secretsVariable = "POSTERN_SECRETS_DIR"
-    /// Holds an API key for commands; no setting.
+    /// Contains an API key for commands. It is not a setting.
     public static let commandKeyVariable = "POSTERN_KEY"
 
     let file: ConfigurationNode
     let environment: [String: String]
-    /// The texts of secret files by the files' names.
+    /// The contents of secret files, by file name.
     let secrets: [String: String]
     let secretsDirectory: String
 
@@ -38,7 +38,7 @@ public struct ConfigurationSources {
         return node.map { RawValue(content: .json($0), origin: nil) }
     }
 
-    /// What a secret file holds; nil if there is none of that name.
+    /// The content of a secret file; nil if there is none of that name.
     func secret(at path: [String]) -> RawValue? {
         let name = secretFileName(path)
         return secrets[name].map { RawValue(content: .text($0), origin: "\(secretsDirectory)/\(name)") }
@@ -50,8 +50,8 @@ func environmentName(of path: [String]) -> String {
     (["POSTERN"] + path.map(inCapitals)).joined(separator: "_")
 }
 
-/// `CLIENT_CA_FILE` for `clientCAFile`: a word begins at a capital after a small letter, and at the last of several
-/// capitals if a small letter follows.
+/// `CLIENT_CA_FILE` for `clientCAFile`: a word begins at an upper-case letter after a lower-case one, and at the last
+/// of several upper-case letters if a lower-case one follows.
 private func inCapitals(_ name: String) -> String {
     let letters = Array(name)
     var words = ""
@@ -71,7 +71,7 @@ func secretFileName(_ path: [String]) -> String {
     path.map { String($0.map { $0.isLetter || $0.isNumber || $0 == "-" ? $0 : "_" }) }.joined(separator: "-")
 }
 
-/// Without white space at both ends.
+/// Returns the text without white space at both ends.
 func trimmed(_ text: some StringProtocol) -> String {
     guard let first = text.firstIndex(where: { !$0.isWhitespace }),
         let last = text.lastIndex(where: { !$0.isWhitespace })
@@ -83,7 +83,7 @@ struct FileFailure: Error, Equatable {
     let detail: String
 }
 
-/// The bytes of the file at `path`; a pipe will do too.
+/// Reads the file at `path`, which may also be a pipe.
 func readFile(_ path: String, atMost limit: Int) -> Result<[UInt8], FileFailure> {
     let descriptor = open(path, O_RDONLY | O_CLOEXEC)
     guard descriptor >= 0 else { return .failure(.init(detail: "cannot be read: \(lastError())")) }
@@ -97,7 +97,7 @@ func readFile(_ path: String, atMost limit: Int) -> Result<[UInt8], FileFailure>
         guard count > 0 else { return .success(bytes) }
         bytes += part[..<count]
         guard bytes.count <= limit else {
-            return .failure(.init(detail: "is larger than \(limit) bytes; is it the right file?"))
+            return .failure(.init(detail: "is larger than \(limit) bytes; check that it is the right file"))
         }
     }
 }

@@ -2,7 +2,7 @@ import PosternAPI
 public import PosternCore
 import PosternHTTP
 
-// The settings of the gateway itself: name, range, place in memory, meaning. The defaults are those of the properties.
+// The settings of the gateway itself: name, range, property, meaning. The defaults are those of the properties.
 
 extension GatewayConfiguration.Server: SettingsSection {
     public static let fields: [SettingField<Self>] = [
@@ -85,7 +85,7 @@ extension GatewayConfiguration.Log: SettingsSection {
 }
 
 extension GatewayConfiguration.UpstreamConfiguration {
-    /// What every upstream has besides the settings of its type.
+    /// The settings that every upstream has in addition to those of its type.
     struct Common: SettingsSection {
         var type = ""
         var isEnabled = true
@@ -101,19 +101,19 @@ extension GatewayConfiguration.UpstreamConfiguration {
         ]
     }
 
-    /// Names that no type may use for settings of its own.
+    /// Names that no type may use for its own settings.
     static let reserved = Set(["delivery", "queue"] + Common.fields.map(\.setting.name))
 }
 
 /// An element of `auth.keys` as it is written.
 struct KeyEntry: SettingsSection {
     var name = ""
-    /// 64 hexadecimal digits.
+    /// The digest, in 64 hexadecimal digits.
     var sha256 = ""
     var scopes: [String] = []
     var upstreams = ["*"]
     var limits = RateLimits()
-    /// RFC 3339; empty: never.
+    /// A time as in RFC 3339; empty means never.
     var expiresAt = ""
     var certificateName = ""
 
@@ -139,7 +139,7 @@ struct KeyEntry: SettingsSection {
                 + "`server.tls.clientCAFile`. Empty: none do."),
     ]
 
-    /// Settings that cannot be left out.
+    /// Settings that are required.
     static let needed = [\Self.name, \Self.sha256, \Self.scopes].map { name(of: $0) }
 
     private static let keyName = SettingRule<String>("expected 1 to 64 of letters, digits, '.', '_' and '-'") {

@@ -5,14 +5,14 @@ public import PosternDelivery
 public import PosternHTTP
 public import PosternStore
 
-/// Everything an operator can decide, checked and in the units of the code.
+/// All settings of an operator, checked and in the units of the code.
 ///
-/// The values a property has here are the defaults; `ConfigurationLoader` replaces those that are configured.
+/// The values of the properties here are the defaults. `ConfigurationLoader` replaces those that are configured.
 public struct GatewayConfiguration: Sendable, Equatable {
     public var server = Server()
     public var auth = Auth()
     public var outbox = OutboxOptions()
-    /// What upstreams use that override nothing; each upstream carries its own merged copy.
+    /// The settings of upstreams that override nothing. Each upstream has its own merged copy.
     public var delivery = DeliverySettings()
     /// Ordered by name, disabled ones included.
     public var upstreams: [UpstreamConfiguration] = []
@@ -23,12 +23,12 @@ public struct GatewayConfiguration: Sendable, Equatable {
     public struct Server: Sendable, Equatable {
         public var http = HTTPServerSettings()
         public var limits = RequestLimits()
-        /// 0: half of the memory that the process may use.
+        /// 0 means half of the memory that the process may use.
         public var maxBodyMemoryBytes = 0
         public var shutdownGrace = Duration.seconds(20)
-        /// Names that `Host` may have, besides `localhost` and IP addresses.
+        /// Names that are accepted in `Host`, in addition to `localhost` and IP addresses.
         public var hosts: [String] = []
-        /// Origins of web pages that may do more than read, besides the gateway's own.
+        /// Origins of web pages that may do more than read, in addition to the gateway's own.
         public var corsOrigins: [String] = []
         public var admin = Admin()
 
@@ -37,9 +37,9 @@ public struct GatewayConfiguration: Sendable, Equatable {
 
     /// A second listener, for operators.
     public struct Admin: Sendable, Equatable {
-        /// Empty: there is none.
+        /// Empty if there is none.
         public var host = ""
-        /// 0: any free port.
+        /// 0 means any free port.
         public var port = 0
 
         public var isOn: Bool { !host.isEmpty }
@@ -62,12 +62,12 @@ public struct GatewayConfiguration: Sendable, Equatable {
         /// The global settings with this upstream's overrides.
         public var delivery: DeliverySettings
         public var queue: QueueCap
-        /// PEM file with the authorities that its certificate has to come from; empty: those of the system.
+        /// PEM file with the authorities that may have issued its certificate; empty means those of the system.
         public var caFile: String
         /// A value for each setting of the type, so that two upstreams can be compared.
         public let values: [String: SettingValue]
 
-        /// Settings left out of `values` have their default, and so has `delivery` for that type.
+        /// Settings that `values` omits have their default, and `delivery` has the default for that type.
         public init(
             name: UpstreamName, type: UpstreamType, isEnabled: Bool = true, delivery: DeliverySettings? = nil,
             queue: QueueCap = .init(), caFile: String = "", values: [String: SettingValue] = [:]
@@ -93,7 +93,7 @@ public struct GatewayConfiguration: Sendable, Equatable {
 }
 
 extension DeliverySettings {
-    /// The same for an upstream of that type whose own `delivery` says nothing.
+    /// The settings for an upstream of that type without its own `delivery`.
     func inherited(by type: UpstreamType) -> Self {
         var settings = self
         settings.batchMaxMessages = type.batchMaxMessages ?? batchMaxMessages

@@ -1,7 +1,7 @@
-/// The one of `candidates` that `name` was most likely meant to be; nil when none comes close.
+/// The one of `candidates` that `name` most likely means; nil if none is close.
 ///
-/// Close is at most one slip in three characters, and three at most: `batchMaxMesages` is 1 away from
-/// `batchMaxMessages`, `prot` 1 from `port`. Upper and lower case are the same here.
+/// Close means at most one mistake in three characters, and at most three: `batchMaxMesages` is 1 away from
+/// `batchMaxMessages`, `prot` 1 from `port`. Case is ignored.
 func nearestName(to name: String, among candidates: some Sequence<String>) -> String? {
     let allowed = min(3, max(1, name.count / 3))
     return

@@ -7,14 +7,14 @@ import PosternStore
 public struct ReloadPlan: Sendable, Equatable {
     /// Paths of the settings that take effect now.
     public let live: [String]
-    /// Paths of those that wait for the next start; until then the old values stay.
+    /// Paths of the settings that take effect at the next start; until then, the old values are used.
     public let needsRestart: [String]
     /// The configuration in force after this reload: the running one with the live changes.
     public let configuration: GatewayConfiguration
 
     public let changesKeys: Bool
     public let changesLogLevel: Bool
-    /// Upstreams that are to go on with new settings, new delivery settings, or both.
+    /// Upstreams that continue with new settings, new delivery settings, or both.
     public let upstreams: [UpstreamName]
 
     public var isEmpty: Bool { live.isEmpty && needsRestart.isEmpty }
@@ -80,7 +80,7 @@ extension GatewayConfiguration.UpstreamConfiguration {
             + new.queue.changedFields(since: queue, at: path + ["queue"])
     }
 
-    /// Leaves out delivery settings that only follow the global ones.
+    /// Omits delivery settings that only follow the global ones.
     fileprivate func liveChanges(
         to new: Self,
         delivery global: (old: DeliverySettings, new: DeliverySettings)

@@ -2,13 +2,13 @@ import Glibc
 
 /// The files of a directory of secrets, e.g. /run/secrets: one for each key, named by its path with dashes for dots.
 ///
-/// Symbolic links are followed: a Kubernetes secret consists of them. Other programs' secrets may be next to ours, so a
-/// file whose name does not begin with a section of the configuration is not opened.
+/// Symbolic links are followed: a Kubernetes secret consists of them. The directory may also contain secrets of other
+/// programs, so a file whose name does not begin with a section of the configuration is not opened.
 struct SecretFiles {
     private var directory = ""
     /// All files, by name.
     private var names: [String] = []
-    /// The contents of those that may be ours, by name.
+    /// The contents of the files that may belong to the gateway, by name.
     private(set) var texts: [String: String] = [:]
     private(set) var problems: [ConfigurationProblem] = []
 
@@ -35,13 +35,13 @@ struct SecretFiles {
         }
     }
 
-    /// Files that no setting reads and whose name is close to that of one which a setting would. Any other file
-    /// belongs to another program.
+    /// Problems with files that no setting reads, but whose name is close to one that a setting would read. Any other
+    /// file belongs to another program.
     func misspelt(by schema: ConfigurationSchema, keys: [String]) -> [ConfigurationProblem] {
         let known = Set((schema.leaves + keys.map { ConfigurationSchema.keysPath + [$0] }).map(secretFileName))
         return names.sorted().compactMap { name in
             guard !known.contains(name), let near = nearestName(to: name, among: known) else { return nil }
-            return ConfigurationProblem("\(directory)/\(name)", "is read by no setting; did you mean \(near)?")
+            return ConfigurationProblem("\(directory)/\(name)", "is not read by any setting; did you mean \(near)?")
         }
     }
 }

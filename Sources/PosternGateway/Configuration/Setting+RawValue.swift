@@ -1,7 +1,7 @@
 import PosternCore
 
 extension Setting {
-    /// The value that `raw` stands for.
+    /// The value that `raw` represents.
     func value(of raw: RawValue) throws(SettingMismatch) -> SettingValue {
         switch raw.content {
         case .json(let node): try value(of: node)
@@ -55,14 +55,14 @@ extension Setting {
     }
 
     private func number(_ spelling: String, in range: ClosedRange<Double>) throws(SettingMismatch) -> SettingValue {
-        // `Double` alone would also take "inf", "nan" and "0x10".
+        // `Double` alone would also accept "inf", "nan", and "0x10".
         guard spelling.wholeMatch(of: #/-?[0-9]+(\.[0-9]+)?([eE][+\-]?[0-9]+)?/#) != nil, let number = Double(spelling)
         else { throw SettingMismatch(expectation) }
         guard range.contains(number) else { throw SettingMismatch("allowed \(allowed)") }
         return .number(number)
     }
 
-    /// `raw` as a problem may show it: no secret, and no part of a URL that may hold one.
+    /// `raw` as a problem may show it: without secrets, and without the parts of a URL that may contain one.
     func shown(_ raw: RawValue) -> String {
         if isSecret { return "***" }
         switch (raw.content, kind) {
@@ -88,13 +88,13 @@ func masked(url: String) -> String {
     guard let at = url.lastIndex(of: "@") else { return text + end }
     let start = url.firstRange(of: "://")?.upperBound ?? url.startIndex
     guard start <= at else { return "***" }
-    // A password may itself contain what looks like the begin of a query.
+    // A password may itself contain what looks like the beginning of a query.
     if at >= text.endIndex { return url[..<start] + "***" }
     return text[..<start] + "***" + text[at...] + end
 }
 
 extension SettingValue {
-    /// As it is written in the file.
+    /// The value as it is written in the file.
     var json: String {
         switch self {
         case .text(let text): JSONEscapes.quoted(text)

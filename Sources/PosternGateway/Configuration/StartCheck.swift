@@ -3,10 +3,10 @@ import Glibc
 import PosternHTTP
 import PosternStore
 
-/// What would stop `serve` although every setting is valid alone: files that it cannot use, addresses that it cannot
-/// listen on.
+/// Problems that would prevent `serve` from starting although every setting is valid alone: files that cannot be used,
+/// and addresses that cannot be listened on.
 enum StartCheck {
-    /// `others`: what is known to be wrong; the same settings are not tried.
+    /// `others`: the problems that are known already. Their settings are not tried.
     static func problems(
         of configuration: GatewayConfiguration, besides others: [ConfigurationProblem] = []
     ) -> [ConfigurationProblem] {
@@ -44,7 +44,7 @@ enum StartCheck {
                 return [ConfigurationProblem("outbox.path", "cannot be used: \(error)")]
             }
         }
-        // The gateway makes the folders that are missing.
+        // The gateway creates the folders that are missing.
         var folder = (path as NSString).deletingLastPathComponent
         while access(folder, F_OK) != 0, folder.count > 1 { folder = (folder as NSString).deletingLastPathComponent }
         var status = stat()

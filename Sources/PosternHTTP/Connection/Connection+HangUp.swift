@@ -4,7 +4,7 @@ import Synchronization
 
 // Clients that hang up while their request is being answered. Called by the reaper's thread, except `onHangUp`.
 extension Connection {
-    /// Has `action` called if the client hangs up before request `turn` is answered. From any thread.
+    /// Calls `action` if the client hangs up before the response to request `turn` is sent. Any thread may call this.
     func onHangUp(turn: UInt64, _ action: @escaping @Sendable () -> Void) {
         stage.withLock { stage in
             if turn == self.turn, isWaitedFor(stage) { hangUpAction = action }
@@ -25,19 +25,19 @@ extension Connection {
         action?()
     }
 
-    /// What can be learned about a client that has closed its sending side.
+    /// What is known about a client that has closed its sending side.
     enum HalfClosed {
-        /// It was sent something. If it has closed its receiving side too, its system answers with a reset.
+        /// Data was sent to it. If it has closed its receiving side as well, its system responds with a reset.
         case asked
         case hungUp
-        /// It cannot be asked.
+        /// It cannot be probed.
         case unknown
     }
 
     /// Finds out whether a client that has closed its sending side still reads, by an interim response. Every client of
-    /// HTTP/1.1 accepts a `100 Continue`, and discards it if it did not ask for one (RFC 9110, section 15.2.1). A client of
-    /// HTTP/1.0 does not know it, and TLS would have to encrypt it: such a client counts as gone if the handler has asked
-    /// to be told, as for a long wait.
+    /// HTTP/1.1 accepts a `100 Continue`, and discards it if it did not ask for one (RFC 9110, section 15.2.1). A
+    /// client of HTTP/1.0 does not know it, and TLS would have to encrypt it: such a client counts as gone if the
+    /// handler has registered for hang-ups, as it does for a long wait.
     func examineHalfClosed(turn: UInt64) -> HalfClosed {
         stage.withLock { stage in
             // Under the lock the request cannot be settled, so libmicrohttpd does not write.
@@ -48,7 +48,7 @@ extension Connection {
             let interim = Array("HTTP/1.1 100 Continue\r\n\r\n".utf8)
             let sent = Glibc.send(socket, interim, interim.count, Int32(MSG_NOSIGNAL | MSG_DONTWAIT))
             if sent == interim.count { return .asked }
-            // Half an interim response would spoil what follows.
+            // Half an interim response would corrupt what follows.
             return sent < 0 && (errno == EAGAIN || errno == EINTR) ? .unknown : .hungUp
         }
     }

@@ -2,9 +2,9 @@ internal import CMicrohttpd
 internal import PosternCore
 import Synchronization
 
-// Carrying out what became of a request, on the connection's worker thread.
+// Sends responses, on the connection's worker thread.
 extension Connection {
-    /// Carries out the outcome, or puts the connection aside until there is one.
+    /// Carries out the outcome, or suspends the connection until there is one.
     func conclude() -> MHD_Result {
         switch takeOutcome() {
         case nil: return .YES
@@ -19,14 +19,14 @@ extension Connection {
         }
     }
 
-    /// Queues the answer. Made here and not by the thread that gave it, whose work is worth more than ours.
+    /// Queues the response. It is built on this thread and not on the one that produced it, whose time is scarcer.
     func send(_ response: HTTPResponse) -> MHD_Result {
         guard let reply = makeReply(of: response.body) else { return .NO }
         defer { MHD_destroy_response(reply) }
         for (name, value) in response.headers { add(name, value, to: reply) }
         if let head {
             for (name, value) in core.handler.commonHeaders(for: head) { add(name, value, to: reply) }
-            // Still here if the server itself refuses the request.
+            // Still set if the server itself rejects the request.
             for (name, value) in admitted?.refusalHeaders ?? [] { add(name, value, to: reply) }
         }
         if let id = head?.requestID ?? requestID { add("X-Request-Id", id, to: reply) }
@@ -34,8 +34,8 @@ extension Connection {
         return MHD_queue_response(handle, UInt32(response.status), reply)
     }
 
-    /// A small body is copied. A large one stays where it is: libmicrohttpd keeps it alive and releases it once it is sent
-    /// or given up.
+    /// A small body is copied. A large one is not: libmicrohttpd keeps it alive and releases it once it is sent or
+    /// abandoned.
     private func makeReply(of body: [UInt8]) -> OpaquePointer? {
         guard body.count > HTTPServerSettings.largeResponse else {
             return body.withUnsafeBytes {
@@ -67,7 +67,7 @@ private final class KeptBody {
     init(_ bytes: [UInt8]) { self.bytes = bytes }
 
     var count: Int { bytes.count }
-    /// Valid as long as this object: the array is constant and ours, so its elements stay where they are.
+    /// Valid as long as this object: the array is constant and owned by it, so its elements do not move.
     var address: UnsafeMutableRawPointer? {
         bytes.withUnsafeBytes { UnsafeMutableRawPointer(mutating: $0.baseAddress) }
     }

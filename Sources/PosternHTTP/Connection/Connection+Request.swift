@@ -5,14 +5,15 @@ import Synchronization
 
 // Receiving a request. All of it runs on the connection's worker thread.
 extension Connection {
-    /// Reads from the socket in libmicrohttpd's place, until a whole request is there.
+    /// Reads from the socket instead of libmicrohttpd, until a request is complete.
     ///
-    /// No byte of a client reaches libmicrohttpd's parser, which repairs what RFC 9112 says to refuse. It gets to see a
-    /// constant for each request, written into `buffer`, and calls `advance` for it: it waits for sockets, encrypts, and
-    /// sends the responses. Returns how many bytes it sees, 0 at the end of the stream, or one of `POSTERN_READ_…`.
+    /// No byte of a client reaches libmicrohttpd's parser, which repairs what RFC 9112 says to reject. The parser gets
+    /// a constant for each request, written into `buffer`, and calls `advance` for it. libmicrohttpd waits for sockets,
+    /// encrypts, and sends the responses. Returns how many bytes the parser gets, 0 at the end of the stream, or one of
+    /// `POSTERN_READ_…`.
     func receive(into buffer: UnsafeMutableRawBufferPointer) -> Int {
-        // From a connection that it has just resumed libmicrohttpd reads first. It must go on to believe that there is
-        // something to be read, so that it reads again when the response is out.
+        // libmicrohttpd reads first from a connection that it has just resumed. It must continue to assume that there
+        // is something to read, so that it reads again when the response is sent.
         guard case .receiving = progress else { return Int(POSTERN_READ_INTERRUPTED) }
         for _ in 0..<HTTPServerSettings.readsAtOnce {
             if unread.isEmpty {
@@ -48,7 +49,7 @@ extension Connection {
             if wasIdle { setDeadline(now + core.settings.headerTimeout) }
             return
         }
-        // A chunked body does not say its size beforehand.
+        // The size of a chunked body is not known beforehand.
         guard reserve(reader.body.count - reservedBytes) else { return stopReading(head.map(overloaded)) }
         if bodyStartedAt == nil {
             bodyStartedAt = now
@@ -58,7 +59,7 @@ extension Connection {
         let earned = Duration.nanoseconds(
             Int64(reader.receivedBodyBytes) * HTTPServerSettings.bodyNanosecondsPerByte)
         setDeadline((bodyStartedAt ?? now) + core.settings.headerTimeout + earned)
-        // libmicrohttpd sees nothing of the body, and would close the connection.
+        // libmicrohttpd does not know about the body, and would close the connection.
         if now - keptOpenAt > .seconds(5) {
             keptOpenAt = now
             postern_mhd_restart_timeout(handle, core.settings.libraryTimeoutSeconds)
@@ -69,7 +70,7 @@ extension Connection {
         guard expectsContinue else { return }
         let text: StaticString = "HTTP/1.1 100 Continue\r\n\r\n"
         let sent = postern_socket_write(socket, tlsSession, text.utf8Start, text.utf8CodeUnitCount)
-        // Nothing else is on its way to this client, so there is room; half of it could not be taken back.
+        // Nothing else is being sent to this client, so there is room. Half of it could not be taken back.
         if sent != text.utf8CodeUnitCount { shutdown(socket, Int32(SHUT_RDWR)) }
     }
 
@@ -96,8 +97,8 @@ extension Connection {
         }
     }
 
-    /// A short body is read and dropped, so that the connection can stay. A client that waits for `100 Continue` does
-    /// not send one, or sends one all the same: what follows cannot be told apart.
+    /// A short body is read and discarded, so that the connection can stay open. A client that waits for `100 Continue`
+    /// may or may not send its body; the two cases cannot be distinguished.
     private func admission(ofRefused framing: Framing) -> RequestReader.Admission {
         if refusal?.close == true { return .stop }
         switch framing.body {
@@ -109,7 +110,7 @@ extension Connection {
 
     // MARK: The memory budget
 
-    /// Takes memory for that much more of the body.
+    /// Reserves memory for that many more bytes of the body.
     private func reserve(_ bytes: Int) -> Bool {
         guard bytes > 0 else { return true }
         guard core.memory.take(bytes) else { return false }
@@ -125,7 +126,7 @@ extension Connection {
     private func overloaded(_ head: RequestHead) -> HTTPResponse {
         Problem(
             slug: .overloaded, status: 503,
-            detail: "Too many large requests are in flight; nothing was stored. Send it again in a moment.",
+            detail: "Too many large requests are in flight; nothing was stored. Send the request again later.",
             headers: [("Retry-After", "1")], close: true
         ).response(to: head)
     }
@@ -133,14 +134,15 @@ extension Connection {
     // MARK: Refusals
 
     private func refuse(_ fault: RequestFault) {
-        // The body of a refused request is too long to be dropped: the refusal goes out without waiting for its end.
+        // The body of a rejected request is too long to be discarded: the response is sent without waiting for the
+        // body's end.
         if case .bodyTooLarge = fault, let refusal { return stopReading(refusal) }
         let id = head?.requestID ?? RequestID.fresh()
         requestID = id
         stopReading(fault.problem.response(instance: head?.path ?? reader.path ?? "", requestID: id))
     }
 
-    /// Answers with `response` and closes; what the client still sends is read away meanwhile.
+    /// Sends `response` and closes; what the client still sends is read and discarded meanwhile.
     private func stopReading(_ response: HTTPResponse?) {
         refusal = response
         refusal?.close = true
@@ -179,7 +181,7 @@ extension Connection {
     /// One call of libmicrohttpd's access handler: with the headers, at the end of the request, or resumed.
     func advance() -> MHD_Result {
         switch progress {
-        // The library has read the socket itself: nothing that it found there is served.
+        // The library has read the socket itself. Nothing that it read is served.
         case .receiving, .received: return .NO
         case .announced:
             progress = .complete
@@ -198,12 +200,14 @@ extension Connection {
         return conclude()
     }
 
-    /// By itself, so that request and responder are gone, if the handler kept none, before anyone looks for an answer.
+    /// A function of its own, so that request and responder are released, unless the handler keeps them, before the
+    /// response is looked up.
     @inline(never) private func callHandler() {
         admitted.take()?.answer(reader.takeBody(), Responder(self, turn: turn))
     }
 
-    /// The request is over, answered or not. libmicrohttpd says so only of requests that were announced to it.
+    /// The request has ended, with or without a response. libmicrohttpd reports this only for requests that were
+    /// announced to it.
     func finish() {
         head = nil
         admitted = nil

@@ -3,14 +3,14 @@ import Glibc
 internal import PosternCore
 import Synchronization
 
-/// A client's connection and the request that is on it.
+/// A client's connection and its current request.
 ///
-/// libmicrohttpd serves one request of a connection after the other on one worker thread; `+Request` and `+Reply` are
-/// what happens there. Other threads meet it in two places only: `stage`, under its lock, and `deadline`.
+/// libmicrohttpd serves one request of a connection after the other on one worker thread; `+Request` and `+Reply` run
+/// there. Other threads access it in two places only: `stage`, under its lock, and `deadline`.
 final class Connection: @unchecked Sendable {
-    /// Whose turn it is with the current request: the worker's or the handler's.
+    /// The state of the current request: whether the worker or the handler has to act next.
     enum Stage {
-        /// Being received, or none.
+        /// The request is being received, or there is none.
         case receiving
         /// The handler has it, on the worker thread.
         case answering
@@ -18,9 +18,9 @@ final class Connection: @unchecked Sendable {
         case suspended
         /// The connection is suspended, and its socket belongs to a `DetachedConnection`.
         case detached
-        /// To be carried out by the worker.
+        /// There is a result, which the worker has to carry out.
         case settled(Outcome)
-        /// Being sent.
+        /// The response is being sent.
         case sending
         case closed
     }
@@ -30,10 +30,10 @@ final class Connection: @unchecked Sendable {
     let peer: PeerAddress
     let socket: Int32
     let handle: OpaquePointer
-    /// Kept as long as the session that uses it.
+    /// Retained as long as the session that uses it.
     let identity: TLSIdentity?
 
-    /// When the peer is cut off, in monotonic nanoseconds; 0: never.
+    /// When the connection is cut off, in monotonic nanoseconds; 0 means never.
     private let deadline = Atomic<Int64>(0)
     let stage = Mutex(Stage.receiving)
     /// Numbers the requests; written by the worker under the lock of `stage`.
@@ -46,24 +46,24 @@ final class Connection: @unchecked Sendable {
     lazy var clientCertificate = core.clientCertificate(of: handle)
     var progress = Progress.receiving
     var reader = RequestReader()
-    /// What has been read from the socket and belongs to the next request.
+    /// Bytes that were read from the socket and belong to the next request.
     var unread: [UInt8] = []
     var head: RequestHead?
     /// The id of a request that has no head.
     var requestID: String?
-    /// Until the request is complete.
+    /// Set until the request is complete.
     var admitted: (any AdmittedRequest)?
-    /// Sent instead of asking the handler.
+    /// A response that is sent instead of calling the handler.
     var refusal: HTTPResponse?
-    /// The client closes the connection after this request, or expects that.
+    /// Whether the client closes the connection after this request, or expects that.
     var closes = false
     var expectsContinue = false
     var bodyStartedAt: MonotonicInstant?
-    /// When libmicrohttpd last heard of a body that is still coming.
+    /// When libmicrohttpd was last notified of a body that is still arriving.
     var keptOpenAt = MonotonicInstant(nanoseconds: 0)
     /// Taken from the memory budget: for the body while it arrives, then for a large response until it is sent.
     var reservedBytes = 0
-    /// Counts in `core.running`.
+    /// Whether it counts in `core.running`.
     var isCounted = false
     /// Whether the client may still be sending bytes that are not going to be read.
     var lingers = false
@@ -75,11 +75,11 @@ final class Connection: @unchecked Sendable {
     }
 
     enum Progress {
-        /// Being received, or none.
+        /// The request is being received, or there is none.
         case receiving
-        /// Complete, or refused before that.
+        /// The request is complete, or was rejected before that.
         case received
-        /// libmicrohttpd has been given its part of the request, and has not called yet.
+        /// libmicrohttpd has got its part of the request, and has not called yet.
         case announced
         /// libmicrohttpd has called with the headers.
         case complete
@@ -101,25 +101,25 @@ final class Connection: @unchecked Sendable {
 
     // MARK: Any thread
 
-    /// Takes the outcome of request `turn` and wakes the connection if it waits for it. Nothing happens when that
-    /// request is over.
+    /// Sets the outcome of request `turn` and wakes the connection if it waits for it. Does nothing if that request has
+    /// ended.
     func settle(_ outcome: Outcome, turn: UInt64) {
         _ = resumeIfSuspended { stage in turn == self.turn && settle(&stage, outcome) }
     }
 
-    /// Ends whatever waits here.
+    /// Ends the request that waits here.
     func abort() {
         let action = resumeIfSuspended { stage in
             if case .receiving = stage { shutdown(socket, Int32(SHUT_RDWR)) }
-            // A handler at work is left alone: its thread looks at `core.isAborting` when it comes back.
+            // A running handler is not interrupted: its thread checks `core.isAborting` when it returns.
             if case .answering = stage { return false }
             return settle(&stage, .hangUp)
         }
         action?()
     }
 
-    /// Has the connection resumed if `change` says that it was suspended. Returns the hang-up action of a request that is
-    /// settled now; it must be released without the lock, since the responder may go with it.
+    /// Resumes the connection if `change` returns that it was suspended. Returns the hang-up action of a request that
+    /// is settled now. It must be released without the lock, because it may hold the last reference to the responder.
     func resumeIfSuspended(_ change: (inout Stage) -> Bool) -> (@Sendable () -> Void)? {
         let (wasSuspended, action) = stage.withLock { stage in
             let wasSuspended = change(&stage)
@@ -158,7 +158,7 @@ final class Connection: @unchecked Sendable {
         }
     }
 
-    /// Shuts the socket down if its time is over; the worker sees that as a hang-up.
+    /// Shuts the socket down if its deadline has passed; the worker sees that as a hang-up.
     func cutIfOverdue(_ now: MonotonicInstant) {
         let mark = deadline.load(ordering: .relaxed)
         if mark != 0, now.nanoseconds >= mark { shutdown(socket, Int32(SHUT_RDWR)) }
@@ -180,9 +180,9 @@ final class Connection: @unchecked Sendable {
 
     /// The outcome if there is one; otherwise the connection is suspended until there is.
     ///
-    /// libmicrohttpd saw less than it asked for, and waits for an event of the socket before it reads it again; but the
-    /// event of what is there already, the next request or the end of the stream, may have passed. From a connection that
-    /// was suspended it reads at once. So one whose outcome is here at once is suspended for a moment.
+    /// libmicrohttpd got less than it asked for, so it waits for an event of the socket before it reads again. The
+    /// event for data that has already arrived, the next request or the end of the stream, may have passed. From a
+    /// connection that was suspended it reads at once, so one that has its outcome at once is suspended for a moment.
     func takeOutcome() -> Outcome? {
         stage.withLock { stage in
             switch stage {
@@ -217,7 +217,7 @@ final class Connection: @unchecked Sendable {
     }
 
     func endTurn(_ next: Stage) {
-        // Released without the lock: the responder may go with it.
+        // Released without the lock: it may hold the last reference to the responder.
         _ = stage.withLock { stage in
             turn &+= 1
             stage = next

@@ -3,9 +3,10 @@ import Glibc
 internal import PosternCore
 import Synchronization
 
-/// Ends connections, on a thread next to the workers: it cuts off those that are past their deadline, which libmicrohttpd
-/// cannot do for clients that drip; notices clients that hang up while they wait for a response; and reads away what
-/// refused clients still send, so that the refusal reaches them before the reset that unread bytes would cause.
+/// Ends connections, on a thread next to the workers: it cuts off those that are past their deadline, which
+/// libmicrohttpd cannot do for clients that drip; notices clients that hang up while they wait for a response; and
+/// discards what rejected clients still send, so that the response reaches them before the reset that unread bytes
+/// would cause.
 final class ConnectionReaper: Loop, @unchecked Sendable {
     // @unchecked: everything below `MARK: State` belongs to the thread that turns.
     let name = "postern-reaper"
@@ -17,7 +18,7 @@ final class ConnectionReaper: Loop, @unchecked Sendable {
     }
     private struct Lingering {
         let socket: Int32
-        /// Moves on as long as something comes. Nil until the first turn.
+        /// Postponed as long as data arrives. Nil until the first turn.
         var patience: MonotonicInstant?
         var until = MonotonicInstant.distantFuture
     }
@@ -25,9 +26,9 @@ final class ConnectionReaper: Loop, @unchecked Sendable {
     private let entries = Mutex(Entries())
     private let bell = Bell()
     private let running = Mutex<(any RunningLoop)?>(nil)
-    /// How often deadlines are looked at, and so how late a cut may come.
+    /// How often deadlines are checked, and so how late a connection may be cut off.
     private let tick: Duration
-    /// How long a refused client is read that sends nothing, and how long at most.
+    /// How long a rejected client that sends nothing is read, and how long one that sends.
     private static let (lingerSilence, lingerTime) = (Duration.seconds(2), Duration.seconds(20))
 
     init(headerTimeout: Duration, idleTimeout: Duration) {
@@ -44,13 +45,13 @@ final class ConnectionReaper: Loop, @unchecked Sendable {
         if isFirst { bell.ring() }
     }
 
-    /// The connection's socket is about to be closed; with `lingering` a duplicate is read out first.
+    /// The connection's socket is about to be closed; with `lingering`, a duplicate is read to its end first.
     func remove(_ connection: Connection, lingering: Bool) {
         entries.withLock { _ = $0.connections.removeValue(forKey: ObjectIdentifier(connection)) }
         if lingering { readOut(connection.socket) }
     }
 
-    /// Reads away what still comes there, by a duplicate.
+    /// Discards what still arrives there, on a duplicate.
     func readOut(_ socket: Int32) {
         entries.withLock { entries in
             guard !entries.isStopped, entries.lingering.count < 256 else { return }
@@ -66,7 +67,7 @@ final class ConnectionReaper: Loop, @unchecked Sendable {
 
     // MARK: The thread
 
-    /// - Parameter isAnswering: whether any request has been handed over and not been answered.
+    /// - Parameter isAnswering: Whether any request was handed over and has no response yet.
     func start(isAnswering: @escaping @Sendable () -> Bool) {
         self.isAnswering = isAnswering
         running.withLock { $0 = DedicatedThreads().start(self) }
@@ -120,7 +121,7 @@ final class ConnectionReaper: Loop, @unchecked Sendable {
     }
 
     private func cutOverdue(at now: MonotonicInstant) {
-        // Under the lock no socket can be closed, so none can be cut in another's place.
+        // No socket can be closed while the lock is held, so none can be cut off in place of another.
         entries.withLock { entries in
             for connection in entries.connections.values { connection.cutIfOverdue(now) }
         }
@@ -134,7 +135,7 @@ final class ConnectionReaper: Loop, @unchecked Sendable {
         }
     }
 
-    /// False once there is no use in listening any longer.
+    /// Returns false once listening is no longer useful.
     private func isHeard(_ lingering: inout Lingering, at now: MonotonicInstant) -> Bool {
         if lingering.patience == nil { lingering.until = now + Self.lingerTime }
         let heard = read(lingering.socket)
@@ -147,11 +148,11 @@ final class ConnectionReaper: Loop, @unchecked Sendable {
 
 private enum Heard {
     case something, nothing
-    /// Closed, or broken.
+    /// Whether the connection is closed or broken.
     case end
 }
 
-/// Reads what is there, up to a mebibyte.
+/// Reads what has arrived, up to one mebibyte.
 private func read(_ socket: Int32) -> Heard {
     withUnsafeTemporaryAllocation(byteCount: 64 << 10, alignment: 16) { buffer in
         var heard = Heard.nothing

@@ -2,11 +2,12 @@ import Glibc
 
 extension Responder {
     /// Takes the connection out of HTTP: instead of a response, `use` is called on the connection's worker thread and
-    /// owns the socket from then on. `use` is not called if the client has left or the server stops. Plain HTTP only.
+    /// owns the socket from then on. `use` is not called if the client has hung up or the server stops. Plain HTTP
+    /// only.
     package func detach(_ use: @escaping @Sendable (DetachedConnection) -> Void) { settle(.detached(use)) }
 }
 
-/// A connection that the server no longer reads or writes. Released, it is closed.
+/// A connection that the server no longer reads or writes. It is closed when it is released.
 package final class DetachedConnection: Sendable {
     /// A duplicate, valid as long as this object, even if the server has closed its own.
     package let socket: Int32

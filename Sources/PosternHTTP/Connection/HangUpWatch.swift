@@ -1,19 +1,20 @@
 import Glibc
 internal import PosternCore
 
-/// Notices clients that hang up while their connection is suspended, when libmicrohttpd does not look at its socket.
+/// Detects clients that hang up while their connection is suspended and libmicrohttpd does not watch its socket.
 /// Belongs to the reaper's thread.
 ///
-/// A look costs one system call for all connections that were suspended at the look before too, so an ordinary write,
-/// which is suspended for milliseconds, is never watched.
+/// A check costs one system call for all connections that were already suspended at the previous one, so an ordinary
+/// write, which is suspended for milliseconds, is never watched.
 ///
-/// A reset is a hang-up. An end of the client's stream may be one, or a client that has nothing more to send and waits for
-/// its response, which RFC 9112 does not forbid (`nc -N` does so). `Connection.examineHalfClosed` tells them apart.
+/// A reset is a hang-up. The end of the client's stream may be one, or the client has nothing more to send and waits
+/// for its response, which RFC 9112 does not forbid (`nc -N` does so). `Connection.examineHalfClosed` distinguishes
+/// them.
 struct HangUpWatch {
-    /// Between two looks. With the look that finds out, and the one that hears the reset, a hang-up is noticed within a
-    /// second.
+    /// The time between two checks. With one check for the end of the stream, and one for the reset, a hang-up is
+    /// detected within a second.
     static let interval = Duration.milliseconds(250)
-    /// After a client was asked.
+    /// The time after a client was probed.
     static let shortInterval = Duration.milliseconds(50)
 
     private struct Watched {
@@ -24,7 +25,7 @@ struct HangUpWatch {
     private var watched: [ObjectIdentifier: Watched] = [:]
 
     /// - Parameter suspended: the connections that are suspended, with the number of the request.
-    /// - Returns: When to look again.
+    /// - Returns: When to check again.
     mutating func look(at suspended: [(connection: Connection, turn: UInt64)]) -> Duration {
         let known = watched
         watched = Dictionary(
@@ -56,7 +57,7 @@ struct HangUpWatch {
 
     private enum Event { case none, endOfStream, reset }
 
-    /// A socket that was closed meanwhile, or has another owner, does no harm: its connection is not suspended any longer.
+    /// A socket that was closed meanwhile, or has another owner, is harmless: its connection is no longer suspended.
     private static func poll(_ sockets: [Int32]) -> [Event] {
         guard !sockets.isEmpty else { return [] }
         // POLLRDHUP, which Glibc shows only with _GNU_SOURCE.

@@ -1,8 +1,8 @@
 internal import PosternCore
 import Synchronization
 
-/// The right to answer one request, from any thread. The first answer counts; later ones change nothing, nor does one
-/// to a client that has left. Released without an answer it answers 500, so that no client waits forever.
+/// Responds to one request, from any thread. The first response counts; later ones, and one to a client that has hung
+/// up, have no effect. If it is released without a response, the client gets 500, so that no client waits forever.
 public final class Responder: Sendable {
     let target: any ResponseTarget
     /// Which of the target's requests this is.
@@ -17,17 +17,18 @@ public final class Responder: Sendable {
     deinit {
         guard use() else { return }
         let problem = Problem(
-            slug: .internal, status: 500, detail: "The request was dropped without an answer; this is a bug.")
+            slug: .internal, status: 500, detail: "The request was dropped without a response; this is a bug.")
         target.settle(.problem(problem), turn: turn)
     }
 
     public func respond(_ response: HTTPResponse) { settle(.response(response)) }
 
-    /// Answers with what `render` makes of it on the connection's worker thread: for callers who have no time for that.
+    /// Sends the response that `render` produces on the connection's worker thread, so that it does not take the
+    /// caller's time.
     public func respond(rendering render: @escaping @Sendable () -> HTTPResponse) { settle(.rendered(render)) }
 
-    /// Has `action` called, at most once, if the client hangs up before it is answered, and when the server stops without
-    /// waiting. The connection is closed then. A hang-up is noticed within a second once a request is suspended.
+    /// Calls `action`, at most once, if the client hangs up before the response is sent, or if the server stops without
+    /// waiting. The connection is then closed. Once a request is suspended, a hang-up is detected within a second.
     public func onHangUp(_ action: @escaping @Sendable () -> Void) { target.onHangUp(turn: turn, action) }
 
     /// Closes the connection without a response.
@@ -41,24 +42,25 @@ public final class Responder: Sendable {
     private func use() -> Bool { !isUsed.exchange(true, ordering: .relaxed) }
 }
 
-/// Where the outcome of a request goes: its connection, or a test that calls the handler without one.
+/// Receives the outcome of a request: its connection, or a test that calls the handler without one.
 protocol ResponseTarget: AnyObject, Sendable {
     /// Called once for each request, from any thread.
     func settle(_ outcome: Outcome, turn: UInt64)
-    /// Has `action` called if the client hangs up before request `turn` is answered.
+    /// Calls `action` if the client hangs up before the response to request `turn` is sent.
     func onHangUp(turn: UInt64, _ action: @escaping @Sendable () -> Void)
 }
 
 extension Connection: ResponseTarget {}
 
-/// What becomes of a request.
+/// What happens to a request.
 enum Outcome: Sendable {
     case response(HTTPResponse)
     case rendered(@Sendable () -> HTTPResponse)
-    /// Rendered when it is sent, by the connection, which knows path and request id.
+    /// A problem document, rendered by the connection when it is sent, because the connection knows path and request
+    /// id.
     case problem(Problem)
-    /// Closed without an answer.
+    /// The connection is closed without a response.
     case hangUp
-    /// Closed by the owner of the detached connection.
+    /// The owner of the detached connection closes it.
     case detached(@Sendable (DetachedConnection) -> Void)
 }

@@ -1,6 +1,7 @@
 import Glibc
 
-/// Undoes the chunked transfer coding (RFC 9112, section 7.1), strictly. Extensions and trailers are checked and dropped.
+/// Decodes the chunked transfer coding (RFC 9112, section 7.1), strictly. Extensions and trailers are checked and
+/// discarded.
 struct ChunkedDecoder {
     enum Outcome: Equatable {
         case incomplete, complete
@@ -9,14 +10,14 @@ struct ChunkedDecoder {
 
     private enum State {
         case size
-        /// So many bytes of the chunk are still to come.
+        /// The number of bytes of the chunk that have not arrived.
         case data(Int)
         /// The CR LF after the data of a chunk.
         case dataEnd
         case trailer
     }
 
-    /// A size with its extensions may have so many bytes, and all trailers together as many as the head.
+    /// The maximum length of a size with its extensions. All trailers together may have as many bytes as the head.
     static let maxLineBytes = 256
 
     private var state = State.size
@@ -25,8 +26,8 @@ struct ChunkedDecoder {
     private var trailerBytes = 0
     private var bodyBytes = 0
 
-    /// Decodes `input` from `position` on, and leaves there where it stopped. More than `limit` bytes of body are
-    /// refused; without `keeps` they are only counted.
+    /// Decodes `input` from `position` on, and sets `position` to where it stopped. More than `limit` bytes of body are
+    /// rejected. If `keeps` is false, the bytes are only counted.
     mutating func decode(
         _ input: UnsafeBufferPointer<UInt8>, from position: inout Int, into body: inout [UInt8], limit: Int,
         keeps: Bool

@@ -1,4 +1,4 @@
-/// What the header lines say about the request as a message: where it ends, and whether the connection stays open.
+/// The framing of a request, by its header lines: where it ends, and whether the connection stays open.
 struct Framing {
     enum Body: Equatable {
         case none
@@ -7,9 +7,9 @@ struct Framing {
     }
 
     private(set) var body = Body.none
-    /// The client waits for `100 Continue` before it sends the body.
+    /// Whether the client waits for `100 Continue` before it sends the body.
     private(set) var expectsContinue = false
-    /// The client closes the connection after the response, or expects that.
+    /// Whether the client closes the connection after the response, or expects that.
     private(set) var closes = false
     /// The client's `X-Request-Id`, if it is valid: 1 to 128 visible ASCII characters.
     private(set) var requestID: String?
@@ -123,8 +123,8 @@ extension UnsafeBufferPointer<UInt8> {
     }
 }
 
-/// `uri-host [ ":" port ]` (RFC 9110, section 7.2), or nothing. Of the characters of a registered name only those that
-/// host names are made of: a comma could be a second host to a reader who joins lines.
+/// `uri-host [ ":" port ]` (RFC 9110, section 7.2), or nothing. Of the characters of a registered name, only those of
+/// host names are accepted: a reader that joins lines could take a comma for a second host.
 private func isHost(_ value: UnsafeBufferPointer<UInt8>) -> Bool {
     var end = 0
     if value.first == UInt8(ascii: "[") {

@@ -1,7 +1,7 @@
 import Glibc
 
-/// Reads the request line and the header lines, strictly as RFC 9112 defines them: what a lenient reader repairs is
-/// what an attacker uses to have two readers disagree on where a request ends.
+/// Reads the request line and the header lines, strictly as RFC 9112 defines them. Attackers use what a lenient reader
+/// repairs to make two readers disagree on where a request ends.
 struct HeadParser {
     enum Outcome: Equatable {
         case incomplete
@@ -13,7 +13,7 @@ struct HeadParser {
     private(set) var line: RequestLine?
     private(set) var framing = Framing()
     private(set) var fields: [HeaderFields.Line] = []
-    /// The start of the first line that is not read yet.
+    /// The start of the first line that has not been read.
     private var position = 0
     private var hasSkippedLine = false
 
@@ -58,7 +58,7 @@ struct HeadParser {
         let start = bytes.baseAddress! + position
         guard let found = memchr(start, 0x0A, bytes.count - position) else {
             guard bytes.count <= HTTPServerSettings.maxHeaderBytes else { throw .headTooLarge }
-            // A client that speaks another protocol, TLS perhaps, is told so at once.
+            // A client that speaks another protocol, perhaps TLS, is rejected at once.
             guard line != nil || start[0].isTokenCharacter || start[0] == 0x0D else {
                 throw .malformed("a request begins with its method")
             }

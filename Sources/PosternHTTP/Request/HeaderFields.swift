@@ -8,7 +8,7 @@ struct HeaderFields: Sendable {
     /// From the first byte of the request to the empty line, at most `HTTPServerSettings.maxHeaderBytes`.
     private let bytes: [UInt8]
     private let lines: [Line]
-    /// A bit for each length that a name has: most of what handlers ask for is absent, and this shows it at once.
+    /// One bit per name length: most fields that handlers look up are absent, and this shows it at once.
     private let nameLengths: UInt64
 
     init(_ bytes: [UInt8], _ lines: [Line]) {
@@ -61,7 +61,7 @@ extension UInt8 {
         return bits >> UInt64(self & 63) & 1 == 1
     }
     var isBlank: Bool { self == 0x20 || self == 0x09 }
-    /// What may be in a field value: visible ASCII, blanks, and `obs-text` (RFC 9110, section 5.5).
+    /// A character of a field value: visible ASCII, blanks, and `obs-text` (RFC 9110, section 5.5).
     var isFieldCharacter: Bool { self >= 0x20 && self != 0x7F || self == 0x09 }
     var isDigit: Bool { (0x30...0x39).contains(self) }
 }

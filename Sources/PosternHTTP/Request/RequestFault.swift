@@ -1,13 +1,13 @@
 internal import PosternCore
 
-/// Why a request is refused by its form alone. The connection is closed, because what follows cannot be framed.
+/// Why a request is rejected by its form alone. The connection is closed, because what follows cannot be framed.
 enum RequestFault: Error, Equatable {
-    /// Not valid HTTP (RFC 9112); a sentence without its full stop.
+    /// Not valid HTTP (RFC 9112). The associated value is a sentence without its full stop.
     case malformed(String)
     case headTooLarge
     /// Neither HTTP/1.0 nor 1.1.
     case unknownVersion
-    /// More than this many bytes.
+    /// The body has more than this many bytes.
     case bodyTooLarge(limit: Int)
 
     var problem: Problem {

@@ -1,7 +1,7 @@
 /// Request line and headers.
 public final class RequestHead: Sendable {
     public let method: String
-    /// As sent: not decoded, without the query.
+    /// The path as it was sent: not decoded, without the query.
     public let path: String
     public let query: RequestQuery?
     public let version: HTTPVersion
@@ -24,8 +24,8 @@ public final class RequestHead: Sendable {
         fields = head.fields
     }
 
-    /// The value of the header called `name`, whatever its case. Several lines of that name are one list, joined by
-    /// commas; where that would make no sense, the request was refused.
+    /// The value of the header called `name`, whatever its case. Several lines of that name are joined by commas to one
+    /// list. If the field is not a list, such a request was rejected.
     public func header(_ name: String) -> String? { fields.value(of: name) }
 
     /// All headers in their order, with duplicates.

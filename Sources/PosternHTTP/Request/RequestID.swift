@@ -1,14 +1,14 @@
 import Synchronization
 
-/// Ids for requests that bring none.
+/// Ids for requests without their own.
 enum RequestID {
     private static let seed = UInt64.random(in: .min ... .max)
     private static let drawn = Atomic<UInt64>(0)
 
-    /// 13 characters of base 32: short enough for a `String` to hold without memory of its own.
+    /// 13 characters of base 32: short enough for a `String` to store inline.
     ///
     /// A counter through the finalizer of SplitMix64, which maps no two counts to one id: unique in this process,
-    /// unlike to meet another's, and without the system call that true randomness costs.
+    /// unlikely to equal one of another process, and without the system call that true randomness costs.
     static func fresh() -> String {
         var bits = seed &+ drawn.wrappingAdd(1, ordering: .relaxed).newValue &* 0x9E37_79B9_7F4A_7C15
         bits = (bits ^ (bits >> 30)) &* 0xBF58_476D_1CE4_E5B9

@@ -1,10 +1,10 @@
 /// The query of a request's target.
 public struct RequestQuery: Sendable {
-    /// As sent, without the `?`.
+    /// The query as it was sent, without the `?`.
     public let text: String
-    /// In their order, percent-decoded. `+` stays `+`; an invalid escape is kept as it was sent.
+    /// The parameters in their order, percent-decoded. `+` stays `+`; an invalid escape is kept as it was sent.
     public let pairs: [(name: String, value: String)]
-    /// Whether every `%` is the start of an escape, and what the escapes say is UTF-8.
+    /// Whether every `%` begins an escape and the decoded text is UTF-8.
     public let isWellFormed: Bool
 
     init(_ text: String) {
@@ -27,12 +27,13 @@ public struct RequestQuery: Sendable {
     public subscript(_ name: String) -> String? { pairs.last { $0.name == name }?.value }
 }
 
-/// Each `%XX` as the byte it stands for. An invalid escape is kept; bytes that are not UTF-8 become U+FFFD.
+/// Replaces each `%XX` by the byte that it represents. An invalid escape is kept; bytes that are not UTF-8 become
+/// U+FFFD.
 public func percentDecoded(_ text: Substring.UTF8View) -> String {
     String(decoding: unescaped(text).bytes, as: UTF8.self)
 }
 
-/// `isWhole`: no `%` was left as it is.
+/// `isWhole`: whether no `%` was left as it is.
 private func unescaped(_ text: Substring.UTF8View) -> (bytes: [UInt8], isWhole: Bool) {
     let bytes = Array(text)
     var decoded: [UInt8] = []

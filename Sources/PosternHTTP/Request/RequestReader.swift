@@ -1,12 +1,12 @@
-/// Turns the bytes of a connection into requests. A value: it reads no socket and knows no time.
+/// Turns the bytes of a connection into requests. A value: it reads no socket and no clock.
 struct RequestReader {
-    /// What becomes of the body of a request whose head has arrived.
+    /// What to do with the body of a request whose head has arrived.
     enum Admission {
-        /// It is kept, up to so many bytes.
+        /// Keep it, up to this many bytes.
         case accept(limit: Int)
-        /// It is read, up to so many bytes, so that the next request can be found, and dropped.
+        /// Read and discard it, up to this many bytes, so that the next request can be found.
         case discard(limit: Int)
-        /// Neither it nor anything that follows is read.
+        /// Read neither it nor anything that follows.
         case stop
     }
 
@@ -14,7 +14,7 @@ struct RequestReader {
         /// The request is not complete; all bytes were used.
         case more
         case complete
-        /// `Admission.stop`.
+        /// Reading has stopped, by `Admission.stop`.
         case stopped
         case refused(RequestFault)
     }
@@ -35,7 +35,7 @@ struct RequestReader {
 
     private(set) var head: Head?
     private(set) var body: [UInt8] = []
-    /// Bytes of the body that have arrived, also those dropped.
+    /// The number of bytes of the body that have arrived, including discarded ones.
     private(set) var receivedBodyBytes = 0
     private var parser = HeadParser()
     /// The head as sent, as far as it has arrived.
@@ -48,7 +48,7 @@ struct RequestReader {
     var isIdle: Bool {
         if case .head = phase { headBytes.isEmpty } else { false }
     }
-    /// Of a request whose first line has arrived.
+    /// The request line, once it has arrived.
     var path: String? { parser.line?.target.path }
     /// How many bytes the body still needs; nil while that is not known.
     var missingBodyBytes: Int? { if case .length(let left) = phase { left } else { nil } }
@@ -64,14 +64,14 @@ struct RequestReader {
         keepsBody = true
     }
 
-    /// The body, which is not needed here any longer.
+    /// Returns the body, which the reader no longer needs.
     mutating func takeBody() -> [UInt8] {
         var taken: [UInt8] = []
         swap(&taken, &body)
         return taken
     }
 
-    /// Reads `input` from `position` on until a request is complete, and leaves there where the next one begins.
+    /// Reads `input` from `position` on until a request is complete, and sets `position` to where the next one begins.
     /// `admit` is called once per request, when its head is complete.
     mutating func read(
         _ input: UnsafeBufferPointer<UInt8>, from position: inout Int, admit: (Head) -> Admission

@@ -2,7 +2,7 @@
 struct RequestTarget: Equatable {
     let path: String
     let query: String?
-    /// Of a target in absolute form; the `Host` field must say the same.
+    /// The authority of a target in absolute form; the `Host` field must be the same.
     let authority: String?
 
     init(_ bytes: UnsafeBufferPointer<UInt8>, method: String) throws(RequestFault) {

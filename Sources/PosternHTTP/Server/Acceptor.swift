@@ -3,7 +3,7 @@ import Logging
 internal import PosternCore
 import Synchronization
 
-/// Accepts connections and deals them out to the workers in turn.
+/// Accepts connections and distributes them to the workers in turn.
 final class Acceptor: Loop, @unchecked Sendable {
     // @unchecked: everything below `MARK: State` belongs to the thread that turns.
     let name = "postern-accept"
@@ -34,7 +34,7 @@ final class Acceptor: Loop, @unchecked Sendable {
 
     // MARK: State
     private var next = 0
-    /// Nothing is accepted until then, because the system could not.
+    /// Nothing is accepted until this time, because the system failed to accept.
     private var pausedUntil = MonotonicInstant.distantPast
     private var nextReport = MonotonicInstant.distantPast
 
@@ -85,6 +85,6 @@ final class Acceptor: Loop, @unchecked Sendable {
         guard now >= nextReport else { return }
         nextReport = now + .seconds(60)
         logger.error(
-            "cannot accept connections; trying again", metadata: ["error": "\(String(cString: strerror(code)))"])
+            "cannot accept connections; retrying", metadata: ["error": "\(String(cString: strerror(code)))"])
     }
 }

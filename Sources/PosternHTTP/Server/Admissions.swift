@@ -10,13 +10,13 @@ final class Admissions: Sendable {
     private let addressLimit: Int
     private let counts = Mutex(Counts())
 
-    /// `perAddress` 0 is no limit.
+    /// A `perAddress` of 0 means no limit.
     init(total: Int, perAddress: Int) {
         limit = total
         addressLimit = perAddress
     }
 
-    /// Whether one more may come; if so it has to be released again.
+    /// Admits one more connection if the limits allow it; it then has to be released. Returns whether it was admitted.
     func admit(_ peer: PeerAddress) -> Bool {
         counts.withLock { counts in
             guard counts.total < limit else { return false }

@@ -2,7 +2,7 @@ internal import CMicrohttpd
 import Glibc
 internal import PosternCore
 
-/// Wakes a thread that waits in `poll`. A ring while no thread waits is remembered.
+/// Wakes a thread that waits in `poll`. A signal while no thread waits is remembered.
 final class Bell: Sendable {
     let descriptor: Int32
 
@@ -18,16 +18,16 @@ final class Bell: Sendable {
         _ = write(descriptor, &one, 8)
     }
 
-    /// Forgets the rings so far.
+    /// Clears the signals so far.
     func silence() {
         var count: UInt64 = 0
         _ = read(descriptor, &count, 8)
     }
 
-    /// Waits for a ring, at most that long.
+    /// Waits for a signal, at most that long.
     func wait(_ span: Duration) { _ = wait(until: SystemTime().instant + span) }
 
-    /// Waits for a ring or for something to read, by the machine's clock. Returns whether there was one.
+    /// Waits for a signal or for something to read, by the machine's clock. Returns whether there was one.
     func wait(until deadline: MonotonicInstant, or sockets: [Int32] = []) -> Bool {
         var ready = ([descriptor] + sockets).map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
         let isIndefinite = deadline == .distantFuture

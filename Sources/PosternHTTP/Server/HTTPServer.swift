@@ -6,7 +6,7 @@ import Synchronization
 
 /// An HTTP/1.1 server on libmicrohttpd.
 ///
-/// After a `start` that succeeded, `stop` must have returned before the last reference goes.
+/// After a successful `start`, `stop` must have returned before the last reference is released.
 public final class HTTPServer: Sendable {
     private struct Running {
         /// Empty before the start and after the stop.
@@ -17,7 +17,8 @@ public final class HTTPServer: Sendable {
     // Mutex: start and stop may come from different threads.
     private let state = Mutex(Running())
 
-    /// - Parameter memory: For bodies and large responses in flight; what does not fit is refused with 503.
+    /// - Parameter memory: The budget for bodies and large responses in flight. A request that does not fit is rejected
+    ///   with 503.
     public init(
         _ settings: HTTPServerSettings, memory: ByteBudget = ByteBudget(.max), handler: any HTTPHandler,
         logger: Logger
@@ -27,7 +28,7 @@ public final class HTTPServer: Sendable {
 
     deinit { precondition(state.withLock { $0.workers.isEmpty }, "an HTTP server must be stopped") }
 
-    /// Requests whose headers are in and whose answer is not out.
+    /// The number of requests whose headers have arrived and whose response has not been sent.
     public var runningRequests: Int { core.running.load(ordering: .acquiring) }
     public var openConnections: Int { core.reaper.connectionCount }
     /// For leak checks: connections that are suspended, waiting for a response, and all connection objects.
@@ -62,7 +63,7 @@ public final class HTTPServer: Sendable {
         return listener.port
     }
 
-    /// Closes the listener when one of them does not start.
+    /// Closes the listener if a worker does not start.
     private func startWorkers(_ listener: Listener, _ identity: TLSIdentity?) throws(HTTPServerError) -> [Worker] {
         var workers: [Worker] = []
         do throws(HTTPServerError) {
@@ -85,13 +86,14 @@ public final class HTTPServer: Sendable {
 
     // MARK: Renewing the certificate
 
-    /// When the server's certificate ends; nil without TLS.
+    /// When the server's certificate expires; nil without TLS.
     public var certificateExpiry: Timestamp? { core.identity.withLock { $0?.expiresAt } }
 
-    /// Reads the TLS files again if they have changed. New connections then use what they hold; those that exist go on.
-    /// If the files cannot be used, what was read before stays in use, and this throws; once for each change of the files.
+    /// Reads the TLS files again if they have changed. New connections then use the new identity; existing ones are not
+    /// affected. If the files cannot be used, the previous identity stays in use, and this throws, once for each change
+    /// of the files.
     ///
-    /// - Returns: Whether they had changed.
+    /// - Returns: Whether they have changed.
     public func renewCertificate() throws(HTTPServerError) -> Bool {
         let files = core.settings.tls
         guard files.isOn else { return false }
@@ -103,14 +105,14 @@ public final class HTTPServer: Sendable {
         return true
     }
 
-    /// Refuses new connections; kept-alive ones are closed by their next answer.
+    /// Refuses new connections. Kept-alive ones are closed after their next response.
     public func stopAccepting() {
         core.isDraining.store(true, ordering: .sequentiallyConsistent)
         state.withLock { $0.acceptor.take() }?.stop()
     }
 
-    /// Stops: no new connections, then every running request may be answered until `grace` is over, then what is
-    /// left is cut off. Blocks; not to be called by a handler.
+    /// Stops: accepts no new connections, lets running requests finish until `grace` is over, and then cuts off the
+    /// rest. Blocks. Must not be called by a handler.
     public func stopAndWait(grace: Duration) {
         stopAccepting()
         waitUntilDrained(atMost: grace)
@@ -120,7 +122,7 @@ public final class HTTPServer: Sendable {
         }
         guard !workers.isEmpty else { return }
         core.isAborting.store(true, ordering: .sequentiallyConsistent)
-        // Repeated: a handler may be about to put its connection aside without having seen the flag.
+        // Repeated: a handler may be about to suspend its connection without having seen the flag.
         repeat {
             core.reaper.forEach { $0.abort() }
             if runningRequests > 0 { core.drained.wait(.milliseconds(5)) }

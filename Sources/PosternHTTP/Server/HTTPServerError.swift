@@ -10,11 +10,11 @@ public struct HTTPServerError: Error, Sendable, Equatable, CustomStringConvertib
     private var advice: String {
         switch errorClass {
         case .badAddress: "Set `server.host` to an address of this machine."
-        case .portInUse: "Stop what listens there or choose another `server.port`."
+        case .portInUse: "Stop the process that listens there, or choose another `server.port`."
         case .notPermitted: "Choose a `server.port` above 1023 or grant the right to bind lower ones."
         case .badTLSFiles:
             "Check the files under `server.tls`: PEM, readable, and the key belonging to the certificate."
-        case .failed: "Look at the log for what the HTTP library said; check the limits on open files and threads."
+        case .failed: "See the log for the error of the HTTP library; check the limits on open files and threads."
         }
     }
 }

@@ -1,19 +1,19 @@
 public import PosternCore
 
-/// How a server listens and what it puts up with.
+/// How a server listens, and its limits.
 public struct HTTPServerSettings: Sendable, Equatable {
     /// Address or name to listen on; the first address of a name is taken.
     public var host = "127.0.0.1"
-    /// 0 lets the system choose; `HTTPServer.start()` says which.
+    /// The port. 0 lets the system choose; `HTTPServer.start()` returns it.
     public var port = 8080
-    /// Threads that read and write sockets and call the handler; 0 takes one per core.
+    /// The number of threads that read and write sockets and call the handler; 0 means one per core.
     public var workerThreads = 0
-    /// Split evenly among the worker threads.
+    /// The maximum number of connections, split evenly among the worker threads.
     public var maxConnections = 10_000
-    /// 0 for no limit.
+    /// 0 means no limit.
     public var maxConnectionsPerAddress = 0
-    /// From connecting, or from the first byte of a later request, until the headers are complete. Also the slack a
-    /// body has on top of its size at 1 KiB/s.
+    /// The time from connecting, or from the first byte of a later request, until the headers are complete. A body may
+    /// take this time in addition to its size at 1 KiB/s.
     public var headerTimeout = Duration.seconds(10)
     /// How long a kept-alive connection may wait for its next request.
     public var idleTimeout = Duration.seconds(60)
@@ -26,18 +26,18 @@ public struct HTTPServerSettings: Sendable, Equatable {
     /// Memory of one connection inside libmicrohttpd, which clears all of it after each request: the headers of a
     /// response fit in.
     static let connectionMemory = 8 << 10
-    /// How much is read from a socket before it is known whether it belongs to one request.
+    /// How many bytes are read from a socket before it is known whether they belong to one request.
     static let readAheadBytes = 16 << 10
-    /// How often one connection's socket is read before others have their turn.
+    /// How often one connection's socket is read before others are served.
     static let readsAtOnce = 64
-    /// Up to this size the body of a refused request is read away, so that its connection can stay.
+    /// Up to this size, the body of a rejected request is read and discarded, so that its connection can stay open.
     static let discardedBodyBytes = 64 << 10
-    /// The reaper's deadlines come first; this one is left for clients that do not read their responses.
+    /// The reaper's deadlines are earlier; this one is for clients that do not read their responses.
     var libraryTimeoutSeconds: UInt32 {
         UInt32(clamping: max(idleTimeout, headerTimeout).components.seconds + 2)
     }
-    /// A response larger than this is not copied, counts in `memory`, and has to be read at a certain rate. A smaller one
-    /// fits into the buffers of its socket, more or less.
+    /// A response larger than this is not copied, counts in `memory`, and has to be read at a certain rate. A smaller
+    /// one roughly fits into the buffers of its socket.
     static let largeResponse = 64 << 10
     /// The least rate at which a large response has to be read, with `headerTimeout` on top: bytes per second.
     var responseRate = 64 << 10
@@ -45,14 +45,13 @@ public struct HTTPServerSettings: Sendable, Equatable {
     static let bodyNanosecondsPerByte: Int64 = 1_000_000_000 / 1024
 }
 
-/// Names of PEM files, empty where there is none: the configuration's `server.tls`. Certificate and key are given
-/// together.
+/// Paths of PEM files, or empty: the configuration's `server.tls`. Certificate and key are given together.
 public struct TLSFiles: SettingsSection {
-    /// The certificate, followed by its chain. Empty: plain HTTP.
+    /// The certificate, followed by its chain. Empty means plain HTTP.
     public var certificateFile = ""
     public var keyFile = ""
-    /// When given, clients are asked for a certificate of these authorities. Whether one without is served is for the
-    /// handler to say; see `RequestHead.clientCertificate`.
+    /// If given, a certificate of these authorities is requested from clients. The handler decides whether a client
+    /// without one is served; see `RequestHead.clientCertificate`.
     public var clientCAFile = ""
 
     public var isOn: Bool { !certificateFile.isEmpty }

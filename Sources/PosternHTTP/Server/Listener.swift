@@ -1,7 +1,7 @@
 internal import CMicrohttpd
 import Glibc
 
-/// A listening socket, made by us and not by libmicrohttpd for errors that say what is wrong.
+/// A listening socket. It is created here and not by libmicrohttpd, so that errors name the cause.
 struct Listener {
     let socket: Int32
     let port: UInt16

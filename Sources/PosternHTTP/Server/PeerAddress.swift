@@ -3,7 +3,7 @@ import Glibc
 
 /// The client's address.
 public struct PeerAddress: Sendable, Hashable, CustomStringConvertible {
-    /// The IP address as text; an IPv4 address that came in over IPv6 is shown as IPv4.
+    /// The IP address as text. An IPv4 address that arrived over IPv6 is shown as IPv4.
     public let description: String
     public let isLoopback: Bool
 

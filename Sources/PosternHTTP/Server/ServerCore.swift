@@ -4,27 +4,27 @@ import Logging
 internal import PosternCore
 import Synchronization
 
-/// What the callbacks of libmicrohttpd work with; lives from before the daemon's start until after its end.
+/// The context of libmicrohttpd's callbacks. It exists from before the daemon's start until after its end.
 final class ServerCore: Sendable {
     let settings: HTTPServerSettings
-    /// For bodies of requests from their headers until the handler has them, and for large responses until they are
-    /// sent. A request whose body does not fit is refused with 503.
+    /// The budget for bodies of requests, from their headers until the handler has them, and for large responses until
+    /// they are sent. A request whose body does not fit is rejected with 503.
     let memory: ByteBudget
-    /// What connections begin with; nil without TLS.
+    /// The identity for new connections; nil without TLS.
     let identity = Mutex<TLSIdentity?>(nil)
-    /// The TLS files when they were last read.
+    /// The stamps of the TLS files when they were last read.
     let lookedAt = Mutex<FileStamps?>(nil)
     let handler: any HTTPHandler
     let logger: Logger
     let reaper: ConnectionReaper
     let admissions: Admissions
-    /// Requests whose headers are in and whose answer is not out.
+    /// The number of requests whose headers have arrived and whose response has not been sent.
     let running = Atomic<Int>(0)
-    /// `Connection` objects there are; more than open connections means that a responder is still held.
+    /// The number of `Connection` objects. More than open connections means that a responder is still retained.
     let living = Atomic<Int>(0)
-    /// Every answer closes its connection.
+    /// Whether every response closes its connection.
     let isDraining = Atomic<Bool>(false)
-    /// Nothing is waited for any more.
+    /// Whether the server no longer waits for anything.
     let isAborting = Atomic<Bool>(false)
     /// Signalled when the last running request ends while draining.
     let drained = Bell()
@@ -43,7 +43,7 @@ final class ServerCore: Sendable {
         if left == 0, isDraining.load(ordering: .relaxed) { drained.ring() }
     }
 
-    /// Of a connection that has sent a request.
+    /// The connection of a request.
     func clientCertificate(of connection: OpaquePointer) -> ClientCertificate {
         guard !settings.tls.clientCAFile.isEmpty else { return .notRequested }
         return postern_mhd_tls_session(connection).map(ClientCertificate.init) ?? .missing

@@ -5,14 +5,14 @@ import Synchronization
 
 /// One libmicrohttpd daemon, without a listener of its own, and the thread that drives it.
 ///
-/// A thread of libmicrohttpd's would be woken through a descriptor for each connection that is resumed.
-/// Here others leave their connections, and a thread that sleeps is woken once for all that come until it looks. Nor
-/// is it libmicrohttpd's pool, in which all threads wake for each new connection and get them by chance.
+/// A thread of libmicrohttpd's would be woken through a descriptor for each connection that is resumed. Here, other
+/// threads enqueue their connections, and a sleeping thread is woken once for all that arrive until it runs.
+/// libmicrohttpd's own pool is not used: all its threads wake for each new connection and get them by chance.
 final class Worker: Loop, @unchecked Sendable {
     // @unchecked: everything below `MARK: State` belongs to the thread that turns.
     let name: String
 
-    /// A client who was let in.
+    /// A connection that was accepted.
     struct Arrival {
         let socket: Int32
         var address: sockaddr_storage
@@ -20,7 +20,7 @@ final class Worker: Loop, @unchecked Sendable {
         let peer: PeerAddress
     }
 
-    /// What other threads have left.
+    /// What other threads have enqueued.
     private struct News {
         var arrivals: [Arrival] = []
         /// Suspended connections that have a response now.
@@ -31,7 +31,7 @@ final class Worker: Loop, @unchecked Sendable {
 
     private struct State {
         var news = News()
-        /// Whether the thread looks at the news only after the bell rings.
+        /// Whether the thread has to be woken before it takes what was enqueued.
         var isAsleep = false
     }
 
@@ -51,10 +51,10 @@ final class Worker: Loop, @unchecked Sendable {
         guard version == POSTERN_MHD_VERSION else {
             throw HTTPServerError(
                 errorClass: .failed,
-                detail: "libmicrohttpd is version \(version); the gateway works with \(POSTERN_MHD_VERSION) only")
+                detail: "libmicrohttpd is version \(version); the gateway requires \(POSTERN_MHD_VERSION)")
         }
         guard postern_reads_are_ours() else {
-            throw HTTPServerError(errorClass: .failed, detail: "libmicrohttpd reads sockets without our reader")
+            throw HTTPServerError(errorClass: .failed, detail: "libmicrohttpd does not use the gateway's socket reader")
         }
         // Unretained: the server keeps its workers until they have stopped.
         guard let daemon = startDaemon(for: Unmanaged.passUnretained(self).toOpaque(), core.settings, pem) else {
@@ -72,7 +72,7 @@ final class Worker: Loop, @unchecked Sendable {
     /// Makes libmicrohttpd continue with a suspended connection.
     func resume(_ connection: Connection) { leave { $0.settled.append(connection) } }
 
-    /// Ends the thread, and the daemon with it. No connection may be suspended or handed over any more.
+    /// Ends the thread and the daemon. No connection may be suspended, and none may be handed over after this.
     func stop() {
         leave { $0.isStopped = true }
         running.withLock { $0.take() }?.join()
@@ -103,13 +103,13 @@ final class Worker: Loop, @unchecked Sendable {
         return nil
     }
 
-    /// Waits for sockets, the bell, or the next of libmicrohttpd's time limits, and serves the sockets.
+    /// Waits for sockets, a signal, or the next of libmicrohttpd's time limits, and serves the sockets.
     func wait(until deadline: MonotonicInstant) -> Bool {
         MHD_run_wait(daemon, deadline == .distantFuture ? -1 : 0)
         return true
     }
 
-    /// If there is none, the next thread that leaves some rings the bell.
+    /// If there is nothing, the next thread that enqueues something wakes this one.
     private func takeNews() -> News {
         state.withLock { state in
             state.isAsleep = state.news.isNone

@@ -5,7 +5,7 @@ public struct CertificateFile: Sendable {
     /// SHA-256 of the SubjectPublicKeyInfo of the first certificate: 32 bytes.
     public let publicKeyDigest: [UInt8]
 
-    /// - Throws: If the file cannot be read, or holds no certificate or a damaged one.
+    /// - Throws: If the file cannot be read, or contains no valid certificate.
     public init(_ path: String) throws(HTTPServerError) {
         let text = try TLSIdentity.read(path)
         var list: UnsafeMutablePointer<gnutls_x509_crt_t?>?

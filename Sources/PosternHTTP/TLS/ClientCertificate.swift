@@ -1,8 +1,8 @@
 internal import CMicrohttpd
 
-/// What the client of a connection has proved over TLS.
+/// What the client of a connection has proven over TLS.
 public enum ClientCertificate: Sendable, Equatable {
-    /// The server asks for no certificate.
+    /// The server requests no certificate.
     case notRequested
     /// The client has none, or one that is not of the configured authority, is not valid now, or is not meant for
     /// clients.
@@ -10,7 +10,7 @@ public enum ClientCertificate: Sendable, Equatable {
     /// `commonName` is that of its subject; nil if there is none, or more than one.
     case verified(commonName: String?)
 
-    /// Of a session whose handshake is complete.
+    /// Reads the certificate of a session whose handshake is complete.
     init(of session: gnutls_session_t) {
         guard Self.isVerified(session), let commonNames = Self.commonNames(session) else {
             self = .missing
@@ -24,7 +24,7 @@ public enum ClientCertificate: Sendable, Equatable {
         return postern_verify_client(session, &status) == 0 && status == 0
     }
 
-    /// At most two. Nil if the certificate cannot be read.
+    /// Returns at most two names; nil if the certificate cannot be read.
     private static func commonNames(_ session: gnutls_session_t) -> [String]? {
         var count: UInt32 = 0
         guard let chain = gnutls_certificate_get_peers(session, &count), count > 0 else { return nil }
@@ -36,7 +36,7 @@ public enum ClientCertificate: Sendable, Equatable {
         while names.count < 2 {
             var text = [CChar](repeating: 0, count: 256)
             var size = text.count
-            // Special characters come escaped as in RFC 4514, so that no two names look alike.
+            // Special characters are escaped as in RFC 4514, so that no two names look alike.
             let code = gnutls_x509_crt_get_dn_by_oid(
                 certificate, GNUTLS_OID_X520_COMMON_NAME, UInt32(names.count), 0, &text, &size)
             if code == GNUTLS_E_REQUESTED_DATA_NOT_AVAILABLE { break }

@@ -2,15 +2,15 @@ internal import CMicrohttpd
 import Glibc
 internal import PosternCore
 
-/// What the server proves itself with, and the authority that its clients have to come from.
+/// The server's certificate and key, and the authority of its clients' certificates.
 ///
-/// Read and tried before it is used: libmicrohttpd would only say that it did not start. A connection keeps the identity
-/// that it began with, so that another one can take its place while handshakes are in progress.
+/// Read and tried before it is used, because libmicrohttpd would only report that it did not start. A connection keeps
+/// the identity that it began with, so the identity can be replaced while handshakes are in progress.
 final class TLSIdentity: Sendable {
     let certificate: String
     let key: String
     let clientCA: String?
-    /// When the server's own certificate ends.
+    /// When the server's own certificate expires.
     let expiresAt: Timestamp
     let stamp: FileStamps
     // Not changed once it is complete, so that the sessions of all threads can share it.
@@ -44,12 +44,12 @@ final class TLSIdentity: Sendable {
 
     deinit { gnutls_certificate_free_credentials(credentials) }
 
-    /// Has a session that has not shaken hands yet use this identity. The session must not outlive it.
+    /// Makes a session use this identity, before its handshake. The session must not outlive it.
     func identify(_ session: gnutls_session_t) {
         gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, UnsafeMutableRawPointer(credentials))
     }
 
-    /// Of the first certificate in a PEM text.
+    /// The expiry of the first certificate in a PEM text.
     private static func end(of certificate: String) -> Timestamp {
         var parsed: gnutls_x509_crt_t?
         gnutls_x509_crt_init(&parsed)
@@ -82,7 +82,7 @@ final class TLSIdentity: Sendable {
     static func bad(_ detail: String) -> HTTPServerError { .init(errorClass: .badTLSFiles, detail: detail) }
 }
 
-/// What tells whether files have been changed or replaced.
+/// Attributes of files that show whether they have been changed or replaced.
 struct FileStamps: Equatable, Sendable {
     private struct Stamp: Equatable {
         var inode: ino_t = 0
@@ -95,7 +95,7 @@ struct FileStamps: Equatable, Sendable {
     init(_ files: TLSFiles) {
         stamps = [files.certificateFile, files.keyFile, files.clientCAFile].filter { !$0.isEmpty }.map { path in
             var found = stat()
-            // A link is followed: a secret of Kubernetes is replaced by exchanging one.
+            // Links are followed: a secret of Kubernetes is replaced by exchanging a link.
             guard stat(path, &found) == 0 else { return Stamp() }
             return Stamp(
                 inode: found.st_ino, size: found.st_size, seconds: found.st_mtim.tv_sec,
@@ -104,7 +104,7 @@ struct FileStamps: Equatable, Sendable {
     }
 }
 
-/// `withCString` for a text that may be missing.
+/// `withCString` for an optional string.
 func withOptionalCString<R>(_ text: String?, _ body: (UnsafePointer<CChar>?) -> R) -> R {
     guard let text else { return body(nil) }
     return text.withCString { body($0) }

@@ -1,12 +1,12 @@
 internal import Foundation
 
-/// What `/control` reads and shows as the members of a JSON object, by the names of the properties.
+/// Values that `/control` reads and shows as members of a JSON object, by the names of the properties.
 ///
-/// A member that may be left out inside is an optional. Members of any JSON have the type `JSONTree`.
+/// A member that may be missing is an optional. Members of any JSON have the type `JSONTree`.
 package protocol ControlMembers: Codable, Sendable {
-    /// Properties of type `JSONTree`.
+    /// The properties of type `JSONTree`.
     static var free: Set<String> { get }
-    /// What is wrong with the values, beginning with a member's name; nil if nothing is.
+    /// The fault of the values, beginning with a member's name; nil if there is none.
     var problem: String? { get }
 }
 
@@ -23,16 +23,16 @@ extension ControlMembers {
     }
 }
 
-/// What a `POST /control` does once, every property an optional.
+/// The commands of a `POST /control`, which take effect once. Every property is an optional.
 package protocol ControlCommands: ControlMembers {
     associatedtype CodingKeys: CodingKey, CaseIterable
 }
 
-/// A `POST /control`: settings as they will be, and commands.
+/// A `POST /control`: the resulting settings, and commands.
 package struct ControlRequest<Settings: ControlMembers, Commands: ControlCommands> {
     package let settings: Settings
     package let commands: Commands
-    /// The members that the body has.
+    /// The members of the body.
     package let names: Set<String>
 
     package init(_ body: [UInt8], changing settings: Settings) throws(ControlProblem) {
@@ -52,7 +52,7 @@ package struct ControlRequest<Settings: ControlMembers, Commands: ControlCommand
     }
 }
 
-/// Why a `POST /control` changes nothing.
+/// Why a `POST /control` is rejected. It changes nothing.
 package struct ControlProblem: Error, Equatable, CustomStringConvertible {
     package let description: String
 
@@ -73,7 +73,7 @@ package struct ControlProblem: Error, Equatable, CustomStringConvertible {
     }
 }
 
-/// E.g. `users[0].psk`.
+/// For example `users[0].psk`.
 private func name(of path: [any CodingKey]) -> String {
     path.reduce("") { name, key in
         if let index = key.intValue { return "\(name)[\(index)]" }
@@ -90,7 +90,7 @@ private func decoded<Value: ControlMembers>(
     do {
         value = try JSONDecoder().decode(Value.self, from: Data(object.canonical.utf8))
     } catch let error as DecodingError {
-        // Of a number that does not fit its type Foundation does not tell where it is.
+        // For a number that does not fit its type, Foundation does not report the path.
         if case .dataCorrupted(let context) = error, context.codingPath.isEmpty, given.count > 1 {
             for member in given { let _: Value = try decoded([member], over: current) }
         }
@@ -112,7 +112,7 @@ extension ControlMembers {
     }
 }
 
-/// The first member that was given and not read: writing the value again does not bring it back.
+/// The first member that was given and not read: encoding the value does not produce it.
 private func firstUnknown(in given: JSONTree, _ read: JSONTree, at path: String) -> String? {
     switch (given, read) {
     case (.object(let members), .object):
@@ -129,7 +129,7 @@ private func firstUnknown(in given: JSONTree, _ read: JSONTree, at path: String)
     }
 }
 
-/// What `value` is in JSON.
+/// `value` as JSON.
 package func tree(of value: some Encodable) -> JSONTree {
     let text = try? JSONEncoder().encode(value)
     return text.flatMap { JSONTree.read($0) }?.value ?? .null

@@ -17,7 +17,7 @@
 
 /// A value of `/control` that is a string of a certain form.
 package protocol ControlText: Codable, LosslessStringConvertible, Sendable {
-    /// What the strings look like.
+    /// The form of the strings, in words.
     static var form: String { get }
 }
 
@@ -41,7 +41,7 @@ extension ControlText {
 package protocol ControlChoice: ControlText, CaseIterable, RawRepresentable<String> {}
 
 extension ControlChoice {
-    // Again, because those above and those of `RawRepresentable` would be ambiguous.
+    // Repeated here because those above and those of `RawRepresentable` would be ambiguous.
     package init(from decoder: any Decoder) throws { self = try .read(from: decoder) }
     package func encode(to encoder: any Encoder) throws { try write(to: encoder) }
 
@@ -82,7 +82,7 @@ extension JSONTree: Codable {
     }
 }
 
-/// What is wrong with a number outside its range; nil for one that is inside.
+/// The fault of a number outside its range; nil for one that is inside.
 package func problem<Number: Comparable>(_ name: String, _ value: Number?, _ range: ClosedRange<Number>) -> String? {
     guard let value, !range.contains(value) else { return nil }
     return "\(name): must be from \(range.lowerBound) to \(range.upperBound)"

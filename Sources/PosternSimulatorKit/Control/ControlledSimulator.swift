@@ -1,10 +1,10 @@
-/// A simulator that shows and changes what it holds at `/control`.
+/// A simulator whose state can be read and changed at `/control`.
 package protocol ControlledSimulator: Simulator {
-    /// What `GET /control` shows.
+    /// The response to `GET /control`.
     func shownControl() -> [JSONTree.Member]
-    /// Carries out a `POST /control`, all of it or nothing.
+    /// Carries out a `POST /control`, completely or not at all.
     func change(_ body: [UInt8]) throws(ControlProblem)
-    /// Answers about paths below `/control`; nil for what there is not.
+    /// Responds to paths below `/control`; nil for a path that does not exist.
     func controlPart(_ request: SimulatedRequest) -> SimulatedAnswer?
 }
 

@@ -1,4 +1,4 @@
-/// A fault text that cannot be read: which rule, and what is wrong with it.
+/// A fault text that is not valid: the rule, and what is wrong with it.
 public struct FaultsProblem: Error, Sendable, Equatable, CustomStringConvertible {
     public let description: String
     init(_ rule: some StringProtocol, _ detail: String) { description = "fault \"\(rule)\": \(detail)" }
@@ -17,7 +17,7 @@ extension Faults: CustomStringConvertible {
         }
     }
 
-    /// The text that reads as this value again.
+    /// The text form of this value.
     public var description: String {
         (rules.map(\.description) + poisons.map(\.description)).joined(separator: ",")
     }

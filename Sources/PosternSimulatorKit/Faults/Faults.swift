@@ -25,7 +25,7 @@ public struct Faults: Sendable, Equatable {
 
     public struct Rule: Sendable, Equatable {
         public var fault: Fault
-        /// The beginning of the paths meant; empty for all.
+        /// The beginning of the paths that are affected; empty means all.
         public var path: String
         public var when: When
 
@@ -47,7 +47,7 @@ public struct Faults: Sendable, Equatable {
         case always
         /// 0 to 1.
         case probability(Double)
-        /// As many requests as this, then never again.
+        /// This many requests, and then none.
         case next(Int)
     }
 
@@ -88,7 +88,7 @@ public struct Faults: Sendable, Equatable {
     }
 }
 
-/// What becomes of one request.
+/// What to do with one request.
 public struct FaultDecision: Sendable, Equatable {
     public enum Outcome: Sendable, Equatable {
         case proceed

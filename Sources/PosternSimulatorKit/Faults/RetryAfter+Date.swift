@@ -2,7 +2,7 @@ internal import Glibc
 package import PosternCore
 
 extension Faults.RetryAfter {
-    /// The header's value for an answer given at `now`.
+    /// The header's value for a response at `now`.
     package func value(at now: Timestamp) -> String {
         switch form {
         case .seconds: String(seconds)

@@ -1,24 +1,24 @@
 /// Walks over JSON text byte by byte, as Jackson does for a Clojure server: checks syntax, copies nothing.
 ///
-/// More lenient than RFC 8259 in one point: raw control characters inside strings are taken, and noted.
+/// More lenient than RFC 8259 in one point: raw control characters inside strings are accepted, and recorded.
 package struct JSONScanner {
     package enum Kind: Equatable { case object, array, string, integer, decimal, `true`, `false`, null }
 
     package struct Value: Equatable {
         package let kind: Kind
-        /// Quotes and brackets included.
+        /// The range of the value, including quotes and brackets.
         package let range: Range<Int>
     }
 
     package let text: UnsafeBufferPointer<UInt8>
     package var place = 0
-    /// A string with a raw control character was passed.
+    /// Whether a string with a raw control character was passed.
     package private(set) var sawControlCharacter = false
-    /// The string passed last held an escape.
+    /// Whether the last string contained an escape.
     private var stringHadEscape = false
     private var depth = 0
 
-    /// As deep as Jackson goes.
+    /// The maximum depth, as in Jackson.
     package static let maxDepth = 1000
 
     package init(_ text: UnsafeBufferPointer<UInt8>) { self.text = text }
@@ -40,7 +40,7 @@ package struct JSONScanner {
         return true
     }
 
-    /// Passes the next value; nil when the text breaks inside it.
+    /// Skips the next value; nil if it is not valid.
     package mutating func value() -> Value? {
         guard let first = peek() else { return nil }
         let start = place
@@ -58,7 +58,8 @@ package struct JSONScanner {
         return kind.map { Value(kind: $0, range: start..<place) }
     }
 
-    /// Passes an object, from its brace on, and shows each member. False when it breaks.
+    /// Walks over an object, from its brace on, and passes each member to the closure. Returns false if it is not
+    /// valid.
     @inline(__always) package mutating func members(_ body: (Key, Value) -> Void) -> Bool {
         guard enter() else { return false }
         if take(UInt8(ascii: "}")) { return leave() }
@@ -73,7 +74,8 @@ package struct JSONScanner {
         return take(UInt8(ascii: "}")) && leave()
     }
 
-    /// Passes an array, from its bracket on, and shows each element. False when it breaks.
+    /// Walks over an array, from its bracket on, and passes each element to the closure. Returns false if it is not
+    /// valid.
     @inline(__always) package mutating func elements(_ body: (Value) -> Void) -> Bool {
         guard enter() else { return false }
         if take(UInt8(ascii: "]")) { return leave() }
@@ -113,7 +115,7 @@ package struct JSONScanner {
         return false
     }
 
-    /// What follows a backslash.
+    /// The character after a backslash.
     private mutating func escape() -> Bool {
         guard place < text.count else { return false }
         place += 1
@@ -159,7 +161,7 @@ package struct JSONScanner {
         guard text.count - place >= word.utf8CodeUnitCount else { return false }
         for index in 0..<word.utf8CodeUnitCount where text[place + index] != word.utf8Start[index] { return false }
         place += word.utf8CodeUnitCount
-        // `nullx` is no `null`.
+        // `nullx` is not `null`.
         return place == text.count || !isWordByte(text[place])
     }
 
@@ -237,12 +239,12 @@ package func quoted(_ text: some StringProtocol) -> String {
     return result + "\""
 }
 
-/// The value of a top-level member of an object, the last one where it is repeated; nil when there is none.
+/// The value of a top-level member of an object, the last one if it is repeated; nil if there is none.
 package func member(_ name: String, of object: UnsafeBufferPointer<UInt8>) -> (kind: JSONScanner.Kind, text: String)? {
     child(name, of: object).map { plain($0, in: object) }
 }
 
-/// The value that `field` names: a top-level member, or what a JSON Pointer (RFC 6901) that is not empty leads to.
+/// The value that `field` names: a top-level member, or the target of a non-empty JSON Pointer (RFC 6901).
 package func found(
     _ field: String, in item: UnsafeBufferPointer<UInt8>
 ) -> (kind: JSONScanner.Kind, text: String)? {
@@ -277,7 +279,7 @@ private func child(_ name: String, of container: UnsafeBufferPointer<UInt8>) -> 
     return found
 }
 
-/// A string without quotes and escapes, anything else as it stands.
+/// A string without quotes and escapes; any other value as its text.
 private func plain(
     _ value: JSONScanner.Value, in text: UnsafeBufferPointer<UInt8>
 ) -> (kind: JSONScanner.Kind, text: String) {

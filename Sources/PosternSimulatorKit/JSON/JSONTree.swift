@@ -1,10 +1,10 @@
-/// A JSON value taken apart. Members are in the order of their names, which are compared byte by byte, because the
-/// upstreams normalize nothing.
+/// A parsed JSON value. Members are in the order of their names, which are compared byte by byte, because the upstreams
+/// normalize nothing.
 package enum JSONTree: Sendable, Equatable {
     case object([Member])
     case array([Self])
     case string(String)
-    /// With the spelling it came in.
+    /// The number as it was spelled.
     case number(String)
     case bool(Bool)
     case null
@@ -16,7 +16,7 @@ package enum JSONTree: Sendable, Equatable {
         package init(name: String, value: JSONTree) { (self.name, self.value) = (name, value) }
     }
 
-    /// The value of a text, and what the server tolerates around it.
+    /// The value of a text, and the deviations that the server tolerates.
     package struct Document {
         package let value: JSONTree
         /// Without the white space around it.
@@ -25,7 +25,7 @@ package enum JSONTree: Sendable, Equatable {
         package let hasTrailingBytes: Bool
     }
 
-    /// Nil when the text is not JSON in UTF-8, has a raw control character in a string, or is nested deeper than 128.
+    /// Nil if the text is not JSON in UTF-8, has a raw control character in a string, or is nested deeper than 128.
     package static func read(_ text: some Sequence<UInt8>) -> Document? {
         let text = Array(text)
         guard String(validating: text, as: UTF8.self) != nil else { return nil }
@@ -41,7 +41,7 @@ package enum JSONTree: Sendable, Equatable {
         }
     }
 
-    /// Of members with the same name the last one stays.
+    /// Of members with the same name, the last one counts.
     package static func object(of members: [Member]) -> Self {
         let sorted = members.enumerated().sorted { left, right in
             if left.element.name.utf8.elementsEqual(right.element.name.utf8) { return left.offset < right.offset }
@@ -55,7 +55,7 @@ package enum JSONTree: Sendable, Equatable {
         return .object(unique)
     }
 
-    // MARK: Looking in
+    // MARK: Access
 
     package subscript(_ name: String) -> Self? { members?.first { $0.name.utf8.elementsEqual(name.utf8) }?.value }
 
@@ -63,7 +63,7 @@ package enum JSONTree: Sendable, Equatable {
     package var elements: [Self]? { if case .array(let elements) = self { elements } else { nil } }
     package var string: String? { if case .string(let text) = self { text } else { nil } }
 
-    /// Members by name, no white space, nothing escaped that need not be.
+    /// The members ordered by name, without white space and unnecessary escapes.
     package var canonical: String {
         switch self {
         case .object(let members):

@@ -1,14 +1,15 @@
 import Crypto
 import PosternCore
 
-/// The keys that seal credentials: 32 bytes each (`outbox.encryptionKey`). Printed, they show how many they are.
+/// The keys that encrypt credentials: 32 bytes each (`outbox.encryptionKey`). Their description shows only their
+/// number.
 public struct EncryptionKeys: Sendable, Equatable, CustomStringConvertible, CustomDebugStringConvertible,
     CustomReflectable
 {
     public static let length = 32
-    /// Seals; nil keeps credentials in memory only.
+    /// The key that encrypts; nil keeps credentials in memory only.
     public var current: [UInt8]?
-    /// Open what was sealed before the current one came.
+    /// Previous keys, which decrypt what was encrypted before the current one was configured.
     public var previous: [[UInt8]]
 
     public init(current: [UInt8]? = nil, previous: [[UInt8]] = []) {
@@ -24,9 +25,9 @@ public struct EncryptionKeys: Sendable, Equatable, CustomStringConvertible, Cust
     public var customMirror: Mirror { Mirror(self, children: []) }
 }
 
-/// A key by its id: what a sealed row names instead of the key.
+/// A key with its id, which an encrypted row names instead of the key.
 struct SealingKey: Sendable {
-    /// The first 8 bytes of a digest of the key, in hexadecimal. The prefix keeps it apart from any other use.
+    /// The first 8 bytes of a digest of the key, in hexadecimal. The prefix separates it from any other use.
     let id: String
     let key: SymmetricKey
 

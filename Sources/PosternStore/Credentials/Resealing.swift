@@ -1,13 +1,13 @@
 import PosternCore
 
-/// What became of stored credentials when the store was opened: those sealed with a former key are sealed with the
-/// current one, and those that only the memory of a former run held are gone.
+/// The result of the key rotation when the store was opened: credentials that were encrypted with a previous key are
+/// encrypted with the current one, and those that were only in the memory of an earlier run are deleted.
 public struct Resealing: Sendable, Equatable {
-    /// Encrypted again, with the current key.
+    /// The number of credentials that were encrypted again, with the current key.
     public var resealed = 0
-    /// Were sealed with the current key already.
+    /// The number that were encrypted with the current key already.
     public var current = 0
-    /// Sealed with a key that is not configured; their messages wait for new credentials.
+    /// The number that were encrypted with a key that is not configured. Their messages wait for new credentials.
     public var unreadable = 0
 
     static func run(with sql: SQL, vault: Vault) throws -> Resealing {
@@ -33,7 +33,8 @@ public struct Resealing: Sendable, Equatable {
                     vault.digest(of: value, upstream: place.upstream, owner: place.owner), place.upstream, place.owner)
                 result.resealed += 1
             } else {
-                // No current key: it stays as it is, readable while the former key is configured.
+                // There is no current key: the row is not changed, and can be read while the previous key is
+                // configured.
                 result.current += 1
             }
         }

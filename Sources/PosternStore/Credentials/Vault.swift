@@ -2,10 +2,10 @@ import Crypto
 import PosternCore
 import Synchronization
 
-/// Seals credentials for the disk with AES-256-GCM, or keeps them in memory when there is no key. Any thread.
+/// Encrypts credentials for the disk with AES-256-GCM, or keeps them in memory if there is no key. Any thread.
 ///
-/// A sealed value is bound to its upstream, owner and version (the associated data): moved to another row it does not
-/// open. The nonce is a fresh random one for each sealing.
+/// A sealed value is bound to its upstream, owner and version (the associated data): if it is moved to another row, it
+/// cannot be decrypted. The nonce is random, and new for each encryption.
 final class Vault: Sendable {
     struct Sealed: Equatable {
         let keyID: String
@@ -14,7 +14,7 @@ final class Vault: Sendable {
         let box: [UInt8]
     }
 
-    /// Whose credential, and which one.
+    /// The owner of a credential, and its version.
     struct Place: Hashable {
         let upstream: UpstreamNumber
         let owner: String
@@ -27,12 +27,12 @@ final class Vault: Sendable {
 
     private let current: SealingKey?
     private let previous: [SealingKey]
-    /// Values that are not to be written down. A place is used once, so what a rolled back transaction leaves here is
+    /// Values that must not be stored. A key is used once, so a value that a rolled-back transaction leaves here is
     /// never found; `sweep` removes it.
     private let memory = Mutex<[Place: [UInt8]]>([:])
     private let latestVersion: Atomic<Int64>
 
-    /// `latestVersion`: no version beyond it was given out in this store.
+    /// `latestVersion`: the highest version that was used in this store.
     init(_ keys: EncryptionKeys, latestVersion: Int64 = 0) {
         current = keys.current.map { SealingKey($0) }
         previous = keys.previous.map { SealingKey($0) }
@@ -47,7 +47,7 @@ final class Vault: Sendable {
 
     // MARK: Sealing
 
-    /// What to write down; nil when the value is kept in memory instead.
+    /// The encrypted value to store; nil if the value is kept in memory instead.
     func put(_ value: [UInt8], at place: Place) throws -> Sealed? {
         guard let current else {
             memory.withLock { $0[place] = value }
@@ -57,7 +57,7 @@ final class Vault: Sendable {
         return Sealed(keyID: current.id, nonce: Array(box.nonce), box: Array(box.ciphertext) + Array(box.tag))
     }
 
-    /// The value; nil when it was kept in the memory of a former run, or no configured key opens it.
+    /// The value; nil if it was in the memory of an earlier run, or no configured key decrypts it.
     func value(_ sealed: Sealed?, at place: Place) -> [UInt8]? {
         guard let sealed else { return memory.withLock { $0[place] } }
         guard let key = key(sealed.keyID), sealed.box.count >= 16, let nonce = try? AES.GCM.Nonce(data: sealed.nonce),
@@ -77,19 +77,19 @@ final class Vault: Sendable {
 
     var countInMemory: Int { memory.withLock { $0.count } }
 
-    /// Forgets what is no longer in use.
+    /// Removes the values that are no longer in use.
     func sweep(keeping isInUse: (Place) -> Bool) {
         memory.withLock { memory in memory = memory.filter { isInUse($0.key) } }
     }
 
     // MARK: Digests
 
-    /// Tells a value from others without giving it away: with a key it cannot even be guessed and tried.
+    /// A digest that distinguishes values without revealing them. With a key, a guess cannot be verified either.
     func digest(of value: [UInt8], upstream: UpstreamNumber, owner: String) -> [UInt8] {
         digests(of: value, upstream: upstream, owner: owner)[0]
     }
 
-    /// That digest, and those that the value may have been given under former keys, or without one.
+    /// That digest, and those that the value may have with previous keys, or without one.
     func digests(of value: [UInt8], upstream: UpstreamNumber, owner: String) -> [[UInt8]] {
         let text = Array("postern digest\0\(upstream.rawValue)\0\(owner)\0".utf8) + value
         return ([current] + previous + [nil]).map { key in

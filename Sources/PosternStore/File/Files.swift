@@ -2,10 +2,10 @@ import CLinux
 import Glibc
 import Synchronization
 
-/// What `errno` says, as a sentence. Call it before anything else can change `errno`.
+/// The text of `errno`. Call it before anything else can change `errno`.
 func lastSystemError() -> String { String(cString: strerror(errno)) }
 
-/// An open file, closed with its last reference at the latest.
+/// An open file. It is closed with its last reference at the latest.
 final class FileDescriptor: Sendable {
     private let value: Atomic<Int32>
 
@@ -20,19 +20,19 @@ final class FileDescriptor: Sendable {
         if number >= 0 { _ = Glibc.close(number) }
     }
 
-    /// Makes blocks for a range of the file. Throws if the disk has none.
+    /// Allocates blocks for a range of the file. Throws if the disk is full.
     func allocate(_ range: Range<Int>) throws(StoreError) {
         guard postern_fallocate(number, range.lowerBound, range.count) != 0 else { return }
         switch errno {
         case ENOSPC, EDQUOT, EFBIG: throw .full(detail: lastSystemError())
-        // A file system that cannot allocate ahead has to do without.
+        // Not every file system can allocate blocks ahead. On one that cannot, this does nothing.
         case EOPNOTSUPP, ENOSYS, EINVAL: return
         default: throw .failed(detail: "cannot allocate blocks: \(lastSystemError())")
         }
     }
 }
 
-/// Which file it is, whatever it is called.
+/// The identity of a file, independent of its name.
 struct Inode: Equatable, Sendable {
     private let device: UInt
     private let number: UInt
@@ -72,7 +72,7 @@ enum Files {
         return stat(path, &status) == 0 ? Int(status.st_size) : 0
     }
 
-    /// Makes the missing folders of `path`, for their owner only, and makes their entries durable.
+    /// Creates the missing folders of `path`, accessible only to their owner, and makes their entries durable.
     static func makeFolders(of path: String) throws(StoreError) {
         let folder = folder(of: path)
         var missing: [String] = []
@@ -92,7 +92,7 @@ enum Files {
         }
     }
 
-    /// Makes a file, or the names in a folder, durable.
+    /// Syncs a file, or the names in a folder.
     static func sync(_ file: String, for path: String) throws(StoreError) {
         let descriptor = FileDescriptor(open(file, O_RDONLY | O_CLOEXEC))
         guard descriptor.isOpen, fsync(descriptor.number) == 0 else {
@@ -115,7 +115,7 @@ enum Files {
             throw .cannotCreate(path: path, detail: "\(file) cannot be read: \(lastSystemError())")
         }
         let size = min(size(of: file), limit)
-        // All empty arrays share their storage, and the count below would be written to it.
+        // All empty arrays share their storage, to which the count below would be written.
         guard size > 0 else { return [] }
         var failure: String?
         let bytes = [UInt8](unsafeUninitializedCapacity: size) { buffer, count in
@@ -132,7 +132,7 @@ enum Files {
         return bytes
     }
 
-    /// Writes a file of its owner's only and makes it durable.
+    /// Writes a file that is accessible only to its owner, and syncs it.
     static func write(_ bytes: [UInt8], to file: String, for path: String) throws(StoreError) {
         let descriptor = FileDescriptor(open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o600))
         var written = 0

@@ -3,14 +3,15 @@ import Synchronization
 
 /// Blocks for the index of the write-ahead log (`-shm`), which SQLite maps into memory.
 ///
-/// SQLite makes the file longer by one byte in each 4 KiB. An access to a part without a block makes the kernel look
-/// for one, and on a full disk it ends the process with SIGBUS. So the blocks are made before SQLite gets there. The
-/// descriptor stays open as long as the store: SQLite's POSIX locks on a file end when any descriptor of it is closed.
+/// SQLite makes the file longer by one byte in each 4 KiB. On an access to a part without a block, the kernel allocates
+/// one, and on a full disk it ends the process with SIGBUS. So the blocks are allocated before SQLite accesses them.
+/// The descriptor stays open as long as the store: SQLite's POSIX locks on a file end when any descriptor of it is
+/// closed.
 final class LogIndex: Sendable {
     private let descriptor: FileDescriptor
     private let allocated = Atomic<Int>(0)
 
-    /// Enough for a log of 1 GiB, and the least with which a start is tried: a log of 64 MiB.
+    /// Enough for a log of 1 GiB, and the minimum with which a start is attempted: a log of 64 MiB.
     private static let usual = 1 << 20
     static let least = 64 << 10
 
@@ -24,10 +25,11 @@ final class LogIndex: Sendable {
         }
     }
 
-    /// Bytes that SQLite maps for so many frames in the log (https://www.sqlite.org/walformat.html, section 2).
+    /// The number of bytes that SQLite maps for this many frames in the log
+    /// (https://www.sqlite.org/walformat.html, section 2).
     static func bytes(forFrames frames: Int) -> Int { ((frames + 34) / 4096 + 1) << 15 }
 
-    /// Makes blocks for a log of so many frames. Throws if the disk has none.
+    /// Allocates blocks for a log of this many frames. Throws if the disk is full.
     func makeRoom(forFrames frames: Int) throws(StoreError) {
         let needed = Self.bytes(forFrames: frames)
         guard needed > allocated.load(ordering: .relaxed) else { return }
@@ -40,6 +42,6 @@ final class LogIndex: Sendable {
         return true
     }
 
-    /// Call it when SQLite has closed the store.
+    /// Closes the descriptor. Call it after SQLite has closed the store.
     func close() { descriptor.close() }
 }

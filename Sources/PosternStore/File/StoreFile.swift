@@ -4,12 +4,12 @@ import Glibc
 import Logging
 import PosternCore
 
-/// The file of the store: whose it is, in what condition, and how it is opened.
+/// The file of the store: its ownership, its condition, and how it is opened.
 enum StoreFile {
     static let pageSize = 8192
     private static let tails = ["", "-wal", "-shm"]
 
-    /// Makes everything ready for SQLite to open the store. Returns the lock that is to be held as long as it is open.
+    /// Prepares the store for being opened by SQLite. Returns the lock that has to be held as long as it is open.
     static func prepare(
         _ path: String, startFresh: Bool, recover: Bool, reserve: DiskReserve, at now: Timestamp, logger: Logger
     ) throws -> StoreLock {
@@ -26,25 +26,25 @@ enum StoreFile {
             lock = try StoreLock(for: path)
             former.release()
         }
-        // A process that was killed may have left a commit that is only in memory. If a later sync failed, the kernel could
-        // drop that commit, and a checkpoint would copy what is there instead into the database file.
+        // A process that was killed may have left a commit that is only in memory. If a later sync failed, the kernel
+        // could drop that commit, and a checkpoint would copy the old content of the log into the database file.
         if Files.size(of: path + "-wal") > 0 { try Files.sync(path + "-wal", for: path) }
         try examineLog(of: path, recovering: recover, at: now, logger: logger)
         lock = try createIfEmpty(path, at: now, holding: lock)
         try inspect(path)
         reserve.allocateLog()
-        // The log may be a new file. SQLite syncs its name, too, but ignores an error of that, and a power cut would then
-        // take the log with all that was answered.
+        // The log may be a new file. SQLite syncs its name, too, but ignores an error of that, and a power cut could
+        // then lose the log with all answered commits.
         try Files.sync(Files.folder(of: path), for: path)
         return lock
     }
 
     // MARK: Creating
 
-    /// Makes a new store if the file is empty. Returns the lock of the file that is then at the path.
+    /// Creates a new store if the file is empty. Returns the lock of the file that is then at the path.
     ///
-    /// The store is made under another name and renamed when it is complete and on disk: a kill at any moment leaves
-    /// either no store or a whole one.
+    /// The store is created under another name and renamed when it is complete and on disk: a kill at any time leaves
+    /// either no store or a complete one.
     static func createIfEmpty(_ path: String, at now: Timestamp, holding lock: StoreLock) throws -> StoreLock {
         guard try isEmpty(path) else { return lock }
         guard Files.size(of: path + "-wal") == 0 else {
@@ -71,7 +71,7 @@ enum StoreFile {
         return newLock
     }
 
-    /// Whether nothing was stored in the file yet. A kill could leave the migrator's own table behind.
+    /// Whether nothing has been stored in the file. A kill can leave the migrator's own table behind.
     private static func isEmpty(_ path: String) throws -> Bool {
         guard Files.size(of: path) > 0 else { return true }
         guard Files.size(of: path + "-wal") == 0, isDatabase(path) else { return false }
@@ -112,15 +112,16 @@ enum StoreFile {
             metadata: ["store.path": "\(path)", "store.keptAs": "\(kept)", "detail": "\(damage)"])
     }
 
-    /// The same for a store that is going to be read only. Next to a gateway there is nothing to examine: SQLite recovered
-    /// the log when the gateway opened it, and does not do so again.
+    /// The same for a store that will only be read. While a gateway is running, there is nothing to examine: SQLite
+    /// recovered the log when the gateway opened it, and does not do so again.
     static func examineUnopened(_ path: String) throws {
         guard Files.size(of: path) > 0, StoreLock.isFree(path) else { return }
         let logger = Logger(label: "postern.store")
         try examineLog(of: path, recovering: false, at: SystemTime().now, logger: logger)
     }
 
-    /// The index in shared memory, unless it is from before the machine started: then it may be older than the log.
+    /// The index in shared memory. Nil if it was written before the machine started, because it may then be older than
+    /// the log.
     private static func currentIndex(of path: String) throws -> [UInt8]? {
         var status = stat()
         var now = timespec()
@@ -131,8 +132,8 @@ enum StoreFile {
         return try Files.read(path + "-shm", atMost: 136, for: path)
     }
 
-    /// Throws if the file is damaged, not ours, or of a later version; leaves it as it is. A missing or empty file is
-    /// fine.
+    /// Throws if the file is damaged, does not belong to Postern, or is of a later version. Does not change it. A
+    /// missing or empty file is accepted.
     static func inspect(_ path: String) throws {
         guard Files.size(of: path) > 0 else { return }
         guard access(path, R_OK | W_OK) == 0 else {
@@ -153,19 +154,19 @@ enum StoreFile {
         }
     }
 
-    /// Whether the beginning of a file that SQLite does not take for a database still names the table which every store
-    /// of ours has. If so, it is a damaged store; otherwise it never was one.
+    /// Whether the beginning of a file that SQLite does not recognize as a database still names a table that every
+    /// store has. If so, it is a damaged store; otherwise it never was one.
     static func holdsOurTables(_ path: String) -> Bool {
         guard let file = FileHandle(forReadingAtPath: path) else { return false }
         defer { try? file.close() }
-        // A file that cannot be read counts as foreign: nothing is done to those.
+        // A file that cannot be read counts as foreign, and foreign files are not changed.
         let start = try? file.read(upToCount: 1 << 20)
         return start?.range(of: Data("grdb_migrations".utf8)) != nil
     }
 
     // MARK: Opening
 
-    /// A connection that only reads, with a cache of its own.
+    /// A read-only connection with its own cache.
     static func openForReading(
         _ path: String, busyMode: Database.BusyMode = .immediateError
     ) throws -> DatabaseQueue {
@@ -178,7 +179,7 @@ enum StoreFile {
     private static var writing: Configuration {
         var configuration = Configuration()
         configuration.label = "postern"
-        // Off-path readers are few; each costs a cache.
+        // There are few readers outside the write path; each costs a cache.
         configuration.maximumReaderCount = 8
         configuration.prepareDatabase { db in
             let sql = SQL(db)
@@ -189,9 +190,9 @@ enum StoreFile {
                 // Lets the file shrink again.
                 try sql.run("PRAGMA auto_vacuum = INCREMENTAL")
                 try sql.run("PRAGMA cache_size = -16384")
-                // What is deleted inside a page that is written anyway is overwritten, credentials above all. Debian's
-                // default, ON, also writes zeros over every page of a deleted payload: the log would grow with each
-                // delivery as with an acceptance, and on a full disk there is no room for that.
+                // Deleted content is overwritten if its page is written anyway; this matters most for credentials.
+                // Debian's default, ON, also writes zeros over every page of a deleted payload: the log would grow with
+                // each delivery as with an acceptance, and on a full disk there is no room for that.
                 try sql.run("PRAGMA secure_delete = FAST")
             } else {
                 try sql.run("PRAGMA cache_size = -2048")
@@ -214,7 +215,7 @@ enum StoreFile {
             let level = try sql.value("PRAGMA synchronous", as: Int.self)
             guard level == 2 else { throw StoreError.failed(detail: "synchronous is \(level ?? -1), not FULL") }
             try sql.run("PRAGMA wal_autocheckpoint = 1000")
-            // What the log has grown to beyond this is given back; see `DiskReserve`.
+            // A log that has grown beyond this is truncated to it; see `DiskReserve`.
             try sql.run("PRAGMA journal_size_limit = 3145728")
         }
         try Migrations.migrator.migrate(pool)
@@ -234,7 +235,7 @@ enum StoreFile {
             (upstream: row[0] as UpstreamNumber, startedAt: row[1] as Timestamp, ids: MessageIDList.decode(row[2]))
         }
         guard !open.isEmpty else { return }
-        let detail = "the gateway ended before the answer came"
+        let detail = "the gateway ended before the response arrived"
         for attempt in open {
             let isKnown =
                 try sql.run(
@@ -254,15 +255,16 @@ enum StoreFile {
             """, Settlement.Outcome.unknown.rawValue, detail)
     }
 
-    /// A start counts on from its time at least, in units that no earlier run can have reached, so that the ids of a
-    /// store that was set aside, or replaced by an older copy, never come again. 2020-01-01 is the year zero.
+    /// Ids continue at least from the time of the start, in units that no earlier run can have reached, so that the ids
+    /// of a store that was set aside, or replaced by an older copy, are not used again. The units count from
+    /// 2020-01-01.
     static func firstSequence(at now: Timestamp) -> Int64 {
         max(0, now.milliseconds / 1000 - 1_577_836_800) << 20
     }
 
     // MARK: Setting aside
 
-    /// Renames a damaged store and what belongs to it; leaves a sound one alone. Returns whether it did.
+    /// Renames a damaged store and its other files; does not change an intact one. Returns whether it was renamed.
     static func setAsideIfDamaged(_ path: String, at now: Timestamp, logger: Logger) throws -> Bool {
         guard Files.size(of: path) > 0 || Files.size(of: path + "-wal") > 0, isDamaged(path, at: now, logger: logger)
         else { return false }

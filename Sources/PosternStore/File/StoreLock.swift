@@ -1,15 +1,17 @@
 import Glibc
 import PosternCore
 
-/// Keeps a second process off the store: an exclusive `flock` on the database file itself, held until it is closed.
+/// Prevents a second process from using the store: an exclusive `flock` on the database file itself, held until it is
+/// closed.
 ///
-/// The inode is locked, so a symbolic link or another name of the file meets the same lock. SQLite's own locks are POSIX
-/// locks, which `flock` leaves alone but which end when any descriptor of the file is closed: this one is closed last.
+/// The inode is locked, so a symbolic link or another name of the file leads to the same lock. SQLite's own locks are
+/// POSIX locks, which `flock` does not affect, but which end when any descriptor of the file is closed: this one is
+/// closed last.
 final class StoreLock: Sendable {
     let descriptor: FileDescriptor
     private let inode: Inode
 
-    /// Makes an empty file if there is none.
+    /// Creates an empty file if there is none.
     init(for path: String) throws(StoreError) {
         while true {
             let descriptor = FileDescriptor(open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0o600))
@@ -17,7 +19,7 @@ final class StoreLock: Sendable {
             guard let inode = Inode(of: descriptor) else { throw .cannotCreate(path: path, detail: lastSystemError()) }
             guard inode.isRegularFile else { throw .cannotCreate(path: path, detail: "it is not a regular file") }
             guard flock(descriptor.number, LOCK_EX | LOCK_NB) == 0 else { throw .alreadyRunning(path: path) }
-            // Another process may have put its new store at the path between the two calls.
+            // Another process may have renamed its new store to the path between the two calls.
             guard inode == Inode(at: path) else { continue }
             self.descriptor = descriptor
             self.inode = inode
@@ -35,14 +37,14 @@ final class StoreLock: Sendable {
     /// Whether the path still leads to the file that is locked.
     func isStill(at path: String) -> Bool { Inode(at: path) == inode }
 
-    /// Has the next read fetch from the disk what is on it: after a sync that failed, the kernel may go on showing pages
-    /// that it could not write. Pages that are dirty stay, so call it after a sync.
+    /// Makes the next read fetch the content of the disk: after a failed sync, the kernel may keep returning pages that
+    /// it could not write. Dirty pages are kept, so call it after a sync.
     func forgetCachedPages() { posix_fadvise(descriptor.number, 0, 0, POSIX_FADV_DONTNEED) }
 
-    /// Bytes of the file.
+    /// The size of the file in bytes.
     var size: Int { Int(lseek(descriptor.number, 0, SEEK_END)) }
 
-    /// Lets another process work on the store.
+    /// Releases the store for other processes.
     func release() {
         // A child process that is being started holds a copy of the descriptor, and with it the lock, until it executes
         // its program. Unlocking concerns all copies.

@@ -3,11 +3,11 @@ import PosternCore
 
 /// The write-ahead log of a store that was not closed, examined before SQLite recovers it.
 ///
-/// SQLite ends its recovery at the first frame that is not whole, which is right for a torn tail and wrong for damage:
-/// every commit is synced before the next one is written, so a frame that is not whole and yet *followed* by a later
-/// commit was damaged after it was answered. The index in shared memory, where a kill leaves it, tells the number of
-/// committed frames, so damage to the last commit is found too. Format: https://www.sqlite.org/fileformat2.html#walformat
-/// and https://www.sqlite.org/walformat.html.
+/// SQLite ends its recovery at the first frame that is not intact, which is right for a torn tail and wrong for damage:
+/// every commit is synced before the next one is written, so a frame that is not intact although a later commit
+/// *follows* was damaged after its commit was answered. The index in shared memory, which remains after a kill,
+/// contains the number of committed frames, so damage to the last commit is detected, too. Format:
+/// https://www.sqlite.org/fileformat2.html#walformat and https://www.sqlite.org/walformat.html.
 struct WriteAheadLog {
     private let bytes: [UInt8]
     /// The head of the index in shared memory, if this run of the machine wrote it.
@@ -16,7 +16,7 @@ struct WriteAheadLog {
     private let isHeaderWhole: Bool
     /// Frames up to the end of the last commit that recovery finds.
     private(set) var committed = 0
-    /// The first frame that is not whole, counted from 0.
+    /// The first frame that is not intact, counted from 0.
     private var firstBad = 0
 
     private static let headerSize = 32
@@ -24,7 +24,7 @@ struct WriteAheadLog {
     private var frameSize: Int { Self.frameHeaderSize + pageSize }
     private var frames: Int { max(0, (bytes.count - Self.headerSize) / frameSize) }
 
-    /// `pageSize` of the database, for a log whose header is not whole.
+    /// The page size of the database, for a log whose header is not intact.
     init(_ bytes: [UInt8], index: [UInt8]? = nil, pageSize: Int) {
         self.bytes = bytes
         self.pageSize = pageSize
@@ -55,7 +55,7 @@ struct WriteAheadLog {
             of: bytes, start + Self.frameHeaderSize..<start + frameSize, isBigEndian: isBigEndian, after: head)
     }
 
-    /// The sum that is stored before a frame: the checksums are a chain.
+    /// The checksum before a frame: the checksums form a chain.
     private func seed(of frame: Int) -> (UInt32, UInt32) {
         let start = frame == 0 ? 24 : offset(frame - 1) + 16
         return (bytes.bigEndian(at: start), bytes.bigEndian(at: start + 4))
@@ -81,12 +81,12 @@ struct WriteAheadLog {
             if last != nil || isWhole(frame + 1) { last = frame }
         }
         guard let last else { return nil }
-        // What follows the last of them is whole or torn; its own commit, if there is one, counts.
+        // What follows the last of them is intact or torn; its own commit, if there is one, counts.
         let end = (last + 1..<frames).prefix { isWhole($0) }.last { isCommit($0) }
         return (end ?? last) + 1
     }
 
-    /// Whether the log holds zeros alone.
+    /// Whether the log contains only zeros.
     private var isBlank: Bool {
         bytes.withUnsafeBytes { buffer in
             guard let start = buffer.baseAddress, !buffer.isEmpty else { return true }
@@ -94,7 +94,7 @@ struct WriteAheadLog {
         }
     }
 
-    /// What is damaged; nil if recovery finds every commit.
+    /// The damage; nil if recovery finds every commit.
     var damage: String? {
         if let index, index.committed > index.backfilled, isBlank {
             return "the write-ahead log is gone, with \(index.committed - index.backfilled) pages of answered commits"
@@ -107,14 +107,14 @@ struct WriteAheadLog {
             + "are behind it"
     }
 
-    /// Whether frames that belong together follow a header that is not whole.
+    /// Whether consecutive frames follow a header that is not intact.
     private var hasForeignFrames: Bool {
         guard frames > 1 else { return false }
         let salt = bytes[offset(0) + 8..<offset(0) + 16]
         return bytes[offset(1) + 8..<offset(1) + 16] == salt && salt.contains { $0 != 0 }
     }
 
-    /// The log with every commit that was answered: salts and checksums are written again, pages are left as they are.
+    /// The log with every commit that was answered. Salts and checksums are rewritten; pages are not changed.
     var repaired: [UInt8] {
         var log = bytes
         if !isHeaderWhole, frames > 0 {
@@ -173,7 +173,7 @@ struct WALIndexHead {
     let pages: UInt32
     private let salt: [UInt8]
 
-    /// Nil if the head is not whole: it is written twice, and both have to agree.
+    /// Nil if the head is not intact: it is written twice, and both copies have to agree.
     init?(_ bytes: [UInt8]) {
         func native(_ offset: Int) -> UInt32 {
             bytes.withUnsafeBytes { $0.loadUnaligned(fromByteOffset: offset, as: UInt32.self) }

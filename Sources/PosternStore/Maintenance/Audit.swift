@@ -1,13 +1,13 @@
 public import PosternCore
 
-/// Proof of promise 2: for each upstream the books, the rows behind them, and whether they agree.
+/// The audit of promise 2: for each upstream, the ledger, the rows, and whether they agree.
 public struct Audit: Sendable, Equatable {
     public struct Account: Sendable, Equatable {
         public let upstream: String
         public let ledger: Ledger
-        /// Rows found in each state.
+        /// The number of rows in each state.
         public let rows: [MessageState: Int]
-        /// What does not agree; empty when all does.
+        /// The differences; empty if there are none.
         public let findings: [String]
     }
     public let accounts: [Account]
@@ -41,11 +41,11 @@ public struct Audit: Sendable, Equatable {
             let found = (counts[state] ?? 0) + ledger.purged[state]
             if found != ledger.counts[state] {
                 findings.append(
-                    "\(state.name) is \(ledger.counts[state]) in the books; rows and removed ones make \(found)")
+                    "\(state.name) is \(ledger.counts[state]) in the ledger; rows and removed messages make \(found)")
             }
         }
         if queuedBytes != ledger.queuedBytes {
-            findings.append("queued bytes are \(ledger.queuedBytes) in the books; the rows hold \(queuedBytes)")
+            findings.append("queued bytes are \(ledger.queuedBytes) in the ledger; the rows contain \(queuedBytes)")
         }
         let twice = try twiceKept(number, with: sql)
         if twice > 0 { findings.append("\(twice) messages are in two states") }

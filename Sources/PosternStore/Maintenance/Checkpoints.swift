@@ -3,28 +3,28 @@ import GRDBSQLite
 
 /// Moves the WAL's pages into the file, on the writer's connection and between its commits.
 ///
-/// SQLite would do it inside the commit that crosses a limit, and the responses to that commit would wait for it. Here
-/// they are out before, and in a quiet moment nothing waits at all. Lives on the writer's thread.
+/// SQLite would do it inside the commit that crosses a limit, and the responses to that commit would wait for it. Here,
+/// the responses are sent before, and if no request is waiting, nothing waits at all. Belongs to the writer's thread.
 final class Checkpoints {
-    /// Pages in the WAL from which on a quiet moment is used.
+    /// The number of pages in the WAL from which on a checkpoint runs if no request is waiting.
     static let worthwhile: Int32 = 128
-    /// From which on it is not put off any longer: 2 MB, some milliseconds on a plain disk.
+    /// The number from which on it runs in any case: 2 MB, some milliseconds on an ordinary disk.
     static let due: Int32 = 256
     /// The same while the disk is full: the log must not grow.
     static let dueWhenFull: Int32 = 32
 
-    /// What `countPages` writes; freed with this.
+    /// The value that `countPages` writes; freed with this object.
     private let pages = UnsafeMutablePointer<Int32>.allocate(capacity: 1)
-    /// Frames in the WAL after the last checkpoint.
+    /// The number of frames in the WAL after the last checkpoint.
     private var frames = 0
 
-    /// Frames in the WAL.
+    /// The number of frames in the WAL.
     var framesInLog: Int { pages.pointee > 0 ? Int(pages.pointee) : frames }
 
     init() { pages.initialize(to: 0) }
     deinit { pages.deallocate() }
 
-    /// From now on SQLite leaves it to this. To be undone by `remove` before this is freed.
+    /// Replaces SQLite's automatic checkpoints by this. Call `remove` before this is freed.
     func install(on db: Database) { sqlite3_wal_hook(db.sqliteConnection, countPages, pages) }
     func remove(from db: Database) { sqlite3_wal_hook(db.sqliteConnection, nil, nil) }
 
@@ -32,15 +32,15 @@ final class Checkpoints {
         pages.pointee >= (isFull ? Self.dueWhenFull : isQuiet ? Self.worthwhile : Self.due)
     }
 
-    /// Returns whether every page is in the file. Throws what SQLite reports, unless a reader was in the way.
+    /// Returns whether every page is in the file. Throws the error of SQLite, unless a reader prevented the checkpoint.
     ///
-    /// - Parameter mode: `passive` moves as many pages as no reader is in the way of. `restart` moves all of them, after
-    ///   which the WAL is reset and keeps its blocks; after `truncate` it is empty.
+    /// - Parameter mode: `passive` moves as many pages as readers allow. `restart` moves all of them, after which the
+    ///   WAL is reset and keeps its blocks; after `truncate` it is empty.
     @discardableResult func run(_ mode: Database.CheckpointMode, on db: Database) throws -> Bool {
         var logged: Int32 = 0
         var moved: Int32 = 0
         let code = sqlite3_wal_checkpoint_v2(db.sqliteConnection, nil, mode.rawValue, &logged, &moved)
-        // A log that begins again is still reported with its former length.
+        // A log that starts over is still reported with its previous length.
         frames = code == SQLITE_OK && mode != .passive ? 0 : Int(max(0, logged))
         pages.pointee = 0
         guard code == SQLITE_OK || code & 0xFF == SQLITE_BUSY else { throw SQL.error(code, on: db) }
@@ -48,7 +48,7 @@ final class Checkpoints {
     }
 }
 
-/// `sqlite3_wal_hook`'s callback: is told how many pages the WAL holds after each commit.
+/// The callback of `sqlite3_wal_hook`, which gets the number of pages in the WAL after each commit.
 private let countPages:
     @convention(c) (UnsafeMutableRawPointer?, OpaquePointer?, UnsafePointer<CChar>?, Int32) -> Int32 = {
         context, _, _, count in

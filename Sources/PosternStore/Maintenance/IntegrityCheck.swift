@@ -5,9 +5,8 @@ import Synchronization
 
 /// Runs SQLite's `quick_check` when the store is opened.
 ///
-/// A small store is checked before anything starts. One that takes longer than the patience of a start (reading five
-/// million rows takes seconds) is checked on while the gateway works, on a read-only connection; damage found then
-/// makes it unready.
+/// A small store is checked before anything starts. The check of a larger one (reading five million rows takes seconds)
+/// continues while the gateway runs, on a read-only connection; damage that is found then makes the gateway unready.
 final class IntegrityCheck: Loop {
     static let patience = Duration.milliseconds(400)
 
@@ -45,15 +44,15 @@ final class IntegrityCheck: Loop {
 
     func wait(until deadline: MonotonicInstant) -> Bool { false }
 
-    /// Reads the whole file through a connection of its own, whose cache is empty.
+    /// Reads the whole file on a separate connection, whose cache is empty.
     static func isSound(_ path: String) throws -> Bool {
         let queue = try StoreFile.openForReading(path)
         defer { try? queue.close() }
         return check(queue) == nil
     }
 
-    /// What `quick_check` finds; nil if nothing. It reports a read that failed as it does damage, so whatever it finds is
-    /// looked at a second time: what the disk reads the second time is not damaged.
+    /// The findings of `quick_check`; nil if there are none. It reports a failed read as damage, so a finding is
+    /// checked a second time: what the disk reads the second time is not damaged.
     static func damage(in queue: DatabaseQueue) throws -> String? {
         do {
             if try find(in: queue) == nil { return nil }
@@ -77,7 +76,7 @@ final class IntegrityCheck: Loop {
     }
 }
 
-/// What is wrong with the file; nil if nothing is, or if the check was interrupted.
+/// The damage of the file; nil if there is none, or if the check was interrupted.
 private func check(_ queue: DatabaseQueue) -> String? {
     do {
         return try IntegrityCheck.damage(in: queue)

@@ -1,13 +1,13 @@
 import PosternCore
 import Synchronization
 
-/// Whether the store takes changes, and if not, why. The writer's thread changes it, any thread reads it.
+/// Whether the store accepts changes, and if not, why. The writer's thread changes it; any thread reads it.
 final class StoreHealth: Sendable {
     enum Condition: Int, Sendable {
         case sound
-        /// Rejects messages; deliveries and deletions go on.
+        /// Rejects messages; deliveries and deletions continue.
         case full
-        /// Rejects everything until the store was checked.
+        /// Rejects everything until the store has been checked.
         case failed
         /// Rejects everything for good.
         case lost
@@ -18,10 +18,10 @@ final class StoreHealth: Sendable {
 
     var condition: Condition { Condition(rawValue: current.load(ordering: .acquiring)) ?? .sound }
 
-    /// Why the store does not take messages, or the error of the last commit; nil if all is well.
+    /// Why the store does not accept messages, or the error of the last commit; nil if there is no problem.
     var trouble: StoreError? { error.withLock { $0 } }
 
-    /// Why nothing at all may be written; nil if it may.
+    /// Why nothing may be written; nil if writing is possible.
     var refusal: StoreError? {
         switch condition {
         case .sound, .full: nil
@@ -29,7 +29,7 @@ final class StoreHealth: Sendable {
         }
     }
 
-    /// Returns false if that was known, or something worse.
+    /// Returns false if this state, or a worse one, was known already.
     func becomes(_ condition: Condition, because reason: StoreError) -> Bool {
         guard condition.rawValue > self.condition.rawValue else { return false }
         error.withLock { $0 = reason }
@@ -42,7 +42,7 @@ final class StoreHealth: Sendable {
         error.withLock { $0 = nil }
     }
 
-    /// A commit failed by itself; the next one that succeeds ends that.
+    /// A single commit failed. The next one that succeeds clears this.
     func note(_ reason: StoreError) {
         if condition == .sound { error.withLock { $0 = reason } }
     }

@@ -1,34 +1,34 @@
 import PosternCore
 
-/// The small jobs next to accepting and delivering: retention, expiry, shrinking the file. Each turn does a little, on
-/// the writer's connection, so that no write waits long for it.
+/// Maintenance of the store: retention, expiry, shrinking the file. Each turn does little, on the writer's connection,
+/// so that no write waits long for it.
 final class Upkeep: @unchecked Sendable {
-    // @unchecked: lives on the writer's thread alone.
+    // @unchecked: belongs to the writer's thread.
 
-    /// Between two turns, when one has done all there was to do.
+    /// The time between two turns if there is nothing more to do.
     static let interval = Duration.seconds(1)
-    /// Between two turns, when there is more to do: 40 000 rows a second.
+    /// The time between two turns if there is more to do: 40,000 rows per second.
     static let pause = Duration.milliseconds(50)
-    /// Rows a turn removes at most, per table.
+    /// The maximum number of rows that a turn removes, per table.
     static let rowsPerTurn = 2000
-    /// Rows with a payload.
+    /// The maximum number of rows with a payload.
     static let heavyRowsPerTurn = 200
-    /// When to look again at a value that had expired but was still needed.
+    /// When to check again a value that has expired but is still needed.
     static let stateRecheck = Duration.seconds(60)
-    /// How long it is remembered, by digest, which credentials an owner has had.
+    /// How long the digests of an owner's previous credentials are kept.
     static let formerCredentialRetention = Duration.seconds(30 * 86400)
-    /// Pages a turn gives back to the file system at most.
+    /// The maximum number of pages that a turn returns to the file system.
     static let pagesPerTurn = 256
 
     private unowned let outbox: Outbox
-    /// The messages up to here are not examined for their age: an operator queued them again.
+    /// Messages up to this one are not examined for their age, because an operator queued them again.
     private var passedForAge: [UpstreamNumber: MessageID] = [:]
-    /// Attempts up to here were looked at; those that are kept longer than the delivered ones lie behind.
+    /// Attempts up to this one were examined; they are kept longer than those that delivered.
     private var lookedAtBatch: Int64 = 0
 
     init(outbox: Outbox) { self.outbox = outbox }
 
-    /// One turn. True when it left something to do.
+    /// One turn. Returns true if there is more to do.
     func run(in transaction: Transaction) throws -> Bool {
         let now = outbox.time.now
         let isShort = outbox.options.deliveredRetention
@@ -51,7 +51,7 @@ final class Upkeep: @unchecked Sendable {
     }
 
     /// Receipts are stored in the order of acceptance, which is nearly that of delivery: the oldest few thousand are
-    /// looked at, and those past their time go. A second index, by time, would cost more than it saves.
+    /// examined, and those past their retention are deleted. A second index, by time, would cost more than it saves.
     private func purgeDelivered(of account: Account, before limit: Timestamp, with sql: SQL) throws -> Bool {
         let gone = try sql.run(
             """
@@ -76,8 +76,8 @@ final class Upkeep: @unchecked Sendable {
         return gone == Self.heavyRowsPerTurn
     }
 
-    /// Messages that are past their own end or have reached the age at which those of their upstream expire, whatever
-    /// they wait for. Those that are being sent are left to their attempt.
+    /// Ends messages that are past their own expiry or have reached the age at which those of their upstream expire,
+    /// whatever they wait for. Messages that are being sent are not affected.
     private func expire(from queue: UpstreamQueue, at now: Timestamp, in transaction: Transaction) throws -> Bool {
         var ids: [MessageID] = []
         try transaction.sql.walk(
@@ -92,8 +92,8 @@ final class Upkeep: @unchecked Sendable {
         return try expire(from: queue, acceptedBefore: now - age, at: now, in: transaction) || hasMore
     }
 
-    /// Ids are in the order of acceptance, so the rows in front are the oldest. Those that an operator queued again stay
-    /// there, with an end of their own; they are passed over once.
+    /// Ids are in the order of acceptance, so the rows in front are the oldest. Those that an operator queued again
+    /// stay there, with their own expiry; they are skipped once.
     private func expire(
         from queue: UpstreamQueue, acceptedBefore limit: Timestamp, at now: Timestamp, in transaction: Transaction
     ) throws -> Bool {
@@ -146,7 +146,7 @@ final class Upkeep: @unchecked Sendable {
         return rows.count == Self.heavyRowsPerTurn
     }
 
-    /// Deletes the values of expired credentials. What remains says that another one is needed.
+    /// Deletes the values of expired credentials. The remaining row records that a new one is needed.
     private func forgetCredentials(at now: Timestamp, with sql: SQL) throws -> Bool {
         try sql.run(
             """
@@ -173,9 +173,9 @@ final class Upkeep: @unchecked Sendable {
         vault.sweep { inUse.contains($0) }
     }
 
-    /// Attempts that delivered are kept as long as the receipts, others as long as the dead letters. Batches count up
-    /// with the time, so both kinds are found in front: the others in front of all, the delivered ones behind those
-    /// that were passed over before.
+    /// Attempts that delivered are kept as long as the receipts, others as long as the dead letters. Batch numbers grow
+    /// with time, so both kinds are found at the front: the others before all, and the delivered ones after those that
+    /// were skipped before.
     private func purgeAttempts(delivered: Timestamp, others: Timestamp, with sql: SQL) throws -> Bool {
         let old = try sql.run(
             """
@@ -207,11 +207,11 @@ final class Upkeep: @unchecked Sendable {
         return gone == Self.rowsPerTurn
     }
 
-    /// Free pages are used again first; what stays free beyond a quarter of the file is given back.
+    /// Free pages are used again first; what stays free beyond a quarter of the file is returned to the file system.
     private func shrink(_ sql: SQL) throws -> Bool {
         let free = try sql.value("PRAGMA freelist_count", as: Int.self) ?? 0
         let all = try sql.value("PRAGMA page_count", as: Int.self) ?? 0
-        // While the disk is full everything is given back, in steps that the log has room for.
+        // While the disk is full, all free pages are returned, in steps that the log has room for.
         if outbox.isFull {
             guard free > Self.pagesPerTurn else { return false }
             try sql.run("PRAGMA incremental_vacuum(32)")

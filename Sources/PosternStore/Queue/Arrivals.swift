@@ -1,12 +1,12 @@
 import PosternCore
 
-/// The committed messages of a queue that no claim has looked at yet, as far as the writer has announced them. A plain
+/// The committed messages of a queue that no claim has examined yet, as far as the writer has announced them. A plain
 /// value; the exchange holds it.
 ///
 /// A claim reads a snapshot of the store, and the writer announces a commit after it. So a claim can see rows before
 /// their announcement. Both name ids, and ids ascend in the order of the commits: an announcement up to an id that a
-/// claim has already reached is dropped, and what a claim has reached is taken off. Whatever the order of the two, what
-/// remains is exactly what no claim has looked at, and the first arrival after a lull finds the value empty.
+/// claim has already reached is dropped, and what a claim has reached is removed. Whatever the order of the two, the
+/// rest is exactly what no claim has examined, and the first arrival after an idle time finds the value empty.
 struct Arrivals {
     /// Commits that were announced together, or joined because there were too many.
     private struct Record {
@@ -17,12 +17,12 @@ struct Arrivals {
         let since: MonotonicInstant
     }
 
-    /// The most records kept. Beyond that the newest two are joined, which lets messages collect for less time, never
-    /// for more.
+    /// The maximum number of records. Beyond that, the newest two are joined, which shortens the time for which
+    /// messages are collected, and never extends it.
     static let recordLimit = 64
 
     private var records: [Record] = []
-    /// Every id up to this one was looked at.
+    /// Every id up to this one has been examined.
     private(set) var reached = MessageID(rawValue: 0)
 
     /// The newest id that was announced; ids up to it are in every later snapshot.
@@ -32,8 +32,8 @@ struct Arrivals {
 
     var isEmpty: Bool { records.isEmpty }
 
-    /// Announces the messages of a commit. Returns whether the worker has to be woken: by the first arrival after a
-    /// lull, and when a full batch has collected.
+    /// Announces the messages of a commit. Returns whether the worker has to be woken: for the first arrival after an
+    /// idle time, and when a full batch has been collected.
     mutating func add(
         through newest: MessageID, messages: Int, bytes: Int, at instant: MonotonicInstant, limits: BatchLimits
     ) -> Bool {
@@ -50,7 +50,7 @@ struct Arrivals {
         return wasEmpty || (!wasFull && isFull(limits))
     }
 
-    /// A claim has looked at every row up to `id`; these were `count` messages of `size` payload bytes.
+    /// A claim has examined every row up to `id`; these were `count` messages of `size` payload bytes.
     mutating func looked(through id: MessageID, count: Int, size: Int) {
         guard id > reached else { return }
         reached = id
@@ -70,7 +70,7 @@ struct Arrivals {
         records[0] = first
     }
 
-    /// When the messages have collected for `wait`, or at once if they fill a batch. Nil when there are none.
+    /// When the messages have been collected for `wait`, or at once if they fill a batch. Nil if there are none.
     func readyAt(after wait: Duration, limits: BatchLimits) -> MonotonicInstant? {
         guard let first = records.first else { return nil }
         return isFull(limits) ? first.since : first.since + wait
@@ -85,21 +85,21 @@ struct Arrivals {
 /// When the next scheduled message, or the next lane, is due, as far as is known. A plain value; the exchange holds
 /// it.
 struct NextDue {
-    /// `lookNow` until the worker has looked; `never` when only an announcement can change that.
+    /// `lookNow` until the worker has looked; `never` if only an announcement can change that.
     private(set) var moment = Self.lookNow
 
     static let lookNow = Timestamp(milliseconds: 0)
 
     init(_ moment: Timestamp = lookNow) { self.moment = moment }
 
-    /// Announces that something is due at `moment`. Returns whether the worker has to be woken: it is sooner than
-    /// anything known, or the worker has not looked since it had to.
+    /// Announces that something is due at `moment`. Returns whether the worker has to be woken: it is earlier than any
+    /// known time, or the worker has not looked since the last wake-up.
     mutating func announce(_ moment: Timestamp) -> Bool {
         defer { self.moment = min(self.moment, moment) }
         return moment < self.moment || self.moment == Self.lookNow
     }
 
-    /// A claim begins to read: what is announced from here on may be missing from its snapshot. Returns what was known.
+    /// A claim begins to read: what is announced after this may be missing from its snapshot. Returns the known time.
     mutating func beginLook() -> Timestamp {
         defer { moment = .never }
         return moment

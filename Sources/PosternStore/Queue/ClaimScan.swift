@@ -1,21 +1,21 @@
 import PosternCore
 
-/// What a worker asks of its queue.
+/// The parameters of a claim.
 struct ClaimRequest {
     var limits: BatchLimits
     var now: Timestamp
-    /// Messages accepted until then have expired; nil when they do not by their age.
+    /// Messages that were accepted up to this time have expired; nil if they do not expire by age.
     var oldest: Timestamp?
     var preference = ClaimPreference.inTurn
-    /// Whether a batch with this history and so many messages may go out again now.
+    /// Whether a batch with this history and number of messages may be sent again now.
     var mayRepeat: (BatchHistory, Int) -> Bool = { _, _ in true }
-    /// What one request of a named lane may carry; nil: `limits`.
+    /// What one request of a named lane may carry; nil means `limits`.
     var limitsOfLane: ((String) -> BatchLimits)?
-    /// Lanes of one exclusion have one batch in flight at a time.
+    /// The exclusion of a lane. Lanes with the same one have one batch in flight at a time.
     var exclusionOfLane: (String) -> String? = { _ in nil }
 }
 
-/// What one look at the queue brings together.
+/// The state of one scan of the queue.
 struct ClaimScan {
     let request: ClaimRequest
     /// The newest id that was announced when the look began.
@@ -27,14 +27,15 @@ struct ClaimScan {
     private(set) var expired: [Message] = []
     var isGroup = false
     var history = BatchHistory()
-    /// When the next scheduled row, or the next lane, is due; nil when the look did not find out.
+    /// When the next scheduled row, or the next lane, is due; nil if the scan did not determine it.
     var nextDue: Timestamp?
-    /// The lane claimed from a queue with separate ones, and lanes that had nothing to give although they were ready.
+    /// The lane that was claimed from a queue with separate lanes, and the lanes that had nothing to send although they
+    /// were ready.
     private(set) var lane: ReadyLane?
     var staleLanes: [Int64] = []
     private var room: BatchRoom
 
-    // How many new rows were looked at, for the count of arrivals.
+    // The number of new rows that were examined, for the count of arrivals.
     private(set) var lookedMessages = 0
     private(set) var lookedBytes = 0
 
@@ -46,7 +47,7 @@ struct ClaimScan {
         room = BatchRoom(limits)
     }
 
-    /// From here on the batch is one of `lane`.
+    /// From now on, the batch is one of `lane`.
     mutating func narrow(to lane: ReadyLane) {
         self.lane = lane
         limits = request.limitsOfLane?(lane.name) ?? request.limits
@@ -58,7 +59,7 @@ struct ClaimScan {
     var count: Int { batch.count + expired.count }
     var isEmpty: Bool { count == 0 }
 
-    /// Expired ones are bounded too: a long outage leaves any number of them.
+    /// Expired messages are bounded as well: after a long outage, there may be any number of them.
     var isFull: Bool { room.isFull || expired.count >= limits.maxMessages }
 
     func fits(_ count: Int) -> Bool { room.fits(count) }
@@ -68,9 +69,9 @@ struct ClaimScan {
         lookedBytes += count
     }
 
-    /// False when there is no room for it.
+    /// Returns false if there is no room for it.
     @discardableResult mutating func take(_ row: QueueRow) -> Bool {
-        // A damaged one is not sent either; the transaction that ends it tells them apart.
+        // A damaged message is not sent either; the transaction that ends it distinguishes the two.
         if hasExpired(row) || !row.isWhole {
             expired.append(row.message)
             return true
@@ -86,13 +87,13 @@ struct ClaimScan {
         return !row.wasRequeued && request.oldest.map { row.message.acceptedAt <= $0 } ?? false
     }
 
-    /// Keeps what the queue could lease.
+    /// Keeps only the messages that the queue could lease.
     mutating func keep(_ isLeased: (MessageID) -> Bool) {
         batch.removeAll { !isLeased($0.id) }
         expired.removeAll { !isLeased($0.id) }
     }
 
-    /// What was found, oldest first.
+    /// The messages that were found, oldest first.
     var claim: Claim {
         Claim(
             messages: batch.sorted { $0.id < $1.id }, expired: expired, isGroup: isGroup, history: history,

@@ -1,6 +1,6 @@
 import PosternCore
 
-/// The memory of a queue with separate lanes: what is being sent. A plain value, which the worker owns.
+/// The claims of a queue with separate lanes. A plain value, which the worker owns.
 ///
 /// Which lane is next is stored in the table `lanes`, so what is kept here is bounded by what is in flight, however many
 /// lanes there are. A lane that is due is served in the order of `readyAtMs`; each lane, and each group of lanes, has
@@ -12,7 +12,7 @@ struct LaneClaims: QueueClaims {
         /// Ascending.
         var ids: [MessageID]
     }
-    /// A batch that is to be sent again in the same composition, which neither its rows nor its lane say.
+    /// A batch that is to be sent again with the same messages, which is not stored in its rows or its lane.
     private struct Piece {
         /// Ascending.
         let ids: [MessageID]
@@ -22,10 +22,10 @@ struct LaneClaims: QueueClaims {
     private var inFlight: [Int64: InFlight] = [:]
     private var busyGroups: Set<String> = []
     private var busyExclusions: Set<String> = []
-    /// By lane, ascending; kept for batches that were taken apart or are under suspicion.
+    /// Histories by lane, in ascending order; kept for batches that were split or are under suspicion.
     private var pieces: [Int64: [Piece]] = [:]
 
-    /// A lane is free again, or a removal is over.
+    /// Whether a lane is free again, or a removal has ended.
     private(set) var mustLook = false
 
     let isAtScanLimit = false
@@ -46,7 +46,7 @@ struct LaneClaims: QueueClaims {
         }
     }
 
-    /// Lanes looked at in vain before one is taken that is not preferred.
+    /// The number of lanes that are examined in vain before one is taken that is not preferred.
     private static let lanesToPass = 1000
 
     /// Collects the oldest messages of the lane that has been ready longest.
@@ -100,7 +100,7 @@ struct LaneClaims: QueueClaims {
                 compositionDueAt = retryAt
                 piece = pieces[lane.number]?.first { $0.ids.last.map { $0 >= id } ?? false }
             }
-            // A batch that failed is sent again as it was, and alone.
+            // A batch that failed is sent again with the same messages only.
             let isOfPiece = piece?.ids.contains(id) ?? false
             guard retryAt == compositionDueAt, scan.isEmpty || isOfPiece == scan.isGroup else { return false }
             scan.isGroup = isOfPiece
@@ -120,7 +120,7 @@ struct LaneClaims: QueueClaims {
         }
     }
 
-    /// What is refused is looked at again once its removal is over.
+    /// A message that could not be leased is examined again once its removal has ended.
     mutating func end(_ scan: ClaimScan, found: [Message], as leases: Leases, refused: Set<MessageID>) {
         guard let lane = scan.lane, let first = scan.messages.map(\.id).min() else { return }
         let exclusion = scan.request.exclusionOfLane(lane.name)
@@ -131,13 +131,13 @@ struct LaneClaims: QueueClaims {
         forgetPieces(of: lane.number, through: scan.isGroup ? first : MessageID(rawValue: first.rawValue - 1))
     }
 
-    /// Forgets those that are being sent, or whose messages were removed meanwhile.
+    /// Removes those that are being sent, or whose messages were removed meanwhile.
     private mutating func forgetPieces(of lane: Int64, through id: MessageID) {
         pieces[lane]?.removeAll { $0.ids[0] <= id }
         if pieces[lane]?.isEmpty == true { pieces[lane] = nil }
     }
 
-    // MARK: What became of a claim
+    // MARK: Results of a claim
 
     mutating func release(_ ended: [Lease]) {
         mustLook = true
@@ -151,16 +151,16 @@ struct LaneClaims: QueueClaims {
         }
     }
 
-    // The rows say when what waits is due, and what was not sent is where it was.
+    // The rows contain the times at which waiting messages are due, and messages that were not sent have not moved.
     mutating func postpone(_ ended: [Lease], until dueAt: Timestamp, history: BatchHistory) {}
     mutating func giveBack(_ ended: [Lease]) {}
     func makeDue(at now: Timestamp) -> Bool { false }
 
-    /// They are sent again in this composition if only this run knows of it. Their rows say when that is due.
+    /// They are sent again together, which only this run knows. Their rows contain the time at which that is due.
     mutating func sendAgain(_ ended: [Lease], from dueAt: Timestamp, isDueNow: Bool, history: BatchHistory) {
         let ids = ended.map(\.id).sorted()
         guard let first = ids.first, let lane = ended.first?.lane else { return }
-        // What comes behind others that are still being sent was merely not carried.
+        // Messages after others that are still being sent were only not part of the request.
         guard isDueNow || history.suspectedAfter != nil, inFlight[lane]?.ids.first == first else { return }
         var known = pieces[lane] ?? []
         known.removeAll { $0.ids[0] == first }
@@ -175,8 +175,8 @@ struct ReadyLane {
     let name: String
     let group: String?
     let readyAt: Timestamp
-    /// How often its front has failed in a row.
+    /// How many times in a row its first message has failed.
     let failures: Int
-    /// How often its waits were ended early.
+    /// How many times its waits were ended early.
     let wakes: Int
 }

@@ -1,18 +1,19 @@
 import DequeModule
 import PosternCore
 
-/// The rows of a mixed queue that were looked at and left, by lane and in accepted order: an earlier message of the lane
-/// is not done, they were given back, their scheduled time has come, or they are to be sent again. A plain value.
+/// The rows of a mixed queue that were examined and skipped, by lane and in accepted order: an earlier message of the
+/// lane is not settled, they were returned, their scheduled time has been reached, or they are to be sent again. A
+/// plain value.
 ///
 /// The rows of lane 0 have no order among each other. A lane that becomes free costs only its own rows.
 struct LaneLines {
     private struct Line {
-        /// Whether its first row may be sent, as far as is known here.
+        /// Whether its first row may be sent, as far as this value shows.
         var isUsable: Bool { isFree && inFlight == 0 }
 
         /// Ascending.
         var ids: [MessageID] = []
-        /// How many of the lane are being sent. Earlier ones, if some come back, wait for those too.
+        /// The number of the lane's messages that are being sent. Earlier ones that are returned wait for those, too.
         var inFlight = 0
         /// Whether the lane is in `free`.
         var isFree = false
@@ -21,7 +22,7 @@ struct LaneLines {
     private var lines: [Int64: Line] = [:]
     /// Lanes whose first row may be sent, in the order they became free.
     private var free: Deque<Int64> = []
-    /// The number of rows left.
+    /// The number of rows.
     private(set) var count = 0
 
     var hasFree: Bool { free.contains { lines[$0]?.isUsable == true } }
@@ -39,7 +40,7 @@ struct LaneLines {
         return ids[..<ids.firstIndex(notBefore: id)]
     }
 
-    /// Whether `id` may be sent before every row of the lane that was left.
+    /// Whether `id` may be sent before every skipped row of the lane.
     func mayTake(_ id: MessageID, in lane: Int64) -> Bool {
         guard lane != 0, let line = lines[lane] else { return true }
         return line.inFlight == 0 && line.ids.first.map { id < $0 } ?? true
@@ -93,7 +94,7 @@ struct LaneLines {
         if lane != 0 { lines[lane, default: Line()].inFlight += 1 }
     }
 
-    /// Returns whether nothing of the lane is in flight any longer.
+    /// Returns whether nothing of the lane is in flight any more.
     mutating func endFlight(in lane: Int64) -> Bool {
         guard lane != 0, let line = lines[lane], line.inFlight > 0 else { return false }
         lines[lane]?.inFlight -= 1
@@ -103,18 +104,18 @@ struct LaneLines {
 
     // MARK: Free lanes
 
-    /// The first row of the lane may be sent, as far as is known here. `isNext`: before those of all other lanes, because
-    /// there was no room for more of this one.
+    /// The first row of the lane may be sent, as far as this value shows. `isNext`: before those of all other lanes,
+    /// because a batch had no room for more of this one.
     mutating func becameFree(_ lane: Int64, isNext: Bool = false) {
         guard let line = lines[lane], !line.isFree, line.inFlight == 0, !line.ids.isEmpty else { return }
         lines[lane]?.isFree = true
         if isNext { free.prepend(lane) } else { free.append(lane) }
     }
 
-    /// Takes out the lane that has been free longest; its rows stay.
+    /// Removes the lane that has been free longest from `free`; its rows stay.
     mutating func takeFree() -> Int64? {
         while let lane = free.popFirst() {
-            // One with something in flight is free again after that.
+            // A lane with something in flight becomes free again after that.
             let isUsable = lines[lane]?.isUsable == true
             lines[lane]?.isFree = false
             if isUsable { return lane }
@@ -124,7 +125,7 @@ struct LaneLines {
 }
 
 extension [MessageID] {
-    /// In an ascending list, where `id` is or would be inserted.
+    /// The index in an ascending list at which `id` is or would be inserted.
     fileprivate func firstIndex(notBefore id: MessageID) -> Int {
         if let last, last < id { return count }
         var low = 0

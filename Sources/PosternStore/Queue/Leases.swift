@@ -1,15 +1,15 @@
 import PosternCore
 
-/// The messages of a queue that are being sent, and those that the writer is removing: no message is ever both. A plain
+/// The messages of a queue that are being sent, and those that the writer is removing. No message is ever both. A plain
 /// value; the exchange holds it.
 ///
-/// A claim reads the store without a lock. So a removal can begin between that read and the moment the claim takes its
-/// messages, and can even be committed by then. `lease` refuses such messages.
+/// A claim reads the store without a lock. So a removal can begin, and even be committed, between that read and the
+/// time at which the claim takes its messages. `lease` rejects such messages.
 struct Leases {
     /// The lanes of the messages in flight.
     private(set) var lanes: [MessageID: Int64] = [:]
     private var removing: Set<MessageID> = []
-    /// Removed since the current look began; nil while there is none.
+    /// The messages that were removed since the current scan began; nil if there is no scan.
     private var removedMeanwhile: Set<MessageID>?
 
     func contains(_ id: MessageID) -> Bool { lanes[id] != nil }
@@ -18,8 +18,8 @@ struct Leases {
 
     mutating func beginLook() { removedMeanwhile = [] }
 
-    /// Ends the look and takes what it found. Returns the messages that it may not have although they are still there:
-    /// those that are being removed, and later ones of their lanes, since such a removal can be undone.
+    /// Ends the scan and leases what it found. Returns the messages that it may not lease although they are still
+    /// queued: those that are being removed, and later ones of their lanes, because such a removal can be undone.
     mutating func endLook(taking found: [Message], lane: (Message) -> Int64) -> [MessageID] {
         defer { removedMeanwhile = nil }
         let isSimple = removing.isEmpty && removedMeanwhile?.isEmpty != false
@@ -44,7 +44,7 @@ struct Leases {
 
     // MARK: The writer's side
 
-    /// Keeps a message from being claimed until `doneRemoving`. False while it is being sent.
+    /// Prevents a message from being claimed until `doneRemoving`. Returns false if it is being sent.
     mutating func tryRemoving(_ id: MessageID) -> Bool {
         guard lanes[id] == nil else { return false }
         removing.insert(id)

@@ -1,39 +1,39 @@
 import PosternCore
 
-/// Where the worker is in a mixed queue, and which rows it has passed over. A plain value, which the worker owns.
+/// The position of the worker in a mixed queue, and the rows that it has skipped. A plain value, which the worker owns.
 ///
-/// Rows up to `cursor` have been looked at: they are gone, being sent, or in `lines`. Some of those are to be sent again
-/// together (`groups`). Scheduled rows are found through `scheduledCursor` when they are due. What is kept here is
-/// bounded by what can be in flight and by the scan limit, never by the length of the queue.
+/// Rows up to `cursor` have been examined: they are deleted, being sent, or in `lines`. Some of those are to be sent
+/// again together (`groups`). Scheduled rows are found through `scheduledCursor` when they are due. What is kept here
+/// is bounded by what can be in flight and by the scan limit, never by the length of the queue.
 struct MixedClaims: QueueClaims {
     struct Group {
         var dueAt: Timestamp
-        /// Ascending. Those that are no longer in `members` have left it.
+        /// Ascending. Those that are not in `members` have left the group.
         var ids: [MessageID]
         var history = BatchHistory()
-        /// Earlier messages come first in each of its lanes; cleared when a lane becomes free.
+        /// Whether earlier messages precede it in each of its lanes; cleared when a lane becomes free.
         var isBlocked = false
     }
 
-    /// Rows left behind beyond which looking further would only collect more of them: about 2 MB.
+    /// The number of skipped rows from which on a scan would only collect more of them: about 2 MB.
     static let defaultScanLimit = 65_536
 
     private let scanLimit: Int
     private(set) var cursor = MessageID(rawValue: 0)
-    /// Ids above this one are not known here.
+    /// Ids above this one have not been examined.
     private var frontier = MessageID(rawValue: 0)
     private var scheduledCursor = ScheduledPlace.beginning
     private var lines = LaneLines()
     private var groups: [Group] = []
     /// The lanes of the rows in groups; mixed lanes are numbers without a row of their own.
     private var members: [MessageID: Int64] = [:]
-    /// Those in groups that have not been tried, because what they need is not there.
+    /// Messages in groups that were postponed without an attempt, because what they need is missing.
     private var postponed: Set<MessageID> = []
     /// The lanes of rows that could not be taken because the writer was removing them.
     private var awaitingRemoval: [MessageID: Int64] = [:]
-    /// Whether rows after the cursor may be there that no arrival announced.
+    /// Whether there may be rows after the cursor that were not announced.
     private var isBehind = true
-    /// Whether rows may be gone that the worker has not heard of.
+    /// Whether rows may have been removed without a notification of the worker.
     private var mustVerify = false
     private var tookGroupLast = false
     /// Whether a lane became free since groups were found blocked.
@@ -45,8 +45,8 @@ struct MixedClaims: QueueClaims {
     var isAtScanLimit: Bool { countInMemory >= scanLimit }
     var mustLook: Bool { lines.hasFree || mustVerify || (isBehind && !isAtScanLimit) }
 
-    /// Whether an earlier message of the lane is being sent, or waits to be sent again. One that was postponed waits for
-    /// the same as those behind it.
+    /// Whether an earlier message of the lane is being sent, or waits to be sent again. A postponed one waits for the
+    /// same reason as those after it.
     func isHeldUp(_ id: MessageID, in lane: Int64) -> Bool? {
         guard lane != 0 else { return false }
         return lines.isInFlight(lane)
@@ -58,7 +58,7 @@ struct MixedClaims: QueueClaims {
 
     // MARK: Claiming
 
-    /// `isLeased` is asked about rows that are passed again.
+    /// `isLeased` is called for rows that are passed again.
     mutating func look(_ scan: inout ClaimScan, from rows: QueueRows, isLeased: (MessageID) -> Bool) throws {
         do {
             if mustVerify { try findRemoved(in: rows) }
@@ -69,7 +69,7 @@ struct MixedClaims: QueueClaims {
             if scan.isEmpty, !isFreshFirst { try claimUnsent(&scan, from: rows, isLeased: isLeased) }
             tookGroupLast = scan.isGroup
         } catch {
-            // What was taken so far must not be lost with the look that failed.
+            // What was taken so far must not be lost if the scan fails.
             for message in scan.messages { leave(message.id, in: message.lane.number) }
             isBehind = true
             throw error
@@ -83,7 +83,7 @@ struct MixedClaims: QueueClaims {
                 lines.beginFlight(in: lane)
             } else if refused.contains(id) {
                 if leases.isRemoving(id) { awaitingRemoval[id] = lane }
-                // No message overtakes it before it is known to be gone.
+                // No message overtakes it before its removal is known.
                 if lane != 0 { lines.insert(id, in: lane) }
             } else {
                 becameFree(lane)
@@ -96,14 +96,14 @@ struct MixedClaims: QueueClaims {
         return members[id] != nil || awaitingRemoval[id] != nil || lines.contains(id, in: lane) || isLeased(id)
     }
 
-    /// Leaves a row for a later look.
+    /// Leaves a row for a later scan.
     private mutating func leave(_ id: MessageID, in lane: Int64) {
         lines.insert(id, in: lane)
         frontier = max(frontier, id)
         becameFree(lane)
     }
 
-    /// What the lane waited for is over. If a group is next in it, the group is looked at again.
+    /// The wait of the lane has ended. If a group is next in it, the group is examined again.
     private mutating func becameFree(_ lane: Int64) {
         mayUnblock = true
         guard let first = lines.row(at: 0, of: lane) else { return }
@@ -112,7 +112,7 @@ struct MixedClaims: QueueClaims {
 
     // MARK: Groups
 
-    /// Of the group that has been due longest: the messages whose lanes are free. The others stay in it.
+    /// Takes from the group that has been due longest the messages whose lanes are free. The others stay in it.
     private mutating func claimGroup(_ scan: inout ClaimScan, from rows: QueueRows) throws {
         if mayUnblock {
             for index in groups.indices { groups[index].isBlocked = false }
@@ -122,7 +122,7 @@ struct MixedClaims: QueueClaims {
             let free = freeMembers(of: groups[index], atMost: scan.limits.maxMessages)
             let found = try free.map { try rows.row($0) }
             for (id, row) in zip(free, found) {
-                // Limits may have shrunk since it was put together.
+                // Limits may have shrunk since the group was formed.
                 if let row, !scan.take(row) { break }
                 leaveGroup(id, isGone: row == nil)
             }
@@ -142,7 +142,7 @@ struct MixedClaims: QueueClaims {
         }.min { (groups[$0].dueAt, groups[$0].ids[0]) < (groups[$1].dueAt, groups[$1].ids[0]) }
     }
 
-    /// Those for which no earlier message has to wait or be sent first, unless it is of the group and goes along.
+    /// The messages without an earlier one that waits or has to be sent first, unless that one is in the same request.
     private func freeMembers(of group: Group, atMost most: Int) -> [MessageID] {
         var free: [MessageID] = []
         var taken: [Int64: Int] = [:]
@@ -167,13 +167,12 @@ struct MixedClaims: QueueClaims {
 
     // MARK: Scheduled, left and new messages
 
-    /// Brings scheduled rows whose time has come among those that were left, all of them: in their lane they take the
-    /// place that their id gives them.
+    /// Adds all scheduled rows that are due to the skipped rows. In their lane, they are ordered by id.
     private mutating func findScheduled(
         _ scan: inout ClaimScan, from rows: QueueRows, isLeased: (MessageID) -> Bool
     ) throws {
         guard scan.due <= scan.now else { return }
-        // One that was accepted late for its time is before the place reached.
+        // A row whose scheduled time is before its acceptance is before the position reached.
         if scan.due.milliseconds <= scheduledCursor.dueAtMs {
             scheduledCursor = .init(dueAtMs: scan.due.milliseconds, id: MessageID(rawValue: 0))
         }
@@ -221,9 +220,9 @@ struct MixedClaims: QueueClaims {
         guard !scan.isFull, !isAtScanLimit, cursor < scan.newest || isBehind else { return }
         var position = cursor
         var isCut = false
-        // Rows that came back before the cursor lead past some that were taken a moment ago.
+        // Rows that were returned before the cursor lead past some that were just taken.
         let taken = cursor < frontier ? Set(scan.messages.map(\.id)) : []
-        // Also when the look fails: what was taken is left for another one.
+        // Also if the scan fails: what was taken is left for another one.
         defer {
             cursor = position
             frontier = max(frontier, position)
@@ -247,12 +246,12 @@ struct MixedClaims: QueueClaims {
             return !isCut
         }
         guard !isCut else { return }
-        // All there was is behind; what is gone since needs no second look.
+        // All rows have been examined; rows that were removed since do not have to be examined again.
         position = max(position, scan.newest)
         isBehind = false
     }
 
-    // MARK: What became of a claim
+    // MARK: Results of a claim
 
     mutating func release(_ ended: [Lease]) {
         for lease in ended where lines.endFlight(in: lease.lane) { becameFree(lease.lane) }
@@ -276,7 +275,7 @@ struct MixedClaims: QueueClaims {
         groups.append(Group(dueAt: dueAt, ids: rows.map(\.id).sorted(), history: history))
     }
 
-    /// They are the first to be looked at again.
+    /// They are the first to be examined again.
     mutating func giveBack(_ ended: [Lease]) {
         for lease in ended { leave(lease.id, in: lease.lane) }
     }
@@ -294,12 +293,12 @@ struct MixedClaims: QueueClaims {
         return scheduled ?? .never
     }
 
-    // MARK: What the writer has done meanwhile
+    // MARK: Changes by the writer
 
     mutating func hear(_ news: QueueExchange.News) {
         mustVerify = mustVerify || news.isCut
         for removal in news.removals { hearOfRemoval(of: removal.id, isGone: removal.isGone) }
-        // Rows before the cursor came back.
+        // Rows before the cursor were returned.
         if let id = news.cameBackFrom, id <= cursor {
             cursor = MessageID(rawValue: id.rawValue - 1)
             isBehind = true
@@ -317,7 +316,7 @@ struct MixedClaims: QueueClaims {
         becameFree(lane)
     }
 
-    /// More was removed than was announced: looks at the rows that others wait for.
+    /// More was removed than was announced: checks the rows that others wait for.
     private mutating func findRemoved(in rows: QueueRows) throws {
         for id in Array(members.keys) + Array(awaitingRemoval.keys) {
             let isGone = try !rows.exists(id)
@@ -327,7 +326,7 @@ struct MixedClaims: QueueClaims {
     }
 }
 
-/// A place among the scheduled rows, which are in the order of their time.
+/// A position among the scheduled rows, which are ordered by time.
 struct ScheduledPlace: Equatable {
     var dueAtMs: Int64
     var id: MessageID

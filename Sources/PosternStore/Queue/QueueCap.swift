@@ -1,12 +1,12 @@
 public import PosternCore
 
-/// What bounds one upstream's queue.
+/// The limits of one upstream's queue.
 public struct QueueCap: Sendable, Equatable {
     public enum WhenFull: String, Sendable, CaseIterable { case reject, dropOldest }
 
-    /// 0: no cap.
+    /// 0 means no limit.
     public var maxMessages = 0
-    /// Payload bytes; 0: no cap.
+    /// Payload bytes; 0 means no limit.
     public var maxBytes = 0
     public var whenFull = WhenFull.reject
 

@@ -1,23 +1,24 @@
 import PosternCore
 
-/// What the writer's thread and the worker of a queue tell each other: arrivals, scheduled times, who is being sent and
-/// who is being removed. A plain value, locked for a few instructions only.
+/// What the writer's thread and the worker of a queue report to each other: arrivals, scheduled times, what is being
+/// sent, and what is being removed. A plain value, locked for a few instructions only.
 struct QueueExchange {
-    /// What the worker has to hear before it looks again.
+    /// What the worker has to know before its next scan.
     struct News {
         /// Messages that the writer was about to remove.
         var removals: [(id: MessageID, isGone: Bool)] = []
-        /// There were more of them than are written down.
+        /// Whether there were more of them than are recorded.
         var isCut = false
         var cameBackFrom: MessageID?
-        /// Batches whose lane's row says by now that it waits.
+        /// Batches whose wait has been stored in the row of their lane.
         var suspended: [(ended: [Lease], history: BatchHistory)] = []
     }
 
-    /// The most removals that are kept for a worker that does not look, for example because its upstream is paused.
+    /// The maximum number of removals that are kept for a worker that does not scan, for example because its upstream
+    /// is paused.
     static let newsLimit = 4096
 
-    /// Nil where messages collect in the rows of their lanes, which say when they are due.
+    /// Nil if messages are collected in the rows of their lanes, which contain the time at which they are due.
     var arrivals: Arrivals?
     var due = NextDue()
     var leases = Leases()
@@ -25,7 +26,7 @@ struct QueueExchange {
 
     init(arrivals: Arrivals?) { self.arrivals = arrivals }
 
-    /// Returns whether the worker has to be woken: it has been told of nothing that it has not heard yet.
+    /// Returns whether the worker has to be woken: not if a wake-up is pending already.
     mutating func doneRemoving(_ ids: [MessageID], areGone: Bool) -> Bool {
         leases.doneRemoving(ids, areGone: areGone)
         let hadNone = news.removals.isEmpty && !news.isCut
@@ -38,7 +39,7 @@ struct QueueExchange {
         return hadNone
     }
 
-    /// The messages that arrived in a commit. Returns whether the worker has to be woken.
+    /// Announces the messages of a commit. Returns whether the worker has to be woken.
     mutating func add(_ arrival: Arrival, at instant: MonotonicInstant, limits: BatchLimits) -> Bool {
         let isNew =
             arrivals?.add(
@@ -48,10 +49,10 @@ struct QueueExchange {
         return isNew || isSooner
     }
 
-    /// Ends the leases of `messages`. Returns those there were.
+    /// Ends the leases of `messages`. Returns those that existed.
     mutating func end(_ messages: [Message]) -> [Lease] { messages.compactMap { leases.end($0.id) } }
 
-    /// Ends a claim whose lane's row says that it waits; the worker hears of it.
+    /// Ends a claim whose wait has been stored in the row of its lane, and notifies the worker.
     mutating func suspend(_ claim: Claim) { news.suspended.append((end(claim.messages), claim.history)) }
 
     mutating func takeNews() -> News {
@@ -72,15 +73,15 @@ struct QueueExchange {
         return due != .never && instant + (due - now) < ready ? .due(at: due) : .collecting(until: ready)
     }
 
-    // MARK: One look at the queue
+    // MARK: One scan of the queue
 
-    /// Returns what a look begins with: the newest id announced, and when the next scheduled row was known to be due.
+    /// Begins a scan. Returns the newest id that was announced, and when the next scheduled row was known to be due.
     mutating func beginLook() -> (newest: MessageID, due: Timestamp) {
         leases.beginLook()
         return (arrivals?.newest ?? MessageID(rawValue: .max), due.beginLook())
     }
 
-    /// Leases what was found, and returns what it may not have.
+    /// Leases what was found, and returns the messages that may not be leased.
     mutating func endLook(_ scan: inout ClaimScan, through cursor: MessageID) -> [MessageID] {
         due.endLook(scan.nextDue ?? scan.due)
         arrivals?.looked(through: cursor, count: scan.lookedMessages, size: scan.lookedBytes)

@@ -6,11 +6,11 @@ struct QueueRow {
     let expiresAt: Timestamp?
     /// Whether an operator queued it again, so that only `expiresAt` ends it.
     let wasRequeued: Bool
-    /// Whether the payload is what was accepted.
+    /// Whether the payload is the one that was accepted.
     let isWhole: Bool
 }
 
-/// The rows of one queue, during one look at it.
+/// The rows of one queue, during one scan.
 struct QueueRows {
     let sql: SQL
     let kinds: KindTable
@@ -29,7 +29,8 @@ struct QueueRows {
 
     func exists(_ id: MessageID) throws -> Bool { try sql.exists("SELECT 1 FROM queue_# WHERE id = ?", of: number, id) }
 
-    /// Rows that wait for nothing, from `cursor` on, until `body` returns false. Payloads are copied on demand.
+    /// Visits the rows that wait for nothing, from `cursor` on, until `body` returns false. Payloads are copied on
+    /// demand.
     func forEachFresh(after cursor: MessageID, _ body: (borrowing SQLRow) throws -> Bool) throws {
         try sql.walk(
             """
@@ -61,7 +62,7 @@ struct QueueRows {
 
     // MARK: Times
 
-    /// Scheduled rows behind `place` whose time has come, in the order of that time. Reads the index alone.
+    /// Scheduled rows after `place` that are due, in the order of their time. Reads only the index.
     func scheduled(after place: ScheduledPlace, until now: Timestamp, limit: Int) throws -> [(
         place: ScheduledPlace, lane: Int64
     )] {
@@ -80,7 +81,7 @@ struct QueueRows {
             as: Timestamp?.self) ?? nil
     }
 
-    /// Retries that a former run left, and when the first scheduled one is due.
+    /// The retries that an earlier run left, and when the first scheduled message is due.
     func leftovers() throws -> (retries: [(id: MessageID, lane: Int64, dueAt: Timestamp)], scheduled: Timestamp?) {
         let retries = try sql.all(
             "SELECT id, lane, nextAttemptAtMs FROM queue_# WHERE waiting = 1 AND nextAttemptAtMs IS NOT NULL",
@@ -91,7 +92,7 @@ struct QueueRows {
 
     // MARK: Lanes
 
-    /// Lanes that are ready or will be, in that order.
+    /// Lanes in the order of the times at which they are ready.
     func forEachReadyLane(_ body: (ReadyLane) throws -> Bool) throws {
         try sql.walk(
             """
@@ -119,7 +120,7 @@ extension SQLRow {
     var id: MessageID { self[0] }
     var lane: Int64 { self[2] }
     var waiting: Int64 { self[4] }
-    /// 0 when it has none.
+    /// 0 if it has none.
     var nextAttemptAtMs: Int64 { self[5] }
     var payloadCount: Int { byteCount(12) }
 }

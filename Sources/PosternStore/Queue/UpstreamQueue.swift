@@ -2,24 +2,25 @@ import GRDB
 public import PosternCore
 import Synchronization
 
-/// One upstream's queue as its worker sees it: what to send next, and what is being sent.
+/// The queue of one upstream, for its worker: what to send next, and what is being sent.
 ///
-/// The rows are the truth and survive; which of them are being sent is kept in memory only, so the claims of a run that
-/// died are void by themselves.
+/// The rows are durable. Which of them are being sent is kept in memory only, so the claims of a process that was
+/// killed are void.
 ///
-/// That memory is two values with one owner each. `claims` is the worker's and says how rows become batches; it is locked
-/// while a claim reads the store, and the writer's thread never takes that lock. `exchange` is what the two tell each
-/// other; it is locked for a few instructions only. Both at once: `claims` first.
+/// That memory consists of two values with one owner each. `claims` belongs to the worker and decides how rows become
+/// batches; it is locked while a claim reads the store, and the writer's thread never takes that lock. `exchange` is
+/// what the two report to each other; it is locked for a few instructions only. If both are locked, `claims` is locked
+/// first.
 public final class UpstreamQueue: Sendable {
     public let name: UpstreamName
     public let number: UpstreamNumber
-    /// What translates for it; replaced when the configuration is reloaded.
+    /// The upstream; replaced when the configuration is reloaded.
     public var upstream: RegisteredUpstream { current.withLock { $0 } }
     private let current: Mutex<RegisteredUpstream>
     public let cap: QueueCap
-    /// Whether nothing delivers from it, because its upstream is disabled or no longer configured.
+    /// Whether its messages are not delivered, because its upstream is disabled or no longer configured.
     let isDisabled: Bool
-    /// Whether its type examines messages once more when they are stored.
+    /// Whether its type validates messages a second time when they are stored.
     let acceptsByState: Bool
     private let claims: Mutex<any QueueClaims>
     private let exchange: Mutex<QueueExchange>
@@ -29,13 +30,13 @@ public final class UpstreamQueue: Sendable {
     let time: any TimeSource
     private let listener = Mutex(Listener())
 
-    /// The worker, and what it needs to know early.
+    /// The worker, and when to wake it.
     struct Listener {
-        /// How much a batch holds.
+        /// The limits of a batch.
         var limits = BatchLimits(maxMessages: 1, maxBytes: 1)
-        /// How long messages collect before a batch that is not full is sent.
+        /// How long messages are collected before a batch that is not full is sent.
         var wait = Duration.zero
-        /// The age at which messages expire; zero: they do not.
+        /// The age at which messages expire; zero means never.
         var expireAfter = Duration.zero
         var wake: @Sendable () -> Void = {}
     }
@@ -59,8 +60,8 @@ public final class UpstreamQueue: Sendable {
         exchange = Mutex(QueueExchange(arrivals: arrivals))
     }
 
-    /// From now on `upstream` translates: the same name and type with other settings, and perhaps other kinds. Waits for
-    /// the writer; call it before messages of the new kinds are accepted. If it throws, nothing has changed.
+    /// Replaces the upstream by one of the same name and type with other settings, and perhaps other kinds. Waits for
+    /// the writer. Call it before messages of the new kinds are accepted. If it throws, nothing has changed.
     public func replace(_ upstream: any Upstream) throws(StoreError) {
         precondition(upstream.name == name, "a queue stays with its upstream")
         let new = RegisteredUpstream(upstream)
@@ -78,8 +79,8 @@ public final class UpstreamQueue: Sendable {
     // MARK: The writer's side
 
     /// Calls `wake`, on the writer's thread, when the queue has something new for a worker whose batches hold as much
-    /// as `limits` and collect for `wait`. Messages of the age `expireAfter` expire, whatever the worker does; zero:
-    /// none.
+    /// as `limits` and collect for `wait`. Messages of the age `expireAfter` expire, whatever the worker does; zero
+    /// means never.
     public func onArrival(
         limits: BatchLimits, wait: Duration = .zero, expireAfter: Duration = .zero,
         _ wake: @escaping @Sendable () -> Void
@@ -89,7 +90,7 @@ public final class UpstreamQueue: Sendable {
 
     var collecting: Listener { listener.withLock { $0 } }
 
-    /// Has the worker look at the queue.
+    /// Wakes the worker.
     func wake() { collecting.wake() }
 
     /// Called after the commit.
@@ -103,7 +104,7 @@ public final class UpstreamQueue: Sendable {
         if exchange.withLock({ $0.due.announce(moment) }) { wake() }
     }
 
-    /// Keeps `id` from being claimed until `doneRemoving`. False while it is being sent.
+    /// Prevents `id` from being claimed until `doneRemoving`. Returns false if it is being sent.
     func tryRemoving(_ id: MessageID) -> Bool { exchange.withLock { $0.leases.tryRemoving(id) } }
 
     /// The removal is committed (`areGone`) or undone.
@@ -136,8 +137,8 @@ public final class UpstreamQueue: Sendable {
         }
     }
 
-    /// Takes what is to be sent next and marks it as being sent; empty when there is nothing. Messages accepted until
-    /// `oldest` have expired and are taken along in `expired`.
+    /// Takes the messages to be sent next and marks them as being sent; empty if there are none. Messages that were
+    /// accepted up to `oldest` have expired and are returned in `expired`.
     ///
     /// - Parameters:
     ///   - preference: which to take if there are new messages and ones that have failed before.
@@ -153,7 +154,7 @@ public final class UpstreamQueue: Sendable {
         request.exclusionOfLane = { [upstream] in upstream.exclusion(ofLane: $0) }
         let (claim, staleLanes) = try claim(request)
         if !staleLanes.isEmpty {
-            // They were ready and had nothing due: their rows say when they are.
+            // They were ready and had nothing due: their rows contain the time at which they are.
             writer.change { [self] transaction in
                 for lane in staleLanes { transaction.touch(lane, of: self, isServed: true) }
             }
@@ -195,7 +196,7 @@ public final class UpstreamQueue: Sendable {
         end(messages) { $0.sendAgain($1, from: dueAt, isDueNow: isDueNow, history: history) }
     }
 
-    /// The claim was not sent after all: its messages are where they were.
+    /// The claim was not sent after all. Its messages keep their position.
     public func giveBack(_ claim: Claim, now: Timestamp) {
         if claim.isGroup { return sendAgain(claim.messages, from: now, history: claim.history) }
         end(claim.messages) { $0.giveBack($1) }
@@ -210,7 +211,7 @@ public final class UpstreamQueue: Sendable {
         }
     }
 
-    /// The claim cannot be sent yet, though nothing was tried; `reason` is shown by the API.
+    /// The claim cannot be sent yet, and no attempt was made; `reason` is shown by the API.
     public func postpone(_ claim: Claim, until dueAt: Timestamp, for reason: WaitingFor? = nil) {
         guard case .named(let lane, _)? = claim.messages.first?.lane else {
             return end(claim.messages) { $0.postpone($1, until: dueAt, history: claim.history) }
@@ -220,13 +221,13 @@ public final class UpstreamQueue: Sendable {
         }
     }
 
-    /// The claim waits for a credential, unless one has come meanwhile. A lane without a name waits for none.
+    /// The claim waits for a credential, unless one has arrived meanwhile. A lane without a name does not wait.
     public func park(_ claim: Claim) {
         guard let lane = claim.messages.first?.lane, lane.isNamed else { return giveBack(claim, now: time.now) }
         suspend(claim) { [self] transaction in try transaction.park(lane, of: self) }
     }
 
-    /// Ends the claim once its lane's row says that it waits.
+    /// Ends the claim once its wait has been stored in the row of its lane.
     private func suspend(_ claim: Claim, _ change: @escaping @Sendable (Transaction) throws -> Void) {
         writer.change(change) { [self] _ in
             exchange.withLock { $0.suspend(claim) }
@@ -234,7 +235,7 @@ public final class UpstreamQueue: Sendable {
         }
     }
 
-    /// What is due later is due now, once `completion` has been called.
+    /// Makes everything due now. It is effective when `completion` is called.
     public func makeDue(at now: Timestamp, completion: @escaping @Sendable () -> Void = {}) {
         if claims.withLock({ $0.makeDue(at: now) }) { return completion() }
         writer.change { [self] transaction in
@@ -251,7 +252,7 @@ public final class UpstreamQueue: Sendable {
 
     // MARK: Any thread
 
-    /// What one request may carry, as its worker has said.
+    /// The limits of one request, as set by its worker.
     public var limits: BatchLimits { collecting.limits }
 
     /// Whether the message is being sent.
@@ -259,11 +260,11 @@ public final class UpstreamQueue: Sendable {
 
     /// Whether an earlier message of its lane keeps it waiting. May read the store.
     public func isHeldUp(_ id: MessageID, lane: Int64) -> Bool {
-        // The answer only explains a wait: without it the message shows none.
+        // The result only explains a wait; if it cannot be read, the message shows none.
         claims.withLock { $0.isHeldUp(id, in: lane) }
             ?? (try? read { try $0.isBehindOthers(id, lane: lane, now: time.now) }) ?? false
     }
 
-    /// How many lanes, or rows that were left, take up memory.
+    /// The number of lanes, or of skipped rows, in memory.
     var countInMemory: Int { claims.withLock { $0.countInMemory } }
 }

@@ -1,6 +1,6 @@
 import PosternCore
 
-/// What a gateway keeps in memory of its queues, as far as the rows show it, for a process next to the gateway.
+/// The in-memory state of a gateway's queues, as far as the rows show it, for another process.
 extension StoreReader {
     /// The messages whose requests have been recorded as sent and have no result yet.
     func inFlight(of number: UpstreamNumber) throws -> Set<MessageID> {

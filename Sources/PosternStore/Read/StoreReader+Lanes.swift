@@ -3,13 +3,13 @@ public import PosternCore
 /// A lane with something queued.
 public struct LaneRecord: Sendable, Equatable {
     public enum State: String, Sendable, CaseIterable {
-        /// Nothing of its own keeps it waiting.
+        /// The lane itself does not wait.
         case ready
         /// Its first message is sent again at `until`.
         case backingOff = "backing-off"
         /// Its first message is not sent before `until`.
         case scheduled
-        /// Its endpoint or a plan has it wait, for what `waitsFor` says.
+        /// It waits because of its endpoint or a plan, for what `waitsFor` names.
         case held
         /// A caller has to hand in a credential.
         case parked
@@ -21,9 +21,9 @@ public struct LaneRecord: Sendable, Equatable {
     public let key: String?
     public let state: State
     public let waitsFor: WaitingFor?
-    /// Nil if only an event ends the wait, or if nothing of its own keeps it waiting.
+    /// Nil if only an event ends the wait, or if the lane itself does not wait.
     public let until: Timestamp?
-    /// When its first message was tried last, or accepted if it was not.
+    /// When its first message was last attempted, or accepted if it was not.
     public let since: Timestamp
     /// Its messages. In a mixed queue only those that are to be sent again, because the others are not found by lane.
     public let queued: Int
@@ -33,7 +33,7 @@ public struct LaneRecord: Sendable, Equatable {
 }
 
 extension StoreReader {
-    /// What `body` makes of the lanes after `cursor`, as far as it makes something of them.
+    /// The results of `body` for the lanes after `cursor`, without nil.
     func lanes<T>(
         of number: UpstreamNumber, in state: LaneRecord.State?, after cursor: Int64?, limit: Int, now: Timestamp,
         _ body: @escaping (LaneRecord) -> T?

@@ -1,8 +1,9 @@
 import PosternCore
 
-/// Reads messages from one snapshot, in whichever table they are. Also serves a process next to the gateway.
+/// Reads messages from one snapshot, whatever table they are in. Also used by other processes while a gateway is
+/// running.
 struct StoreReader {
-    /// Rows that a page examines before it gives up filling itself.
+    /// The maximum number of rows that are examined for one page.
     static let rowsPerPage = 200_000
 
     let sql: SQL
@@ -53,12 +54,12 @@ struct StoreReader {
         return (page.messages, page.end.map(MessageID.init(rawValue:)))
     }
 
-    /// The messages that were found first, in the order of their ids.
+    /// The first messages that were found, in the order of their ids.
     private struct Page {
         let limit: Int
         let maxBytes: Int
         private(set) var messages: [MessageRecord] = []
-        /// Messages behind this one are not on the page.
+        /// Messages after this one are not on the page.
         private(set) var end: Int64?
 
         init(limit: Int, maxBytes: Int) {

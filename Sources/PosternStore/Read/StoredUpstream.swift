@@ -1,8 +1,8 @@
 import PosternCore
 
 extension Outbox {
-    /// Takes up the queues of all upstreams that the store knows and that are not registered, so that their messages
-    /// can be listed, cancelled, retried, and purged, and expire. Nothing is delivered from them.
+    /// Opens the queues of all stored upstreams that are not registered, so that their messages can be listed,
+    /// cancelled, retried, and purged, and expire. Nothing is delivered from them.
     public func registerStored() throws(StoreError) {
         let upstreams = try read { sql in
             try UpstreamBooks.all(with: sql).map { ($0, try LaneRule(stored: $0.number, with: sql)) }
@@ -12,7 +12,7 @@ extension Outbox {
         }
     }
 
-    /// Remembers which upstreams this gateway does not deliver to.
+    /// Stores which upstreams this gateway does not deliver to.
     public func markDisabled() throws(StoreError) {
         for number in names.keys where queue(number)?.isDisabled == true {
             var record = try books(of: number)?.circuit ?? CircuitRecord()
@@ -24,7 +24,7 @@ extension Outbox {
 }
 
 extension LaneRule {
-    /// The rule by which an upstream's tables were made.
+    /// The lane rule with which an upstream's tables were created.
     init(stored number: UpstreamNumber, with sql: SQL) throws {
         let hasLanes = try sql.exists(
             "SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = 'queue_#_lane'", of: number)
@@ -32,14 +32,14 @@ extension LaneRule {
     }
 }
 
-/// Stands for an upstream of which nothing is known but what the store holds: takes nothing and sends nothing.
+/// A placeholder for an upstream that is known only from the store. It accepts nothing and sends nothing.
 struct StoredUpstream: BatchingUpstream {
     let name: UpstreamName
     let laneRule: LaneRule
     var kinds: [Kind] { [] }
 
     func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
-        throw InvalidPayload([PayloadFault("", "cannot be taken: the upstream is not configured here")])
+        throw InvalidPayload([PayloadFault("", "is not accepted: the upstream is not configured here")])
     }
 
     func plan(for messages: [Message], in context: PlanContext) -> Plan {

@@ -1,21 +1,21 @@
 import Logging
 public import PosternCore
 
-/// One upstream as the store knows it, configured or not.
+/// The stored summary of one upstream, configured or not.
 public struct UpstreamBooks: Sendable, Equatable {
     public var name: UpstreamName
     public var number: UpstreamNumber
     public var type: String
     public var ledger: Ledger
-    /// As the worker left it at its last change; nil if the stored record is not valid.
+    /// The health as the worker last stored it; nil if the stored record is not valid.
     public var circuit: CircuitRecord?
     public var isPaused: Bool
-    /// What flushes have covered so far.
+    /// The last message that flushes have covered so far.
     public var flushedThrough = MessageID(rawValue: 0)
-    /// When the oldest queued message was accepted, where that was looked up.
+    /// When the oldest queued message was accepted, if that was requested.
     public var oldestQueuedAt: Timestamp?
 
-    /// All upstreams, by name, without counting a row: quick however much is queued.
+    /// All upstreams, by name, without counting rows: quick however many messages are queued.
     static func all(with sql: SQL) throws -> [UpstreamBooks] {
         try sql.all(
             """
@@ -42,7 +42,7 @@ public struct UpstreamBooks: Sendable, Equatable {
 }
 
 extension StoreView {
-    /// What the books say, by name.
+    /// The ledgers, by name.
     public func books() throws(StoreError) -> [UpstreamBooks] {
         try read { reader in
             try UpstreamBooks.all(with: reader.sql).map { books in
@@ -55,7 +55,7 @@ extension StoreView {
 }
 
 extension Outbox {
-    /// What a former run left of an upstream that is registered.
+    /// The stored health of an upstream that is being registered.
     public func books(of number: UpstreamNumber) throws(StoreError) -> UpstreamBooks? {
         let books = try read { sql in try UpstreamBooks.all(with: sql).first { $0.number == number } }
         if let books, books.circuit == nil {

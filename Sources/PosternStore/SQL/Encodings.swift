@@ -42,7 +42,7 @@ extension [UInt8] {
     var data: Data { Data(self) }
 }
 
-/// Kinds by number: a queue row holds the number.
+/// Kinds by number: a queue row contains the number.
 final class KindTable: Sendable {
     private struct Names {
         var numbers: [Kind: Int] = [:]

@@ -1,7 +1,7 @@
 import GRDB
 import PosternCore
 
-/// The schema, version by version. A landed migration is never edited; a later one is added.
+/// The schema, version by version. A released migration is never changed; a later one is added.
 enum Migrations {
     /// "PSTN": marks the file as ours (https://www.sqlite.org/pragma.html#pragma_application_id).
     static let applicationID = 0x5053_544E
@@ -117,9 +117,9 @@ enum Migrations {
         return migrator
     }
 
-    /// Three tables for each upstream, so that a backlog of one is never in the way of another and appending costs no
-    /// second index. `queue` holds what is queued, `delivered` the receipts, `ended` the rest, payloads included. A
-    /// payload comes last in its row: SQLite reads what is behind it only through all its pages.
+    /// Three tables for each upstream, so that a backlog of one does not slow down another, and appending needs no
+    /// second index. `queue` contains the queued messages, `delivered` the receipts, and `ended` the rest, including
+    /// payloads. The payload is the last column: SQLite reads columns after it only through all its pages.
     static func createTables(of number: UpstreamNumber, with sql: SQL) throws {
         try sql.script(
             """
@@ -174,7 +174,7 @@ enum Migrations {
             """, of: number)
     }
 
-    /// What batches of one lane are found by; upstreams with mixed lanes do without.
+    /// The index by which batches of one lane are found. Upstreams with mixed lanes do not need it.
     static func createLaneIndex(of number: UpstreamNumber, with sql: SQL) throws {
         try sql.script("CREATE INDEX IF NOT EXISTS queue_#_lane ON queue_# (lane, id)", of: number)
     }

@@ -14,10 +14,11 @@ import PosternCore
 final class SQL {
     let db: Database
     private var prepared: [Key: OpaquePointer] = [:]
-    /// Statements by their place in memory, in front of `prepared`: hashing would cost a tenth of binding and reading.
+    /// Statements by the address of their text, before `prepared` is used: hashing would cost a tenth of binding and
+    /// reading.
     private let recent = UnsafeMutablePointer<(key: Key, statement: OpaquePointer?)>.allocate(capacity: recentCount)
     private static let recentCount = 128
-    /// Keeps what `prepared` points to.
+    /// Retains the statements that `prepared` points to.
     private var kept: [Statement] = []
 
     private struct Key: Hashable {
@@ -75,7 +76,7 @@ final class SQL {
         while try step(statement), try body(SQLRow(statement: statement)) {}
     }
 
-    /// What `read` makes of the first row; nil if there is none.
+    /// The result of `read` for the first row; nil if there is none.
     @inline(__always)
     func first<Result, each Value: SQLValue>(
         _ text: StaticString, of number: UpstreamNumber? = nil, _ values: repeat each Value,
@@ -87,7 +88,7 @@ final class SQL {
         return try step(statement) ? try read(SQLRow(statement: statement)) : nil
     }
 
-    /// What `read` makes of each row.
+    /// The results of `read` for each row.
     func all<Result, each Value: SQLValue>(
         _ text: StaticString, of number: UpstreamNumber? = nil, _ values: repeat each Value,
         read: (borrowing SQLRow) throws -> Result

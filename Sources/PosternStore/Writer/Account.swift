@@ -1,21 +1,22 @@
 import GRDB
 import PosternCore
 
-/// One upstream as the writer works on it: its books, and what the transaction at hand has brought it.
+/// The writer's state of one upstream: its ledger, and the changes of the current transaction.
 ///
-/// Lives on the writer's thread and outlasts transactions, so that the hot path touches no dictionary.
+/// Belongs to the writer's thread and outlives transactions, so that the hot path accesses no dictionary.
 final class Account {
     let number: UpstreamNumber
     var ledger: Ledger
-    /// The books as they are on disk.
+    /// The ledger as it is on disk.
     private(set) var committed: Ledger
     var arrival: Arrival?
-    /// Lanes to look after before the commit; true for those that were served and go behind the others.
+    /// Lanes to update before the commit; true for those that were served and move behind the others.
     var touchedLanes: [Int64: Bool] = [:]
-    /// The named lane that got a message last: neighbours are mostly of one. Nil when its row may have changed since.
+    /// The named lane that got the last message: consecutive messages are mostly of one lane. Nil if its row may have
+    /// changed since.
     var openLane: OpenLane?
     var settled = [Int](repeating: 0, count: MessageState.allCases.count)
-    // The kind bound last: neighbours are mostly of one.
+    // The kind that was bound last: consecutive messages are mostly of one kind.
     private var lastKind: (kind: Kind, number: Int64)?
 
     init(number: UpstreamNumber, ledger: Ledger) {
@@ -44,32 +45,32 @@ final class Account {
     func didRollBack() { ledger = committed }
 }
 
-/// A named lane with something queued, as its row stands.
+/// A named lane with queued messages, as it is stored.
 struct OpenLane {
     let name: String
     let number: Int64
     /// Nil while it is parked.
     let readyAt: Timestamp?
-    /// Held or parked: arrivals make it ready no sooner.
+    /// Whether it is held or parked: arrivals do not make it ready earlier.
     let isBound: Bool
 
     func isReady(by moment: Timestamp) -> Bool { isBound || readyAt.map { $0 <= moment } ?? false }
 }
 
-/// What a transaction brought to one queue.
+/// What a transaction added to one queue.
 struct Arrival {
     let queue: UpstreamQueue
-    /// Messages that can be sent at once, and their payload bytes.
+    /// The number of messages that can be sent at once, and their payload bytes.
     var messages = 0
     var bytes = 0
     var newest: Int64 = 0
-    /// When the first scheduled one is due, or the first lane.
+    /// When the first scheduled message, or the first lane, is due.
     var dueAt: Timestamp?
 
     mutating func isDue(at moment: Timestamp) { dueAt = min(dueAt ?? moment, moment) }
 }
 
-/// The accounts by number.
+/// The states by number.
 final class Accounts {
     private var all = [Account?](repeating: nil, count: 256)
     private(set) var open: [Account] = []

@@ -33,15 +33,15 @@ public struct Ledger: Sendable, Equatable {
         }
     }
 
-    /// The id given out last, 0 before the first.
+    /// The id that was assigned last; 0 before the first.
     public var lastID = 0
     public var accepted = 0
-    /// Payload bytes of what is queued.
+    /// The payload bytes of the queued messages.
     public var queuedBytes = 0
     public var counts = Counts()
-    /// Of those, how many rows retention has removed since; never of what is queued.
+    /// How many of those rows retention has removed since; always 0 for queued messages.
     public var purged = Counts()
-    /// Requests whose outcome is unknown, so that their messages were sent again.
+    /// The number of requests whose outcome is unknown, so that their messages were sent again.
     public var ambiguousSends = 0
 
     /// The counts by their names.
@@ -72,26 +72,26 @@ extension Ledger {
     }
 }
 
-/// What is remembered of an upstream's health, so that a restart does not begin by hammering it.
+/// The stored health of an upstream, so that a restart does not begin by overloading it.
 public struct CircuitRecord: Sendable, Equatable, Codable {
-    /// Upstream failures in a row.
+    /// The number of upstream failures in a row.
     public var failures = 0
-    /// When a request may be tried again; nil while nothing is wrong.
+    /// When a request may be sent again; nil if nothing is wrong.
     public var reopensAtMs: Int64?
     /// `credentials` or `configuration` while held for that.
     public var hold: String?
     public var lastError: AttemptError?
     public var lastSuccessAtMs: Int64?
-    /// Names of endpoints that wait although the upstream does not; nil if there are none.
+    /// The names of endpoints that wait although the upstream does not; nil if there are none.
     public var waitingEndpoints: [String]?
     /// Nil if the upstream requires none.
     public var token: TokenRecord?
-    /// Nil if the gateway would send.
+    /// Nil if the gateway sends.
     public var obstacle: Obstacle?
 
-    /// Why the gateway does not even try.
+    /// Why the gateway does not send.
     public enum Obstacle: String, Sendable, Codable {
-        /// It is disabled, or no longer configured.
+        /// The upstream is disabled, or no longer configured.
         case disabled
         case missingSettings
     }
@@ -99,13 +99,13 @@ public struct CircuitRecord: Sendable, Equatable, Codable {
     public init() {}
 }
 
-/// What is remembered of an upstream's token, which itself is only in memory.
+/// The stored status of an upstream's token. The token itself is only in memory.
 public struct TokenRecord: Sendable, Equatable, Codable {
-    /// Fetches in a row that brought none.
+    /// The number of fetches in a row that returned none.
     public var failures: Int
     public var credentialsRefused: Bool
     public var retryAtMs: Int64?
-    /// Until when the token can be used; nil if there is none.
+    /// The time until which the token can be used; nil if there is none.
     public var validUntilMs: Int64?
 
     public init(failures: Int, credentialsRefused: Bool, retryAtMs: Int64? = nil, validUntilMs: Int64? = nil) {

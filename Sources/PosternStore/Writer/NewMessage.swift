@@ -1,22 +1,22 @@
 public import PosternCore
 
-/// A message on its way into the store.
+/// A message to be stored.
 public struct NewMessage: Sendable {
     public let queue: UpstreamQueue
     public let kind: Kind
     public let lane: Lane
     public let key: String?
     public let acceptedAt: Timestamp
-    /// Not to be sent before.
+    /// The time before which it is not sent.
     public let notBefore: Timestamp?
     /// The time at which the message expires.
     public let expiresAt: Timestamp?
-    /// The payload is `bytes[range]`: usually a part of the request's body, which is not copied again.
+    /// The payload is `bytes[range]`: usually a part of the request's body, which is not copied.
     public let bytes: [UInt8]
     public let range: Range<Int>
-    /// What its lane waits for if the message is the first of it; see `Admission.waitsFor`.
+    /// What its lane waits for if the message is the first in it; see `Admission.waitsFor`.
     public let waitsFor: WaitingFor?
-    /// A secret that came with it; see `Admission.credential`.
+    /// A secret that was part of the payload; see `Admission.credential`.
     public let credential: Credential?
 
     public init(
@@ -38,24 +38,24 @@ public struct NewMessage: Sendable {
     }
 }
 
-/// What became of messages that were stored.
+/// The result of storing messages.
 public struct AppendReceipt: Sendable {
-    /// In the order of the messages.
+    /// The ids, in the order of the messages.
     public internal(set) var ids: [MessageID] = []
-    /// Messages that had to make room, by the queue's `dropOldest` policy.
+    /// Messages that were evicted by the queue's `dropOldest` policy.
     public internal(set) var evicted: [MessageID] = []
     /// Whether a caller handed in a credential that its upstream had rejected before.
     public internal(set) var needsCredential = false
 
-    /// For a request without messages.
+    /// An empty receipt, for a request without messages.
     public init() {}
 }
 
-/// Why messages were not stored; none of them was.
+/// Why messages were not stored. None of them was.
 public enum AppendRefusal: Error, Sendable, Equatable {
     /// The queue of this upstream, or the whole outbox if nil, is at its cap.
     case queueFull(UpstreamName?)
-    /// Upstreams refused some of them, each with its place.
+    /// Upstreams rejected some of them, each with its index.
     case refused([Refused])
     /// The store is full or closed, or failed; see `StoreError` for what that means for the messages.
     case store(StoreError)

@@ -5,14 +5,14 @@ import PosternCore
 import PosternMetrics
 import Synchronization
 
-/// The one place that writes to the store: a thread that gathers what has come in and commits it together.
+/// The only code that writes to the store: a thread that collects the submitted jobs and commits them together.
 ///
-/// While one commit waits for the disk the next one gathers, so a promise costs a fraction of an fsync. Any thread may
-/// hand in work; completions run on the writer's thread after the commit and must be quick.
+/// While one commit waits for the disk, the jobs of the next one are collected, so each costs a fraction of an fsync.
+/// Any thread may submit jobs; completions run on the writer's thread after the commit and must be quick.
 final class OutboxWriter: Sendable {
     enum Job: Sendable {
         case append([NewMessage], ResponseRecord?, @Sendable (Result<AppendReceipt, AppendRefusal>) -> Void)
-        /// The body returns what to do once its changes are committed.
+        /// The body returns what to do after its changes are committed.
         case change(@Sendable (Transaction) throws -> @Sendable () -> Void, failed: @Sendable (StoreError) -> Void)
         case stop
     }
@@ -21,12 +21,12 @@ final class OutboxWriter: Sendable {
     private let threads: any Threads
     private let running = Mutex<(any RunningLoop)?>(nil)
     private let isClosed = Atomic<Bool>(false)
-    /// Threads that are handing something in right now.
+    /// The number of threads that are submitting a job at the moment.
     private let entering = Atomic<Int>(0)
-    /// When the loop last showed signs of life, in monotonic nanoseconds; for the watchdog.
+    /// When the loop last turned, in monotonic nanoseconds; for the watchdog.
     private let lastTurn = Atomic<Int64>(0)
 
-    /// Messages of one commit; what is over that waits for the next.
+    /// The maximum number of messages in one commit; further ones wait for the next.
     static let maxMessagesPerCommit = 8192
 
     init(on threads: any Threads) { self.threads = threads }
@@ -45,7 +45,7 @@ final class OutboxWriter: Sendable {
         if !put(.append(messages, response, completion)) { completion(.failure(.store(.closed))) }
     }
 
-    /// Runs `body` in the next transaction; its changes and those of its neighbours are committed together. Then
+    /// Runs `body` in the next transaction; its changes are committed together with those of other jobs. Then
     /// `completion` gets what `body` returned. If the transaction fails, `body` may run again in another one.
     func change<Value: Sendable>(
         _ body: @escaping @Sendable (Transaction) throws -> Value,
@@ -80,8 +80,8 @@ final class OutboxWriter: Sendable {
         return try result.get()
     }
 
-    /// Commits what was handed in before, then ends the thread. What comes later is answered `.closed`. False when it
-    /// was stopped already.
+    /// Commits what was submitted before, then ends the thread. Later jobs fail with `.closed`. Returns false if it was
+    /// stopped already.
     func stop() -> Bool {
         guard !isClosed.exchange(true, ordering: .sequentiallyConsistent) else { return false }
         // Every thread that saw the writer open has enqueued its job before `.stop`.
@@ -99,7 +99,8 @@ final class OutboxWriter: Sendable {
     }
 }
 
-/// What the writer does on its thread: commits what has come in, and every second a little maintenance.
+/// The part of the writer that runs on its thread: commits the submitted jobs, and does a little maintenance every
+/// second.
 final class WriterLoop: Loop, @unchecked Sendable {
     // @unchecked: everything below `MARK: State` belongs to the thread that turns.
     let name = "postern-writer"
@@ -110,11 +111,11 @@ final class WriterLoop: Loop, @unchecked Sendable {
     let sql: SQL
     let checkpoints = Checkpoints()
     private let accounts: Accounts
-    /// Bytes of the file whose blocks exist.
+    /// The number of bytes of the file whose blocks are allocated.
     var allocated: Int
     private var sequence: Int64
     private let upkeep: Upkeep
-    /// By the clock that the loop waits by, whatever the store takes for the time.
+    /// The time by the loop's clock, which may differ from the store's time.
     private var nextUpkeep = MonotonicInstant.distantFuture
     private var hasMoreUpkeep = false
     private var isStopping = false
@@ -122,7 +123,7 @@ final class WriterLoop: Loop, @unchecked Sendable {
     init(outbox: Outbox, inbox: Inbox<OutboxWriter.Job>) {
         self.outbox = outbox
         self.inbox = inbox
-        // The connection is used outside `write` by this loop only, which is where GRDB would call back.
+        // Only this loop uses the connection outside `write`, where GRDB would call back.
         sql = outbox.pool.unsafeReentrantWrite { SQL($0) }
         allocated = outbox.lock.size
         accounts = Accounts(outbox.ledgers)
@@ -162,7 +163,7 @@ final class WriterLoop: Loop, @unchecked Sendable {
         return nil
     }
 
-    /// Commits in portions, so that one flood does not keep the first of it waiting.
+    /// Commits in portions, so that a flood of messages does not delay its first ones.
     private func commitAll(_ jobs: [OutboxWriter.Job]) {
         var portion: [OutboxWriter.Job] = []
         var messages = 0
@@ -189,7 +190,7 @@ final class WriterLoop: Loop, @unchecked Sendable {
         if !portion.isEmpty { commit(portion) }
     }
 
-    /// True when there is more to do.
+    /// Returns true if there is more to do.
     private func keepUp() -> Bool {
         hasMoreUpkeep = false
         outbox.checkThatFilesAreInPlace()
@@ -241,7 +242,8 @@ final class WriterLoop: Loop, @unchecked Sendable {
         }
     }
 
-    /// What is to be done once a job is committed. No closure for messages: one for each request would cost.
+    /// What to do once a job is committed. There is no closure for messages, because one for each request would be
+    /// expensive.
     private enum Effect {
         case appended(Result<AppendReceipt, AppendRefusal>, @Sendable (Result<AppendReceipt, AppendRefusal>) -> Void)
         case changed(@Sendable () -> Void)
@@ -254,7 +256,7 @@ final class WriterLoop: Loop, @unchecked Sendable {
         }
     }
 
-    /// Does one job inside the transaction.
+    /// Executes one job inside the transaction.
     private func perform(_ job: OutboxWriter.Job, in transaction: Transaction) throws -> Effect {
         switch job {
         case .append(let messages, let response, let completion):
@@ -286,7 +288,7 @@ final class WriterLoop: Loop, @unchecked Sendable {
         outbox.announce(transaction.notices)
     }
 
-    /// Whether all of their queues drop the oldest messages when they are full.
+    /// Whether all of their queues drop the oldest messages if they are full.
     func mayMakeRoom(for messages: [NewMessage]) -> Bool {
         messages.allSatisfy { $0.queue.cap.whenFull == .dropOldest }
     }

@@ -4,7 +4,7 @@ import PosternCore
 public final class ResponseRecord: Sendable {
     /// Identifies the request, in 32 bytes.
     let key: [UInt8]
-    /// Differs for another request under the same key.
+    /// Differs for a different request under the same key.
     let fingerprint: [UInt8]
     private let response: @Sendable (AppendReceipt) -> [UInt8]
 
@@ -25,7 +25,7 @@ public final class ResponseRecord: Sendable {
     }
 }
 
-/// A response of a former request.
+/// The stored response of an earlier request.
 public struct StoredResponse: Sendable, Equatable {
     public let fingerprint: [UInt8]
     public let bytes: [UInt8]

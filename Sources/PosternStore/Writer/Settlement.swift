@@ -1,51 +1,51 @@
 public import PosternCore
 
-/// What an attempt changes in the store, all in one transaction.
+/// The changes of an attempt in the store, all in one transaction.
 public struct Settlement: Sendable {
     public var batch: BatchID
     public var outcome: Outcome
     public var status: Int?
     public var detail: String?
     public var endedAt: Timestamp
-    /// Whether the messages may have arrived, although no response says so.
+    /// Whether the messages may have arrived, although no response confirms it.
     public var isAmbiguous = false
 
     public var delivered: [Message] = []
-    /// The upstream's answer, kept with what was delivered.
+    /// The upstream's response, kept with the delivered messages.
     public var result: [UInt8]?
     public var ended: [Ended] = []
     public var waiting: Waiting?
     /// Messages whose position is unchanged, although the upstream may have received them.
     public var wereTried: [MessageID] = []
-    /// Messages that go on with a sequence, and what they have reached.
+    /// Messages that continue a sequence, and their progress.
     public var progressed: [(message: Message, progress: [UInt8])] = []
     /// Messages whose lane, with its group, has to stop until it is released.
     public var parked: [Message] = []
     public var circuit: CircuitRecord?
 
-    // What the queue does once the above is on disk. Messages that are delivered or ended leave it.
+    // What the queue does once the changes above are on disk. Messages that are delivered or ended leave it.
 
-    /// Messages that are sent again, each group together.
+    /// Groups of messages, each of which is sent again together.
     public var again: [Again] = []
-    /// Whether all messages go back to where they were before the claim.
+    /// Whether all messages return to their position before the claim.
     public var isGivenBack = false
-    /// Until when the claim waits for its endpoint, and for what.
+    /// The time until which the claim waits for its endpoint, and for what.
     public var postponed: Postponement?
 
-    /// How an attempt ended, as the API, the metrics and the log name it.
+    /// How an attempt ended, as the API, the metrics, and the log name it.
     public enum Outcome: String, Sendable, CaseIterable {
         case delivered
         /// A step of a sequence is done.
         case proceed
         /// The response had one verdict per message.
         case sorted
-        /// An outage or a rate limit: the same again later.
+        /// An outage or a rate limit: the same messages are sent again later.
         case retry
-        /// The lane waits, nothing else does.
+        /// Only the lane waits.
         case backedOff = "backed-off"
         /// The messages may be the cause of the failure.
         case suspect
-        /// The token was rejected; the same again with a new one.
+        /// The token was rejected; the same messages are sent again with a new one.
         case unauthorized
         /// The endpoint or the upstream waits for an operator.
         case held
@@ -54,12 +54,12 @@ public struct Settlement: Sendable {
         /// The batch was halved.
         case split
         case rejected
-        /// Ended by a stop of the gateway.
+        /// The request was cancelled because the gateway stopped.
         case cancelled
         /// Settled without a request.
         case unsent
         case expired
-        /// The process ended before the answer came; written by the next start.
+        /// The process ended before the response arrived; written by the next start.
         case unknown
     }
 
@@ -90,11 +90,11 @@ public struct Settlement: Sendable {
         /// `failed`, `cancelled` or `expired`.
         public let state: MessageState
         public let error: AttemptError?
-        /// The upstream's answer, kept with the message.
+        /// The upstream's response, kept with the message.
         public let result: [UInt8]?
-        /// Whether this last attempt may have taken effect although it ended the message.
+        /// Whether the last attempt may have taken effect although the message has ended.
         public let wasTried: Bool
-        /// How many attempts count against the message that did not before.
+        /// The number of additional attempts that count against the message.
         public let attempts: Int
 
         public init(

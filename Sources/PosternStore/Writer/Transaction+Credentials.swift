@@ -1,6 +1,6 @@
 import PosternCore
 
-/// Whose credential it is.
+/// The owner of the credential.
 struct CredentialOwner: Hashable {
     let upstream: UpstreamNumber
     let name: String
@@ -11,8 +11,8 @@ extension Transaction {
         StoredState(upstream: queue.number, sql: sql, vault: outbox.vault)
     }
 
-    /// Holds a credential in the place of its owner's former one, and lets the owner's lanes go on if it is another.
-    /// Returns false if it was rejected before: then the former one is kept, if there is one.
+    /// Stores a credential and replaces its owner's previous one; if its value is different, the owner's lanes are
+    /// released. Returns false if it was rejected before; if so, the previous one is kept, if there is one.
     @discardableResult
     func hold(_ credential: Credential, of queue: UpstreamQueue) throws -> Bool {
         touchedOwners.insert(CredentialOwner(upstream: queue.number, name: credential.owner))
@@ -72,7 +72,7 @@ extension Transaction {
             queue.number, owner, version)
     }
 
-    /// Remembers, without its value, the credential that an owner has had.
+    /// Records the digest of an owner's previous credential.
     private func retire(_ owner: String, isRefused: Bool, at now: Timestamp, of queue: UpstreamQueue) throws {
         try sql.run(
             """
@@ -82,7 +82,7 @@ extension Transaction {
             """, isRefused, now, queue.number, owner)
     }
 
-    /// A credential goes with the last message that is queued for its owner, unless it is to be kept.
+    /// Deletes a credential with the last message that is queued for its owner, unless it is to be kept.
     func dropUnneededCredentials() throws {
         guard !touchedOwners.isEmpty else { return }
         let now = outbox.time.now
@@ -98,7 +98,7 @@ extension Transaction {
             let held = try state(of: queue).credential(of: owner.name)
             try retire(owner.name, isRefused: held.map { !$0.isUsable(at: now) } ?? false, at: now, of: queue)
             try drop(credentialOf: owner.name, of: queue)
-            // With nothing queued nothing is under way: no answer can refuse a former one any more.
+            // If nothing is queued, nothing is in flight, so no response can reject a previous one any more.
             try sql.run(
                 "DELETE FROM formerCredentials WHERE upstream = ? AND owner = ? AND isRefused = 0",
                 owner.upstream, owner.name)

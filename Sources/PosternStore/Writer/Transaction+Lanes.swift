@@ -1,19 +1,19 @@
 import PosternCore
 
-// A row of `lanes` lives as long as something of the lane is queued. `readyAtMs` says when it wants to be looked at and
-// orders lanes among each other; nil while it is parked. `isHeld` keeps arrivals from making that sooner: the front is
-// to be sent again, or a plan said that it waits (`waitingFor`). `wakes` counts who ended such a wait: a wait that was
-// planned before does not begin any more.
+// A row of `lanes` exists as long as a message of the lane is queued. `readyAtMs` is the time at which it is due, and
+// orders lanes among each other; NULL while it is parked. If `isHeld`, arrivals do not make it due earlier: its first
+// message is to be sent again, or a plan returned a wait (`waitingFor`). `wakes` counts how often such a wait was ended
+// early: a wait that was planned before that is not applied.
 
 extension Lane {
-    /// What the `lane` column of a queue holds for a lane without a name. Named lanes have rows, which have the number.
+    /// The value of a queue's `lane` column for a lane without a name. For a named lane, it is the number of its row.
     var number: Int64 { if case .digest(let digest) = self { digest } else { 0 } }
     init(number: Int64) { self = number == 0 ? .none : .digest(number) }
 
     var isNamed: Bool { if case .named = self { true } else { false } }
     var group: String? { if case .named(_, let group) = self { group } else { nil } }
 
-    /// How ended messages name their lane: they outlive its row.
+    /// The text by which ended messages name their lane, because they outlive its row.
     var stored: String { if case .named(let name, _) = self { "=" + name } else { String(number) } }
     init(stored text: String, group: String?) {
         self = text.hasPrefix("=") ? .named(String(text.dropFirst()), group: group) : Self(number: Int64(text) ?? 0)
@@ -23,7 +23,8 @@ extension Lane {
 // MARK: - The lanes of messages
 
 extension Transaction {
-    /// The number by which the row of `message` names its lane. Tells `arrival` when the message makes something due.
+    /// The number by which the row of `message` names its lane. Records in `arrival` when the message makes something
+    /// due.
     func openLane(of message: NewMessage, scheduledAt: Timestamp?, arrival: inout Arrival) throws -> Int64 {
         guard case .named(let name, let group) = message.lane else {
             if let scheduledAt { arrival.isDue(at: scheduledAt) }
@@ -37,15 +38,15 @@ extension Transaction {
         return lane.number
     }
 
-    /// The lane that the rows of a queue call by `number`.
+    /// The lane that has `number` in the rows of a queue.
     func lane(_ number: Int64, of queue: UpstreamQueue) throws -> Lane {
         try sql.first("SELECT name, laneGroup FROM lanes WHERE number = ? AND upstream = ?", number, queue.number) {
             .named($0[0], group: $0[1])
         } ?? Lane(number: number)
     }
 
-    /// After an attempt: has the row of a message's lane brought up to date before the commit. The lane goes behind the
-    /// others.
+    /// After an attempt: schedules an update of the row of a message's lane before the commit. The lane moves behind
+    /// the others.
     func touchLane(of message: Message, in queue: UpstreamQueue) throws {
         guard message.lane.isNamed,
             let lane = try sql.value(
@@ -66,8 +67,8 @@ extension Transaction {
 // MARK: - Named lanes
 
 extension Transaction {
-    /// A named lane, made if need be; ready at `readyAt` unless it was sooner anyway, is held, or is parked with its
-    /// group. One that is made waits for `waitingFor`, if that is given.
+    /// A named lane, created if necessary; due at `readyAt` unless it was due earlier, is held, or is parked with its
+    /// group. A new one waits for `waitingFor`, if that is given.
     func openLane(
         _ name: String, group: String?, of queue: UpstreamQueue, readyAt: Timestamp, waitingFor: WaitingFor? = nil
     ) throws -> OpenLane {
@@ -113,7 +114,7 @@ extension Transaction {
             "SELECT 1 FROM lanes WHERE upstream = ? AND laneGroup = ? AND isParked LIMIT 1", queue.number, group)
     }
 
-    /// Has the lane's row brought up to date before the commit. One that `isServed` goes behind the others.
+    /// Schedules an update of the lane's row before the commit. A lane that `isServed` moves behind the others.
     func touch(_ lane: Int64, of queue: UpstreamQueue, isServed: Bool) {
         let account = accounts[queue.number]
         account.touchedLanes[lane] = isServed || account.touchedLanes[lane] ?? false
@@ -126,7 +127,7 @@ extension Transaction {
                 try closeLane(lane, of: queue)
                 continue
             }
-            // Of a lane that was not served, only what is sooner counts: it keeps its place.
+            // A lane that was not served keeps its position unless it is due earlier.
             try sql.run(
                 """
                 UPDATE lanes SET
@@ -147,7 +148,7 @@ extension Transaction {
         }
     }
 
-    /// A lane that could be sent but is not to be, for now; unless it was woken since its `wakes` were read.
+    /// Makes a lane wait that could be sent, unless it was woken since its `wakes` were read.
     func holdLane(
         _ name: String, of queue: UpstreamQueue, until moment: Timestamp, for reason: WaitingFor?, wakes: Int
     ) throws {
@@ -159,7 +160,7 @@ extension Transaction {
             """, moment, reason?.rawValue, queue.number, name, wakes)
     }
 
-    /// Ends a wait that a plan has asked for. What is to be sent again keeps its time.
+    /// Ends a wait that a plan has requested. Messages that are to be sent again keep their time.
     func wake(_ name: String, of queue: UpstreamQueue) throws {
         accounts[queue.number].openLane = nil
         let now = outbox.time.now
@@ -173,7 +174,7 @@ extension Transaction {
         lanesAreDue(of: queue, at: now)
     }
 
-    /// What waits is due now.
+    /// Makes waiting messages due now.
     func makeLanesDue(of queue: UpstreamQueue, at now: Timestamp) throws {
         accounts[queue.number].openLane = nil
         try sql.run(
@@ -185,7 +186,7 @@ extension Transaction {
         lanesAreDue(of: queue, at: now)
     }
 
-    /// Lanes that wait for an endpoint or for credentials are due now.
+    /// Makes lanes due now that wait for an endpoint or for credentials.
     func wakeHeldLanes(of queue: UpstreamQueue, at now: Timestamp) throws {
         accounts[queue.number].openLane = nil
         let woken = try sql.run(
@@ -196,8 +197,8 @@ extension Transaction {
         if woken > 0 { lanesAreDue(of: queue, at: now) }
     }
 
-    /// Nothing more for the lane, or all of its group, until it is released. If a good credential has come
-    /// for the group since that was decided, nothing stops.
+    /// Parks the lane, or all of its group, until it is released. Has no effect if a valid credential has arrived for
+    /// the group since that was decided.
     func park(_ lane: Lane, of queue: UpstreamQueue) throws {
         accounts[queue.number].openLane = nil
         guard case .named(let name, let group) = lane else { return }
@@ -209,7 +210,7 @@ extension Transaction {
             """, queue.number, group ?? name)
     }
 
-    /// Lets parked lanes of a group go on; a lane without a group is its own.
+    /// Releases the parked lanes of a group. A lane without a group is a group of its own.
     func release(group: String, of queue: UpstreamQueue) throws {
         accounts[queue.number].openLane = nil
         let now = outbox.time.now
@@ -222,18 +223,18 @@ extension Transaction {
     }
 }
 
-/// What the rows of a lane say about its turn.
+/// When a lane is due, by its rows.
 private struct LaneFront {
     let readyAt: Timestamp
-    /// The front waits to be sent again.
+    /// Whether the first message waits to be sent again.
     let isHeld: Bool
 
-    /// Nil when the lane is empty.
+    /// Nil if the lane is empty.
     init?(of lane: Int64, in queue: UpstreamQueue, isServed: Bool, by transaction: Transaction) throws {
         let now = transaction.outbox.time.now
         var nextScheduled: Timestamp?
         var front: (retryAt: Timestamp?, acceptedAt: Timestamp, hasBegun: Bool)?
-        // The rows of the lane, oldest first, as far as they say when it is its turn.
+        // The rows of the lane, oldest first, as far as they determine when it is due.
         try transaction.sql.walk(
             """
             SELECT waiting, nextAttemptAtMs, acceptedAtMs, progress IS NOT NULL FROM queue_#

@@ -1,8 +1,8 @@
 import PosternCore
 
 extension Transaction {
-    /// Enters an upstream into the store. Numbers are never given out twice: rows of an upstream that is configured no
-    /// more stay its own.
+    /// Registers an upstream in the store. A number is never assigned twice: the rows of an upstream that is no longer
+    /// configured remain its own.
     func register(
         _ upstream: RegisteredUpstream, type: String
     ) throws -> (number: UpstreamNumber, newest: MessageID) {
@@ -27,7 +27,7 @@ extension Transaction {
         return (number, MessageID(rawValue: Int64(accounts[number].ledger.lastID)))
     }
 
-    /// Gives each kind that the store has not held yet a number.
+    /// Assigns a number to each kind that is new to the store.
     func enter(_ kinds: [Kind]) throws {
         for kind in kinds where outbox.kinds.number(of: kind) == 0 {
             try sql.run("INSERT INTO kinds (name) VALUES (?)", kind.description)

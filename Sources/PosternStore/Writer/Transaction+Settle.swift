@@ -1,7 +1,8 @@
 import PosternCore
 
 extension Transaction {
-    /// Records that a request is about to be sent, so that a run that dies before its answer leaves a trace.
+    /// Records that a request is about to be sent, so that the next start finds it if the process dies before the
+    /// response.
     func openAttempt(
         _ batch: BatchID, carrying ids: [MessageID], at startedAt: Timestamp, of queue: UpstreamQueue
     ) throws {
@@ -26,7 +27,7 @@ extension Transaction {
         for id in settlement.wereTried { try markTried(id, in: queue) }
         if let waiting = settlement.waiting { try wait(waiting, of: queue) }
         for (message, progress) in settlement.progressed { try keep(progress, of: message, in: queue) }
-        // First what is known of its credential: lanes for which there is a good one are not parked.
+        // The state of its credential first: lanes for which there is a valid one are not parked.
         let changes = try changes(state(of: queue))
         try apply(changes, of: queue)
         if let parked = settlement.parked.first { try park(parked.lane, of: queue) }
@@ -55,7 +56,7 @@ extension Transaction {
         for message in messages { try deliver(message, of: queue, result: result, at: moment) }
     }
 
-    /// Most batches are neighbours in the queue, which move in two statements instead of two for each.
+    /// Most batches are adjacent in the queue, and can be moved with two statements instead of two per message.
     ///
     /// No other code removes messages that are being sent. If there are as many rows from the first to the last as
     /// there are messages, they are exactly these. Where lanes have rows of their own a batch is of one lane.
@@ -109,7 +110,7 @@ extension Transaction {
         note(.delivered, of: id, in: account, error: nil, result: result)
     }
 
-    /// Deletes a queue row; false when it is gone already.
+    /// Deletes a queue row. Returns false if it was deleted already.
     private func remove(_ id: MessageID, bytes: Int, from queue: UpstreamQueue) throws -> Bool {
         guard try sql.run("DELETE FROM queue_# WHERE id = ?", of: queue.number, id) == 1 else { return false }
         let account = accounts[queue.number]
@@ -120,7 +121,7 @@ extension Transaction {
 
     // MARK: Ended
 
-    /// Moves a queued message to the ended ones, payload and all. False when it is not queued.
+    /// Moves a queued message, including its payload, to the ended ones. Returns false if it is not queued.
     @discardableResult
     func end(
         _ id: MessageID, in queue: UpstreamQueue, as state: MessageState, error: AttemptError?, at moment: Timestamp,
@@ -130,7 +131,7 @@ extension Transaction {
             (lane: $0[0] as Int64, bytes: $0[1] as Int)
         }
         guard let found else { return false }
-        // A claim puts damaged messages with the expired ones: neither is sent.
+        // A claim returns damaged messages together with expired ones, because neither is sent.
         if state == .expired, try isDamaged(id, in: queue) {
             return try end(
                 id, in: queue, as: .failed,
@@ -211,21 +212,21 @@ extension Transaction {
         }
     }
 
-    /// Changes the state of an upstream independently of messages, e.g. for a credential that a caller hands in.
+    /// Changes the state of an upstream independently of messages, for example for a credential that a caller hands in.
     func change(_ changes: [StateChange], of queue: UpstreamQueue) throws { try apply(changes, of: queue) }
 }
 
 // MARK: - Steering
 
 extension Transaction {
-    /// Takes a queued message back. False when it is settled already or is being sent.
+    /// Cancels a queued message. Returns false if it is settled already or is being sent.
     func cancel(_ id: MessageID, in queue: UpstreamQueue, at moment: Timestamp) throws -> Bool {
         guard tryRemoving(id, from: queue) else { return false }
         return try end(id, in: queue, as: .cancelled, error: nil, at: moment)
     }
 
-    /// Queues an ended message again, under its old id and so at its old place. False when there is no such message,
-    /// or its payload is gone.
+    /// Queues an ended message again, under its old id and therefore at its old position. Returns false if there is no
+    /// such message, or its payload has been deleted.
     func requeue(_ id: MessageID, in queue: UpstreamQueue, at moment: Timestamp) throws -> Bool {
         let found = try sql.first(
             """
@@ -241,7 +242,7 @@ extension Transaction {
             lane = try openLane(name, group: group, of: queue, readyAt: moment).number
             touch(lane, of: queue, isServed: false)
         }
-        // Its age counts from now on: it has a time of its own instead.
+        // Its age counts from now on, so it gets its own expiry.
         let age = queue.collecting.expireAfter
         let expiresAt: Timestamp? = age > .zero ? moment + age : nil
         try sql.run(

@@ -1,10 +1,10 @@
 import GRDB
 public import PosternCore
 
-/// One write transaction; lives on the writer's thread while the writer commits, and nowhere else.
+/// One write transaction. Used only on the writer's thread, while the writer commits.
 ///
-/// Ledgers are changed in memory and written once before the commit. Everything here is undone by a rollback, the
-/// ledgers by the writer.
+/// Ledgers are changed in memory and written once before the commit. A rollback undoes everything here, except the
+/// ledgers, which the writer restores.
 final class Transaction {
     let sql: SQL
     var db: Database { sql.db }
@@ -13,11 +13,11 @@ final class Transaction {
     var sequence: Int64
     /// Settled messages, if a reply waits for one.
     private(set) var notices: [SettledNotice] = []
-    /// Rows kept from being claimed until the transaction is over.
+    /// Rows that must not be claimed until the transaction has ended.
     private var removals: [(queue: UpstreamQueue, ids: [MessageID])] = []
     /// Queues whose lanes have changed.
     private(set) var lanesDue: [(queue: UpstreamQueue, at: Timestamp)] = []
-    /// Whose credential may be needed no more.
+    /// Owners whose credential may no longer be needed.
     var touchedOwners: Set<CredentialOwner> = []
     private let isWaitedFor: Bool
 
@@ -30,14 +30,14 @@ final class Transaction {
         accounts.open.forEach { $0.begin() }
     }
 
-    /// Keeps `id` from being claimed while this transaction removes it. False while it is being sent.
+    /// Prevents `id` from being claimed while this transaction removes it. Returns false if it is being sent.
     func tryRemoving(_ id: MessageID, from queue: UpstreamQueue) -> Bool {
         guard queue.tryRemoving(id) else { return false }
         removals.append((queue, [id]))
         return true
     }
 
-    /// Releases the rows that were kept from being claimed: the transaction is committed or rolled back.
+    /// Releases those rows: the transaction was committed or rolled back.
     func doneRemoving(isCommitted: Bool) {
         for (queue, ids) in removals { queue.doneRemoving(ids, areGone: isCommitted) }
         removals = []
@@ -51,7 +51,7 @@ final class Transaction {
 
     func lanesAreDue(of queue: UpstreamQueue, at moment: Timestamp) { lanesDue.append((queue, moment)) }
 
-    /// Writes what is kept in memory during the transaction. Call once, last.
+    /// Writes what is kept in memory during the transaction. Call once, as the last step.
     func finish() throws {
         try accounts.open.forEach(settleLanes)
         try dropUnneededCredentials()
@@ -66,7 +66,7 @@ final class Transaction {
 }
 
 extension Transaction {
-    /// Runs `body`; when it answers false, what it did is undone, rows and memory alike.
+    /// Runs `body`. If it returns false, its changes are undone, in the rows and in memory.
     func attempt(_ body: () throws -> Bool) throws {
         let sequence = sequence
         let noted = notices.count
@@ -89,7 +89,7 @@ extension Transaction {
     }
 }
 
-/// A message that reached a final state, for those who wait for it.
+/// Records a message that reached a final state, for replies that wait for it.
 public struct SettledNotice: Sendable {
     public let id: MessageID
     public let state: MessageState
@@ -100,12 +100,13 @@ public struct SettledNotice: Sendable {
 // MARK: - Accepting
 
 extension Transaction {
-    /// Stores all of `messages` or, on a refusal, none. On a full disk others have to go for them.
+    /// Stores all of `messages` or, if one is rejected, none. If the disk is full, other messages are evicted for them.
     func append(_ messages: [NewMessage], isDiskFull: Bool = false) throws -> Result<AppendReceipt, AppendRefusal> {
         guard isDiskFull || messages.contains(where: \.queue.acceptsByState) else {
             return try store(messages, isDiskFull: false)
         }
-        // A refusal may come after others of the same request are in, or others are dropped for it: all that is undone.
+        // One may be rejected after others of the same request were stored, or after messages were evicted for it. All
+        // of that is undone.
         var result: Result<AppendReceipt, AppendRefusal> = .failure(.store(.closed))
         try attempt {
             result = try store(messages, isDiskFull: isDiskFull)
@@ -142,7 +143,7 @@ extension Transaction {
         return refused.isEmpty ? .success(receipt) : .failure(.refused(refused))
     }
 
-    /// Asks the upstream, and makes the changes of state that go with its consent.
+    /// Calls the upstream's `accept`, and applies the state changes that it returns.
     private func refusal(of message: NewMessage, as id: MessageID) throws -> Refusal? {
         let changes: [StateChange]
         do {
@@ -226,7 +227,7 @@ extension Transaction {
         return wishes
     }
 
-    /// Makes room by the queues' policies; answers why there is none, and has dropped nothing then.
+    /// Makes room by the queues' policies. Returns why there is none; if so, nothing was dropped.
     private func makeRoom(for messages: [NewMessage], evicted: inout [MessageID]) throws -> AppendRefusal? {
         let wishes = wishes(of: messages)
         let allBytes = wishes.values.reduce(0) { $0 + $1.bytes }
@@ -250,7 +251,8 @@ extension Transaction {
         return nil
     }
 
-    /// On a full disk: the oldest go for at least as many bytes as come, payloads and all, or nothing would be gained.
+    /// If the disk is full, the oldest messages are evicted, with their payloads, for at least as many bytes as arrive.
+    /// Otherwise nothing would be gained.
     private func makeRoomOnDisk(for messages: [NewMessage], evicted: inout [MessageID]) throws -> AppendRefusal? {
         for wish in wishes(of: messages).values {
             var victims: [MessageID] = []
@@ -272,7 +274,7 @@ extension Transaction {
         return nil
     }
 
-    /// The payload goes first: there is no room to move it. Its bytes are booked by the caller.
+    /// Deletes the payload first, because there is no room to move it. The caller updates the ledger.
     private func dropWithPayload(_ id: MessageID, from queue: UpstreamQueue) throws {
         try sql.run("UPDATE queue_# SET payload = x'' WHERE id = ?", of: queue.number, id)
         try end(id, in: queue, as: .dropped, error: nil, at: outbox.time.now)
@@ -286,7 +288,8 @@ extension Transaction {
         }
     }
 
-    /// The oldest messages that are not being sent, as many as have to go; nil when even that would not do.
+    /// The oldest messages that are not being sent, as many as have to be evicted; nil if even all of them would not be
+    /// enough.
     private func victimsOf(_ wish: Wish) throws -> [MessageID]? {
         let queue = wish.queue
         let cap = queue.cap

@@ -2,11 +2,11 @@ import GRDB
 import Logging
 import PosternCore
 
-/// What the writer does when a commit failed, and how it keeps room for the next.
+/// The writer's recovery after a failed commit, and its reserve of disk space.
 extension WriterLoop {
-    /// Nothing of the transaction was kept. Without room, deliveries and deletions go on and messages are rejected; a
-    /// disk that fails ends everything until it was checked; otherwise each job is tried alone, so that only the one at
-    /// fault fails.
+    /// Nothing of the transaction was stored. If the disk is full, deliveries and deletions continue and messages are
+    /// rejected. If the disk failed, everything is rejected until it has been checked. Otherwise, each job is retried
+    /// alone, so that only the faulty one fails.
     func recover(_ jobs: [OutboxWriter.Job], from cause: any Error) {
         let error = StoreError(cause, path: outbox.path)
         switch DiskFailure(cause, systemError: sql.systemError) {
@@ -44,7 +44,7 @@ extension WriterLoop {
             releasePages()
         }
         var changes: [OutboxWriter.Job] = []
-        // Queues that drop their oldest get one more chance, at the cost of those.
+        // Queues that drop their oldest messages get one more try, at the cost of those.
         var evicting: [OutboxWriter.Job] = []
         var rejected: [OutboxWriter.Job] = []
         for job in jobs {
@@ -55,7 +55,7 @@ extension WriterLoop {
             case .stop: break
             }
         }
-        // What the failed commit left in the log must not become valid by a kill.
+        // What the failed commit left in the log must not become valid if the process is killed.
         let isUndone = rejected.isEmpty || undo()
         for job in rejected {
             answer(job, with: isUndone ? full : .unknown(detail: "\(error)"))
@@ -68,10 +68,10 @@ extension WriterLoop {
         for job in evicting { commit([job]) }
     }
 
-    /// Turns the pages that are held inside the database into free ones.
+    /// Frees the pages that are reserved inside the database.
     private func releasePages() { _ = write { try $0.run("DELETE FROM reserve") } }
 
-    /// Holds pages again, unless they are held.
+    /// Reserves the pages again, unless they are reserved.
     func takePages() {
         let isTaken = write { sql in
             guard try !sql.exists("SELECT 1 FROM reserve") else { return }
@@ -81,8 +81,8 @@ extension WriterLoop {
         if !isTaken { outbox.becameFull(.full(detail: "the disk has no room for the reserve")) }
     }
 
-    /// Makes blocks for the pages that a commit is about to refer to, and for the index of the next one. Without them a checkpoint could find no room, the
-    /// log could not be reset, and nothing could be written any more.
+    /// Allocates blocks for the pages that a commit is about to refer to, and for the index of the next one. Without
+    /// them, a checkpoint might have no room, the log could not be reset, and nothing could be written any more.
     func allocatePages() throws {
         let mostOfACommit = outbox.isFull ? 4000 : 16_000
         try outbox.logIndex.makeRoom(forFrames: checkpoints.framesInLog + mostOfACommit)
@@ -101,24 +101,25 @@ extension WriterLoop {
 
     // MARK: A disk that fails
 
-    /// After a sync that failed the kernel may have dropped what it could not write, and will not say so again: nothing
-    /// may be committed on top of it (https://lwn.net/Articles/752063/).
+    /// After a failed sync, the kernel may have dropped what it could not write, and will not report that again:
+    /// nothing may be committed on top of it (https://lwn.net/Articles/752063/).
     private func fail(_ jobs: [OutboxWriter.Job], cause: any Error, _ error: StoreError) {
         let isUndone = undo()
         outbox.becameBroken(error)
         for job in jobs { answer(job, with: isUndone ? error : .unknown(detail: "\(error)")) }
     }
 
-    /// Writes a small commit over what a failed one left in the log. Returns whether that is on disk. SQLite leaves out a
-    /// change that changes nothing, so something is counted.
+    /// Overwrites what a failed commit left in the log by a small commit. Returns whether that is on disk. SQLite omits
+    /// a change that changes nothing, so a counter is increased.
     private func undo() -> Bool { write { try $0.run("UPDATE store SET undone = undone + 1") } }
 
-    /// Every page of the log goes into the file again, both are synced, and the log is emptied: what a failed commit
-    /// left is gone, and what earlier ones wrote was rewritten.
+    /// Writes every page of the log to the file again, syncs both, and empties the log: what a failed commit left is
+    /// gone, and what earlier ones wrote was rewritten.
     ///
-    /// Then the file is checked as the disk has it: the kernel's pages of it are dropped, and a connection that is opened
-    /// for this reads everything. Readers are opened again, too. The writer's connection stays: all it knows are pages,
-    /// and it drops those. To close it would give up the locks that keep a second process away, and prove nothing more.
+    /// Then the file is checked as the disk has it: the kernel's pages of it are dropped, and a connection that is
+    /// opened for this reads everything. Readers are opened again, too. The writer's connection stays open: its only
+    /// state are cached pages, which it drops. Closing it would release the locks that exclude a second process, and
+    /// prove nothing more.
     func checkAfterFailure() {
         do {
             let isMoved = try outbox.pool.writeWithoutTransaction { [checkpoints, sql] db in
@@ -143,7 +144,7 @@ extension WriterLoop {
             let isComplete = try outbox.pool.writeWithoutTransaction { [checkpoints] in
                 try checkpoints.run(mode, on: $0)
             }
-            // A complete checkpoint cuts the file to its pages.
+            // A complete checkpoint truncates the file to its pages.
             if isComplete { allocated = min(allocated, outbox.lock.size) }
             outbox.noteLog(frames: checkpoints.framesInLog)
         } catch {
@@ -155,7 +156,7 @@ extension WriterLoop {
         outbox.checkThatFilesAreInPlace()
     }
 
-    /// A small transaction of the writer's own. Returns whether it was committed.
+    /// Runs a small transaction of the writer itself. Returns whether it was committed.
     private func write(_ body: (SQL) throws -> Void) -> Bool {
         do {
             try outbox.pool.writeWithoutTransaction { [sql] db in

@@ -5,8 +5,8 @@ import PosternProcess
 struct OutboxAudit: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "audit",
-        abstract: "Proves that nothing accepted was lost: counts every row and compares with the books.",
-        discussion: "Exits with 0 if all agree, else with 1 and what does not.")
+        abstract: "Checks that no accepted message was lost: counts every row and compares with the ledger.",
+        discussion: "Exits with 0 if they agree, or else with 1 and the differences.")
 
     @OptionGroup var options: StoreOptions
 

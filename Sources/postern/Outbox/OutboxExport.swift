@@ -15,7 +15,7 @@ struct OutboxExport: ParsableCommand {
     func run() throws {
         try reporting { () throws(CommandFailure) in
             let inspection = try options.inspection()
-            // On the same terminal the messages themselves show how far the export is.
+            // On the same terminal, the messages themselves show the progress.
             guard isatty(STDOUT_FILENO) != 1 else { return try inspection.export(filter.filter) { writeLine($0) } }
             try Progress.showing("exporting messages") { (progress) throws(CommandFailure) in
                 try inspection.export(filter.filter) { line in

@@ -37,7 +37,7 @@ struct OutboxLanes: ParsableCommand {
                 of: upstream, in: state, after: cursor, limit: limit, asJSON: options.json)
             writeLine(list.text)
             if let next = list.next, !options.json {
-                writeLine("There are more: --cursor \(next)", to: STDERR_FILENO)
+                writeLine("To continue: --cursor \(next)", to: STDERR_FILENO)
             }
         }
     }

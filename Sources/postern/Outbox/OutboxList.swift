@@ -12,13 +12,13 @@ struct OutboxList: ParsableCommand {
     @OptionGroup var options: StoreOptions
     @OptionGroup var filter: FilterOptions
 
-    @Option(help: ArgumentHelp("Only those with this key of the caller's.", valueName: "key"))
+    @Option(help: ArgumentHelp("Only those with this key.", valueName: "key"))
     var key: String?
 
-    @Option(help: ArgumentHelp("At most so many.", valueName: "n"))
+    @Option(help: ArgumentHelp("The largest number of messages to list.", valueName: "n"))
     var limit = 100
 
-    @Option(help: ArgumentHelp("Go on after this one.", valueName: "id"))
+    @Option(help: ArgumentHelp("Continue after this message.", valueName: "id"))
     var cursor: MessageID?
 
     func validate() throws {
@@ -32,7 +32,7 @@ struct OutboxList: ParsableCommand {
             let list = try options.inspection().list(filter, after: cursor, limit: limit, asJSON: options.json)
             writeLine(list.text)
             if let next = list.next, !options.json {
-                writeLine("There are more: --cursor \(next)", to: STDERR_FILENO)
+                writeLine("To continue: --cursor \(next)", to: STDERR_FILENO)
             }
         }
     }

@@ -6,7 +6,7 @@ import PosternProcess
 struct OutboxPurge: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "purge",
-        abstract: "Removes settled messages for good, payloads and all; the books go on counting them.",
+        abstract: "Deletes settled messages, including their payloads; the ledger still counts them.",
         discussion: """
             Counts them only, unless --yes is given. Removes them only while no gateway runs on the store; a running one \
             removes them by its retention settings.
@@ -27,7 +27,7 @@ struct OutboxPurge: AsyncParsableCommand {
     var yes = false
 
     func validate() throws {
-        guard state != .queued else { throw ValidationError("What is queued is not purged; see cancel.") }
+        guard state != .queued else { throw ValidationError("Queued messages are not purged; see cancel.") }
         // A century, so that no arithmetic overflows.
         guard (0...3_153_600_000).contains(olderThan ?? 0) else {
             throw ValidationError("--older-than is a number of seconds from 0 to 3153600000.")

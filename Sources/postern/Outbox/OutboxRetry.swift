@@ -7,9 +7,10 @@ import PosternStore
 struct OutboxRetry: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "retry",
-        abstract: "Queues failed or dropped messages again, at their old place.",
+        abstract: "Queues failed or dropped messages again, at their old position.",
         discussion:
-            "Takes either ids, or --upstream for all of its dead letters. Exits with 1 if one of the ids cannot be.")
+            "Takes either ids, or --upstream for all of its dead letters. Exits with 1 if one of the ids cannot be queued again."
+    )
 
     @OptionGroup var options: StoreOptions
     @OptionGroup var gateway: GatewayOptions
@@ -20,7 +21,7 @@ struct OutboxRetry: AsyncParsableCommand {
 
     func validate() throws {
         guard ids.isEmpty != (filter.upstream == nil) else {
-            throw ValidationError("Say which messages: either their ids or --upstream NAME.")
+            throw ValidationError("Specify the messages, either by their ids or with --upstream NAME.")
         }
         guard ids.isEmpty || filter.state == nil && filter.kind == nil else {
             throw ValidationError("--state and --kind go with --upstream, not with ids.")

@@ -11,7 +11,7 @@ struct OutboxShow: ParsableCommand {
     @Argument(help: "The message.")
     var id: String
 
-    @Flag(help: "Show its payload too.")
+    @Flag(help: "Also show its payload.")
     var payload = false
 
     func run() throws {

@@ -5,7 +5,7 @@ import PosternProcess
 struct OutboxStats: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "stats",
-        abstract: "How much is queued for each upstream, and what the store keeps of the rest.")
+        abstract: "Shows how many messages the store contains for each upstream, by state.")
 
     @OptionGroup var options: StoreOptions
 

@@ -79,7 +79,7 @@ import Testing
     @Test func healthcheck_saysWhyInOneLine_whenNobodyAnswers() async throws {
         let ended = try await Binary.run(["healthcheck", "--url", "http://127.0.0.1:1"])
         #expect(ended.exitCode == 1)
-        #expect(ended.errors.hasPrefix("postern: http://127.0.0.1:1 does not answer: "))
+        #expect(ended.errors.hasPrefix("postern: http://127.0.0.1:1 does not respond: "))
         #expect(ended.errors.split(separator: "\n").count == 1)
     }
 
@@ -111,12 +111,12 @@ import Testing
             "no store at"
         ),
         (["outbox", "purge", "--store", "DIR/none.sqlite", "--upstream", "a", "--state", "queued"], 64, "not purged"),
-        (["outbox", "retry", "--store", "DIR/none.sqlite"], 64, "either their ids or --upstream NAME"),
+        (["outbox", "retry", "--store", "DIR/none.sqlite"], 64, "either by their ids or with --upstream NAME"),
         (["outbox", "show", "nonsense", "--store", "DIR/none.sqlite"], 73, "DIR/none.sqlite"),
         (["outbox", "cancel", "--store", "DIR/none.sqlite"], 64, "either by their ids or with --upstream NAME"),
         (["outbox", "cancel", "--store", "DIR/none.sqlite", "--upstream", "a", "--state", "failed"], 64, "queued"),
         (["outbox", "audit", "--config", "DIR/none.json"], 78, "DIR/none.json"),
-        (["keys", "new", "--name", "a", "--scopes", "write,all"], 64, "all is no scope"),
+        (["keys", "new", "--name", "a", "--scopes", "write,all"], 64, "all is not a scope"),
     ])
     func mistake_hasAnExitCode_andASentence(arguments: [String], exitCode: Int32, sentence: String) async throws {
         let folder = folder.path
@@ -127,7 +127,7 @@ import Testing
 
     // MARK: outbox
 
-    /// A gateway whose upstream nobody answers for; the store's path and the gateway's address.
+    /// A gateway whose upstream does not exist; the store's path and the gateway's address.
     private func startGateway() async throws -> (gateway: Binary, config: String, url: String) {
         let config = folder.file("postern.json")
         try """
@@ -181,7 +181,7 @@ import Testing
         let ids = try JSONDecoder().decode(Receipts.self, from: Data(answer.body)).ids
         try #require(ids.count == 3)
 
-        // Beside the gateway: reads from the store, changes through the API. What is being sent at the moment cannot
+        // While the gateway runs: reads from the store, changes through the API. What is being sent at the moment cannot
         // be cancelled, so the upstream is paused first and its answer, a refusal to connect, waited for.
         let seen = try await stats(config)
         #expect(seen.queued == 3)

@@ -7,7 +7,7 @@ import Testing
 extension EndToEnd {
     /// Clients that mean no good, or know no better, while others are served.
     @Suite struct Abuse {
-        /// Runs `body` beside a client that is served all the time.
+        /// Runs `body` while another client is served all the time.
         private func beside(
             _ settings: Settings, _ body: (GatewayProcess) throws -> Void
         ) async throws {

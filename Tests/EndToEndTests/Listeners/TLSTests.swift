@@ -55,7 +55,7 @@ extension EndToEnd {
             let other = try TestAuthority("others", in: folder).issue("other")
             try place.configure(settings(other, port: gateway.port))
             let wrong = try await Binary.run(["healthcheck", "--config", place.config])
-            #expect(wrong.exitCode == 1 && wrong.errors.contains("does not answer"), "\(wrong.errors)")
+            #expect(wrong.exitCode == 1 && wrong.errors.contains("does not respond"), "\(wrong.errors)")
             let refused = try await Binary.run(retry, environment: key)
             #expect(refused.exitCode == 75, "\(refused.errors)")
             try await gateway.stop()
@@ -169,7 +169,7 @@ extension EndToEnd {
                 ["healthcheck", "--insecure", "--url", "https://127.0.0.1:\(port)"],
                 environment: ["OPENSSL_CONF": limits])
             // It answers 404 or a page of its own: anything but a failed handshake.
-            #expect(ended.errors.contains("does not answer") != succeeds, "\(ended.errors)")
+            #expect(ended.errors.contains("does not respond") != succeeds, "\(ended.errors)")
             server.signal(SIGKILL)
         }
 

@@ -67,7 +67,7 @@ extension EndToEnd {
             Body("members of an activity", "/v1/seer/activity", #"{"actor":{"#, value: "0", "}}"),
             Body("a statement's names with escapes", "/v1/seer/tincan", "{", escape: "\\t", value: "0", "}"),
             Body("a statement's extensions", "/v1/seer/tincan", #"{"context":{"extensions":{"#, value: "0", "}}}"),
-            Body("preferences nobody knows", "/v1/appservices/preferences", #"{"preferences":{"#, value: "0", "}}"),
+            Body("unknown preferences", "/v1/appservices/preferences", #"{"preferences":{"#, value: "0", "}}"),
             Body(
                 "preferences for many types", "/v1/appservices/preferences", #"{"preferences":{"whitelist":{"#,
                 value: "[]", "}}}"),

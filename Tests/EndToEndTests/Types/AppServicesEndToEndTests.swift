@@ -176,7 +176,7 @@ extension EndToEnd {
             ["preferences": ["whitelist": white, "blacklist": black]]
         }
 
-        /// No token stands in the database or its log.
+        /// Neither the database nor its log contains a token.
         private func noTokenIsLeft(at place: Place) throws {
             #expect(try place.files(with: "PiTok-") == [])
         }

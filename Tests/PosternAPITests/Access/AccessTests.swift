@@ -7,7 +7,7 @@ import Testing
 
 /// Who may do what: the expectations come from the route table itself.
 @Suite(.timeLimit(.minutes(10))) struct AccessTests {
-    enum Who: CaseIterable { case nobody, stranger, expired, wrongScope, wrongUpstream, right }
+    enum Who: CaseIterable { case absent, stranger, expired, wrongScope, wrongUpstream, right }
 
     private static let resources = [
         Resource(.get, "shelf", .read { _, _ in .json(#"{"books":1}"#) }),
@@ -88,7 +88,7 @@ import Testing
                 let scope: APIKey.Scope? = if case .scope(let scope) = row.access { scope } else { nil }
                 let name: String? =
                     switch who {
-                    case .nobody: nil
+                    case .absent: nil
                     case .stranger: "stranger"
                     case .expired: "old"
                     case .wrongScope: "not-\(scope?.rawValue ?? "read")"
@@ -98,7 +98,7 @@ import Testing
                 let found = try answer(row, by: name, gateway)
                 let label: Comment = "\(row.method) \(row.path) by \(who): \(found.status) \(found.text)"
                 switch who {
-                case .nobody, .stranger, .expired:
+                case .absent, .stranger, .expired:
                     #expect((found.status == 401) == (row.access != .open), label)
                     guard row.access != .open else { continue }
                     found.problem(401, "unauthorized")
@@ -130,19 +130,19 @@ import Testing
 
     @Test func stranger_learnsNothingOfPaths() throws {
         try withKeys { gateway, _ in
-            for path in ["/", "/v1/none", "/v1/nobody/event", "/v1/messages/zzz", "/openapi.yaml", "/metrics"] {
+            for path in ["/", "/v1/none", "/v1/absent/event", "/v1/messages/zzz", "/openapi.yaml", "/metrics"] {
                 try gateway.client.get(path).problem(401, "unauthorized")
             }
             #expect(try gateway.client.get("/livez").status == 200)
             #expect(try gateway.client.get("/readyz").status == 200)
-            #expect(try gateway.client.ask("GET", "/v1/nobody/event", headers: Self.bearer("all")).status == 404)
+            #expect(try gateway.client.ask("GET", "/v1/absent/event", headers: Self.bearer("all")).status == 404)
         }
     }
 
     @Test func refusal_saysWhetherAKeyWasThere() throws {
         try withKeys { gateway, _ in
             #expect(try gateway.client.get("/v1/upstreams").header("WWW-Authenticate") == "Bearer")
-            let wrong = try gateway.client.ask("GET", "/v1/upstreams", headers: Self.bearer("nobody"))
+            let wrong = try gateway.client.ask("GET", "/v1/upstreams", headers: Self.bearer("absent"))
             #expect(wrong.header("WWW-Authenticate") == #"Bearer error="invalid_token""#)
         }
     }
@@ -178,7 +178,7 @@ import Testing
             let upstreams = try client.ask("GET", "/v1/upstreams", headers: own).json["upstreams"].array
             #expect(upstreams.compactMap { $0["name"].string } == ["plain"])
             try client.ask("GET", "/v1/messages?upstream=picky", headers: own).problem(403, "forbidden")
-            let unknown = try client.post("/v1/nobody/event", "{}", headers: own)
+            let unknown = try client.post("/v1/absent/event", "{}", headers: own)
             #expect(unknown.json["detail"].string?.contains("picky") == false)
             let metrics = try client.ask("GET", "/metrics", headers: own).text
             #expect(metrics.contains(#"upstream="plain""#) && !metrics.contains(#""picky""#))

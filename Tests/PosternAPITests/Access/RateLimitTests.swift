@@ -79,7 +79,7 @@ import Testing
     }
 
     @Test func hundredPerSecond_passOfAThousand_inRealTime() throws {
-        // What is saved up while the machine stands still passes later, so that the test may run beside others.
+        // What is saved up while the machine stalls passes later, so that the test may run while others do.
         let burst = 300
         try withLimit(SystemTime(), burst: burst) { _, clients in
             let clock = ContinuousClock()

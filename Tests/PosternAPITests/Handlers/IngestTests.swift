@@ -215,7 +215,7 @@ import Testing
 
     @Test(arguments: [
         (#"{"kind":"event","payload":{"n":1}}"#, ["/upstream"]),
-        (#"{"upstream":"nobody","kind":"event","payload":{"n":1}}"#, ["/upstream"]),
+        (#"{"upstream":"absent","kind":"event","payload":{"n":1}}"#, ["/upstream"]),
         (#"{"upstream":7,"payload":{"n":1}}"#, ["/upstream"]),
         (#"{"upstream":"picky","kind":"nothing","payload":{"n":1}}"#, ["/kind"]),
         (#"{"upstream":"picky","payload":{"n":1}}"#, ["/kind"]),

@@ -230,7 +230,7 @@ import Testing
     }
 
     @Test(arguments: [
-        (#"{}"#, [""]), (#"[]"#, ["", ""]), (#"{"upstream":"nobody"}"#, ["/upstream"]),
+        (#"{}"#, [""]), (#"[]"#, ["", ""]), (#"{"upstream":"absent"}"#, ["/upstream"]),
         (#"{"upstream":"picky","state":"delivered"}"#, ["/state"]), (#"{"ids":["x"]}"#, ["/ids"]),
         (#"{"ids":7}"#, ["/ids"]), (#"{"upstream":"picky","kind":7,"all":true}"#, ["/kind", "/all"]),
         (#"{"kind":"event"}"#, [""]),

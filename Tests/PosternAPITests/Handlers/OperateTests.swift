@@ -219,11 +219,11 @@ import Testing
                 let client = try HTTPClient(port: gateway.port)
                 #expect(try client.get("/v1/messages/000000000\(1000 + number)").status == 404)
                 #expect(try client.get("/path-\(number)").status == 404)
-                #expect(try client.post("/v1/nobody-\(number)/event", "{}").status == 404)
+                #expect(try client.post("/v1/absent-\(number)/event", "{}").status == 404)
             }
             #expect(try gateway.sample(#"postern_http_requests_total{route="/v1/messages/{id}",status="404"}"#) == 20)
             #expect(try gateway.sample(#"postern_http_requests_total{route="unknown",status="404"}"#) == 40)
-            #expect(try !(gateway.client.get("/metrics").text.contains("nobody")))
+            #expect(try !(gateway.client.get("/metrics").text.contains("absent")))
         }
     }
 }

@@ -12,14 +12,14 @@ import Testing
         ("GET", "/nothing", 404, "not-found"), ("GET", "/livez/", 404, "not-found"),
         ("POST", "/v1/picky/event/more", 404, "not-found"), ("POST", "/v1/events", 404, "not-found"),
         ("POST", "/v1/stream/event", 404, "not-found"), ("POST", "/v1//event", 404, "unknown-upstream"),
-        ("POST", "/v1/nobody/event", 404, "unknown-upstream"), ("POST", "/v1/picky/nothing", 404, "unknown-kind"),
-        ("GET", "/v1/upstreams/nobody", 404, "unknown-upstream"),
-        ("POST", "/v1/upstreams/nobody/flush", 404, "unknown-upstream"),
+        ("POST", "/v1/absent/event", 404, "unknown-upstream"), ("POST", "/v1/picky/nothing", 404, "unknown-kind"),
+        ("GET", "/v1/upstreams/absent", 404, "unknown-upstream"),
+        ("POST", "/v1/upstreams/absent/flush", 404, "unknown-upstream"),
         ("POST", "/v1/upstreams/picky/jump", 404, "not-found"),
         ("GET", "/v1/messages/xyz", 404, "not-found"), ("GET", "/v1/messages/0000000000101", 404, "not-found"),
         ("DELETE", "/v1/messages/z000000000101", 404, "not-found"),
         ("POST", "/v1/messages/0000000000101/retry", 404, "not-found"),
-        ("GET", "/v1/messages?upstream=nobody", 404, "unknown-upstream"),
+        ("GET", "/v1/messages?upstream=absent", 404, "unknown-upstream"),
         ("GET", "/v1/../livez", 404, "unknown-upstream"), ("GET", "/%2e%2e/livez", 404, "not-found"),
         ("GET", "/livez%2f", 404, "not-found"), ("GET", "/v1/messages/..%2f..%2fetc%2fpasswd", 404, "not-found"),
         ("POST", "/v1/picky%2Fevent", 404, "not-found"),
@@ -33,7 +33,7 @@ import Testing
 
     @Test func unknownUpstreamAndKind_nameTheKnownOnes() throws {
         try withPausedGateway { gateway in
-            let upstream = try HTTPClient(port: gateway.port).post("/v1/nobody/event", "{}")
+            let upstream = try HTTPClient(port: gateway.port).post("/v1/absent/event", "{}")
             #expect(upstream.json["detail"].string?.contains("picky, plain") == true)
             let kind = try HTTPClient(port: gateway.port).post("/v1/picky/nothing", "{}")
             #expect(kind.json["detail"].string?.contains("event, note") == true)
@@ -253,7 +253,7 @@ import Testing
             refused.problem(503, "outbox-full")
             #expect(refused.header("Retry-After").flatMap { Int($0) } ?? 0 > 0)
             #expect(gateway.queued == 2)
-            // Nobody else's queue is full.
+            // No other queue is full.
             #expect(try gateway.client.post("/v1/plain/thing", "{}").status == 202)
         }
     }

@@ -103,9 +103,9 @@ import Testing
         ("/v1/messages/no-id", "no such message"), ("/v1/messages/", "no such message"),
         ("/v1/upstreams/plain/burn", "not found"), ("/v1/upstreams/plain/batches/x", "not found"),
         ("/v1/plain/thing/more", "not found"), ("/v1/plain/shelves//books", "not found"),
-        ("/v1/plain/shelves/a/books/b", "not found"), ("/v1/nobody/thing", "unknown upstream nobody"),
-        ("/v1/nobody/a/b/c", "unknown upstream nobody"), ("/v1//thing", "unknown upstream "),
-        ("/v1/upstreams/nobody/flush", "unknown upstream nobody"),
+        ("/v1/plain/shelves/a/books/b", "not found"), ("/v1/absent/thing", "unknown upstream absent"),
+        ("/v1/absent/a/b/c", "unknown upstream absent"), ("/v1//thing", "unknown upstream "),
+        ("/v1/upstreams/absent/flush", "unknown upstream absent"),
         ("/v1/plain/riddle", "unknown kind riddle, not thing"),
     ])
     func otherPath_saysWhatDoesNotExist(path: String, expected: String) throws {

@@ -94,7 +94,7 @@ import Testing
         let ids = try bench.accept([#"{"n":"slow"}"#, #"{"n":"suspect"}"#])
         bench.transport.answerAll { $0.text.contains("slow") ? nil : .status(500) }
         try bench.run(for: .seconds(20))
-        // Enough attempts to be convicted; then what went out before all of them succeeds.
+        // Enough attempts to make it fail; then the request that was sent before all of them succeeds.
         try bench.answer(.status(200))
         try bench.run(for: .seconds(3600))
         #expect(try bench.state(ids[0]) == .delivered)

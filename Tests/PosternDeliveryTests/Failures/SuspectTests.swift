@@ -5,7 +5,7 @@ import Testing
 
 @testable import PosternDelivery
 
-/// Doubtful answers: one poison message stops nobody but those behind it, and an outage fails nobody.
+/// Doubtful responses: one poison message stops only those behind it, and an outage makes no message fail.
 @Suite(.timeLimit(.minutes(10))) struct SuspectTests {
     private static let poison = #"{"n":"poison"}"#
 

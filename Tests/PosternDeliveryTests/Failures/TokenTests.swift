@@ -13,7 +13,7 @@ private struct PlainTokens: TokenSource {
 
     func token(from response: UpstreamResponse, now: Timestamp) throws(TokenRefusal) -> Token {
         guard response.status == 200 else {
-            throw TokenRefusal(credentialsRefused: response.status == 401, detail: "answered \(response.status)")
+            throw TokenRefusal(credentialsRefused: response.status == 401, detail: "HTTP \(response.status)")
         }
         let parts = String(decoding: response.body, as: UTF8.self).split(separator: ":")
         guard parts.count == 2, let lifetime = Int(parts[1]) else {

@@ -99,7 +99,7 @@ import Testing
 
     // MARK: Everything at once
 
-    /// What a test posts, and what has to come of it in the order of acceptance.
+    /// What a test posts, and the expected results in the order of acceptance.
     private struct Script {
         var devices: [String: String] = [:]
         var lists: [String: String] = [:]
@@ -178,7 +178,7 @@ import Testing
         try post(4, generation: 1)
         for user in stride(from: 0, to: users, by: 2) { model.kill("canary-\(user)-1") }
         try post(4, generation: 1)
-        // What is under way now gets no answer, and the run ends without a word.
+        // What is in flight now gets no response, and the run ends without a stop.
         model.isSilent = true
         try bench.run(for: .milliseconds(20))
         try bench.restart(try Self.appServices(), settings: Self.settings)

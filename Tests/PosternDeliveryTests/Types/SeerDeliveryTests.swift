@@ -106,7 +106,7 @@ import Testing
         #expect(bench.ledger.delivered == 101)
         let culprit = try bench.record(ids[place])
         #expect(culprit.state == .failed)
-        #expect(culprit.lastError?.detail == "answered 400: poison")
+        #expect(culprit.lastError?.detail == "HTTP 400: poison")
         #expect(bench.ledger.failed == 1)
     }
 

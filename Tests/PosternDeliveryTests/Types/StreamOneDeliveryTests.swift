@@ -229,7 +229,7 @@ import Testing
         bench.transport.answerAll { _ in Self.answer(3) }
         try bench.run(for: .seconds(10))
         #expect(bench.worker.snapshot.health == .unauthorized)
-        // Those that were under way, and one signed anew.
+        // Those that were in flight, and one that was signed again.
         #expect(bench.transport.requests.count <= 5)
         try bench.run(for: .seconds(600))
         #expect(bench.transport.requests.count < 12)

@@ -268,7 +268,7 @@ import Testing
         // The books on disk agree, also after the next commit.
         try store.append(1, to: queue)
         #expect(try store.outbox.audit().accounts[0].ledger.ambiguousSends == 1)
-        // Registering anew is no death: what is under way stays so.
+        // Registering again is not a restart: what is in flight stays in flight.
         try store.openAttempt(store.outbox.nextBatch(), carrying: ids, of: queue)
         _ = try store.register()
         #expect(try store.outbox.attempts(of: ids[0]).last?.outcome == nil)

@@ -22,7 +22,7 @@ import Testing
         #expect(store.readiness(queue) == .nothing)
     }
 
-    /// A worker that has no token yet does not look, and still has to learn that somebody needs one.
+    /// A worker that has no token yet does not scan, and still has to learn that a message needs one.
     @Test func arrival_wakesTheWorker_beforeItsFirstLook() throws {
         let store = try TestStore()
         let queue = try store.register(plain())

@@ -1,9 +1,9 @@
 import PosternCore
 
-/// What the framework makes of a notification's payload (section 7).
+/// Interprets a notification's payload as the framework does (section 7).
 enum APNsPayload {
     /// A JSON text with `alert` or `alertDict`, `badge`, `sound`, `contentAvailable` and `customPayload`; what the
-    /// payload does not have is absent.
+    /// payload does not contain is absent.
     static func read(_ payload: JSONValue) -> Result<String, InvalidPayload> {
         var faults = PayloadFaults()
         guard payload.kind == .object, let aps = payload["aps"], aps.kind == .object else {
@@ -34,7 +34,7 @@ enum APNsPayload {
 
     private static func text(_ value: JSONValue) -> String { String(decoding: value.bytes, as: UTF8.self) }
 
-    /// Strings are converted as the framework does: the number they begin with, else 0.
+    /// Strings are converted as the framework does: to the number that they begin with, or else 0.
     private static func integer(_ value: JSONValue, _ pointer: String, _ faults: inout PayloadFaults) -> Int {
         if let number = value.integer { return Int(number) }
         if let string = value.string { return leadingInteger(of: string) }

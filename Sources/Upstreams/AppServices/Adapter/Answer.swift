@@ -1,17 +1,18 @@
 import PosternCore
 import PosternJSON
 
-/// What an answer means (section 10): the body is looked at before the status, since a missing entity may come as 401.
+/// What a response means (section 10). The body is examined before the status, because a missing entity may be reported
+/// as 401.
 struct Answer {
     enum Outcome: Equatable {
-        /// Done now, or before.
+        /// The step is done, by this request or an earlier one.
         case ok
         case notFound
-        /// The token is not taken. `isDoubtful`: a fresh one that gets the same answer shows that it is not the token.
+        /// The token was rejected. `isDoubtful`: if a new token gets the same response, the token is not the cause.
         case reauthenticate(isDoubtful: Bool, reason: String)
         case hold(HoldReason, detail: String)
         case retry(after: Duration?)
-        /// Something that is no answer of AppServices: a few times again, then the message is blamed.
+        /// The response is not one of AppServices. The request is repeated a few times; then the message fails.
         case suspect
         case permanent(reason: String)
     }
@@ -19,9 +20,9 @@ struct Answer {
     private let response: UpstreamResponse
     private let now: Timestamp
 
-    /// Tries after which a message fails that got nothing but answers that are not JSON (10.4).
+    /// The number of attempts after which a message fails if all responses were not JSON (10.4).
     static let junkLimit = 4
-    /// For rate limits that name no time.
+    /// The wait for rate limits without a time.
     private static let slowPause = Duration.seconds(30)
 
     init(_ response: UpstreamResponse, now: Timestamp) {
@@ -29,14 +30,14 @@ struct Answer {
         self.now = now
     }
 
-    /// What of the body decides.
+    /// The part of the body that decides.
     private enum Body {
         case error(code: String, description: String)
         case fault(code: String)
         case entities
         /// An object without `error`, and without an object in `entities`.
         case nothing
-        /// Something else, JSON or not.
+        /// Any other body, JSON or not.
         case other
     }
 
@@ -115,18 +116,18 @@ struct Answer {
         switch response.status {
         case 200..<300: .suspect
         case 300..<400:
-            .hold(.configuration, detail: "answered \(response.status): redirects are not followed with tokens")
+            .hold(.configuration, detail: "HTTP \(response.status): redirects are not followed with tokens")
         case 401: .reauthenticate(isDoubtful: false, reason: reason(words))
         case 404: .notFound
         case 408, 425, 429: retry()
         case 400..<500: .permanent(reason: reason(words))
-        // 5xx, and numbers that mean nothing.
+        // 5xx, and numbers that are not a status.
         default: retry()
         }
     }
 
     private func retry() -> Outcome { .retry(after: response.retryAfter(now: now)) }
 
-    /// For people: AppServices' own words.
-    private func reason(_ words: String) -> String { "answered \(response.status): \(words)" }
+    /// The reason for people, as AppServices words it.
+    private func reason(_ words: String) -> String { "HTTP \(response.status): \(words)" }
 }

@@ -1,6 +1,6 @@
 import PosternCore
 
-/// What apps hand in (the specification's section 1, "Items").
+/// The kinds of items that apps hand in (the specification's section 1, "Items").
 enum AppServicesKind: String, CaseIterable, Sendable {
     case register, reregister, unregister, preferences
     case addToGroup = "group_add"
@@ -9,7 +9,7 @@ enum AppServicesKind: String, CaseIterable, Sendable {
 
     var kind: Kind { Kind(rawValue) }
 
-    /// The framework's error code for an item of this kind that is wrong as a whole (section 9).
+    /// The framework's error code for an item of this kind that is invalid as a whole (section 9).
     var code: Int {
         switch self {
         case .register, .reregister: 9
@@ -28,7 +28,7 @@ enum AppServicesKind: String, CaseIterable, Sendable {
     }
 }
 
-/// One request of a sequence, by the letters of section 5 where it has one. The names show in logs and attempts.
+/// One request of a sequence, by its letter in section 5 if it has one. The names appear in logs and attempts.
 enum Step: String, Sendable, CaseIterable {
     /// A, section 4.1
     case registerDevice = "register_device"
@@ -49,7 +49,7 @@ enum Step: String, Sendable, CaseIterable {
     case fetchConfiguration = "fetch_configuration"
     case uploadMetrics = "upload_metrics"
 
-    /// In stored progress.
+    /// The letter in stored progress.
     var letter: Character {
         switch self {
         case .registerDevice: "A"
@@ -73,19 +73,19 @@ enum Step: String, Sendable, CaseIterable {
     }
 }
 
-/// How far the sequence of a message has come; kept with the message.
+/// The progress of a message's sequence, stored with the message.
 struct AppServicesProgress: Equatable {
     private(set) var done: Set<Step> = []
-    /// The sequence was restarted once, because something was not found that had existed.
+    /// Whether the sequence was restarted, because something that had existed was not found.
     private(set) var isSecondRound = false
-    /// The group was looked up and is missing.
+    /// Whether the group was looked up and is missing.
     private(set) var lacksGroup = false
-    /// Why E was refused; F follows all the same, and the message fails after it.
+    /// Why E was rejected. F follows all the same, and the message fails after it.
     private(set) var disconnectRefusal: String?
 
     init() {}
 
-    /// The letters of what is done, `2` for the second round, `0` for a missing group, `!` and a reason.
+    /// The letters of the completed steps, `2` for the second round, `0` for a missing group, `!` and a reason.
     init(_ stored: [UInt8]?) {
         let text = String(decoding: stored ?? [], as: UTF8.self)
         let parts = text.split(separator: "!", maxSplits: 1, omittingEmptySubsequences: false)
@@ -124,7 +124,7 @@ struct AppServicesProgress: Equatable {
         return next
     }
 
-    /// From the beginning, once.
+    /// Restarts the sequence, once.
     static var secondRound: Self {
         var next = Self()
         next.isSecondRound = true

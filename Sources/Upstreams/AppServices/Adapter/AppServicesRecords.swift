@@ -1,10 +1,10 @@
 import PosternCore
 
-// What is known of users, devices and who holds which: values of the upstream's state, texts of a few words each.
+// What is known about users, devices, and their owners: values of the upstream's state, each a text of a few words.
 
 /// What was accepted and done for a user on a device: `pair/<user>/<device>`.
 struct Pair: Equatable {
-    /// The latest that were accepted.
+    /// The latest messages that were accepted.
     var register: MessageID?
     var reregister: MessageID?
     var unregister: MessageID?
@@ -14,25 +14,25 @@ struct Pair: Equatable {
 
     static func key(_ owner: String, _ device: String) -> String { "pair/\(owner)/\(device)" }
 
-    /// The latest that registers, in either way.
+    /// The latest message that registers, of either kind.
     var latestRegistration: MessageID? { [register, reregister].compactMap { $0 }.max() }
 
     /// Whether the app was registered with APNs at its last request. An app that registers here has a push token.
     var hasPushToken: Bool { latestRegistration != nil }
 }
 
-/// Who holds a device: `device/<device>`.
+/// The owner of a device: `device/<device>`.
 struct Device: Equatable {
     /// The user who registered it last, and by which message.
     var owner = ""
     var registration: MessageID?
     /// Whether that registration has reached AppServices.
     var isOwnerDone = false
-    /// Whether a registration of any user has.
+    /// Whether a registration of any user has reached it.
     var exists = false
-    /// Whose connection is the latest.
+    /// The user whose connection is the latest.
     var connectedUser = ""
-    /// The notifier it was registered with.
+    /// The notifier that the device was registered with.
     var notifier = ""
 
     static func key(_ device: String) -> String { "device/" + device }
@@ -40,11 +40,11 @@ struct Device: Equatable {
 
 /// The preferences of a device, for all its users: `prefs/<device>`.
 struct Preferences: Equatable {
-    /// The message that brought them.
+    /// The message that contained them.
     var revision: MessageID
-    /// The latest revision that AppServices has taken.
+    /// The latest revision that AppServices has accepted.
     var sent: MessageID?
-    /// Canonical text of both lists.
+    /// The canonical text of both lists.
     var lists: String
 
     static func key(_ device: String) -> String { "prefs/" + device }
@@ -52,7 +52,7 @@ struct Preferences: Equatable {
     var isSent: Bool { sent == revision }
 }
 
-/// Users who are known to be registered, requirement 2: `user/<user>`. The value says nothing.
+/// Users who are known to be registered, requirement 2: `user/<user>`. The value has no meaning.
 enum AppServicesUser {
     static func key(_ owner: String) -> String { "user/" + owner }
 }
@@ -105,7 +105,7 @@ extension Preferences {
     var stored: [UInt8] { Words.join([Words.text(revision), Words.text(sent), lists]) }
 }
 
-/// Words separated by spaces; an empty one is one too. None of users, devices and notifiers holds a space.
+/// Words separated by spaces, including empty ones. Users, devices, and notifiers contain no spaces.
 private struct Words {
     private let words: [Substring]
 

@@ -1,14 +1,14 @@
 import PosternCore
 
-/// Which request an item needs next: by how far it has come, and by what was accepted since (sections 5 and 6).
+/// Determines the next request of an item, by its progress and by what was accepted since (sections 5 and 6).
 struct AppServicesSequence {
     enum Next: Equatable {
         case send(Step)
         case finished(note: String)
-        /// A later item, or another user, has made it pointless.
+        /// A later item, or another user, has made the item pointless.
         case pointless(reason: String)
         case impossible(reason: String)
-        /// Something has to be done first that is queued already.
+        /// Another item, which is queued already, has to be done first.
         case wait
     }
 
@@ -39,7 +39,7 @@ struct AppServicesSequence {
         }
     }
 
-    /// Registering the user says nothing about the device.
+    /// Registering the user does not concern the device.
     private var isUnsent: Bool { !wasTried && progress.done.isSubset(of: [.registerUser]) && !progress.isSecondRound }
 
     // MARK: Registration
@@ -48,7 +48,7 @@ struct AppServicesSequence {
         if let reason = try pointlessReason() {
             return try isUserNeeded() ? .send(.registerUser) : .pointless(reason: reason)
         }
-        // In the second round all of it, whichever item it is.
+        // In the second round, the whole registration, whatever the item is.
         let steps: [Step] =
             item.kind == .register || progress.isSecondRound
             ? [.registerDevice, .registerUser, .connect] : [.registerDevice, .connect]
@@ -75,8 +75,8 @@ struct AppServicesSequence {
         try other.map { try $0 > id && state.isQueued($0) } ?? false
     }
 
-    /// A user whose registration was accepted does not stay unregistered, whatever becomes of the device (5.4): groups
-    /// that wait need the user, and later items may.
+    /// A user whose registration was accepted is registered in any case, whatever happens to the device (5.4): waiting
+    /// group items need the user, and later items may.
     private func isUserNeeded() throws -> Bool {
         guard try !progress.done.contains(.registerUser) && !state.isUserKnown(item.owner) else { return false }
         if try state.queued(inLane: item.groupsLane, atMost: 1) > 0 { return true }
@@ -94,7 +94,7 @@ struct AppServicesSequence {
 
     private func nextOfUnregistration() throws -> Next {
         if !progress.done.contains(.disconnect), progress.disconnectRefusal == nil { return .send(.disconnect) }
-        // Sent now it would silence the new owner (5.4).
+        // If it were sent now, it would silence the new owner (5.4).
         if try isHandedOver(), !progress.done.contains(.blankToken) {
             if let refusal = progress.disconnectRefusal { return .impossible(reason: "disconnect \(refusal)") }
             return .finished(note: "disconnected; the push token stays, since another user has registered the device")
@@ -114,11 +114,11 @@ struct AppServicesSequence {
         let device = try state.device(item.device)
         if device.exists { return .send(.savePreferences) }
         let pair = try state.pair(item.owner, item.device)
-        // What replaced the registration before this one, or made it pointless, is queued or done.
+        // The item that replaced the previous registration, or made it pointless, is queued or done.
         if try isLaterAndQueued(pair.latestRegistration) || isLaterAndQueued(pair.unregister) || device.isOwnerDone {
             return .pointless(reason: "the device is not registered yet; they are kept for its next registration")
         }
-        // A PUT would make a device without a push token (4.4).
+        // A PUT would create a device without a push token (4.4).
         return try device.registration.map(state.isQueued) ?? false
             ? .wait : .impossible(reason: "the device is not registered")
     }

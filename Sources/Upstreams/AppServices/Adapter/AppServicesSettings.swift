@@ -10,9 +10,9 @@ struct AppServicesSettings: SettingsSection {
     var notifier = "apple"
     var onlyAddUserToExistingGroups = false
     var takesMetrics = false
-    /// As configured; empty: the application's own place.
+    /// As configured; empty means the application's default.
     var uploadURL = ""
-    /// Zero: items wait forever.
+    /// Zero means that items wait forever.
     var giveUpAfter = Duration.seconds(604_800)
 
     static let fields: [SettingField<Self>] = [

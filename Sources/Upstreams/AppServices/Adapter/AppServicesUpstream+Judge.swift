@@ -1,7 +1,8 @@
 import PosternCore
 import PosternUpstreamKit
 
-/// What follows an answer: by the step that got it, and by the rules of its sequence (sections 5.2, 5.3, 6 and 10.5).
+/// What follows from a response, by the step that got it and by the rules of its sequence (sections 5.2, 5.3, 6, and
+/// 10.5).
 extension AppServicesUpstream {
     func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) throws -> Judgement {
         try decision(on: response, to: batch, in: context).judgement
@@ -25,7 +26,7 @@ extension AppServicesUpstream {
         if message.kind == AppServicesKind.metrics.kind {
             return monitoring.decision(on: response, to: message, step: batch.request?.step, at: context.now)
         }
-        guard let item = Item(message) else { return Decision(.reject(reason: "its text cannot be read")) }
+        guard let item = Item(message) else { return Decision(.reject(reason: "the stored payload cannot be read")) }
         let step = batch.request?.step.flatMap(Step.init) ?? item.kind.firstStep
         let answer = Answer(response, now: context.now)
         var follower = AppServicesFollower(
@@ -55,7 +56,7 @@ extension AppServicesKind {
     }
 }
 
-/// One response on its way to a decision.
+/// The evaluation of one response.
 private struct AppServicesFollower {
     let item: Item
     let message: Message
@@ -77,9 +78,9 @@ private struct AppServicesFollower {
 
     private var progress: AppServicesProgress { AppServicesProgress(message.progress) }
 
-    /// A token was refused in doubt: should a fresh one get the same answer, it is not the token.
+    /// A token was rejected in doubt: if a new one gets the same response, the token is not the cause.
     private var doubtKey: String { "doubt/\(message.id)" }
-    /// Longer than any message waits.
+    /// A time that is longer than any message waits.
     private static let doubtLife = Duration.seconds(90 * 86400)
 
     mutating func follow(_ outcome: Answer.Outcome, version: Int64?, sent body: [UInt8]) throws {
@@ -136,7 +137,7 @@ private struct AppServicesFollower {
         }
     }
 
-    /// Requirements 2 to 4 (section 5.1) and who holds the device.
+    /// Records requirements 2 to 4 (section 5.1) and the owner of the device.
     private mutating func note(success body: [UInt8]) throws {
         var pair = try state.pair(item.owner, item.device)
         var device = try state.device(item.device)
@@ -197,7 +198,7 @@ private struct AppServicesFollower {
         case .disconnect: try succeed(sent: [])
         case .findGroup: try missGroup()
         case .addToGroup where !progress.isSecondRound:
-            // Should its registration be under way, the second look waits for it.
+            // If its registration is in flight, the second lookup waits for it.
             forgetUser()
             decision.judgement.verdict = .proceed(progress: AppServicesProgress.secondRound.stored)
         case .registerDevice, .registerUser, .connect, .savePreferences, .blankToken, .createGroup, .addToGroup,
@@ -254,7 +255,7 @@ private struct AppServicesFollower {
         decision.judgement.verdict = .reject(reason: "\(step.rawValue): \(reason) (code \(code))")
     }
 
-    /// The framework's (section 9).
+    /// The framework's error code (section 9).
     private var code: Int {
         switch step {
         case .registerDevice: 9

@@ -3,8 +3,8 @@ import PosternJSON
 
 /// Pearson's AppServices knows users, their devices and groups, for push notifications.
 ///
-/// An item is a sequence of requests, each with the token of the user that the item is of; how far it has come is kept
-/// with the message. Tokens are credentials of the user, not of the item: the newest serves all.
+/// An item is a sequence of requests, each with the token of the item's user; its progress is stored with the message.
+/// Tokens are credentials of the user, not of the item: the newest one is used for all items.
 struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUpstream, FailureJudgingUpstream,
     ExclusiveLanesUpstream, ResourceUpstream
 {
@@ -19,7 +19,7 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
 
     private let requests: Requests
     private let rules: Rules
-    /// Items that stop notifications for a user who has logged out are kept so many times as long as others.
+    /// Items that stop notifications for a user who has logged out are kept this many times as long as others.
     static let patienceWithUnregister = 4
 
     /// Group items check for the registration of their user after this time, if they are not notified.
@@ -40,7 +40,7 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
 
     func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
         guard let kind = AppServicesKind(rawValue: kind.description) else {
-            throw InvalidPayload([PayloadFault("", "is of no kind that AppServices knows")])
+            throw InvalidPayload([PayloadFault("", "is not of a kind that AppServices accepts")])
         }
         let auth = try rules.check(payload, as: kind, now: context.acceptedAt, maxFaults: context.maxFaults)
         let item = Item(payload, of: kind)
@@ -49,7 +49,7 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
             credential: auth?.credential(of: item.owner), expiresAt: expiry(of: kind, from: context.acceptedAt))
     }
 
-    /// As it came, except for `auth`.
+    /// The payload as it was received, without `auth`.
     private static func withoutToken(_ payload: JSONValue) -> [UInt8] {
         var text: [UInt8] = [UInt8(ascii: "{")]
         for (key, value) in payload.members where !key.equals("auth") {
@@ -66,8 +66,8 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
         return acceptedAt + settings.giveUpAfter * (kind == .unregister ? Self.patienceWithUnregister : 1)
     }
 
-    /// Remembers what was accepted: later items replace earlier ones, devices change hands, preferences outlive their
-    /// item.
+    /// Records what was accepted: later items replace earlier ones, devices change owners, and preferences outlive
+    /// their item.
     func accept(_ candidate: Candidate, in state: any UpstreamState) throws -> [StateChange] {
         guard let item = Item(candidate.payload, of: candidate.kind), item.kind.isOfDevice else { return [] }
         var device = try state.device(item.device)
@@ -82,7 +82,7 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
             device.registration = candidate.id
         case .unregister: pair.unregister = candidate.id
         case .preferences, .addToGroup, .removeFromGroup, .metrics:
-            // A device that was never registered has nothing that preferences could be of (4.4).
+            // A device that was never registered cannot have preferences (4.4).
             guard device.registration != nil else {
                 throw Refusal(.conflict, "the device was never registered here; send a register item first")
             }
@@ -107,7 +107,7 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
         let message = messages[0]
         if message.kind == AppServicesKind.metrics.kind { return try monitoring.plan(for: message, in: context) }
         guard let item = Item(message) else {
-            return .settle(count: 1, as: .failed, reason: "its text cannot be read")
+            return .settle(count: 1, as: .failed, reason: "the stored payload cannot be read")
         }
         switch try AppServicesSequence(item, message, in: context.state).next() {
         case .finished(let note): return .settle(count: 1, as: .delivered, reason: note)
@@ -127,7 +127,7 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
         return end == .cancelled ? try [wake] + takenOver(by: messages[0], item, in: context.state) : [wake]
     }
 
-    /// A registration that its own unregistration made pointless has taken the device from others all the same.
+    /// A registration that its own unregistration made pointless has still taken the device from other users.
     private func takenOver(
         by message: Message, _ item: Item, in state: any UpstreamState
     ) throws -> [StateChange] {

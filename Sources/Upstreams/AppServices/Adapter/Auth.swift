@@ -1,14 +1,15 @@
 import PosternCore
 
-/// Whose identity provider issued a user's token (section 3.1).
+/// The identity provider that issued a user's token (section 3.1).
 enum Provider: String, CaseIterable, Sendable {
     case pi, mi
 }
 
-/// What an item says in `auth`, or a caller who hands in a token: `{"provider"?, "token", "expiresAt"?, "expiresIn"?}`.
+/// The member `auth` of an item, or the body with which a caller hands in a token: `{"provider"?, "token",
+/// "expiresAt"?, "expiresIn"?}`.
 struct Auth {
     let provider: Provider
-    /// Without the word `Bearer`.
+    /// The token without the word `Bearer`.
     let token: String
     let expiresAt: Timestamp?
 
@@ -16,7 +17,7 @@ struct Auth {
         Credential(owner: owner, value: Array(token.utf8), note: provider.rawValue, expiresAt: expiresAt)
     }
 
-    /// Nil when `faults` was added to.
+    /// Nil if a fault was added to `faults`.
     init?(
         _ value: JSONValue?, byDefault provider: Provider, now: Timestamp, at pointer: String,
         _ faults: inout AppServicesFaults
@@ -42,7 +43,7 @@ struct Auth {
     }
 
     private static let longest = 8192
-    /// What a missing token looks like when an app prints it.
+    /// Texts that apps send for a missing token.
     private static let printedNothings: Set<String> = ["(null)", "null", "nil"]
 
     private static func token(
@@ -65,7 +66,7 @@ struct Auth {
         return token
     }
 
-    /// Pi announces a life in seconds, as a string (section 3.3).
+    /// Pi reports the lifetime in seconds, as a string (section 3.3).
     private static func expiry(
         _ value: JSONValue, now: Timestamp, at pointer: String, _ faults: inout AppServicesFaults
     ) -> Timestamp? {

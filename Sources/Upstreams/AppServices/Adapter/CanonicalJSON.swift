@@ -1,7 +1,7 @@
 import PosternCore
 
 /// The form of the specification's test vectors (section 4.0): members sorted by name, no white space, `/` not escaped,
-/// characters outside ASCII as themselves. Numbers keep their spelling.
+/// characters outside ASCII not escaped. Numbers keep their spelling.
 enum CanonicalJSON {
     static func text(_ value: JSONValue) -> String {
         switch value.kind {

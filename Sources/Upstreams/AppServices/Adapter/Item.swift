@@ -1,21 +1,21 @@
 import PosternCore
 import PosternJSON
 
-/// An item that has passed `Rules`, as its requests need it.
+/// An item that has passed `Rules`, with the values that its requests need.
 struct Item {
     let kind: AppServicesKind
-    /// As given; it goes into paths.
+    /// The user as given, for use in paths.
     let user: String
     /// The user as AppServices compares names: without regard to case (section 4.2).
     let owner: String
-    /// In small letters.
+    /// In lower case.
     let device: String
     let deviceToken: String
     let notifier: String?
     let deviceModel: String?
     let devicePlatform: String?
     let deviceOSVersion: String?
-    /// Canonical text of both lists; nil when the item has none.
+    /// The canonical text of both lists; nil if the item has none.
     let preferences: String?
     let group: String
 
@@ -34,7 +34,7 @@ struct Item {
         group = text("group")
     }
 
-    /// Nil for a message of another kind, or whose text cannot be read.
+    /// Nil for a message of another kind, or if its payload cannot be read.
     init?(_ payload: [UInt8], of kind: Kind) {
         guard let kind = AppServicesKind(rawValue: kind.description),
             case .success(let item) = JSONParser.ofThisThread.parse(payload, { Item($0, of: kind) })
@@ -54,8 +54,8 @@ struct Item {
 
     // MARK: Lanes
 
-    /// Per (user, device), and one for a user's groups; all of a user's are one group, so that they never run side by
-    /// side and are parked together.
+    /// Per (user, device), and one for a user's groups; all of a user's are one group, so that they never run
+    /// concurrently and are parked together.
     var lane: Lane {
         switch kind {
         case .metrics: .named("metrics")
@@ -64,10 +64,10 @@ struct Item {
         }
     }
 
-    /// A device's id is a UUID, so nothing else is called that.
+    /// The id of a device is a UUID, so it is never equal to this name.
     var groupsLane: String { owner + "/groups" }
 
-    /// The device of a lane: what is done to one device is never under way for two users at once, or the former
+    /// The device of a lane. Requests for one device are never in flight for two users at once, because the previous
     /// owner's late unregistration could silence the new one (section 5.4).
     static func device(ofLane name: String) -> String? {
         guard let slash = name.lastIndex(of: "/") else { return nil }

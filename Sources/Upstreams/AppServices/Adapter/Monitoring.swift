@@ -2,10 +2,10 @@ import PosternCore
 import PosternJSON
 import PosternUpstreamKit
 
-/// App monitoring (section 4.11): its configuration is asked for first, then metrics are sent, once.
+/// App monitoring (section 4.11): its configuration is requested first, and then metrics are sent, once.
 struct Monitoring: Sendable {
     let requests: Requests
-    /// Where metrics go instead; empty for the usual place.
+    /// The URL to which metrics are sent instead; empty means the default.
     let uploadURL: String
 
     /// The application's monitoring configuration: canonical text of the members that uploads repeat.
@@ -15,9 +15,9 @@ struct Monitoring: Sendable {
     private static let longestText = 200
     private static let mostLogs = 100
     private static let mayHaveArrived =
-        "metrics are counted, not keyed: they may have arrived, so they are not sent again"
+        "metrics may have arrived and have no key, so they are not sent again"
 
-    /// Set while a message that was tried has surely not arrived.
+    /// Set while a message that was attempted has certainly not arrived.
     private func unsentKey(_ message: Message) -> String { "unsent/\(message.id)" }
 
     // MARK: Sending
@@ -30,7 +30,7 @@ struct Monitoring: Sendable {
             return .settle(count: 1, as: .dropped, reason: Self.mayHaveArrived)
         }
         guard let body = body(of: message, configuration: configuration, now: context.now) else {
-            return .settle(count: 1, as: .failed, reason: "its text cannot be read")
+            return .settle(count: 1, as: .failed, reason: "the stored payload cannot be read")
         }
         return .send(requests.metricsRequest(body, to: uploadURL), count: 1)
     }
@@ -60,7 +60,7 @@ struct Monitoring: Sendable {
         return CanonicalJSON.object(fixed + own + [("timeStamp", "\"\(now.milliseconds)\"")])
     }
 
-    /// All values are strings; what is unknown is absent.
+    /// All values are strings; unknown ones are absent.
     private func entry(_ value: JSONValue, cutting long: String? = nil) -> String {
         CanonicalJSON.object(
             value.members.compactMap { key, value in
@@ -84,14 +84,14 @@ struct Monitoring: Sendable {
                 ? decision(upload: response.body, message)
                 : decision(configuration: response.body, message, at: now)
         case 300..<400:
-            return Decision(.holdUpstream(.configuration, detail: "answered \(response.status) to monitoring"))
+            return Decision(.holdUpstream(.configuration, detail: "HTTP \(response.status) from monitoring"))
         case 401, 403, 404:
-            return refused("monitoring answered \(response.status)", message)
+            return refused("HTTP \(response.status) from monitoring", message)
         default:
             // An upload that failed may have been counted all the same.
-            if isUpload { return refused("monitoring answered \(response.status)", message) }
+            if isUpload { return refused("HTTP \(response.status) from monitoring", message) }
             return response.status < 500 && ![408, 425, 429].contains(response.status) && response.status >= 400
-                ? refused("monitoring answered \(response.status)", message)
+                ? refused("HTTP \(response.status) from monitoring", message)
                 : Decision(.retry(after: response.retryAfter(now: now)))
         }
     }

@@ -1,7 +1,7 @@
 import PosternCore
 import PosternUpstreamKit
 
-/// Requests as they go over the wire (sections 3 and 4).
+/// Builds the requests (sections 3 and 4).
 struct Requests: Sendable {
     /// Base URL, organization and application.
     private let root: String
@@ -30,7 +30,7 @@ struct Requests: Sendable {
         _ step: Step, for item: Item, lists: String?, registeredNotifier: String?
     ) -> (UpstreamRequest.Method, [String], body: String) {
         switch step {
-        // The singular is on purpose: section 4.1.
+        // The singular is intended: see section 4.1.
         case .registerDevice: (.put, ["device", item.device], registration(item))
         case .registerUser: (.post, ["users"], object([("username", item.user)]))
         case .connect: (.post, ["users", item.user, "devices", item.device], "")
@@ -96,7 +96,7 @@ struct Requests: Sendable {
             endpoint: Step.fetchConfiguration.rawValue, step: Step.fetchConfiguration.rawValue)
     }
 
-    /// - Parameter url: where uploads go instead; empty for the usual place.
+    /// - Parameter url: The URL for uploads; empty means the default.
     func metricsRequest(_ body: String, to url: String) -> UpstreamRequest {
         UpstreamRequest(
             url: url.isEmpty ? root + "/apm/apmMetrics" : url,

@@ -1,7 +1,7 @@
 import PosternCore
 import PosternJSON
 
-/// What can be asked of an AppServices upstream besides taking items.
+/// The routes of an AppServices upstream in addition to ingest.
 enum Resources {
     static func all(provider: Provider) -> [Resource] {
         [
@@ -15,7 +15,7 @@ enum Resources {
 
     // MARK: Registrations
 
-    /// The four requirements under the framework's names (section 5.1), and what else is known of the pair.
+    /// The four requirements under the framework's names (section 5.1), and what else is known about the pair.
     @Sendable private static func registration(
         _ request: ResourceRequest, _ state: any UpstreamState
     ) throws -> ResourceAnswer {
@@ -23,7 +23,7 @@ enum Resources {
         let owner = user.lowercased()
         let device = (request.parameters["deviceId"] ?? "").lowercased()
         guard try state.value(of: Pair.key(owner, device)) != nil else {
-            return .notFound("Nothing was accepted here for that user and device.")
+            return .notFound("No message was accepted here for that user and device.")
         }
         let pair = try state.pair(owner, device)
         let isUserKnown = try state.isUserKnown(owner)
@@ -45,7 +45,7 @@ enum Resources {
             })
     }
 
-    /// Whether a message waits that only another token releases.
+    /// Whether a message waits for another token.
     private static func needsToken(
         _ owner: String, _ device: String, at now: Timestamp, _ state: any UpstreamState
     ) throws -> Bool {
@@ -55,7 +55,7 @@ enum Resources {
 
     // MARK: Tokens
 
-    /// Takes a user's token, for all that waits for one.
+    /// Accepts a user's token, for all messages that wait for one.
     private static func handIn(
         _ request: ResourceRequest, byDefault provider: Provider, _ state: any UpstreamState
     ) throws -> ResourceChange {
@@ -68,7 +68,7 @@ enum Resources {
         guard case .success(let auth) = read else { return ResourceChange(answer: notJSON) }
         guard faults.found.isEmpty, let auth else {
             return ResourceChange(
-                answer: invalid("The token cannot be taken; see errors.", faults.found))
+                answer: invalid("The token is not valid; see errors.", faults.found))
         }
         let credential = auth.credential(of: user.lowercased())
         let held = try state.credential(of: credential.owner)
@@ -78,7 +78,7 @@ enum Resources {
             return ResourceChange(
                 answer: .problem(
                     slug: .conflict, status: 409,
-                    detail: "That token was refused before, or has expired; hand in a fresh one."))
+                    detail: "The token was rejected before, or has expired; hand in a new one."))
         }
         return ResourceChange(
             [.hold(credential)],
@@ -99,7 +99,7 @@ enum Resources {
         case .failure: return notJSON
         case .success(.success(let text)): return .json(text)
         case .success(.failure(let invalid)):
-            return Self.invalid("That is no APNs payload; see errors.", invalid.faults)
+            return Self.invalid("The body is not a valid APNs payload; see errors.", invalid.faults)
         }
     }
 

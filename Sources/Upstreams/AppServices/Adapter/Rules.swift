@@ -8,7 +8,7 @@ struct Rules: Sendable {
     let provider: Provider
     let takesMetrics: Bool
 
-    /// The token that came along; nil for metrics. Throws every fault.
+    /// The token that was part of the item; nil for metrics. Throws all faults.
     func check(
         _ payload: JSONValue, as kind: AppServicesKind, now: Timestamp, maxFaults: Int = PayloadFaults.most
     ) throws(InvalidPayload) -> Auth? {
@@ -89,7 +89,7 @@ struct Rules: Sendable {
 
     private func check(metrics: JSONValue, _ faults: inout AppServicesFaults) {
         guard takesMetrics else {
-            return faults.add("", "cannot be taken: monitoringEnabled is off in the configuration", code: 1)
+            return faults.add("", "is not accepted: the setting monitoringEnabled is false", code: 1)
         }
         let session = metrics["sessionMetrics"]
         if session?.isFilledObject != true {
@@ -105,7 +105,7 @@ struct Rules: Sendable {
 
     // MARK: Forms
 
-    /// Usergrid finds users by these patterns, takes a UUID for an entity's id, and reserves `me`.
+    /// Usergrid finds users by these patterns, treats a UUID as an entity's id, and reserves `me`.
     static func isUser(_ text: String) -> Bool {
         guard (1...128).contains(text.utf8.count), !isUUID(text), !["me", ".", ".."].contains(text.lowercased()) else {
             return false
@@ -154,7 +154,7 @@ struct Rules: Sendable {
     }
 }
 
-/// Faults as they are found, with the framework's code for the first.
+/// Collects faults, with the framework's code for the first.
 struct AppServicesFaults {
     private(set) var found: PayloadFaults
     private(set) var firstCode: Int?

@@ -1,7 +1,7 @@
 internal import PosternCore
 import PosternSimulatorKit
 
-/// Writes the answers of the platform and of the proxy before it (specification, sections 4.0 and 10).
+/// Writes the responses of the platform and of the proxy in front of it (specification, sections 4.0 and 10).
 struct Answer: Sendable {
     let settings: AppServicesSettings
     let organization: String
@@ -9,7 +9,7 @@ struct Answer: Sendable {
     let apiKey: String
     let now: Timestamp
 
-    /// What an operation makes of a request.
+    /// The result of an operation.
     enum Result: Sendable {
         case entity(String, path: String)
         /// A Usergrid error code with its status.
@@ -25,7 +25,7 @@ struct Answer: Sendable {
         }
     }
 
-    /// The envelope echoes the query, api key included, as the real one does.
+    /// The envelope echoes the query, including the api key, as the real one does.
     private func success(_ entity: String, action: String, path: String) -> SimulatedAnswer {
         let base = "https://mobileservices.openclasslabs.com/appservices/\(organization)/\(application)"
         return .json(
@@ -75,7 +75,7 @@ struct Answer: Sendable {
             body: Array("<html><body>\(status) \(text)</body></html>".utf8))
     }
 
-    /// Why a token is not taken.
+    /// Why a token is rejected.
     enum Refusal: Sendable { case missing, expired, invalid, ofAnotherUser }
 
     func refused(_ refusal: Refusal) -> SimulatedAnswer {
@@ -115,10 +115,10 @@ struct Answer: Sendable {
     }
 }
 
-/// What an answer tells the gateway (specification, section 10.1): the body before the status.
+/// What a response tells the gateway (specification, section 10.1): the body before the status.
 enum Told: Sendable, Equatable {
     case ok, done, notFound, refusedToken, configuration, retry, permanent
-    /// 2xx with something that is not JSON: tried again a few times, then permanent.
+    /// 2xx with something that is not JSON: retried a few times, then permanent.
     case unreadable
 
     init(_ answer: SimulatedAnswer, to step: Call.Step) {

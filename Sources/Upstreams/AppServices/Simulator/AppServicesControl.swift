@@ -1,7 +1,7 @@
 internal import PosternCore
 import PosternSimulatorKit
 
-/// What a `POST /control` does at once.
+/// The commands of a `POST /control`.
 struct Commands: ControlCommands {
     struct Token: Codable, Sendable {
         var token: String
@@ -49,7 +49,7 @@ struct Commands: ControlCommands {
     }
 }
 
-// What a `POST /control` does to the platform, all of it or nothing.
+// Applies a `POST /control` to the platform, completely or not at all.
 extension AppServicesState {
     mutating func change(_ body: [UInt8], now: Timestamp, instant: MonotonicInstant) throws(ControlProblem) {
         let request = try ControlRequest<AppServicesSettings, Commands>(body, changing: settings)
@@ -106,7 +106,7 @@ extension AppServicesState {
         for path in removal.groups ?? [] { platform.removeGroup(path) }
     }
 
-    /// What `GET /control` shows.
+    /// The response to `GET /control`.
     var shown: [JSONTree.Member] {
         struct Declared: Encodable {
             let token: String

@@ -1,6 +1,6 @@
 import PosternSimulatorKit
 
-/// What ids, names and tokens look like (specification, section 9).
+/// The forms of ids, names, and tokens (specification, section 9).
 enum AppServicesForm {
     static func isUUID(_ text: String) -> Bool {
         let bytes = Array(text.utf8)
@@ -10,7 +10,7 @@ enum AppServicesForm {
         }
     }
 
-    /// Also the form of a mail address, with more freedom than the specification's own readers have.
+    /// Also accepts the form of a mail address, more freely than the specification's own readers.
     static func isUserID(_ text: String) -> Bool {
         guard (1...128).contains(text.utf8.count), !isUUID(text), !["me", ".", ".."].contains(text) else {
             return false

@@ -32,7 +32,7 @@ struct AppServicesSettings: ControlMembers {
         }
     }
 
-    /// A response given in place of the platform's own.
+    /// A response that replaces the platform's own.
     struct Scripted: Codable, Sendable {
         var step: Call.Step?
         var user: String?
@@ -95,7 +95,7 @@ struct AppServicesSettings: ControlMembers {
             ])),
     ])
 
-    /// The next scripted answer for a call, counted.
+    /// The next scripted response for a call, counted.
     mutating func script(for call: Call, _ step: Call.Step) -> Scripted? {
         guard let place = answers.firstIndex(where: { $0.applies(to: call, step) }) else { return nil }
         answers[place].times = answers[place].timesLeft - 1

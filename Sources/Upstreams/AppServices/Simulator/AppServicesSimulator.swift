@@ -4,11 +4,11 @@ internal import Synchronization
 
 /// Pearson AppServices behind its proxy (port 9003): users, devices, groups, their ties, and app monitoring.
 ///
-/// It answers as the platform would and reports what a gateway must never send: anything wrong on the wire, a step out
-/// of its order, a refused token. What a gateway may send depends on what it was told, so answers that a fault loses
-/// are not held against it, and those that a fault makes up count.
+/// It responds as the platform would and reports what a gateway must never send: anything wrong on the wire, a step out
+/// of its order, a rejected token. What a gateway may send depends on the responses that it got, so responses that a
+/// fault loses do not count, and those that a fault produces do.
 ///
-/// `appservices.md` describes what it shows at `/received` and takes at `/control`.
+/// `appservices.md` describes `/received` and `/control`.
 final class AppServicesSimulator: ControlledSimulator {
     let name = "appservices"
     let orderField = "user"

@@ -1,7 +1,7 @@
 internal import PosternCore
 import PosternSimulatorKit
 
-/// All that the simulator remembers. A value; `AppServicesSimulator` guards it.
+/// The state of the simulator. A value; `AppServicesSimulator` guards it.
 struct AppServicesState: Sendable {
     var settings = AppServicesSettings()
     var platform: Platform
@@ -20,7 +20,7 @@ struct AppServicesState: Sendable {
         random = SeededRandom(seed: settings.seed)
     }
 
-    /// Forgets everything but the settings.
+    /// Clears everything except the settings.
     mutating func reset() {
         var fresh = AppServicesState(seed: settings.seed)
         fresh.settings = settings
@@ -51,7 +51,7 @@ struct AppServicesState: Sendable {
         return judged
     }
 
-    /// Something in front of the platform answered with a bare status.
+    /// An intermediary responded with a status only.
     mutating func pass(_ call: Call, _ answer: SimulatedAnswer, instant: MonotonicInstant) {
         guard let step = call.step else { return }
         tokens.see(call, settings, now: instant)
@@ -91,7 +91,7 @@ struct AppServicesState: Sendable {
         default: break
         }
         let own = step.isMonitoring ? monitor(call, step, answers, &judged) : perform(call, step, answers)
-        // A 200 with an error inside has taken nothing.
+        // A 200 that contains an error has changed nothing.
         if Told.isTaken(own, step) { judged.items = item.items }
         return scripted.map { self.scripted($0, answers) } ?? own
     }

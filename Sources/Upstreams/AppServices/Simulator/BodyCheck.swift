@@ -1,6 +1,6 @@
 import PosternSimulatorKit
 
-/// What a body says, and what is wrong with it (specification, sections 4.1 to 4.11 and 9).
+/// The contents of a body, and its faults (specification, sections 4.1 to 4.11, and 9).
 struct BodyCheck {
     /// The route's step; for `PUT /device` which of the three it is.
     private(set) var step: Call.Step

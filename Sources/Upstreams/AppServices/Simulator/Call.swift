@@ -1,6 +1,6 @@
 import PosternSimulatorKit
 
-/// A request to AppServices taken apart, with what is wrong about it on the wire (specification, sections 3, 4 and 8).
+/// A parsed request to AppServices, with its faults on the wire (specification, sections 3, 4, and 8).
 struct Call: Sendable {
     enum Step: String, ControlChoice {
         case registerDevice = "register_device"
@@ -16,7 +16,7 @@ struct Call: Sendable {
         case monitoringConfiguration = "monitoring_configuration"
         case metrics
         case crashLog = "crash_log"
-        // What the server takes and a gateway never sends.
+        // What the server accepts and a gateway must never send.
         case updateDevice = "update_device"
         case updateUser = "update_user"
         case disconnectAll = "disconnect_all"
@@ -24,7 +24,7 @@ struct Call: Sendable {
         var isMonitoring: Bool { self == .monitoringConfiguration || self == .metrics || self == .crashLog }
     }
 
-    /// What the path and the method come to.
+    /// What the path and the method identify.
     enum Target: Sendable, Equatable {
         case step(Step)
         /// The path is known, with other methods.
@@ -52,13 +52,13 @@ struct Call: Sendable {
     private(set) var application = ""
     /// As named by the path or, for `register_user`, by the body.
     private(set) var user: String?
-    /// In small letters when it is a UUID.
+    /// In lower case if it is a UUID.
     private(set) var device: String?
     private(set) var group: String?
     /// Of a crash log.
     private(set) var file: String?
     private(set) var apiKey: String?
-    /// Nil when the headers name no token in the one right form.
+    /// Nil if the headers do not contain a token in the only valid form.
     private(set) var auth: Auth?
     private(set) var body = Body.none
     /// `<notifier>` of the push token's member.
@@ -69,7 +69,7 @@ struct Call: Sendable {
     var step: Step? { if case .step(let step) = target { step } else { nil } }
     var json: JSONTree? { if case .json(let value, _) = body { value } else { nil } }
 
-    /// The server's own; a body this long is not looked into.
+    /// The server's limit; a longer body is not examined.
     static let maxBodyBytes = 1 << 20
 
     init(_ request: SimulatedRequest, basePath: String?) {
@@ -88,7 +88,7 @@ struct Call: Sendable {
     // MARK: Path
 
     private static let routes: [(method: String, path: [Substring], step: Step)] = [
-        // Which of the three the body tells.
+        // The body determines which of the three.
         ("PUT", "device/{device}", Step.updateDevice),
         ("POST", "users", .registerUser),
         ("PUT", "users/{user}", .updateUser),
@@ -130,7 +130,7 @@ struct Call: Sendable {
         route(request.method, segmentsAsUsual(Array(segments.dropFirst(2))))
     }
 
-    /// The server turns a singular collection into its plural, so it takes both.
+    /// The server turns a singular collection name into its plural, so it accepts both.
     private mutating func segmentsAsUsual(_ segments: [String]) -> [String] {
         var segments = segments
         let usual: [(place: Int, other: String, usual: String)] = [
@@ -276,7 +276,7 @@ struct Call: Sendable {
             return body = .unreadable
         }
         if document.hasTrailingBytes { violations.append("bytes after the JSON object") }
-        if document.hasRepeatedNames { violations.append("a member that is there twice") }
+        if document.hasRepeatedNames { violations.append("a member that is given twice") }
         body = .json(document.value, text: Array(request.body[document.range]))
         let check = BodyCheck(document.value, step: step, device: device)
         violations += check.violations
@@ -289,13 +289,13 @@ struct Call: Sendable {
 
 // MARK: Percent-encoding
 
-/// Nil when the result is not UTF-8, or a per cent sign has no digits.
+/// Nil if the result is not UTF-8, or a percent sign has no digits.
 private func decoded(_ raw: some Collection<UInt8>) -> String? {
     let decoded = PercentDecoded(raw, plusIsSpace: false)
     return decoded.isWhole ? decoded.text : nil
 }
 
-/// Whether `raw` is what encoding everything but unreserved characters makes of it. Either case of the digits will do.
+/// Whether `raw` is encoded in everything except unreserved characters. The digits may have either case.
 private func isEncodedExactly(_ raw: some Collection<UInt8>) -> Bool {
     var rest = raw[...]
     while let byte = rest.popFirst() {

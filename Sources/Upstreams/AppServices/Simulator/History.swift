@@ -1,10 +1,10 @@
 internal import PosternCore
 import PosternSimulatorKit
 
-/// What the gateway has been told so far, and with it what it must not send next (specification, sections 3.4, 5, 6).
+/// What the gateway knows so far, and so what it must not send next (specification, sections 3.4, 5, and 6).
 ///
-/// Answers that were lost on purpose do not count: the gateway cannot know them. It is supposed to have known nothing at
-/// the beginning.
+/// Responses that were lost on purpose do not count, because the gateway cannot know them. It is assumed to have known
+/// nothing at the beginning.
 struct History: Sendable {
     private struct Device: Sendable {
         /// By an answer, or by the control.
@@ -124,7 +124,7 @@ struct History: Sendable {
 
     // MARK: After the answer
 
-    /// Takes in what an answer that arrives tells the gateway.
+    /// Records what a response that arrives tells the gateway.
     mutating func learn(
         _ told: Told, _ call: Call, _ step: Call.Step,
         _ tokens: inout Tokens, now: MonotonicInstant

@@ -7,7 +7,7 @@ struct Platform: Sendable {
         var uuid: String
         var name: String
         var created: Int64
-        /// In small letters; of a group, its members.
+        /// In lower case; for a group, its members.
         var members: Set<String> = []
     }
     struct Device: Sendable {
@@ -15,7 +15,7 @@ struct Platform: Sendable {
         var properties: [JSONTree.Member]
         var created: Int64
         var modified: Int64
-        /// In small letters, the last to be connected at the end.
+        /// In lower case, the last one to be connected at the end.
         var users: [String] = []
     }
 
@@ -30,7 +30,7 @@ struct Platform: Sendable {
 
     typealias Result = Answer.Result
 
-    /// Names that the platform takes for a group's own collections: such a group is made and never found again.
+    /// Names that the platform treats as a group's own collections: such a group is created and never found again.
     private static let collections: Set<String> = [
         "users", "activities", "feed", "roles", "rolenames", "permissions", "connections", "credentials", "indexes",
     ]

@@ -8,18 +8,18 @@ struct Tokens: Sendable {
         var isDeclared = false
         /// Nil for any provider.
         var provider: String?
-        /// In small letters; nil for any user.
+        /// In lower case; nil for any user.
         var owner: String?
         var isValid = true
         var expiresAt: MonotonicInstant?
-        /// In small letters; whom it was used for so far, at most two of them.
+        /// In lower case: the users for whom it was used so far, at most two.
         var users: [String] = []
         /// When and in which lane the gateway was told that it is refused.
         var refusal: (at: MonotonicInstant, lane: String)?
         /// The device it was last used for, for requests that name none.
         var lastDevice: String?
 
-        /// Whose it is, as far as that is clear.
+        /// Its user, if that is clear.
         var user: String? { owner ?? (users.count == 1 ? users.first : nil) }
     }
 

@@ -1,6 +1,6 @@
 import PosternCore
 
-/// Whether an action fits what was accepted before it, and what is to be remembered of it (the specification's A17).
+/// Whether an action fits what was accepted before it, and what has to be stored about it (the specification's A17).
 ///
 /// Runs inside the transaction that stores the message: a few reads, one or two changes.
 struct Acceptance {
@@ -40,7 +40,7 @@ struct Acceptance {
 
     private func go(on action: Action) throws -> [StateChange] {
         guard var session = try state.session(action.session),
-            // Byte by byte, as lanes are told apart.
+            // Compared byte by byte, as lanes are.
             session.visitor.utf8.elementsEqual(action.visitor.utf8)
         else {
             throw Refusal(
@@ -78,7 +78,7 @@ struct Acceptance {
         }
     }
 
-    /// The latest of its mark is in front; one that was open before is put behind it.
+    /// The latest one of its mark is at the front; one that was open before moves behind it.
     private func open(_ texts: Texts, _ mark: String, in action: Action) throws -> [StateChange] {
         let key = Key.open(texts.subject, mark, of: action.session)
         let covered = try state.open(at: key)
@@ -92,7 +92,7 @@ struct Acceptance {
         return changes
     }
 
-    /// Takes the latest of its mark, and notes with the end what it has to know of it.
+    /// Takes the latest one of its mark, and stores with the end what it has to know about it.
     private func close(_ mark: String, in action: Action) throws -> [StateChange] {
         let subject: Texts.Subject = action.kind == .screenEnd ? .screen : .event
         let key = Key.open(subject, mark, of: action.session)
@@ -113,7 +113,7 @@ struct Acceptance {
 
     // MARK: Waiting
 
-    /// Screens and events wait for their period; whatever else comes sends them on their way, and a full batch does.
+    /// Screens and events wait for their period, unless any other action arrives or a batch is full.
     private func endsWait(_ action: Action, behind queued: Int) -> Bool {
         guard let period = settings.dispatchPeriod, queued > 0 else { return false }
         let age = candidate.acceptedAt - Timestamp(milliseconds: action.timestamp)

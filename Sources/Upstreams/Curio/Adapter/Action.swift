@@ -36,7 +36,7 @@ enum CurioKind: String, CaseIterable, Sendable {
     }
 }
 
-/// A payload, read. It has been admitted before, so whatever a kind requires is there.
+/// A parsed payload. It has been admitted before, so it contains everything that its kind requires.
 struct Action: Equatable, Sendable {
     let kind: CurioKind
     let visitor: String
@@ -49,11 +49,11 @@ struct Action: Equatable, Sendable {
     enum Content: Equatable, Sendable {
         case sessionStart(Device)
         case sessionEnd
-        /// `mark` is what the end will be known by as this one's end.
+        /// `mark` identifies the end that belongs to this start.
         case open(Texts, mark: String)
-        /// `texts` are nil where the caller does not repeat those of the start.
+        /// `texts` is nil if the caller does not repeat those of the start.
         case close(Texts?, duration: Int64?, mark: String)
-        /// Kinds without a batch form; their parameters besides those of every request.
+        /// Kinds without a batch form, with their parameters in addition to those of every request.
         case direct([Parameter])
     }
 
@@ -73,9 +73,9 @@ struct Texts: Equatable, Sendable {
     let second: String
 }
 
-/// The device block of a session: what `visit/create` and offline batches say about the device.
+/// The device block of a session: the device's description in `visit/create` and offline batches.
 struct Device: Equatable, Sendable {
-    /// In the order of the names; nil where the caller said nothing.
+    /// In the order of the names; nil if the caller omitted the value.
     let values: [String?]
 
     static let required: [StaticString] = [
@@ -93,7 +93,7 @@ extension Action {
         self = action
     }
 
-    /// Nil when the payload is none that this version admits.
+    /// Nil if this version would not admit the payload.
     init?(_ payload: JSONValue, of kind: CurioKind) {
         guard let visitor = payload["visitorCode"]?.string, let session = payload["sessionCode"]?.string,
             let timestamp = payload["timestamp"]?.integer, let content = Content(payload, of: kind)
@@ -118,7 +118,7 @@ extension Action.Content {
         case .event, .eventEnd:
             guard let key = payload["eventKey"]?.string, let value = payload["eventValue"]?.string else { return nil }
             let texts = Texts(subject: .event, first: key, second: value)
-            // No text holds a NUL.
+            // No text contains a NUL.
             let mark = key + "\0" + value
             if kind == .event {
                 self = .open(texts, mark: mark)
@@ -136,7 +136,7 @@ extension Action.Content {
         }
     }
 
-    /// Those that are there and say something.
+    /// The values that are present and not empty.
     private static func given(_ payload: JSONValue, _ names: StaticString...) -> [Action.Parameter] {
         names.compactMap { name in
             guard let text = payload[name]?.plainText, !text.isEmpty else { return nil }

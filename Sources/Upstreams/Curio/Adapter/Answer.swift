@@ -2,17 +2,17 @@ import PosternCore
 import PosternJSON
 import PosternUpstreamKit
 
-/// What an answer of Curio's means (the specification's section 6).
+/// What a response of Curio means (the specification's section 6).
 struct Answer {
     private let response: UpstreamResponse
     private let batch: Batch
     private let context: PlanContext
     private let endpoint: Endpoint
     private let warning: String?
-    /// As they were when the request was made. Only this delivery changes what it knows about a visitor meanwhile.
+    /// The items as they were when the request was built. Only this delivery changes what is known about a visitor.
     private let items: [Item]
 
-    /// Nil when the batch holds nothing of ours.
+    /// Nil if the batch contains no action of this type.
     init?(_ response: UpstreamResponse, to batch: Batch, settings: CurioSettings, in context: PlanContext) throws {
         let sent: UpstreamRequest
         if let request = batch.request {
@@ -36,7 +36,7 @@ struct Answer {
     }
 
     private var first: Item { items[0] }
-    /// It was the session that was to be made, for an action that follows.
+    /// The request was to create the session, for an action that follows.
     private var isStep: Bool { endpoint == .visitCreate && first.action.kind != .sessionStart }
 
     var decision: Decision {
@@ -44,10 +44,10 @@ struct Answer {
         case 200: return taken
         case 200..<300:
             var decision = taken
-            decision.judgement.notice = "answered \(response.status) where 200 is usual; taken as a success"
+            decision.judgement.notice = "HTTP \(response.status) instead of 200; treated as a success"
             return decision
         case 401: return sessionGone
-        case 412: return held(.credentials, "answered 412: the api key or the tracking code is wrong")
+        case 412: return held(.credentials, "HTTP 412: the api key or the tracking code is wrong")
         case 406, 415: return refused
         default:
             let verdict = Verdict.usual(for: response, now: context.now)
@@ -69,7 +69,7 @@ struct Answer {
         case .visitCreate:
             life.hasStarted(as: life.codeToCreate(first.action.session), for: first.action.session)
             if isStep {
-                // Whether that one lives shows with the action itself.
+                // Whether that session is alive becomes known with the action itself.
                 life.rounds = first.life.rounds
                 return Decision(.proceed(progress: []), changes: changes(to: life))
             }
@@ -79,14 +79,14 @@ struct Answer {
             let key = Key.code(of: first.message.id, in: first.action.session)
             return Decision(
                 .delivered(), changes: [.set(key: key, value: value.bytes)] + changes(to: life),
-                notice: code == nil ? "answered without a code; the end of such an open brings it again" : nil)
+                notice: code == nil ? "the response contains no code; the end of such a start includes it again" : nil)
         case .offline: return Decision(.delivered(), changes: offlineChanges + traces)
         case .hitEnd, .eventEnd, .visitEnd, .periodic, .push, .location, .userTags, .unregister: break
         }
         return Decision(.delivered(), changes: changes(to: life) + traces, notice: warning)
     }
 
-    /// What was sent in batches has our codes. What has ended is no longer needed.
+    /// Actions that were sent in batches have generated codes. What has ended is no longer needed.
     private var traces: [StateChange] {
         items.flatMap { item -> [StateChange] in
             let session = item.action.session
@@ -144,7 +144,7 @@ struct Answer {
             insteadOf: endpoint == .visitCreate ? life.codeToCreate(session) : life.code(of: session), of: session,
             visitor: first.action.visitor, round: life.rounds + life.refusedStarts, at: context.now)
         if life.refusedStarts > 1 {
-            var decision = held(.credentials, "answered 401 to two new sessions: the api key may be wrong")
+            var decision = held(.credentials, "HTTP 401 for two new sessions: the api key may be wrong")
             decision.changes = changes(to: life)
             return decision
         }
@@ -154,13 +154,13 @@ struct Answer {
         return Decision(.backOff, changes: changes(to: life))
     }
 
-    /// The messages' own fault; for one alone what follows from that.
+    /// The messages are the cause; for a single one, also what follows from its rejection.
     private var refused: Decision {
-        let reason = "answered \(response.status)"
+        let reason = "HTTP \(response.status)"
         let isStart = isStep || items.count == 1 && first.action.kind == .sessionStart
         if isStart, first.message.wasTried, first.life.refusedStarts == 0 { return startedUnderAnotherCode }
         if isStep {
-            // The session is what is refused, and all of it follows.
+            // The session itself is rejected, and with it all its actions.
             var life = first.life
             life.refusal = reason
             return Decision(.proceed(progress: []), changes: changes(to: life))
@@ -181,8 +181,8 @@ struct Answer {
         return Decision(.split(reason: reason), changes: changes)
     }
 
-    /// An earlier attempt, whose answer was lost, may have made the session, and its code may have died since: only the
-    /// refusal of a new one is final (A4).
+    /// An earlier attempt, whose response was lost, may have created the session, and its code may have expired since:
+    /// only the rejection of a new one is final (A4).
     private var startedUnderAnotherCode: Decision {
         var life = first.life
         let session = first.action.session
@@ -199,7 +199,7 @@ struct Answer {
 }
 
 extension Life {
-    /// The upstream took the session under `code`.
+    /// The upstream accepted the session under `code`.
     fileprivate mutating func hasStarted(as code: String, for session: String) {
         isStarted = true
         replacement = code == session ? nil : code
@@ -208,22 +208,22 @@ extension Life {
         refusedStarts = 0
     }
 
-    /// Records up to that message were sent under the present code and keep it.
+    /// Records up to that message were sent with the current code and keep it.
     fileprivate mutating func keepRecordCode(of session: String, through last: MessageID) {
         if let earlier, last <= earlier.through { return }
         earlier = Earlier(code: code(of: session), through: last)
     }
 }
 
-/// The one value that matters in an answer's body.
+/// The only relevant value of a response's body.
 private struct CurioAnswerBody {
     private let body: [UInt8]
-    /// What is longer is no code.
+    /// A longer value is not a code.
     private static let longest = 1024
 
     init(_ body: [UInt8]) { self.body = body }
 
-    /// A string, or a number digit for digit; nil when there is none, or nothing in it.
+    /// A string, or a number digit by digit; nil if there is none, or if it is empty.
     func code(named name: StaticString) -> String? {
         let found = JSONParser.ofThisThread.parse(body) { json -> String? in
             guard json.kind == .object, let value = json[name] else { return nil }

@@ -2,9 +2,9 @@ import Crypto
 import PosternCore
 import PosternUpstreamKit
 
-/// Codes of sessions, screens and events that are made here.
+/// Codes of sessions, screens, and events that the gateway generates.
 ///
-/// They derive from what they stand for, so that a repeat quotes the same code, also in a later run.
+/// They are derived from what they identify, so that a repeat quotes the same code, also in a later run.
 enum Code {
     /// A version-1 UUID (RFC 9562, section 5.1).
     ///
@@ -18,8 +18,8 @@ enum Code {
         return text(high, low)
     }
 
-    /// Takes the place of `refused`, a code of the caller's `session`, at the given moment. Its node is marked as no
-    /// network card's (the multicast bit).
+    /// Replaces `refused`, a code of the caller's `session`, at the given time. Its node has the multicast bit, so it
+    /// does not belong to a network card.
     static func session(
         insteadOf refused: String, of session: String, visitor: String, round: Int, at now: Timestamp
     ) -> String {
@@ -28,7 +28,7 @@ enum Code {
             at: now, ticks: random.0 % 10000, clockSequence: random.0 >> 32, node: random.1 | 1 << 40)
     }
 
-    /// The code that an open has when it travels in a batch: a version-4 UUID.
+    /// The code of a start that is sent in a batch: a version-4 UUID.
     static func open(_ id: MessageID, session: String, visitor: String) -> String {
         String(decoding: UUIDText.version4(digest(of: ["open", visitor, session, "\(id)"])), as: UTF8.self)
     }
@@ -39,7 +39,7 @@ enum Code {
         return text(high, low).split(separator: "-").joined()
     }
 
-    /// A version-1 UUID in lower case?
+    /// Whether the text is a version-1 UUID in lower case.
     static func isSession(_ text: some Collection<UInt8>) -> Bool {
         guard text.count == 36 else { return false }
         for (place, byte) in text.enumerated() {
@@ -60,7 +60,7 @@ enum Code {
         String(decoding: UUIDText.bytes(high, low), as: UTF8.self)
     }
 
-    /// The first 128 bits of a SHA-256. No text holds a NUL, so different lists make different bytes.
+    /// The first 128 bits of a SHA-256. No text contains a NUL, so different lists give different bytes.
     private static func digest(of texts: [String]) -> (UInt64, UInt64) {
         let digest = Array(SHA256.hash(data: Array(texts.joined(separator: "\0").utf8)))
         func number(_ bytes: ArraySlice<UInt8>) -> UInt64 { bytes.reduce(0) { $0 << 8 | UInt64($1) } }

@@ -1,9 +1,9 @@
 import PosternCore
 
-/// Which payloads are taken (the specification's section 7).
+/// Validates payloads (the specification's section 7).
 struct CurioAdmission: Sendable {
     let takesLocations: Bool
-    /// Older fixes are refused.
+    /// Older locations are rejected.
     let longestLocationAge: Duration
 
     func admit(
@@ -12,7 +12,7 @@ struct CurioAdmission: Sendable {
         guard payload.kind == .object else { throw InvalidPayload([PayloadFault("", "must be an object")]) }
         var faults = PayloadFaults(atMost: context.maxFaults)
         if kind == .location, !takesLocations {
-            faults.add("", "locations are not taken: the setting fetchLocationEnabled is false")
+            faults.add("", "locations are not accepted: the setting fetchLocationEnabled is false")
         }
         check(payload, of: kind, in: context, &faults)
         if kind == .location { checkAge(payload, context, &faults) }
@@ -20,7 +20,7 @@ struct CurioAdmission: Sendable {
         return Admission(lane: .named(visitor))
     }
 
-    /// Looks at each member once, however many there are.
+    /// Examines each member once, however many there are.
     private func check(
         _ payload: JSONValue, of kind: CurioKind, in context: AdmissionContext, _ faults: inout PayloadFaults
     ) {
@@ -93,7 +93,7 @@ struct CurioField: Sendable {
 }
 
 extension CurioKind {
-    /// In the order in which faults are told.
+    /// In the order in which faults are reported.
     var fields: [CurioField] {
         switch self {
         case .sessionStart: Fields.sessionStart

@@ -26,7 +26,7 @@ enum CurioEncoding {
     }
 }
 
-/// A request's body: parameters in the order they were added.
+/// A request's body: parameters in the order in which they were added.
 struct CurioForm {
     private(set) var body: [UInt8] = []
 

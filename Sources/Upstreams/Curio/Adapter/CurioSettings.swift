@@ -1,7 +1,7 @@
 import PosternCore
 import PosternUpstreamKit
 
-/// What the configuration says about one application, checked.
+/// The configuration of one application, checked.
 struct CurioSettings: SettingsSection {
     var serverURL = BaseURL(known: "https://curiotest.turkcell.com.tr/api/v2")
     var apiKey = ""
@@ -10,10 +10,10 @@ struct CurioSettings: SettingsSection {
     var dispatchesPeriodically = false
     var dispatchPeriodMinutes = 5
     var maxCachedActivityCount = 1000
-    /// Requests for one item carry no time, so what happened longer ago goes by batch.
+    /// Requests for one item contain no time, so older actions are sent in batches.
     var onlineMaxAge = Duration.seconds(60)
     var takesLocations = true
-    /// Older fixes are refused.
+    /// Older locations are rejected.
     var longestLocationAge = Duration.seconds(600)
     var userAgentVersion = "1.2.4"
     var registersForNotifications = true
@@ -67,7 +67,7 @@ struct CurioSettings: SettingsSection {
         ]
     }
 
-    // MARK: What follows from them
+    // MARK: Derived values
 
     var requests: Requests {
         Requests(
@@ -77,16 +77,16 @@ struct CurioSettings: SettingsSection {
     var admission: CurioAdmission {
         CurioAdmission(takesLocations: takesLocations, longestLocationAge: longestLocationAge)
     }
-    /// How long screens and events collect; nil when each goes alone.
+    /// How long screens and events are collected; nil if each is sent alone.
     var dispatchPeriod: Duration? { dispatchesPeriodically ? .seconds(dispatchPeriodMinutes * 60) : nil }
     var sessionTimeout: Duration { .seconds(sessionTimeoutMinutes * 60) }
 
     /// The largest batch that an SDK sends.
     static let mostRecords = 250
-    /// How often an item may meet a dead session before it goes by batch, which needs none alive.
+    /// How many times an item may find its session dead before it is sent in a batch, which needs no live session.
     static let mostRounds = 5
 
-    /// What is allowed, but hardly wanted.
+    /// Warnings about values that are allowed but probably not intended.
     var warning: String? {
         dispatchPeriod == sessionTimeout
             ? "dispatchPeriodMinutes is sessionTimeoutMinutes: sessions may die between two batches" : nil
@@ -94,8 +94,8 @@ struct CurioSettings: SettingsSection {
 
     /// How long a session is remembered after its last action.
     var idleRetention: Duration { sessionTimeout * 24 }
-    /// How long it is remembered after its end, so that its code is not taken twice.
+    /// How long it is remembered after its end, so that its code is not accepted twice.
     var endedRetention: Duration { sessionTimeout * 2 }
-    /// Its row is renewed when it was not for so long.
+    /// Its row is renewed if it has not been for this long.
     var renewal: Duration { sessionTimeout * 4 }
 }

@@ -1,11 +1,11 @@
 public import PosternCore
 import PosternUpstreamKit
 
-/// The analytics backend Curio, to which devices report visits, screens, events and what belongs to push.
+/// The analytics backend Curio, to which devices report visits, screens, events, and data about push notifications.
 ///
-/// Each visitor has a lane: strictly one request at a time, in the order of acceptance. An action goes alone while it
-/// is fresh, screens and events in periodic batches if so configured, and whatever is late or has failed once by
-/// offline batches, which carry times (`Item.way`).
+/// Each visitor has a lane: strictly one request at a time, in the order of acceptance. A recent action is sent alone,
+/// screens and events in periodic batches if so configured, and actions that are late or have failed once in offline
+/// batches, which contain times (`Item.way`).
 struct CurioUpstream: ConfigurableUpstream, BatchingUpstream, AcceptingUpstream, StatefulUpstream,
     TimedKindsUpstream, ResourceUpstream
 {

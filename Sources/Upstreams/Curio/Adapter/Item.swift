@@ -1,31 +1,31 @@
 import PosternCore
 
-/// A queued action with what is known of its session, and so the way it has to go.
+/// A queued action with what is known about its session, which determines how it is sent.
 struct Item {
     let message: Message
     let action: Action
-    /// Nil once it is forgotten.
+    /// Nil once the session is forgotten.
     let session: Session?
     let life: Life
-    /// What an end closes.
+    /// The start that an end closes.
     let closed: Closed?
 
     struct Closed {
         let open: Open
-        /// Nil when the open was never taken.
+        /// Nil if the start was never accepted.
         let code: OpenCode?
     }
 
-    /// How it is to be sent (the specification's 5.4).
+    /// How it has to be sent (the specification's 5.4).
     enum Way: Equatable {
         case online, periodic, offline
-        /// Not at all.
+        /// It is not sent.
         case never(reason: String)
     }
 
-    /// Nil when the payload is none of ours.
+    /// Nil if the payload is not one of this type.
     ///
-    /// `previous` saves a look at the same session; `opens` go ahead of it in the same batch.
+    /// `previous` saves reading the same session again; `opens` precede it in the same batch.
     init?(
         _ message: Message, after previous: Item? = nil, behind opens: Set<MessageID> = [],
         in state: any UpstreamState
@@ -52,7 +52,7 @@ struct Item {
         }
     }
 
-    /// The device block of the session; its start brings it along.
+    /// The device block of the session; its start contains it.
     var device: Device? {
         if case .sessionStart(let device) = action.content { return device }
         return session?.device
@@ -68,12 +68,12 @@ struct Item {
         if action.kind.isPeriodic, let period = settings.dispatchPeriod {
             return age > period + settings.onlineMaxAge ? .offline : .periodic
         }
-        // What is not alive cannot be ended online.
+        // A session that is not alive cannot be ended online.
         if age > settings.onlineMaxAge || action.kind == .sessionEnd && life.mustBeCreated { return .offline }
         return .online
     }
 
-    /// Why it cannot be delivered any more.
+    /// Why it can no longer be delivered.
     private var hindrance: String? {
         guard device != nil else {
             return "its session is forgotten, and with it the device block that every request of it may need"
@@ -93,7 +93,7 @@ struct Item {
 // MARK: - What is sent for it
 
 extension Item {
-    /// The texts of a screen or an event, for an end those of its start.
+    /// The texts of a screen or an event; for an end, those of its start.
     private var texts: Texts? {
         switch action.content {
         case .open(let texts, _): texts
@@ -106,7 +106,7 @@ extension Item {
         Code.open(open, session: action.session, visitor: action.visitor)
     }
 
-    /// The request for this item alone. Its session is alive, or made by this request.
+    /// The request for this item alone. Its session is alive, or created by this request.
     func request(_ requests: Requests) -> UpstreamRequest? {
         let place = Requests.Place(visitor: action.visitor, session: life.code(of: action.session))
         switch action.content {
@@ -121,7 +121,7 @@ extension Item {
         }
     }
 
-    /// The request that makes the session.
+    /// The request that creates the session.
     func creation(_ requests: Requests) -> UpstreamRequest? {
         device.map {
             requests.sessionStart(
@@ -129,7 +129,7 @@ extension Item {
         }
     }
 
-    /// What a batch says of it: an end whose open has no code brings that along.
+    /// Its record in a batch. An end whose start has no code includes the start.
     func records(session code: String) -> [Record] {
         func record(_ step: Record.Step, at timestamp: Int64) -> Record {
             Record(step: step, timestamp: timestamp, session: code)

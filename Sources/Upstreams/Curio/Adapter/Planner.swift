@@ -39,15 +39,15 @@ struct Planner {
         return send(settings.requests.periodic(records, at: place), count: run.count)
     }
 
-    /// Until the period of the oldest is over; nil when they go at once: a batch is full, something behind them does
-    /// not wait, or an operator said so.
+    /// The end of the oldest one's period; nil if they are sent at once, because a batch is full, a later action does
+    /// not wait, or an operator has requested it.
     private func wait(for run: [Item]) throws -> Timestamp? {
         guard let first = run.first, let period = settings.dispatchPeriod else { return nil }
         let end = first.message.acceptedAt + period
         guard context.now < end, run.count < CurioSettings.mostRecords, run.count == messages.count,
             !context.isFlushed(first.message)
         else { return nil }
-        // What did not fit into the claim may not want to wait either.
+        // What did not fit into the claim may not wait either.
         let queued = try context.state.queued(inLane: first.action.visitor, atMost: messages.count + 1)
         return queued > messages.count ? nil : end
     }
@@ -58,7 +58,7 @@ struct Planner {
 
     private func way(_ item: Item) -> Item.Way { item.way(settings, now: context.now) }
 
-    /// The first messages, as long as they belong to what is sent together.
+    /// The first messages, as long as they are sent together.
     private func run(while belongs: (Item) -> Bool) throws -> [Item] {
         var run: [Item] = []
         var opens: Set<MessageID> = []
@@ -79,16 +79,16 @@ struct Planner {
     }
 }
 
-/// Actions of one visitor that go together, with times of their own, whether or not their sessions live.
+/// Actions of one visitor that are sent together, with their own times, whether or not their sessions are alive.
 struct OfflineBatch {
     /// How many messages it carries.
     let count: Int
-    /// Sessions whose start it brings, by the caller's code, with the code they get.
+    /// Sessions whose start it contains, by the caller's code, with the code that they get.
     let started: [String: String]
     private let records: [Record]
     private let items: [Item]
 
-    /// As many of `items` as one request can hold: of one device block and no more than 250 records.
+    /// As many of `items` as fit in one request: with one device block, and at most 250 records.
     init(_ items: [Item]) {
         var records: [Record] = []
         var started: [String: String] = [:]
@@ -112,13 +112,13 @@ struct OfflineBatch {
         return requests.offline(records, of: first.action.visitor, device)
     }
 
-    /// The session that the last record leaves open, if it does, and the code it has there.
+    /// The session that the last record leaves open, if any, and its code there.
     var openSession: (caller: String, code: String)? {
         guard let last = items.last, last.action.kind != .sessionEnd, let record = records.last else { return nil }
         return (last.action.session, record.session)
     }
 
-    /// The start of a session that the upstream has never heard of goes before its actions.
+    /// The start of a session that is new to the upstream precedes its actions.
     private static func records(of item: Item, _ started: String?) -> (records: [Record], code: String?) {
         if let started, item.action.kind != .sessionStart { return (item.records(session: started), started) }
         if item.action.kind == .sessionStart {

@@ -16,12 +16,12 @@ struct RecordWriter {
     }
 }
 
-/// Reads what the writer wrote; past the end, or after bytes that make no sense, `failed` is set and the rest is zeros.
+/// Reads what the writer wrote. After the end, or after invalid bytes, `failed` is set and the rest is zeros.
 struct RecordReader {
     private var rest: ArraySlice<UInt8>
     private(set) var failed = false
 
-    /// Nil when the bytes are another version's.
+    /// Nil if the bytes are of another version.
     init?(_ bytes: [UInt8], version: UInt8) {
         guard bytes.first == version else { return nil }
         rest = bytes.dropFirst()

@@ -1,6 +1,6 @@
 import PosternCore
 
-/// Where requests go (the specification's endpoint table).
+/// The endpoints of requests (the specification's endpoint table).
 enum Endpoint: String, CaseIterable, Sendable {
     case visitCreate = "/visit/create"
     case visitEnd = "/visit/end"
@@ -90,7 +90,7 @@ extension Texts.Subject {
     }
 }
 
-/// Makes the requests of one application.
+/// Builds the requests of one application.
 struct Requests: Sendable {
     /// Without a slash at its end.
     let serverURL: String
@@ -99,10 +99,10 @@ struct Requests: Sendable {
     let sessionTimeoutMinutes: Int
     let userAgent: String
 
-    /// How a request names the session it belongs to.
+    /// How a request identifies its session.
     struct Place: Sendable {
         let visitor: String
-        /// The upstream's code of it.
+        /// The upstream's code for it.
         let session: String
     }
 

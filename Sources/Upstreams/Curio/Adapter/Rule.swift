@@ -1,13 +1,13 @@
 import PosternCore
 
-/// What a member of a payload has to be.
+/// The form that a member of a payload must have.
 enum Rule: Equatable, Sendable {
-    /// A text with something in it.
+    /// A text that is not empty.
     case filled
     case text
     case sessionCode
     case timestamp
-    /// A size, a span of milliseconds.
+    /// A size, or a number of milliseconds.
     case count
     case connection
     case bluetooth
@@ -15,7 +15,7 @@ enum Rule: Equatable, Sendable {
     case degrees(most: Int)
     case tags
 
-    /// 2010-01-01T00:00:00Z: nothing happened before, and seconds taken for milliseconds show.
+    /// 2010-01-01T00:00:00Z. Earlier times are rejected, which also detects seconds instead of milliseconds.
     static let earliest: Int64 = 1_262_304_000_000
     /// How far a device's clock may be ahead.
     static let furthest = Duration.seconds(86400)
@@ -47,7 +47,7 @@ enum Rule: Equatable, Sendable {
         case .bluetooth: value.isOne(of: ["on", "off", "no permission"])
         case .battery: Self.isBattery(value)
         case .degrees(let most): Self.isDecimal(value, most: most)
-        // Its members are looked at one by one.
+        // Its members are examined one by one.
         case .tags: false
         }
     }
@@ -62,7 +62,7 @@ enum Rule: Equatable, Sendable {
         return Int(text).map { $0 <= 100 } ?? false
     }
 
-    /// `-`, digits, and perhaps a point with digits: no exponent, which the server may not know.
+    /// `-`, digits, and optionally a point with digits. No exponent, which the server may not accept.
     private static func isDecimal(_ value: JSONValue, most: Int) -> Bool {
         guard let text = value.plainText else { return false }
         let digits = text.utf8.first == UInt8(ascii: "-") ? text.utf8.dropFirst() : text.utf8[...]
@@ -81,7 +81,7 @@ enum Rule: Equatable, Sendable {
 extension JSONValue {
     fileprivate func isOne(of texts: [StaticString]) -> Bool { kind == .string && texts.contains(where: equals) }
 
-    /// A string with U+0000 in it, at which devices would cut it.
+    /// Whether a string contains U+0000, where devices would truncate it.
     var holdsNUL: Bool {
         guard hasEscapes else { return false }
         return stringBytes?.contains(0) ?? false

@@ -20,9 +20,9 @@ struct Session: Equatable, Sendable {
     /// The caller's time, in milliseconds since 1970.
     var startedAt: Int64
     var device: Device
-    /// When the latest of its actions was accepted, more or less: renewed from time to time.
+    /// Approximately when the latest of its actions was accepted; renewed from time to time.
     var touchedAt: Timestamp
-    /// Its end has been accepted.
+    /// Whether its end has been accepted.
     var isEnded = false
 }
 
@@ -32,25 +32,26 @@ struct Open: Equatable, Sendable {
     var timestamp: Int64
     /// A screen's title and path, which its end does not repeat.
     var texts: Texts?
-    /// The one of the same mark that was open before.
+    /// The previous open one of the same mark.
     var covers: MessageID?
 }
 
 /// How the upstream knows a session.
 struct Life: Equatable, Sendable {
-    /// The upstream has taken its start.
+    /// Whether the upstream has accepted its start.
     var isStarted = false
-    /// Under this code, when it is not the caller's: a replacement.
+    /// The upstream's code, if it is a replacement of the caller's.
     var replacement: String?
-    /// Its code is dead upstream; this is the next one, which has to be created before it is used.
+    /// The next code, which has to be created before it is used, because the current one is dead upstream.
     var pending: String?
-    /// Codes that the upstream called dead, in a row: since it last took something of the session.
+    /// The number of codes in a row that the upstream reported as dead, since it last accepted something of the
+    /// session.
     var rounds = 0
-    /// Codes of which it refused to make a session, in a row.
+    /// The number of codes in a row with which it refused to create a session.
     var refusedStarts = 0
-    /// Why the upstream will never take its start.
+    /// Why the upstream will never accept its start.
     var refusal: String?
-    /// Records up to this message keep an earlier code: that under which they were sent before.
+    /// Records up to this message keep an earlier code, with which they were sent before.
     var earlier: Earlier?
 
     struct Earlier: Equatable, Sendable {
@@ -58,30 +59,30 @@ struct Life: Equatable, Sendable {
         var through: MessageID
     }
 
-    /// The code that the upstream took last, or will take first.
+    /// The code that the upstream accepted last, or will accept first.
     func code(of session: String) -> String { replacement ?? session }
 
-    /// The code that a record of `message` names.
+    /// The code in a record of `message`.
     func recordCode(of session: String, for message: MessageID) -> String {
         if let earlier, message <= earlier.through { return earlier.code }
         return code(of: session)
     }
 
-    /// The code of a request that makes the session.
+    /// The code of a request that creates the session.
     func codeToCreate(_ session: String) -> String { pending ?? code(of: session) }
 
-    /// Nothing that needs a living session may be sent before it was made.
+    /// Whether the session has to be created before anything that needs it alive is sent.
     var mustBeCreated: Bool { !isStarted || pending != nil }
 }
 
-/// Under which code the upstream knows an open that it took.
+/// The code under which the upstream knows a start that it accepted.
 enum OpenCode: Equatable, Sendable {
     case server(String)
-    /// It went in a batch, with the code that derives from it.
+    /// It was sent in a batch, with the derived code.
     case own
-    /// Taken, but the answer held no code.
+    /// Accepted, but the response contained no code.
     case missing
-    /// Refused for good.
+    /// Rejected for good.
     case refused
 }
 

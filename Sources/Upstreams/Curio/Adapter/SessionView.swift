@@ -1,6 +1,6 @@
 import PosternCore
 
-/// What is known about a session, for callers: `GET /v1/{name}/sessions/{sessionCode}`.
+/// Shows what is known about a session: `GET /v1/{name}/sessions/{sessionCode}`.
 struct SessionView {
     static let resource = Resource(
         .get, "sessions/{sessionCode}",
@@ -12,7 +12,7 @@ struct SessionView {
             return .json(try SessionView(code: code, session: session, state: state).json())
         })
 
-    /// Open screens and events that are shown; a session may leave any number of events open.
+    /// The maximum number of open screens and events that are shown; a session may leave any number of events open.
     private static let mostOpens = 200
 
     let code: String

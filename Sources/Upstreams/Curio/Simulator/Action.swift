@@ -1,6 +1,6 @@
 import PosternSimulatorKit
 
-/// Something that happened on a device, as a request told it.
+/// Something that happened on a device, as a request reports it.
 struct Action {
     enum Kind: String, CaseIterable {
         case sessionStart = "session_start"
@@ -54,7 +54,7 @@ struct Action {
             }
         }
 
-        /// What an end closes; nil for what is no end.
+        /// What an end closes; nil for other actions.
         var opening: Self? {
             switch self {
             case .screenEnd: .screenStart
@@ -72,7 +72,7 @@ struct Action {
     /// Decoded, with their names on the wire.
     var texts: [(name: String, value: String)] = []
     var timestamp: Int64?
-    /// Of a start that was posted alone it is the server's, and not known before it is taken.
+    /// For a start that was posted alone, it is the server's, and not known before it is accepted.
     var code: String?
 
     /// Two texts that an end repeats from its start; nil when both are empty.
@@ -81,7 +81,7 @@ struct Action {
         return pair.allSatisfy(\.isEmpty) ? nil : digest(of: pair.map { quoted($0) }.joined(separator: ","))
     }
 
-    /// Equal for actions that are the same to the server, however they were sent.
+    /// Equal for actions that the server treats as the same, however they were sent.
     ///
     /// Starts and ends of a session are told by its code, ends of screens and events by the code they quote, their
     /// starts by everything: in a batch that includes a code, and alone the server makes a new one each time. The

@@ -4,7 +4,7 @@ import PosternSimulatorKit
 enum CurioData {
     static let maxRecords = 250
 
-    /// The records of `data` (section 5.1). If `findings` refuse the request, they are not used.
+    /// The records of `data` (section 5.1). If `findings` reject the request, they are not used.
     static func actions(
         in data: String, visitor: String, nowMs: Int64, _ findings: inout Findings
     ) -> [Action] {
@@ -72,7 +72,7 @@ enum CurioData {
         return action
     }
 
-    /// Nil when the record is refused.
+    /// Nil if the record is rejected.
     private static func text(
         of member: JSONTree?, named name: String, _ findings: inout Findings
     ) -> String? {

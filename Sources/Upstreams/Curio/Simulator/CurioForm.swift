@@ -1,4 +1,4 @@
-/// A form-encoded body, taken apart. Of a repeated name the first value counts.
+/// A parsed form-encoded body. If a name is repeated, the first value counts.
 struct CurioForm {
     private(set) var values: [String: String] = [:]
 

@@ -1,8 +1,8 @@
 import PosternSimulatorKit
 
-/// What `/control` changes.
+/// The settings of `/control`.
 struct CurioSettings: ControlMembers {
-    /// How the answers to starts of screens and events bring their code.
+    /// How the responses to starts of screens and events contain their code.
     enum CodeForm: String, ControlChoice {
         /// 32 hexadecimal digits in a string.
         case string
@@ -12,7 +12,7 @@ struct CurioSettings: ControlMembers {
         case mixed
         /// JSON without the member.
         case missing
-        /// No JSON.
+        /// Not JSON.
         case html
     }
 
@@ -35,11 +35,11 @@ struct CurioSettings: ControlMembers {
     }
 }
 
-/// What a `POST /control` does at once.
+/// The commands of a `POST /control`.
 struct Commands: ControlCommands {
     /// A visitor's code, or `all`.
     var killSessions: String?
-    /// Starts the choices over.
+    /// Restarts the random choices.
     var seed: UInt64?
 
     enum CodingKeys: CodingKey, CaseIterable { case killSessions, seed }

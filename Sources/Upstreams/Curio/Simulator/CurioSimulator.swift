@@ -4,10 +4,11 @@ internal import Synchronization
 
 /// Turkcell Curio, as far as its clients reveal it, on `/visit/create` and the other endpoints, bare or below `/api/v2`.
 ///
-/// Wrong credentials are answered 412, a session that is not live 401, what cannot be understood 400; where the
-/// specification assumes, so does this. What a gateway must never do is taken nevertheless and noted as a violation.
+/// Wrong credentials get 412, a session that is not live 401, and a request that cannot be understood 400. Where the
+/// specification makes assumptions, so does the simulator. What a gateway must never do is accepted all the same and
+/// noted as a violation.
 ///
-/// `curio.md` describes what it shows at `/received` and takes at `/control`.
+/// `curio.md` describes `/received` and `/control`.
 final class CurioSimulator: ControlledSimulator {
     let name = "curio"
     let orderField = "visitor"

@@ -7,10 +7,10 @@ extension CurioState {
         var violation: String?
     }
 
-    /// So many requests of one item may be refused before the gateway gives up (section 6).
+    /// The number of requests for one item that may be rejected before the gateway gives up (section 6).
     private static let maxRefusals = 5
 
-    /// Nil for a request that the server takes. `isLost`: the answer will not reach the gateway.
+    /// Nil for a request that the server accepts. `isLost`: whether the response will not reach the gateway.
     mutating func refusal(of request: Request, at moment: Moment, isLost: Bool) -> Refusal? {
         for (name, right) in [("apiKey", settings.apiKey), ("trackingCode", settings.trackingCode)]
         where !right.isEmpty {
@@ -62,7 +62,7 @@ extension CurioState {
         if !isLost { session.refusals += 1 }
         sessions[code] = session
         if request.endpoint == .visitEnd {
-            // It is over for the client too; a record that says so again is a repeat.
+            // It has ended for the client as well; a record that ends it again is a repeat.
             end(code)
             for action in request.actions { visitors[request.visitor]?.window.insert(action.identity) }
         } else if !isLost, !session.isReplaced {

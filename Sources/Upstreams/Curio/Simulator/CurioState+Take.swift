@@ -1,6 +1,6 @@
 import PosternSimulatorKit
 
-/// What a request does that is taken.
+/// The effects of a request that is accepted.
 extension CurioState {
     struct Taken {
         var answer: SimulatedAnswer
@@ -51,7 +51,7 @@ extension CurioState {
         return action.hasIdentity && known.contains(action.identity)
     }
 
-    /// A start of a session may come between a batch and its repeat: then it is a new session for that repeat.
+    /// A start of a session may arrive between a batch and its repeat. It is then a new session for that repeat.
     private mutating func moveWindow(to request: Request) {
         let brought = request.actions.filter(\.hasIdentity).map(\.identity)
         if request.endpoint != .visitCreate { visitors[request.visitor]?.window = [] }
@@ -123,7 +123,7 @@ extension CurioState {
         openings[code]?.isClosed = true
     }
 
-    /// A session that took another one's place closes what is open there, not the other way round.
+    /// A session that replaced another one closes what is open there, not the other way round.
     private func isMisplaced(_ session: String, closing other: String) -> Bool {
         guard session != other, let own = sessions[session], let opened = sessions[other] else { return false }
         return own.isHealthy && opened.isHealthy && own.place < opened.place

@@ -1,9 +1,9 @@
 internal import PosternCore
 import PosternSimulatorKit
 
-/// Everything the simulated server holds. A value; `CurioSimulator` guards it.
+/// The state of the simulated server. A value; `CurioSimulator` guards it.
 ///
-/// It grows with visitors, sessions and what is open, as the server does. Requests that are refused leave nothing.
+/// It grows with visitors, sessions, and what is open, as the server's does. Rejected requests leave nothing.
 struct CurioState: Sendable {
     var settings = CurioSettings()
     var random: SeededRandom
@@ -14,15 +14,15 @@ struct CurioState: Sendable {
     var counts = Counts()
 
     struct Counts: Sendable {
-        /// Without repeats.
+        /// The number without repeats.
         var actions: [Action.Kind: Int] = [:]
         var repeats = 0
         var acceptedRequests = 0
-        /// Answered 401.
+        /// The number of responses with 401.
         var refusedSessions = 0
         /// Sessions started by a visitor after another one of it was refused.
         var recreations = 0
-        /// Answered 412.
+        /// The number of responses with 412.
         var wrongCredentials = 0
         /// Left open by the end of their session.
         var orphanScreens = 0
@@ -86,7 +86,7 @@ struct CurioState: Sendable {
 
     // MARK: Codes
 
-    /// A code of the server's for a screen or event, and the answer that brings it.
+    /// A code of the server for a screen or event, and the response that contains it.
     mutating func newCode(_ name: String) -> (code: String, answer: SimulatedAnswer) {
         let hex = hexDigits(random.next()) + hexDigits(random.next())
         let number = "7\((0..<17).map { _ in String(Int.random(in: 0...9, using: &random)) }.joined())"
@@ -119,7 +119,7 @@ struct CurioState: Sendable {
         }
     }
 
-    /// A code for a session of the server's own: a version-1 UUID.
+    /// A code for a session that the server creates: a version-1 UUID.
     mutating func newSessionCode(at moment: Moment) -> String {
         let time = UInt64(bitPattern: moment.now.milliseconds &* 10_000 &+ 122_192_928_000_000_000)
         let low = hexDigits(time, count: 8)
@@ -132,6 +132,6 @@ struct CurioState: Sendable {
 }
 
 extension Request {
-    /// Sixty years for one that is longer: nothing lives that long.
+    /// At most sixty years: nothing lives that long.
     var timeout: Duration { .seconds(60 * Int64(min(timeoutMinutes ?? 30, 31_536_000))) }
 }

@@ -3,7 +3,7 @@ import PosternSimulatorKit
 /// A text after `enc` (section 4.2) was undone: UTF-8, `A-Z a-z 0-9 . - _ ~` as they are, a space as `+`, every other
 /// byte as `%XX` in upper case.
 struct CurioText {
-    /// What `enc` never writes, though it can be undone.
+    /// What `enc` never writes, although it can be decoded.
     enum Oddity: String {
         case lowerCase = "a percent escape in lower case"
         case needless = "a percent escape of a character that needs none"

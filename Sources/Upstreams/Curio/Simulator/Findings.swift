@@ -1,13 +1,13 @@
 import PosternSimulatorKit
 
-/// What is found out about a request while it is read.
+/// The findings about a request while it is read.
 struct Findings {
     /// One sentence each, without repetition; never a value of the request.
     private(set) var violations: [String] = []
-    /// The request cannot be used at all: 400.
+    /// Rejects the request as unusable: 400.
     private(set) var isRefused = false
 
-    /// Something a gateway never does, though the server puts up with it.
+    /// Notes something that a gateway must never do, although the server accepts it.
     mutating func note(_ sentence: String) {
         if !violations.contains(sentence) { violations.append(sentence) }
     }

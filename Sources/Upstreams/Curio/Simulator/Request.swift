@@ -1,21 +1,21 @@
 import PosternSimulatorKit
 
-/// A request as far as it can be understood without knowing what went before.
+/// A request as far as it can be understood without the requests before it.
 struct Request {
     let endpoint: Endpoint
     let form: CurioForm
-    /// Nothing when `findings` refuse the request.
+    /// Empty if `findings` reject the request.
     private(set) var actions: [Action] = []
     /// Set by this request, with their values.
     private(set) var tags: [String: String] = [:]
     private(set) var findings: Findings
 
     var visitor: String { form["visitorCode"] }
-    /// The one at the top; empty where the endpoint has none.
+    /// The code at the top level; empty if the endpoint has none.
     var session: String { form["sessionCode"] }
-    /// Nil where the endpoint has none.
+    /// Nil if the endpoint has none.
     var timeoutMinutes: Int? { Int(form["sessionTimeout"]) }
-    /// Nil for a request that brings no device block.
+    /// Nil for a request without a device block.
     let device: UInt64?
 
     enum Mode: String { case online, pdr, ocr }
@@ -48,7 +48,7 @@ struct Request {
 
     // MARK: Headers
 
-    /// What clients or their platforms send.
+    /// Headers that clients or their platforms send.
     private static let usualHeaders: Set = [
         "host", "user-agent", "content-type", "content-length", "connection", "accept", "accept-language",
         "accept-encoding",

@@ -9,7 +9,7 @@ struct Session {
         case timedOut
         /// By `/control`.
         case killed
-        /// The server has another one in its place (A15).
+        /// The server has replaced it by another one (A15).
         case adopted(into: String)
     }
 
@@ -22,7 +22,7 @@ struct Session {
     var lastSeenAt: MonotonicInstant
     /// Codes of screens and events that started in it.
     var codes: [String] = []
-    /// How many requests were told that it is not live.
+    /// How many requests were rejected because it is not live.
     var refusals = 0
     /// Another session of the visitor started after a refusal.
     var isReplaced = false
@@ -41,7 +41,7 @@ struct Opening {
     var isClosed = false
 }
 
-/// What is remembered of a visitor.
+/// What is stored about a visitor.
 struct Visitor {
     /// Identities of what the last request with something new brought: after a lost answer only this may come again.
     var window: Set<UInt64> = []

@@ -1,4 +1,4 @@
-/// What sections 3, 4.3 and 7 say about single values.
+/// The rules of sections 3, 4.3, and 7 for single values.
 struct Values {
     /// Parameters whose texts are encoded twice.
     static let twiceEncoded: Set = ["pageTitle", "path", "eventKey", "eventValue"]

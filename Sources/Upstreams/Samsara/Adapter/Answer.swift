@@ -1,7 +1,7 @@
 import PosternCore
 import PosternJSON
 
-/// What an answer of Samsara's means (the specification's "Interpreting responses").
+/// What a response of Samsara means (the specification's "Interpreting responses").
 struct Answer {
     private let response: UpstreamResponse
     private let batch: Batch
@@ -17,16 +17,16 @@ struct Answer {
 
     var judgement: Judgement {
         switch response.status {
-        // Only 202 says that the events were taken; it may come with a warning.
+        // Only 202 means that the events were accepted; it may contain a warning.
         case 202: Judgement(.delivered(), notice: warning)
-        // Comes from something in between: nothing was taken, and no event is to blame.
+        // Sent by an intermediary: nothing was accepted, and no event is the cause.
         case 200..<300: Judgement(.retry(after: after))
         case 400: Judgement(badRequest)
-        // Said to JSON broken inside the array and to bad gzip, but also when the backend fails.
+        // The response to JSON that is invalid inside the array and to corrupt gzip, but also if the backend fails.
         case 500: Judgement(.suspect(after: after))
         case 401, 403, 408, 413, 425, 429: usual
-        // Samsara refuses events with 400 alone.
-        case 402..<500: Judgement(.holdUpstream(.configuration, detail: "answered \(response.status): not by Samsara"))
+        // Samsara rejects events only with 400.
+        case 402..<500: Judgement(.holdUpstream(.configuration, detail: "HTTP \(response.status): not from Samsara"))
         default: usual
         }
     }
@@ -42,11 +42,11 @@ struct Answer {
             if let items = items(in: body) { return .each(items) }
             guard body["status"]?.equals("ERROR") == true else { return nil }
             let message = body["message"]?.string.map { ": \($0)" } ?? ""
-            return .holdUpstream(.configuration, detail: "answered 400\(message)")
+            return .holdUpstream(.configuration, detail: "HTTP 400\(message)")
         } ?? .suspect(after: after)
     }
 
-    /// One text for each event, `OK` for those with which nothing is wrong.
+    /// One text for each event, `OK` for those that are valid.
     private func items(in body: JSONValue) -> [ItemVerdict]? {
         guard body.kind == .array else { return nil }
         var items: [ItemVerdict] = []

@@ -1,9 +1,9 @@
 import PosternCore
 import PosternUpstreamKit
 
-/// Which events are taken, and what is filled in (the specification's "Event schema" and "Defaults").
+/// Validates events, and fills in defaults (the specification's "Event schema" and "Defaults").
 struct SamsaraAdmission: Sendable {
-    /// The configured `sourceId` as JSON, and the lane it makes.
+    /// The configured `sourceId` as JSON, and its lane.
     private let defaultSource: (text: [UInt8], lane: Lane)?
     private let addsID: Bool
     private let maxBytes: Int
@@ -42,13 +42,13 @@ struct SamsaraAdmission: Sendable {
         return Admission(lane: lane, rewritten: defaults.isEmpty ? nil : defaults.written(into: payload))
     }
 
-    /// A time of the server's own, which it sets unless it is there.
+    /// A time that the server sets if it is missing.
     private static func check(_ time: JSONValue?, _ pointer: String, _ faults: inout PayloadFaults) {
         guard let time, !time.isIntegerLiteral, time.kind != .null else { return }
         faults.add(pointer, "must be an integer or null")
     }
 
-    /// Finds the event's `sourceId`, or one that stands in for it.
+    /// Returns the event's `sourceId`, or its replacement.
     private func lane(of event: Event, _ defaults: inout Defaults, _ faults: inout PayloadFaults) -> Lane {
         if let source = event.sourceID, source.kind != .null {
             guard source.isFilledIn else {
@@ -70,7 +70,7 @@ struct SamsaraAdmission: Sendable {
     }
 }
 
-/// The members of an event that matter, found in one pass.
+/// The relevant members of an event, found in one pass.
 private struct Event {
     var timestamp: JSONValue?
     var sourceID: JSONValue?
@@ -78,10 +78,10 @@ private struct Event {
     var receivedAt: JSONValue?
     var publishedAt: JSONValue?
     var id: JSONValue?
-    /// What Samsara's iOS client calls the device.
+    /// The device's id in Samsara's iOS client.
     var deviceID: JSONValue?
 
-    /// Lengths of their names, a bit for each: most other names are told by that alone.
+    /// The lengths of their names, one bit each: most other names are excluded by that alone.
     private static let lengths: UInt16 = 1 << 2 | 1 << 4 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 11
 
     init(_ payload: JSONValue) {
@@ -106,8 +106,8 @@ private struct Event {
     }
 }
 
-/// Values that an event lacks. They go into its text, of which every other byte stays: in place of a `null`, or right
-/// behind the opening brace.
+/// Values that an event lacks. They are inserted into its text, in place of a `null` or directly after the opening
+/// brace; every other byte is kept.
 private struct Defaults {
     private var members: [UInt8] = []
     private var instead: [Replacement] = []
@@ -119,7 +119,7 @@ private struct Defaults {
 
     var isEmpty: Bool { members.isEmpty && instead.isEmpty }
 
-    /// Bytes that the text becomes longer; the object is not empty then, or it has been refused.
+    /// The number of bytes by which the text grows. The object is not empty, or it would have been rejected.
     var growth: Int { instead.reduce(members.count) { $0 + $1.text.count - $1.range.count } }
 
     mutating func set(_ name: StaticString, to text: [UInt8], at null: JSONValue?) {

@@ -1,9 +1,9 @@
 public import PosternCore
 import PosternUpstreamKit
 
-/// The ingestion API of the analytics platform Samsara: events go out as a JSON array.
+/// The ingestion API of the analytics platform Samsara: events are sent as a JSON array.
 ///
-/// Any order and several requests at a time, but events of one `sourceId` keep theirs.
+/// Events are sent in any order and in several requests at a time, but those of one `sourceId` keep their order.
 struct SamsaraUpstream: ConfigurableUpstream, BatchingUpstream {
     static let typeName = "samsara"
     static let summary = "Event ingestion of the analytics platform Samsara."

@@ -4,15 +4,15 @@ import PosternSimulatorKit
 enum Body {
     /// Empty, blank or `null`.
     case nothing
-    /// Refused by the parser at once.
+    /// Rejected by the parser at once.
     case malformed
-    /// Breaks further in.
+    /// Invalid further inside.
     case broken
     /// An object, a string, a number or a boolean.
     case notAnArray
     case events([Event], Oddities)
 
-    /// What the server puts up with and a gateway does not send.
+    /// What the server accepts and a gateway does not send.
     struct Oddities {
         var hasTrailingBytes = false
         var hasControlCharacters = false

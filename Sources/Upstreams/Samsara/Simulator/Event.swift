@@ -15,7 +15,7 @@ struct Event {
         isObject && timestamp?.kind == .integer && sourceId?.kind == .string && eventName?.kind == .string
     }
 
-    /// Reads the next element; nil when the text breaks inside it. Of a repeated key the last one wins.
+    /// Reads the next element; nil if it is not valid. If a key is repeated, the last one counts.
     init?(_ scanner: inout JSONScanner) {
         guard let first = scanner.peek() else { return nil }
         let start = scanner.place

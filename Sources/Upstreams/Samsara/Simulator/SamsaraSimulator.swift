@@ -3,18 +3,18 @@ internal import Synchronization
 
 /// The ingestion API of Samsara 0.5.7 (port 9000).
 ///
-/// The answers are those of the real server. Its limit on header lines shows as no answer at all. Whatever the
-/// specification says a gateway must never send is answered likewise and noted as a violation.
+/// The responses are those of the real server. Beyond its limit on header lines, there is no response at all. What a
+/// gateway must never send according to the specification gets the real response and is noted as a violation.
 struct SamsaraSimulator: Simulator {
     let name = "samsara"
     let orderField = "sourceId"
     let bounds: Bounds
     let status: Status
 
-    /// What a gateway keeps to; the server itself has no such bounds.
+    /// The limits of a gateway; the server itself has none.
     struct Bounds: Sendable {
         var maxEvents = 10_000
-        /// Before compression.
+        /// The maximum size of a request before compression.
         var maxBatchBytes = 1 << 20
         var maxEventBytes = 262_144
     }
@@ -52,7 +52,7 @@ struct SamsaraSimulator: Simulator {
         }
     }
 
-    /// 500 and 503 are the server's own; everything else comes from something in front of it.
+    /// 500 and 503 are the server's own; everything else is sent by an intermediary.
     func answer(status: Int) -> SimulatedAnswer {
         switch status {
         case 500: SimulatedAnswer(status: 500)
@@ -137,12 +137,12 @@ struct SamsaraSimulator: Simulator {
         return nil
     }
 
-    /// By its `id` where it has one, for that is the document's id downstream; else by its text.
+    /// By its `id` if it has one, because that is the document's id downstream, or else by its text.
     private func identity(of event: Event, in text: UnsafeBufferPointer<UInt8>) -> UInt64 {
         digest(.init(rebasing: text[event.id.map(\.range) ?? event.range]))
     }
 
-    // MARK: What a gateway does not do
+    // MARK: What a gateway must not do
 
     private func headerViolations(of request: SimulatedRequest) -> [String] {
         var violations: [String] = []
@@ -223,7 +223,7 @@ struct SamsaraSimulator: Simulator {
         return isSuffixed(type.dropFirst(12).dropLast(4))
     }
 
-    /// The middleware's, which is content with the beginning.
+    /// The middleware's, which only checks the beginning.
     private func startsLikeJSON(_ type: String?) -> Bool {
         guard let type, type.hasPrefix("application/") else { return false }
         let rest = type.dropFirst(12)

@@ -1,6 +1,6 @@
 import PosternCore
 
-/// What an answer of Seer's means, where it differs from the usual (the specification's "Interpreting responses").
+/// What a response of Seer means, where it differs from the default (the specification's "Interpreting responses").
 struct Answer {
     private let response: UpstreamResponse
     private let now: Timestamp
@@ -12,8 +12,8 @@ struct Answer {
 
     var judgement: Judgement {
         switch response.status {
-        // All were taken, whatever the body says (Assumption 9).
-        case 200...299: Judgement(.delivered(), notice: hasUnexpectedBody ? "a report was answered with a body" : nil)
+        // All were accepted, whatever the body contains (Assumption 9).
+        case 200...299: Judgement(.delivered(), notice: hasUnexpectedBody ? "the response to a report has a body" : nil)
         case 401: Judgement(.refreshToken)
         default: Judgement(.usual(for: response, now: now))
         }

@@ -1,7 +1,7 @@
 import PosternCore
 import PosternUpstreamKit
 
-/// Where Seer takes what: the SDK's endpoint table, with the SDK's names (the specification's "Endpoints").
+/// The endpoints of Seer: the SDK's table, with the SDK's names (the specification's "Endpoints").
 struct Endpoints: Sendable {
     struct Endpoint: Sendable, Equatable {
         let name: String
@@ -34,12 +34,12 @@ struct Endpoints: Sendable {
     /// The presets in the SDK's order, then the custom ones by name.
     let table: [Endpoint]
     private let base: String
-    /// As it goes into a URL; nil when there is none.
+    /// The path as it is used in a URL; nil if there is none.
     private let key: String?
     private let paths: [String: String]
 
-    /// A preset's name in `endpoints` gives it another path; any other name makes a custom kind. No api key goes out
-    /// where it is empty (Assumption 1).
+    /// A preset's name in `endpoints` gives it another path; any other name creates a custom kind. An empty api key is
+    /// not sent (Assumption 1).
     init(_ settings: SeerSettings) {
         let paths = settings.endpoints.mapValues(Self.trimmed)
         let presets = Preset.allCases.map {
@@ -56,7 +56,7 @@ struct Endpoints: Sendable {
 
     func url(_ preset: Preset) -> String { url(named: preset.rawValue) }
 
-    /// The whole URL, api key included: it goes on every call, that for the token too.
+    /// The whole URL, including the api key, which is part of every call, including the one for the token.
     func url(named name: String) -> String {
         let path = paths[name] ?? ""
         guard let key else { return base + "/" + path }

@@ -1,7 +1,7 @@
 import PosternCore
 
-/// Which payloads are taken (the specification's "Validation"). Each is looked at afresh, and nothing is checked beyond
-/// these rules: no formats, no trimming, extra members pass.
+/// Validates payloads (the specification's "Validation"). Each is checked on its own, and nothing is checked beyond
+/// these rules: no formats, no trimming; extra members are accepted.
 struct Rules: Sendable {
     /// Bytes of the largest payload: the bundle size.
     let maxBytes: Int
@@ -13,7 +13,7 @@ struct Rules: Sendable {
         if payload.kind != .object {
             faults.add("", "must be an object")
         } else if payload.bytes.count > maxBytes {
-            // The size comes first and ends the check.
+            // The size is checked first, and a violation ends the check.
             faults.add("", "must not have more than \(maxBytes) bytes (bundleSizeBytes); it has \(payload.bytes.count)")
         } else {
             switch kind {
@@ -66,7 +66,7 @@ struct Rules: Sendable {
         }
     }
 
-    /// One valid identifier is enough; others next to it do not matter.
+    /// One valid identifier is enough; the others do not matter.
     private func isIdentified(_ actor: JSONValue) -> Bool {
         for (key, value) in actor.members {
             if key.equals("mbox") || key.equals("mbox_sha1sum") || key.equals("openid") {
@@ -79,7 +79,7 @@ struct Rules: Sendable {
     }
 }
 
-/// The members that rules speak of, found in one pass.
+/// The members to which rules apply, found in one pass.
 private struct Members {
     var actor: JSONValue?
     var verb: JSONValue?
@@ -104,7 +104,7 @@ private struct Members {
     }
 }
 
-/// Faults as they are found, and the rules that recur.
+/// Collects faults, and contains the recurring rules.
 private struct Faults {
     private(set) var found: PayloadFaults
 

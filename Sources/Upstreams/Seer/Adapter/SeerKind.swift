@@ -3,7 +3,7 @@ import PosternCore
 /// What Seer collects (the specification's "Overview").
 enum SeerKind: Sendable, Equatable {
     case activity, instrumentation, tincan
-    /// Anything, at an endpoint of the configuration's (Assumption 6).
+    /// Any payload, at an endpoint of the configuration (Assumption 6).
     case custom(String)
 
     static let presets: [SeerKind] = [.activity, .instrumentation, .tincan]
@@ -24,7 +24,7 @@ enum SeerKind: Sendable, Equatable {
 
     var kind: Kind { Kind(name) }
 
-    /// The SDK's name for the endpoint that takes one alone; also its name for reports of that kind.
+    /// The SDK's name for the endpoint that accepts a single payload; also its name for reports of that kind.
     var endpoint: String {
         switch self {
         case .activity: Endpoints.Preset.activity.rawValue
@@ -34,7 +34,7 @@ enum SeerKind: Sendable, Equatable {
         }
     }
 
-    /// Where several go together; only two kinds can (Assumption 7).
+    /// The endpoint for several payloads, which only two kinds have (Assumption 7).
     var batchEndpoint: Endpoints.Preset? {
         switch self {
         case .activity: .activityBatch
@@ -43,7 +43,7 @@ enum SeerKind: Sendable, Equatable {
         }
     }
 
-    /// The SDK's error code for a bad one; custom ones have none of their own.
+    /// The SDK's error code for an invalid payload; custom kinds have none of their own.
     var errorCode: Int? {
         switch self {
         case .activity: 3

@@ -2,10 +2,10 @@ import Foundation
 import PosternCore
 import PosternJSON
 
-/// How Seer's token is got (the specification's "Authentication").
+/// How to obtain Seer's token (the specification's "Authentication").
 struct SeerTokenSource: TokenSource {
     let tokenRequest: UpstreamRequest
-    /// Renewed so long before it expires, or a tenth of its life if that is less (Assumption 3).
+    /// How long before its expiry it is renewed, or a tenth of its lifetime if that is less (Assumption 3).
     static let longestLead = Duration.seconds(60)
     /// For how long a token without a readable date is used (Assumption 4).
     static let lifeWithoutDate = Duration.seconds(300)
@@ -25,7 +25,7 @@ struct SeerTokenSource: TokenSource {
         guard (200...299).contains(response.status) else {
             throw TokenRefusal(
                 credentialsRefused: [400, 401, 403].contains(response.status),
-                detail: "the token request was answered \(response.status)")
+                detail: "HTTP \(response.status) for the token request")
         }
         let read = JSONParser.ofThisThread.parse(response.body) { body -> (value: String, expiresAt: Timestamp?)? in
             guard let value = body["access_token"], value.isFilledString, let text = value.string,
@@ -35,7 +35,7 @@ struct SeerTokenSource: TokenSource {
         }
         guard case .success(let found?) = read else {
             throw TokenRefusal(
-                credentialsRefused: false, detail: "the token request was answered without a usable access_token")
+                credentialsRefused: false, detail: "the response to the token request contains no usable access_token")
         }
         guard let expiresAt = found.expiresAt else {
             let end = now + Self.lifeWithoutDate
@@ -45,7 +45,7 @@ struct SeerTokenSource: TokenSource {
         return Token(value: found.value, renewAt: expiresAt + (.zero - lead), expiresAt: expiresAt)
     }
 
-    /// It goes into a header as it is.
+    /// It is used in a header as it is.
     private static func isSendable(_ token: String) -> Bool { token.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7F } }
 
     /// When a token has expired: from the millisecond after the second that `expiration_date` falls in has begun, as

@@ -2,13 +2,14 @@ public import PosternCore
 
 /// Pearson's Seer collects activity streams, instrumentation and Tin Can statements.
 ///
-/// A lane for each kind, so that kinds keep their order and do not wait for each other. Texts are forwarded as they came.
+/// A lane for each kind, so that kinds keep their order and do not wait for each other. Payloads are forwarded as they
+/// were received.
 struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, ResourceUpstream, RefusalCodesUpstream,
     EventNamingUpstream
 {
     static let typeName = "seer"
     static let summary = "Pearson's Seer: activity streams, instrumentation and Tin Can statements."
-    /// Only bytes bound a batch.
+    /// A batch is limited by bytes only.
     static let batchMaxMessages: Int? = 1 << 20
 
     let name: UpstreamName
@@ -23,7 +24,7 @@ struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, Reso
     /// `{"activities":[` and `]}`: the wrapper of a batch, for statements too.
     static let wrapping = 17
 
-    /// Suffix of the lane of a kind: reports that a caller waits for while the queue waits for a flush.
+    /// Suffix of the lane of a kind, for reports that a caller waits for while the queue waits for a flush.
     private static let direct = "!direct"
 
     init(_ name: UpstreamName, _ settings: SeerSettings) {
@@ -45,7 +46,8 @@ struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, Reso
         var lane = kind.name
         if settings.inFlightPerKind > 1 { lane += "/\(context.random().0 % UInt64(settings.inFlightPerKind))" }
         guard !settings.reportsByItself else { return Admission(lane: .named(lane)) }
-        // The queue waits; who waits for the answer does not. Still one request of a kind at a time.
+        // The queue waits; a report whose caller waits for the response does not. There is still one request of a kind
+        // at a time.
         return context.isAwaited
             ? Admission(lane: .named(lane + Self.direct, group: lane))
             : Admission(lane: .named(lane, group: lane), waitsFor: .schedule)
@@ -80,7 +82,7 @@ struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, Reso
             if carried.isEmpty { return .wait(.schedule, until: .never) }
         }
         guard kinds.contains(messages[0].kind) else {
-            // Its endpoint is no longer configured. A reload makes the lane look again.
+            // Its endpoint is no longer configured. A reload makes the lane due again.
             return .wait(.credentials, until: .never)
         }
         let kind = SeerKind(messages[0].kind)

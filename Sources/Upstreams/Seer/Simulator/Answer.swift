@@ -1,6 +1,6 @@
 import PosternSimulatorKit
 
-/// The answers of Seer, as far as they are known. Clients do not read their bodies.
+/// The responses of Seer, as far as they are known. Clients do not read their bodies.
 enum Answer {
     static func json(_ status: Int, _ text: String) -> SimulatedAnswer {
         SimulatedAnswer(status: status, headers: [("Content-Type", "application/json")], body: Array(text.utf8))
@@ -10,7 +10,7 @@ enum Answer {
         json(status, #"{"error":\#(quoted(reason))}"#)
     }
 
-    /// With the places that break a rule, never with their values.
+    /// With the pointers that break a rule, never with their values.
     static func refusal(of places: [(index: Int, pointers: [String])]) -> SimulatedAnswer {
         let errors = places.map { place in
             #"{"index":\#(place.index),"pointers":[\#(place.pointers.map { quoted($0) }.joined(separator: ","))]}"#

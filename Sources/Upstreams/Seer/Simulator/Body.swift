@@ -1,8 +1,8 @@
 import PosternSimulatorKit
 
-/// What a report's body holds, and how it differs from what a gateway writes.
+/// The contents of a report's body, and how it differs from what a gateway writes.
 struct Body {
-    /// The payloads in their order; of whatever type.
+    /// The payloads in their order, of any type.
     private(set) var items: [JSONScanner.Value] = []
     /// Why it is not a report.
     private(set) var refusal: String?
@@ -11,7 +11,7 @@ struct Body {
     private static let head: StaticString = #"{"activities":["#
 
     init(_ text: UnsafeBufferPointer<UInt8>, isBatch: Bool) {
-        // The scanner does not look at the bytes of strings.
+        // The scanner does not check the bytes of strings.
         guard !text.contains(where: { $0 >= 0x80 }) || String(validating: text, as: UTF8.self) != nil else {
             refusal = "a body that is not UTF-8"
             return

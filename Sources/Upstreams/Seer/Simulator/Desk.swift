@@ -1,22 +1,22 @@
 internal import PosternCore
 import PosternSimulatorKit
 
-/// What the simulator of Seer holds: settings, tokens, counts. A value; `SeerSimulator` guards it.
+/// The state of the Seer simulator: settings, tokens, counts. A value; `SeerSimulator` guards it.
 struct Desk: Sendable {
     private(set) var settings = SeerSettings()
     private var tokens: Tokens
-    /// Chooses which reports are answered 401.
+    /// Chooses which reports get 401.
     private var random: SeededRandom
-    /// What the first request came with, for comparing.
+    /// The credentials of the first request, for comparison.
     private var firstLogin: Login?
     private var firstAPIKey: String??
-    /// When the slow answer under way will be there.
+    /// When the slow response in progress will be complete.
     private var tokenAnswerDueAt: MonotonicInstant?
     private var counts = Counts()
 
     struct Counts: Encodable, Sendable {
         var tokenRequests = 0
-        /// That came while the answer to another was still awaited.
+        /// Requests that arrived while another one was waiting for its response.
         var overlappingTokenRequests = 0
         var tokensIssued = 0
         var reportsWithoutAuthorization = 0
@@ -46,7 +46,7 @@ struct Desk: Sendable {
 
     // MARK: Keys
 
-    /// Why a request with this key is refused, or what is wrong with it all the same.
+    /// Whether a request with this key is rejected, and its violations.
     private mutating func check(_ query: Query) -> (isRefused: Bool, violations: [String]) {
         let wanted = settings.apiKey
         guard wanted.isEmpty else {
@@ -64,7 +64,7 @@ struct Desk: Sendable {
 
     // MARK: Tokens
 
-    /// Answers a request for a token whose form is right.
+    /// Responds to a well-formed request for a token.
     mutating func token(_ login: Login?, _ query: Query, _ moment: Moment) -> Judged {
         let key = check(query)
         guard !key.isRefused else { return Judged(answer: Answer.forbidden, violations: key.violations) }
@@ -79,7 +79,7 @@ struct Desk: Sendable {
         return judged
     }
 
-    /// To be called for every request for a token, whatever it is like.
+    /// Called for every request for a token, valid or not.
     mutating func noteTokenRequest(_ moment: Moment) {
         counts.tokenRequests += 1
         if let due = tokenAnswerDueAt, moment.instant < due { counts.overlappingTokenRequests += 1 }
@@ -111,7 +111,7 @@ struct Desk: Sendable {
     private mutating func newToken(_ moment: Moment) -> String {
         let token = tokens.issue(at: moment.now, life: settings.tokenLife)
         counts.tokensIssued += 1
-        // As the platform's JSON writer of the time did.
+        // As the platform's JSON writer did at the time.
         let text = token.text.replacing("/", with: #"\/"#)
         let date = settings.expirationForm.written(token.expiresAt).map { #","expiration_date":\#($0)"# } ?? ""
         return #"{"token_type":"BearerToken","access_token":"\#(text)"\#(date)}"#
@@ -124,7 +124,7 @@ struct Desk: Sendable {
 
     // MARK: Reports
 
-    /// Why a report is not even looked at; nil when it is.
+    /// Why a report is rejected without being read; nil if it is read.
     mutating func admit(
         _ authorization: String?, _ query: Query, to path: String, _ moment: Moment
     ) -> (refusal: SimulatedAnswer?, violations: [String]) {

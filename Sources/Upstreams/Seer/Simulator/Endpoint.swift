@@ -1,14 +1,14 @@
 import PosternSimulatorKit
 
-/// Where a kind of report goes.
+/// The endpoint of a kind of report.
 struct Endpoint: ControlText, Equatable {
     let kind: SeerKind
-    /// With the slash in front; matched as sent.
+    /// The path with its leading slash; compared as sent.
     let path: String
-    /// What a custom path has behind a question mark of its own.
+    /// The query that is part of a custom path.
     var query: String?
     var isBatch = false
-    /// The path of the kind's single endpoint: one for a kind, so what is in order by it is in order by kind.
+    /// The path of the kind's single endpoint. There is one per kind, so an order by path is an order by kind.
     let kindPath: String
 
     static let tokenPath = "/oauth/access_token"
@@ -52,9 +52,9 @@ private func trimmingSlashes(_ text: Substring) -> Substring {
     return start[..<(start.utf8.lastIndex { $0 != slash }.map { start.utf8.index(after: $0) } ?? start.startIndex)]
 }
 
-/// The query of a request, which is `apikey` or nothing, behind what the endpoint has of its own.
+/// The query of a request, which is `apikey` or nothing, after the endpoint's own query.
 struct Query {
-    /// Decoded as servers do, the plus sign being a blank; nil when there is none.
+    /// Decoded as servers do, with the plus sign as a blank; nil if there is none.
     private(set) var apiKey: String?
     private(set) var violations: [String] = []
 

@@ -1,6 +1,6 @@
 import PosternSimulatorKit
 
-/// Client id and secret as they come in an `Authorization` of the scheme Basic (RFC 7617), in UTF-8.
+/// Client id and secret in an `Authorization` of the scheme Basic (RFC 7617), in UTF-8.
 struct Login: Sendable, Equatable {
     let clientId: String
     let clientSecret: String

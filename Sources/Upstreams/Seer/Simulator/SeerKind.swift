@@ -1,11 +1,11 @@
 import PosternSimulatorKit
 
-/// What a payload is, and what it must have for the server to take it (specification, section "Validation").
+/// The kind of a payload, and the members that the server requires (specification, section "Validation").
 enum SeerKind: Sendable, Equatable {
     case activity, instrumentation, tincan, custom
 
-    /// JSON Pointers of the members that break a rule; empty for a payload that is taken. Nothing beyond the rules is
-    /// checked: no formats, no trimming, no further members. Of a repeated member the last counts.
+    /// JSON Pointers of the members that break a rule; empty for a payload that is accepted. Nothing beyond the rules
+    /// is checked: no formats, no trimming, no further members. If a member is repeated, the last one counts.
     func complaints(about item: JSONScanner.Value, in text: UnsafeBufferPointer<UInt8>) -> [String] {
         let item = Node(value: item, text: text)
         guard item.isObject else { return [""] }
@@ -53,7 +53,7 @@ private struct Rules {
     mutating func require(_ holds: Bool, _ pointer: String) { if !holds { broken.append(pointer) } }
 }
 
-/// A value inside a text that the scanner has passed, or none.
+/// A value inside a text that the scanner has accepted, or none.
 private struct Node {
     let value: JSONScanner.Value?
     let text: UnsafeBufferPointer<UInt8>

@@ -1,16 +1,16 @@
 internal import PosternCore
 import PosternSimulatorKit
 
-/// How the simulator of Seer behaves; the members of `/control` that can be set.
+/// The settings of the Seer simulator: the members of `/control` that can be set.
 struct SeerSettings: ControlMembers {
-    /// Empty: any, but the same in every request.
+    /// Empty means any, but the same in every request.
     var clientId = ""
     var clientSecret = ""
     var apiKey = ""
     var tokenLifeSeconds = 3600.0
     var expirationForm = ExpirationForm.number
     var tokenAnswer = TokenAnswer.normal
-    /// How often a report under a good token is answered 401.
+    /// How often a report with a valid token gets 401.
     var refuse401Rate = 0.0
     /// Whether such a refusal revokes the token.
     var revoke = false
@@ -28,7 +28,7 @@ struct SeerSettings: ControlMembers {
             ?? PosternSimulatorKit.problem("bundleLimit", bundleLimit, 0...1 << 40)
     }
 
-    /// How `expiration_date` is written, the true one being `number`.
+    /// How `expiration_date` is written; the real server uses `number`.
     enum ExpirationForm: String, ControlChoice {
         case number, text
         /// Without the member.
@@ -60,10 +60,10 @@ struct SeerSettings: ControlMembers {
 
     enum TokenAnswer: ControlText, Equatable {
         case normal
-        /// 200 without a token that could be used; a different one each time.
+        /// 200 without a usable token, in a different way each time.
         case junk
         case slow(milliseconds: Int)
-        /// With a token that is only good if the status is.
+        /// With a token that is valid only if the status is a success.
         case status(Int)
 
         static let form = "normal, junk, slow:<milliseconds up to 3600000> or status:<200 to 599>"
@@ -94,7 +94,7 @@ struct SeerSettings: ControlMembers {
     }
 }
 
-/// What a `POST /control` does at once.
+/// The commands of a `POST /control`.
 struct Commands: ControlCommands {
     var revokeNow: Bool?
     /// Starts the choices for `refuse401Rate` over.

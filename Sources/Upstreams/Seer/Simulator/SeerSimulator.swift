@@ -2,20 +2,20 @@ internal import PosternCore
 public import PosternSimulatorKit
 internal import Synchronization
 
-/// Pearson Seer as its clients know it: tokens for client credentials, and reports under them.
+/// Pearson Seer as its clients know it: tokens for client credentials, and reports with these tokens.
 ///
-/// The server itself was never observed: where the specification settles no status the simulator takes the usual one.
-/// Whatever a gateway must never send is noted as a violation. Credentials that an operator may have got wrong, and
-/// tokens that have just died, are answered 401 or 403 and are no violation.
+/// The server itself was never observed: if the specification defines no status, the simulator uses the usual one. What
+/// a gateway must never send is noted as a violation. Credentials that an operator may have mistyped, and tokens that
+/// have just expired, get 401 or 403 and are not violations.
 ///
-/// `seer.md` describes what it shows at `/received` and takes at `/control`.
+/// `seer.md` describes `/received` and `/control`.
 final class SeerSimulator: ControlledSimulator {
     let name = "seer"
     let orderField = ""
     private let time: any TimeSource
     private let desk: Mutex<Desk>
 
-    /// No bundle may be larger, whatever the settings of a gateway (specification, section "Settings").
+    /// The maximum size of a bundle, whatever the settings of a gateway (specification, section "Settings").
     private static let largestBundle = 1 << 20
 
     /// - Parameter seed: of the tokens, and of the choice which reports are refused.
@@ -49,7 +49,7 @@ final class SeerSimulator: ControlledSimulator {
         desk.withLock { $0.noteTokenRequest(moment) }
         guard request.method == "POST" else { return Self.wrongMethod(request) }
         var violations = Self.framingViolations(of: request)
-        // `*/*` is what HTTP libraries say for none.
+        // HTTP libraries send `*/*` if none is set.
         if let accept = request.header("Accept"), accept != "*/*" { violations.append("an Accept on a token request") }
         let login = request.header("Authorization").flatMap { Login(authorization: $0) }
         if login == nil { violations.append("a token request without Basic credentials") }
@@ -93,7 +93,7 @@ final class SeerSimulator: ControlledSimulator {
         return judged
     }
 
-    /// What the head alone makes impossible.
+    /// Reasons to reject the request by its head alone.
     private static func refusal(of request: SimulatedRequest, bundleLimit: Int) -> SimulatedAnswer? {
         if request.body.count > bundleLimit { return Answer.refusal(413, "too large") }
         let coding = request.header("Content-Encoding")?.lowercased()
@@ -126,7 +126,7 @@ final class SeerSimulator: ControlledSimulator {
         return Judged(answer: Answer.accepted, items: items, violations: body.violations)
     }
 
-    // MARK: What a gateway does not do
+    // MARK: What a gateway must not do
 
     private static func wrongMethod(_ request: SimulatedRequest) -> Judged {
         Judged(

@@ -1,16 +1,17 @@
 internal import PosternCore
 import PosternSimulatorKit
 
-/// The tokens that were handed out, the newest thousand of them. A value; its owner guards it.
+/// The tokens that were issued, the newest thousand of them. A value; its owner guards it.
 ///
-/// A token is 32 characters with everything that a careless client spoils (`+`, `/`, `==`). Six of them follow from
-/// those before, so that a token of an earlier run of the simulator is distinguished from one that was never issued.
+/// A token has 32 characters, including those that a careless client corrupts (`+`, `/`, `==`). Six of them are
+/// computed from those before, so that a token of an earlier run of the simulator can be distinguished from one that
+/// was never issued.
 struct Tokens: Sendable {
     enum Standing {
         case good
         /// Expired, revoked, or of an earlier run.
         case dead
-        /// Made up.
+        /// The token was never issued.
         case unknown
     }
 
@@ -18,20 +19,20 @@ struct Tokens: Sendable {
         let text: String
         let expiresAt: Timestamp
         var isRevoked = false
-        /// When a report under it was answered 401 for the first time.
+        /// When a report with it got 401 for the first time.
         var refusedAt: MonotonicInstant?
     }
 
     private var issued: [Issued] = []
     private var random: SeededRandom
     private static let kept = 1000
-    /// Reports that were under way when the first was refused have arrived by then.
+    /// Reports that were in flight when the first one was rejected have arrived by then.
     private static let patience = Duration.seconds(5)
 
     init(seed: UInt64) { random = SeededRandom(seed: ~seed) }
 
     mutating func issue(at now: Timestamp, life: Duration) -> (text: String, expiresAt: Timestamp) {
-        // The time in it makes the next run's others, whatever the seed.
+        // It contains the time, so tokens of the next run are different, whatever the seed.
         let words = [random.next(), random.next() ^ UInt64(bitPattern: now.milliseconds)]
         let body = words.map { Self.letters(of: $0, count: 11) }.joined() + "/+"
         let token = Issued(text: body + Self.check(body) + "==", expiresAt: now + life)
@@ -51,12 +52,12 @@ struct Tokens: Sendable {
         find(text).map { !$0.isRevoked && now > $0.expiresAt } ?? false
     }
 
-    /// Whether a report with it was refused so long ago that it must no longer be used.
+    /// Whether a report with it was rejected so long ago that it must no longer be used.
     func isWorn(_ text: String, at instant: MonotonicInstant) -> Bool {
         find(text)?.refusedAt.map { instant - $0 > Self.patience } ?? false
     }
 
-    /// The newest are asked for most.
+    /// The newest are looked up most.
     private func find(_ text: String) -> Issued? { issued.last { $0.text == text } }
 
     mutating func noteRefusal(of text: String, at instant: MonotonicInstant, revoking: Bool = false) {
@@ -69,7 +70,7 @@ struct Tokens: Sendable {
         for place in issued.indices { issued[place].isRevoked = true }
     }
 
-    /// Looks like a token and is none; for answers from which none must be taken.
+    /// A text that looks like a token, for responses whose token must not be used.
     mutating func decoy() -> String { Self.letters(of: random.next(), count: 11) }
 
     private static func isOurs(_ text: String) -> Bool {

@@ -1,8 +1,7 @@
 import PosternCore
 import Synchronization
 
-/// Who may not authenticate for a while, because bad authentications lead to longer blocks (Assumptions A3, A4). Any
-/// thread.
+/// Pauses for authentications, because failed ones lead to longer blocks (Assumptions A3, A4). Any thread.
 final class AuthenticationBackoff: Sendable {
     enum Subject: Hashable, Sendable {
         /// The configured user or application, outside sessions.
@@ -19,25 +18,25 @@ final class AuthenticationBackoff: Sendable {
 
     init(_ lengths: Pause.Lengths) { self.lengths = lengths }
 
-    /// The pause that is not over yet.
+    /// The current pause.
     func pause(of subject: Subject, now: Timestamp) -> Pause? {
         pauses.withLock { $0[subject].flatMap { $0.until > now ? $0 : nil } }
     }
 
-    /// Begins a pause, or the next longer one if a former one is over.
+    /// Begins a pause, or the next longer one if an earlier one has ended.
     @discardableResult func begin(_ subject: Subject, _ reason: Pause.Reason, now: Timestamp) -> Pause {
         pauses.withLock { pauses in
-            // Here the call has been signed again already.
+            // At this point, the call has been signed again already.
             let pause = Pause.after(
                 pauses[subject], reason, now: now, lengths: lengths, firstStep: reason == .authentication ? 1 : 0)
             if pauses.count >= Self.mostSubjects { pauses = pauses.filter { $0.value.until > now } }
-            // If all of them last, a client tries many addresses, and one more is not remembered.
+            // If none of them has ended, a client is trying many addresses, and one more is not recorded.
             if pauses.count < Self.mostSubjects || pauses[subject] != nil { pauses[subject] = pause }
             return pause
         }
     }
 
-    /// Takes over a pause that the queue has begun.
+    /// Adopts a pause that the queue has begun.
     func begin(_ subject: Subject, as pause: Pause) { pauses.withLock { $0[subject] = pause } }
 
     /// The platform has accepted an authentication.

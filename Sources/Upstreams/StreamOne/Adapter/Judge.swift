@@ -1,7 +1,7 @@
 import PosternCore
 import PosternUpstreamKit
 
-/// What an answer to a queued call means (the specification's section 8).
+/// What a response to a queued call means (the specification's section 8).
 struct Judge {
     let call: StreamOneCall
     /// Whether an earlier attempt of the same call may have taken effect.
@@ -10,17 +10,18 @@ struct Judge {
     let lengths: Pause.Lengths
     let now: Timestamp
 
-    /// Tries of a call that the platform fails on by itself (A1).
+    /// The number of attempts for a call on which the platform itself fails (A1).
     private static let faultLimit = 5
 
     func decision(on response: UpstreamResponse) -> Decision {
         guard let answer = Answer(response) else {
             let after = response.retryAfter(now: now)
             guard (200...299).contains(response.status) else { return Decision(.retry(after: after)) }
-            // Perhaps it has carried out the call and cannot say so: not without end, if others fare better.
+            // It may have carried out the call without being able to respond. So the attempts are limited if other
+            // calls succeed.
             return Decision(
                 .suspect(after: after),
-                reason: "answered \(response.status) with something that is no answer of the platform's")
+                reason: "HTTP \(response.status) with a body that is not a response of the platform")
         }
         return switch answer.status.meaning {
         case .ok: cleared(.delivered(result: answer.bytes))
@@ -37,19 +38,21 @@ struct Judge {
         }
     }
 
-    /// The call is refused because it is done already: by its own earlier try.
+    /// The call is rejected because it is done already, by an earlier attempt.
     private func isSettled(_ answer: Answer) -> Bool {
         wasTried && (!answer.status.isAbsence || Actions.isDeletion(call))
     }
 
-    /// The platform lets the actor in and takes writes: whatever was in the way is over. A `refusal` stays with the call.
+    /// The platform authenticates the actor and accepts writes, so any pause has ended. A `refusal` stays with the
+    /// call.
     private func cleared(_ verdict: Verdict, _ refusal: Answer? = nil) -> Decision {
         Decision(
             verdict, changes: pause == nil ? [] : [.remove(key: Pause.key)], reason: refusal?.summary,
             refusal: refusal?.bytes)
     }
 
-    /// Signed again once, then slowly, without an end: the clock is not the fault of a call (A2).
+    /// Signed again once, then at long intervals without a limit, because a call is not the cause of a wrong clock
+    /// (A2).
     private func clock(_ answer: Answer, _ response: UpstreamResponse) -> Decision {
         var decision = paused(.clock, answer)
         decision.judgement.notice = skew(response)

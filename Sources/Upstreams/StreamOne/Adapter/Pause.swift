@@ -1,15 +1,15 @@
 import PosternCore
 
-/// Something that holds calls up for a while, longer each time in a row.
+/// A pause for calls, which grows each time in a row.
 struct Pause: Sendable, Equatable {
     enum Reason: String, Sendable {
         /// Status 10: writes wait.
         case readOnly
         /// Status 8: the actor does not authenticate.
         case rateLimited
-        /// Status 2: signed again once soon, then rarely.
+        /// Status 2: the call is signed again once soon, then rarely.
         case clock
-        /// Status 3: signed again once soon, then rarely, until an operator has corrected the credentials.
+        /// Status 3: the call is signed again once soon, then rarely, until an operator has corrected the credentials.
         case authentication
     }
 
@@ -37,14 +37,14 @@ struct Pause: Sendable, Equatable {
             return switch reason {
             case .readOnly: min(readOnly * doubled, readOnly * 10)
             case .rateLimited: min(rateLimited * doubled, rateLimited * 15)
-            // The first of these lets calls land that were under way with it.
+            // The first pause lets calls finish that were in flight with it.
             case .authentication: step == 0 ? .seconds(1) : min(rateLimited * (doubled / 2), rateLimited * 15)
             case .clock: step == 0 ? .seconds(1) : min(.seconds(30) * (doubled / 2), .seconds(300))
             }
         }
     }
 
-    /// The pause that follows `former`: the same while that lasts, the next longer one if it is over.
+    /// The pause that follows `former`: the same one while it lasts, and the next longer one if it has ended.
     static func after(
         _ former: Self?, _ reason: Reason, now: Timestamp, lengths: Lengths, firstStep: Int = 0
     ) -> Self {

@@ -6,7 +6,7 @@ struct StreamOneSettings: SettingsSection {
     var authentication = StreamOneActor.Kind.application
     var id = ""
     var psk = ""
-    /// Empty: none.
+    /// Empty means none.
     var defaultAccount = ""
     var cacheLifetime = Duration.seconds(60)
     var cacheBytes = 16 << 20

@@ -16,7 +16,7 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
 
     private let platform: StreamOnePlatform
     private let actions: Actions
-    // What this run knows: written by calls of both ways, and safe to lose.
+    // In-memory state, which calls of both kinds write. It may be lost.
     private let cache: Cache
     private let backoff: AuthenticationBackoff
 
@@ -52,7 +52,7 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
         }
     }
 
-    /// A call about several accounts keeps the order of the first.
+    /// A call about several accounts keeps the order of the first one.
     private static func lane(of scope: Scope) -> String {
         switch scope {
         case .none: "none"
@@ -70,7 +70,8 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
 
     func plan(for messages: [Message], in context: PlanContext) throws -> Plan {
         guard let call = call(of: messages[0]) else {
-            // Not what was admitted: a default account or a list of actions cannot make it so.
+            // The payload is not the one that was admitted: a changed default account or list of actions cannot cause
+            // this.
             return .settle(count: 1, as: .failed, reason: "the stored call cannot be read")
         }
         if let pause = try Pause(in: context.state), pause.reason == .rateLimited, pause.until > context.now {
@@ -98,7 +99,7 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
         return judge.decision(on: response)
     }
 
-    /// What calls that are answered at once have to know of it.
+    /// Passes on what calls that are answered at once have to know.
     func settled(_ batch: Batch, by result: TransferResult, with changes: [StateChange]) {
         guard case .success(let response) = result, let call = call(of: batch.messages[0]) else { return }
         let answer = Answer(response)
@@ -114,7 +115,7 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
         }
     }
 
-    /// What was accepted is what is sent: the lane holds the default account of that time.
+    /// What was accepted is sent unchanged: the lane contains the default account of that time.
     private func call(of message: Message) -> StreamOneCall? {
         let read = JSONParser.ofThisThread.parse(message.payload) { payload in
             try? StreamOneCall(payload, defaultAccount: Self.account(ofLane: message.lane))

@@ -1,6 +1,6 @@
 import PosternSimulatorKit
 
-/// What a call is answered with.
+/// The response to a call.
 struct Answer {
     var status = Status.ok
     /// JSON.
@@ -8,11 +8,11 @@ struct Answer {
     var isCacheable = false
     /// Of lists.
     var count: Int?
-    /// Seconds; in a session.
+    /// Seconds; only in a session.
     var sessionTimeout: Int?
     var timezone = ""
 
-    /// A list and how many there are in it.
+    /// A list and the number of its elements.
     static func list(_ elements: [String]) -> Self {
         Self(body: "[\(elements.joined(separator: ","))]", count: elements.count)
     }

@@ -9,9 +9,9 @@ struct Call {
     let parameters: StreamOneForm
     /// The body's.
     let arguments: StreamOneForm
-    /// What its signature has to be for, byte by byte as received, without the signature itself.
+    /// The signed text, byte by byte as received, without the signature itself.
     let signedText: [UInt8]
-    /// What is wrong with its headers and is no reason to refuse it.
+    /// Faults of its headers for which it is not rejected.
     private(set) var oddities: [String] = []
 
     var name: String { "\(command)/\(action)" }
@@ -19,7 +19,7 @@ struct Call {
     var customer: String? { filled("customer") }
     var accounts: [String] { filled("account")?.split(separator: ",").map(String.init) ?? [] }
 
-    /// Nil when the path is none of the API's.
+    /// Nil if the path is not one of the API.
     init?(_ request: SimulatedRequest, prefix: String) {
         let root = prefix + "/api/"
         guard request.path.hasPrefix(root) else { return nil }
@@ -30,7 +30,7 @@ struct Call {
         let query = request.query ?? ""
         parameters = StreamOneForm(query.utf8)
         let type = request.header("Content-Type")
-        // PHP leaves a body of another type alone.
+        // PHP does not parse a body of another type.
         let isForm = type?.lowercased().split(separator: ";").first == Self.formType[...]
         arguments = StreamOneForm(isForm ? request.body : [])
         let signed = query.utf8.split(separator: UInt8(ascii: "&"), omittingEmptySubsequences: false)
@@ -55,7 +55,7 @@ struct Call {
 
     // MARK: What can be checked without knowing the actor
 
-    /// Adds to `violations` whatever a gateway never does; throws what the platform would refuse.
+    /// Adds to `violations` what a gateway must never do. Throws if the platform would reject the call.
     func check(_ violations: inout [String]) throws(StreamOneRefusal) {
         func refuse(_ status: Status, _ violation: String) throws(StreamOneRefusal) {
             violations.append(violation)
@@ -114,7 +114,7 @@ struct Call {
         return true
     }
 
-    // MARK: What it asks
+    // MARK: The request
 
     /// By name alone: the platform does not say which actions are reads. Sessions are neither read nor written.
     var isRead: Bool {
@@ -138,7 +138,7 @@ struct Call {
         return fread(&mark, 1, 4, file) == 4 && mark == Array("TZif".utf8)
     }
 
-    /// The call as `/received` shows it. What a login proves itself with is hidden.
+    /// The call as `/received` shows it. The credentials of a login are hidden.
     var received: String {
         var scope = ""
         if !accounts.isEmpty {
@@ -159,9 +159,9 @@ struct Call {
     }
 }
 
-/// Why a call is refused.
+/// Why a call is rejected.
 enum StreamOneRefusal: Error {
     case status(Status)
-    /// By something in front of the platform.
+    /// Rejected by an intermediary in front of the platform.
     case http(Int)
 }

@@ -3,12 +3,12 @@ internal import Crypto
 internal import Glibc
 import PosternSimulatorKit
 
-/// What the platform computes for a login (specification, section 5.1). Hex is lower-case.
+/// What the platform computes for a login (specification, section 5.1). Hexadecimal digits are lower case.
 enum Password {
     /// `v2hash`: hex MD5 of the password.
     static func md5(_ password: String) -> String { hex(Insecure.MD5.hash(data: Array(password.utf8))) }
 
-    /// What the platform keeps of a password: hex SHA-256 of the bcrypt of its MD5. Nil when the salt cannot be used.
+    /// What the platform keeps of a password: hex SHA-256 of the bcrypt of its MD5. Nil if the salt cannot be used.
     /// Takes about a quarter of a second at cost 12.
     static func verifier(password: String, salt: String) -> String? {
         bcrypt(md5(password), salt: salt).map { sha256($0) }

@@ -1,6 +1,6 @@
 import PosternSimulatorKit
 
-/// A status in the header of an answer; 0 is success. Any number may be one, only those named here have a name.
+/// A status in the header of an answer; 0 is success. Any number is possible; only those listed here have a name.
 struct Status: RawRepresentable, Hashable, Sendable {
     let rawValue: Int
 
@@ -22,7 +22,7 @@ struct Status: RawRepresentable, Hashable, Sendable {
     static let sessionNotFound = Self(rawValue: 282)
     static let accountNotFound = Self(rawValue: 290)
 
-    /// For people: the name as a sentence, e.g. `Session not found`.
+    /// For people: the name as a sentence, for example `Session not found`.
     var message: String {
         guard self != .ok else { return "OK" }
         guard let name = Self.names[rawValue] else { return "Status \(rawValue)" }

@@ -1,7 +1,7 @@
 import PosternSimulatorKit
 
 /// Names and values as the platform writes them: `name=value`, joined by `&`, each name and value encoded by itself.
-/// Bare are letters, digits and `-_.`; a space is `+`; every other byte is `%` and two upper-case digits.
+/// Letters, digits, and `-_.` are not escaped; a space is `+`; every other byte is `%` and two upper-case digits.
 struct StreamOneForm {
     /// Decoded, in the order received.
     private(set) var pairs: [(name: String, value: String)] = []

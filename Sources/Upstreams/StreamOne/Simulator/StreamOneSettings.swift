@@ -20,16 +20,16 @@ struct StreamOneSettings: ControlMembers {
         /// Never shown.
         var password: String?
         var salt: String?
-        /// Whether the platform is still without a hash of the second kind. Cleared by a login that brings one.
+        /// Whether the platform does not have a hash of the second kind. Cleared by a login that contains one.
         var needsV2Hash: Bool?
         var roles: [Role]?
 
         static let usualSalt = "$2y$12$gmdjitkypwyd4d1mkeefiv"
-        /// The salt as it is handed out, usable or not.
+        /// The salt as it is sent, usable or not.
         var shownSalt: String { salt ?? Self.usualSalt }
     }
 
-    /// Tokens that hold everywhere, for one account, or for one customer.
+    /// Tokens that apply everywhere, for one account, or for one customer.
     struct Role: Codable, Sendable {
         var id: String?
         var name: String?
@@ -61,9 +61,9 @@ struct StreamOneSettings: ControlMembers {
             id: "Cmv8fnKfjF2l", psk: "abcdefghijklmnopqrstuvwxyzABCDEF", username: "jan@example.nl",
             password: "password", salt: User.usualSalt, needsV2Hash: false, roles: [])
     ]
-    /// Empty: every account there is.
+    /// Empty means all accounts.
     var accounts: [Account] = []
-    /// Empty: every customer there is.
+    /// Empty means all customers.
     var customers: [String] = []
     /// Before `/api`, and not signed.
     var prefix = ""
@@ -78,13 +78,13 @@ struct StreamOneSettings: ControlMembers {
     var statusRate: [Int: Double] = [:]
     var nextStatus: [Int] = []
     var readOnly = false
-    /// Whether actions that the simulator does not know are answered 5 instead of with their arguments.
+    /// Whether unknown actions get status 5 instead of their arguments.
     var onlyKnownActions = false
-    /// What `item/view` shows; empty: its arguments, as every action that the simulator does not know.
+    /// The response of `item/view`; empty means its arguments, as for every unknown action.
     var items = JSONTree.array([])
     /// Bodies by `command/action`.
     var answers = JSONTree.object([])
-    /// Of answers to requests that name none.
+    /// The scope of responses to requests that name none.
     var timezone = "Europe/Amsterdam"
     /// Of challenges, sessions and `statusRate`; counts from when it is set.
     var seed = 0
@@ -93,7 +93,7 @@ struct StreamOneSettings: ControlMembers {
     func user(_ id: String) -> User? { users.first { $0.id == id } }
     func user(named name: String) -> User? { users.first { $0.username == name } }
 
-    /// Everything but keys and passwords.
+    /// Everything except keys and passwords.
     var shownWithoutSecrets: [JSONTree.Member] {
         var open = self
         for index in open.applications.indices { open.applications[index].psk = nil }

@@ -4,14 +4,14 @@ internal import Synchronization
 
 /// The StreamOne platform API, version 3.
 ///
-/// It knows the applications and users it was given, checks each signature over the very bytes received, and answers
-/// every call with HTTP 200 and a status inside, in the bytes PHP would write. Whatever the specification says a
-/// gateway must never send is answered likewise and noted as a violation. Where the sources do not know the
-/// platform's answer, this is the choice: 6 for a wrong `api` or `format`, for an impossible value and for an argument
-/// twice, 7 for a parameter twice or one of the other kind of actor, 3 for a query or body in another encoding than
-/// PHP's, 282 for a dead session, 281 for a wrong password, an unknown user and a used, old or unknown challenge.
+/// It has configured applications and users, checks each signature over the received bytes, and responds to every call
+/// with HTTP 200 and a status in the body, in the bytes that PHP would write. What a gateway must never send according
+/// to the specification gets the same response and is noted as a violation. Where the sources do not document the
+/// platform's response, the simulator uses these: 6 for a wrong `api` or `format`, for an impossible value and for an
+/// argument twice, 7 for a parameter twice or one of the other kind of actor, 3 for a query or body in another encoding
+/// than PHP's, 282 for a dead session, 281 for a wrong password, an unknown user and a used, old or unknown challenge.
 ///
-/// `streamone.md` describes what it shows at `/received` and takes at `/control`.
+/// `streamone.md` describes `/received` and `/control`.
 struct StreamOneSimulator: ControlledSimulator {
     let name = "streamone"
     let orderField = "account"
@@ -85,7 +85,7 @@ struct StreamOneSimulator: ControlledSimulator {
 
     private func items(_ call: Call, _ state: inout StreamOneState) -> Judged.Items {
         let text = Array(call.received.utf8)
-        // A login is never the same as another one.
+        // No login equals another one.
         let identity = call.command == "session" ? state.random.next() : text.withUnsafeBufferPointer { digest($0) }
         let orderKey = call.accounts.isEmpty ? call.customer : nil
         return Judged.Items(text: text, ranges: [text.indices], identities: [identity], orderKey: orderKey)

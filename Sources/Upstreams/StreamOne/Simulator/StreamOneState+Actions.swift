@@ -1,8 +1,8 @@
 import PosternSimulatorKit
 
-// What becomes of a call once it is known who sent it.
+// Handles a call whose sender is known.
 extension StreamOneState {
-    /// Answers a call and says what of it shows in `/received`.
+    /// Responds to a call and determines its entry in `/received`.
     mutating func perform(
         _ call: Call, _ actor: Actor, verifier: Verifier?, poisons: [Faults.Poison],
         at moment: Moment, _ violations: inout [String]
@@ -38,7 +38,7 @@ extension StreamOneState {
         }
     }
 
-    /// The item with the ID of the argument `item`, else a page of them all by `limit` and `offset`.
+    /// The item with the ID of the argument `item`, or else a page of all items by `limit` and `offset`.
     private func items(_ call: Call) throws(StreamOneRefusal) -> Answer {
         let items = settings.items.elements ?? []
         if let id = call.arguments["item"] {
@@ -75,7 +75,7 @@ extension StreamOneState {
         }
     }
 
-    /// Whom the call counts as; an application by itself is no user.
+    /// The user of the call; an application alone is not a user.
     private func user(_ actor: Actor) throws(StreamOneRefusal) -> StreamOneSettings.User {
         guard let user = actor.user.flatMap(settings.user(_:)) else { throw .status(.accessDenied) }
         return user
@@ -86,7 +86,7 @@ extension StreamOneState {
         return actor.application.flatMap(settings.application(_:))?.roles ?? []
     }
 
-    /// The tokens that hold in the scope of the call: for every one of its accounts, its customer, or everywhere.
+    /// The tokens that apply in the scope of the call: to all of its accounts, to its customer, or everywhere.
     private func tokens(of actor: Actor, _ call: Call) -> [String] {
         let roles = roles(of: actor)
         func tokens(customer: String?, account: String?) -> [String] {

@@ -24,7 +24,7 @@ extension StreamOneState {
                 """)
     }
 
-    /// `verifier`: of the user whose challenge it is; nil when there is none.
+    /// `verifier`: the verifier of the challenge's user; nil if there is none.
     mutating func create(
         _ call: Call, _ actor: Actor, verifier: Verifier?, at moment: Moment,
         _ violations: inout [String]
@@ -134,11 +134,12 @@ extension StreamOneState {
     }
 }
 
-/// What the platform keeps of one password. It takes a quarter of a second to make: not to be done under the lock.
+/// What the platform stores of one password. Computing it takes a quarter of a second, so it must not be done while the
+/// lock is held.
 struct Verifier: Sendable {
     private let password: String
     private let salt: String
-    /// Nil when the salt cannot be used.
+    /// Nil if the salt cannot be used.
     private let value: String?
 
     init(for user: StreamOneSettings.User) {
@@ -149,6 +150,6 @@ struct Verifier: Sendable {
 
     func isFor(_ user: StreamOneSettings.User) -> Bool { (user.password ?? "") == password && user.shownSalt == salt }
 
-    /// Nil when it was made for another password or salt.
+    /// Nil if it was computed for another password or salt.
     func value(for user: StreamOneSettings.User) -> String? { isFor(user) ? value : nil }
 }

@@ -1,25 +1,25 @@
 internal import PosternCore
 import PosternSimulatorKit
 
-/// What the platform knows and holds. A value; the simulator guards it.
+/// The state of the platform. A value; the simulator guards it.
 struct StreamOneState: Sendable {
     private(set) var settings = StreamOneSettings()
     var random: SeededRandom
-    /// The oldest of each go when there are too many.
+    /// The oldest of each are removed if there are too many.
     var challenges = Recent<Challenge>(limit: 10_000)
     var sessions = Recent<Session>(limit: 10_000)
     private var signatures = Recent<MonotonicInstant>(limit: 16_384)
     /// By actor, or by a client's `userip`.
     private var failures = Recent<Failures>(limit: 1_000)
-    /// How many calls were answered with which status.
+    /// The number of calls by the status of their response.
     private(set) var statuses: [Status: Int] = [:]
 
     struct Challenge: Sendable {
         var application: String
-        /// Nil when there is no user of that name.
+        /// Nil if there is no user of that name.
         var user: String?
         var address: String
-        /// What the answer said.
+        /// What the response contained.
         var needsV2Hash: Bool
         var endsAt: MonotonicInstant
         var isUsed = false
@@ -49,11 +49,11 @@ struct StreamOneState: Sendable {
         var instant: MonotonicInstant
     }
 
-    /// Who calls, after the signature was found right.
+    /// The caller, after its signature was verified.
     struct Actor {
         /// Nil for a user that signs by itself.
         var application: String?
-        /// Whom the call counts as; nil for an application outside a session.
+        /// The user of the call; nil for an application outside a session.
         var user: String?
         var session: String?
     }
@@ -91,7 +91,7 @@ struct StreamOneState: Sendable {
 
     mutating func count(_ status: Status) { statuses[status, default: 0] += 1 }
 
-    /// The platform has a hash of the second kind now.
+    /// The platform has a hash of the second kind from now on.
     mutating func convert(user id: String) {
         guard let place = settings.users.firstIndex(where: { $0.id == id }) else { return }
         settings.users[place].needsV2Hash = false
@@ -146,7 +146,7 @@ struct StreamOneState: Sendable {
         return actor
     }
 
-    /// The actor that the call names, its key, and a name to count failures by. Without a key if the actor is unknown.
+    /// The actor that the call names, its key, and a name for counting failures. Without a key if the actor is unknown.
     private func identify(
         _ call: Call, _ violations: inout [String]
     ) throws(StreamOneRefusal) -> (Actor, key: String?, name: String) {
@@ -187,7 +187,7 @@ struct StreamOneState: Sendable {
         throw .status(.sessionNotFound)
     }
 
-    /// Answers take their time to the gateway, and its deadlines run from there.
+    /// Responses take time to reach the gateway, whose deadlines start when they arrive.
     private static let grace = Duration.seconds(10)
 
     private mutating func renew(_ id: String, at moment: Moment) {
@@ -225,7 +225,7 @@ struct StreamOneState: Sendable {
     }
 }
 
-/// Values by names; when there are too many the oldest makes room for the newest.
+/// Values by name. If there are too many, the oldest is removed for the newest.
 struct Recent<Value: Sendable>: Sendable {
     private let limit: Int
     private(set) var values: [String: Value] = [:]
@@ -244,7 +244,7 @@ struct Recent<Value: Sendable>: Sendable {
         oldest = (oldest + 1) % limit
     }
 
-    /// Changes a value that is there.
+    /// Changes an existing value.
     mutating func update(_ name: String, _ change: (inout Value) -> Void) {
         guard let index = values.index(forKey: name) else { return }
         change(&values.values[index])

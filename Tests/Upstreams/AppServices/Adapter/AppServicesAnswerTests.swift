@@ -122,7 +122,7 @@ import Testing
 
     @Test func reason_keepsTheServersWords() {
         let found = outcome(400, #"{"error":"illegal_argument","error_description":"bad word in here"}"#)
-        #expect(found == .permanent(reason: "answered 400: illegal_argument: bad word in here"))
+        #expect(found == .permanent(reason: "HTTP 400: illegal_argument: bad word in here"))
     }
 
     // MARK: 10.5

@@ -148,7 +148,7 @@ import Testing
         if world.sendsRefused { return "a refused token was sent again" }
         let push = world.model.devices[AppServicesItems.device]
         let expected = expectation(world)
-        // From the moment on that the new owner's registration is through, nobody silences it.
+        // Once the new owner's registration is complete, no request silences it.
         if let expected, !expected.isUnregistered, let id = world.ids[expected.owner + "register"],
             world.desk.ended[id]?.state == .delivered
         {
@@ -158,7 +158,7 @@ import Testing
             }
         }
         guard isOver else { return nil }
-        if !world.desk.messages.isEmpty { return "something waits for ever" }
+        if !world.desk.messages.isEmpty { return "a message waits forever" }
         if world.desk.ended.values.contains(where: { $0.state == .failed }) { return "something failed" }
         let end = expected.map { $0.isUnregistered ? "" : pushTokens[$0.owner] ?? "" }
         return push == end ? nil : "the push token is \(push ?? "none")"

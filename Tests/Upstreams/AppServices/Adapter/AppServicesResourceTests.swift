@@ -58,7 +58,7 @@ import Testing
         var desk = try Desk()
         #expect(
             try read(.get, "registrations/u/\(Items.device)", "", desk.state)
-                == .notFound("Nothing was accepted here for that user and device."))
+                == .notFound("No message was accepted here for that user and device."))
         let id = try desk.post("register", Items.registration())
         var seen = [try flags(desk)]
         while desk.isOpen(id), case .send(let request, _) = try desk.plan(id) {

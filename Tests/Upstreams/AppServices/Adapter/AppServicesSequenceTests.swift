@@ -28,7 +28,7 @@ import Testing
         #expect(steps == Array(Self.full.prefix(through: try #require(Self.full.firstIndex(of: step)))))
         #expect(desk.ended[id]?.state == .failed)
         #expect(
-            desk.ended[id]?.reason == "\(step): answered 400: illegal_argument: words (code \(code))")
+            desk.ended[id]?.reason == "\(step): HTTP 400: illegal_argument: words (code \(code))")
     }
 
     @Test func refusedPreferences_leaveTheRegistrationComplete() throws {
@@ -97,9 +97,9 @@ import Testing
         let forbidden = Desk.error(403, "forbidden_service_operation")
         #expect(try desk.steps(id, answer: Self.answers(["disconnect": forbidden])) == ["disconnect", "blank_token"])
         #expect(desk.ended[id]?.state == .failed)
-        #expect(desk.ended[id]?.reason.contains("disconnect answered 403") == true)
+        #expect(desk.ended[id]?.reason.contains("disconnect HTTP 403") == true)
         #expect(desk.ended[id]?.reason.contains("the push token is blanked") == true)
-        #expect(try desk.state.pair(Items.u1, Items.device).isConnected, "as far as anybody knows")
+        #expect(try desk.state.pair(Items.u1, Items.device).isConnected, "as far as it is known")
     }
 
     @Test func refusedToken_parksDisconnectAndBlanking() throws {
@@ -388,7 +388,7 @@ import Testing
         let answer = Desk.response(
             400, #"{"error":"illegal_argument","error_description":"\#(Items.u1Token) and \#(Desk.key)"}"#)
         _ = try desk.steps(id) { _ in answer }
-        #expect(desk.ended[id]?.reason == "find_group: answered 400: illegal_argument: *** and *** (code 4)")
+        #expect(desk.ended[id]?.reason == "find_group: HTTP 400: illegal_argument: *** and *** (code 4)")
     }
 
     // MARK: Admission

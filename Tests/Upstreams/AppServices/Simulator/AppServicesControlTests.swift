@@ -69,7 +69,7 @@ private let d1 = "c0ffee11-2233-4455-8677-8899aabbccdd"
         for (body, sentence) in Self.problems {
             let fixture = AppServicesFixture()
             let before = fixture.ask("/control").text + fixture.state
-            // What is right beside it is not applied either.
+            // The valid members next to it are not applied either.
             let rest = body.hasPrefix("{\"") ? #"{"users":["z"],"apiKey":"z","# + body.dropFirst() : body
             for body in [body, body.contains("users") ? body : rest] {
                 let answer = fixture.control(body)

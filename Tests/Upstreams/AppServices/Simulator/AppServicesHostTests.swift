@@ -20,7 +20,7 @@ private let u1 = "ffffffff54d00d1e0b07c0de5eed0011"
             try HTTPClient(port: port).ask(method, path, Array(body.utf8))
         }
 
-        /// As it stands in the vector. Nil when the connection ends without an answer.
+        /// Sends the request of the vector unchanged. Nil if the connection ends without a response.
         func send(_ vector: SimulatedRequest) throws -> Int? {
             let client = try HTTPClient(port: port)
             let lines = vector.headers.map { "\($0.name): \($0.value)\r\n" }.joined()

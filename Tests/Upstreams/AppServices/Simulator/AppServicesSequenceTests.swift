@@ -109,7 +109,7 @@ private let removal = V.v11.with(path: base + "/groups/bio/users/\(u1)")
         #expect(sending(V.v1, V.v2, V.v3, V.v12, V.v1, V.v13) == violation)
         #expect(sending(V.v1, V.v2, V.v3, V.v12.lost, V.v13) == violation)
         #expect(sending(V.v1, V.v2, V.v3, V.v12, V.v13.lost, V.v13).isEmpty)
-        // Nobody knows the two: not found is done.
+        // Neither of the two exists: not found means done.
         #expect(sending(V.v12, V.v13).isEmpty)
         #expect(sending(V.v13) == violation)
     }

@@ -328,7 +328,7 @@ private let pushToken = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add
         (V.v1.with(path: base + "/device/"), "PUT \(base)/device/: there is no such call"),
         (V.v1.with(path: "/appservices//acme/campus-dev/device/\(d1)"), "there is no such call"),
         (V.v1.with(body: registration + "x"), "register_device: bytes after the JSON object"),
-        (registration("{\"a", "{\"type\":\"device\",\"a"), "register_device: a member that is there twice"),
+        (registration("{\"a", "{\"type\":\"device\",\"a"), "register_device: a member that is given twice"),
         (registration(pushToken, pushToken.uppercased()), "register_device: a push token that is not 64 to 200 small"),
         (registration(pushToken, "<740f>"), "register_device: a push token that is not 64 to 200 small"),
         (registration("apple.", "app le."), "register_device: a notifier that the gateway must refuse"),

@@ -1,7 +1,7 @@
 import PosternSimulatorKit
 @testable import AppServicesSimulator
 
-/// The requests of the specification's section 13 as they stand there, line by line; lines end with CR LF on the wire.
+/// The requests of the specification's section 13 unchanged, line by line; lines end with CR LF on the wire.
 enum AppServicesVectors {
     /// Register the device (item field `deviceId` = `C0FFEE11-2233-4455-8677-8899AABBCCDD`).
     static let v1 = request(

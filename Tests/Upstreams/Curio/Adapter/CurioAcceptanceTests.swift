@@ -27,7 +27,7 @@ import Testing
     func action_isRefused_unlessItsSessionIsOpenForThisVisitor(kind: CurioKind) throws {
         let sample = try #require(CurioSample.good.first { $0.kind == Kind(kind.rawValue) })
         for others in [
-            [], [CurioSample.sessionStart(session: Self.other)], [CurioSample.sessionStart(visitor: "somebody")],
+            [], [CurioSample.sessionStart(session: Self.other)], [CurioSample.sessionStart(visitor: "another visitor")],
         ] {
             let refusal = try #require(try refusal(of: sample, after: others))
             #expect(refusal.reason == .unknownSession)
@@ -40,7 +40,7 @@ import Testing
 
     @Test func sessionCode_isTakenOnce() throws {
         for others in [
-            [CurioSample.sessionStart()], [CurioSample.sessionStart(visitor: "somebody")],
+            [CurioSample.sessionStart()], [CurioSample.sessionStart(visitor: "another visitor")],
             [CurioSample.sessionStart(), CurioSample.make("session_end")],
         ] {
             #expect(try refusal(of: CurioSample.sessionStart(), after: others)?.reason == .conflict)
@@ -98,7 +98,7 @@ import Testing
         #expect(
             try refusal(of: CurioSample.event(), after: [start] + events, ["maxCachedActivityCount": .integer(4)])
                 == nil)
-        let another = CurioSample.sessionStart(session: Self.other, visitor: "somebody")
+        let another = CurioSample.sessionStart(session: Self.other, visitor: "another visitor")
         #expect(try refusal(of: another, after: [start] + events, ["maxCachedActivityCount": .integer(3)]) == nil)
     }
 

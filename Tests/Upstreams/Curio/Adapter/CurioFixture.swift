@@ -51,20 +51,20 @@ extension UpstreamFixture {
         ],
         answers: [
             Answer(200, .delivered()), Answer(200, "<html>", .delivered()), Answer(200, "{}", .delivered(), samples: 3),
-            Answer(204, "", .delivered(), notice: "answered 204 where 200 is usual; taken as a success"),
+            Answer(204, "", .delivered(), notice: "HTTP 204 instead of 200; treated as a success"),
             Answer(401, .suspect(after: nil)),
-            Answer(403, .holdUpstream(.credentials, detail: "answered 403: the client is not let in")),
+            Answer(403, .holdUpstream(.credentials, detail: "HTTP 403: the client was rejected")),
             Answer(
                 412,
                 .holdUpstream(
-                    .credentials, detail: "answered 412: the api key or the tracking code is wrong")),
+                    .credentials, detail: "HTTP 412: the api key or the tracking code is wrong")),
         ]
             + [301, 302, 304, 307, 308, 404, 405].map {
                 Answer(
-                    $0, .holdUpstream(.configuration, detail: "answered \($0): nothing takes requests at this URL"))
+                    $0, .holdUpstream(.configuration, detail: "HTTP \($0): there is no such endpoint at this URL"))
             }
             + [400, 402, 406, 409, 410, 413, 414, 415, 422, 431, 451].map {
-                Answer($0, .split(reason: "answered \($0)"))
+                Answer($0, .split(reason: "HTTP \($0)"))
             }
             + [408, 425, 429, 500, 501, 502, 503, 504, 599].map { Answer($0, .retry(after: nil)) })
 }

@@ -57,7 +57,7 @@ struct CurioLab {
         case waits(until: Timestamp)
     }
 
-    /// Plans what is in front and plays what comes of it; `answer` is nil for one that is lost.
+    /// Plans the first messages and plays the response; `answer` is nil for one that is lost.
     @discardableResult
     mutating func turn(_ answer: (UpstreamRequest) throws -> UpstreamResponse?) throws -> Turn {
         guard let lane = queue.first?.lane else { return .idle }

@@ -135,7 +135,7 @@ private struct ModelServer {
         live = []
     }
 
-    /// Nobody hears of a session made so, and its code may be used once more.
+    /// No caller learns of a session that was created like this, and its code may be used once more.
     mutating func loseAnswer(to request: UpstreamRequest) {
         _ = answer(request)
         if request.path == "/visit/create" { unheard.insert(request.form["sessionCode"] ?? "") }
@@ -148,7 +148,7 @@ private struct ModelServer {
         case "/visit/create":
             if dead.contains(session), unheard.remove(session) == nil { faults.append("\(session) is used again") }
             live.insert(session)
-            // A session made anew says nothing of the caller's order.
+            // A re-created session does not follow the caller's order.
             if !Code.isReplacement(session) { arrive("start", of: session) }
             return UpstreamResponse(status: 200)
         case "/offline/create":

@@ -139,7 +139,7 @@ import Testing
         #expect(lab.lastVerdict == .proceed(progress: []))
         try play(&lab, Self.gone)
         let held = Verdict.holdUpstream(
-            .credentials, detail: "answered 401 to two new sessions: the api key may be wrong")
+            .credentials, detail: "HTTP 401 for two new sessions: the api key may be wrong")
         #expect(lab.lastVerdict == held)
         // Each probe is one request, with a code of its own.
         try play(&lab, Self.gone)
@@ -338,7 +338,7 @@ import Testing
         let next = "6d551000-a21d-11e4-8123-03ab5c7d9e20"
         try lab.post(CurioSample.sessionStart(session: next))
         try play(&lab, UpstreamResponse(status: 422))
-        #expect(lab.lastVerdict == .split(reason: "answered 422"))
+        #expect(lab.lastVerdict == .split(reason: "HTTP 422"))
         #expect(try lab.turn { _ in Self.ok } == .settled)
         #expect(lab.settled.map(\.state) == [.failed, .failed, .failed])
         try play(&lab, Self.ok)

@@ -91,15 +91,15 @@ extension UpstreamFixture {
             Answer(
                 400, #"{"status":"ERROR","message":"Invalid format, content-type must be application/json"}"#,
                 .holdUpstream(
-                    .configuration, detail: "answered 400: Invalid format, content-type must be application/json")),
-            Answer(400, #"{"status":"ERROR"}"#, .holdUpstream(.configuration, detail: "answered 400")),
-            Answer(413, .split(reason: "answered 413")),
+                    .configuration, detail: "HTTP 400: Invalid format, content-type must be application/json")),
+            Answer(400, #"{"status":"ERROR"}"#, .holdUpstream(.configuration, detail: "HTTP 400")),
+            Answer(413, .split(reason: "HTTP 413")),
             Answer(500, .suspect(after: nil)),
             Answer(500, "java.lang.Exception", .suspect(after: nil)),
             Answer(501, .retry(after: nil)), Answer(503, "503 Service Unavailable", .retry(after: nil)),
-        ] + [401, 403].map { held($0, .credentials, "the client is not let in") }
-            + [301, 302, 304, 307, 308].map { held($0, .configuration, "nothing takes requests at this URL") }
-            + [404, 405, 406, 410, 415, 422, 431, 451].map { held($0, .configuration, "not by Samsara") }
+        ] + [401, 403].map { held($0, .credentials, "the client was rejected") }
+            + [301, 302, 304, 307, 308].map { held($0, .configuration, "there is no such endpoint at this URL") }
+            + [404, 405, 406, 410, 415, 422, 431, 451].map { held($0, .configuration, "not from Samsara") }
             + [408, 425, 429, 502, 503, 504].map { Answer($0, .retry(after: nil)) })
 
     static let sessionStarted = Sample(
@@ -110,6 +110,6 @@ extension UpstreamFixture {
     )
 
     private static func held(_ status: Int, _ reason: HoldReason, _ what: String) -> Answer {
-        Answer(status, .holdUpstream(reason, detail: "answered \(status): \(what)"))
+        Answer(status, .holdUpstream(reason, detail: "HTTP \(status): \(what)"))
     }
 }

@@ -36,8 +36,9 @@ import Testing
 
     @Test(arguments: [
         ("", "must begin with http:// or https://"), ("ftp://h", "must begin with http:// or https://"),
-        ("h:9000", "must begin with http:// or https://"), ("http://h?x=1", "must have no query and no fragment"),
-        ("http://h/#x", "must have no query and no fragment"), ("http://u:p@h", "must hold no user name or password"),
+        ("h:9000", "must begin with http:// or https://"), ("http://h?x=1", "must not have a query or fragment"),
+        ("http://h/#x", "must not have a query or fragment"),
+        ("http://u:p@h", "must not contain a user name or password"),
         ("http://h /", "must be a URL in ASCII without white space"),
         ("http://é", "must be a URL in ASCII without white space"),
         ("http://", "must name a host, and a port from 1 to 65535 if any"),
@@ -60,10 +61,10 @@ import Testing
             throws: SettingProblems([
                 ("url", "must begin with http:// or https://"),
                 ("sourceId", "must not be blank"),
-                ("headers", "the value of X-One holds a control character"),
+                ("headers", "the value of X-One contains a control character"),
                 ("headers", "X-Samsara-PublishedTimestamp is set by Postern itself"),
-                ("headers", "'a b' is no header name"),
-                ("headers", "content-TYPE is set by Postern itself"), ("headers", "x-one is there twice"),
+                ("headers", "'a b' is not a header name"),
+                ("headers", "content-TYPE is set by Postern itself"), ("headers", "x-one is given twice"),
             ])
         ) { try fixture.make(["url": .text(""), "headers": .strings(headers), "sourceId": .text(" ")]) }
     }

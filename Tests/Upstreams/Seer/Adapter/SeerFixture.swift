@@ -75,15 +75,15 @@ extension UpstreamFixture {
         answers: [200, 201, 202, 204, 206, 299].map { Answer($0, .delivered()) }
             + [
                 Answer(200, "{}", .delivered()), Answer(200, " { } \n", .delivered()),
-                Answer(200, "<html>", .delivered(), notice: "a report was answered with a body"),
+                Answer(200, "<html>", .delivered(), notice: "the response to a report has a body"),
                 Answer(401, .refreshToken),
-                Answer(403, .holdUpstream(.credentials, detail: "answered 403: the client is not let in")),
+                Answer(403, .holdUpstream(.credentials, detail: "HTTP 403: the client was rejected")),
             ]
             + [301, 302, 307, 404, 405, 406, 415].map {
-                Answer($0, .holdUpstream(.configuration, detail: "answered \($0): nothing takes requests at this URL"))
+                Answer($0, .holdUpstream(.configuration, detail: "HTTP \($0): there is no such endpoint at this URL"))
             }
-            + [400, 402, 409, 410, 413, 418, 422, 451].map { Answer($0, .split(reason: "answered \($0)")) }
-            + [Answer(400, "bad actor", .split(reason: "answered 400: bad actor"))]
+            + [400, 402, 409, 410, 413, 418, 422, 451].map { Answer($0, .split(reason: "HTTP \($0)")) }
+            + [Answer(400, "bad actor", .split(reason: "HTTP 400: bad actor"))]
             + [408, 425, 429, 500, 501, 502, 503, 504, 599, 100, 700].map { Answer($0, .retry(after: nil)) })
 }
 

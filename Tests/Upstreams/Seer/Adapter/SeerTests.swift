@@ -46,7 +46,7 @@ import Testing
         #expect(source.tokenRequest.spelledOut == (try Fixture.bytes("token.http")))
     }
 
-    /// Reports that somebody waits for while the queue waits, and those that fit no batch, go alone.
+    /// Reports whose caller waits while the queue waits, and those that fit no batch, are sent alone.
     @Test(arguments: [
         ("activity", SeerSamples.a1, "activity.http"), ("tincan", SeerSamples.t1, "tincan.http"),
         ("instrumentation", SeerSamples.i1, "instrumentation.http"),

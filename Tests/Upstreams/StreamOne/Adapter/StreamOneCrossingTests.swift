@@ -85,7 +85,7 @@ private struct StreamOneWorld {
             deliverOne()
         }
         settle()
-        try #require(waiting.isEmpty, "somebody was left without an answer")
+        try #require(waiting.isEmpty, "a caller got no response")
     }
 
     private mutating func question() -> Question {
@@ -126,7 +126,7 @@ private struct StreamOneWorld {
         tools.transport.answer(.status(200, text)) { $0 == request }
     }
 
-    /// The platform acts on one of the open requests, by what stands in it. Its answer takes its time.
+    /// The platform acts on one of the open requests, by its content. Its response takes time.
     private mutating func actOnOne() {
         let open = tools.transport.openRequests
         let untouched = open.filter { one in

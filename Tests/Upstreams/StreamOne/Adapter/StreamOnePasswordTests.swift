@@ -37,7 +37,7 @@ import Testing
     @Test(arguments: [
         "", "x", "$1$abc", "$2y$12$short", "$2x$12$gmdjitkypwyd4d1mkeefiv", "$2y$1x$gmdjitkypwyd4d1mkeefiv",
         "$2y$12$gmdjitkypwyd4d1mkeef!v", "$2y$12$gmdjitkypwyd4d1mkeefivX", "$2y$12xgmdjitkypwyd4d1mkeefiv",
-        // Hours, whoever asks for it.
+        // It would take hours.
         "$2y$31$gmdjitkypwyd4d1mkeefiv", "$2y$03$gmdjitkypwyd4d1mkeefiv", "*0",
     ])
     func badSalt_endsTheLogin(salt: String) {

@@ -143,7 +143,7 @@ import Testing
         transport.answerAll { _ in .status(200, StreamOneSamples.answer(3)) }
         let upstream = try upstream()
         try upstream.ask(.post, "proxy/item/edit", tools)
-        #expect(transport.requests.count == 2, "signed anew once")
+        #expect(transport.requests.count == 2, "signed again once")
         let problem = try #require(try upstream.ask(.post, "proxy/item/view", tools).problem)
         #expect(problem.status == 502)
         #expect(transport.requests.count == 2)
@@ -350,7 +350,7 @@ import Testing
         #expect(transport.requests.count == 3)
     }
 
-    /// Nobody waits longer than it said, nor is cut short by somebody in more of a hurry.
+    /// No caller waits longer than it requested, and none is cut short by one with less time.
     @Test func deadlines_areEachCallersOwn() throws {
         let upstream = try upstream()
         let timeout = TransferResult.failure(TransferFailure(.timeout, mayHaveArrived: true, detail: "late"))
@@ -432,7 +432,7 @@ import Testing
         #expect(replies[2].json != nil)
         #expect(transport.requests.count == 3)
         try upstream.ask(.post, "proxy/item/view", tools)
-        #expect(transport.openRequests.count == 1, "what nobody waits for is not shared")
+        #expect(transport.openRequests.count == 1, "a read without waiting callers is not shared")
         transport.answer(.status(200, StreamOneSamples.answer()))
     }
 

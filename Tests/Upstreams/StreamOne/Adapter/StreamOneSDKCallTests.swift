@@ -36,7 +36,7 @@ import Testing
         #expect(sent.call == call)
     }
 
-    /// The signature stands among the sorted parameters.
+    /// The signature is one of the sorted parameters.
     @Test(arguments: StreamOneVectors.ios)
     func callOfIOS_isBelieved(signed: StreamOneVectors.Signed) throws {
         let isApplication = signed.parameters.contains("application=")
@@ -142,7 +142,7 @@ import Testing
         }
         #expect(try !isBelieved(.init(query: unsigned, body: good.body)))
         #expect(
-            try isBelieved(.init(query: "signature=\(signature)&" + unsigned, body: good.body)), "it may stand anywhere"
+            try isBelieved(.init(query: "signature=\(signature)&" + unsigned, body: good.body)), "it may be anywhere"
         )
     }
 

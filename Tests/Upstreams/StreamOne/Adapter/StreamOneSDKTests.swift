@@ -84,7 +84,7 @@ import Testing
         #expect(try ofUser.call("item/view", tools).status == 3)
     }
 
-    /// Anybody can sign with an empty key.
+    /// Every client can sign with an empty key.
     @Test func gatewayWithoutCredentials_believesNobody() throws {
         for settings in [["psk": SettingValue.text("")], ["id": .text("")]] {
             let sdk = StreamOneSDK(
@@ -157,7 +157,7 @@ import Testing
         #expect(try seen(sessions[2]) == "S1", "the same user's")
         #expect(
             transport.requests.suffix(3).count == 3 && tools.calls.filter { $0.path == "api/user/viewme" }.count == 3)
-        // What is kept says how long the session of whoever asks lives.
+        // A cached response contains the remaining time of the caller's session.
         tools.clock.advance(by: .seconds(50))
         let hit = try upstream.call("user/viewme", by: sessions[2], tools)
         #expect(hit.cache == "hit")
@@ -251,7 +251,7 @@ import Testing
         #expect(tools.state.credentials.isEmpty)
     }
 
-    /// The platform blocks the address of whoever tries passwords; the second step of a login does not name it.
+    /// The platform blocks the address of a client that tries passwords; the second step of a login does not name it.
     @Test func blockedLogin_holdsNobodyElse() throws {
         let upstream = try StreamOneSamples.upstream()
         let blocked = TransferResult.status(200, StreamOneSamples.answer(8))

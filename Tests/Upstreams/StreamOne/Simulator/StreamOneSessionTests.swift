@@ -96,11 +96,11 @@ import Testing
     }
 
     @Test func user_thatDoesNotExist_getsTheSameSaltEachTime_andNoSession() {
-        let salts = (0..<2).map { _ in platform.challenge(user: "nobody").judged.apiJSON["body"]["salt"].string ?? "" }
+        let salts = (0..<2).map { _ in platform.challenge(user: "absent").judged.apiJSON["body"]["salt"].string ?? "" }
         #expect(salts[0] == salts[1])
         #expect(Password.isSalt(salts[0]))
         #expect(platform.challenge(user: "nobody2").judged.apiJSON["body"]["salt"].string != salts[0])
-        let judged = platform.create(challenge: platform.challenge(user: "nobody").text)
+        let judged = platform.create(challenge: platform.challenge(user: "absent").text)
         #expect(judged.apiStatus == 281)
         #expect(judged.violations.isEmpty)
     }

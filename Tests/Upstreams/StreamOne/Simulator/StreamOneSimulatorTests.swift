@@ -156,7 +156,7 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
         for type in [nil, "application/json", "application/x-www-form-urlencodedx"] {
             let judged = send(type: type, [])
             #expect(judged.violations.first == "a Content-Type other than application/x-www-form-urlencoded")
-            // The body was not read, so nothing came of it; its signature is right.
+            // The body was not read, so it had no effect; its signature is valid.
             #expect(judged.call?.contains(#""arguments":{}"#) != false)
         }
     }
@@ -270,7 +270,7 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
     }
 
     @Test func actor_thatNobodyKnows_isRefusedWithoutBlame() {
-        let judged = send(fresh.replacing("Cmv8fnKfjF2l", with: "nobody"))
+        let judged = send(fresh.replacing("Cmv8fnKfjF2l", with: "absent"))
         #expect(judged.apiStatus == 3)
         #expect(judged.violations.isEmpty)
     }

@@ -1,20 +1,20 @@
 import PosternCore
 
-/// Which actions read and which write (the specification's section 9). The platform tells clients nowhere; names do, and
-/// settings add to either list.
+/// Which actions read and which write (the specification's section 9). The platform does not document it; the names
+/// show it, and settings add to either list.
 struct Actions: Sendable {
     enum Nature: Sendable { case read, write, session }
 
     private let reads: Set<String>
     private let writes: Set<String>
 
-    /// As `command/action`; of an action in both lists the writes have it.
+    /// As `command/action`. An action in both lists is a write.
     init(reads: [String], writes: [String]) {
         self.reads = Set(reads)
         self.writes = Set(writes)
     }
 
-    /// For the settings that hold such lists.
+    /// The faults of a setting with such a list.
     static let rule = SettingRule<[String]> { list in
         list.filter { !isEntry($0) }.map { "'\($0)' is no command/action, e.g. item/view" }
     }
@@ -37,7 +37,8 @@ struct Actions: Sendable {
         action == "info" || prefixes.contains { action.hasPrefix($0) }
     }
 
-    /// Whether answers may be kept. Those about the actor's own rights only if a setting asks for it (7.4).
+    /// Whether responses may be cached. Those about the actor's own rights are cached only if a setting requires it
+    /// (7.4).
     func isKept(_ call: StreamOneCall) -> Bool {
         guard nature(of: call) == .read else { return false }
         return !Self.isAboutRights(call) || reads.contains("\(call.command)/\(call.action)")

@@ -2,19 +2,19 @@ import Foundation
 import PosternCore
 import PosternJSON
 
-/// An answer of the platform's that may be used (the specification's 7.1 and 7.2).
+/// A valid response of the platform (the specification's 7.1 and 7.2).
 struct Answer: Sendable, Equatable {
     let status: Status
     /// For people.
     let message: String
-    /// Success, and the platform lets it be kept (7.3).
+    /// Whether it is a success that the platform allows to be cached (7.3).
     let isCacheable: Bool
-    /// What the session has left, in seconds, and where in `bytes` that number is.
+    /// The remaining time of the session, in seconds, and the position of that number in `bytes`.
     let sessionTimeout: (seconds: Int64, place: Range<Int>)?
-    /// As it came.
+    /// As it was received.
     let bytes: [UInt8]
 
-    /// Nil if the body is not a valid answer.
+    /// Nil if the body is not a valid response.
     init?(_ body: [UInt8]) {
         guard let header = Self.header(of: body) else { return nil }
         status = Status(header.status)
@@ -24,15 +24,15 @@ struct Answer: Sendable, Equatable {
         bytes = body
     }
 
-    /// Of a larger answer only the header is taken apart, so that its body costs no more memory than its text.
+    /// Of a larger response, only the header is parsed, so that its body needs no memory beyond its text.
     private static let largestReadWhole = 1 << 20
 
     private static func header(of body: [UInt8]) -> Header? {
         guard body.count <= largestReadWhole else { return headerAlone(of: body) }
         return switch JSONParser.ofThisThread.parse(body, { Header($0) }) {
         case .success(let header): header
-        // The SDKs take what this parser is too strict for: a name twice, deep nesting. What the platform did must not be
-        // done again for that.
+        // The SDKs accept what this parser rejects: repeated names, deep nesting. A call that the platform has carried
+        // out must not be repeated for that reason.
         case .failure(let fault) where fault.reason == .duplicate || fault.reason == .depth: Header(reading: body)
         case .failure: nil
         }
@@ -47,7 +47,7 @@ struct Answer: Sendable, Equatable {
         return header ?? nil
     }
 
-    /// Nil unless a 2xx carries a valid answer; anything else is a transport fault.
+    /// Nil unless it is a 2xx with a valid response; anything else is a transport fault.
     init?(_ response: UpstreamResponse) {
         guard (200...299).contains(response.status) else { return nil }
         self.init(response.body)
@@ -55,16 +55,17 @@ struct Answer: Sendable, Equatable {
 
     var isSuccess: Bool { status.number == 0 }
 
-    /// For people, and for what is kept with a dead letter.
+    /// A text for people, which is also stored with a dead letter.
     var summary: String { "status \(status.number) \(status.name): \(message)" }
 
-    /// The bytes with what a session has left now instead of what it had then.
+    /// The bytes with the current remaining time of the session instead of the original one.
     func bytes(sessionTimeout seconds: Int64) -> [UInt8] {
         guard let place = sessionTimeout?.place else { return bytes }
         return bytes[..<place.lowerBound] + Array(String(seconds).utf8) + bytes[place.upperBound...]
     }
 
-    /// What `body` makes of the answer's `body` member; nil for an answer that is too large to be what is asked for.
+    /// The result of `body` for the response's `body` member; nil for a response that is too large to be the expected
+    /// one.
     func withBody<R>(_ body: (JSONValue) -> R?) -> R? {
         guard bytes.count <= Self.largestReadWhole else { return nil }
         let read = JSONParser.ofThisThread.parse(bytes) { $0["body"].flatMap(body) }
@@ -84,7 +85,7 @@ struct Answer: Sendable, Equatable {
             self.init(header: header, at: 0)
         }
 
-        /// - Parameter start: Where the text that was parsed begins in the answer.
+        /// - Parameter start: Where the parsed text begins in the response.
         init?(header: JSONValue, at start: Int) {
             guard header.kind == .object, let status = header["status"]?.integer, let message = header["statusmessage"],
                 message.kind == .string
@@ -100,7 +101,7 @@ struct Answer: Sendable, Equatable {
             }
         }
 
-        /// Reads as the SDKs' languages do. Nothing of it is kept, nor a session moved by it.
+        /// Parses as the SDKs' languages do. Nothing of it is cached, and no session is extended by it.
         init?(reading body: [UInt8]) {
             guard let answer = try? JSONSerialization.jsonObject(with: Data(body)) as? [String: Any],
                 answer["body"] != nil, let header = answer["header"] as? [String: Any],

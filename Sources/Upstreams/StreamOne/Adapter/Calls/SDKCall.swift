@@ -2,20 +2,20 @@ import Crypto
 import Foundation
 import PosternCore
 
-/// A call as one of the platform's SDKs makes it (the specification's section 10): read strictly, and to be believed
-/// when `isSigned` says so.
+/// A call as one of the platform's SDKs makes it (the specification's section 10). It is parsed strictly, and authentic
+/// if `isSigned` returns true.
 struct SDKCall: Sendable {
     let call: StreamOneCall
-    /// Id of the session that it is made in.
+    /// The id of its session.
     let session: String?
     /// In the order received, without the signature.
     private let parameters: [StreamOneCall.Argument]
     private let signature: [UInt8]
 
-    /// How far the sender's clock may be off, either way (Assumption of 3.6).
+    /// The permitted deviation of the sender's clock, in either direction (Assumption of 3.6).
     private static let tolerance = 300
 
-    /// Refuses as the platform would. `actor`: who the sender has to be.
+    /// Rejects a call as the platform would. `actor`: the required sender.
     init(_ request: ResourceRequest, by actor: StreamOneActor) throws(RefusedCall) {
         let (command, action) = (request.parameters["command"] ?? "", request.parameters["action"] ?? "")
         guard StreamOneCall.isName(command), StreamOneCall.isName(action) else {
@@ -32,7 +32,7 @@ struct SDKCall: Sendable {
         try Self.checkTimestamp(values["timestamp"] ?? "", now: request.receivedAt)
         try Self.checkSender(values, actor)
         session = values["session"]
-        // In small letters, as both SDKs write it.
+        // In lower case, as both SDKs write it.
         let digits = values["signature"].flatMap { $0 == $0.lowercased() ? $0 : nil }
         signature = digits.flatMap { [UInt8](hexadecimal: $0) } ?? []
         self.parameters = parameters.filter { $0.name != "signature" }
@@ -52,7 +52,7 @@ struct SDKCall: Sendable {
                 throw .init(7, "there is no parameter \(parameter.name.prefix(40))")
             }
             guard values.updateValue(parameter.value, forKey: parameter.name) == nil else {
-                throw .init(7, "the parameter \(parameter.name) is there twice")
+                throw .init(7, "the parameter \(parameter.name) is given twice")
             }
         }
         for (name, value) in [("api", "3"), ("format", "json")] where values[name] != value {
@@ -64,14 +64,14 @@ struct SDKCall: Sendable {
     private static func scope(account: String, customer: String) throws(RefusedCall) -> Scope {
         guard account.isEmpty || customer.isEmpty else { throw .init(6, "account and customer exclude each other") }
         if !customer.isEmpty { return .customer(customer) }
-        // Without either it is about none: the SDK has a default account of its own.
+        // Without either, it concerns no account: the SDK has its own default account.
         guard !account.isEmpty else { return .none }
         let accounts = account.split(separator: ",", omittingEmptySubsequences: false).map(String.init)
         guard !accounts.contains("") else { throw .init(6, "one of the accounts is empty") }
         return .accounts(accounts)
     }
 
-    /// PHP sends no body where there are no arguments.
+    /// PHP sends no body if there are no arguments.
     private static func arguments(
         of request: ResourceRequest
     ) throws(RefusedCall) -> [StreamOneCall.Argument] {
@@ -79,10 +79,10 @@ struct SDKCall: Sendable {
         guard request.body.isEmpty || type == nil || type == "application/x-www-form-urlencoded",
             let arguments = StreamOneEncoding.pairs(of: request.body)
         else { throw .init(6, "the body is not a list of names and values in form encoding") }
-        // No SDK can say a name twice, which of the two counts is in no source, and equal calls are known by their
-        // arguments without an order.
+        // No SDK can send a name twice, no source defines which of the two counts, and equal calls are recognized by
+        // their arguments without an order.
         guard Set(arguments.map { Array($0.name.utf8) }).count == arguments.count else {
-            throw .init(6, "an argument is there twice")
+            throw .init(6, "an argument is given twice")
         }
         return arguments
     }
@@ -116,8 +116,8 @@ struct SDKCall: Sendable {
 
     // MARK: Signature
 
-    /// Whether it was signed with `key`, by either SDK. Both read the clock once more for the signature than for the parameter,
-    /// so that this may be the next second's.
+    /// Whether it was signed with `key`, by either SDK. Both read the clock separately for the signature and the
+    /// parameter, so the signature may be for the next second.
     func isSigned(with key: String) -> Bool {
         let key = SymmetricKey(data: Array(key.utf8))
         return [0, 1].contains { delay in
@@ -141,10 +141,10 @@ struct SDKCall: Sendable {
     }
 }
 
-/// Why a call is refused, as the platform would say it (the specification's section 8).
+/// Why a call is rejected, as a status of the platform (the specification's section 8).
 struct RefusedCall: Error, Equatable {
     let status: Status
-    /// For people; never a secret, and of what was sent at most the name of a parameter.
+    /// For people. Never contains a secret, and of the request at most the name of a parameter.
     let detail: String
 
     init(_ number: Int, _ detail: String) {
@@ -152,7 +152,7 @@ struct RefusedCall: Error, Equatable {
         self.detail = detail
     }
 
-    /// HTTP 200, whatever it is: PHP reads nothing else.
+    /// HTTP 200 in any case: PHP reads nothing else.
     var answer: ResourceAnswer {
         .json(
             JSONText.object { json in

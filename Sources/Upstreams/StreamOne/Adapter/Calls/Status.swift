@@ -1,21 +1,21 @@
-/// The platform's word on a call: `header.status` of an answer (the specification's section 8).
+/// The result of a call: `header.status` of a response (the specification's section 8).
 struct Status: Sendable, Equatable {
-    /// What a gateway makes of it.
+    /// What the gateway does with it.
     enum Meaning: String, Sendable {
         case ok
-        /// A fault inside the platform: the call may have had an effect or none.
+        /// A fault inside the platform: the call may or may not have had an effect.
         case fault
         /// The timestamp is too far from the platform's clock.
         case clock
-        /// Outside a session the actor is not let in; inside one the session is gone.
+        /// Outside a session, the actor is rejected; inside one, the session has ended.
         case authentication
         case denied
         /// Blocked for a while after bad authentications.
         case rateLimited
-        /// Only reads for now.
+        /// The platform accepts only reads at the moment.
         case readOnly
         case permanent
-        /// As `permanent`; but if an earlier try of the same call had no usable answer, it took effect then.
+        /// As `permanent`; but if an earlier attempt of the same call got no usable response, that attempt took effect.
         case settledBefore
         /// The password has to be sent in its old form as well.
         case needsHash
@@ -33,10 +33,10 @@ struct Status: Sendable, Equatable {
         self.meaning = meaning
     }
 
-    /// Numbers that are in no list are refusals too (Assumption A9).
+    /// Numbers that are in no list are rejections as well (Assumption A9).
     init(_ number: Int) { self = Self.known[number] ?? Self(number, "UNKNOWN") }
 
-    /// Says that something is not there.
+    /// Whether it reports that something does not exist.
     var isAbsence: Bool { name.hasSuffix("_NOT_FOUND") }
 
     private static let known = Dictionary(uniqueKeysWithValues: all.map { ($0.number, $0) })

@@ -3,12 +3,12 @@ import PosternCore
 /// The text of an argument's value (the specification's 3.4).
 enum StreamOneArgument {
     struct Fault: Equatable {
-        /// Which element of a list, as a pointer; else empty.
+        /// The element of a list, as a pointer; otherwise empty.
         var place = ""
         let detail: String
     }
 
-    /// Of a value without a fault.
+    /// The text of a value without a fault.
     static func text(of value: JSONValue) -> String {
         guard value.kind == .array else { return scalar(value) }
         var text = ""
@@ -19,7 +19,7 @@ enum StreamOneArgument {
         return text
     }
 
-    /// Why a value has no text. Nothing is kept of the value, however long a list is.
+    /// Why a value has no text. Nothing of the value is stored, however long a list is.
     static func fault(of value: JSONValue) -> Fault? {
         guard value.kind == .array else { return detail(of: value).map { Fault(detail: $0) } }
         for (place, element) in value.elements.enumerated() {
@@ -52,7 +52,7 @@ enum StreamOneArgument {
         return Double(literal).map(plain) ?? ""
     }
 
-    /// Beyond this not every whole number is one (Assumption of 3.4).
+    /// Beyond this, not every whole number can be represented (Assumption of 3.4).
     private static let largest = 9_007_199_254_740_992.0
 
     /// An integer literal is sent as it is written, however large.
@@ -67,7 +67,7 @@ enum StreamOneArgument {
         return number.magnitude < largest || number.magnitude == largest && isLargest(literal)
     }
 
-    /// Whether it is 2^53 itself, and not one of the numbers beyond that are read as it.
+    /// Whether it is 2^53 itself, and not a larger number that is rounded to it.
     private static func isLargest(_ literal: String) -> Bool {
         let digits = literal.prefix { $0 != "e" && $0 != "E" }.filter(\.isNumber)
         return digits.drop { $0 == "0" }.reversed().drop { $0 == "0" }.reversed().elementsEqual("9007199254740992")

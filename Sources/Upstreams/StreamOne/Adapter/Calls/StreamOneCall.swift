@@ -1,6 +1,6 @@
 import PosternCore
 
-/// One call to the platform: its meaning, not the signed request.
+/// One call to the platform, before it is signed.
 struct StreamOneCall: Hashable, Sendable {
     struct Argument: Hashable, Sendable {
         let name: String
@@ -10,7 +10,8 @@ struct StreamOneCall: Hashable, Sendable {
             self.value = value
         }
 
-        /// Byte by byte: Swift takes `é` and `e` with an accent behind it for one text, and a search need not.
+        /// Compared byte by byte: to Swift, `é` and `e` with a combining accent are equal, which the platform may treat
+        /// differently.
         static func == (left: Self, right: Self) -> Bool {
             left.name.utf8.elementsEqual(right.name.utf8) && left.value.utf8.elementsEqual(right.value.utf8)
         }
@@ -19,15 +20,15 @@ struct StreamOneCall: Hashable, Sendable {
     var command: String
     var action: String
     var scope: Scope = .none
-    /// Name of a zone; nil: the actor's own.
+    /// The name of a zone; nil means the actor's own.
     var timezone: String?
     /// In the order sent.
     var arguments: [Argument] = []
 
-    /// As it is signed: without the prefix of the configured URL.
+    /// The path as it is signed: without the prefix of the configured URL.
     var path: String { "/api/\(command)/\(action)" }
 
-    /// Commands and actions go into the path as they are: `[a-z][a-z0-9]*`.
+    /// Commands and actions are used in the path unencoded: `[a-z][a-z0-9]*`.
     static func isName(_ text: some StringProtocol) -> Bool {
         guard let first = text.utf8.first, (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(first) else { return false }
         return text.utf8.allSatisfy { byte in
@@ -37,7 +38,7 @@ struct StreamOneCall: Hashable, Sendable {
     }
 }
 
-/// Whom a call is about.
+/// The scope of a call: accounts or a customer.
 enum Scope: Hashable, Sendable {
     case none
     /// At least one, without commas.
@@ -107,13 +108,13 @@ extension StreamOneCall {
             return []
         }
         var arguments: [Argument] = []
-        // To grow would take twice the memory of a large one.
+        // Growing the array would take twice the memory for a large one.
         if isWhole { arguments.reserveCapacity(object.members.reduce(0) { count, _ in count + 1 }) }
         for (key, value) in object.members {
             if let fault = StreamOneArgument.fault(of: value) {
                 faults.add(pointer + JSONPointer.member(key) + fault.place, fault.detail)
             }
-            // A call with a fault is not made.
+            // A call with a fault is not sent.
             guard isWhole, faults.isEmpty else { continue }
             arguments.append(Argument(key.string ?? "", StreamOneArgument.text(of: value)))
         }
@@ -155,7 +156,7 @@ extension Scope {
         return value.string
     }
 
-    /// What a caller says about the scope, in the order of preference; at most one of it.
+    /// The scope that a caller gives; at most one of these.
     struct Given {
         private let account: String?
         private let accounts: [String]?

@@ -1,7 +1,8 @@
-/// Form encoding as PHP's `urlencode` writes it (the specification's 3.5). It serves the query, the body and what is
-/// signed: the bytes signed are the bytes sent.
+/// Form encoding as PHP's `urlencode` writes it (the specification's 3.5). Used for the query, the body, and the
+/// signature: the signed bytes are the bytes that are sent.
 enum StreamOneEncoding {
-    /// Whose encoder: what the SDK for iOS signs has nine characters bare that PHP escapes. The gateway itself writes PHP's.
+    /// The encoder: the SDK for iOS does not escape nine characters that PHP escapes. The gateway itself uses PHP's
+    /// encoding.
     enum Dialect: CaseIterable { case php, ios }
 
     private static let digits = Array("0123456789ABCDEF".utf8)
@@ -38,9 +39,9 @@ enum StreamOneEncoding {
 
     // MARK: Reading
 
-    /// The pairs of a form in their order, whichever characters its writer escaped; none of an empty one. Nil where
-    /// something is not to be read in one way only: a pair without a name or `=`, half an escape, a byte beyond visible
-    /// ASCII, and what is not UTF-8.
+    /// The pairs of a form in their order, whichever characters its writer escaped; empty for an empty form. Nil if
+    /// anything is ambiguous: a pair without a name or `=`, an incomplete escape, a byte beyond visible ASCII, or text
+    /// that is not UTF-8.
     static func pairs(of form: some Collection<UInt8>) -> [StreamOneCall.Argument]? {
         guard !form.isEmpty else { return [] }
         var pairs: [StreamOneCall.Argument] = []

@@ -3,14 +3,14 @@ import Foundation
 import PosternCore
 import PosternUpstreamKit
 
-/// Who signs: a user or an application, each with an id and a pre-shared key.
+/// The signing actor: a user or an application, each with an id and a pre-shared key.
 struct StreamOneActor: Hashable, Sendable {
     enum Kind: String, Sendable, CaseIterable { case application, user }
     let kind: Kind
     let id: String
 }
 
-/// Where the platform is and how calls to it are signed (the specification's sections 3 and 4).
+/// The URL of the platform, and how calls to it are signed (the specification's sections 3 and 4).
 struct StreamOnePlatform: Sendable {
     let base: BaseURL
     let actor: StreamOneActor
@@ -20,7 +20,7 @@ struct StreamOnePlatform: Sendable {
     /// Whether it can sign at all.
     var hasCredentials: Bool { !actor.id.isEmpty && !psk.isEmpty }
 
-    /// Tells this platform and actor from others.
+    /// Distinguishes this platform and actor from others.
     var realm: String {
         let text = "\(base.text) \(actor.kind.rawValue) \(actor.id)"
         return String(SHA256.hash(data: Array(text.utf8)).hexadecimal.prefix(16))
@@ -41,7 +41,8 @@ struct StreamOnePlatform: Sendable {
             maxResponseBytes: Self.maxResponseBytes)
     }
 
-    /// A response that is cut tells nothing, and what a queued write did would not be known: so much more than elsewhere.
+    /// If a response were cut, the result of a queued write would not be known, so the limit is much higher than
+    /// elsewhere.
     private static let maxResponseBytes = 16 << 20
 
     /// 40 lower-case digits of HMAC-SHA1, of the parts one after the other.
@@ -51,7 +52,7 @@ struct StreamOnePlatform: Sendable {
         return code.finalize().hexadecimal
     }
 
-    /// In the order of the PHP SDK: an account takes the default account's place where one is configured.
+    /// In the order of the PHP SDK. An account replaces the default account, if one is configured.
     private func parameters(of call: StreamOneCall, session: String?, _ now: Timestamp) -> [StreamOneCall.Argument] {
         var parameters = [StreamOneCall.Argument("api", "3"), .init("format", "json")]
         let accounts = call.scope.accounts.joined(separator: ",")

@@ -1,11 +1,11 @@
 import PosternCore
 import Synchronization
 
-/// Answers that were kept, and reads in flight that several callers share (the specification's 7.4).
+/// Cached responses, and reads in flight that several callers share (the specification's 7.4).
 ///
-/// Bounded: the oldest answers make room. Any thread.
+/// Bounded: the oldest responses are evicted. Any thread.
 final class Cache: Sendable {
-    /// What an answer depends on. Timestamps, signatures and the order of arguments are no part of it.
+    /// What a response depends on. Timestamps, signatures, and the order of arguments are not part of it.
     struct Key: Hashable, Sendable {
         let actor: StreamOneActor
         /// The session's user; nil outside sessions.
@@ -15,7 +15,7 @@ final class Cache: Sendable {
 
         enum Use: Hashable, Sendable {
             case requests
-            /// For `hasToken` and roles; dies with its session.
+            /// For `hasToken` and roles; removed with its session.
             case rights(session: String?)
         }
 
@@ -33,15 +33,15 @@ final class Cache: Sendable {
         }
     }
 
-    /// A read in flight. The caller that leads it sends it; callers that ask the same meanwhile wait for that answer.
+    /// A read in flight. The caller that leads it sends it; callers with the same read wait for that response.
     final class Flight: @unchecked Sendable {
         // @unchecked: the variables are touched with the cache's lock held.
         fileprivate let key: Key
-        /// One session's answers are never another's: they speak of its time, and of its end.
+        /// Responses are not shared between sessions: they contain the session's remaining time, and its end.
         fileprivate let session: String?
         fileprivate var deadline: MonotonicInstant
         fileprivate var followers: [Follower] = []
-        /// Whether a write came between: what this read brings may be old.
+        /// Whether there was a write meanwhile, so that the result of this read may be stale.
         fileprivate var isOvertaken = false
 
         fileprivate init(_ key: Key, session: String?, deadline: MonotonicInstant) {
@@ -51,7 +51,7 @@ final class Cache: Sendable {
         }
     }
 
-    /// A caller that waits for the answer of a flight.
+    /// A caller that waits for the response of a flight.
     fileprivate struct Follower {
         let number: Int
         let deadline: MonotonicInstant
@@ -60,7 +60,7 @@ final class Cache: Sendable {
 
     enum Found: Sendable {
         case hit(Answer, age: Duration)
-        /// What the leader of the same read has got.
+        /// The response that the leader of the same read got.
         case shared(Result<Answer, Trouble>)
         /// The caller has to send the read, and then calls `land` or `handOver` exactly once.
         case lead(Flight)
@@ -77,7 +77,7 @@ final class Cache: Sendable {
     private struct State {
         /// By command: a write concerns those of its own.
         var entries: [String: [Key: Entry]] = [:]
-        /// In the order of storing, with some that are gone already; the first `gone` surely are.
+        /// In the order of storing, including some that have been removed; the first `gone` certainly have.
         var order: [(key: Key, number: Int)] = []
         var gone = 0
         var bytes = 0
@@ -97,10 +97,10 @@ final class Cache: Sendable {
     var bytes: Int { state.withLock { $0.bytes } }
     var count: Int { state.withLock { $0.count } }
 
-    // MARK: Asking
+    // MARK: Queries
 
-    /// A kept answer, the answer of a flight that has no more time than the caller, or a new flight to lead. If the task
-    /// is cancelled while it waits it gets `.abandoned`; the flight goes on.
+    /// Returns a cached response, the response of a flight that has no more time than the caller, or a new flight to
+    /// lead. If the task is cancelled while it waits, it gets `.abandoned`; the flight continues.
     func find(_ key: Key, session: String?, deadline: MonotonicInstant, now: MonotonicInstant) async -> Found {
         let number = followerNumbers.wrappingAdd(1, ordering: .relaxed).newValue
         return await withTaskCancellationHandler {
@@ -120,7 +120,7 @@ final class Cache: Sendable {
                     return .lead(flight)
                 }
                 if let found { return continuation.resume(returning: found) }
-                // The cancellation may have come before there was a follower to remove.
+                // The task may have been cancelled before there was a follower to remove.
                 if Task.isCancelled { leave(number) }
             }
         } onCancel: {
@@ -139,8 +139,8 @@ final class Cache: Sendable {
         follower?.continuation.resume(returning: .shared(.failure(.abandoned)))
     }
 
-    /// Ends the flight with `result` for all its followers. An answer that `isKept` is kept for `lifetime`, unless a
-    /// write came between.
+    /// Ends the flight with `result` for all its followers. A response that `isKept` is cached for `lifetime`, unless
+    /// there was a write meanwhile.
     func land(
         _ flight: Flight, _ result: Result<Answer, Trouble>, isKept: Bool, for lifetime: Duration,
         now: MonotonicInstant
@@ -155,8 +155,8 @@ final class Cache: Sendable {
         for follower in followers { follower.continuation.resume(returning: .shared(result)) }
     }
 
-    /// The leader has run out of time, or left. The follower with the least time left leads from here; without one the
-    /// flight is over.
+    /// The leader has run out of time, or has hung up. The follower with the least remaining time becomes the leader;
+    /// without one, the flight ends.
     func handOver(_ flight: Flight, now: MonotonicInstant) {
         let (next, late) = state.withLock { state in
             let late = flight.followers.filter { $0.deadline <= now }
@@ -181,7 +181,7 @@ final class Cache: Sendable {
         if state.flights[flight.key]?.isEmpty ?? false { state.flights[flight.key] = nil }
     }
 
-    // MARK: Keeping
+    // MARK: Storing
 
     private func store(
         _ answer: Answer, under key: Key, for lifetime: Duration, _ now: MonotonicInstant,
@@ -198,7 +198,7 @@ final class Cache: Sendable {
         makeRoom(now, &state)
     }
 
-    /// Removes the oldest answers: those that have expired, and as many as there is no room for.
+    /// Removes the oldest responses: those that have expired, and as many as needed to make room.
     private func makeRoom(_ now: MonotonicInstant, _ state: inout State) {
         while state.gone < state.order.count {
             let oldest = state.order[state.gone]
@@ -220,10 +220,10 @@ final class Cache: Sendable {
         if state.entries[command]?.isEmpty ?? false { state.entries[command] = nil }
     }
 
-    // MARK: Forgetting
+    // MARK: Invalidation
 
-    /// A write of `command` about `scope` took effect, or may have: what it can have changed goes. Which customer an
-    /// account belongs to is not known, so only answers about other accounts stay.
+    /// A write of `command` about `scope` took effect, or may have: removes what it can have changed. Which customer an
+    /// account belongs to is not known, so only responses about other accounts are kept.
     func invalidate(_ command: String, _ scope: Scope) {
         drop(command) { Self.touches(scope, $0.call.scope) }
     }
@@ -233,14 +233,14 @@ final class Cache: Sendable {
         return !Set(written).isDisjoint(with: read)
     }
 
-    /// What is kept about the rights of a user, or of the actor itself.
+    /// Removes what is cached about the rights of a user, or of the actor itself.
     func forgetRights(of user: String?) {
         for command in ["user", "application", "api"] {
             drop(command) { $0.user == user && Actions.isAboutRights($0.call) }
         }
     }
 
-    /// What is kept for the session.
+    /// Removes what is cached for the session.
     func forget(session: String) {
         for command in ["user", "application", "api"] { drop(command) { $0.use == .rights(session: session) } }
     }

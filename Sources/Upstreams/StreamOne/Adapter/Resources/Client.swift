@@ -1,15 +1,15 @@
 import PosternCore
 import PosternUpstreamKit
 
-/// Makes the calls that are answered at once: looks into the cache, sends, reads the answer, and applies what follows
-/// from it for the session, the cache and the actor.
+/// Makes the calls that are answered at once: reads the cache, sends, parses the response, and applies its consequences
+/// for the session, the cache, and the actor.
 struct Client: Sendable {
     let platform: StreamOnePlatform
     let actions: Actions
     let cache: Cache
     let sessions: Sessions
     let backoff: AuthenticationBackoff
-    /// How long answers are kept; zero: not at all.
+    /// How long responses are cached; zero means not at all.
     let lifetime: Duration
 
     /// One call on behalf of a caller.
@@ -17,20 +17,21 @@ struct Client: Sendable {
         var content: StreamOneCall
         /// Nil for a call as the actor itself.
         var session: Session?
-        /// Whether it asks for roles or tokens: the answer is kept with the session, cacheable or not (section 6).
+        /// Whether it requests roles or tokens. The response is then cached with the session, cacheable or not (section
+        /// 6).
         var isForRights = false
-        /// Until when the caller waits.
+        /// The time until which the caller waits.
         let deadline: MonotonicInstant
     }
 
-    /// What the platform answered, including a refusal.
+    /// The response of the platform, including a rejection.
     struct Reply: Sendable {
         let answer: Answer
-        /// Nil unless the answer was kept.
+        /// Nil unless the response was cached.
         var age: Duration?
     }
 
-    /// How often a read is sent, the first time included.
+    /// How many times a read is sent, including the first time.
     private static let readTries = 3
 
     func perform(_ call: Call, _ tools: any ResourceTools) async throws(Trouble) -> Reply {
@@ -47,7 +48,7 @@ struct Client: Sendable {
     private func key(of call: Call) -> Cache.Key {
         guard call.isForRights else { return .init(call.content, by: platform.actor, user: call.session?.user) }
         var content = call.content
-        // Roles name the scope they hold in; tokens are those of the call's scope.
+        // Roles name the scope to which they apply; tokens are those of the call's scope.
         if content.action == "getmyroles" { content.scope = .none }
         return .init(
             content, by: platform.actor, user: call.session?.user, for: .rights(session: call.session?.id))
@@ -67,7 +68,7 @@ struct Client: Sendable {
         }
         let now = tools.time.instant
         switch result {
-        // Only this caller has no more time, or has left: the others may have more.
+        // Only this caller has no more time, or has hung up; the others may have more.
         case .failure(.late), .failure(.abandoned): cache.handOver(flight, now: now)
         case .failure: cache.land(flight, result, isKept: false, for: lifetime, now: now)
         case .success(let answer):
@@ -80,9 +81,9 @@ struct Client: Sendable {
         answer.isSuccess && (call.isForRights || answer.isCacheable && actions.isKept(call.content))
     }
 
-    /// Sends the call until there is an answer to return: a read a few times, and once more with a new signature where
-    /// the platform objected to the old one. If the caller hangs up a read is aborted; a write that was sent runs to
-    /// its end, so that what it may have changed leaves the cache.
+    /// Sends the call until there is a response to return: a read a few times, and once more with a new signature if
+    /// the platform rejected the old one. If the caller hangs up, a read is aborted. A write that was sent runs to its
+    /// end, so that what it may have changed is removed from the cache.
     private func send(_ call: Call, _ tools: any ResourceTools) async throws(Trouble) -> Answer {
         try checkBackoff(call, now: tools.time.now)
         let nature = actions.nature(of: call.content)
@@ -105,7 +106,7 @@ struct Client: Sendable {
             case .failure(let failure):
                 guard failure.reason != .cancelled, mayRepeat else {
                     throw .failed(
-                        "The platform could not be asked: \(failure.detail)."
+                        "The request to the platform failed: \(failure.detail)."
                             + effect(of: call, isClear: !failure.mayHaveArrived))
                 }
             case .success(let response):
@@ -132,7 +133,7 @@ struct Client: Sendable {
         }
     }
 
-    /// Who authenticates by the call.
+    /// The actor that the call authenticates.
     private func subjects(of call: Call) -> [AuthenticationBackoff.Subject] {
         if let session = call.session { return [.session(session.id)] }
         let isLogin = call.content.command == "session"
@@ -140,8 +141,8 @@ struct Client: Sendable {
         return [.actor] + (address.map { [.address($0.value)] } ?? [])
     }
 
-    /// Whether the platform objects to the timestamp or signature of a call that may be sent again. A login may not: it
-    /// would count as another bad one.
+    /// Whether the platform rejected the timestamp or signature of a call that may be sent again. A login may not,
+    /// because it would count as another failed one.
     private func isSignatureRefused(_ answer: Answer, _ call: Call) -> Bool {
         switch answer.status.meaning {
         case .clock: true
@@ -150,16 +151,16 @@ struct Client: Sendable {
         }
     }
 
-    /// What is known about the effect of a write without a usable answer. Unless it `isClear` that the platform has not
-    /// seen it, it may have taken effect, and what it can have changed leaves the cache.
+    /// What is known about the effect of a write without a usable response. Unless it `isClear` that the platform has
+    /// not received it, it may have taken effect, and what it can have changed is removed from the cache.
     private func effect(of call: Call, isClear: Bool) -> String {
         guard actions.nature(of: call.content) == .write else { return "" }
-        if isClear { return " It has not taken the call." }
+        if isClear { return " It has not received the call." }
         invalidate(call)
-        return " Whether it has carried out the call is not known."
+        return " It is not known whether it has carried out the call."
     }
 
-    // MARK: What follows from an answer
+    // MARK: Consequences of a response
 
     private func renewSession(of call: Call, _ answer: Answer, _ tools: any ResourceTools) {
         guard let session = call.session, let timeout = answer.sessionTimeout else { return }
@@ -198,7 +199,7 @@ struct Client: Sendable {
         if subject == .actor { tools.enqueue([pause.change]) }
     }
 
-    /// Ends the session at once for all callers; returns when that is on disk too, or cannot be stored.
+    /// Ends the session at once for all callers. Returns when that is on disk, or cannot be stored.
     func forget(_ session: Session, _ tools: any ResourceTools) async {
         cache.forget(session: session.id)
         await sessions.forget(session.id, tools)

@@ -21,7 +21,7 @@ struct Login: Sendable {
     private struct Credentials: Sendable {
         let username: String
         let password: String
-        /// The end user's, not ours: the platform counts failed logins by it.
+        /// The end user's address, not that of the gateway: the platform counts failed logins by it.
         let userIP: String
         let deadline: MonotonicInstant
     }
@@ -34,10 +34,10 @@ struct Login: Sendable {
         let credentials = try request.withObject { body throws(InvalidPayload) in
             try Self.credentials(body, until: deadline)
         }
-        // A store that cannot be read is not going to keep the session's key either.
+        // If the store cannot be read, the session's key cannot be stored either.
         let keepsKeys = (try? await tools.read { $0.keepsCredentials }) ?? false
         var answer = try await logIn(credentials, sendingOldHash: false, tools)
-        // The platform requires the old hash although it did not say so at first.
+        // The platform requires the old hash, although it did not request it at first.
         if answer.status.meaning == .needsHash { answer = try await logIn(credentials, sendingOldHash: true, tools) }
         try check(answer, credentials, tools)
         guard let session = Session(answer, now: tools.time.now) else { throw .unusableLogin }
@@ -60,7 +60,7 @@ struct Login: Sendable {
         return credentials
     }
 
-    /// The platform's answer to the second step, whatever it is.
+    /// The platform's response to the second step, whatever it is.
     private func logIn(
         _ credentials: Credentials, sendingOldHash: Bool, _ tools: any ResourceTools
     ) async throws(ResourceRefusal) -> Answer {
@@ -87,7 +87,7 @@ struct Login: Sendable {
     ) async throws(ResourceRefusal) -> String {
         guard tools.computations.waiting < Self.mostWaiting else {
             let overload = ResourceAnswer.problem(
-                slug: .overloaded, status: 503, detail: "Too many logins are in progress; try again soon.")
+                slug: .overloaded, status: 503, detail: "Too many logins are in progress; try again later.")
             throw ResourceRefusal(.later(overload, after: .seconds(5)))
         }
         let isAbandoned = Flag()
@@ -95,7 +95,7 @@ struct Login: Sendable {
             await withCheckedContinuation { continuation in
                 tools.computations.run {
                     guard tools.time.instant < credentials.deadline, !isAbandoned.value.load(ordering: .relaxed) else {
-                        let late = Trouble.late("The login did not get its turn in time.")
+                        let late = Trouble.late("The login could not be processed in time.")
                         return continuation.resume(returning: .failure(ResourceRefusal(late.answer)))
                     }
                     let response = Password.response(
@@ -118,7 +118,7 @@ struct Login: Sendable {
         return try await client.reply(to: .init(content: call, deadline: credentials.deadline), tools).answer
     }
 
-    /// A step that went wrong ends the login: nothing is tried again.
+    /// A step that fails ends the login: nothing is retried.
     private func check(
         _ answer: Answer, _ credentials: Credentials, _ tools: any ResourceTools
     ) throws(ResourceRefusal) {
@@ -131,23 +131,25 @@ struct Login: Sendable {
 
     // MARK: Ending
 
-    /// The session is forgotten whatever the platform answers.
+    /// The session is removed whatever the platform's response is.
     private func end(
         _ request: ResourceRequest, _ tools: any ResourceTools
     ) async throws(ResourceRefusal) -> ResourceAnswer {
         let deadline = tools.time.instant + request.patience
         guard let session = try await client.session(request.parameters["sessionCode"] ?? "", tools) else {
-            throw ResourceRefusal(.notFound("There is no such session: ended, expired, or never begun here."))
+            throw ResourceRefusal(
+                .notFound("There is no such session: it has ended, has expired, or was never begun here."))
         }
         let call = StreamOneCall(command: "session", action: "delete")
         _ = try? await client.perform(.init(content: call, session: session, deadline: deadline), tools)
-        // Answered once that is on disk: a caller that was told of the end does not meet the session after a crash.
+        // The response is sent once that is on disk: a session whose end was confirmed does not exist again after a
+        // crash.
         await client.forget(session, tools)
         return .empty()
     }
 }
 
-// MARK: What the platform sends
+// MARK: Responses of the platform
 
 private struct Challenge: Sendable {
     let text: String
@@ -161,7 +163,7 @@ private struct Challenge: Sendable {
 }
 
 extension Session {
-    /// From the answer to `session/create`; nil when it has none.
+    /// From the response to `session/create`; nil if it contains none.
     init?(_ answer: Answer, now: Timestamp) {
         let session = answer.withBody { body -> Session? in
             guard let id = body["id"], id.isFilledString, let key = body["key"], key.isFilledString,
@@ -191,12 +193,12 @@ extension ResourceRefusal {
     static let needsApplication = ResourceRefusal(
         .conflict, 409, "Only an application has sessions; this upstream signs as a user.")
 
-    /// A wrong name, a wrong password, or a fault that is not the caller's.
+    /// A wrong name, a wrong password, or a fault that the caller did not cause.
     fileprivate static func login(_ answer: Answer) -> Self {
         switch answer.status.meaning {
         case .loginRefused, .needsHash, .sessionGone:
-            Self(.unauthorized, 401, "The platform refused the login: \(answer.summary)")
-        default: Self(.deliveryFailed, 502, "The platform took no login: \(answer.summary)")
+            Self(.unauthorized, 401, "The platform rejected the login: \(answer.summary)")
+        default: Self(.deliveryFailed, 502, "The login failed at the platform: \(answer.summary)")
         }
     }
 }

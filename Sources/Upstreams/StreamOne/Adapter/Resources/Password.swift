@@ -4,14 +4,15 @@ import Foundation
 import Glibc
 import PosternCore
 
-/// How a password answers a challenge (the specification's 5.1). Neither it nor its MD5 is ever kept or shown.
+/// The response of a password to a challenge (the specification's 5.1). Neither it nor its MD5 is ever stored or shown.
 enum Password {
-    /// The MD5 as hexadecimal digits. It is as good as the password: sent only when the platform asks for it.
+    /// The MD5 as hexadecimal digits. It is as sensitive as the password, so it is sent only if the platform requests
+    /// it.
     static func oldHash(of password: String) -> String {
         Insecure.MD5.hash(data: Array(password.utf8)).hexadecimal
     }
 
-    /// 80 characters; nil when the salt is none. Takes a quarter of a second at the usual cost of 12.
+    /// 80 characters; nil if the salt is not valid. Takes a quarter of a second at the usual cost of 12.
     static func response(to challenge: String, password: String, salt: String) -> String? {
         guard isSalt(salt), let hash = bcrypt(oldHash(of: password), salt: salt) else { return nil }
         let inner = SHA256.hash(data: Array(hash.utf8)).hexadecimal
@@ -44,7 +45,7 @@ enum Password {
         let workspace = UnsafeMutablePointer<crypt_data>.allocate(capacity: 1)
         workspace.initialize(to: crypt_data())
         defer {
-            // What is left of the password must not outlive its use.
+            // Remains of the password must not outlive its use.
             explicit_bzero(workspace, MemoryLayout<crypt_data>.size)
             workspace.deallocate()
         }

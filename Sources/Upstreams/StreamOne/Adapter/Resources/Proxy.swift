@@ -1,7 +1,7 @@
 import PosternCore
 import PosternJSON
 
-/// `POST /v1/{name}/proxy/{command}/{action}`: a call that is made at once and answered with the platform's answer.
+/// `POST /v1/{name}/proxy/{command}/{action}`: a call that is made at once and whose response is that of the platform.
 struct Proxy: Sendable {
     let client: Client
 
@@ -41,8 +41,8 @@ struct Proxy: Sendable {
 }
 
 extension Client.Reply {
-    /// The platform's words are passed on as they came, refusals too. Only what a session has left is the present
-    /// number where the answer was kept.
+    /// The platform's response is passed on unchanged, including rejections. Only in a cached response, the remaining
+    /// time of the session is the current one.
     func passedOn(in session: Session?, now: Timestamp) -> ResourceAnswer {
         guard let age else {
             return .json(String(decoding: answer.bytes, as: UTF8.self), headers: ["X-Cache": "miss"])
@@ -96,7 +96,7 @@ extension ResourceAnswer {
 }
 
 extension ResourceRequest {
-    /// How long the caller waits: its `Prefer: wait=N`, else 30 s.
+    /// How long the caller waits: its `Prefer: wait=N`, or else 30 s.
     var patience: Duration { .seconds(wait ?? 30) }
 
     /// From `account`, `accounts` (with commas between) or `customer` of the query.
@@ -112,7 +112,7 @@ extension ResourceRequest {
         throw ResourceRefusal(.badRequest, 400, "\(fault.name) \(fault.detail).")
     }
 
-    /// What `read` makes of the JSON object of the body; an empty body is an empty object.
+    /// The result of `read` for the JSON object of the body; an empty body is an empty object.
     func withObject<R>(_ read: (JSONValue) throws(InvalidPayload) -> R) throws(ResourceRefusal) -> R {
         let parsed: Result<R, JSONFault>
         do throws(InvalidPayload) {
@@ -122,7 +122,7 @@ extension ResourceRequest {
                 return try read(value)
             }
         } catch {
-            throw ResourceRefusal(.invalidPayload, 422, "The platform would not take this.", faults: error.faults)
+            throw ResourceRefusal(.invalidPayload, 422, "The platform would reject this call.", faults: error.faults)
         }
         switch parsed {
         case .success(let value): return value

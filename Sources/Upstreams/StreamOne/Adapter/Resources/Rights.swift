@@ -36,9 +36,9 @@ struct Rights: Sendable {
         return .hasToken(tokens.contains(token))
     }
 
-    // MARK: Asking the platform
+    // MARK: Requests to the platform
 
-    /// What is asked in the request's scope and session; `fetch` fills in the action.
+    /// A call in the request's scope and session; `fetch` fills in the action.
     private func question(
         _ request: ResourceRequest, _ tools: any ResourceTools
     ) async throws(ResourceRefusal) -> Client.Call {
@@ -49,7 +49,7 @@ struct Rights: Sendable {
             session: try await client.session(of: request, tools), isForRights: true, deadline: deadline)
     }
 
-    /// In a session, or signed by a user, it is a user who acts.
+    /// In a session, or signed by a user, the actor is a user.
     private func fetchRoles(
         _ question: Client.Call, _ tools: any ResourceTools
     ) async throws(ResourceRefusal) -> Answer {
@@ -57,7 +57,7 @@ struct Rights: Sendable {
         return try await fetch(isUser ? "user" : "application", "getmyroles", question, tools)
     }
 
-    /// A success only: a failure is an error, and never "no".
+    /// Only a success is used: a failure is an error, and never "no".
     private func fetch(
         _ command: String, _ action: String, _ question: Client.Call, _ tools: any ResourceTools
     ) async throws(ResourceRefusal) -> Answer {
@@ -66,7 +66,7 @@ struct Rights: Sendable {
         let answer = try await client.reply(to: call, tools).answer
         guard answer.isSuccess else {
             throw ResourceRefusal(
-                .deliveryFailed, 502, "The platform does not say what the actor may do: \(answer.summary)")
+                .deliveryFailed, 502, "The platform did not return the rights of the actor: \(answer.summary)")
         }
         return answer
     }
@@ -78,8 +78,8 @@ struct Role: Sendable, Equatable {
     var customer: String?
     let tokens: Set<String>
 
-    /// Nil if `body` is not a list of roles. A role that cannot be read makes the whole list unusable, so that it gives no
-    /// rights away.
+    /// Nil if `body` is not a list of roles. A role that cannot be read makes the whole list unusable, so that it
+    /// grants no rights.
     static func list(_ body: JSONValue) -> [Role]? {
         guard body.kind == .array else { return nil }
         var roles: [Role] = []
@@ -92,14 +92,14 @@ struct Role: Sendable, Equatable {
         return roles
     }
 
-    /// Where a role holds. Missing and null are the same: everywhere.
+    /// The scope of a role. If it is missing or null, the role applies everywhere.
     private static func place(_ value: JSONValue?) -> (id: String?, Void)? {
         guard let value, value.kind != .null else { return (nil, ()) }
         guard let id = value["id"], id.isFilledString else { return nil }
         return (id.string, ())
     }
 
-    /// Nil when the roles cannot tell: which customer an account belongs to is not known.
+    /// Nil if the roles do not decide it, because it is not known which customer an account belongs to.
     static func hasToken(_ token: String, roles: [Role], scope: Scope) -> Bool? {
         func isCovered(customer: String?, account: String?) -> Bool {
             roles.contains { $0.tokens.contains(token) && $0.covers(customer: customer, account: account) }
@@ -117,7 +117,7 @@ struct Role: Sendable, Equatable {
 }
 
 extension JSONValue {
-    /// Nil unless it is a list of texts.
+    /// Nil unless it is a list of strings.
     fileprivate var texts: [String]? {
         guard kind == .array, elements.allSatisfy({ $0.kind == .string }) else { return nil }
         return elements.compactMap(\.string)

@@ -1,15 +1,15 @@
 import PosternCore
 
-/// `POST /v1/{name}/api/{command}/{action}`: the platform's API as its own SDKs speak it, for backends that set the
-/// gateway as their `apiUrl` (the specification's section 10).
+/// `POST /v1/{name}/api/{command}/{action}`: the platform's API in the protocol of its own SDKs, for backends that use
+/// the gateway as their `apiUrl` (the specification's section 10).
 ///
-/// Their calls are verified, then made like any other: cached by the safe key, shared, signed again. Every outcome is an
-/// answer of the platform's kind, since the SDKs can read no other.
+/// Their calls are verified, then made like any other: cached by the safe key, shared, signed again. Every result has
+/// the form of the platform's responses, because the SDKs cannot read any other.
 struct SDKs: Sendable {
     let client: Client
 
-    /// Order and duplicates in the query matter, and the body is a form: both are judged here.
-    /// The SDKs authenticate by their own signature, not by an API key.
+    /// Order and duplicates in the query matter, and the body is a form: both are validated here. The SDKs authenticate
+    /// by their own signature, not by an API key.
     var resource: Resource {
         Resource(.post, "api/{command}/{action}", query: nil, access: .open, body: .any, .perform(answer))
     }
@@ -27,7 +27,7 @@ struct SDKs: Sendable {
     private func call(
         _ request: ResourceRequest, _ tools: any ResourceTools
     ) async throws(RefusedCall) -> ResourceAnswer {
-        // Every client knows an empty key.
+        // An empty key is known to every client.
         guard client.platform.hasCredentials else { throw Trouble.noCredentials.refusal }
         let sent = try SDKCall(request, by: client.platform.actor)
         let deadline = tools.time.instant + request.patience
@@ -40,11 +40,11 @@ struct SDKs: Sendable {
         do throws(Trouble) {
             reply = try await client.perform(call, tools)
         } catch {
-            // It is over for its SDK, whatever the platform says.
+            // It has ended for its SDK, whatever the platform's response is.
             if sent.call.path == "/api/session/delete", let session { await client.forget(session, tools) }
             throw error.refusal
         }
-        // A session that begins has to be known before its first call comes.
+        // A new session has to be known before its first call arrives.
         if sent.call.path == "/api/session/create", reply.answer.isSuccess,
             let begun = Session(reply.answer, now: tools.time.now)
         {

@@ -1,52 +1,54 @@
 import PosternCore
 import Synchronization
 
-/// A person's session at the platform (the specification's section 5). Printed, it shows no key.
+/// A user's session at the platform (the specification's section 5). Its description does not show the key.
 struct Session: Sendable, Equatable, CustomStringConvertible {
     let id: String
-    /// Signs requests, behind the application's own key.
+    /// Signs requests, appended to the application's own key.
     let key: String
-    /// Id of the user, not the name.
+    /// The id of the user, not the name.
     let user: String
     var deadline: Timestamp
 
     var description: String { "session \(id)" }
 }
 
-/// The sessions that are alive. The store has them, keys sealed; what is known here saves looking there. Any thread.
+/// The sessions that are alive. They are stored, with their keys encrypted; this copy saves reading the store. Any
+/// thread.
 final class Sessions: Sendable {
     fileprivate struct State {
         var known: [String: Known] = [:]
         /// Being removed from the store.
         var ending: Set<String> = []
-        /// Being looked up in the store.
+        /// Being read from the store.
         var lookups: [String: Lookup] = [:]
     }
 
     fileprivate struct Lookup {
         var count = 0
-        /// Whether the session has ended since: what the store had before no longer counts.
+        /// Whether the session has ended meanwhile, so that what is read from the store no longer counts.
         var isOvertaken = false
     }
 
     fileprivate struct Known {
         var session: Session
-        /// The deadline that the store knows.
+        /// The stored deadline.
         var storedDeadline: Timestamp
     }
 
     private let state = Mutex(State())
-    /// Of which platform and actor: with another one configured their keys are good for nothing, and must not go there.
+    /// The platform and actor: if others are configured, the keys are useless, and must not be sent there.
     private let realm: String
-    /// Some 300 bytes each; others are looked up in the store.
+    /// About 300 bytes each; others are read from the store.
     private static let mostKnown = 100_000
-    /// A deadline is written down when it is off by more: else every call in a session would be a write too.
+    /// A deadline is stored only if it has changed by more than this; otherwise every call in a session would be a
+    /// write.
     private static let slack = Duration.seconds(60)
 
     init(of platform: StreamOnePlatform) { realm = platform.realm }
 
-    /// Nil if there is no session of that id, or its time is over: then it is forgotten without asking the platform. The
-    /// store is read only if this run has not seen the session.
+    /// Nil if there is no session of that id, or if it has expired. An expired session is removed without a request to
+    /// the platform. The store is read only if the session is not in memory.
     func find(_ id: String, _ tools: any ResourceTools) async throws(StateError) -> Session? {
         let (known, hasEnded) = state.withLock { state in
             let known = state.known[id]?.session
@@ -61,13 +63,13 @@ final class Sessions: Sendable {
         return nil
     }
 
-    /// What the store has of the session, unless something newer is known by now.
+    /// The stored session, unless something newer is known by now.
     private func lookUp(_ id: String, _ tools: any ResourceTools) async throws(StateError) -> Session? {
         defer { state.withLock { $0.endLookup(id) } }
         let owner = owner(of: id)
         let held = try await tools.read { try $0.credential(of: owner) }
         return state.withLock { state in
-            // Another caller may have found it first, and renewed it since.
+            // Another caller may have read it first, and renewed it since.
             if let known = state.known[id] { return known.session }
             guard state.lookups[id]?.isOvertaken == false, let held, let session = Session(id, held) else {
                 return nil
@@ -77,7 +79,7 @@ final class Sessions: Sendable {
         }
     }
 
-    /// Returns when the session is on disk, or cannot be stored; it can be used in either case.
+    /// Adds a session. Returns when it is on disk, or cannot be stored; it can be used in either case.
     /// - Returns: Whether it is on disk.
     func add(_ session: Session, _ tools: any ResourceTools) async -> Bool {
         state.withLock { state in
@@ -92,7 +94,7 @@ final class Sessions: Sendable {
         }
     }
 
-    /// After an answer of the platform's own. A session that was forgotten meanwhile stays so.
+    /// Called after a response of the platform itself. A session that was removed meanwhile stays removed.
     func renew(_ id: String, until deadline: Timestamp, _ tools: any ResourceTools) {
         state.withLock { state in
             guard var known = state.known[id] else { return }
@@ -101,21 +103,21 @@ final class Sessions: Sendable {
                 known.storedDeadline > deadline ? known.storedDeadline - deadline : deadline - known.storedDeadline
             if change >= Self.slack {
                 known.storedDeadline = deadline
-                // With the lock held, so that it cannot come after the end of the session.
+                // While the lock is held, so that it cannot be stored after the end of the session.
                 tools.enqueue([.hold(credential(of: known.session))])
             }
             state.known[id] = known
         }
     }
 
-    /// Ends the session at once for all callers; returns when that is on disk too, or cannot be stored.
+    /// Ends the session at once for all callers. Returns when that is on disk, or cannot be stored.
     func forget(_ id: String, _ tools: any ResourceTools) async {
         state.withLock { state in
             state.known[id] = nil
             state.ending.insert(id)
             state.lookups[id]?.isOvertaken = true
         }
-        // If the store cannot be written, the session may be found again after a restart, until its time is over.
+        // If the store cannot be written, the session may exist again after a restart, until it expires.
         try? await tools.change([.drop(credentialOf: owner(of: id))])
         state.withLock { state in _ = state.ending.remove(id) }
     }

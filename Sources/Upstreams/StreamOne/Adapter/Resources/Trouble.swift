@@ -1,25 +1,25 @@
 import PosternCore
 
-/// Why a call that has to be answered at once has no answer of the platform's. Told in the gateway's words (`answer`) or,
-/// to those who speak with the platform only, in the platform's (`refusal`).
+/// Why a call that has to be answered at once has no response of the platform. Reported as a response of the gateway
+/// (`answer`) or, to SDKs, in the form of the platform (`refusal`).
 enum Trouble: Error {
     case noCredentials
-    /// It is not asked: the actor, or a login's address, has to wait.
+    /// No request is sent: the actor, or a login's address, has to wait.
     case paused(Pause, Timestamp)
-    /// It could not be asked, or answered with something else.
+    /// The request failed, or the response was not valid.
     case failed(String)
     case late(String)
-    /// The caller has hung up; it gets no answer.
+    /// The caller has hung up; it gets no response.
     case abandoned
 
-    static let lateness = "The platform did not answer in time."
+    static let lateness = "The platform did not respond in time."
 
-    /// For `failed`: the response is not an answer of the platform's own.
+    /// For `failed`: the response is not one of the platform itself.
     static func unusable(_ response: UpstreamResponse) -> String {
         let what =
             (200...299).contains(response.status)
-            ? "something that is no answer of its own" : "HTTP status \(response.status)"
-        return "The platform answered with \(what)."
+            ? "a response that is not its own" : "HTTP status \(response.status)"
+        return "The platform sent \(what)."
     }
 
     var answer: ResourceAnswer {
@@ -34,7 +34,7 @@ enum Trouble: Error {
         }
     }
 
-    /// The status with which the platform says the like.
+    /// The platform's status for a similar failure.
     var refusal: RefusedCall {
         switch self {
         case .noCredentials, .failed, .late, .abandoned: .init(1, detail)
