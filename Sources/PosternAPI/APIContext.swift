@@ -9,6 +9,7 @@ import Synchronization
 public struct RequestLimits: Sendable, Equatable {
     /// The size after decompression.
     public var maxBodyBytes = 4 << 20
+    /// Messages that one request may contain; more get 413.
     public var maxMessagesPerRequest = 10_000
 
     public init() {}
@@ -16,12 +17,15 @@ public struct RequestLimits: Sendable, Equatable {
 
 /// What the handlers of the API share: the store, the upstreams, and whether the gateway still takes requests. Any thread.
 public final class APIContext: Sendable {
+    /// The durable store of messages, receipts, and upstream state.
     public let outbox: Outbox
+    /// The clock by which waits, ages, and expiry are decided.
     public let time: any TimeSource
     /// For values that upstreams fill in.
     let random: @Sendable () -> (UInt64, UInt64)
     public let metrics: Metrics
     public let logger: Logger
+    /// The limits of each request, from `server.limits`.
     public let limits: RequestLimits
     /// For bodies, what parsing them takes, messages that wait for their commit, and pages of lists, all together.
     /// What does not fit is answered 503. The HTTP server counts in the same one.

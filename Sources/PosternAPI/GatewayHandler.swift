@@ -71,8 +71,10 @@ public final class GatewayHandler: HTTPHandler {
         }
     }
 
+    /// Decides, from the headers alone, whether the body is read. Called on the connection's worker thread.
     public func admit(_ head: RequestHead) -> Admittance { admit(head, routers.withLock { $0.main }) }
 
+    /// The headers that let a page of a listed origin read the response; empty for any other request.
     public func commonHeaders(for head: RequestHead) -> [(name: String, value: String)] {
         callers.responseHeaders(for: head)
     }

@@ -4,7 +4,9 @@ import PosternHTTP
 
 /// What `postern check` says about a configuration.
 public struct CheckReport: Sendable, Equatable {
+    /// The report, for standard output.
     public let text: String
+    /// 0, or 78 if there is a problem.
     public let exitCode: Int32
 
     /// `EX_CONFIG` of sysexits.h.

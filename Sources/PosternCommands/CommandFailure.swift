@@ -2,7 +2,9 @@ public import PosternStore
 
 /// Why a command failed: a sentence for people, and an exit code of sysexits.h for scripts.
 public struct CommandFailure: Error, Sendable, Equatable, CustomStringConvertible {
+    /// One of the constants below.
     public let exitCode: Int32
+    /// One sentence for standard error, without the program's name.
     public let description: String
 
     /// A negative result: not found, rejected, not ready, not balanced.

@@ -8,6 +8,7 @@ public import PosternStore
 /// `postern keys rotate-encryption`: encrypts every stored credential with the current key. The gateway does the same
 /// when it starts; this command is for a store that no gateway is using.
 public enum KeyRotation {
+    /// Throws if a gateway is using the store, or if the configuration has no current key.
     public static func run(_ loader: ConfigurationLoader) throws(CommandFailure) -> Resealing {
         let settings: OutboxOptions
         do throws(ConfigurationProblems) {

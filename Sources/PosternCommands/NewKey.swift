@@ -5,6 +5,7 @@ public import PosternCore
 public struct NewKey: Sendable, Equatable {
     public typealias Scope = APIKey.Scope
 
+    /// The name of the key in logs.
     public let name: String
     public let scopes: [Scope]
     /// Shown once and kept nowhere; see `KeyText`.
@@ -34,6 +35,7 @@ public struct NewKey: Sendable, Equatable {
         }
     }
 
+    /// The key and its entry in the configuration, for people.
     public var text: String {
         """
         key     \(key)
@@ -45,6 +47,7 @@ public struct NewKey: Sendable, Equatable {
         """
     }
 
+    /// The same as one JSON object.
     public var json: String {
         JSONText.object { json in
             json.string("key", key)

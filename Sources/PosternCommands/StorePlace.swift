@@ -4,6 +4,7 @@ import PosternStore
 
 /// The location of the store that a command works on, and of the gateway that may be using it.
 public struct StorePlace: Sendable, Equatable {
+    /// The path of the SQLite file.
     public let path: String
     /// Nil if the address of the gateway is not known.
     public let gateway: GatewayAddress?

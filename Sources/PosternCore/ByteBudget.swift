@@ -2,11 +2,13 @@ import Synchronization
 
 /// Memory that requests share, counted in bytes. Any thread may take and give.
 public final class ByteBudget: Sendable {
+    /// In bytes. May be exceeded by a single request; see `take`.
     public let limit: Int
     private let used = Atomic<Int>(0)
 
     public init(_ limit: Int) { self.limit = limit }
 
+    /// All bytes that were taken and not given back.
     public var bytesInUse: Int { used.load(ordering: .relaxed) }
 
     /// Takes `bytes` if there is room. The caller has to give them back.
@@ -23,5 +25,6 @@ public final class ByteBudget: Sendable {
     /// Takes `bytes` even if there is no room, for memory that exists already.
     public func takeAnyway(_ bytes: Int) { used.wrappingAdd(bytes, ordering: .relaxed) }
 
+    /// Gives back bytes that were taken.
     public func give(_ bytes: Int) { used.wrappingSubtract(bytes, ordering: .relaxed) }
 }

@@ -1,5 +1,6 @@
 /// A path with parameters in braces, e.g. `/v1/messages/{id}`.
 public struct PathTemplate: Sendable, Equatable {
+    /// As it was written, for labels and documentation.
     public let text: String
     private let segments: [Substring]
 

@@ -3,6 +3,7 @@
 /// An upstream may echo a secret in any form that a request or a log contains. Each byte is therefore also found when it
 /// is percent-encoded or escaped as in JSON, and the whole secret inside Base64.
 public struct SecretMask: Sendable {
+    /// Shown in place of a secret, whatever its length.
     public static let mask = "***"
     /// A shorter piece of a secret may be part of an ordinary word.
     private static let shortestPiece = 4
@@ -26,10 +27,12 @@ public struct SecretMask: Sendable {
         starts = needles.isEmpty ? [] : Set(needles.map { $0[0] } + special)
     }
 
+    /// Replaces every secret in a complete text.
     public func masked(_ text: String) -> String {
         needles.isEmpty ? text : String(decoding: masked(Array(text.utf8)), as: UTF8.self)
     }
 
+    /// The same for bytes, which need not be UTF-8.
     public func masked(_ text: [UInt8]) -> [UInt8] { scan(text, mayBeCut: false) }
 
     /// Shortens a text, which may have been cut anywhere, even inside a secret, to what a person reads.

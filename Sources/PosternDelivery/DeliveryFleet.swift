@@ -3,6 +3,7 @@ public import PosternStore
 
 /// All workers of a gateway: started together, stopped in order, watched. Any thread may call.
 public final class DeliveryFleet: Sendable {
+    /// In the order in which they were given; never changed.
     public let workers: [UpstreamWorker]
     private let outbox: Outbox
     private let time: any TimeSource
@@ -18,8 +19,10 @@ public final class DeliveryFleet: Sendable {
         self.time = time
     }
 
+    /// Starts one thread per worker. Call once.
     public func start() { for worker in workers { worker.start() } }
 
+    /// Nil if the upstream is disabled or not configured.
     public func worker(named name: UpstreamName) -> UpstreamWorker? { workers.first { $0.name == name } }
 
     // MARK: Stopping

@@ -4,11 +4,13 @@ public import PosternCore
 public struct DeliverySettings: Sendable, Equatable {
     /// The maximum number of concurrent requests.
     public var maxInFlight = 4
+    /// 1 to 10,000; a type may have a lower limit or its own default.
     public var batchMaxMessages = 500
     /// The maximum size of a request before compression.
     public var batchMaxBytes = 1 << 20
     /// How long messages are collected before a batch that is not full is sent.
     public var batchMaxWait = Duration.milliseconds(50)
+    /// The backoff of batches and of circuits.
     public var retry = RetryPolicy()
     /// The number of doubtful responses in a row after which a message that was sent alone fails.
     public var suspectTries = 5
@@ -16,6 +18,7 @@ public struct DeliverySettings: Sendable, Equatable {
     public var suspectPeriod = Duration.seconds(1800)
     /// The age at which messages expire; zero means never.
     public var expireAfter = Duration.zero
+    /// Timeouts and TLS of upstream requests.
     public var transfer = TransferOptions()
 
     public init() {}
@@ -24,6 +27,7 @@ public struct DeliverySettings: Sendable, Equatable {
 }
 
 extension DeliverySettings: SettingsSection {
+    /// The settings under `delivery`.
     public static let fields: [SettingField<Self>] = [
         .integer("maxInFlight", 1...256, \.maxInFlight, "Requests to one upstream at a time."),
         .integer("batchMaxMessages", 1...10_000, \.batchMaxMessages, "Messages in one upstream request."),

@@ -6,5 +6,6 @@ public struct FlushReport: Sendable, Equatable {
     public let through: MessageID
     /// The covered messages that reached a final state since the flush began.
     public internal(set) var delivered = 0
+    /// The covered messages that reached another final state.
     public internal(set) var failed = 0
 }

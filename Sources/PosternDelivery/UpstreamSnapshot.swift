@@ -2,15 +2,18 @@ public import PosternCore
 
 /// The status of an upstream, as last published by its worker.
 public struct UpstreamSnapshot: Sendable, Equatable {
+    /// One word for the status, derived from the other values; see `health`.
     public enum Health: String, Sendable, CaseIterable {
         case up, degraded, down, unauthorized, misconfigured, paused, disabled
     }
 
     /// Whether the gateway does not deliver to it: it is disabled, or no longer configured.
     public var isDisabled = false
+    /// Whether an operator has paused it.
     public var isPaused = false
     /// The number of requests in flight.
     public var inFlight = 0
+    /// The circuit of the upstream as a whole, not those of its endpoints.
     public var circuit: Circuit.State = .closed
     /// The number of failures in a row.
     public var failures = 0
@@ -19,9 +22,11 @@ public struct UpstreamSnapshot: Sendable, Equatable {
     public var endpoints: [EndpointWait] = []
     /// Present if the upstream requires tokens.
     public var token: TokenStatus?
+    /// Nil if no request has succeeded in the life of the store.
     public var lastSuccessAt: Timestamp?
     public var lastError: AttemptError?
 
+    /// An endpoint that waits although the upstream does not.
     public struct EndpointWait: Sendable, Equatable {
         public var name: String
         /// Why an operator has to intervene; nil after failures or a rate limit.
@@ -34,12 +39,15 @@ public struct UpstreamSnapshot: Sendable, Equatable {
         public var waitingFor: WaitingFor { reason == .credentials ? .credentials : .circuit }
     }
 
+    /// The status of the token, without the token itself.
     public struct TokenStatus: Sendable, Equatable {
         /// Whether there is a token to send with.
         public var isValid: Bool
+        /// Nil if there is no token, or if it reports no expiry.
         public var expiresAt: Timestamp?
         /// The number of fetches in a row that returned none.
         public var failures = 0
+        /// Whether the last fetch failed because of the credentials.
         public var credentialsRefused = false
         /// When the next fetch is made after one that failed.
         public var retryAt: Timestamp?

@@ -3,6 +3,7 @@ public import PosternStore
 
 /// What a queued message waits for, and when it is sent next.
 public struct WaitStatus: Sendable, Equatable {
+    /// Nil while the message is in flight.
     public var waitingFor: WaitingFor?
     /// The time of the next planned attempt of this message; nil if it depends on an event.
     public var nextAttemptAt: Timestamp?

@@ -14,6 +14,7 @@ public struct FaultResponder: Sendable {
         self.timer = timer
     }
 
+    /// Sends a correct response.
     public func respond(_ response: HTTPResponse) { responder.respond(response) }
 
     /// Responds after a delay, unless the server stops before.

@@ -5,6 +5,7 @@ public import PosternHTTP
 /// A complete request.
 public struct IncomingRequest: Sendable {
     public let head: RequestHead
+    /// With its chunks joined; a content coding is not removed.
     public let body: [UInt8]
 }
 
@@ -34,6 +35,7 @@ public final class FaultServer: Sendable {
         return port
     }
 
+    /// Accepted and not closed, whether or not a request is running.
     public var openConnections: Int { server.openConnections }
     /// For leak checks: the connections that wait for their response, and all connection objects.
     var suspendedConnections: Int { server.suspendedConnections }

@@ -10,6 +10,7 @@ import PosternTransport
 
 /// The running gateway: builds the parts, starts them, and stops them in the reverse order.
 public final class App: Sendable {
+    /// The options of `postern serve`.
     public struct Options: Sendable {
         public var configFile: String
         /// Whether to run the simulators and point the upstreams at them.
@@ -187,6 +188,7 @@ public enum AppError: Error, Sendable, CustomStringConvertible {
         }
     }
 
+    /// One of sysexits.h.
     public var exitCode: Int32 {
         switch self {
         case .configuration: 78

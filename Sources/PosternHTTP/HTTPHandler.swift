@@ -8,6 +8,7 @@ public protocol HTTPHandler: Sendable {
 }
 
 extension HTTPHandler {
+    /// None by default.
     public func commonHeaders(for head: RequestHead) -> [(name: String, value: String)] { [] }
 }
 
@@ -29,5 +30,6 @@ public protocol AdmittedRequest: Sendable {
 }
 
 extension AdmittedRequest {
+    /// None by default.
     public var refusalHeaders: [(name: String, value: String)] { [] }
 }

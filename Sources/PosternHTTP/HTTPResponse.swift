@@ -2,9 +2,11 @@ internal import CMicrohttpd
 
 /// A response. `Content-Length`, `Date`, `X-Request-Id`, and, if required, `Connection` are added by the server.
 public struct HTTPResponse: Sendable, Equatable {
+    /// 200 to 599.
     public var status: Int
     /// In the order sent. A header with an empty value or a line break in it is left out.
     public var headers: [(name: String, value: String)]
+    /// Sent as it is; discarded for HEAD, with its length kept.
     public var body: [UInt8]
     /// Whether to close the connection after this response.
     public var close: Bool

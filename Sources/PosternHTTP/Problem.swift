@@ -3,7 +3,9 @@ public import PosternCore
 /// An error as `application/problem+json` (RFC 9457).
 public struct Problem: Error {
     public var slug: ProblemSlug
+    /// 400 to 599.
     public var status: Int
+    /// The same for every occurrence of the slug, by default.
     public var title: String
     /// What is wrong with this request and what to do. Never contains a payload or a credential.
     public var detail: String
@@ -34,6 +36,7 @@ public struct Problem: Error {
         response(instance: head.path, requestID: head.requestID)
     }
 
+    /// `instance` is the path of the request; `requestID` is added as a member.
     public func response(instance: String, requestID: String) -> HTTPResponse {
         var json = "{\"type\":\"urn:postern:problem:\(slug.rawValue)\",\"title\":\(JSONEscapes.quoted(title))"
         json += ",\"status\":\(status),\"detail\":\(JSONEscapes.quoted(detail))"

@@ -23,6 +23,7 @@ public struct JSONFault: Error, Sendable, Equatable, CustomStringConvertible {
         /// There is not enough memory to parse the text.
         case memory
 
+        /// The fault in words, without the byte where it is.
         public var sentence: String {
             switch self {
             case .empty: "no JSON text"

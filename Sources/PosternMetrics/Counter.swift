@@ -4,6 +4,7 @@ import Synchronization
 public final class Counter: Sendable {
     private let total = Atomic<Int>(0)
     public init() {}
+    /// `amount` is not negative.
     public func add(_ amount: Int = 1) { total.wrappingAdd(amount, ordering: .relaxed) }
     public var value: Int { total.load(ordering: .relaxed) }
 }

@@ -1,8 +1,10 @@
 /// Writes metrics in the Prometheus text format, version 0.0.4.
 public struct Exposition {
+    /// All families that were written so far.
     public private(set) var text = ""
     public init() {}
 
+    /// The `Content-Type` of the format.
     public static let mediaType = "text/plain; version=0.0.4; charset=utf-8"
 
     private mutating func head(_ name: String, _ kind: String, _ help: String) {

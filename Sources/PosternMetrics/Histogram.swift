@@ -20,6 +20,7 @@ public final class Histogram: Sendable {
     /// Bounds from 1 to 10,000, for messages in a commit or a batch.
     public static let countBounds: [Double] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000]
 
+    /// Counts a value, in the unit of the bounds.
     public func observe(_ value: Double) {
         var place = 0
         while place < bounds.count, value > bounds[place] { place += 1 }
@@ -36,6 +37,7 @@ public final class Histogram: Sendable {
         }
     }
 
+    /// The number of observations.
     public var count: Int { buckets.reduce(0) { $0 + $1.value } }
     var sum: Double { Double(sumMillionths.load(ordering: .relaxed)) / 1_000_000 }
 }

@@ -1,18 +1,27 @@
 /// The counters and histograms of a run; names and labels are those of the design. Gauges are read when the metrics are
 /// requested. Any thread.
 public final class Metrics: Sendable {
+    /// Messages on disk, by upstream and kind.
     public let accepted = Metrics.counters("upstream", "kind")
+    /// Messages that were rejected before they were stored.
     public let refused = Metrics.counters("upstream", "reason")
+    /// Messages that reached a final state.
     public let settled = Metrics.counters("upstream", "state")
+    /// In seconds, with the fsync.
     public let commitDuration = Histogram(bounds: Histogram.durationBounds)
+    /// Accepted messages per commit.
     public let commitMessages = Histogram(bounds: Histogram.countBounds)
+    /// Upstream requests, by `Settlement.Outcome`.
     public let attempts = Metrics.counters("upstream", "outcome")
+    /// In seconds, from sending the request to its response.
     public let attemptDuration = Metrics.histograms("upstream", bounds: Histogram.durationBounds)
     public let batchMessages = Metrics.histograms("upstream", bounds: Histogram.countBounds)
+    /// Requests that may or may not have arrived.
     public let ambiguousSends = Metrics.counters("upstream")
     public let tokenRefreshes = Metrics.counters("upstream", "outcome")
     public let upstreamEvents = Metrics.counters("upstream", "event")
     public let requests = Metrics.counters("route", "status")
+    /// In seconds, from the last byte of the request to the response.
     public let requestDuration = Metrics.histograms("route", bounds: Histogram.durationBounds)
 
     public init() {}

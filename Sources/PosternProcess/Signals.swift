@@ -31,6 +31,7 @@ public struct Signals: Sendable {
         return signals
     }
 
+    /// Adds a signal as if the system had sent it. Any thread.
     public func put(_ signal: Signal) {
         var byte = UInt8(signal == .reload ? SIGHUP : SIGTERM)
         _ = write(writingEnd, &byte, 1)

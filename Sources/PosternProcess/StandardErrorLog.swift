@@ -34,6 +34,7 @@ public struct StandardErrorLog: LogHandler {
         set { metadata[key] = newValue }
     }
 
+    /// Writes one line, unless the common level excludes it.
     public func log(event: LogEvent) {
         let all = event.metadata.map { metadata.merging($0) { $1 } } ?? metadata
         let sorted = all.sorted { $0.key < $1.key }

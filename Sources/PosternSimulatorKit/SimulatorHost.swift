@@ -24,6 +24,7 @@ public final class SimulatorHost: Sendable {
     /// The default port of the first simulator, which is Samsara's own.
     public static let defaultPort: UInt16 = 9000
     public struct StartFailure: Error, CustomStringConvertible {
+        /// For people; names the port and the simulator.
         public let description: String
     }
 

@@ -2,6 +2,7 @@ public import PosternCore
 
 /// The settled messages to delete.
 public struct PurgeWish: Sendable, Equatable {
+    /// The upstream whose messages are deleted.
     public var upstream: UpstreamNumber
     /// Any state except `queued`.
     public var state: MessageState

@@ -6,10 +6,14 @@ public struct MessageRecord: Sendable, Equatable {
     public var upstream: String
     public var kind: Kind
     public var state: MessageState
+    /// The caller's own key; nil if it gave none.
     public var key: String?
+    /// Attempts that count against the message.
     public var attempts: Int
     public var acceptedAt: Timestamp
+    /// Nil while it is queued.
     public var settledAt: Timestamp?
+    /// The last failure; nil if no attempt has failed.
     public var lastError: AttemptError?
     /// The upstream's response to a delivered message, as JSON text, if it is kept.
     public var result: [UInt8]?
@@ -51,8 +55,11 @@ public struct AttemptRow: Sendable, Equatable {
     public var startedAt: Timestamp
     /// Nil while it is in flight.
     public var endedAt: Timestamp?
+    /// A `Settlement.Outcome`, or that of a later version. Nil while it is in flight.
     public var outcome: String?
+    /// The HTTP status; nil if there was no response.
     public var status: Int?
+    /// Why it did not deliver; nil if it did.
     public var detail: String?
     /// The number of messages that it carried.
     public var messages: Int
@@ -86,10 +93,12 @@ extension Outbox {
         try read { sql in try body(StoreReader(sql: sql, kinds: kinds, names: names)) }
     }
 
+    /// Nil if there is no such message, or it is no longer kept. Blocks.
     public func message(_ id: MessageID, payload: Bool = false) throws(StoreError) -> MessageRecord? {
         try readMessages { try $0.message(id, payload: payload) }
     }
 
+    /// The requests that carried it, oldest first. Blocks.
     public func attempts(of id: MessageID) throws(StoreError) -> [AttemptRow] {
         try readMessages { try $0.attempts(of: id) }
     }

@@ -10,6 +10,7 @@ import Synchronization
 /// One connection writes, on the writer's thread, and checkpoints; all others only read. That is fast, and avoids the
 /// WAL-reset bug of SQLite before 3.51.3, which requires two connections that write or checkpoint.
 public final class Outbox: Sendable {
+    /// Absolute.
     public let path: String
     let writer: OutboxWriter
     let options: OutboxOptions
@@ -133,8 +134,10 @@ public final class Outbox: Sendable {
         return queue
     }
 
+    /// Nil for an upstream that is not registered in this run.
     public func queue(_ number: UpstreamNumber) -> UpstreamQueue? { shared.withLock { $0.queues[number] } }
 
+    /// Takes the next number. It is used once, also if nothing is sent.
     public func nextBatch() -> BatchID { batches.next() }
 
     // MARK: Accepting
@@ -164,6 +167,7 @@ public final class Outbox: Sendable {
         }
     }
 
+    /// Removes the waiters of these messages; none of them is called after this.
     public func stopWaiting(for ids: [MessageID]) {
         shared.withLock { shared in
             ids.forEach { shared.waiters[$0] = nil }
@@ -187,8 +191,11 @@ public final class Outbox: Sendable {
     var maxBytes: Int { options.maxBytes }
     var keepsDelivered: Bool { options.deliveredRetention > .zero }
 
+    /// Of all upstreams, as of the last commit. Any thread.
     public var ledgers: [UpstreamNumber: Ledger] { shared.withLock { $0.ledgers } }
+    /// Of all upstreams that the store has ever had.
     public var names: [UpstreamNumber: UpstreamName] { shared.withLock { $0.names } }
+    /// As of the last commit; empty for an unknown number.
     public func ledger(of number: UpstreamNumber) -> Ledger { shared.withLock { $0.ledgers[number] ?? Ledger() } }
     var firstSequence: Int64 { shared.withLock { $0.sequence } }
 

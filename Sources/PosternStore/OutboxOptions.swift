@@ -3,6 +3,7 @@ public import PosternCore
 
 /// The settings of the store: the configuration's `outbox`.
 public struct OutboxOptions: Sendable, Equatable {
+    /// Relative to the working directory, or absolute.
     public var path = "data/postern.sqlite"
     /// The limit of the payload bytes of all queued messages; 0 means none.
     public var maxBytes = 0
@@ -10,6 +11,7 @@ public struct OutboxOptions: Sendable, Equatable {
     public var deliveredRetention = Duration.seconds(86_400)
     /// How long failed, cancelled, dropped and expired messages are kept.
     public var failedRetention = Duration.seconds(2_592_000)
+    /// How long a repeat of a request gets the first response.
     public var idempotencyRetention = Duration.seconds(86_400)
     /// The keys that encrypt the credentials that callers hand in.
     public var encryptionKeys = EncryptionKeys()

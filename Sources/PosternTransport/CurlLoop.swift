@@ -19,6 +19,7 @@ public final class CurlLoop: Transport, Loop, @unchecked Sendable {
     private let running = Mutex<(any RunningLoop)?>(nil)
     private let settings: Settings
 
+    /// What all requests have in common.
     public struct Settings: Sendable {
         /// Sent with requests that have no `User-Agent` of their own.
         public var userAgent: String
@@ -39,6 +40,7 @@ public final class CurlLoop: Transport, Loop, @unchecked Sendable {
 
     /// libcurl or the system does not have enough memory, descriptors, or threads.
     public struct StartFailure: Error, CustomStringConvertible {
+        /// Without a full stop.
         public let description: String
     }
 

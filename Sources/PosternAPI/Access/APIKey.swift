@@ -10,9 +10,11 @@ public struct APIKey: Sendable, Equatable {
     public var sha256: [UInt8]
     /// The common name of verified client certificates that are accepted instead of the key. Nil: none is accepted.
     public var certificateName: String?
+    /// What the holder may do; scopes do not include each other.
     public var scopes: Set<Scope>
     /// Nil means all of them.
     public var upstreams: Set<UpstreamName>?
+    /// The rate limits of all requests with this key together.
     public var limits: RateLimits
     /// Nil means never.
     public var expiresAt: Timestamp?

@@ -6,11 +6,13 @@ import PosternCompression
 /// The prefix and the checksum are for scanners that look for leaked secrets. Nothing depends on them when a request is
 /// authenticated: any text may be a key whose digest is configured.
 public enum KeyText {
+    /// Begins every key, so that scanners for leaked secrets recognize one.
     public static let prefix = "postern_"
     private static let randomLength = 43
     private static let checksumLength = 6
     private static let alphabet = Array("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz".utf8)
 
+    /// Returns a new key of 256 bits from `random`.
     public static func make(using random: inout some RandomNumberGenerator) -> String {
         let bits = (0..<32).map { _ in UInt8.random(in: .min ... .max, using: &random) }
         let body = prefix + base62(bits, length: randomLength)

@@ -21,6 +21,7 @@ extension UpstreamHandler {
 
 /// Lanes as the API shows them, and so the command line.
 public enum LaneText {
+    /// One element of a page, as a JSON object.
     public static func lane(_ lane: LaneRecord, _ wait: WaitStatus) -> String {
         JSONText.object { json in
             json.string("lane", "\(lane.number)")
@@ -34,6 +35,7 @@ public enum LaneText {
         }
     }
 
+    /// `lanes` are JSON objects; `next` is the cursor of the next page, nil at the end.
     public static func page(_ lanes: [String], next: Int64?) -> String {
         JSONText.object { json in
             json.raw("lanes", JSONText.array(lanes))

@@ -5,13 +5,16 @@ import PosternHTTP
 
 /// Where a command reaches a gateway, and which certificate it accepts there.
 public struct GatewayAddress: Sendable, Equatable {
+    /// Without a slash at the end.
     public let url: String
+    /// The certificates that are accepted from the gateway over TLS.
     public let trust: TransferTrust
     /// PEM file with a client certificate and its key; nil if the command has none.
     public let clientCertificateFile: String?
 
     /// The options of the command line. What they omit is taken from the configuration.
     public struct Choice: Sendable, Equatable {
+        /// `--url`; nil means the address in the configuration.
         public var url: String?
         /// PEM file with the authorities of the gateway's certificate.
         public var caFile: String?

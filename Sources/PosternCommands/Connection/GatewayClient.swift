@@ -31,6 +31,7 @@ public final class GatewayClient: Sendable {
         }
     }
 
+    /// Ends the client's thread. Not to be called while a request is running.
     public func close() { loop.stop() }
 
     /// `json`: the body; nil for none. `within`: for the whole exchange.

@@ -7,6 +7,7 @@ public struct AuditReport: Sendable {
 
     public init(_ audit: Audit) { self.audit = audit }
 
+    /// 1 if the ledger and the rows of any upstream differ.
     public var exitCode: Int32 { audit.isBalanced ? 0 : CommandFailure.no }
 
     /// Every message that was ever accepted is counted in one of the columns from QUEUED to EXPIRED. REMOVED is the
@@ -26,6 +27,7 @@ public struct AuditReport: Sendable {
         return ([table.text] + findings).joined(separator: "\n")
     }
 
+    /// `{"balanced","upstreams":[…]}`, with the findings of each upstream.
     public var json: String {
         JSONText.object { json in
             json.flag("balanced", audit.isBalanced)

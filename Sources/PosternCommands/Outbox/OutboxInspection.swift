@@ -25,8 +25,10 @@ public struct OutboxInspection: Sendable {
         do throws(StoreError) { return try read() } catch { throw CommandFailure(error) }
     }
 
+    /// The counts and the health of every upstream.
     public func stats(asJSON: Bool) -> String { asJSON ? report.statsJSON() : report.stats() }
 
+    /// Counts every row on one snapshot, which takes seconds for millions of rows.
     public func audit() throws(CommandFailure) -> AuditReport {
         AuditReport(try reading { () throws(StoreError) in try view.audit() })
     }

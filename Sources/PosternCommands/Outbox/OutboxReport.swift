@@ -21,6 +21,7 @@ public struct OutboxReport: Sendable {
 
     private static let settledStates: [MessageState] = [.delivered, .failed, .cancelled, .dropped, .expired]
 
+    /// A table with one row per upstream.
     public func stats() -> String {
         var table = TextTable(
             ["UPSTREAM", "HEALTH", .number("QUEUED"), .number("BYTES"), "OLDEST"]
@@ -36,6 +37,7 @@ public struct OutboxReport: Sendable {
         return table.text
     }
 
+    /// One JSON object with one element per upstream.
     public func statsJSON() -> String {
         JSONText.object { json in
             json.raw("upstreams", JSONText.array(books.map(json(of:))))
@@ -63,6 +65,7 @@ public struct OutboxReport: Sendable {
 
     // MARK: list, show, export
 
+    /// A table with one row per message, in the given order.
     public func list(_ messages: [MessageRecord]) -> String {
         var table = TextTable([
             "ID", "UPSTREAM", "KIND", "STATE", .number("ATTEMPTS"), "CREATED", "SINCE OR UNTIL", "WHY",
@@ -87,6 +90,7 @@ public struct OutboxReport: Sendable {
         return words.isEmpty ? "-" : words.joined(separator: ": ")
     }
 
+    /// One page in the form of the API; `next` is the cursor of the next one, nil at the end.
     public func listJSON(_ messages: [MessageRecord], next: MessageID?) -> String {
         JSONText.object { json in
             json.raw("messages", JSONText.array(messages.map { MessageText.message($0, outlook: outlook(of: $0)) }))

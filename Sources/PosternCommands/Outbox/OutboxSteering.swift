@@ -7,6 +7,7 @@ public struct OutboxSteering: Sendable {
 
     public init(_ place: StorePlace) { self.place = place }
 
+    /// Queues these messages again. Messages that are not failed or dropped are reported and not changed.
     public func retry(_ ids: [MessageID]) async throws(CommandFailure) -> SteeringOutcome {
         guard let store = try OfflineStore(place.path) else {
             return try await askGateway { client throws(CommandFailure) in try await client.retry(ids) }
@@ -25,6 +26,7 @@ public struct OutboxSteering: Sendable {
         return try await store.retry(filter)
     }
 
+    /// Cancels these messages. Messages that are not queued, or are being sent, are reported and not changed.
     public func cancel(_ ids: [MessageID]) async throws(CommandFailure) -> SteeringOutcome {
         guard let store = try OfflineStore(place.path) else {
             return try await askGateway { client throws(CommandFailure) in try await client.cancel(ids) }

@@ -5,6 +5,7 @@ import Synchronization
 /// Shows on a terminal that long work continues: what it is, how far it is, and for how long it has run. The line
 /// appears after one `interval` and is erased at the end.
 public final class Progress: Sendable {
+    /// Receives text for the terminal as it is, with its control characters.
     public typealias Output = @Sendable (String) -> Void
 
     private let count = Atomic<Int>(0)
@@ -32,6 +33,7 @@ public final class Progress: Sendable {
         return try work(progress)
     }
 
+    /// The same for work that is asynchronous.
     public static func showingAsync<T, E: Error>(
         _ what: String, on output: Output? = terminal, every interval: Duration = .seconds(1),
         _ work: () async throws(E) -> T

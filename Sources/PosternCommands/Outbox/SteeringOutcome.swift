@@ -7,6 +7,7 @@ public struct SteeringOutcome: Sendable, Equatable {
     /// A message that was not changed.
     public struct Refusal: Sendable, Equatable {
         public let id: MessageID
+        /// A sentence for people, without its full stop.
         public let reason: String
 
         public init(_ id: MessageID, _ reason: String) {
@@ -16,7 +17,9 @@ public struct SteeringOutcome: Sendable, Equatable {
     }
 
     public let action: Action
+    /// How many messages were changed, or would be in a preview.
     public var count: Int
+    /// The messages that were not changed, in the order of the request.
     public var refused: [Refusal]
     /// The URL of the gateway that made the change; nil if the store itself was changed.
     public let gatewayURL: String?
@@ -33,8 +36,10 @@ public struct SteeringOutcome: Sendable, Equatable {
         self.gatewayURL = gatewayURL
     }
 
+    /// 1 if any message was not changed.
     public var exitCode: Int32 { refused.isEmpty ? 0 : CommandFailure.no }
 
+    /// One line for the result, and one for each message that was not changed.
     public var text: String {
         let messages = count == 1 ? "1 message" : "\(count) messages"
         let done: String
@@ -47,6 +52,7 @@ public struct SteeringOutcome: Sendable, Equatable {
         return ([done] + refused.map { "\($0.id): \($0.reason)" }).joined(separator: "\n")
     }
 
+    /// One JSON object with the same content.
     public var json: String {
         JSONText.object { json in
             json.number(action.rawValue, count)

@@ -1,5 +1,6 @@
 /// Why an attempt did not deliver; shown as `lastError` of a message or an upstream.
 public struct AttemptError: Error, Sendable, Equatable, CustomStringConvertible {
+    /// The bounded set of causes, for metrics and programs.
     public enum Class: String, Sendable, CaseIterable, Codable {
         /// The connection could not be established.
         case unreachable
@@ -25,6 +26,7 @@ public struct AttemptError: Error, Sendable, Equatable, CustomStringConvertible 
     public let status: Int?
     /// What happened; never a payload, a token or a signature.
     public let detail: String
+    /// When the failure was recorded.
     public let at: Timestamp
 
     public init(_ errorClass: Class, status: Int? = nil, detail: String, at: Timestamp) {

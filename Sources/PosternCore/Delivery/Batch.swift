@@ -1,6 +1,7 @@
 /// The messages of one upstream request, oldest first; never empty.
 public struct Batch: Sendable {
     public let id: BatchID
+    /// In accepted order; all of one lane if the upstream's lanes are separate.
     public let messages: [Message]
     /// The request that carried them, as it was planned; nil if none did.
     public let request: UpstreamRequest?
@@ -31,6 +32,7 @@ extension [Message] {
 
 /// Identifies a request to an upstream, in logs and in the attempts of its messages; counts up inside one store.
 public struct BatchID: Hashable, Sendable, CustomStringConvertible {
+    /// At least 1.
     public let rawValue: Int64
     public init(rawValue: Int64) { self.rawValue = rawValue }
     public var description: String { String(rawValue) }
@@ -38,6 +40,7 @@ public struct BatchID: Hashable, Sendable, CustomStringConvertible {
 
 /// How much one request may carry.
 public struct BatchLimits: Sendable, Equatable {
+    /// At least 1.
     public var maxMessages: Int
     /// Bytes of the body before compression: payloads, a comma between two, and `overhead`. A message that is larger
     /// by itself is sent alone.

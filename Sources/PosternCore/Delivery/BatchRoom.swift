@@ -3,6 +3,7 @@
 /// The claims of a worker and a dry run both fill requests by it.
 public struct BatchRoom: Sendable, Equatable {
     public let limits: BatchLimits
+    /// Messages that were taken so far.
     public private(set) var count = 0
     private var bytes: Int
 
@@ -16,10 +17,12 @@ public struct BatchRoom: Sendable, Equatable {
         count == 0 || (count < limits.maxMessages && bytes + 1 + size <= limits.maxBytes)
     }
 
+    /// Adds a message of `size` bytes, whether or not it fits.
     public mutating func take(_ size: Int) {
         bytes += size + (count == 0 ? 0 : 1)
         count += 1
     }
 
+    /// Whether no further message fits, however small it is.
     public var isFull: Bool { count >= limits.maxMessages || (count > 0 && bytes >= limits.maxBytes) }
 }

@@ -4,6 +4,7 @@
 /// that time, one probe may pass (half-open). After it has been open, the number of concurrent requests starts at one
 /// and doubles with each success (slow start).
 public struct Circuit: Sendable, Equatable {
+    /// Closed sends, open waits, half-open probes.
     public enum State: Sendable, Equatable {
         case closed
         case open(until: Timestamp)
@@ -16,6 +17,7 @@ public struct Circuit: Sendable, Equatable {
     public private(set) var failures: Int
     /// The current limit of concurrent requests; `most` if nothing is wrong.
     public private(set) var allowance: Int
+    /// The highest number of concurrent requests, at least 1.
     public var most: Int {
         didSet { allowance = min(allowance, most) }
     }

@@ -1,10 +1,13 @@
 /// One payload in the queue of one upstream.
 public struct Message: Sendable, Equatable {
     public let id: MessageID
+    /// One of the upstream's kinds when the message was accepted.
     public let kind: Kind
+    /// Decided by the upstream at acceptance, and never changed.
     public let lane: Lane
     /// The caller's own key, if one was given; has no meaning to Postern.
     public let key: String?
+    /// When it was accepted by the wall clock, which may jump.
     public let acceptedAt: Timestamp
     /// JSON text, inserted byte for byte into requests.
     public let payload: [UInt8]
@@ -69,6 +72,7 @@ public enum MessageState: UInt8, Sendable, CaseIterable {
     /// Grew older than it was allowed to.
     case expired = 5
 
+    /// The word for it in the API, on the command line, and in metrics.
     public var name: String {
         switch self {
         case .queued: "queued"

@@ -4,6 +4,7 @@
 /// which queue to look, so that finding a message by its id needs no second index. Callers see 13 characters of
 /// Crockford's Base32 in lower case; the text sorts as the number does.
 public struct MessageID: Hashable, Comparable, Sendable, CustomStringConvertible {
+    /// `sequence << 8 | upstream`.
     public let rawValue: Int64
 
     @inlinable public init(rawValue: Int64) { self.rawValue = rawValue }
@@ -13,6 +14,7 @@ public struct MessageID: Hashable, Comparable, Sendable, CustomStringConvertible
         rawValue = sequence << 8 | Int64(upstream.rawValue)
     }
 
+    /// Counts the messages of all upstreams in the order of acceptance.
     @inlinable public var sequence: Int64 { rawValue >> 8 }
     @inlinable public var upstream: UpstreamNumber { UpstreamNumber(rawValue: UInt8(truncatingIfNeeded: rawValue)) }
 

@@ -3,7 +3,9 @@
 /// The ceiling of attempt n is `base × 2^(n − 1)`, at most `longest`: 1 s, 2 s, 4 s … 5 min with the defaults.
 /// The delay is `random` × ceiling (full jitter); a longer `Retry-After` wins over it.
 public struct RetryPolicy: Sendable, Equatable {
+    /// The ceiling of the first delay.
     public var base: Duration
+    /// The ceiling of any delay; not below `base`.
     public var longest: Duration
 
     public init(base: Duration = .seconds(1), longest: Duration = .seconds(300)) {

@@ -56,6 +56,7 @@ public enum JSONKind: UInt8, Sendable {
         return start
     }
 
+    /// Read from the value's first byte, without a look at the rest.
     @inlinable public var kind: JSONKind { JSONKind(startingWith: text[start]) }
 
     /// The range of the value in the text.

@@ -1,16 +1,19 @@
 /// Builds JSON text member by member, for small responses.
 public struct JSONText {
+    /// The object so far, without its closing brace.
     public private(set) var text = "{"
     private var isFirst = true
 
     public init() {}
 
+    /// Adds a member whose value is JSON text already.
     public mutating func raw(_ name: String, _ json: String) {
         text += isFirst ? "\"\(name)\":" : ",\"\(name)\":"
         text += json
         isFirst = false
     }
 
+    /// Adds a string with its escapes; nil becomes `null`.
     public mutating func string(_ name: String, _ value: String?) {
         raw(name, value.map(JSONEscapes.quoted) ?? "null")
     }
@@ -21,14 +24,17 @@ public struct JSONText {
 
     public mutating func flag(_ name: String, _ value: Bool) { raw(name, value ? "true" : "false") }
 
+    /// Adds a time in the form of RFC 3339; nil becomes `null`.
     public mutating func time(_ name: String, _ value: Timestamp?) { string(name, value?.description) }
 
+    /// Adds an object that `build` fills.
     public mutating func object(_ name: String, _ build: (inout JSONText) -> Void) {
         var inner = JSONText()
         build(&inner)
         raw(name, inner.finished)
     }
 
+    /// The complete object. More members may still be added for a later call.
     public var finished: String { text + "}" }
 
     public static func object(_ build: (inout JSONText) -> Void) -> String {
@@ -37,5 +43,6 @@ public struct JSONText {
         return json.finished
     }
 
+    /// `elements` are JSON texts.
     public static func array(_ elements: [String]) -> String { "[" + elements.joined(separator: ",") + "]" }
 }

@@ -13,6 +13,7 @@ public struct Setting: Sendable, Equatable {
         case list
     }
 
+    /// The member's name in its section of the configuration.
     public let name: String
     public let kind: Kind
     /// The value in the example configuration.
@@ -90,6 +91,7 @@ public enum SettingValue: Sendable, Equatable {
 
 /// The faults of a value: each text completes "server.port is "x"; ".
 public struct SettingMismatch: Error, Sendable, Equatable {
+    /// One or more; none contains the value of a secret.
     public let details: [String]
     public init(_ details: String...) { self.details = details }
     public init(details: [String]) { self.details = details }
@@ -97,6 +99,7 @@ public struct SettingMismatch: Error, Sendable, Equatable {
 
 /// Problems with the settings of one section, each with the setting's name.
 public struct SettingProblems: Error, Sendable, Equatable {
+    /// One or more, in the order of the fields.
     public let problems: [(setting: String, detail: String)]
     public init(_ problems: [(setting: String, detail: String)]) { self.problems = problems }
     public static func == (left: Self, right: Self) -> Bool { left.problems.elementsEqual(right.problems, by: ==) }

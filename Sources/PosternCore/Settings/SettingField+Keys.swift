@@ -12,6 +12,7 @@ extension SettingField {
         }
     }
 
+    /// A list of keys of 32 bytes each; it may be empty.
     public static func keys(_ name: String, _ property: Property<[[UInt8]]>, _ summary: String) -> Self {
         Self(name, .list, property, secret: true, summary) {
             .list($0.map(\.hexadecimal))

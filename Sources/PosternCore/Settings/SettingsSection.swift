@@ -12,6 +12,7 @@ public protocol SettingsSection: Sendable, Equatable {
 }
 
 extension SettingsSection {
+    /// None by default.
     public var conflicts: [(property: PartialKeyPath<Self>, detail: String)] { [] }
 
     /// The field of `property`, which must have one.
@@ -64,6 +65,7 @@ extension SettingsSection {
 public struct SettingField<Section: SettingsSection>: Sendable {
     public typealias Property<Value> = any WritableKeyPath<Section, Value> & Sendable
 
+    /// The setting as operators see it.
     public let setting: Setting
     let property: any PartialKeyPath<Section> & Sendable
     /// The property's value as it would be written.
@@ -96,6 +98,7 @@ public struct SettingField<Section: SettingsSection>: Sendable {
         guard try decodeInto(&section, value) else { throw SettingMismatch(setting.expectation) }
     }
 
+    /// Throws what is wrong with `value`, without storing it.
     public func check(_ value: SettingValue) throws(SettingMismatch) {
         var section = Section()
         try set(&section, value)
@@ -103,6 +106,7 @@ public struct SettingField<Section: SettingsSection>: Sendable {
 }
 
 extension SettingField {
+    /// A string.
     public static func text(
         _ name: String, _ property: Property<String>, rule: SettingRule<String>? = nil, secret: Bool = false,
         simulated: String? = nil, _ summary: String
@@ -114,6 +118,7 @@ extension SettingField {
         }
     }
 
+    /// A string that is one of the raw values of `Value`.
     public static func choice<Value: RawRepresentable<String> & CaseIterable & Sendable>(
         _ name: String, _ property: Property<Value>, _ summary: String
     ) -> Self {
@@ -132,6 +137,7 @@ extension SettingField {
         }
     }
 
+    /// A whole number inside `range`, bounds included.
     public static func integer(
         _ name: String, _ range: ClosedRange<Int64>, _ property: Property<Int>, _ summary: String
     ) -> Self {
@@ -142,6 +148,7 @@ extension SettingField {
         }
     }
 
+    /// A number inside `range`, bounds included; it may have a fraction.
     public static func number(
         _ name: String, _ range: ClosedRange<Double>, _ property: Property<Double>, _ summary: String
     ) -> Self {
@@ -174,6 +181,7 @@ extension SettingField {
         }
     }
 
+    /// An object whose values are strings.
     public static func strings(
         _ name: String, _ property: Property<[String: String]>, rule: SettingRule<[String: String]>? = nil,
         secret: Bool = false, _ summary: String
@@ -185,6 +193,7 @@ extension SettingField {
         }
     }
 
+    /// An array of strings.
     public static func list(
         _ name: String, _ property: Property<[String]>, rule: SettingRule<[String]>? = nil, _ summary: String
     ) -> Self {

@@ -21,14 +21,18 @@ extension ConfigurableUpstream {
 
 /// A type of upstream: its name, its settings, and how to create one. The registry lists all of them.
 public struct UpstreamType: Sendable {
+    /// Lower-case; unique among the types.
     public let name: String
     public let summary: String
+    /// In the order of the documentation.
     public let settings: [Setting]
+    /// See `ConfigurableUpstream.batchMaxMessages`.
     public let batchMaxMessages: Int?
     private let checkValue: @Sendable (SettingValue, String) throws(SettingMismatch) -> Void
     private let findConflicts: @Sendable ([String: SettingValue]) -> [(setting: Setting, detail: String)]
     private let makeUpstream: @Sendable (UpstreamName, [String: SettingValue]) throws(SettingProblems) -> any Upstream
 
+    /// Erases the type; everything is derived from its static members.
     public init<Made: ConfigurableUpstream>(_ made: Made.Type) {
         name = made.typeName
         summary = made.summary

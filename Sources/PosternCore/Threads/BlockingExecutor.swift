@@ -22,6 +22,7 @@ public final class BlockingExecutor: Sendable {
 
     deinit { stop() }
 
+    /// Enqueues work behind all other work.
     public func run(_ work: @escaping Work) { run(work, isUrgent: false) }
 
     /// Enqueues work before all other work. For quick work.

@@ -28,6 +28,7 @@ public final class Inbox<Element: Sendable>: @unchecked Sendable {
         mutex.deallocate()
     }
 
+    /// Adds an element and wakes the waiting thread. Never blocks for long.
     public func put(_ element: Element) {
         pthread_mutex_lock(mutex)
         elements.append(element)

@@ -18,6 +18,7 @@ public protocol Loop: AnyObject, Sendable {
 }
 
 extension Loop {
+    /// Does nothing by default.
     public func begin() {}
 }
 

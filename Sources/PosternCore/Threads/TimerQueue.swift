@@ -25,6 +25,7 @@ public final class TimerQueue: Sendable {
         running.withLock { $0.take() }?.join()
     }
 
+    /// Jobs with the same time run in the order of these calls.
     public func run(after delay: Duration, _ job: @escaping @Sendable () -> Void) {
         timers.inbox.put(Job(due: threads.instant + delay, run: job))
         guard !timers.isStopped.load(ordering: .acquiring) else { return }

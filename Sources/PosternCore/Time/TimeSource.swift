@@ -2,6 +2,7 @@ import Glibc
 
 /// A point on a clock that only goes forward, in nanoseconds; unlike wall-clock time it cannot be set.
 public struct MonotonicInstant: Hashable, Comparable, Sendable {
+    /// Since an unspecified start; only differences have a meaning.
     public let nanoseconds: Int64
     @inlinable public init(nanoseconds: Int64) { self.nanoseconds = nanoseconds }
 
@@ -16,6 +17,7 @@ public struct MonotonicInstant: Hashable, Comparable, Sendable {
         return Self(nanoseconds: instant.nanoseconds + seconds * 1_000_000_000 + attoseconds / 1_000_000_000)
     }
 
+    /// Negative if `later` is earlier.
     public static func - (later: Self, earlier: Self) -> Duration {
         .nanoseconds(later.nanoseconds - earlier.nanoseconds)
     }

@@ -2,6 +2,7 @@
 ///
 /// For what is shown or stored. Waiting is measured with `MonotonicInstant`: this one jumps when the clock is set.
 public struct Timestamp: Hashable, Comparable, Sendable, CustomStringConvertible {
+    /// Since 1970-01-01T00:00:00Z; negative before.
     public let milliseconds: Int64
 
     @inlinable public init(milliseconds: Int64) { self.milliseconds = milliseconds }
@@ -13,6 +14,7 @@ public struct Timestamp: Hashable, Comparable, Sendable, CustomStringConvertible
         left.milliseconds < right.milliseconds
     }
 
+    /// Rounds `span` towards zero to milliseconds.
     public static func + (moment: Timestamp, span: Duration) -> Timestamp {
         Timestamp(milliseconds: moment.milliseconds + span.wholeMilliseconds)
     }
@@ -21,6 +23,7 @@ public struct Timestamp: Hashable, Comparable, Sendable, CustomStringConvertible
         Timestamp(milliseconds: moment.milliseconds - span.wholeMilliseconds)
     }
 
+    /// Negative if `later` is earlier.
     public static func - (later: Timestamp, earlier: Timestamp) -> Duration {
         .milliseconds(later.milliseconds - earlier.milliseconds)
     }

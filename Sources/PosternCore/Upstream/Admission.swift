@@ -1,5 +1,6 @@
 /// How an upstream stores a payload that it accepts.
 public struct Admission: Sendable, Equatable {
+    /// The unit of order to which the message belongs.
     public var lane: Lane
     /// The text to store instead of the one received; nil to store that unchanged.
     public var rewritten: [UInt8]?
@@ -24,6 +25,7 @@ public struct Admission: Sendable, Equatable {
 
 /// The context in which an upstream admits a payload.
 public struct AdmissionContext: Sendable {
+    /// The time that is stored with the message; use it rather than a clock.
     public let acceptedAt: Timestamp
     /// Whether the caller waits for the message to be delivered (`Prefer: wait`).
     public let isAwaited: Bool
@@ -32,6 +34,7 @@ public struct AdmissionContext: Sendable {
     /// For values that must be unique, e.g. a version-4 UUID: 128 fresh random bits.
     public let random: @Sendable () -> (UInt64, UInt64)
 
+    /// The system's generator, for everything but tests.
     public static let systemRandom: @Sendable () -> (UInt64, UInt64) = {
         (.random(in: .min ... .max), .random(in: .min ... .max))
     }
@@ -79,6 +82,7 @@ public enum StoreRefusal: Sendable {
 
 /// Why an otherwise valid payload cannot be taken given what was accepted before it.
 public struct Refusal: Error, Sendable, Equatable {
+    /// The status of the response follows from it.
     public enum Reason: Sendable, Equatable {
         /// Another message has to be sent first (409).
         case unknownSession
@@ -88,6 +92,7 @@ public struct Refusal: Error, Sendable, Equatable {
         case full
     }
     public let reason: Reason
+    /// A sentence for the caller, without its full stop; never a payload or a secret.
     public let detail: String
 
     public init(_ reason: Reason, _ detail: String) {

@@ -34,10 +34,13 @@ public struct Credential: Sendable, Equatable, CustomStringConvertible, CustomDe
 public struct HeldCredential: Sendable, Equatable, CustomStringConvertible, CustomDebugStringConvertible,
     CustomReflectable
 {
+    /// Decrypted, and verbatim as the caller handed it in. Empty if it was rejected.
     public let value: [UInt8]
+    /// See `Credential.note`.
     public let note: String
     /// The version, which is different for each value of the same owner.
     public let version: Int64
+    /// Nil if it is not known.
     public let expiresAt: Timestamp?
     /// Whether the upstream has rejected it. If so, it is no longer sent.
     public let isRefused: Bool

@@ -20,6 +20,7 @@ public struct PayloadFaults: Sendable, Equatable {
     /// The number of faults that one response shows.
     public static let most = 100
 
+    /// The first faults, at most `limit`.
     public private(set) var kept: [PayloadFault] = []
     /// Faults that were found and not kept.
     public private(set) var omitted = 0
@@ -28,6 +29,7 @@ public struct PayloadFaults: Sendable, Equatable {
     public init(atMost limit: Int = most) { self.limit = limit }
 
     public var isEmpty: Bool { kept.isEmpty && omitted == 0 }
+    /// All faults, including those that were not kept.
     public var count: Int { kept.count + omitted }
     /// Whether any further fault is only counted.
     public var isFull: Bool { kept.count >= limit }
@@ -61,6 +63,7 @@ extension PayloadFaults: ExpressibleByArrayLiteral {
 
 /// A payload that its upstream would never accept, with at least one fault.
 public struct InvalidPayload: Error, Sendable, Equatable {
+    /// At least one.
     public let faults: PayloadFaults
     /// Further members for the problem document, e.g. `seerCode`.
     public let codes: [String: Int]

@@ -2,16 +2,23 @@
 ///
 /// Its description shows only its name.
 public final class RegisteredUpstream: Sendable, CustomStringConvertible {
+    /// The implementation. Its methods are called through this type only, so that secrets stay masked.
     public let base: any Upstream
     public let name: UpstreamName
     public let kinds: [Kind]
+    /// Fixed for the life of a store: the tables depend on it.
     public let laneRule: LaneRule
     /// Whether `accept` has to be called. If not, the write path skips it.
     public let acceptsByState: Bool
+    /// Nil if requests need no token that the gateway fetches.
     public let tokenSource: (any TokenSource)?
+    /// Empty for an upstream that only accepts messages.
     public let resources: [Resource]
+    /// The kinds for which `notBefore` is rejected.
     public let timedKinds: Set<Kind>
+    /// Whether a message with the header `Postern-Session` is rejected.
     public let hasSessions: Bool
+    /// Required settings that are empty. If there are any, nothing is sent.
     public let missingSettings: [String]
     /// Hides the configured secrets.
     public let mask: SecretMask
@@ -62,10 +69,12 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
         try accepting?.accept(candidate, in: state) ?? []
     }
 
+    /// Empty if the type has no codes of its own.
     public func codes(for refusal: StoreRefusal) -> [String: Int] { refusalCodes?.codes(for: refusal) ?? [:] }
 
     // MARK: Sending
 
+    /// One message for an upstream that does not send batches.
     public func limits(_ configured: BatchLimits) -> BatchLimits {
         batching?.limits(configured) ?? BatchLimits(maxMessages: 1, maxBytes: configured.maxBytes)
     }
@@ -74,6 +83,7 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
         batching?.limits(configured, ofLane: name) ?? limits(configured)
     }
 
+    /// Nil if the lane excludes no other one.
     public func exclusion(ofLane name: String) -> String? { exclusive?.exclusion(ofLane: name) }
 
     public func plan(for messages: [Message], in context: PlanContext) throws -> Plan {
@@ -82,6 +92,7 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
 
     // MARK: Judging
 
+    /// The verdict of `base`, with secrets masked in every text of it.
     public func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) throws -> Judgement {
         try base.judge(response, to: batch, in: context).shown { mask(for: batch, context.token) }
     }
@@ -108,10 +119,12 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
         settling messages: [Message], as end: MessageState, in context: PlanContext
     ) throws -> [StateChange] { try stateful?.changes(settling: messages, as: end, in: context) ?? [] }
 
+    /// Does nothing for an upstream that keeps nothing in memory.
     public func settled(_ batch: Batch, by result: TransferResult, with changes: [StateChange]) {
         caching?.settled(batch, by: result, with: changes)
     }
 
+    /// Nil if the type's clients do not name the event.
     public func name(of event: UpstreamEvent) -> String? { eventNaming?.name(of: event) }
 }
 

@@ -32,6 +32,7 @@ public struct Resource: Sendable {
     public let template: String
     /// The accepted query parameters. Nil if the resource validates `ResourceRequest.queryText` itself.
     public let query: [String]?
+    /// What the caller needs; checked before the request reaches the upstream.
     public let access: RouteAccess
     public let body: Body
     public let response: Response
@@ -58,6 +59,7 @@ public struct Resource: Sendable {
     }
 }
 
+/// A request for such a route, after routing and authentication.
 public struct ResourceRequest: Sendable {
     /// The path parameters, by the names in the template.
     public let parameters: [String: String]
@@ -65,8 +67,11 @@ public struct ResourceRequest: Sendable {
     public let query: [String: String]
     /// The query as it was sent, without the `?`, for resources to which order, duplicates, or spelling matter.
     public let queryText: String
+    /// In the order received, with duplicates. May contain credentials.
     public let headers: [(name: String, value: String)]
+    /// Decompressed; empty if there was none.
     public let body: [UInt8]
+    /// The time for everything that the response depends on.
     public let receivedAt: Timestamp
 
     public init(
@@ -92,6 +97,7 @@ public struct ResourceRequest: Sendable {
     }
 }
 
+/// The response to such a request.
 public enum ResourceAnswer: Sendable, Equatable {
     /// A JSON text.
     case json(String, status: Int = 200, headers: [String: String] = [:])
@@ -102,10 +108,13 @@ public enum ResourceAnswer: Sendable, Equatable {
     /// A problem document with a `Retry-After`.
     indirect case later(ResourceAnswer, after: Duration)
 
+    /// A 404 of the slug `not-found`.
     public static func notFound(_ detail: String) -> Self { .problem(slug: .notFound, status: 404, detail: detail) }
 }
 
+/// A response together with the state changes on which it depends.
 public struct ResourceChange: Sendable {
+    /// Stored before the response is sent; may be empty.
     public let changes: [StateChange]
     /// The response, which is sent once `changes` are on disk.
     public let answer: ResourceAnswer

@@ -4,6 +4,7 @@ public struct Token: Sendable, Equatable {
     public let value: String
     /// When to refresh the token: before it expires.
     public let renewAt: Timestamp
+    /// Nil if it does not expire.
     public let expiresAt: Timestamp?
 
     public init(value: String, renewAt: Timestamp, expiresAt: Timestamp?) {
@@ -24,6 +25,7 @@ public protocol TokenSource: Sendable {
 public struct TokenRefusal: Error, Sendable, Equatable {
     /// The credentials are wrong; an operator has to correct them.
     public let credentialsRefused: Bool
+    /// For the log and `lastError`; never the token or the credentials.
     public let detail: String
 
     public init(credentialsRefused: Bool, detail: String) {

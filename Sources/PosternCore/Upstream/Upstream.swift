@@ -34,6 +34,7 @@ public struct PlanContext {
     public let now: Timestamp
     /// The current token; never nil for an upstream with a `tokenSource`.
     public let token: Token?
+    /// One consistent snapshot.
     public let state: any UpstreamState
     /// The last message that an operator's latest flush covers. Messages up to that one do not wait for a schedule.
     public let flushedThrough: MessageID?

@@ -12,7 +12,9 @@ public protocol BatchingUpstream: Upstream {
 
 extension BatchingUpstream {
     public var laneRule: LaneRule { .separate }
+    /// The configured limits by default.
     public func limits(_ configured: BatchLimits) -> BatchLimits { configured }
+    /// The same for every lane by default.
     public func limits(_ configured: BatchLimits, ofLane name: String) -> BatchLimits { limits(configured) }
 }
 

@@ -1,5 +1,6 @@
 /// Name of a configured upstream: `[a-z][a-z0-9-]{0,30}`, and none of the words the API needs for itself.
 public struct UpstreamName: Hashable, Comparable, Sendable, CustomStringConvertible {
+    /// 1 to 31 characters.
     public let description: String
 
     /// Path segments below `/v1/` that have another meaning.
@@ -25,6 +26,7 @@ public struct UpstreamName: Hashable, Comparable, Sendable, CustomStringConverti
 
 /// Number of an upstream inside one store, 1 to 255; given out once per name and never reused.
 public struct UpstreamNumber: Hashable, Sendable {
+    /// 1 to 255.
     public let rawValue: UInt8
     @inlinable public init(rawValue: UInt8) { self.rawValue = rawValue }
 }

@@ -10,9 +10,11 @@ public struct UpstreamRequest: Sendable, Equatable {
     }
 
     public var method: Method
+    /// Absolute, in ASCII, with its query. May contain credentials.
     public var url: String
     /// In the order sent. `Host`, `Content-Length` and the coding of the body are added by the transport.
     public var headers: [(name: String, value: String)]
+    /// Before compression; empty for none.
     public var body: [UInt8]
     /// Whether the body is sent compressed, with `Content-Encoding: gzip`.
     public var gzip: Bool
@@ -55,7 +57,9 @@ public struct UpstreamRequest: Sendable, Equatable {
 
 /// An upstream's response; the body is cut at the request's limit.
 public struct UpstreamResponse: Sendable, Equatable {
+    /// As received, which may be a number that HTTP does not define.
     public var status: Int
+    /// In the order received, trailers excluded.
     public var headers: [(name: String, value: String)]
     public var body: [UInt8]
 
@@ -77,6 +81,7 @@ public struct UpstreamResponse: Sendable, Equatable {
 
 /// Why a request got no response.
 public struct TransferFailure: Error, Sendable, Equatable {
+    /// The bounded set of causes, for verdicts and metrics.
     public enum Reason: String, Sendable {
         /// No connection could be established (name, address, TLS). The upstream has received nothing.
         case unreachable
@@ -107,9 +112,11 @@ public typealias TransferResult = Result<UpstreamResponse, TransferFailure>
 
 /// Limits of one transfer.
 public struct TransferOptions: Sendable, Equatable {
+    /// Includes name lookup and the TLS handshake.
     public var connectTimeout: Duration
     /// For the whole exchange, connecting included.
     public var requestTimeout: Duration
+    /// Ignored for `http` URLs.
     public var trust: TransferTrust
     /// PEM file with a certificate and its key, which is presented to a server that requests one.
     public var clientCertificateFile: String?

@@ -19,6 +19,7 @@ public protocol UpstreamState {
 }
 
 extension UpstreamState {
+    /// 0 by default, for upstreams without named lanes.
     public func queued(inLane name: String, atMost most: Int) -> Int { 0 }
     public func isQueued(_ id: MessageID) -> Bool { false }
     public func credential(of owner: String) -> HeldCredential? { nil }
@@ -29,7 +30,9 @@ extension UpstreamState {
 /// When a value is deleted: some time after `at`, but never while a message of `lane` is queued. Values whose keys are
 /// below its key, after a slash, are deleted with it.
 public struct StateExpiry: Sendable, Equatable {
+    /// The earliest time at which the value is deleted.
     public var at: Timestamp
+    /// The value is kept while a message of this lane is queued. Nil means that only `at` counts.
     public var lane: String?
 
     public init(at: Timestamp, lane: String? = nil) {

@@ -44,6 +44,7 @@ public enum ItemVerdict: Sendable, Equatable {
     case reject(reason: String)
 }
 
+/// Why every request would fail until an operator intervenes.
 public enum HoldReason: String, Sendable {
     /// Shown as health `unauthorized`; messages wait for `credentials`.
     case credentials
@@ -53,6 +54,7 @@ public enum HoldReason: String, Sendable {
 
 /// A verdict and what explains it. Changes of the upstream's state are `Upstream.changes`.
 public struct Judgement: Sendable, Equatable {
+    /// What follows for the messages and the endpoint.
     public var verdict: Verdict
     /// Something an operator should read once, e.g. a warning inside a success.
     public var notice: String?

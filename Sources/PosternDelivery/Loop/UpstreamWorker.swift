@@ -9,6 +9,7 @@ import Synchronization
 /// It has a thread of its own, so that neither a slow nor a busy upstream delays another one. All events reach it
 /// through its inbox. Any thread may call the methods here.
 public final class UpstreamWorker: Sendable {
+    /// The queue that it empties; no other worker claims from it.
     public let queue: UpstreamQueue
     public var name: UpstreamName { queue.name }
 
@@ -19,6 +20,7 @@ public final class UpstreamWorker: Sendable {
     private let running = Mutex<(any RunningLoop)?>(nil)
     private let time: any TimeSource
 
+    /// What all workers of a gateway share.
     public struct Parts: Sendable {
         public var outbox: Outbox
         public var transport: any Transport
@@ -58,6 +60,7 @@ public final class UpstreamWorker: Sendable {
         }
     }
 
+    /// As of the end of the last turn. Any thread.
     public var snapshot: UpstreamSnapshot { status.snapshot }
 
     /// How long ago the loop last turned. It turns at least every few seconds; a much longer time means that it is
@@ -66,6 +69,7 @@ public final class UpstreamWorker: Sendable {
 
     /// Stops sending; messages are still accepted. Requests in flight finish.
     public func pause() { inbox.put(.pause) }
+    /// Ends a pause, and probes now what waits for a circuit or an operator.
     public func resume() { inbox.put(.resume) }
     /// Sends now what waits to be collected, for a schedule, for a retry, or for the circuit. `completion` is called on
     /// the worker's thread when everything that could be sent has been sent. It is not called if the worker ends before

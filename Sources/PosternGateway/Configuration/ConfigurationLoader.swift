@@ -8,6 +8,7 @@ public struct ConfigurationLoader: Sendable {
     /// Base URLs by type. Upstreams of these types get the URL of their simulator, and credentials that it accepts.
     var simulators: [String: String] = [:]
     let environment: [String: String]
+    /// The path of the JSON file as it was given.
     public let file: String
     let secretsDirectory: String?
 
@@ -35,6 +36,7 @@ public struct ConfigurationLoader: Sendable {
     /// A configuration without problems, and the enabled upstreams of it, ordered by name.
     public struct Loaded: Sendable {
         public var configuration: GatewayConfiguration
+        /// Enabled ones only, ordered by name.
         public let upstreams: [any Upstream]
         /// Warnings: likely mistakes that do not prevent a start.
         public let warnings: [ConfigurationProblem]
@@ -45,6 +47,7 @@ public struct ConfigurationLoader: Sendable {
         /// Complete only if there are no problems.
         public var configuration = GatewayConfiguration()
         public var problems: [ConfigurationProblem] = []
+        /// Likely mistakes that do not prevent a start.
         public var warnings: [ConfigurationProblem] = []
     }
 

@@ -15,6 +15,7 @@ public struct ConfigurationProblem: Sendable, Equatable, CustomStringConvertible
 
 /// All problems of a configuration; never empty.
 public struct ConfigurationProblems: Error, Sendable, Equatable, CustomStringConvertible {
+    /// In the order in which they were found.
     public let problems: [ConfigurationProblem]
 
     public init(_ problems: [ConfigurationProblem]) {

@@ -20,11 +20,14 @@ public struct GatewayConfiguration: Sendable, Equatable {
 
     public init() {}
 
+    /// The section `server`.
     public struct Server: Sendable, Equatable {
         public var http = HTTPServerSettings()
+        /// Limits of single requests.
         public var limits = RequestLimits()
         /// 0 means half of the memory that the process may use.
         public var maxBodyMemoryBytes = 0
+        /// 0 to 3600 s; transfers that are still running after it are cancelled.
         public var shutdownGrace = Duration.seconds(20)
         /// Names that are accepted in `Host`, in addition to `localhost` and IP addresses.
         public var hosts: [String] = []
@@ -42,25 +45,33 @@ public struct GatewayConfiguration: Sendable, Equatable {
         /// 0 means any free port.
         public var port = 0
 
+        /// Whether there is a separate listener for operators.
         public var isOn: Bool { !host.isEmpty }
         public init() {}
     }
 
+    /// The section `auth`.
     public struct Auth: Sendable, Equatable {
+        /// Whether the gateway may listen beyond loopback without any key.
         public var allowAnonymous = false
+        /// Whether `/metrics` requires no key.
         public var openMetrics = false
+        /// If empty, no caller needs a key.
         public var keys: [APIKey] = []
 
         public init() {}
     }
 
+    /// A member of `upstreams`.
     public struct UpstreamConfiguration: Sendable, Equatable {
         public let name: UpstreamName
         /// Name of its `UpstreamType`.
         public let type: String
+        /// If false, nothing is accepted for it or sent to it; its messages are kept.
         public var isEnabled: Bool
         /// The global settings with this upstream's overrides.
         public var delivery: DeliverySettings
+        /// `queue`, or the section of this upstream.
         public var queue: QueueCap
         /// PEM file with the authorities that may have issued its certificate; empty means those of the system.
         public var caFile: String
@@ -82,10 +93,13 @@ public struct GatewayConfiguration: Sendable, Equatable {
         }
     }
 
+    /// The section `log`.
     public struct Log: Sendable, Equatable {
         public enum Format: String, Sendable, CaseIterable { case text, json }
 
+        /// Takes effect on reload.
         public var level = Logger.Level.info
+        /// Takes effect on restart only.
         public var format = Format.text
 
         public init() {}

@@ -12,11 +12,13 @@ public struct ReloadPlan: Sendable, Equatable {
     /// The configuration in force after this reload: the running one with the live changes.
     public let configuration: GatewayConfiguration
 
+    /// Whether `auth.keys` differ.
     public let changesKeys: Bool
     public let changesLogLevel: Bool
     /// Upstreams that continue with new settings, new delivery settings, or both.
     public let upstreams: [UpstreamName]
 
+    /// Whether no setting differs.
     public var isEmpty: Bool { live.isEmpty && needsRestart.isEmpty }
 }
 

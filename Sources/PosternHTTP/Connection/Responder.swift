@@ -21,6 +21,7 @@ public final class Responder: Sendable {
         target.settle(.problem(problem), turn: turn)
     }
 
+    /// Sends `response`; has no effect if there was a response before.
     public func respond(_ response: HTTPResponse) { settle(.response(response)) }
 
     /// Sends the response that `render` produces on the connection's worker thread, so that it does not take the

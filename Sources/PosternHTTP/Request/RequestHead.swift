@@ -1,11 +1,15 @@
 /// Request line and headers.
 public final class RequestHead: Sendable {
+    /// A token, as sent: methods are case-sensitive.
     public let method: String
     /// The path as it was sent: not decoded, without the query.
     public let path: String
+    /// Nil if the target has no `?`.
     public let query: RequestQuery?
     public let version: HTTPVersion
+    /// The other end of the connection, which may be a proxy.
     public let peer: PeerAddress
+    /// Verified once per connection.
     public let clientCertificate: ClientCertificate
     /// The client's `X-Request-Id` if it is 1 to 128 visible ASCII characters, otherwise a fresh one.
     public let requestID: String

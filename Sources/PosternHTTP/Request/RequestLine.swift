@@ -1,3 +1,4 @@
+/// The versions that the server serves.
 public enum HTTPVersion: String, Sendable {
     case http10 = "HTTP/1.0"
     case http11 = "HTTP/1.1"

@@ -30,6 +30,7 @@ public final class HTTPServer: Sendable {
 
     /// The number of requests whose headers have arrived and whose response has not been sent.
     public var runningRequests: Int { core.running.load(ordering: .acquiring) }
+    /// Accepted and not closed, whether or not a request is running. Any thread.
     public var openConnections: Int { core.reaper.connectionCount }
     /// For leak checks: connections that are suspended, waiting for a response, and all connection objects.
     package var suspendedConnections: Int {

@@ -1,5 +1,6 @@
 /// Why a server did not start.
 public struct HTTPServerError: Error, Sendable, Equatable, CustomStringConvertible {
+    /// The bounded set of causes, for exit codes.
     public enum Class: String, Sendable { case badAddress, portInUse, notPermitted, badTLSFiles, failed }
     public let errorClass: Class
     /// What happened and where.

@@ -17,6 +17,7 @@ public struct HTTPServerSettings: Sendable, Equatable {
     public var headerTimeout = Duration.seconds(10)
     /// How long a kept-alive connection may wait for its next request.
     public var idleTimeout = Duration.seconds(60)
+    /// Plain HTTP if its files are empty.
     public var tls = TLSFiles()
 
     public init(_ change: (inout Self) -> Void = { _ in }) { change(&self) }
@@ -49,11 +50,13 @@ public struct HTTPServerSettings: Sendable, Equatable {
 public struct TLSFiles: SettingsSection {
     /// The certificate, followed by its chain. Empty means plain HTTP.
     public var certificateFile = ""
+    /// The private key of the certificate.
     public var keyFile = ""
     /// If given, a certificate of these authorities is requested from clients. The handler decides whether a client
     /// without one is served; see `RequestHead.clientCertificate`.
     public var clientCAFile = ""
 
+    /// Whether the server speaks TLS.
     public var isOn: Bool { !certificateFile.isEmpty }
 
     public init() {}

@@ -5,6 +5,7 @@ import Glibc
 public struct PeerAddress: Sendable, Hashable, CustomStringConvertible {
     /// The IP address as text. An IPv4 address that arrived over IPv6 is shown as IPv4.
     public let description: String
+    /// Whether it is in 127.0.0.0/8 or is ::1, also when written as an IPv6 address.
     public let isLoopback: Bool
 
     init(_ address: UnsafePointer<sockaddr>?) {

@@ -16,6 +16,7 @@
 /// apply to a request the first wins; delays add up on the way to it. Commas, colons, at signs, slashes and per cent
 /// signs inside a path, member or value are written as `%2C` and so on.
 public struct Faults: Sendable, Equatable {
+    /// In their order: the first one that applies wins.
     public var rules: [Rule] = []
     public var poisons: [Poison] = []
 
@@ -23,6 +24,7 @@ public struct Faults: Sendable, Equatable {
 
     public var isEmpty: Bool { rules.isEmpty && poisons.isEmpty }
 
+    /// One fault, the paths that it affects, and how often.
     public struct Rule: Sendable, Equatable {
         public var fault: Fault
         /// The beginning of the paths that are affected; empty means all.
@@ -112,6 +114,7 @@ public struct FaultPlayer: Sendable {
         random = SeededRandom(seed: seed)
     }
 
+    /// Decides about the next request, and counts it.
     public mutating func decide(path: some StringProtocol) -> FaultDecision {
         var decision = FaultDecision()
         for (place, rule) in faults.rules.enumerated()

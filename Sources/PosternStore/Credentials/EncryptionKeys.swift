@@ -6,6 +6,7 @@ import PosternCore
 public struct EncryptionKeys: Sendable, Equatable, CustomStringConvertible, CustomDebugStringConvertible,
     CustomReflectable
 {
+    /// Bytes of a key: AES-256.
     public static let length = 32
     /// The key that encrypts; nil keeps credentials in memory only.
     public var current: [UInt8]?

@@ -2,6 +2,7 @@ public import PosternCore
 
 /// The audit of promise 2: for each upstream, the ledger, the rows, and whether they agree.
 public struct Audit: Sendable, Equatable {
+    /// The audit of one upstream.
     public struct Account: Sendable, Equatable {
         public let upstream: String
         public let ledger: Ledger
@@ -10,7 +11,9 @@ public struct Audit: Sendable, Equatable {
         /// The differences; empty if there are none.
         public let findings: [String]
     }
+    /// One for each upstream that the store has ever had, by number.
     public let accounts: [Account]
+    /// Whether no upstream has a finding.
     public var isBalanced: Bool { accounts.allSatisfy(\.findings.isEmpty) }
 
     /// Counts every row, on one snapshot.
@@ -63,5 +66,6 @@ public struct Audit: Sendable, Equatable {
 }
 
 extension Outbox {
+    /// Blocks, for seconds if there are millions of rows.
     public func audit() throws(StoreError) -> Audit { try read { try Audit.run(with: $0) } }
 }

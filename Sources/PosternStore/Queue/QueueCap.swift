@@ -2,6 +2,7 @@ public import PosternCore
 
 /// The limits of one upstream's queue.
 public struct QueueCap: Sendable, Equatable {
+    /// What happens to a new message when the queue is at its limit.
     public enum WhenFull: String, Sendable, CaseIterable { case reject, dropOldest }
 
     /// 0 means no limit.

@@ -85,11 +85,13 @@ public enum ClaimPreference: Sendable, Equatable {
 
 /// Messages that a worker may send now.
 public struct Claim: Sendable {
+    /// In accepted order.
     public let messages: [Message]
     /// Messages that have expired and are not sent.
     public let expired: [Message]
     /// Whether they were sent before and form a batch of their own.
     public let isGroup: Bool
+    /// Empty for messages that were not sent in this run.
     public let history: BatchHistory
     /// The `wakes` of its separate lane when it was claimed.
     var wakes = 0

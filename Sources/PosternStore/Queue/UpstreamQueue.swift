@@ -13,10 +13,12 @@ import Synchronization
 /// first.
 public final class UpstreamQueue: Sendable {
     public let name: UpstreamName
+    /// The number in message ids and table names.
     public let number: UpstreamNumber
     /// The upstream; replaced when the configuration is reloaded.
     public var upstream: RegisteredUpstream { current.withLock { $0 } }
     private let current: Mutex<RegisteredUpstream>
+    /// Checked when messages are stored.
     public let cap: QueueCap
     /// Whether its messages are not delivered, because its upstream is disabled or no longer configured.
     let isDisabled: Bool

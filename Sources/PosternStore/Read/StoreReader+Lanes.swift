@@ -2,6 +2,7 @@ public import PosternCore
 
 /// A lane with something queued.
 public struct LaneRecord: Sendable, Equatable {
+    /// Why a lane waits, by what the rows show.
     public enum State: String, Sendable, CaseIterable {
         /// The lane itself does not wait.
         case ready
@@ -29,6 +30,7 @@ public struct LaneRecord: Sendable, Equatable {
     public let queued: Int
     /// When the first of these was accepted.
     public let oldestAt: Timestamp
+    /// Whether one of its messages is being sent.
     public let isInFlight: Bool
 }
 

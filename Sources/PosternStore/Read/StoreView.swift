@@ -35,6 +35,7 @@ public final class StoreView: Sendable {
         }
     }
 
+    /// Counts every row on one snapshot.
     public func audit() throws(StoreError) -> Audit { try read { try Audit.run(with: $0.sql) } }
 
     public func message(_ id: MessageID, payload: Bool) throws(StoreError) -> MessageRecord? {

@@ -5,10 +5,12 @@ public import PosternCore
 public struct UpstreamBooks: Sendable, Equatable {
     public var name: UpstreamName
     public var number: UpstreamNumber
+    /// The type with which it was registered last.
     public var type: String
     public var ledger: Ledger
     /// The health as the worker last stored it; nil if the stored record is not valid.
     public var circuit: CircuitRecord?
+    /// Stored, so it outlives a restart.
     public var isPaused: Bool
     /// The last message that flushes have covered so far.
     public var flushedThrough = MessageID(rawValue: 0)

@@ -16,6 +16,7 @@ public struct Ledger: Sendable, Equatable {
         public var dropped = 0
         public var expired = 0
 
+        /// The count of one state.
         public subscript(state: MessageState) -> Int {
             get { self[keyPath: Self.path(to: state)] }
             set { self[keyPath: Self.path(to: state)] = newValue }
@@ -35,6 +36,7 @@ public struct Ledger: Sendable, Equatable {
 
     /// The id that was assigned last; 0 before the first.
     public var lastID = 0
+    /// Messages that were ever accepted; never decreases.
     public var accepted = 0
     /// The payload bytes of the queued messages.
     public var queuedBytes = 0
@@ -50,6 +52,7 @@ public struct Ledger: Sendable, Equatable {
         set { counts[keyPath: path] = newValue }
     }
 
+    /// 0 unless the ledger itself is wrong.
     public var balance: Int { accepted - MessageState.allCases.reduce(0) { $0 + counts[$1] } }
 
     mutating func purge(_ amount: Int, of state: MessageState) {
@@ -81,6 +84,7 @@ public struct CircuitRecord: Sendable, Equatable, Codable {
     /// `credentials` or `configuration` while held for that.
     public var hold: String?
     public var lastError: AttemptError?
+    /// Wall-clock time in milliseconds since 1970; nil if there was none.
     public var lastSuccessAtMs: Int64?
     /// The names of endpoints that wait although the upstream does not; nil if there are none.
     public var waitingEndpoints: [String]?
@@ -103,7 +107,9 @@ public struct CircuitRecord: Sendable, Equatable, Codable {
 public struct TokenRecord: Sendable, Equatable, Codable {
     /// The number of fetches in a row that returned none.
     public var failures: Int
+    /// Whether the last fetch failed because of the credentials.
     public var credentialsRefused: Bool
+    /// When the next fetch is made; nil if the last one succeeded.
     public var retryAtMs: Int64?
     /// The time until which the token can be used; nil if there is none.
     public var validUntilMs: Int64?

@@ -5,6 +5,7 @@ public struct NewMessage: Sendable {
     public let queue: UpstreamQueue
     public let kind: Kind
     public let lane: Lane
+    /// The caller's own key, 1 to 255 bytes.
     public let key: String?
     public let acceptedAt: Timestamp
     /// The time before which it is not sent.
@@ -60,7 +61,9 @@ public enum AppendRefusal: Error, Sendable, Equatable {
     /// The store is full or closed, or failed; see `StoreError` for what that means for the messages.
     case store(StoreError)
 
+    /// A message that its upstream rejected in the transaction.
     public struct Refused: Sendable, Equatable {
+        /// Its index in the request.
         public let index: Int
         public let refusal: Refusal
     }

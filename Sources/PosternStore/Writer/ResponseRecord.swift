@@ -27,6 +27,7 @@ public final class ResponseRecord: Sendable {
 
 /// The stored response of an earlier request.
 public struct StoredResponse: Sendable, Equatable {
+    /// Compared with that of a repeat.
     public let fingerprint: [UInt8]
     public let bytes: [UInt8]
 }

@@ -4,16 +4,21 @@ public import PosternCore
 public struct Settlement: Sendable {
     public var batch: BatchID
     public var outcome: Outcome
+    /// The HTTP status; nil if there was no response.
     public var status: Int?
+    /// Why the request did not deliver; nil if it did.
     public var detail: String?
     public var endedAt: Timestamp
     /// Whether the messages may have arrived, although no response confirms it.
     public var isAmbiguous = false
 
+    /// Messages that leave the queue with a receipt.
     public var delivered: [Message] = []
     /// The upstream's response, kept with the delivered messages.
     public var result: [UInt8]?
+    /// Messages that leave the queue in another final state.
     public var ended: [Ended] = []
+    /// Nil if no message is sent again because of a failure.
     public var waiting: Waiting?
     /// Messages whose position is unchanged, although the upstream may have received them.
     public var wereTried: [MessageID] = []
@@ -21,6 +26,7 @@ public struct Settlement: Sendable {
     public var progressed: [(message: Message, progress: [UInt8])] = []
     /// Messages whose lane, with its group, has to stop until it is released.
     public var parked: [Message] = []
+    /// The health to store with it; nil leaves the stored one.
     public var circuit: CircuitRecord?
 
     // What the queue does once the changes above are on disk. Messages that are delivered or ended leave it.
@@ -63,8 +69,10 @@ public struct Settlement: Sendable {
         case unknown
     }
 
+    /// Messages that are sent again together.
     public struct Again: Sendable {
         public let messages: [Message]
+        /// When they may be sent at the earliest.
         public let dueAt: Timestamp
         public let history: BatchHistory
 
@@ -75,6 +83,7 @@ public struct Settlement: Sendable {
         }
     }
 
+    /// A wait of a claim that was not sent.
     public struct Postponement: Sendable {
         public let until: Timestamp
         public let reason: WaitingFor
@@ -85,6 +94,7 @@ public struct Settlement: Sendable {
         }
     }
 
+    /// A message that is not sent again.
     public struct Ended: Sendable {
         public let message: Message
         /// `failed`, `cancelled` or `expired`.
@@ -113,6 +123,7 @@ public struct Settlement: Sendable {
     /// Messages that are sent again later.
     public struct Waiting: Sendable {
         public let messages: [Message]
+        /// When they are due, by the wall clock.
         public let nextAttemptAt: Timestamp
         /// Whether the attempt counts against them.
         public let counts: Bool

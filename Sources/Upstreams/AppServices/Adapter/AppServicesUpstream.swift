@@ -151,5 +151,6 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
 }
 
 extension UpstreamType {
+    /// For `UpstreamRegistry`.
     public static let appservices = UpstreamType(AppServicesUpstream.self)
 }

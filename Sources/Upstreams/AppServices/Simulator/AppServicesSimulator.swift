@@ -56,5 +56,6 @@ final class AppServicesSimulator: ControlledSimulator {
 }
 
 extension SimulatorType {
+    /// For `SimulatorRegistry`.
     public static let appservices = SimulatorType { AppServicesSimulator(time: $1, seed: $0) }
 }

@@ -60,5 +60,6 @@ struct CurioUpstream: ConfigurableUpstream, BatchingUpstream, AcceptingUpstream,
 }
 
 extension UpstreamType {
+    /// For `UpstreamRegistry`.
     public static let curio = UpstreamType(CurioUpstream.self)
 }

@@ -77,5 +77,6 @@ extension Faults.Poison {
 }
 
 extension SimulatorType {
+    /// For `SimulatorRegistry`.
     public static let curio = SimulatorType { CurioSimulator(seed: $0, time: $1) }
 }

@@ -62,5 +62,6 @@ struct SamsaraUpstream: ConfigurableUpstream, BatchingUpstream {
 }
 
 extension UpstreamType {
+    /// For `UpstreamRegistry`.
     public static let samsara = UpstreamType(SamsaraUpstream.self)
 }

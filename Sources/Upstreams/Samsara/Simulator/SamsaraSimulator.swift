@@ -251,5 +251,6 @@ struct SamsaraSimulator: Simulator {
 }
 
 extension SimulatorType {
+    /// For `SimulatorRegistry`.
     public static let samsara = SimulatorType { _, _ in SamsaraSimulator() }
 }

@@ -128,5 +128,6 @@ struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, Reso
 }
 
 extension UpstreamType {
+    /// For `UpstreamRegistry`.
     public static let seer = UpstreamType(SeerUpstream.self)
 }

@@ -158,5 +158,6 @@ final class SeerSimulator: ControlledSimulator {
 }
 
 extension SimulatorType {
+    /// For `SimulatorRegistry`.
     public static let seer = SimulatorType { SeerSimulator(seed: $0, time: $1) }
 }

@@ -125,5 +125,6 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
 }
 
 extension UpstreamType {
+    /// For `UpstreamRegistry`.
     public static let streamone = UpstreamType(StreamOneUpstream.self)
 }

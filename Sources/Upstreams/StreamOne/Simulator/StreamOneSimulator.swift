@@ -148,5 +148,6 @@ struct StreamOneSimulator: ControlledSimulator {
 }
 
 extension SimulatorType {
+    /// For `SimulatorRegistry`.
     public static let streamone = SimulatorType { StreamOneSimulator(seed: $0, time: $1) }
 }
