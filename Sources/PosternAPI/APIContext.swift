@@ -38,6 +38,8 @@ public final class APIContext: Sendable {
     let isDraining = Atomic<Bool>(false)
     let pendingReplies: PendingReplies
     let idempotentRequests = IdempotentRequests()
+    /// `<upstream>.<kind>` by the type of a CloudEvent.
+    private let mappedEventTypes = Mutex<[String: String]>([:])
     /// For what reads the store: a read blocks, and the threads that serve connections must not.
     let readers: BlockingExecutor
     /// For replies that are sent later.
@@ -78,6 +80,10 @@ public final class APIContext: Sendable {
 
     /// For the metric.
     public func showCertificateExpiry(_ expiresAt: Timestamp?) { certificateExpiry.withLock { $0 = expiresAt } }
+
+    /// Takes the setting `cloudevents.types`.
+    public func setEventTypes(_ types: [String: String]) { mappedEventTypes.withLock { $0 = types } }
+    var eventTypes: [String: String] { mappedEventTypes.withLock { $0 } }
 
     /// Reads the upstreams again: after a reload they may have other kinds and routes.
     func refreshUpstreams() {

@@ -19,8 +19,9 @@ final class APIRequest: AdmittedRequest {
     ) throws(Problem) {
         try Self.check(head.query, for: match.route)
         coding = try ContentCoding(head)
-        form = BodyForm(head)
-        if match.route.body == .messages { try handler.handlers.ingest.checkReadiness(for: form) }
+        let body = match.route.body
+        form = body.form(head)
+        if !body.mediaTypes.isEmpty { try handler.handlers.ingest.checkReadiness(for: form, of: body) }
         guard !match.route.respondsInJSON || acceptsJSON(head.header("Accept")) else {
             throw Problem(
                 slug: .notAcceptable, status: 406, detail: "Responses are application/json; `Accept` excludes it.")

@@ -80,6 +80,7 @@ final class Parts: Sendable {
             context, callers: CallerPolicy(configuration.server),
             hasAdminListener: configuration.server.adminHTTP != nil)
         handler.adopt(configuration.auth.keys, opensMetrics: configuration.auth.openMetrics)
+        context.setEventTypes(configuration.cloudEvents.types)
         listeners = surroundings.makeListeners(configuration.server, memory, handler, logger)
     }
 
@@ -148,6 +149,7 @@ final class Parts: Sendable {
         if plan.changesKeys {
             handler.adopt(plan.configuration.auth.keys, opensMetrics: plan.configuration.auth.openMetrics)
         }
+        context.setEventTypes(plan.configuration.cloudEvents.types)
         if plan.changesLogLevel { StandardErrorLog.setLevel(plan.configuration.log.level) }
         for name in plan.upstreams {
             guard let worker = fleet.worker(named: name),

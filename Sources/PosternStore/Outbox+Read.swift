@@ -122,9 +122,16 @@ extension Outbox {
         }
     }
 
-    /// When the oldest queued message of an upstream was accepted.
+    /// Since when the oldest queued message of an upstream has been due: since it was accepted, or since its `notBefore`.
+    /// Nil if none is due.
     public func oldestQueued(of number: UpstreamNumber) throws(StoreError) -> Timestamp? {
-        try readMessages { try $0.oldestQueued(of: number) }
+        let now = time.now
+        return try readMessages { try $0.oldestQueued(of: number, at: now) }
+    }
+
+    /// Bytes of the database, of its write-ahead log, and of what this process could still write on their disk.
+    public var fileBytes: (store: Int, log: Int, free: Int) {
+        (Files.size(of: path), Files.size(of: path + "-wal"), reserve.available)
     }
 
     /// The results of `body` for the lanes with queued messages, after `cursor`; lanes for which it returns nil are

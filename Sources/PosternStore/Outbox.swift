@@ -145,12 +145,12 @@ public final class Outbox: Sendable {
     /// Stores all of `messages` or none. `completion` runs on the writer's thread once the commit is on disk
     /// (`synchronous=FULL`: a power cut takes back nothing that was completed), and must be quick.
     ///
-    /// - Parameter response: Stored with the messages, and also if there are none.
+    /// - Parameter record: Stored with the messages, and also if there are none.
     public func append(
-        _ messages: [NewMessage], recording response: ResponseRecord? = nil,
+        _ messages: [NewMessage], recording record: RequestRecord? = nil,
         completion: @escaping @Sendable (Result<AppendReceipt, AppendRefusal>) -> Void
     ) {
-        writer.append(messages, recording: response, completion: completion)
+        writer.append(messages, recording: record, completion: completion)
     }
 
     /// How long ago the writer's loop last turned; more than a few seconds means that it is stalled.

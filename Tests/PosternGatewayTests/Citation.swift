@@ -77,9 +77,9 @@ struct CitationReader {
 
     private let forms: [Form] = [
         // Other documents.
-        Form(#/((?:RFC \d+|FIPS \d+-\d|Fetch|html), sections? \d+(?:\.\d+)*(?:(?:,|,? and| to) \d+(?:\.\d+)*)*)/#) {
-            _ in []
-        },
+        Form(
+            #/((?:RFC \d+|FIPS \d+-\d|CloudEvents [\d.]+|Fetch|html), sections? \d+(?:\.\d+)*(?:(?:,|,? and| to) \d+(?:\.\d+)*)*)/#
+        ) { _ in [] },
         .numbers(
             #/[Dd]esign(?:\.md)?(?:,|'s) sections? (\d+(?:\.\d+)?(?:(?:,|,? and| to) \d+(?:\.\d+)?)*)/#,
             isOfDesign: true

@@ -85,7 +85,10 @@ import Testing
             #"{"upstreams": {"post": {"queue": {"maxMessage": 1}}}}"#,
             "upstreams.post.queue.maxMessage is unknown; did you mean upstreams.post.queue.maxMessages?"
         ),
-        (#"{"colour": "red"}"#, "colour is unknown; allowed here: server, auth, outbox, delivery, upstreams, log"),
+        (
+            #"{"colour": "red"}"#,
+            "colour is unknown; allowed here: server, auth, outbox, delivery, upstreams, cloudevents, log"
+        ),
         (#"{"log": {"a\nb": 1}}"#, #"log."a\nb" is unknown; allowed here: format, level"#),
         // Relations.
         (

@@ -47,6 +47,17 @@ struct IdempotencyKey: Equatable {
     }
 }
 
+/// SHA-256 of texts without NUL, and of what follows them.
+func sha256(_ texts: [String], _ rest: some Sequence<UInt8>) -> [UInt8] {
+    var hash = SHA256()
+    for text in texts {
+        hash.update(data: Array(text.utf8))
+        hash.update(data: [0] as [UInt8])
+    }
+    hash.update(data: Array(rest))
+    return Array(hash.finalize())
+}
+
 /// The requests with an `Idempotency-Key` that have no response yet. Any thread.
 final class IdempotentRequests: Sendable {
     private let running = Mutex<Set<[UInt8]>>([])
@@ -78,20 +89,9 @@ final class IdempotentRequest: Sendable {
     fileprivate init(
         _ request: APIRequest, _ key: IdempotencyKey, _ body: [UInt8], of requests: IdempotentRequests
     ) {
-        self.key = Self.digest([Array((request.caller?.key.name ?? "").utf8), Array(key.text.utf8)])
-        fingerprint = Self.digest(
-            [request.head.method, request.head.path, request.head.query?.text ?? ""].map { Array($0.utf8) } + [body])
+        self.key = sha256([request.caller?.key.name ?? ""], Array(key.text.utf8))
+        fingerprint = sha256([request.head.method, request.head.path, request.head.query?.text ?? ""], body)
         self.requests = requests
-    }
-
-    /// SHA-256 of the parts, none of which but the last may contain NUL.
-    private static func digest(_ parts: [[UInt8]]) -> [UInt8] {
-        var hash = SHA256()
-        for (index, part) in parts.enumerated() {
-            if index > 0 { hash.update(data: [0] as [UInt8]) }
-            hash.update(data: part)
-        }
-        return Array(hash.finalize())
     }
 
     /// The response of the first request; nil if this is the first. Throws a 422 if the first was a different request.

@@ -12,7 +12,7 @@ struct IngestHandler: Sendable {
     // MARK: Before the body
 
     /// Throws what can be refused before the body is read.
-    func checkReadiness(for form: BodyForm?) throws(Problem) {
+    func checkReadiness(for form: BodyForm?, of body: Route.Body) throws(Problem) {
         guard !context.isDraining.load(ordering: .acquiring) else {
             throw Problem(
                 slug: .shuttingDown, status: 503, detail: "The gateway is stopping; send the request again later.",
@@ -21,8 +21,8 @@ struct IngestHandler: Sendable {
         guard form != nil else {
             throw Problem(
                 slug: .unsupportedMediaType, status: 415,
-                detail: "Send application/json or application/x-ndjson, in UTF-8.",
-                headers: [("Accept-Post", "application/json, application/x-ndjson")])
+                detail: "Send \(body.mediaTypes.joined(separator: " or ")), in UTF-8.",
+                headers: [("Accept-Post", body.mediaTypes.joined(separator: ", "))])
         }
         guard context.memory.bytesInUse < context.memory.limit else {
             throw Problem(
@@ -44,6 +44,19 @@ struct IngestHandler: Sendable {
     func envelopes(_ body: [UInt8], _ reply: Reply) {
         if let key = idempotencyKey(reply) { return once(key, body, reply) { envelopes(body, $0) } }
         take(body, reply) { (root, validation) throws(Problem) in try validation.readEnvelopes(root) }
+    }
+
+    /// `POST /v1/cloudevents`
+    func events(_ body: [UInt8], _ reply: Reply) {
+        if let key = idempotencyKey(reply) { return once(key, body, reply) { events(body, $0) } }
+        let mode = CloudEventMode(reply.head)
+        take(body, reply) { (root, validation) throws(Problem) in
+            if mode == .binary {
+                try validation.readEvent(CloudEventAttributes(reply.head), data: root)
+            } else {
+                try validation.readEvents(root, isBatch: mode == .batched)
+            }
+        }
     }
 
     /// The header, if it applies. A dry run stores nothing, so it ignores the header.
@@ -130,13 +143,14 @@ struct IngestHandler: Sendable {
         let answer = IngestReply(request, context)
         let bytes = messages.reduce(0) { $0 + $1.range.count }
         context.memory.takeAnyway(bytes)
-        let response = reply.idempotent?.record(answer.accepted)
-        context.outbox.append(messages, recording: response) { [context] result in
+        let record = reply.idempotent.map { RequestRecord.response($0.record(answer.accepted)) } ?? request.identities
+        context.outbox.append(messages, recording: record) { [context] result in
             context.memory.give(bytes)
             switch result {
             case .success(let receipt):
-                answer.request.countAcceptances()
-                if let seconds = answer.request.preferences.wait {
+                answer.request.countAcceptances(besides: receipt.repeated)
+                // The messages of events that are repeated may be settled already.
+                if let seconds = answer.request.preferences.wait, receipt.repeated.isEmpty {
                     context.pendingReplies.hold(SettlementReply(answer, receipt, reply, context), seconds: seconds)
                 } else {
                     reply.send(202) { answer.accepted(receipt) }
@@ -153,22 +167,24 @@ struct IngestHandler: Sendable {
 enum BodyForm {
     case json, lines
 
-    /// Nil for a media type that is not supported. `charset=utf-8` is what JSON is in anyway (RFC 8259, section 8.1).
+    /// Nil for a media type that is not supported.
     init?(_ head: RequestHead) {
-        guard let value = head.header("Content-Type") else { return nil }
-        if value == "application/json" {
-            self = .json
-            return
-        }
-        let parts = value.split(separator: ";").map { $0.filter { $0 != " " && $0 != "\t" }.lowercased() }
-        guard let type = parts.first else { return nil }
-        for parameter in parts.dropFirst() where parameter.hasPrefix("charset=") {
-            guard ["charset=utf-8", "charset=\"utf-8\"", "charset=us-ascii"].contains(parameter) else { return nil }
-        }
-        switch type {
+        switch mediaType(head) {
         case "application/json": self = .json
         case "application/x-ndjson", "application/ndjson", "application/jsonl": self = .lines
         default: return nil
         }
     }
+}
+
+/// The media type of a body in lower case, without its parameters. Nil if there is none, or its text is not in UTF-8:
+/// `charset=utf-8` is what JSON is in anyway (RFC 8259, section 8.1).
+func mediaType(_ head: RequestHead) -> String? {
+    guard let value = head.header("Content-Type") else { return nil }
+    if value == "application/json" { return value }
+    let parts = value.split(separator: ";").map { $0.filter { $0 != " " && $0 != "\t" }.lowercased() }
+    for parameter in parts.dropFirst() where parameter.hasPrefix("charset=") {
+        guard ["charset=utf-8", "charset=\"utf-8\"", "charset=us-ascii"].contains(parameter) else { return nil }
+    }
+    return parts.first
 }

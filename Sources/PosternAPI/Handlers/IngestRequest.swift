@@ -15,6 +15,8 @@ struct IngestRequest: Sendable {
     /// The index of each message in the request. It differs from the index in `messages` once a payload was rejected.
     var indices: [Int] = []
     var rejected: [Rejected] = []
+    /// The identity of each message, if they are events; empty otherwise.
+    var events: [EventIdentity] = []
     /// Whether one of the messages contains a credential.
     var handsInCredentials = false
 
@@ -30,9 +32,17 @@ struct IngestRequest: Sendable {
         return messages
     }
 
+    /// What is recorded of a request without an `Idempotency-Key`.
+    var identities: RequestRecord? { events.isEmpty ? nil : .events(events) }
+
     // MARK: Counting
 
-    func countAcceptances() {
+    /// - Parameter repeated: Indices of the messages that had been accepted before.
+    func countAcceptances(besides repeated: Set<Int>) {
+        guard repeated.isEmpty else {
+            for (index, kind) in kinds.enumerated() where !repeated.contains(index) { kind.kind.accepted.add() }
+            return
+        }
         // Most requests hold one kind.
         guard let first = kinds.first else { return }
         if kinds.count == 1 {
@@ -55,7 +65,7 @@ struct IngestRequest: Sendable {
             switch refusal {
             case .queueFull: "outbox-full"
             case .store(.full): "disk-full"
-            case .refused: "conflict"
+            case .refused, .reused: "conflict"
             case .store(.closed): "shutting-down"
             case .store: "store-failed"
             }

@@ -11,7 +11,7 @@ struct IngestValidation {
     private let form: BodyForm?
     private let isInSession: Bool
     private let acceptedAt: Timestamp
-    private(set) var request: IngestRequest
+    var request: IngestRequest
     /// How many faults the response still has room for.
     private(set) var faultsLeft = PayloadFaults.most
 
@@ -51,7 +51,7 @@ struct IngestValidation {
     }
 
     /// Whether it is a list; throws if it is too long.
-    private mutating func accepts(list root: JSONValue) throws(Problem) -> Bool {
+    mutating func accepts(list root: JSONValue) throws(Problem) -> Bool {
         guard root.kind == .array else {
             request.isSingle = true
             reject(0, InvalidPayload([PayloadFault("", "must be an object, or an array of objects")]), nil)

@@ -36,7 +36,10 @@ struct ProbeHandler: Sendable {
         context.metrics.write(to: &exposition)
         writeOutbox(to: &exposition)
         writeUpstreams(to: &exposition)
+        writeFiles(to: &exposition)
         writeCertificate(to: &exposition)
+        exposition.gauges(
+            "postern_build_info", "1, with the version of this program.", [([("version", PosternVersion.current)], 1)])
         ProcessFigures.write(to: &exposition)
         let text = reply.caller.map { visible(exposition.text, to: $0) } ?? exposition.text
         reply.send(
@@ -73,7 +76,7 @@ struct ProbeHandler: Sendable {
             "postern_outbox_bytes", "Payload bytes of all that is queued.",
             books.map { name, _, ledger in ([("upstream", name)], Double(ledger.queuedBytes)) })
         exposition.gauges(
-            "postern_outbox_oldest_queued_seconds", "Age of the oldest queued message; 0 when there is none.",
+            "postern_outbox_oldest_queued_seconds", "How long the oldest queued message has been due; 0 if none is.",
             books.map { name, number, ledger in
                 let oldest = ledger.queued > 0 ? try? context.outbox.oldestQueued(of: number) : nil
                 return (
@@ -81,6 +84,13 @@ struct ProbeHandler: Sendable {
                     oldest.map { max(0, (context.time.now - $0).inSeconds) } ?? 0
                 )
             })
+    }
+
+    private func writeFiles(to exposition: inout Exposition) {
+        let bytes = context.outbox.fileBytes
+        exposition.gauges("postern_store_bytes", "Size of the store's database.", [([], Double(bytes.store))])
+        exposition.gauges("postern_store_wal_bytes", "Size of its write-ahead log.", [([], Double(bytes.log))])
+        exposition.gauges("postern_store_free_bytes", "Room on the store's disk.", [([], Double(bytes.free))])
     }
 
     private func writeCertificate(to exposition: inout Exposition) {

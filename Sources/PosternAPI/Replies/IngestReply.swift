@@ -26,13 +26,18 @@ final class IngestReply: Sendable {
         if request.isSingle, let id = ids.first, let kind = request.kinds.first?.kind {
             return accepted(id.description, as: kind, receipt)
         }
-        let headers = preferenceApplied
+        let headers = preferenceApplied + Self.replay(receipt)
         var json = "{\"accepted\":\(ids.count)"
         if !request.preferences.isMinimal { json += ",\"ids\":\(Self.list(ids))" }
         if !evicted.isEmpty { json += ",\"evicted\":\(Self.list(evicted))" }
         json += credentialMembers(receipt)
         if request.preferences.isLenient { json += ",\"rejected\":\(rejections)" }
         return .json(202, json + "}", headers: headers)
+    }
+
+    /// Says that all of the request's events had been stored before.
+    private static func replay(_ receipt: AppendReceipt) -> [(name: String, value: String)] {
+        receipt.ids.isEmpty || receipt.repeated.count < receipt.ids.count ? [] : [("Idempotent-Replay", "true")]
     }
 
     /// A notice about credentials that the upstream has rejected before; nothing in any other case.
@@ -59,6 +64,7 @@ final class IngestReply: Sendable {
             (name: "Content-Type", value: "application/json"), (name: "Location", value: "/v1/messages/" + id),
         ]
         if request.preferences.wait != nil { headers += preferenceApplied }
+        if !receipt.repeated.isEmpty { headers += Self.replay(receipt) }
         return HTTPResponse(status: 202, headers: headers, body: body)
     }
 
@@ -145,7 +151,17 @@ final class IngestReply: Sendable {
                 headers: [("Retry-After", "5")])
         case .store(let error): Problem(error)
         case .refused(let refused): problem(refused)
+        case .reused(let index): reused(index)
         }
+    }
+
+    private func reused(_ index: Int) -> Problem {
+        let fault = PayloadFault("", "has the source and id of another event, which was sent before")
+        return Problem(
+            slug: .idempotencyMismatch, status: 422,
+            detail: "Another event with the same source and id was sent before; nothing was stored.",
+            members: Self.members(
+                [Self.error(fault, index: request.isSingle ? nil : request.indices[index])], omitted: 0))
     }
 
     /// Rejections that depend on messages that were accepted before.

@@ -29,8 +29,24 @@ struct Route: Sendable {
         case json
         /// Messages, which are not accepted while the gateway is draining or the store cannot keep up.
         case messages
+        /// Messages in the form of CloudEvents.
+        case events
         /// The route validates it itself.
         case any
+
+        /// The media types of bodies that hold messages; empty for others.
+        var mediaTypes: [String] {
+            switch self {
+            case .messages: ["application/json", "application/x-ndjson"]
+            case .events: ["application/cloudevents+json", "application/cloudevents-batch+json", "application/json"]
+            case .none, .json, .any: []
+            }
+        }
+
+        /// How a body with these headers is to be read; nil for a media type that is not read as JSON, or if none is given.
+        func form(_ head: RequestHead) -> BodyForm? {
+            self == .events ? CloudEventMode(head) == nil ? nil : .json : BodyForm(head)
+        }
     }
 
     static let discardedBodyBytes = 4 << 10
@@ -112,6 +128,10 @@ struct Route: Sendable {
         Route(
             .post, "/v1/messages", query: ["dryRun"], .scope(.write), body: .messages,
             .plain { $0.ingest.envelopes($1, $2) }),
+
+        Route(
+            .post, "/v1/cloudevents", query: ["dryRun"], .scope(.write), body: .events,
+            .plain { $0.ingest.events($1, $2) }),
 
         Route(
             .get, "/v1/messages", query: ["upstream", "kind", "state", "key", "limit", "cursor", "include"],

@@ -43,6 +43,7 @@ struct ConfigurationCheck {
         read(&result.delivery, at: ["delivery"])
         checkRetries(result.delivery, at: [])
         result.upstreams = entries.compactMap { upstream($0, inheriting: result.delivery) }
+        read(&result.cloudEvents, at: ["cloudevents"])
         read(&result.log, at: ["log"])
         result.auth.keys = keys(upstreams: entries.map(\.name))
         checkCertificateNames(result)

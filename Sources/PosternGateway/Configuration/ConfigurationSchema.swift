@@ -10,7 +10,7 @@ struct ConfigurationSchema {
         let settings: [Setting]
     }
 
-    static let sectionNames = ["server", "auth", "outbox", "delivery", "upstreams", "log"]
+    static let sectionNames = ["server", "auth", "outbox", "delivery", "upstreams", "cloudevents", "log"]
     static let keysPath = ["auth", "keys"]
 
     /// The gateway's own settings, except `auth.keys`, which is an array of objects.
@@ -21,6 +21,7 @@ struct ConfigurationSchema {
         Section(path: ["auth"], settings: GatewayConfiguration.Auth.fields.map(\.setting)),
         Section(path: ["outbox"], settings: OutboxOptions.fields.map(\.setting)),
         Section(path: ["delivery"], settings: DeliverySettings.fields.map(\.setting)),
+        Section(path: ["cloudevents"], settings: GatewayConfiguration.CloudEvents.fields.map(\.setting)),
         Section(path: ["log"], settings: GatewayConfiguration.Log.fields.map(\.setting)),
     ]
 

@@ -77,6 +77,21 @@ extension GatewayConfiguration.Auth: SettingsSection {
     ]
 }
 
+extension GatewayConfiguration.CloudEvents: SettingsSection {
+    public static let fields: [SettingField<Self>] = [
+        .strings(
+            "types", \.types, rule: .destinations,
+            "The upstream and kind of events by their type, e.g. `{\"com.example.click\": \"samsara.event\"}`. A type that is "
+                + "not listed is itself `<upstream>.<kind>`.")
+    ]
+}
+
+extension SettingRule<[String: String]> {
+    fileprivate static let destinations = SettingRule("expected values of the form <upstream>.<kind>") { types in
+        types.values.allSatisfy { $0.wholeMatch(of: #/[a-z][a-z0-9\-]*\..+/#) != nil }
+    }
+}
+
 extension GatewayConfiguration.Log: SettingsSection {
     public static let fields: [SettingField<Self>] = [
         .choice("level", \.level, "The least important lines that are written."),

@@ -16,6 +16,7 @@ public struct GatewayConfiguration: Sendable, Equatable {
     public var delivery = DeliverySettings()
     /// Ordered by name, disabled ones included.
     public var upstreams: [UpstreamConfiguration] = []
+    public var cloudEvents = CloudEvents()
     public var log = Log()
 
     public init() {}
@@ -58,6 +59,14 @@ public struct GatewayConfiguration: Sendable, Equatable {
         public var openMetrics = false
         /// If empty, no caller needs a key.
         public var keys: [APIKey] = []
+
+        public init() {}
+    }
+
+    /// How events find their upstreams.
+    public struct CloudEvents: Sendable, Equatable {
+        /// `<upstream>.<kind>` by an event's type.
+        public var types: [String: String] = [:]
 
         public init() {}
     }

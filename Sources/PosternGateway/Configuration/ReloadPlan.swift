@@ -29,6 +29,7 @@ extension GatewayConfiguration {
         if new.auth.keys != auth.keys { live.append("auth.keys") }
         let globalDelivery = new.delivery.changedFields(since: delivery, at: ["delivery"])
         live += globalDelivery
+        live += new.cloudEvents.changedFields(since: cloudEvents, at: ["cloudevents"])
 
         var restart = new.server.changedFields(since: server, at: ["server"])
         restart += new.server.admin.changedFields(since: server.admin, at: ["server", "admin"])
@@ -38,6 +39,7 @@ extension GatewayConfiguration {
         var after = self
         after.auth = new.auth
         after.delivery = new.delivery
+        after.cloudEvents = new.cloudEvents
         after.log.level = new.log.level
         var changed: [UpstreamName] = []
         for (place, old) in upstreams.enumerated() {

@@ -67,7 +67,7 @@ struct DiskReserve {
     }
 
     /// The number of bytes that this process could still write on the disk of the store.
-    private var available: Int {
+    var available: Int {
         var status = statvfs()
         guard statvfs(Files.folder(of: store), &status) == 0 else { return .max }
         let blocks = geteuid() == 0 ? status.f_bfree : status.f_bavail

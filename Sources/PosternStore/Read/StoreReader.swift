@@ -10,8 +10,14 @@ struct StoreReader {
     let kinds: KindTable
     let names: [UpstreamNumber: UpstreamName]
 
-    func oldestQueued(of number: UpstreamNumber) throws -> Timestamp? {
-        try sql.value("SELECT acceptedAtMs FROM queue_# ORDER BY id LIMIT 1", of: number, as: Timestamp.self)
+    func oldestQueued(of number: UpstreamNumber, at now: Timestamp) throws -> Timestamp? {
+        let accepted = try sql.value(
+            "SELECT acceptedAtMs FROM queue_# WHERE waiting <> ? ORDER BY id LIMIT 1",
+            of: number, QueueColumn.scheduled, as: Timestamp.self)
+        let scheduled = try sql.value(
+            "SELECT nextAttemptAtMs FROM queue_# WHERE waiting = ? AND nextAttemptAtMs <= ? ORDER BY nextAttemptAtMs LIMIT 1",
+            of: number, QueueColumn.scheduled, now, as: Timestamp.self)
+        return [accepted, scheduled].compactMap { $0 }.min()
     }
 
     // MARK: Messages

@@ -5,7 +5,7 @@ public import PosternCore
 public final class StoreView: Sendable {
     private let queue: DatabaseQueue
     private let path: String
-    private let now: Timestamp
+    let now: Timestamp
 
     /// `now` decides whether what is due later still waits.
     public init(path: String, now: Timestamp = SystemTime().now) throws(StoreError) {

@@ -49,7 +49,7 @@ extension StoreView {
         try read { reader in
             try UpstreamBooks.all(with: reader.sql).map { books in
                 var books = books
-                books.oldestQueuedAt = try reader.oldestQueued(of: books.number)
+                books.oldestQueuedAt = try reader.oldestQueued(of: books.number, at: now)
                 return books
             }
         }

@@ -45,6 +45,8 @@ public struct AppendReceipt: Sendable {
     public internal(set) var ids: [MessageID] = []
     /// Messages that were evicted by the queue's `dropOldest` policy.
     public internal(set) var evicted: [MessageID] = []
+    /// The indices of events that had been stored before. `ids` has the ids that they got then.
+    public internal(set) var repeated: Set<Int> = []
     /// Whether a caller handed in a credential that its upstream had rejected before.
     public internal(set) var needsCredential = false
 
@@ -58,6 +60,8 @@ public enum AppendRefusal: Error, Sendable, Equatable {
     case queueFull(UpstreamName?)
     /// Upstreams rejected some of them, each with its index.
     case refused([Refused])
+    /// The event with this index has the identity of another one.
+    case reused(index: Int)
     /// The store is full or closed, or failed; see `StoreError` for what that means for the messages.
     case store(StoreError)
 

@@ -11,7 +11,7 @@ import Synchronization
 /// Any thread may submit jobs; completions run on the writer's thread after the commit and must be quick.
 final class OutboxWriter: Sendable {
     enum Job: Sendable {
-        case append([NewMessage], ResponseRecord?, @Sendable (Result<AppendReceipt, AppendRefusal>) -> Void)
+        case append([NewMessage], RequestRecord?, @Sendable (Result<AppendReceipt, AppendRefusal>) -> Void)
         /// The body returns what to do after its changes are committed.
         case change(@Sendable (Transaction) throws -> @Sendable () -> Void, failed: @Sendable (StoreError) -> Void)
         case stop
@@ -39,10 +39,10 @@ final class OutboxWriter: Sendable {
     /// Stores all of `messages` or none. `completion` is called once the commit is on disk
     /// (`synchronous=FULL`: a power cut costs nothing that was completed).
     func append(
-        _ messages: [NewMessage], recording response: ResponseRecord? = nil,
+        _ messages: [NewMessage], recording record: RequestRecord? = nil,
         completion: @escaping @Sendable (Result<AppendReceipt, AppendRefusal>) -> Void
     ) {
-        if !put(.append(messages, response, completion)) { completion(.failure(.store(.closed))) }
+        if !put(.append(messages, record, completion)) { completion(.failure(.store(.closed))) }
     }
 
     /// Runs `body` in the next transaction; its changes are committed together with those of other jobs. Then
@@ -259,11 +259,8 @@ final class WriterLoop: Loop, @unchecked Sendable {
     /// Executes one job inside the transaction.
     private func perform(_ job: OutboxWriter.Job, in transaction: Transaction) throws -> Effect {
         switch job {
-        case .append(let messages, let response, let completion):
-            let result = try transaction.append(messages, isDiskFull: outbox.isFull)
-            if let response, case .success(let receipt) = result {
-                try response.write(receipt, at: outbox.time.now, with: transaction.sql)
-            }
+        case .append(let messages, let record, let completion):
+            let result = try transaction.append(messages, recording: record, isDiskFull: outbox.isFull)
             return .appended(result, completion)
         case .change(let body, _): return .changed(try body(transaction))
         case .stop: return .changed {}

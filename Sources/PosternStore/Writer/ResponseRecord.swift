@@ -1,5 +1,13 @@
 import PosternCore
 
+/// What is recorded of a request in the transaction that stores its messages, so that a repeat of it is recognized.
+public enum RequestRecord: Sendable {
+    /// Its response.
+    case response(ResponseRecord)
+    /// Each message by itself: an identity for each, in their order.
+    case events([EventIdentity])
+}
+
 /// The response to a request, to be stored with the request's messages, so that a repeat of the request gets it again.
 public final class ResponseRecord: Sendable {
     /// Identifies the request, in 32 bytes.

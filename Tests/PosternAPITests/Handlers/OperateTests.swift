@@ -32,6 +32,36 @@ import Testing
         }
     }
 
+    @Test func scheduledMessage_isOld_fromItsTimeOn() throws {
+        var setup = Setup()
+        let time = ManualTime()
+        setup.time = time
+        try withPausedGateway(setup) { gateway in
+            let envelope =
+                #"{"upstream":"picky","kind":"event","notBefore":"\#(time.now + .seconds(60))","payload":{"n":1}}"#
+            #expect(try gateway.client.post("/v1/messages", envelope).status == 202)
+            time.advance(by: .seconds(59))
+            #expect(try gateway.upstream()["oldestQueuedSeconds"].double == 0)
+            time.advance(by: .seconds(11))
+            #expect(try gateway.upstream()["oldestQueuedSeconds"].double == 10)
+            #expect(try gateway.sample(#"postern_outbox_oldest_queued_seconds{upstream="picky"}"#) == 10)
+            _ = try gateway.accept()
+            time.advance(by: .seconds(20))
+            #expect(try gateway.upstream()["oldestQueuedSeconds"].double == 30)
+        }
+    }
+
+    @Test func metrics_sayHowLargeTheStoreIs() throws {
+        try withPausedGateway { gateway in
+            let store = try #require(try gateway.sample("postern_store_bytes"))
+            let (log, free) = (
+                try gateway.sample("postern_store_wal_bytes"), try gateway.sample("postern_store_free_bytes")
+            )
+            #expect(store > 0 && log.map { $0 > 0 } == true && free.map { $0 > 0 } == true)
+            #expect(try gateway.sample("postern_build_info{version=\"\(PosternVersion.current)\"}") == 1)
+        }
+    }
+
     @Test func delivery_isSeenOnTheUpstream() throws {
         try withGateway { gateway in
             _ = try gateway.accept()
@@ -163,7 +193,9 @@ import Testing
     @Test(arguments: [
         ("postern_messages_accepted_total", "counter"), ("postern_messages_refused_total", "counter"),
         ("postern_messages_settled_total", "counter"), ("postern_outbox_messages", "gauge"),
-        ("postern_outbox_bytes", "gauge"), ("postern_outbox_oldest_queued_seconds", "gauge"),
+        ("postern_store_bytes", "gauge"), ("postern_store_wal_bytes", "gauge"), ("postern_store_free_bytes", "gauge"),
+        ("postern_build_info", "gauge"), ("postern_outbox_bytes", "gauge"),
+        ("postern_outbox_oldest_queued_seconds", "gauge"),
         ("postern_commit_duration_seconds", "histogram"), ("postern_commit_messages", "histogram"),
         ("postern_attempts_total", "counter"), ("postern_attempt_duration_seconds", "histogram"),
         ("postern_batch_messages", "histogram"), ("postern_ambiguous_sends_total", "counter"),

@@ -121,7 +121,8 @@ import Testing
                 case ("/openapi.yaml", _): .anyKey
                 case ("/v1/keys", _): .scope(.admin)
                 case (_, .get): .scope(.read)
-                case ("/v1/messages", .post), ("/v1/{upstream}/{kind}", .post): .scope(.write)
+                case ("/v1/messages", .post), ("/v1/cloudevents", .post), ("/v1/{upstream}/{kind}", .post):
+                    .scope(.write)
                 default: .scope(.admin)
                 }
             #expect(route.access == expected, "\(route.method) \(route.template.text)")

@@ -1,0 +1,229 @@
+import PosternCore
+import PosternHTTP
+import PosternStore
+
+/// How a request carries CloudEvents (HTTP Protocol Binding for CloudEvents 1.0.2, section 3).
+enum CloudEventMode {
+    /// One event: its attributes are headers, and the body is its data.
+    case binary
+    /// One event, which is the body.
+    case structured
+    /// Any number of events in an array.
+    case batched
+
+    /// Nil for an event format other than JSON, and for data other than JSON. In binary mode, data of no stated type is
+    /// taken as JSON.
+    init?(_ head: RequestHead) {
+        guard head.header("Content-Type") != nil || head.header("ce-specversion") == nil else {
+            self = .binary
+            return
+        }
+        guard let type = mediaType(head) else { return nil }
+        if type.hasPrefix("application/cloudevents-batch") {
+            guard type == "application/cloudevents-batch+json" else { return nil }
+            self = .batched
+        } else if type.hasPrefix("application/cloudevents") {
+            guard type == "application/cloudevents+json" else { return nil }
+            self = .structured
+        } else {
+            guard isJSON(mediaType: type) else { return nil }
+            self = .binary
+        }
+    }
+}
+
+/// Whether data of that media type is JSON (JSON Event Format for CloudEvents 1.0.2, section 3.1).
+private func isJSON(mediaType: some StringProtocol) -> Bool {
+    let type = mediaType.lowercased().prefix { !"; \t".contains($0) }
+    return type.hasSuffix("/json") || type.hasSuffix("+json")
+}
+
+/// The attributes of an event that the gateway knows (CloudEvents 1.0.2, Context Attributes). It ignores all
+/// others.
+struct CloudEventAttributes {
+    enum Name: String, CaseIterable {
+        case specversion, id, source, type, datacontenttype, dataschema, subject, time, partitionkey
+    }
+
+    private enum Value {
+        case text(String)
+        /// Not a string.
+        case other
+    }
+    private var values: [Name: Value] = [:]
+    /// Whether they are headers, and the data is the body.
+    private let areHeaders: Bool
+
+    /// Those of an event in binary mode.
+    init(_ head: RequestHead) {
+        areHeaders = true
+        for name in Name.allCases where name != .datacontenttype {
+            if let value = head.header("ce-\(name.rawValue)") { values[name] = .text(Self.decoded(value)) }
+        }
+    }
+
+    /// A header's value as the binding encodes it: perhaps in quotation marks, and percent-encoded (HTTP Protocol
+    /// Binding for CloudEvents 1.0.2, section 3.1.3.2).
+    private static func decoded(_ value: String) -> String {
+        var text = Substring(value)
+        if text.utf8.count >= 2, text.first == "\"", text.last == "\"" {
+            text = Substring(text.dropFirst().dropLast().replacing(#/\\(.)/#) { $0.output.1 })
+        }
+        return percentDecoded(text.utf8)
+    }
+
+    /// - Parameter members: those of an event in the JSON format. Null means that an attribute is not set.
+    init(_ members: [(name: Name, value: JSONValue)]) {
+        areHeaders = false
+        for (name, value) in members where value.kind != .null {
+            values[name] = value.string.map { .text($0) } ?? .other
+        }
+    }
+
+    subscript(_ name: Name) -> String? {
+        if case .text(let text) = values[name] { text } else { nil }
+    }
+
+    /// What groups events that belong together: the Partitioning extension's attribute, or else the subject.
+    var key: String? { self[.partitionkey] ?? self[.subject] }
+
+    // MARK: Faults
+
+    func check(_ faults: inout PayloadFaults) {
+        for name in Name.allCases {
+            let rule = name.rule
+            switch values[name] {
+            case nil: if name.isRequired { add("is required and \(rule.text)", of: name, to: &faults) }
+            case .text(let text) where rule.isMet(text): break
+            case .text, .other: add(rule.text, of: name, to: &faults)
+            }
+        }
+    }
+
+    /// Adds what is wrong with an attribute at the place where it was given.
+    func add(_ detail: String, of name: Name, to faults: inout PayloadFaults) {
+        areHeaders
+            ? faults.add("", "the header ce-\(name.rawValue) \(detail)") : faults.add("/\(name.rawValue)", detail)
+    }
+}
+
+extension CloudEventAttributes.Name {
+    fileprivate var isRequired: Bool {
+        switch self {
+        case .specversion, .id, .source, .type: true
+        case .datacontenttype, .dataschema, .subject, .time, .partitionkey: false
+        }
+    }
+
+    fileprivate var rule: (text: String, isMet: (String) -> Bool) {
+        switch self {
+        case .specversion: ("must be \"1.0\"", { $0 == "1.0" })
+        case .id, .type:
+            ("must be a string of at least one character, without control characters", Self.isText)
+        case .source, .dataschema: ("must be a URI reference of at least one character", Self.isURIReference)
+        case .datacontenttype:
+            ("must be a JSON media type, since the data is forwarded as JSON", { isJSON(mediaType: $0) })
+        case .time: ("must be a time of RFC 3339, e.g. 2026-01-31T12:00:00Z", { Timestamp(rfc3339: $0) != nil })
+        case .subject, .partitionkey:
+            (
+                "must be a string of 1 to 255 bytes, without control characters",
+                { Self.isText($0) && $0.utf8.count <= 255 }
+            )
+        }
+    }
+
+    private static func isText(_ text: String) -> Bool {
+        !text.isEmpty && text.unicodeScalars.allSatisfy { $0.properties.generalCategory != .control }
+    }
+
+    /// By its characters (RFC 3986, appendix A).
+    private static func isURIReference(_ text: String) -> Bool {
+        let allowed = "-._~:/?#[]@!$&'()*+,;=%".utf8
+        return !text.isEmpty
+            && text.utf8.allSatisfy { byte in
+                switch byte {
+                case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+                    UInt8(ascii: "0")...UInt8(ascii: "9"):
+                    true
+                default: allowed.contains(byte)
+                }
+            }
+    }
+}
+
+// MARK: - Reading events
+
+extension IngestValidation {
+    /// One event, or an array of them.
+    mutating func readEvents(_ root: JSONValue, isBatch: Bool) throws(Problem) {
+        if !isBatch {
+            request.isSingle = true
+            try admit(event: root, at: 0)
+        } else if try accepts(list: root) {
+            for (index, event) in root.elements.enumerated() { try admit(event: event, at: index) }
+        }
+    }
+
+    /// One event in binary mode.
+    mutating func readEvent(_ attributes: CloudEventAttributes, data: JSONValue) throws(Problem) {
+        request.isSingle = true
+        var faults = PayloadFaults(atMost: faultsLeft)
+        try admit(attributes, data: data, at: 0, pointer: "", &faults)
+    }
+
+    private mutating func admit(event value: JSONValue, at index: Int) throws(Problem) {
+        guard value.kind == .object else {
+            return reject(index, InvalidPayload([PayloadFault("", "must be an event, which is an object")]), nil)
+        }
+        var members: [(name: CloudEventAttributes.Name, value: JSONValue)] = []
+        var data: JSONValue?
+        var faults = PayloadFaults(atMost: faultsLeft)
+        for (name, value) in value.members {
+            if name.equals("data") {
+                data = value
+            } else if name.equals("data_base64"), value.kind != .null {
+                faults.add("/data_base64", "cannot be delivered, since the upstream takes JSON; send it as data")
+            } else if let attribute = name.string.flatMap(CloudEventAttributes.Name.init) {
+                members.append((attribute, value))
+            }
+        }
+        if data == nil, faults.isEmpty { faults.add("/data", "is required") }
+        try admit(CloudEventAttributes(members), data: data, at: index, pointer: "/data", &faults)
+    }
+
+    private mutating func admit(
+        _ attributes: CloudEventAttributes, data: JSONValue?, at index: Int, pointer: String,
+        _ faults: inout PayloadFaults
+    ) throws(Problem) {
+        attributes.check(&faults)
+        let destination = try destination(of: attributes, &faults)
+        guard faults.isEmpty, let (target, kind) = destination, let data else {
+            return reject(index, InvalidPayload(faults), destination?.target)
+        }
+        let admitted = request.messages.count
+        admit(data, target, kind, at: index, pointer: pointer, options: EnvelopeOptions(key: attributes.key))
+        guard request.messages.count > admitted else { return }
+        request.events.append(
+            EventIdentity(
+                key: sha256([caller?.key.name ?? "", attributes[.source] ?? ""], Array((attributes[.id] ?? "").utf8)),
+                fingerprint: sha256(["\(target.name).\(kind.text)", attributes.key ?? ""], data.bytes)))
+    }
+
+    /// Where an event of that type goes; nil if the type is not valid or names no upstream and kind.
+    private func destination(
+        of attributes: CloudEventAttributes, _ faults: inout PayloadFaults
+    ) throws(Problem) -> (target: Target, kind: Target.Acceptable)? {
+        guard let type = attributes[.type] else { return nil }
+        let parts = (context.eventTypes[type] ?? type).split(separator: ".", maxSplits: 1)
+        guard parts.count == 2, let target = context.target(named: parts[0]),
+            let kind = target.acceptable(parts[1])
+        else {
+            attributes.add(
+                "must be <upstream>.<kind> with a configured upstream and one of its kinds, or a type that "
+                    + "cloudevents.types maps to that", of: .type, to: &faults)
+            return nil
+        }
+        if let caller, !caller.mayUse(target.name) { throw Gatekeeper.foreign(target.name, to: caller) }
+        return (target, kind)
+    }
+}

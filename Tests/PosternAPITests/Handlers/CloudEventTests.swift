@@ -1,0 +1,318 @@
+import PosternCore
+import PosternStore
+import PosternTestKit
+import Testing
+
+@testable import PosternAPI
+
+/// `POST /v1/cloudevents`: CloudEvents 1.0.2 in the JSON format, in all three modes.
+@Suite struct CloudEventTests {
+    private static let path = "/v1/cloudevents"
+    private static let structured = "application/cloudevents+json; charset=UTF-8"
+    private static let batch = "application/cloudevents-batch+json"
+
+    private static func event(
+        _ id: String = "1", source: String = "/shop", type: String = "picky.event", _ rest: String = #""data":{"n":1}"#
+    ) -> String {
+        #"{"specversion":"1.0","id":"\#(id)","source":"\#(source)","type":"\#(type)",\#(rest)}"#
+    }
+
+    private func post(
+        _ body: String, _ type: String = Self.structured, _ headers: [(String, String)] = [], to gateway: TestGateway,
+        query: String = ""
+    ) throws -> HTTPClient.Answer {
+        try gateway.client.post(Self.path + query, body, headers: [("Content-Type", type)] + headers)
+    }
+
+    private func payload(_ id: String?, in gateway: TestGateway) throws -> String {
+        let id = try #require(id.flatMap { MessageID($0) })
+        let message = try #require(try gateway.outbox.message(id, payload: true))
+        return String(decoding: message.payload ?? [], as: UTF8.self)
+    }
+
+    // MARK: The three modes
+
+    @Test func structuredEvent_isTakenLikeAPayload() throws {
+        try withPausedGateway { gateway in
+            let answer = try post(
+                Self.event(
+                    "2",
+                    #""time":"2026-01-31T12:00:00Z","partitionkey":"p","subject":"s","data":{ "n" : 1.0e0, "n2":1 }"#),
+                to: gateway)
+            #expect(answer.status == 422, "the data is checked as any payload is")
+            let good = try post(
+                Self.event("2", #""partitionkey":"p","subject":"s","other":true,"data":{ "n" : 1 }"#), to: gateway)
+            #expect(good.status == 202, "\(good.text)")
+            #expect(good.json["upstream"].string == "picky" && good.json["kind"].string == "event")
+            let id = good.json["id"].string
+            #expect(good.header("Location") == "/v1/messages/\(id ?? "")")
+            #expect(try gateway.message(id ?? "")["key"].string == "p")
+            #expect(try payload(id, in: gateway) == #"{ "n" : 1 }"#)
+        }
+    }
+
+    @Test func subject_isTheKey_withoutAPartitionKey() throws {
+        try withPausedGateway { gateway in
+            let id = try post(Self.event("1", #""subject":"s","data":{"n":1}"#), to: gateway).json["id"].string
+            #expect(try gateway.message(id ?? "")["key"].string == "s")
+        }
+    }
+
+    @Test func batch_isTakenInItsOrder() throws {
+        try withPausedGateway { gateway in
+            let events = (1...3).map { Self.event("\($0)", type: "picky.note", #""data":{"n":\#($0)}"#) }
+            let answer = try post("[\(events.joined(separator: ","))]", Self.batch, to: gateway)
+            #expect(answer.status == 202 && answer.json["accepted"].int == 3, "\(answer.text)")
+            let payloads = try answer.json["ids"].strings.map { try payload($0, in: gateway) }
+            #expect(payloads == [#"{"n":1}"#, #"{"n":2}"#, #"{"n":3}"#])
+            #expect(try post("[]", Self.batch, to: gateway).json["accepted"].int == 0)
+        }
+    }
+
+    @Test func binaryEvent_hasItsAttributesInHeaders() throws {
+        try withPausedGateway { gateway in
+            let headers = [
+                ("ce-specversion", "1.0"), ("CE-Id", "a%20%22b"), ("ce-source", "urn:a"), ("ce-type", "picky.event"),
+                ("ce-subject", "\"Euro %E2%82%AC\""), ("ce-other", "1"),
+            ]
+            let answer = try post(#" {"n": 1} "#, "application/json", headers, to: gateway)
+            #expect(answer.status == 202, "\(answer.text)")
+            let id = answer.json["id"].string
+            #expect(try payload(id, in: gateway) == #"{"n": 1}"#)
+            #expect(try gateway.message(id ?? "")["key"].string == "Euro \u{20AC}")
+            let same = Self.event(#"a \"b"#, source: "urn:a", #""subject":"Euro €","data":{"n": 1}"#)
+            #expect(try post(same, to: gateway).json["id"].string == id, "the same event in another mode")
+        }
+    }
+
+    @Test func dataOfNoStatedType_isJSON_inABinaryEvent() throws {
+        try withPausedGateway { gateway in
+            func post(_ headers: String) throws -> HTTPClient.Answer {
+                let head = "POST \(Self.path) HTTP/1.1\r\nHost: localhost\r\nContent-Length: 7\r\n\(headers)\r\n"
+                gateway.client.send(Array((head + #"{"n":1}"#).utf8))
+                return try gateway.client.answer()
+            }
+            let event = "ce-specversion: 1.0\r\nce-id: 1\r\nce-source: /a\r\nce-type: picky.event\r\n"
+            let answer = try post(event)
+            #expect(answer.status == 202, "\(answer.text)")
+            try post("").problem(415, "unsupported-media-type")
+        }
+    }
+
+    @Test func otherFormats_areRefused() throws {
+        try withPausedGateway { gateway in
+            for type in [
+                "application/cloudevents+avro", "application/cloudevents", "application/cloudevents-batch+xml",
+                "text/xml",
+                "application/cloudevents+json; charset=latin1",
+            ] {
+                let answer = try post(Self.event(), type, to: gateway)
+                answer.problem(415, "unsupported-media-type")
+                #expect(answer.header("Accept-Post")?.contains("application/cloudevents-batch+json") == true)
+            }
+            #expect(gateway.queued == 0)
+        }
+    }
+
+    // MARK: Attributes
+
+    @Test(arguments: [
+        (#""id":"1","source":"/a","type":"picky.event""#, "/specversion"),
+        (#""specversion":"0.3","id":"1","source":"/a","type":"picky.event""#, "/specversion"),
+        (#""specversion":1.0,"id":"1","source":"/a","type":"picky.event""#, "/specversion"),
+        (#""specversion":"1.0","source":"/a","type":"picky.event""#, "/id"),
+        (#""specversion":"1.0","id":"","source":"/a","type":"picky.event""#, "/id"),
+        (#""specversion":"1.0","id":null,"source":"/a","type":"picky.event""#, "/id"),
+        (#""specversion":"1.0","id":7,"source":"/a","type":"picky.event""#, "/id"),
+        (#""specversion":"1.0","id":"a\u0000b","source":"/a","type":"picky.event""#, "/id"),
+        (#""specversion":"1.0","id":"1","type":"picky.event""#, "/source"),
+        (#""specversion":"1.0","id":"1","source":"","type":"picky.event""#, "/source"),
+        (#""specversion":"1.0","id":"1","source":"not a URI","type":"picky.event""#, "/source"),
+        (#""specversion":"1.0","id":"1","source":"/a""#, "/type"),
+        (#""specversion":"1.0","id":"1","source":"/a","type":"com.example.click""#, "/type"),
+        (#""specversion":"1.0","id":"1","source":"/a","type":"picky.unknown""#, "/type"),
+        (#""specversion":"1.0","id":"1","source":"/a","type":"picky""#, "/type"),
+        (#""specversion":"1.0","id":"1","source":"/a","type":"picky.event","time":"yesterday""#, "/time"),
+        (#""specversion":"1.0","id":"1","source":"/a","type":"picky.event","subject":"""#, "/subject"),
+        (#""specversion":"1.0","id":"1","source":"/a","type":"picky.event","dataschema":"""#, "/dataschema"),
+        (#""specversion":"1.0","id":"1","source":"/a","type":"picky.event","partitionkey":1"#, "/partitionkey"),
+        (
+            #""specversion":"1.0","id":"1","source":"/a","type":"picky.event","datacontenttype":"text/xml""#,
+            "/datacontenttype"
+        ),
+        (#""specversion":"1.0","id":"1","source":"/a","type":"picky.event","data_base64":"e30=""#, "/data_base64"),
+    ])
+    func eventThatIsNotValid_isRefused(attributes: String, pointer: String) throws {
+        try withPausedGateway { gateway in
+            let data = attributes.contains("data_base64") ? "" : #","data":{"n":1}"#
+            let answer = try post("{\(attributes)\(data)}", to: gateway)
+            answer.problem(422, "invalid-payload")
+            #expect(answer.json["errors"].array.map { $0["pointer"].string } == [pointer], "\(answer.text)")
+            #expect(gateway.queued == 0)
+        }
+    }
+
+    @Test func optionalAttributes_areTaken() throws {
+        try withPausedGateway { gateway in
+            let more = """
+                "time":"2018-04-05T17:31:00.123456789+02:00","dataschema":"https://example.com/s#1","subject":null,
+                "datacontenttype":"application/vnd.a+json; charset=utf-8","data":{"n":1}
+                """
+            let answer = try post(Self.event("1", more), to: gateway)
+            #expect(answer.status == 202, "\(answer.text)")
+        }
+    }
+
+    @Test func attributesOfABinaryEvent_areNamedAsHeaders() throws {
+        try withPausedGateway { gateway in
+            let answer = try post(#"{"n":1}"#, "application/json", [("ce-id", "1"), ("ce-source", "/a")], to: gateway)
+            answer.problem(422, "invalid-payload")
+            let details = answer.json["errors"].array.map { $0["detail"].string ?? "" }
+            #expect(details.count == 2 && details[0].hasPrefix("the header ce-specversion"), "\(answer.text)")
+        }
+    }
+
+    @Test func faultsOfData_areFoundInTheEvent() throws {
+        try withPausedGateway { gateway in
+            let answer = try post(
+                "[\(Self.event("1")),\(Self.event("2", #""data":{"n":true}"#)),\(Self.event("3", #""subject":"s""#))]",
+                Self.batch, to: gateway)
+            answer.problem(422, "invalid-payload")
+            let errors = answer.json["errors"].array.map { "\($0["index"].int ?? -1)\($0["pointer"].string ?? "")" }
+            #expect(errors == ["1/data/n", "2/data"])
+            #expect(gateway.queued == 0)
+        }
+    }
+
+    @Test func mappedType_goesWhereTheSettingSays() throws {
+        try withPausedGateway { gateway in
+            gateway.context.setEventTypes(["com.example.click": "picky.note"])
+            let answer = try post(Self.event(type: "com.example.click"), to: gateway)
+            #expect(answer.json["kind"].string == "note", "\(answer.text)")
+        }
+    }
+
+    @Test func keyOfAnotherUpstream_isNotLetIn() throws {
+        try withPausedGateway { gateway in
+            let key = APIKey(
+                name: "a", sha256: KeyText.digest(of: "key-a"), scopes: [.write], upstreams: [UpstreamName("plain")!])
+            gateway.handler.adopt([key], opensMetrics: false)
+            try post(Self.event(), Self.structured, [("Authorization", "Bearer key-a")], to: gateway)
+                .problem(403, "forbidden")
+        }
+    }
+
+    @Test func dryRun_showsTheRequest_andRemembersNothing() throws {
+        try withPausedGateway { gateway in
+            #expect(try post(Self.event(), to: gateway, query: "?dryRun=true").status == 200)
+            let answer = try post(Self.event(), to: gateway)
+            #expect(answer.status == 202 && answer.header("Idempotent-Replay") == nil)
+        }
+    }
+
+    // MARK: Repeats
+
+    @Test func repeatedEvent_getsTheFirstResponse_andIsStoredOnce() throws {
+        try withPausedGateway { gateway in
+            let first = try post(Self.event(), to: gateway)
+            #expect(first.status == 202 && first.header("Idempotent-Replay") == nil)
+            let again = try post(Self.event(), to: gateway)
+            #expect(again.status == 202 && again.body == first.body && again.header("Idempotent-Replay") == "true")
+            #expect(gateway.queued == 1)
+            #expect(try gateway.isBalanced())
+            #expect(try post(Self.event("2"), to: gateway).body != first.body)
+            #expect(try post(Self.event(source: "/other"), to: gateway).body != first.body)
+            #expect(gateway.queued == 3)
+        }
+    }
+
+    @Test func repeatedEvents_ofABatch_keepTheirIDs() throws {
+        try withPausedGateway { gateway in
+            let first = try post(Self.event("1"), to: gateway).json["id"].string
+            let body = "[\(["0", "1", "2", "0"].map { Self.event($0) }.joined(separator: ","))]"
+            let batch = try post(body, Self.batch, to: gateway)
+            let ids = batch.json["ids"].strings
+            #expect(batch.status == 202 && ids.count == 4 && batch.header("Idempotent-Replay") == nil, "\(batch.text)")
+            #expect(ids[1] == first && ids[3] == ids[0] && Set(ids).count == 3)
+            #expect(gateway.queued == 3)
+            let again = try post(body, Self.batch, to: gateway)
+            #expect(again.body == batch.body && again.header("Idempotent-Replay") == "true")
+            #expect(gateway.queued == 3)
+            #expect(try gateway.sample(#"postern_messages_accepted_total{upstream="picky",kind="event"}"#) == 3)
+        }
+    }
+
+    @Test func otherEvent_withTheSameIdentity_isRefused() throws {
+        try withPausedGateway { gateway in
+            #expect(try post(Self.event(), to: gateway).status == 202)
+            let other = Self.event("1", #""data":{"n":2}"#)
+            try post(other, to: gateway).problem(422, "idempotency-mismatch")
+            let batch = try post("[\(Self.event("2")),\(other)]", Self.batch, to: gateway)
+            batch.problem(422, "idempotency-mismatch")
+            #expect(batch.json["errors"][0]["index"].int == 1)
+            #expect(gateway.queued == 1)
+        }
+    }
+
+    @Test func repeatedEvent_isFound_afterARestart() throws {
+        var setup = Setup()
+        setup.folder = ScratchFolder()
+        var first: HTTPClient.Answer?
+        try withPausedGateway(setup) { first = try post(Self.event(), to: $0) }
+        try withPausedGateway(setup) { gateway in
+            let again = try post(Self.event(), to: gateway)
+            #expect(again.body == first?.body)
+            #expect(gateway.queued == 1)
+        }
+    }
+
+    @Test func event_isForgotten_afterItsRetention() throws {
+        var setup = Setup()
+        let time = ManualTime()
+        setup.time = time
+        try withPausedGateway(setup) { gateway in
+            let first = try post(Self.event(), to: gateway)
+            time.advance(by: .seconds(86_400))
+            let next = try post(Self.event(), to: gateway)
+            #expect(next.status == 202 && next.body != first.body)
+            #expect(try post(Self.event(), to: gateway).body == next.body)
+        }
+    }
+
+    @Test func idempotencyKey_winsOverTheIdentity() throws {
+        try withPausedGateway { gateway in
+            let key = [("Idempotency-Key", "one")]
+            let first = try post(Self.event(), Self.structured, key, to: gateway)
+            #expect(try post(Self.event(), Self.structured, key, to: gateway).body == first.body)
+            #expect(try post(Self.event(), to: gateway).body != first.body)
+            #expect(gateway.queued == 2)
+        }
+    }
+
+    @Test func eachAPIKey_hasEventsOfItsOwn() throws {
+        try withPausedGateway { gateway in
+            let keys = ["a", "b"].map { APIKey(name: $0, sha256: KeyText.digest(of: "key-\($0)"), scopes: [.write]) }
+            gateway.handler.adopt(keys, opensMetrics: false)
+            let ids = try ["a", "b", "a"].map { key in
+                try post(Self.event(), Self.structured, [("Authorization", "Bearer key-\(key)")], to: gateway)
+                    .json["id"].string
+            }
+            #expect(ids[0] == ids[2] && ids[0] != ids[1])
+        }
+    }
+
+    @Test func sameEventAtOnce_fromManyClients_isStoredOnce() throws {
+        try withPausedGateway { gateway in
+            let clients = try (0..<100).map { _ in try HTTPClient(port: gateway.port) }
+            for client in clients {
+                client.sendRequest(
+                    "POST", Self.path, Array(Self.event().utf8), headers: [("Content-Type", Self.structured)])
+            }
+            let answers = try clients.map { try $0.answer() }
+            #expect(answers.allSatisfy { $0.status == 202 })
+            #expect(Set(answers.map(\.text)).count == 1)
+            #expect(answers.filter { $0.header("Idempotent-Replay") == nil }.count == 1)
+            #expect(gateway.queued == 1)
+        }
+    }
+}
