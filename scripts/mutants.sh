@@ -9,6 +9,8 @@
 # A patch begins with two lines: the mistake, and what a user would notice. A third line `Not found: …` is the reason why no
 # world finds it.
 set -euo pipefail
+# A crash is a result, and what led to it is not looked for here.
+export SWIFT_BACKTRACE=enable=no
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
 patches=scripts/mutants
