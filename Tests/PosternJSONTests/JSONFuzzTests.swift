@@ -1,5 +1,6 @@
 import PosternCore
 import PosternJSON
+import PosternTestKit
 import Testing
 
 /// Compares the parser with `ReferenceValidator` on damaged texts; the seeds make every run the same.
@@ -20,7 +21,7 @@ import Testing
             0xFF, 0x80, 0xED, 0xA0, 0xC0, 0,
         ]
 
-    private static func damaged(_ sample: [UInt8], with random: inout SplitMix) -> [UInt8] {
+    private static func damaged(_ sample: [UInt8], with random: inout SplitMix64) -> [UInt8] {
         var text = sample
         for _ in 0..<Int.random(in: 1...3, using: &random) {
             guard !text.isEmpty else { return text }
@@ -41,7 +42,7 @@ import Testing
 
     @Test(arguments: UInt64(0)..<8)
     func parser_agreesWithTheReference_onDamagedTexts(seed: UInt64) {
-        var random = SplitMix(state: seed)
+        var random = SplitMix64(state: seed)
         let parser = JSONParser()
         for _ in 0..<2500 {
             let text = Self.damaged(Self.samples.randomElement(using: &random)!, with: &random)
@@ -88,18 +89,5 @@ import Testing
             Array("[".utf8) + Array(value.elements.map { spelled($0) }.joined(separator: [0x2C])) + Array("]".utf8)
         default: Array(value.bytes)
         }
-    }
-}
-
-/// Random numbers that are the same in every run.
-struct SplitMix: RandomNumberGenerator {
-    var state: UInt64
-
-    mutating func next() -> UInt64 {
-        state &+= 0x9E37_79B9_7F4A_7C15
-        var mixed = state
-        mixed = (mixed ^ mixed >> 30) &* 0xBF58_476D_1CE4_E5B9
-        mixed = (mixed ^ mixed >> 27) &* 0x94D0_49BB_1331_11EB
-        return mixed ^ mixed >> 31
     }
 }

@@ -27,7 +27,7 @@ import Testing
             let answers = Waiter<[MessageID]>()
             let outbox = store.outbox
             let thread = DedicatedThread(name: "cancels") {
-                var random = Seeded(7)
+                var random = SplitMix64(state: 7)
                 for id in ids.shuffled(using: &random) {
                     outbox.cancel([id]) { answers.put((try? $0.get()) ?? []) }
                 }
@@ -56,25 +56,11 @@ extension LaneRule {
     }
 }
 
-/// SplitMix64 (https://prng.di.unimi.it/splitmix64.c): the same numbers for the same seed.
-struct Seeded: RandomNumberGenerator {
-    private var state: UInt64
-    init(_ seed: UInt64) { state = seed &* 0x9E37_79B9_7F4A_7C15 }
-
-    mutating func next() -> UInt64 {
-        state &+= 0x9E37_79B9_7F4A_7C15
-        var z = state
-        z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
-        z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
-        return z ^ (z >> 31)
-    }
-}
-
 private final class Trial {
     let laneRule: LaneRule
     let store: TestStore
     var queue: UpstreamQueue
-    var random: Seeded
+    var random: SplitMix64
     var lanes: [MessageID: Lane] = [:]
     var open: [Claim] = []
     var settled: Set<MessageID> = []
@@ -85,7 +71,7 @@ private final class Trial {
 
     init(seed: UInt64, laneRule: LaneRule) throws {
         self.laneRule = laneRule
-        random = Seeded(seed &+ 1)
+        random = SplitMix64(state: seed &+ 1)
         store = try TestStore()
         queue = try store.register(PlainUpstream(laneRule: laneRule))
     }

@@ -1,20 +1,16 @@
+import PosternTestKit
+
 /// All chance of one part of a world. Parts have generators of their own, forked from the world's, so that leaving one
 /// part out changes nothing for the others.
 final class Dice {
-    private var state: UInt64
+    private var numbers: SplitMix64
 
     init(seed: UInt64, for part: String) {
-        state = part.utf8.reduce(seed &+ 0x5851_F42D_4C95_7F2D) { ($0 ^ UInt64($1)) &* 0x0000_0100_0000_01B3 }
+        numbers = SplitMix64(
+            state: part.utf8.reduce(seed &+ 0x5851_F42D_4C95_7F2D) { ($0 ^ UInt64($1)) &* 0x0000_0100_0000_01B3 })
     }
 
-    /// SplitMix64.
-    func next() -> UInt64 {
-        state &+= 0x9e37_79b9_7f4a_7c15
-        var mixed = state
-        mixed = (mixed ^ (mixed >> 30)) &* 0xbf58_476d_1ce4_e5b9
-        mixed = (mixed ^ (mixed >> 27)) &* 0x94d0_49bb_1331_11eb
-        return mixed ^ (mixed >> 31)
-    }
+    func next() -> UInt64 { numbers.next() }
 
     /// 0 to 1, without 1.
     func fraction() -> Double { Double(next() >> 11) * 0x1p-53 }

@@ -12,7 +12,7 @@ import Testing
     // MARK: Text
 
     @Test(arguments: 1...20) func key_hasItsForm_whichOneChangedCharacterBreaks(seed: UInt64) {
-        var random = Seeded(seed)
+        var random = SplitMix64(state: seed)
         let key = KeyText.make(using: &random)
         #expect(key.wholeMatch(of: #/postern_[0-9A-Za-z]{49}/#) != nil)
         #expect(KeyText.isWellFormed(key))

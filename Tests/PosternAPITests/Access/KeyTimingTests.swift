@@ -13,7 +13,7 @@ import Testing
     /// over all pairs of samples: 0.5 if the time says nothing. Both kinds take turns, so that noise of the machine hits
     /// both, and only ranks count, so that outliers do not.
     private func lead(_ check: (String) -> Bool) -> Double {
-        var random = Seeded(7)
+        var random = SplitMix64(state: 7)
         func letters(_ count: Int) -> String {
             let alphabet = Array("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
             return String((0..<count).map { _ in alphabet[Int(random.next() % 62)] })

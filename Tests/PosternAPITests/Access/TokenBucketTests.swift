@@ -45,7 +45,7 @@ import Testing
 
     /// 1000 requests in each second, at moments that are as uneven as they come.
     @Test(arguments: 1...5) func steadyExcess_passesAtTheRate(seed: UInt64) {
-        var random = Seeded(seed)
+        var random = SplitMix64(state: seed)
         var bucket = TokenBucket(rate: 100, burst: 0, at: at(0))
         _ = bucket.take(100, at: at(0))
         for second in 0..<20 {

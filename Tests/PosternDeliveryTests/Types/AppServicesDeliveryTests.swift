@@ -104,7 +104,7 @@ import Testing
         var devices: [String: String] = [:]
         var lists: [String: String] = [:]
         var members: [String: Set<String>] = [:]
-        var random: Seeded
+        var random: SplitMix64
 
         static func user(_ number: Int) -> String { "user-\(number)" }
         static func device(_ user: Int, _ number: Int) -> String {
@@ -161,7 +161,7 @@ import Testing
     func everyUser_endsAsExpected_throughOutagesDeadTokensAndARestart(seed: UInt64) throws {
         let bench = try bench()
         let model = Model(seed: seed)
-        var script = Script(random: Seeded(seed))
+        var script = Script(random: SplitMix64(state: seed))
         let users = 30
         var ids: [MessageID] = []
         func post(_ rounds: Int, generation: Int) throws {
@@ -210,32 +210,18 @@ import Testing
     }
 }
 
-/// SplitMix64: the same numbers each time.
-private struct Seeded {
-    private var state: UInt64
-    init(_ seed: UInt64) { state = seed }
-
-    mutating func next() -> UInt64 {
-        state &+= 0x9E37_79B9_7F4A_7C15
-        var mixed = state
-        mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
-        mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
-        return mixed ^ (mixed >> 31)
-    }
-}
-
 /// The model behind a transport; with a seed one request in ten is answered 503 and one answer in twenty is lost.
 private final class Model: Sendable {
     private struct Inside {
         var model = ModelAppServices()
-        var random: Seeded?
+        var random: SplitMix64?
         var refused: Set<String> = []
         var refusedSends = 0
         var isSilent = false
     }
     private let inside: Mutex<Inside>
 
-    init(seed: UInt64? = nil) { inside = Mutex(Inside(random: seed.map { Seeded($0 &+ 99) })) }
+    init(seed: UInt64? = nil) { inside = Mutex(Inside(random: seed.map { SplitMix64(state: $0 &+ 99) })) }
 
     var state: ModelAppServices { inside.withLock { $0.model } }
     /// Requests with a token that was known to be refused.

@@ -11,7 +11,7 @@ import Testing
     /// Filled, restarted and drained in a random way, while something else takes all room that becomes free.
     @Test(.enabled(if: SmallDisk.isAllowed), arguments: 0..<20)
     func fullDisk_alwaysDrains_andAlwaysStarts(seed: Int) throws {
-        var random = Seeded(UInt64(seed))
+        var random = SplitMix64(state: UInt64(seed))
         let disk = try SmallDisk(
             megabytes: Int.random(in: 24...40, using: &random), blockSize: seed.isMultiple(of: 2) ? 1024 : 4096)
         let store = try TestStore { $0.path = disk.folder + "/data/store.sqlite" }

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternTestKit
 import Testing
 
 @testable import PosternStore
@@ -30,7 +31,7 @@ struct ClaimSimulation<Value: WakeValue> {
     private let interval: Int
     private let end: Int
     private var value = Value()
-    private var random = Seeded(1)
+    private var random = SplitMix64(state: 1)
     private let limits = BatchLimits(maxMessages: 500, maxBytes: 1 << 20)
 
     // The writer: when its next step is due, and what that is.

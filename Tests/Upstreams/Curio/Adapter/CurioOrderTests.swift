@@ -10,7 +10,7 @@ import Testing
 @Suite struct CurioOrderTests {
     @Test(arguments: 0..<24)
     func actions_arriveInOrder_withTheRightCodes(seed: UInt64) throws {
-        var dice = Dice(seed: seed)
+        var dice = SplitMix64(state: seed)
         let isPeriodic = seed % 3 == 0
         var lab = try CurioLab(["periodicDispatchEnabled": .bool(isPeriodic), "dispatchPeriodMinutes": .integer(2)])
         var server = ModelServer(codeForm: Int(seed % 4))
@@ -36,7 +36,8 @@ import Testing
     }
 
     @discardableResult
-    private func play(_ lab: inout CurioLab, _ server: inout ModelServer, _ dice: inout Dice, troubles: Bool) throws
+    private func play(_ lab: inout CurioLab, _ server: inout ModelServer, _ dice: inout SplitMix64, troubles: Bool)
+        throws
         -> CurioLab.Turn
     {
         try lab.turn { request in
@@ -66,7 +67,7 @@ private struct Caller {
     private var screens: [(mark: String, title: String)] = []
     private var events: [String] = []
 
-    mutating func next(at now: Timestamp, _ dice: inout Dice) -> (UpstreamFixture.Sample, name: String) {
+    mutating func next(at now: Timestamp, _ dice: inout SplitMix64) -> (UpstreamFixture.Sample, name: String) {
         count += 1
         // Devices report late at times.
         let timestamp = now.milliseconds - Int64(dice.roll(8) == 0 ? 500_000 : dice.roll(1000))
@@ -234,19 +235,7 @@ extension Code {
     fileprivate static func isReplacement(_ code: String) -> Bool { !code.hasSuffix("-000000000007") }
 }
 
-/// Numbers that are the same for the same seed (SplitMix64).
-private struct Dice: RandomNumberGenerator {
-    private var state: UInt64
-    init(seed: UInt64) { state = seed &* 0x9E37_79B9_7F4A_7C15 &+ 1 }
-
-    mutating func next() -> UInt64 {
-        state &+= 0x9E37_79B9_7F4A_7C15
-        var mixed = state
-        mixed = (mixed ^ mixed >> 30) &* 0xBF58_476D_1CE4_E5B9
-        mixed = (mixed ^ mixed >> 27) &* 0x94D0_49BB_1331_11EB
-        return mixed ^ mixed >> 31
-    }
-
+extension SplitMix64 {
     /// From 0 to `sides` - 1.
-    mutating func roll(_ sides: Int) -> Int { Int(next() % UInt64(sides)) }
+    fileprivate mutating func roll(_ sides: Int) -> Int { Int(next() % UInt64(sides)) }
 }

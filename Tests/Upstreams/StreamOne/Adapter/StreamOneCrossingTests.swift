@@ -21,7 +21,7 @@ import Testing
 /// Callers of a gateway and the platform behind it.
 private struct StreamOneWorld {
     private let tools = StreamOneTools()
-    private var random: SplitMix
+    private var random: SplitMix64
     private let instances: [StreamOneUpstream]
     private let sessions: [String: String]
     private var waiting: [(question: Question, reply: StreamOneReply, oldest: Int)] = []
@@ -50,7 +50,7 @@ private struct StreamOneWorld {
     }
 
     init(seed: UInt64) throws {
-        random = SplitMix(seed: seed)
+        random = SplitMix64(state: seed &* 0x9E37_79B9_7F4A_7C15)
         // The same names of accounts, sessions' users and arguments on both; only the actor differs, or the platform.
         let upstreams = try [
             StreamOneSamples.upstream(["id": .text("app0"), "defaultAccountId": .text("A")], name: "one"),
@@ -177,18 +177,5 @@ private struct StreamOneWorld {
         let text = reply.json?.text ?? ""
         let digits = text.range(of: "\"version\":").map { text[$0.upperBound...].prefix(while: \.isNumber) } ?? ""
         return Int(digits) ?? -1
-    }
-}
-
-/// The same numbers for the same seed.
-private struct SplitMix: RandomNumberGenerator {
-    private var state: UInt64
-    init(seed: UInt64) { state = seed &* 0x9E37_79B9_7F4A_7C15 }
-    mutating func next() -> UInt64 {
-        state &+= 0x9E37_79B9_7F4A_7C15
-        var mixed = state
-        mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
-        mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
-        return mixed ^ (mixed >> 31)
     }
 }
