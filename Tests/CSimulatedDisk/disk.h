@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 enum { SECTOR = 512, BLOCK = 4096, NAME_SIZE = 128, PATH_SIZE = 256, HISTORY = 256 };
@@ -174,6 +175,12 @@ void disk_stop(struct postern_disk *disk);
 // calls.c, not under a lock
 /// The handle of a descriptor, nil if it is not of a disk.
 struct handle *handle_of(int descriptor);
+/// Locks the disk of a handle. Returns false, with `errno` set, if the handle's life is over.
+bool disk_enter(struct handle *handle);
+/// Unlocks the disk, keeps `errno`, and returns `result`.
+int64_t disk_leave(struct postern_disk *disk, int64_t result);
+/// What a fault that leaves no trace on the disk makes of a call; 0 if nothing.
+int disk_error(enum postern_disk_fault fault);
 
 // raw.c: the system calls themselves
 int raw_open(const char *path, int flags, mode_t mode);
@@ -184,6 +191,7 @@ int raw_ftruncate(int descriptor, off_t size);
 int raw_unlink(const char *path);
 int raw_rename(const char *from, const char *to);
 int raw_mkdir(const char *path, mode_t mode);
+int raw_stat(const char *path, struct stat *status);
 ssize_t raw_read(int descriptor, void *bytes, size_t length);
 ssize_t raw_write(int descriptor, const void *bytes, size_t length);
 int raw_fsync(int descriptor);

@@ -51,6 +51,7 @@ int raw_unlink(const char *path) {
 int raw_ftruncate(int descriptor, off_t size) { return (int)syscall(SYS_ftruncate, descriptor, size); }
 int raw_rename(const char *from, const char *to) { return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0); }
 int raw_mkdir(const char *path, mode_t mode) { return (int)syscall(SYS_mkdirat, AT_FDCWD, path, mode); }
+int raw_stat(const char *path, struct stat *status) { return fstatat(AT_FDCWD, path, status, 0); }
 int raw_fsync(int descriptor) { return (int)syscall(SYS_fsync, descriptor); }
 int raw_fdatasync(int descriptor) { return (int)syscall(SYS_fdatasync, descriptor); }
 

@@ -3,7 +3,7 @@ internal import Glibc
 
 /// A system call of a disk.
 public enum DiskCall: String, Sendable, CaseIterable {
-    case open, read, write, truncate, allocate, sync, delete, rename, makeFolder
+    case open, read, write, truncate, allocate, sync, delete, rename, makeFolder, status
 
     var code: postern_disk_call {
         switch self {
@@ -16,6 +16,7 @@ public enum DiskCall: String, Sendable, CaseIterable {
         case .delete: POSTERN_DISK_DELETE
         case .rename: POSTERN_DISK_RENAME
         case .makeFolder: POSTERN_DISK_MAKE_FOLDER
+        case .status: POSTERN_DISK_STATUS
         }
     }
 
