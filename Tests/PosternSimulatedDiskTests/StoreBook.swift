@@ -63,6 +63,9 @@ final class StoreBook: @unchecked Sendable {
     /// Messages that can be in one place only.
     func ids(in place: Place) -> [MessageID] { entries.filter { $0.places == [place] }.compactMap(\.id) }
 
+    /// Messages that can be in a place, perhaps among others.
+    func ids(thatMayBeIn place: Place) -> [MessageID] { entries.filter { $0.places.contains(place) }.compactMap(\.id) }
+
     // MARK: What a restart finds
 
     /// Compares the rows with the promises. Returns what does not agree.

@@ -1,0 +1,186 @@
+import PosternCore
+import PosternSimulatedDisk
+import PosternTestKit
+
+@testable import PosternStore
+
+/// What a trial does with its store.
+extension StoreTrial {
+    func step() throws {
+        if dice.chance(3) { disk.strike(.stop, on: nil, after: dice.below(60)) }
+        if weather == .full, dice.chance(5) { changeRoom() }
+        switch dice.below(100) {
+        case 0..<40: append()
+        case 40..<60: try take()
+        case 60..<80: settle()
+        case 80..<84: cancel()
+        case 84..<86: purge()
+        case 86..<92: time.advance(by: .milliseconds(dice.below(3000)))
+        case 92..<95: try workDuringARead()
+        default: break
+        }
+        if dice.chance(70) { threads.turnAll() }
+    }
+
+    /// What a checkpoint moves meanwhile is not all of the log.
+    func workDuringARead() throws {
+        guard !isReading else { return }
+        isReading = true
+        defer { isReading = false }
+        var breach: (any Error)?
+        do {
+            try StoreView(path: disk.path("store.sqlite")).read { _ in
+                do {
+                    for _ in 0..<dice.from(1...40) where !disk.hasStopped { try step() }
+                } catch {
+                    breach = error
+                }
+            }
+        } catch {
+            story.append("cannot read: \(disk.neutral("\(error)"))")
+        }
+        if let breach { throw breach }
+    }
+
+    func changeRoom() {
+        disk.capacityBytes = dice.chance(50) ? 256 << 20 : disk.usedBytes + dice.below(3 << 20)
+        story.append("\((disk.capacityBytes - disk.usedBytes) >> 10) KiB are free")
+    }
+
+    func append() {
+        guard let outbox, let queue else { return }
+        let isLong = dice.chance(weather == .full ? 30 : 3)
+        let new = (0..<dice.from(1...6)).map { _ in book.add(length: dice.below(isLong ? 60_000 : 1500)) }
+        let messages = new.map {
+            NewMessage(
+                queue: queue, kind: "thing", lane: .digest(Int64(dice.below(5))), acceptedAt: time.now,
+                bytes: Array($0.text.utf8))
+        }
+        outbox.append(messages) { [unowned self] result in
+            guard !disk.hasStopped else { return }
+            switch result {
+            case .success(let receipt):
+                accepted += receipt.ids.count
+                for (new, id) in zip(new, receipt.ids) { book.accepted(new.number, as: id) }
+            case .failure(.store(.unknown)): story.append("unknown: \(new.map(\.number))")
+            case .failure(let refusal):
+                story.append("refused: \(new.map(\.number)) \(disk.neutral("\(refusal)"))")
+                new.forEach { book.refused($0.number) }
+            }
+        }
+    }
+
+    /// A read that fails is no reason why the next one should.
+    func claim(from queue: UpstreamQueue) throws -> Claim {
+        let limits = BatchLimits(maxMessages: dice.from(1...20), maxBytes: 1 << 20)
+        do {
+            return try queue.claim(limits, now: time.now, oldest: nil, preferring: .inTurn)
+        } catch {
+            story.append("cannot claim: \(disk.neutral("\(error)"))")
+            guard !disk.hasStopped else { throw StoreError.closed }
+            let faults = disk.faults
+            disk.faults = DiskFaults()
+            defer { disk.faults = faults }
+            do {
+                return try queue.claim(limits, now: time.now, oldest: nil, preferring: .inTurn)
+            } catch {
+                guard disk.isDamageMarked || disk.isLossAllowed || disk.hasStopped else { throw error }
+                throw StoreError(error, path: disk.path("store.sqlite"))
+            }
+        }
+    }
+
+    func take() throws {
+        guard let queue, let outbox else { return }
+        do {
+            let claim = try claim(from: queue)
+            for message in claim.messages where !book.isExpected(message) && !disk.isLossAllowed {
+                throw Breach(description: "claimed \(message.id), which was not accepted with this payload")
+            }
+            if !claim.expired.isEmpty {
+                guard disk.isDamageMarked || disk.isLossAllowed else {
+                    throw Breach(description: "claimed damaged messages")
+                }
+                isDamageReported = true
+            }
+            guard !claim.messages.isEmpty else { return }
+            let batch = outbox.nextBatch()
+            outbox.openAttempt(batch, carrying: claim.messages.map(\.id), at: time.now, of: queue) {
+                [unowned self] result in
+                if case .success = result { claims.append(claim) } else { queue.giveBack(claim, now: time.now) }
+            }
+        } catch is StoreError {}
+    }
+
+    func settle() {
+        guard let outbox, let queue, !claims.isEmpty else { return }
+        let claim = claims.remove(at: dice.below(claims.count))
+        let messages = claim.messages
+        let ids = messages.map(\.id)
+        var settlement = Settlement(batch: outbox.nextBatch(), outcome: .delivered, endedAt: time.now)
+        let error = AttemptError(.failing, status: 500, detail: "as the test wants it", at: time.now)
+        let retryAt = time.now + .milliseconds(dice.below(2000))
+        let place: StoreBook.Place
+        switch dice.below(4) {
+        case 0:
+            settlement.ended = messages.map { .init($0, as: .failed, error: error) }
+            place = .stored(.failed)
+        case 1:
+            settlement.waiting = .init(messages, nextAttemptAt: retryAt, counts: true, error: error)
+            place = .stored(.queued)
+        default:
+            settlement.delivered = messages
+            place = .stored(.delivered)
+        }
+        book.mayBe(place, ids)
+        outbox.settle(settlement, of: queue) { _ in
+            []
+        } completion: { [unowned self] result in
+            guard !disk.hasStopped else { return }
+            done(place, ids, result.map { _ in })
+            switch (result, place) {
+            case (.failure, _): queue.giveBack(claim, now: time.now)
+            case (.success, .stored(.queued)): queue.sendAgain(messages, from: retryAt)
+            case (.success, _): queue.release(messages)
+            }
+        }
+    }
+
+    func done(_ place: StoreBook.Place, _ ids: [MessageID], _ result: Result<Void, StoreError>) {
+        switch result {
+        case .success: book.became(place, ids)
+        case .failure(.unknown): story.append("unknown: \(place) \(ids)")
+        case .failure(let error):
+            story.append("not \(place): \(ids) \(disk.neutral("\(error)"))")
+            if place != .stored(.queued) { book.isNot(place, ids) }
+        }
+    }
+
+    func cancel() {
+        guard let outbox, let id = dice.pick(book.ids(in: .stored(.queued))) else { return }
+        book.mayBe(.stored(.cancelled), [id])
+        outbox.cancel([id]) { [unowned self] result in
+            guard !disk.hasStopped else { return }
+            switch result {
+            case .success(let cancelled) where cancelled == [id]: book.became(.stored(.cancelled), [id])
+            case .success: book.isNot(.stored(.cancelled), [id])
+            case .failure(let error): done(.stored(.cancelled), [id], .failure(error))
+            }
+        }
+    }
+
+    func purge() {
+        guard let outbox, let queue else { return }
+        threads.turnAll()
+        guard !disk.hasStopped else { return }
+        let ids = book.ids(thatMayBeIn: .stored(.delivered))
+        book.mayBe(.nowhere, ids)
+        outbox.purge(.init(.delivered, of: queue.number)) { [unowned self] result in
+            guard !disk.hasStopped else { return }
+            switch result {
+            case .success: book.isNot(.stored(.delivered), ids)
+            case .failure(let error): done(.nowhere, ids, .failure(error))
+            }
+        }
+    }
+}
