@@ -1,9 +1,11 @@
 #define _GNU_SOURCE
 #include "shim.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 int postern_forbid_dumps(void) {
     return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
@@ -19,3 +21,20 @@ void postern_unmap_large_blocks(void) {
     mallopt(M_TRIM_THRESHOLD, 1 << 20);
 #endif
 }
+
+static _Thread_local long failed_reads;
+
+static ssize_t counted(ssize_t count) {
+    if (count >= 0 || errno == EINTR) return count;
+    failed_reads++;
+    if (errno == EIO || errno == ENXIO || errno == ERANGE) errno = EREMOTEIO;
+    return count;
+}
+
+ssize_t postern_read(int descriptor, void *bytes, size_t length) { return counted(read(descriptor, bytes, length)); }
+
+ssize_t postern_pread(int descriptor, void *bytes, size_t length, off_t offset) {
+    return counted(pread(descriptor, bytes, length, offset));
+}
+
+long postern_failed_reads(void) { return failed_reads; }

@@ -131,7 +131,9 @@ extension Outbox {
 
     /// Bytes of the database, of its write-ahead log, and of what this process could still write on their disk.
     public var fileBytes: (store: Int, log: Int, free: Int) {
-        (Files.size(of: path), Files.size(of: path + "-wal"), reserve.available)
+        // For metrics only: a file that cannot be examined counts as empty.
+        func size(of file: String) -> Int { (try? Files.size(of: file, for: path)) ?? 0 }
+        return (size(of: path), size(of: path + "-wal"), reserve.available)
     }
 
     /// The results of `body` for the lanes with queued messages, after `cursor`; lanes for which it returns nil are

@@ -68,7 +68,7 @@ public final class Outbox: Sendable {
                 options.path, startFresh: startFresh, recover: recover, reserve: reserve, at: time.now, logger: logger)
             pool = try StoreFile.open(options.path)
             logIndex = try LogIndex(of: options.path)
-            log = Inode(at: options.path + "-wal")
+            log = try Inode.at(options.path + "-wal", for: options.path)
             vault = Vault(options.encryptionKeys)
             resealing = try pool.write { [vault] db in try Resealing.run(with: SQL(db), vault: vault) }
             let found = try pool.read { db in try Found(SQL(db)) }
@@ -98,7 +98,8 @@ public final class Outbox: Sendable {
         // Readers are closed first: the last connection to close removes the WAL, which a reader cannot. If a reader is
         // still in use, the WAL remains, but is empty.
         pool.invalidateReadOnlyConnections()
-        try? pool.writeWithoutTransaction { db in _ = try db.checkpoint(.truncate) }
+        // If it fails, SQLite tries again as it closes.
+        try? pool.writeWithoutTransaction { db in _ = try Checkpoints(of: logIndex).run(.truncate, on: db) }
         try? pool.close()
         logIndex.close()
         lock.release()
@@ -182,8 +183,7 @@ public final class Outbox: Sendable {
 
     /// Why the store cannot accept messages; nil if it can.
     public var trouble: StoreError? {
-        if let damage = check.damage { return .corrupt(path: path, detail: damage) }
-        return health.trouble
+        check.trouble ?? health.trouble
     }
 
     var isFull: Bool { health.condition == .full }
@@ -272,9 +272,14 @@ public final class Outbox: Sendable {
         logger.notice("disk works again and the store was checked; accepting messages")
     }
 
+    private var areFilesInPlace: Bool {
+        get throws { try lock.isStill(at: path) && log != nil && Inode.at(path + "-wal", for: path) == log }
+    }
+
     /// Compares the files at the path with those that are open: what is written to a deleted file is lost.
     func checkThatFilesAreInPlace() {
-        guard !lock.isStill(at: path) || log == nil || Inode(at: path + "-wal") != log else { return }
+        // An error says nothing about where the files are; the next check may.
+        guard let areInPlace = try? areFilesInPlace, !areInPlace else { return }
         let error = StoreError.lost(path: path)
         guard health.becomes(.lost, because: error) else { return }
         logger.critical("store deleted or replaced; rejecting everything", metadata: ["error": "\(error)"])

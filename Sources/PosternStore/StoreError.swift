@@ -60,8 +60,14 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
         case let known as StoreError: self = known
         case let error as DatabaseError:
             switch error.resultCode {
-            case .SQLITE_NOTADB where !StoreFile.holdsOurTables(path): self = .foreign(path: path)
-            case .SQLITE_CORRUPT, .SQLITE_NOTADB: self = .corrupt(path: path, detail: error.message ?? "\(error)")
+            case .SQLITE_NOTADB:
+                do throws(StoreError) {
+                    let isOurs = try StoreFile.holdsOurTables(path)
+                    self = isOurs ? .corrupt(path: path, detail: error.message ?? "\(error)") : .foreign(path: path)
+                } catch {
+                    self = error
+                }
+            case .SQLITE_CORRUPT: self = .corrupt(path: path, detail: error.message ?? "\(error)")
             case .SQLITE_FULL: self = .full(detail: error.message ?? "disk full")
             case .SQLITE_CANTOPEN, .SQLITE_READONLY, .SQLITE_PERM:
                 self = .cannotCreate(path: path, detail: error.message ?? "\(error)")

@@ -18,4 +18,11 @@ void postern_unmap_large_blocks(void);
 /// cannot allocate.
 int postern_fallocate(int descriptor, off_t offset, off_t size);
 
+/// `read` and `pread` for SQLite, which takes `EIO` for a damaged file system and reports the database as malformed
+/// (`SQLITE_IOERR_CORRUPTFS`). These report another error instead, which SQLite reports as a failed read.
+ssize_t postern_read(int descriptor, void *bytes, size_t length);
+ssize_t postern_pread(int descriptor, void *bytes, size_t length, off_t offset);
+/// How many calls of the two have failed on this thread.
+long postern_failed_reads(void);
+
 #endif

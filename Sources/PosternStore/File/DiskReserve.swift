@@ -32,7 +32,7 @@ struct DiskReserve {
     @discardableResult func take() -> Bool {
         let descriptor = FileDescriptor(open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600))
         guard descriptor.isOpen else { return false }
-        let former = Files.size(of: path)
+        let former = size
         if (try? descriptor.allocate(0..<Self.bytes)) != nil { return true }
         // Allocating only a part would take the last free space from the store.
         ftruncate(descriptor.number, min(former, Self.bytesForStart))
@@ -41,17 +41,17 @@ struct DiskReserve {
 
     /// Returns most of the space to the file system.
     func giveBack() {
-        if Files.size(of: path) > Self.bytesForStart { truncate(path, Self.bytesForStart) }
+        if size > Self.bytesForStart { truncate(path, Self.bytesForStart) }
     }
 
     /// Whether there is room for the released part of the reserve, and for some messages.
-    var canBeTaken: Bool { available > Self.bytes - min(Files.size(of: path), Self.bytes) + Self.bytes / 2 }
+    var canBeTaken: Bool { available > Self.bytes - min(size, Self.bytes) + Self.bytes / 2 }
 
     /// Ensures, before SQLite opens the store, that there is enough space for a start: SQLite maps the index of the log
     /// into memory, and an access to a page without blocks would end the process with SIGBUS.
     func makeRoomForStart() throws(StoreError) {
-        if available < Self.bytesForStart, Files.size(of: path) > 0 { unlink(path) }
-        let index = LogIndex.bytes(forFrames: Files.size(of: store + "-wal") / StoreFile.pageSize)
+        if available < Self.bytesForStart, size > 0 { unlink(path) }
+        let index = LogIndex.bytes(forFrames: try Files.size(of: store + "-wal", for: store) / StoreFile.pageSize)
         let needed = Self.leastForStart + index
         guard available >= needed else {
             throw .cannotCreate(path: store, detail: "the disk is full, and a start needs \(needed >> 10) KiB")
@@ -60,11 +60,14 @@ struct DiskReserve {
 
     /// Allocates the missing blocks of the log. To SQLite, zeros are an empty log.
     func allocateLog() {
-        guard Files.size(of: store) > 0, Files.size(of: store + "-wal") < Self.bytesOfLog else { return }
         let descriptor = FileDescriptor(open(store + "-wal", O_RDWR | O_CREAT | O_CLOEXEC, 0o600))
+        guard descriptor.isOpen, descriptor.size < Self.bytesOfLog else { return }
         // If there is not enough room, the log grows without allocation.
-        if descriptor.isOpen { try? descriptor.allocate(0..<Self.bytesOfLog) }
+        try? descriptor.allocate(0..<Self.bytesOfLog)
     }
+
+    /// The size of the reserve file in bytes. A file that cannot be examined counts as empty.
+    private var size: Int { (try? Files.size(of: path, for: store)) ?? 0 }
 
     /// The number of bytes that this process could still write on the disk of the store.
     var available: Int {

@@ -20,6 +20,13 @@ final class FileDescriptor: Sendable {
         if number >= 0 { _ = Glibc.close(number) }
     }
 
+    /// The size of the file in bytes.
+    var size: Int { Int(lseek(number, 0, SEEK_END)) }
+
+    /// Makes the next read fetch the content of the disk: after a failed sync, the kernel may keep returning pages that
+    /// it could not write. Dirty pages are kept, so call it after a sync.
+    func forgetCachedPages() { posix_fadvise(number, 0, 0, POSIX_FADV_DONTNEED) }
+
     /// Allocates blocks for a range of the file. Throws if the disk is full.
     func allocate(_ range: Range<Int>) throws(StoreError) {
         guard postern_fallocate(number, range.lowerBound, range.count) != 0 else { return }
@@ -38,10 +45,9 @@ struct Inode: Equatable, Sendable {
     private let number: UInt
     private let mode: mode_t
 
-    init?(at path: String) {
-        var status = stat()
-        guard stat(path, &status) == 0 else { return nil }
-        self.init(status)
+    /// Nil if there is nothing at the path.
+    static func at(_ file: String, for path: String) throws(StoreError) -> Inode? {
+        try Files.status(of: file, for: path).map(Inode.init)
     }
 
     init?(of descriptor: FileDescriptor) {
@@ -67,9 +73,17 @@ enum Files {
         return slash == path.startIndex ? "/" : String(path[..<slash])
     }
 
-    static func size(of path: String) -> Int {
+    /// Nil if there is nothing at the path.
+    static func status(of file: String, for path: String) throws(StoreError) -> stat? {
         var status = stat()
-        return stat(path, &status) == 0 ? Int(status.st_size) : 0
+        guard stat(file, &status) != 0 else { return status }
+        if errno == ENOENT || errno == ENOTDIR { return nil }
+        throw .cannotCreate(path: path, detail: "\(file) cannot be examined: \(lastSystemError())")
+    }
+
+    /// Bytes of a file; 0 if there is none.
+    static func size(of file: String, for path: String) throws(StoreError) -> Int {
+        Int(try status(of: file, for: path)?.st_size ?? 0)
     }
 
     /// Creates the missing folders of `path`, accessible only to their owner, and makes their entries durable.
@@ -92,12 +106,13 @@ enum Files {
         }
     }
 
-    /// Syncs a file, or the names in a folder.
+    /// Syncs a file, or the names in a folder. The next read fetches the content of the disk.
     static func sync(_ file: String, for path: String) throws(StoreError) {
         let descriptor = FileDescriptor(open(file, O_RDONLY | O_CLOEXEC))
         guard descriptor.isOpen, fsync(descriptor.number) == 0 else {
             throw .cannotCreate(path: path, detail: "\(file) cannot be synced: \(lastSystemError())")
         }
+        descriptor.forgetCachedPages()
     }
 
     static func rename(_ file: String, to name: String, for path: String) throws(StoreError) {
@@ -114,13 +129,16 @@ enum Files {
             if errno == ENOENT { return nil }
             throw .cannotCreate(path: path, detail: "\(file) cannot be read: \(lastSystemError())")
         }
-        let size = min(size(of: file), limit)
+        guard descriptor.size >= 0 else {
+            throw .cannotCreate(path: path, detail: "\(file) cannot be examined: \(lastSystemError())")
+        }
+        let size = min(descriptor.size, limit)
         // All empty arrays share their storage, to which the count below would be written.
         guard size > 0 else { return [] }
         var failure: String?
         let bytes = [UInt8](unsafeUninitializedCapacity: size) { buffer, count in
             while count < size {
-                let part = Glibc.read(descriptor.number, buffer.baseAddress! + count, size - count)
+                let part = pread(descriptor.number, buffer.baseAddress! + count, size - count, count)
                 guard part > 0 else {
                     if part < 0 { failure = lastSystemError() }
                     return

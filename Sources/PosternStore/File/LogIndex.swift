@@ -10,6 +10,8 @@ import Synchronization
 final class LogIndex: Sendable {
     private let descriptor: FileDescriptor
     private let allocated = Atomic<Int>(0)
+    /// Whether it counts only such pages as written that are on the disk, or will be with the next checkpoint.
+    private let isRight = Atomic<Bool>(true)
 
     /// Enough for a log of 1 GiB, and the minimum with which a start is attempted: a log of 64 MiB.
     private static let usual = 1 << 20
@@ -40,6 +42,22 @@ final class LogIndex: Sendable {
         guard (try? descriptor.allocate(0..<bytes)) != nil else { return false }
         allocated.store(bytes, ordering: .relaxed)
         return true
+    }
+
+    /// Whether the count of written pages can be relied on. False if `forgetCheckpoints` failed after a failed checkpoint.
+    var isTrusted: Bool { isRight.load(ordering: .relaxed) }
+
+    /// Makes the next checkpoint write every page of the log into the database file. Call it on the writer's thread, when a
+    /// checkpoint failed. Returns false if the index cannot be written.
+    ///
+    /// A checkpoint that readers hold up counts its pages as written, and leaves it to a later one to sync the file (the
+    /// number is `nBackfill`, https://www.sqlite.org/walformat.html, section 2.1). If that sync fails, the kernel may have
+    /// dropped those pages, too; the checkpoint after it would write none of them, succeed, and empty the log.
+    @discardableResult func forgetCheckpoints() -> Bool {
+        let none: [UInt8] = [0, 0, 0, 0]
+        let isDone = pwrite(descriptor.number, none, none.count, WALIndexHead.backfilledOffset) == none.count
+        isRight.store(isDone, ordering: .relaxed)
+        return isDone
     }
 
     /// Closes the descriptor. Call it after SQLite has closed the store.

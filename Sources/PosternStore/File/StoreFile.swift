@@ -21,14 +21,14 @@ enum StoreFile {
         }
         var lock = try StoreLock(for: path)
         try reserve.makeRoomForStart()
+        // A process that was killed may have left a commit that is only in memory, or one whose sync failed: the kernel
+        // then shows pages that are not on the disk. What is built on either would be behind damage after a power cut.
+        if try Files.size(of: path + "-wal", for: path) > 0 { try Files.sync(path + "-wal", for: path) }
         if startFresh, try setAsideIfDamaged(path, at: now, logger: logger) {
             let former = lock
             lock = try StoreLock(for: path)
             former.release()
         }
-        // A process that was killed may have left a commit that is only in memory. If a later sync failed, the kernel
-        // could drop that commit, and a checkpoint would copy the old content of the log into the database file.
-        if Files.size(of: path + "-wal") > 0 { try Files.sync(path + "-wal", for: path) }
         try examineLog(of: path, recovering: recover, at: now, logger: logger)
         lock = try createIfEmpty(path, at: now, holding: lock)
         try inspect(path)
@@ -47,7 +47,7 @@ enum StoreFile {
     /// either no store or a complete one.
     static func createIfEmpty(_ path: String, at now: Timestamp, holding lock: StoreLock) throws -> StoreLock {
         guard try isEmpty(path) else { return lock }
-        guard Files.size(of: path + "-wal") == 0 else {
+        guard try Files.size(of: path + "-wal", for: path) == 0 else {
             throw StoreError.corrupt(path: path, detail: "the file is empty, but its write-ahead log is not")
         }
         let unfinished = path + ".new"
@@ -73,8 +73,8 @@ enum StoreFile {
 
     /// Whether nothing has been stored in the file. A kill can leave the migrator's own table behind.
     private static func isEmpty(_ path: String) throws -> Bool {
-        guard Files.size(of: path) > 0 else { return true }
-        guard Files.size(of: path + "-wal") == 0, isDatabase(path) else { return false }
+        guard try Files.size(of: path, for: path) > 0 else { return true }
+        guard try Files.size(of: path + "-wal", for: path) == 0, try isDatabase(path) else { return false }
         let queue = try openForReading(path)
         defer { try? queue.close() }
         return try queue.read { db in
@@ -84,8 +84,8 @@ enum StoreFile {
         }
     }
 
-    private static func isDatabase(_ path: String) -> Bool {
-        (try? Files.read(path, atMost: 16, for: path)) ?? nil == Array("SQLite format 3\0".utf8)
+    private static func isDatabase(_ path: String) throws(StoreError) -> Bool {
+        try Files.read(path, atMost: 16, for: path) == Array("SQLite format 3\0".utf8)
     }
 
     // MARK: Examining
@@ -105,7 +105,11 @@ enum StoreFile {
             guard let bytes = try Files.read(path + tail, for: path) else { continue }
             try Files.write(bytes, to: kept + tail, for: path)
         }
-        try Files.write(log.repaired, to: path + "-wal", for: path)
+        // A power cut leaves the copy, and the damaged log or the repaired one. The index goes last: without it, damage to
+        // the last commit would not be seen again.
+        try Files.sync(Files.folder(of: path), for: path)
+        try Files.write(log.repaired, to: path + "-wal.repaired", for: path)
+        try Files.rename(path + "-wal.repaired", to: path + "-wal", for: path)
         unlink(path + "-shm")
         logger.warning(
             "write-ahead log repaired; a copy of the damaged store is kept",
@@ -115,7 +119,7 @@ enum StoreFile {
     /// The same for a store that will only be read. While a gateway is running, there is nothing to examine: SQLite
     /// recovered the log when the gateway opened it, and does not do so again.
     static func examineUnopened(_ path: String) throws {
-        guard Files.size(of: path) > 0, StoreLock.isFree(path) else { return }
+        guard try Files.size(of: path, for: path) > 0, StoreLock.isFree(path) else { return }
         let logger = Logger(label: "postern.store")
         try examineLog(of: path, recovering: false, at: SystemTime().now, logger: logger)
     }
@@ -123,10 +127,9 @@ enum StoreFile {
     /// The index in shared memory. Nil if it was written before the machine started, because it may then be older than
     /// the log.
     private static func currentIndex(of path: String) throws -> [UInt8]? {
-        var status = stat()
         var now = timespec()
         var sinceBoot = timespec()
-        guard stat(path + "-shm", &status) == 0, clock_gettime(CLOCK_REALTIME, &now) == 0,
+        guard let status = try Files.status(of: path + "-shm", for: path), clock_gettime(CLOCK_REALTIME, &now) == 0,
             clock_gettime(CLOCK_BOOTTIME, &sinceBoot) == 0, status.st_mtim.tv_sec > now.tv_sec - sinceBoot.tv_sec
         else { return nil }
         return try Files.read(path + "-shm", atMost: 136, for: path)
@@ -135,11 +138,11 @@ enum StoreFile {
     /// Throws if the file is damaged, does not belong to Postern, or is of a later version. Does not change it. A
     /// missing or empty file is accepted.
     static func inspect(_ path: String) throws {
-        guard Files.size(of: path) > 0 else { return }
+        guard try Files.size(of: path, for: path) > 0 else { return }
         guard access(path, R_OK | W_OK) == 0 else {
             throw StoreError.cannotCreate(path: path, detail: lastSystemError())
         }
-        guard Inode(at: path)?.isRegularFile ?? true else {
+        guard try Inode.at(path, for: path)?.isRegularFile ?? true else {
             throw StoreError.cannotCreate(path: path, detail: "it is not a regular file")
         }
         let queue = try openForReading(path)
@@ -156,12 +159,9 @@ enum StoreFile {
 
     /// Whether the beginning of a file that SQLite does not recognize as a database still names a table that every
     /// store has. If so, it is a damaged store; otherwise it never was one.
-    static func holdsOurTables(_ path: String) -> Bool {
-        guard let file = FileHandle(forReadingAtPath: path) else { return false }
-        defer { try? file.close() }
-        // A file that cannot be read counts as foreign, and foreign files are not changed.
-        let start = try? file.read(upToCount: 1 << 20)
-        return start?.range(of: Data("grdb_migrations".utf8)) != nil
+    static func holdsOurTables(_ path: String) throws(StoreError) -> Bool {
+        let start = Data(try Files.read(path, atMost: 1 << 20, for: path) ?? [])
+        return start.range(of: Data("grdb_migrations".utf8)) != nil
     }
 
     // MARK: Opening
@@ -170,6 +170,7 @@ enum StoreFile {
     static func openForReading(
         _ path: String, busyMode: Database.BusyMode = .immediateError
     ) throws -> DatabaseQueue {
+        _ = FailedReads.areCounted
         var configuration = Configuration()
         configuration.readonly = true
         configuration.busyMode = busyMode
@@ -177,6 +178,7 @@ enum StoreFile {
     }
 
     private static var writing: Configuration {
+        _ = FailedReads.areCounted
         var configuration = Configuration()
         configuration.label = "postern"
         // There are few readers outside the write path; each costs a cache.
@@ -266,10 +268,11 @@ enum StoreFile {
 
     /// Renames a damaged store and its other files; does not change an intact one. Returns whether it was renamed.
     static func setAsideIfDamaged(_ path: String, at now: Timestamp, logger: Logger) throws -> Bool {
-        guard Files.size(of: path) > 0 || Files.size(of: path + "-wal") > 0, isDamaged(path, at: now, logger: logger)
-        else { return false }
+        let sizes = try Files.size(of: path, for: path) + Files.size(of: path + "-wal", for: path)
+        guard sizes > 0, try isDamaged(path, at: now, logger: logger) else { return false }
         let suffix = ".damaged-\(now.milliseconds)"
-        for tail in tails where access(path + tail, F_OK) == 0 {
+        for tail in tails {
+            guard try Files.status(of: path + tail, for: path) != nil else { continue }
             try Files.rename(path + tail, to: path + suffix + tail, for: path)
         }
         logger.warning(
@@ -278,16 +281,16 @@ enum StoreFile {
         return true
     }
 
-    private static func isDamaged(_ path: String, at now: Timestamp, logger: Logger) -> Bool {
+    private static func isDamaged(_ path: String, at now: Timestamp, logger: Logger) throws -> Bool {
         do {
-            guard Files.size(of: path) > 0 else { return true }
+            guard try Files.size(of: path, for: path) > 0 else { return true }
             try examineLog(of: path, recovering: false, at: now, logger: logger)
             try inspect(path)
             return try IntegrityCheck.damage(in: openForReading(path)) != nil
         } catch {
             switch StoreError(error, path: path) {
             case .corrupt, .logDamaged: return true
-            default: return false
+            default: throw error
             }
         }
     }

@@ -20,7 +20,7 @@ final class StoreLock: Sendable {
             guard inode.isRegularFile else { throw .cannotCreate(path: path, detail: "it is not a regular file") }
             guard flock(descriptor.number, LOCK_EX | LOCK_NB) == 0 else { throw .alreadyRunning(path: path) }
             // Another process may have renamed its new store to the path between the two calls.
-            guard inode == Inode(at: path) else { continue }
+            guard try inode == Inode.at(path, for: path) else { continue }
             self.descriptor = descriptor
             self.inode = inode
             return
@@ -35,14 +35,7 @@ final class StoreLock: Sendable {
     }
 
     /// Whether the path still leads to the file that is locked.
-    func isStill(at path: String) -> Bool { Inode(at: path) == inode }
-
-    /// Makes the next read fetch the content of the disk: after a failed sync, the kernel may keep returning pages that
-    /// it could not write. Dirty pages are kept, so call it after a sync.
-    func forgetCachedPages() { posix_fadvise(descriptor.number, 0, 0, POSIX_FADV_DONTNEED) }
-
-    /// The size of the file in bytes.
-    var size: Int { Int(lseek(descriptor.number, 0, SEEK_END)) }
+    func isStill(at path: String) throws(StoreError) -> Bool { try Inode.at(path, for: path) == inode }
 
     /// Releases the store for other processes.
     func release() {

@@ -173,6 +173,8 @@ struct WALIndexHead {
     let pages: UInt32
     private let salt: [UInt8]
 
+    static let backfilledOffset = 96
+
     /// Nil if the head is not intact: it is written twice, and both copies have to agree.
     init?(_ bytes: [UInt8]) {
         func native(_ offset: Int) -> UInt32 {
@@ -185,7 +187,7 @@ struct WALIndexHead {
         committed = Int(native(16))
         pages = native(20)
         salt = Array(bytes[32..<40])
-        backfilled = Int(native(96))
+        backfilled = Int(native(Self.backfilledOffset))
     }
 
     /// Whether it belongs to the log that begins with `header`.

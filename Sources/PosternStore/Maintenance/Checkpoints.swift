@@ -13,6 +13,7 @@ final class Checkpoints {
     /// The same while the disk is full: the log must not grow.
     static let dueWhenFull: Int32 = 32
 
+    private let index: LogIndex
     /// The value that `countPages` writes; freed with this object.
     private let pages = UnsafeMutablePointer<Int32>.allocate(capacity: 1)
     /// The number of frames in the WAL after the last checkpoint.
@@ -21,7 +22,11 @@ final class Checkpoints {
     /// The number of frames in the WAL.
     var framesInLog: Int { pages.pointee > 0 ? Int(pages.pointee) : frames }
 
-    init() { pages.initialize(to: 0) }
+    init(of index: LogIndex) {
+        self.index = index
+        pages.initialize(to: 0)
+    }
+
     deinit { pages.deallocate() }
 
     /// Replaces SQLite's automatic checkpoints by this. Call `remove` before this is freed.
@@ -37,13 +42,20 @@ final class Checkpoints {
     /// - Parameter mode: `passive` moves as many pages as readers allow. `restart` moves all of them, after which the
     ///   WAL is reset and keeps its blocks; after `truncate` it is empty.
     @discardableResult func run(_ mode: Database.CheckpointMode, on db: Database) throws -> Bool {
+        guard index.isTrusted || index.forgetCheckpoints() else {
+            throw StoreError.failed(detail: "the index of the write-ahead log cannot be written")
+        }
         var logged: Int32 = 0
         var moved: Int32 = 0
         let code = sqlite3_wal_checkpoint_v2(db.sqliteConnection, nil, mode.rawValue, &logged, &moved)
         // A log that starts over is still reported with its previous length.
         frames = code == SQLITE_OK && mode != .passive ? 0 : Int(max(0, logged))
         pages.pointee = 0
-        guard code == SQLITE_OK || code & 0xFF == SQLITE_BUSY else { throw SQL.error(code, on: db) }
+        guard code == SQLITE_OK || code & 0xFF == SQLITE_BUSY else {
+            let error = SQL.error(code, on: db)
+            index.forgetCheckpoints()
+            throw error
+        }
         return code == SQLITE_OK && logged <= moved
     }
 }

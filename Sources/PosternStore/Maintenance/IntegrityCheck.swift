@@ -14,7 +14,7 @@ final class IntegrityCheck: Loop {
     private let path: String
     private let logger: Logger
     private let queue: DatabaseQueue
-    private let found = Mutex<String?>(nil)
+    private let found = Mutex<StoreError?>(nil)
     private let isStopping = Atomic<Bool>(false)
     private let outcome = Inbox<Bool>()
     private let running = Mutex<(any RunningLoop)?>(nil)
@@ -25,20 +25,20 @@ final class IntegrityCheck: Loop {
         queue = try StoreFile.openForReading(path)
         running.withLock { $0 = threads.start(self) }
         let outcomes = threads.take(from: outcome, until: threads.instant + Self.patience)
-        if outcomes.contains(false), let damage {
+        if outcomes.contains(false), let trouble {
             stop()
-            throw StoreError.corrupt(path: path, detail: damage)
+            throw trouble
         }
     }
 
     /// The whole check is one turn.
     func turn(at now: MonotonicInstant) -> MonotonicInstant? {
-        let damage = check(queue)
-        if let damage, !isStopping.load(ordering: .acquiring) {
-            found.withLock { $0 = damage }
-            logger.error("the store is damaged", metadata: ["store.path": "\(path)", "detail": "\(damage)"])
+        let trouble = Self.trouble(in: queue, path: path)
+        if let trouble, !isStopping.load(ordering: .acquiring) {
+            found.withLock { $0 = trouble }
+            logger.error("the check of the store failed", metadata: ["error": "\(trouble)"])
         }
-        outcome.put(damage == nil)
+        outcome.put(trouble == nil)
         return nil
     }
 
@@ -48,41 +48,48 @@ final class IntegrityCheck: Loop {
     static func isSound(_ path: String) throws -> Bool {
         let queue = try StoreFile.openForReading(path)
         defer { try? queue.close() }
-        return check(queue) == nil
+        return trouble(in: queue, path: path) == nil
     }
 
-    /// The findings of `quick_check`; nil if there are none. It reports a failed read as damage, so a finding is
-    /// checked a second time: what the disk reads the second time is not damaged.
+    /// The findings of `quick_check`; nil if there are none. Throws if the file cannot be read, after a second try.
     static func damage(in queue: DatabaseQueue) throws -> String? {
         do {
-            if try find(in: queue) == nil { return nil }
-        } catch let error as DatabaseError where error.resultCode != .SQLITE_INTERRUPT {
+            return try find(in: queue)
+        } catch let error where (error as? DatabaseError)?.resultCode != .SQLITE_INTERRUPT {
+            return try find(in: queue)
         }
-        return try find(in: queue)
     }
 
     private static func find(in queue: DatabaseQueue) throws -> String? {
-        let lines = try queue.read { db in try SQL(db).all("PRAGMA quick_check(1)") { $0[0] as String } }
-        return lines == ["ok"] ? nil : lines.joined(separator: "; ")
+        try queue.read { db in
+            // It reports a read that failed as it does damage.
+            let failed = FailedReads.count
+            let lines = try SQL(db).all("PRAGMA quick_check(1)") { $0[0] as String }
+            guard FailedReads.count == failed else {
+                throw StoreError.failed(detail: "the disk failed to read the file of the store")
+            }
+            return lines == ["ok"] ? nil : lines.joined(separator: "; ")
+        }
     }
 
-    var damage: String? { found.withLock { $0 } }
+    /// What is wrong with the file; nil if nothing is, or if the check was interrupted.
+    private static func trouble(in queue: DatabaseQueue, path: String) -> StoreError? {
+        do {
+            return try damage(in: queue).map { .corrupt(path: path, detail: $0) }
+        } catch let error as DatabaseError where error.resultCode == .SQLITE_INTERRUPT {
+            return nil
+        } catch {
+            return StoreError(error, path: path)
+        }
+    }
+
+    /// Why the store cannot be relied on.
+    var trouble: StoreError? { found.withLock { $0 } }
 
     func stop() {
         isStopping.store(true, ordering: .releasing)
         queue.interrupt()
         running.withLock { $0.take() }?.join()
         try? queue.close()
-    }
-}
-
-/// The damage of the file; nil if there is none, or if the check was interrupted.
-private func check(_ queue: DatabaseQueue) -> String? {
-    do {
-        return try IntegrityCheck.damage(in: queue)
-    } catch let error as DatabaseError where error.resultCode == .SQLITE_INTERRUPT {
-        return nil
-    } catch {
-        return "\(error)"
     }
 }

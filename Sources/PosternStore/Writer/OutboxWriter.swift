@@ -109,7 +109,7 @@ final class WriterLoop: Loop, @unchecked Sendable {
 
     // MARK: State
     let sql: SQL
-    let checkpoints = Checkpoints()
+    let checkpoints: Checkpoints
     private let accounts: Accounts
     /// The number of bytes of the file whose blocks are allocated.
     var allocated: Int
@@ -125,7 +125,8 @@ final class WriterLoop: Loop, @unchecked Sendable {
         self.inbox = inbox
         // Only this loop uses the connection outside `write`, where GRDB would call back.
         sql = outbox.pool.unsafeReentrantWrite { SQL($0) }
-        allocated = outbox.lock.size
+        checkpoints = Checkpoints(of: outbox.logIndex)
+        allocated = outbox.lock.descriptor.size
         accounts = Accounts(outbox.ledgers)
         sequence = outbox.firstSequence
         upkeep = Upkeep(outbox: outbox)

@@ -129,7 +129,7 @@ extension WriterLoop {
             }
             guard isMoved else { return }
             outbox.pool.invalidateReadOnlyConnections()
-            outbox.lock.forgetCachedPages()
+            outbox.lock.descriptor.forgetCachedPages()
             outbox.reserve.allocateLog()
             if try IntegrityCheck.isSound(outbox.path), undo() { outbox.isWorkingAgain() }
         } catch {
@@ -145,7 +145,7 @@ extension WriterLoop {
                 try checkpoints.run(mode, on: $0)
             }
             // A complete checkpoint truncates the file to its pages.
-            if isComplete { allocated = min(allocated, outbox.lock.size) }
+            if isComplete { allocated = min(allocated, outbox.lock.descriptor.size) }
             outbox.noteLog(frames: checkpoints.framesInLog)
         } catch {
             switch DiskFailure(error, systemError: sql.systemError) {
