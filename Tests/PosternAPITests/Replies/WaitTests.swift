@@ -1,4 +1,4 @@
-import Foundation
+import Glibc
 import PosternCore
 import PosternDelivery
 import PosternHTTP
@@ -151,7 +151,7 @@ import Testing
     /// Connections and descriptors are free again long before the wait is over, and the messages are delivered.
     @Test func clientsThatHangUp_leaveNothingBehind_andTheirMessagesAreDelivered() throws {
         try withPausedGateway { gateway in
-            let before = openDescriptors()
+            let before = sockets(on: gateway.port)
             var clients = try (0..<200).map { _ in try HTTPClient(port: gateway.port) }
             for client in clients {
                 client.sendRequest("POST", "/v1/picky/event", Array(#"{"n":1}"#.utf8), headers: Self.wait(60))
@@ -159,7 +159,7 @@ import Testing
             try #require(eventually { gateway.queued == 200 })
             clients = []
             #expect(eventually(within: .seconds(10)) { gateway.server.runningRequests == 0 })
-            #expect(eventually(within: .seconds(10)) { openDescriptors() <= before })
+            #expect(eventually(within: .seconds(10)) { sockets(on: gateway.port) == before })
             gateway.transport.answerAll { _ in .status(200) }
             // A connection that was silent for so long may have been closed.
             #expect(try HTTPClient(port: gateway.port).post("/v1/upstreams/picky/resume").status == 202)
@@ -266,6 +266,14 @@ import Testing
     }
 }
 
-private func openDescriptors() -> Int {
-    ((try? FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd")) ?? []).count
+/// The sockets of this process with that local port: the listener, and the server's side of connections.
+private func sockets(on port: UInt16) -> Int {
+    (0..<Int32(sysconf(Int32(_SC_OPEN_MAX)))).count { descriptor in
+        var address = sockaddr_in()
+        var size = socklen_t(MemoryLayout<sockaddr_in>.size)
+        let isSocket = withUnsafeMutableBytes(of: &address) {
+            getsockname(descriptor, $0.assumingMemoryBound(to: sockaddr.self).baseAddress!, &size) == 0
+        }
+        return isSocket && address.sin_family == AF_INET && address.sin_port == port.bigEndian
+    }
 }
