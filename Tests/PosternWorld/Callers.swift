@@ -1,5 +1,5 @@
-import PosternTestKit
 import PosternCore
+import PosternTestKit
 
 @testable import PosternHTTP
 

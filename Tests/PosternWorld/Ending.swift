@@ -1,8 +1,9 @@
+import PosternCore
 import PosternStore
 import PosternTestKit
-import PosternCore
 
 @testable import PosternGateway
+@testable import PosternHTTP
 
 /// The end of a world: the faults are over, the operator has put everything right, and all has to become quiet.
 struct Ending {
@@ -28,13 +29,17 @@ struct Ending {
         for kind in UpstreamKind.allCases { Operator.post("/v1/upstreams/\(kind.rawValue)/resume", in: world) }
         world.callers?.finish()
         let end = world.time.instant + World.longestEnd
-        var tokensAt = world.time.instant
+        var (tokensAt, eventAt) = (world.time.instant, world.time.instant)
         while !isQuiet, world.time.instant < end, world.promises.broken == nil {
             if world.time.instant >= tokensAt {
                 handInTokens()
                 tokensAt = world.time.instant + .seconds(4 * 3600)
             }
-            world.step(until: min(end, tokensAt))
+            if world.time.instant >= eventAt {
+                postEvent()
+                eventAt = world.time.instant + .seconds(600)
+            }
+            world.step(until: min(end, tokensAt, eventAt))
         }
         if world.promises.broken == nil { world.promises.atTheEnd(isQuiet: isQuiet) }
     }
@@ -42,6 +47,19 @@ struct Ending {
     private var isQuiet: Bool {
         guard world.callers?.areDone ?? true, let run = world.run else { return false }
         return run.parts.outbox.ledgers.values.allSatisfy { $0.queued == 0 } && run.door.runningRequests == 0
+    }
+
+    /// Doubtful answers to the first messages of all lanes cannot be told from an outage unless something else is taken.
+    private func postEvent() {
+        let entry = world.book.begin(.samsara, lane: nil, isExempt: true)
+        let post = Post(
+            path: "/v1/samsara/event", body: #"{"sourceId":"\#(entry.mark)","eventName":"e","id":"\#(entry.mark)"}"#,
+            entries: [entry])
+        entry.isPending = true
+        world.run?.door.send(post.bytes) { [world] response in
+            entry.isPending = false
+            if let response, response.status == 202 { world.promises.accepted([entry], response) }
+        }
     }
 
     private func handInTokens() {

@@ -1,6 +1,6 @@
-import PosternTestKit
 import PosternCore
 import PosternSimulatorKit
+import PosternTestKit
 
 @testable import PosternGateway
 

@@ -1,5 +1,5 @@
-import PosternTestKit
 import PosternCore
+import PosternTestKit
 
 @testable import PosternGateway
 @testable import PosternHTTP
@@ -49,6 +49,7 @@ final class Operator {
     }
 
     private func perform(_ action: ActionPlan, _ dice: Dice) {
+        if [.clockBack, .clockForward, .suspend, .stall].contains(action.kind) { world.wasClockSet = true }
         let upstream = "/v1/upstreams/\(action.upstream.rawValue)"
         switch action.kind {
         case .pause: Self.post(upstream + "/pause", in: world)

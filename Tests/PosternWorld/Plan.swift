@@ -136,6 +136,8 @@ struct SettingsPlan: Sendable, CustomStringConvertible {
     var hasEncryptionKey = true
     var sendsGzip = true
     var idleFactor = 60
+    /// Whether the log is written to the last detail, which takes time.
+    var logsAll = true
 
     init() {}
 
@@ -146,6 +148,7 @@ struct SettingsPlan: Sendable, CustomStringConvertible {
         hasEncryptionKey = dice.chance(0.8)
         sendsGzip = dice.chance(0.5)
         idleFactor = dice.pick([15, 120, 120, 120])
+        logsAll = dice.chance(0.25)
     }
 
     var description: String {

@@ -1,7 +1,7 @@
-import PosternStore
 import Logging
 import PosternCore
 import PosternDelivery
+import PosternStore
 
 @testable import PosternGateway
 @testable import PosternHTTP
@@ -114,9 +114,14 @@ final class Promises: @unchecked Sendable {
         }
     }
 
-    /// A gateway that was killed may have forgotten what AppServices told it.
+    /// A gateway that was killed may have forgotten what AppServices told it, and one whose clock was set signs with the
+    /// time that it has.
     private func isForgiven(_ violation: String, _ kind: UpstreamKind) -> Bool {
-        kind == .appservices && world.runs > 0 && violation.hasSuffix("a refused token is sent again")
+        switch kind {
+        case .appservices: world.runs > 0 && violation.hasSuffix("a refused token is sent again")
+        case .streamone: world.wasClockSet && violation.contains("timestamp")
+        case .samsara, .seer, .curio: false
+        }
     }
 
     // MARK: After a start
@@ -237,9 +242,9 @@ final class Promises: @unchecked Sendable {
 struct WorldLog: LogHandler {
     private let promises: Promises
     var metadata: Logger.Metadata = [:]
-    var logLevel = Logger.Level.trace
+    var logLevel: Logger.Level
 
-    init(_ promises: Promises) { self.promises = promises }
+    init(_ promises: Promises, _ level: Logger.Level) { (self.promises, logLevel) = (promises, level) }
 
     subscript(metadataKey key: String) -> Logger.Metadata.Value? {
         get { metadata[key] }

@@ -32,6 +32,8 @@ public final class World {
     var killAfter: Int?
     /// Left out of the configuration.
     var removed: Set<UpstreamKind> = []
+    /// Whether the gateway's clock was set, or it stood still for long between two steps.
+    var wasClockSet = false
     /// How often the configuration was changed.
     var reloads = 0
 
@@ -126,7 +128,9 @@ public final class World {
             let loaded = try configuration()
             let parts = try Parts(
                 loaded, App.Options(configFile: ""), in: surroundings,
-                logger: Logger(label: "postern") { [promises] _ in WorldLog(promises) })
+                logger: Logger(label: "postern") { [promises, plan] _ in
+                    WorldLog(promises, plan.settings.logsAll ? .trace : .info)
+                })
             door = made.value
             _ = threads.start(network)
             _ = try parts.start()
