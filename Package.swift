@@ -214,8 +214,9 @@ let package = Package(
         .target(
             name: "PosternWorld",
             dependencies: [
-                "PosternTestKit", "PosternCore", "PosternGateway", "PosternHTTP", "PosternAPI", "PosternDelivery",
-                "PosternStore", "PosternSimulatorKit", "PosternSimulators", logging,
+                "PosternTestKit", "PosternCore", "PosternGateway", "PosternHTTP", "PosternAPI", "PosternCompression",
+                "PosternDelivery", "PosternStore", "PosternSimulatedDisk", "PosternSimulatorKit", "PosternSimulators",
+                logging,
             ],
             path: "Tests/PosternWorld", swiftSettings: strict),
         .executableTarget(

@@ -15,6 +15,16 @@ final class Book {
         var isExempt: Bool
         /// Whether the upstream gets it again whenever it has forgotten it: the start of a session.
         var mayRepeat = false
+        /// Whether others are refused without it, so that it must not expire and is not cancelled.
+        var isNeeded = false
+        /// Whether its request has an `Idempotency-Key`, so that it is stored once however often it is repeated.
+        var isKeyed = false
+        /// Whether it is a call that is answered and never stored.
+        var isProxied = false
+        /// Whether the gateway has to refuse it.
+        var isInvalid = false
+        /// Whether the disk may have lost it, or what became of it, after syncs that it did not do.
+        var isWaived = false
         /// Whether it was seen in a state that is final, unless it is queued again.
         var isSettled = false
         /// Ids it was accepted under: several if the caller repeated a request whose response was lost.
@@ -49,6 +59,9 @@ final class Book {
         entries.append(entry)
         return entry
     }
+
+    /// Nothing can be said any more of what was posted so far.
+    func waive() { for entry in entries { entry.isWaived = true } }
 
     func arrived(_ entry: Entry) {
         arrivals += 1

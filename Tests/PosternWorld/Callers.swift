@@ -1,3 +1,4 @@
+import PosternCompression
 import PosternCore
 import PosternTestKit
 
@@ -35,12 +36,26 @@ struct Post {
     var body: String
     var method = "POST"
     var entries: [Book.Entry]
+    var coding = Coding.identity
+    /// Whether it stores messages. Otherwise it is not made again.
+    var holdsMessages = true
+    /// Whether the gateway has to refuse all of it.
+    var isInvalid = false
+
+    enum Coding {
+        case identity, gzip
+        /// Gzip without its end.
+        case damaged
+    }
 
     var bytes: [UInt8] {
-        let lines = (headers + [("Host", "localhost"), ("Content-Length", "\(body.utf8.count)")]).map {
-            "\($0.name): \($0.value)\r\n"
-        }
-        return Array("\(method) \(path) HTTP/1.1\r\n\(lines.joined())\r\n\(body)".utf8)
+        let content = Array(body.utf8)
+        let packed = coding == .identity ? content : Gzip.compress(content, level: 1)
+        let sent = coding == .damaged ? packed.dropLast(9) : packed[...]
+        var all = headers + [("Host", "localhost"), ("Content-Length", "\(sent.count)")]
+        if coding != .identity { all.append(("Content-Encoding", "gzip")) }
+        let lines = all.map { "\($0.name): \($0.value)\r\n" }.joined()
+        return Array("\(method) \(path) HTTP/1.1\r\n\(lines)\r\n".utf8) + sent
     }
 }
 
@@ -48,6 +63,8 @@ final class Caller {
     private let plan: CallerPlan
     private unowned let world: World
     private let dice: Dice
+    /// What decides on habits that leave the rest as it is.
+    private let habits: Dice
     private let story: any Story
     var wakeUp: Inbox<Void>?
     /// Never while it waits for a response.
@@ -62,6 +79,7 @@ final class Caller {
         self.plan = plan
         self.world = world
         dice = Dice(seed: world.plan.seed, for: "caller \(plan.number)")
+        habits = Dice(seed: world.plan.seed, for: "habits \(plan.number)")
         nextAt = world.time.instant + .milliseconds(Int(plan.startHour * 3_600_000))
         story =
             switch plan.upstream {
@@ -78,10 +96,13 @@ final class Caller {
     func act(at now: MonotonicInstant) {
         nextAt = .distantFuture
         var post: Post
-        if let again = unanswered { post = again } else if isFinishing { return } else { post = newPost() }
+        if let again = unanswered { post = again } else if isFinishing { return } else { post = chosenPost() }
         unanswered = nil
         requests += 1
-        if dice.chance(plan.waits) { post.headers.append(("Prefer", "wait=\(dice.from(1...50))")) }
+        if dice.chance(plan.waits) {
+            post.headers.removeAll { $0.value.hasPrefix("wait=") }
+            post.headers.append(("Prefer", "wait=\(dice.from(1...50))"))
+        }
         isWaiting = true
         for entry in post.entries { entry.isPending = true }
         let number = requests
@@ -92,15 +113,73 @@ final class Caller {
         if let exchange, isWaiting, dice.chance(plan.hangsUp) { exchange.hangUp() }
     }
 
+    private func chosenPost() -> Post {
+        if habits.chance(plan.invalid) { return invalidPost() }
+        if plan.upstream == .streamone, habits.chance(plan.proxied) { return proxiedPost() }
+        var post = newPost()
+        if habits.chance(plan.compressed) { post.coding = .gzip }
+        guard post.holdsMessages else { return post }
+        if habits.chance(plan.keyed) {
+            post.headers.append(("Idempotency-Key", "\"\(plan.number)/\(requests)\""))
+            for entry in post.entries { entry.isKeyed = true }
+        }
+        if post.entries.count > 1, habits.chance(plan.invalid * 3) { makeLenient(&post) }
+        return post
+    }
+
+    /// Something that has to be refused as a whole.
+    private func invalidPost() -> Post {
+        let entry = world.book.begin(plan.upstream, lane: nil, leavesMark: false)
+        entry.isInvalid = true
+        let kind = plan.upstream.firstKind
+        let path = "/v1/\(plan.upstream.rawValue)/\(kind)"
+        let text = #"["\#(entry.mark)"]"#
+        var post = Post(path: path, body: "[\(text)]", entries: [entry], isInvalid: true)
+        switch habits.below(5) {
+        case 0: break
+        case 1: post.body = #"{"a":"\#(entry.mark)""#
+        case 2: post.coding = .damaged
+        case 3: post.path = "/v1/\(plan.upstream.rawValue)/no_such_kind"
+        default:
+            post.path = "/v1/messages"
+            post.body = #"{"upstream":"\#(plan.upstream.rawValue)","kind":"\#(kind)","payload":\#(text)}"#
+        }
+        return post
+    }
+
+    /// A payload among the others that is rejected alone.
+    private func makeLenient(_ post: inout Post) {
+        guard post.body.hasPrefix("[") else { return }
+        let entry = world.book.begin(plan.upstream, lane: nil, leavesMark: false)
+        entry.isInvalid = true
+        let text = #"["\#(entry.mark)"]"#
+        post.body =
+            habits.chance(0.5) ? "[\(text),\(post.body.dropFirst())" : "\(post.body.dropLast()),\(text)]"
+        post.headers.append(("Prefer", "handling=lenient"))
+    }
+
+    /// A call that is made at once, and answered with what the platform answers.
+    private func proxiedPost() -> Post {
+        let isRead = habits.chance(0.5)
+        let entry = world.book.begin(.streamone, lane: nil)
+        entry.isProxied = true
+        // Equal reads share a request, and a read may be made again.
+        entry.mayRepeat = isRead
+        return Post(
+            path: "/v1/streamone/proxy/item/\(isRead ? "view" : "edit")",
+            body: #"{"item":"\#(entry.mark)"}"#, entries: [entry], holdsMessages: false)
+    }
+
     private func newPost() -> Post {
         let count = dice.chance(plan.bulk) ? dice.from(2...12) : 1
         let items = story.next(count, world, dice, poison: plan.poison)
         let entries = items.compactMap(\.entry)
         if items.count == 1, let method = items[0].method {
-            return Post(path: items[0].kind, body: items[0].payload, method: method, entries: entries)
+            return Post(
+                path: items[0].kind, body: items[0].payload, method: method, entries: entries, holdsMessages: false)
         }
         let isOneKind = Set(items.map(\.kind)).count == 1
-        let isScheduled = dice.chance(plan.scheduled) && story.mayBeScheduled
+        let isScheduled = dice.chance(plan.scheduled) && story.mayBeScheduled && !entries.contains(where: \.isNeeded)
         guard isOneKind, !isScheduled, dice.chance(0.7) else {
             return envelopes(items, entries, isScheduled: isScheduled)
         }
@@ -141,19 +220,34 @@ final class Caller {
         }
         world.history.note("caller \(plan.number) gets \(response.status)")
         world.promises.responded(response, to: post)
+        take(response, to: post)
+        world.handOver("response")
+    }
+
+    private func take(_ response: HTTPResponse, to post: Post) {
+        let text = String(decoding: response.body, as: UTF8.self)
         switch response.status {
+        case _ where !post.holdsMessages:
+            // Whatever it says: the call is over.
+            for entry in post.entries { entry.refusals += 1 }
+            if post.method == "PUT", response.status >= 500 { again(post) }
         case 200..<300, 502: world.promises.accepted(post.entries, response)
+        case 503 where text.contains("it is not known whether"):
+            for entry in post.entries { entry.unanswered += 1 }
+            again(post)
+        case 409 where text.contains("urn:postern:problem:conflict"): again(post)
         case 503, 507, 429:
             for entry in post.entries { entry.refusals += 1 }
             again(post)
         default:
             for entry in post.entries { entry.refusals += 1 }
-            story.refused(response.status)
+            if !post.isInvalid { story.refused(response.status) }
         }
-        world.handOver("response")
     }
 
     private func again(_ post: Post) {
+        // A call is made once: whether it was is not known.
+        guard post.holdsMessages || post.method == "PUT" else { return }
         unanswered = post
         nextAt = world.time.instant + dice.span(1...180)
     }

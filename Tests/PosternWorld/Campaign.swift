@@ -12,6 +12,7 @@ public final class Campaign: Sendable {
         var messages = 0
         var requests = 0
         var lives = 0
+        var storeBytes = 0
         var coverage = Coverage()
     }
     private let end: UInt64
@@ -74,6 +75,7 @@ public final class Campaign: Sendable {
         totals.messages += report.messages
         totals.requests += report.requests
         totals.lives += report.runs
+        totals.storeBytes = max(totals.storeBytes, report.storeBytes)
         totals.coverage.add(report.coverage)
         if let broken = report.broken {
             totals.broken.append(report.plan.seed)
@@ -93,13 +95,20 @@ public final class Campaign: Sendable {
                 """
                 \(totals.worlds) worlds, \(totals.broken.count) with a broken promise \(totals.broken.sorted())
                 \(Int(totals.hours)) hours, \(totals.messages) messages, \(totals.requests) upstream requests, \
-                \(totals.lives) lives of the gateway
+                \(totals.lives) lives of the gateway; the largest store had \(totals.storeBytes >> 10) KiB, this process \
+                \(Self.peakMegabytes) MiB
                 \(Int(seconds)) s of processor time: \(Int(totals.hours / seconds * 60)) hours a minute
                 \(totals.coverage.visited.count) of \(Coverage.all.count) states and transitions visited; not: \
                 \(totals.coverage.missing.joined(separator: ", "))
                 """)
             return totals.broken.isEmpty
         }
+    }
+
+    private static var peakMegabytes: Int {
+        var usage = rusage()
+        getrusage(__rusage_who_t(RUSAGE_SELF.rawValue), &usage)
+        return usage.ru_maxrss >> 10
     }
 
     private static func processorSeconds() -> Double {

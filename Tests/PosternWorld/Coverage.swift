@@ -8,13 +8,18 @@ public struct Coverage: Sendable {
     /// Those there are.
     public static let all: [String] =
         ["delivered", "failed", "cancelled", "expired", "dropped"].map { "message: queued → \($0)" }
-        + ["message: failed → queued"]
+        + ["message: failed → queued", "message: dropped → queued"]
         + ["closed → open", "open → half-open", "half-open → closed", "half-open → open", "open → closed"].map {
             "circuit: \($0)"
         }
         + ["retry", "order", "circuit", "token", "credentials", "pause", "schedule"].map { "message waits: \($0)" }
         + ["hold: credentials", "hold: configuration", "endpoint waits", "token refused"]
-        + ["stop", "kill", "kill inside a turn"].map { "store: open after a \($0)" }
+        + ["stop", "kill", "kill inside a turn", "kill inside a call of the disk"].map { "store: open after a \($0)" }
+        + ["power cut", "power cut inside a turn", "power cut inside a call of the disk"].map {
+            "store: open after a \($0)"
+        }
+        + ["sound → full", "full → sound", "sound → failed", "failed → sound"].map { "store: \($0)" }
+        + ["store: damaged, and repaired by the operator"]
 
     public var missing: [String] { Self.all.filter { !visited.contains($0) } }
 

@@ -4,8 +4,11 @@ import PosternTestKit
 /// part out changes nothing for the others.
 final class Dice {
     private var numbers: SplitMix64
+    /// What it was forked from.
+    let seed: UInt64
 
     init(seed: UInt64, for part: String) {
+        self.seed = seed
         numbers = SplitMix64(
             state: part.utf8.reduce(seed &+ 0x5851_F42D_4C95_7F2D) { ($0 ^ UInt64($1)) &* 0x0000_0100_0000_01B3 })
     }

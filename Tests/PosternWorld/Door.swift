@@ -10,11 +10,15 @@ import PosternCore
 final class Door: Listeners, @unchecked Sendable {
     // @unchecked: for the thread of the world only.
     private let handler: GatewayHandler
+    /// What requests reserve.
+    let memory: ByteBudget
+    /// Called before a response is passed on.
+    var willAnswer: (() -> Void)?
     /// In the order of their arrival.
     fileprivate var open: [Exchange] = []
     private var isAccepting = true
 
-    init(_ handler: GatewayHandler) { self.handler = handler }
+    init(_ handler: GatewayHandler, _ memory: ByteBudget) { (self.handler, self.memory) = (handler, memory) }
 
     /// One request and its response.
     final class Exchange: ResponseTarget, @unchecked Sendable {
@@ -28,6 +32,7 @@ final class Door: Listeners, @unchecked Sendable {
         }
 
         func settle(_ outcome: Outcome, turn: UInt64) {
+            door.willAnswer?()
             switch outcome {
             case .response(let response): end(response)
             case .rendered(let render): end(render())

@@ -17,15 +17,19 @@ struct Ending {
 
     func play() {
         world.history.note("faults end")
-        world.killAfter = nil
+        world.deathAfter = nil
+        world.weather.heal()
         world.removed = []
         let wrong = world.time.now - world.upstreamTime.now
         world.time.setWallClock(back: wrong)
         for service in world.services { service.isHealed = true }
         // What was left out of the configuration comes back with a start.
         world.stop()
-        world.restart()
-        guard world.promises.broken == nil else { return }
+        // A store that the disk has damaged is repaired on the way.
+        for _ in 0..<3 where world.run == nil { world.restart() }
+        guard world.promises.broken == nil, world.run != nil else {
+            return world.promises.fail("the gateway starts", "it does not, although the faults have ended")
+        }
         for kind in UpstreamKind.allCases { Operator.post("/v1/upstreams/\(kind.rawValue)/resume", in: world) }
         world.callers?.finish()
         let end = world.time.instant + World.longestEnd

@@ -51,6 +51,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
     func submit(
         _ request: UpstreamRequest, options: TransferOptions, completion: @escaping @Sendable (TransferResult) -> Void
     ) -> SubmittedTransfer {
+        world.noticeStop()
         guard !isStopped, let service = world.service(of: request.url) else {
             completion(.failure(TransferFailure(.cancelled, mayHaveArrived: false, detail: "stopped")))
             return SubmittedTransfer {}
@@ -178,7 +179,9 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
 
     private func noteUnknown(_ transfer: Transfer) {
         for entry in transfer.entries { entry.unknownOutcomes += 1 }
-        if transfer.wasTaken, !transfer.entries.isEmpty { world.promises.outcomeWasLost(at: transfer.service) }
+        if transfer.wasTaken, transfer.entries.contains(where: { !$0.isProxied }) {
+            world.promises.outcomeWasLost(at: transfer.service)
+        }
     }
 
     private func finish(_ transfer: Transfer, _ result: TransferResult) {

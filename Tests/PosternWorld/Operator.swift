@@ -1,4 +1,6 @@
 import PosternCore
+import PosternSimulatedDisk
+import PosternStore
 import PosternTestKit
 
 @testable import PosternGateway
@@ -67,7 +69,21 @@ final class Operator {
         case .kill:
             world.promises.coverage.visit("store: open after a kill")
             world.die()
-        case .killInside: world.killAfter = dice.from(0...40)
+        case .killInside: (world.deathAfter, world.death) = (dice.from(0...40), .kill)
+        case .powerCut:
+            world.promises.coverage.visit("store: open after a power cut")
+            world.die(.powerCut)
+        case .powerCutInside: (world.deathAfter, world.death) = (dice.from(0...40), .powerCut)
+        case .killInsideDisk, .powerCutInsideDisk:
+            world.death = action.kind == .killInsideDisk ? .kill : .powerCut
+            world.disk.strike(.stop, on: nil, after: dice.from(0...200))
+        case .purge: purge(action.upstream)
+        case .changeKey:
+            world.changeKey()
+            world.stop()
+        case .retryDropped:
+            Self.post(
+                "/v1/messages/retry", #"{"upstream":"\#(action.upstream.rawValue)","state":"dropped"}"#, in: world)
         case .clockBack: world.time.setWallClock(back: dice.span(1...7200))
         case .clockForward: world.time.setWallClock(back: .zero - dice.span(1...7200))
         case .suspend: world.time.setWallClock(back: .seconds(-3600))
@@ -75,8 +91,16 @@ final class Operator {
         }
     }
 
+    private func purge(_ kind: UpstreamKind) {
+        guard let outbox = world.run?.parts.outbox,
+            let number = outbox.names.first(where: { "\($0.value)" == kind.rawValue })?.key
+        else { return }
+        world.purged.insert(kind)
+        outbox.purge(PurgeWish(.delivered, of: number)) { _ in }
+    }
+
     private func cancel(_ dice: Dice) {
-        let candidates = world.book.entries.suffix(60).filter { !$0.ids.isEmpty }
+        let candidates = world.book.entries.suffix(60).filter { !$0.ids.isEmpty && !$0.isNeeded }
         guard !candidates.isEmpty else { return }
         let entry = dice.pick(Array(candidates))
         entry.isExempt = true
@@ -103,7 +127,8 @@ final class Operator {
             world.promises.responded(response, to: post)
             let text = String(decoding: response.body, as: UTF8.self)
             if text.contains("\"retried\":"), !text.contains("\"retried\":0") {
-                world.promises.coverage.visit("message: failed → queued")
+                world.promises.coverage.visit(
+                    "message: \(post.body.contains("dropped") ? "dropped" : "failed") → queued")
             }
         }
     }

@@ -7,6 +7,7 @@ public struct Plan: Sendable, CustomStringConvertible {
     public var callers: [CallerPlan] = []
     public var faults: [FaultPlan] = []
     public var actions: [ActionPlan] = []
+    public var diskFaults: [DiskPlan] = []
     var settings = SettingsPlan()
 
     public init(seed: UInt64) {
@@ -20,19 +21,45 @@ public struct Plan: Sendable, CustomStringConvertible {
         for number in 0..<dice.from(types.count...8) {
             callers.append(CallerPlan(number, number < types.count ? types[number] : dice.pick(types), hours, dice))
         }
-        for _ in 0..<dice.from(0...Int(hours / 3)) { faults.append(FaultPlan(dice.pick(types), hours, dice)) }
-        for _ in 0..<dice.from(0...Int(hours / 3)) { actions.append(ActionPlan(types, hours, dice)) }
+        for _ in 0..<dice.from(0...Int(hours / 3)) {
+            faults.append(FaultPlan(FaultPlan.Kind.first, dice.pick(types), hours, dice))
+        }
+        for _ in 0..<dice.from(0...Int(hours / 3)) {
+            actions.append(ActionPlan(ActionPlan.Kind.first, types, hours, dice))
+        }
+        let later = Dice(seed: seed, for: "later plan")
+        for _ in 0..<later.from(0...3) { actions.append(ActionPlan(ActionPlan.Kind.later, types, hours, later)) }
         actions.sort { $0.atHour < $1.atHour }
+        // The other types give the status a meaning of its own.
+        let withURLs = types.filter { $0 == .samsara || $0 == .seer }
+        if later.chance(0.3), !withURLs.isEmpty {
+            faults.append(FaultPlan([.wrongURL], later.pick(withURLs), hours, later))
+        }
+        if later.chance(0.4) {
+            for _ in 0..<later.from(1...4) { diskFaults.append(DiskPlan(hours, later)) }
+        }
     }
 
     public var description: String {
-        let lines = ["\(oneDigit(hours)) hours, \(settings)"] + callers.map(\.description) + faults.map(\.description)
+        let lines =
+            ["\(oneDigit(hours)) hours, \(settings)"] + callers.map(\.description) + faults.map(\.description)
+            + diskFaults.map(\.description)
         return (lines + actions.map(\.description)).joined(separator: "\n")
     }
 }
 
 enum UpstreamKind: String, CaseIterable, Sendable {
     case samsara, seer, curio, appservices, streamone
+
+    /// A kind of its messages.
+    var firstKind: String {
+        switch self {
+        case .samsara, .curio: "event"
+        case .seer: "activity"
+        case .appservices: "group_add"
+        case .streamone: "call"
+        }
+    }
 }
 
 public struct CallerPlan: Sendable, CustomStringConvertible {
@@ -48,6 +75,12 @@ public struct CallerPlan: Sendable, CustomStringConvertible {
     let scheduled: Double
     let waits: Double
     let hangsUp: Double
+    /// Of the requests, those with an `Idempotency-Key`, with a compressed body, and with something that is not valid.
+    let keyed: Double
+    let compressed: Double
+    let invalid: Double
+    /// Of the requests to a type that has them, calls that are not stored.
+    let proxied: Double
 
     init(_ number: Int, _ upstream: UpstreamKind, _ hours: Double, _ dice: Dice) {
         self.number = number
@@ -59,6 +92,11 @@ public struct CallerPlan: Sendable, CustomStringConvertible {
         scheduled = dice.chance(0.3) ? 0.2 * dice.fraction() : 0
         waits = dice.chance(0.3) ? 0.3 * dice.fraction() : 0
         hangsUp = dice.chance(0.3) ? 0.1 * dice.fraction() : 0
+        let later = Dice(seed: dice.seed, for: "later caller \(number)")
+        keyed = later.chance(0.5) ? later.fraction() : 0
+        compressed = later.chance(0.5) ? later.fraction() / 2 : 0
+        invalid = later.chance(0.5) ? 0.1 * later.fraction() : 0
+        proxied = later.chance(0.7) ? 0.2 * later.fraction() : 0
     }
 
     public var description: String {
@@ -84,6 +122,10 @@ public struct FaultPlan: Sendable, CustomStringConvertible {
         /// Credentials are refused.
         case unauthorized
         case tokensDie
+        /// Nothing takes requests at this URL.
+        case wrongURL
+
+        static let first = Array(allCases.prefix { $0 != .wrongURL })
     }
     let upstream: UpstreamKind
     let kind: Kind
@@ -92,9 +134,9 @@ public struct FaultPlan: Sendable, CustomStringConvertible {
     /// Of the requests, for what does not concern all of them.
     let share: Double
 
-    init(_ upstream: UpstreamKind, _ hours: Double, _ dice: Dice) {
+    init(_ kinds: [Kind], _ upstream: UpstreamKind, _ hours: Double, _ dice: Dice) {
         self.upstream = upstream
-        kind = dice.pick(Kind.allCases)
+        kind = dice.pick(kinds)
         fromHour = hours * dice.fraction()
         let length = 0.01 + (dice.chance(0.1) ? hours : 2) * dice.fraction()
         toHour = min(hours, fromHour + length)
@@ -111,6 +153,10 @@ public struct ActionPlan: Sendable, CustomStringConvertible {
         case pause, resume, flush, retry, cancel, reload, removeUpstream, stop, kill, killInside, clockBack,
             clockForward
         case suspend, stall
+        case powerCut, powerCutInside, killInsideDisk, powerCutInsideDisk, purge, changeKey, retryDropped
+
+        static let first = Array(allCases.prefix { $0 != .powerCut })
+        static let later = Array(allCases.drop { $0 != .powerCut })
     }
     let kind: Kind
     let atHour: Double
@@ -118,8 +164,8 @@ public struct ActionPlan: Sendable, CustomStringConvertible {
     /// What it needs of chance.
     let draw: UInt64
 
-    init(_ upstreams: [UpstreamKind], _ hours: Double, _ dice: Dice) {
-        kind = dice.pick(Kind.allCases)
+    init(_ kinds: [Kind], _ upstreams: [UpstreamKind], _ hours: Double, _ dice: Dice) {
+        kind = dice.pick(kinds)
         atHour = hours * dice.fraction()
         upstream = dice.pick(upstreams)
         draw = dice.next()
@@ -138,6 +184,22 @@ struct SettingsPlan: Sendable, CustomStringConvertible {
     var idleFactor = 60
     /// Whether the log is written to the last detail, which takes time.
     var logsAll = true
+    /// Seconds that settled messages are kept.
+    var retention = Self.longestRetention
+    var caps: [Cap] = []
+
+    static let longestRetention = 315_360_000
+
+    /// How many messages of an upstream may wait, and what happens to more.
+    struct Cap: Sendable {
+        let upstream: UpstreamKind
+        let messages: Int
+        let drops: Bool
+
+        var json: String {
+            #""queue":{"maxMessages":\#(messages),"whenFull":"\#(drops ? "dropOldest" : "reject")"}"#
+        }
+    }
 
     init() {}
 
@@ -149,10 +211,18 @@ struct SettingsPlan: Sendable, CustomStringConvertible {
         sendsGzip = dice.chance(0.5)
         idleFactor = dice.pick([15, 120, 120, 120])
         logsAll = dice.chance(0.25)
+        let later = Dice(seed: dice.seed, for: "later settings")
+        if later.chance(0.2) { retention = 3600 }
+        if later.chance(0.15) { caps.append(Cap(upstream: .samsara, messages: later.from(15...40), drops: true)) }
+        if later.chance(0.15) { caps.append(Cap(upstream: .seer, messages: later.from(15...40), drops: false)) }
     }
 
+    func dropsOldest(of kind: UpstreamKind) -> Bool { caps.contains { $0.upstream == kind && $0.drops } }
+
     var description: String {
-        "maxInFlight \(maxInFlight), batchMaxMessages \(batchMaxMessages), batchMaxWait \(batchMaxWait)"
+        let capped = caps.map { ", at most \($0.messages) of \($0.upstream)\($0.drops ? ", then the oldest go" : "")" }
+        return "maxInFlight \(maxInFlight), batchMaxMessages \(batchMaxMessages), batchMaxWait \(batchMaxWait), "
+            + "retention \(retention)" + capped.joined()
     }
 }
 

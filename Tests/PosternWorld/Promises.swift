@@ -1,7 +1,9 @@
 import Logging
 import PosternCore
 import PosternDelivery
+import PosternSimulatedDisk
 import PosternStore
+import PosternTestKit
 
 @testable import PosternGateway
 @testable import PosternHTTP
@@ -17,12 +19,21 @@ final class Promises: @unchecked Sendable {
     var coverage = Coverage()
     private var snapshots: [UpstreamName: UpstreamSnapshot] = [:]
     private var lostOutcomes: [UpstreamKind: Int] = [:]
+    /// How often the disk lost something after syncs that it did not do.
+    private var losses = 0
+    private var storeCondition = "sound"
+    /// The most bytes that the store had on the disk.
+    private(set) var mostBytes = 0
 
     /// No text of the gateway's may hold one.
     static let secrets = [
         World.tokenPrefix, "simulated-secret", "0f1e2d3c4b5a69788796a5b4c3d2e1f0", "SAMPLEKEY7Q2W9E4R6T1Y8U3I5O0PAS1",
-        "ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu", "5a5a5a5a5a5a",
+        "ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu", keyPrefix,
     ]
+    /// All encryption keys begin with it.
+    static let keyPrefix = "5a5a5a5a5a5a"
+    /// What a store may have on the disk: its reserve, its log, and some thousand small messages.
+    static let mostStoreBytes = 24 << 20
 
     func fail(_ promise: String, _ detail: String) {
         guard broken == nil else { return }
@@ -50,7 +61,8 @@ final class Promises: @unchecked Sendable {
         let text = String(decoding: response.body, as: UTF8.self)
         checkSecrets(text, in: "a response to \(post.path)")
         guard response.status >= 500 else { return }
-        let slugs = ["delivery-failed", "shutting-down", "outbox-full"]
+        let always = ["delivery-failed", "shutting-down", "outbox-full"]
+        let slugs = always + (world.weather.isExcuse ? ["store-failed", "disk-full", "internal"] : [])
         guard !slugs.contains(where: { text.contains("urn:postern:problem:\($0)") }) else { return }
         fail("only documented 5xx", "\(post.path) was answered \(response.status): \(text)")
     }
@@ -58,21 +70,42 @@ final class Promises: @unchecked Sendable {
     /// A 2xx, or the 502 of a request that waited.
     func accepted(_ entries: [Book.Entry], _ response: HTTPResponse) {
         guard !entries.isEmpty, let run = world.run else { return }
-        let ids = Self.ids(in: response.body)
+        if let entry = entries.first(where: \.isInvalid) {
+            return fail("what is not valid is refused", "\(entry.mark) was answered \(response.status)")
+        }
+        let text = String(decoding: response.body, as: UTF8.self)
+        let evicted = text.firstRange(of: #""evicted":["#).map { text[$0.upperBound...].prefix { $0 != "]" } } ?? ""
+        let gone = Self.ids(in: evicted.utf8)
+        let ids = Self.ids(in: text.utf8).filter { !gone.contains($0) }
         guard ids.count == entries.count else {
-            return fail("a response names its messages", "\(ids.count) ids for \(entries.count) messages")
+            return fail("a response names its messages", "\(ids.count) ids for \(entries.count) messages: \(text)")
         }
         for (entry, id) in zip(entries, ids) {
+            if entry.isKeyed, let first = entry.ids.first {
+                guard first != id else { continue }
+                fail(
+                    "a repeat under an Idempotency-Key is not stored again",
+                    "\(entry.mark) was accepted as \(first), then as \(id)")
+            }
             entry.ids.append(id)
-            guard (try? run.parts.outbox.message(id)) ?? nil == nil else { continue }
+            guard !isStored(id, run) else { continue }
             fail("a 2xx means that the message is stored", "\(entry.mark) was answered as \(id), which is not there")
         }
     }
 
+    /// Also if the disk keeps the gateway from telling.
+    private func isStored(_ id: MessageID, _ run: World.Run) -> Bool {
+        do {
+            return try world.weather.quietly { try run.parts.outbox.message(id) } != nil
+        } catch {
+            return world.weather.isExcuse
+        }
+    }
+
     /// The texts between quotes that look like ids, each once.
-    private static func ids(in body: [UInt8]) -> [MessageID] {
+    private static func ids(in text: some Collection<UInt8>) -> [MessageID] {
         var ids: [MessageID] = []
-        for part in body.split(separator: UInt8(ascii: "\"")) where part.count == 13 {
+        for part in text.split(separator: UInt8(ascii: "\"")) where part.count == 13 {
             if let id = MessageID(String(decoding: part, as: UTF8.self)), ids.last != id, !ids.contains(id) {
                 ids.append(id)
             }
@@ -85,7 +118,8 @@ final class Promises: @unchecked Sendable {
             if entry.upstream != service.kind {
                 fail("a message goes to its upstream", "\(entry.mark) was sent to \(service.kind)")
             }
-            if entry.ids.isEmpty, entry.refusals > 0, entry.unanswered == 0, !entry.isPending {
+            let isRefused = entry.ids.isEmpty && entry.refusals > 0 && entry.unanswered == 0 && !entry.isPending
+            if isRefused && !entry.isWaived || entry.isInvalid {
                 fail("nothing refused is ever sent", "\(entry.mark) was refused and sent to \(service.kind)")
             }
         }
@@ -108,16 +142,51 @@ final class Promises: @unchecked Sendable {
             coverage.look(at: snapshot, after: snapshots[worker.name])
             snapshots[worker.name] = snapshot
         }
+        look(atStoreOf: run)
         for service in world.services {
-            guard let violation = service.violations.first(where: { !isForgiven($0, service.kind) }) else { continue }
-            fail("the upstreams see no breach of protocol", "\(service.kind): \(violation)")
+            for violation in service.takeViolations() where !isForgiven(violation, service.kind) {
+                fail("the upstreams see no breach of protocol", "\(service.kind): \(violation)")
+            }
         }
+    }
+
+    private func look(atStoreOf run: World.Run) {
+        let condition =
+            switch run.parts.outbox.trouble {
+            case nil: "sound"
+            case .full: "full"
+            default: "failed"
+            }
+        guard condition != storeCondition else { return }
+        coverage.visit("store: \(storeCondition) → \(condition)")
+        storeCondition = condition
+        world.threads.idleFactor = condition == "failed" ? 1 : world.idleFactor
+    }
+
+    /// How much the store has on the disk, and how much of memory is reserved for requests.
+    func checkSize() {
+        guard let run = world.run else { return }
+        mostBytes = max(mostBytes, world.disk.usedBytes)
+        if world.disk.usedBytes > Self.mostStoreBytes * (1 + losses) {
+            fail("the store stays small", "it has \(world.disk.usedBytes) bytes")
+        }
+        if run.door.runningRequests == 0, run.door.memory.bytesInUse != 0, !world.isBusy {
+            fail("memory is given back", "\(run.door.memory.bytesInUse) bytes are reserved, and no request is running")
+        }
+    }
+
+    /// A power cut lost what syncs had promised: nothing can be said any more of what was before.
+    func lossHappened() {
+        losses += 1
+        world.book.waive()
+        lostOutcomes = [:]
     }
 
     /// A gateway that was killed may have forgotten what AppServices told it, and one whose clock was set signs with the
     /// time that it has.
     private func isForgiven(_ violation: String, _ kind: UpstreamKind) -> Bool {
-        switch kind {
+        if losses > 0 { return true }
+        return switch kind {
         case .appservices: world.runs > 0 && violation.hasSuffix("a refused token is sent again")
         case .streamone: world.wasClockSet && violation.contains("timestamp")
         case .samsara, .seer, .curio: false
@@ -126,26 +195,39 @@ final class Promises: @unchecked Sendable {
 
     // MARK: After a start
 
-    func started() { audit() }
+    func started() {
+        storeCondition = "sound"
+        audit()
+    }
 
     func restarted() {
         guard let run = world.run else { return }
-        for entry in world.book.entries {
-            for id in entry.ids {
-                guard let record = (try? run.parts.outbox.message(id)) ?? nil else {
-                    return fail("nothing accepted is lost", "\(entry.mark), \(id), is gone after a restart")
-                }
-                // It was taken, and what came back is forgotten: it may go out again.
-                if record.state == .queued, entry.arrivals > 0 { entry.unknownOutcomes += 1 }
+        world.weather.quietly { for entry in world.book.entries where !entry.isWaived { look(at: entry, run) } }
+    }
+
+    private func look(at entry: Book.Entry, _ run: World.Run) {
+        for id in entry.ids {
+            guard let record = (try? run.parts.outbox.message(id)) ?? nil else {
+                if isRemoved(entry) { continue }
+                return fail("nothing accepted is lost", "\(entry.mark), \(id), is gone after a restart")
             }
-            if entry.ids.isEmpty, entry.arrivals > 0 { entry.unknownOutcomes += 1 }
+            // It was taken, and what came back is forgotten: it may go out again.
+            if record.state == .queued, entry.arrivals > 0 { entry.unknownOutcomes += 1 }
         }
+        if entry.ids.isEmpty, entry.arrivals > 0 { entry.unknownOutcomes += 1 }
+    }
+
+    /// Whether its record may have been removed: settled messages are kept for a while, and an operator removes some.
+    private func isRemoved(_ entry: Book.Entry) -> Bool {
+        let isKept = world.plan.settings.retention == SettingsPlan.longestRetention
+        guard !isKept || world.purged.contains(entry.upstream) else { return false }
+        return entry.arrivals > 0 || !entry.leavesMark || !isKept && (entry.isPoison || entry.isExempt)
     }
 
     private func audit() {
         guard let run = world.run else { return }
         do {
-            let audit = try run.parts.outbox.audit()
+            let audit = try world.weather.quietly { try run.parts.outbox.audit() }
             for account in audit.accounts where !account.findings.isEmpty {
                 fail("the books balance", "\(account.upstream): \(account.findings.joined(separator: "; "))")
             }
@@ -159,7 +241,8 @@ final class Promises: @unchecked Sendable {
     func atTheEnd(isQuiet: Bool) {
         guard let run = world.run else { return }
         audit()
-        for entry in world.book.entries {
+        checkSize()
+        for entry in world.book.entries where !entry.isWaived {
             for id in entry.ids { check(entry, id, run) }
             checkRepeats(entry)
         }
@@ -170,6 +253,7 @@ final class Promises: @unchecked Sendable {
 
     private func check(_ entry: Book.Entry, _ id: MessageID, _ run: World.Run) {
         guard let record = (try? run.parts.outbox.message(id)) ?? nil else {
+            if isRemoved(entry) { return }
             return fail("nothing accepted is lost", "\(entry.mark), \(id), is gone")
         }
         if record.state != .queued { coverage.visit("message: queued → \(record.state.name)") }
@@ -185,7 +269,8 @@ final class Promises: @unchecked Sendable {
             if entry.leavesMark, entry.arrivals == 0 {
                 fail("what is delivered has arrived", "\(entry.mark), \(id), counts as delivered to \(entry.upstream)")
             }
-            if record.attempts > 1 + (entry.isExempt ? 1000 : 0) {
+            let mayBeRetried = entry.isExempt || world.plan.settings.dropsOldest(of: entry.upstream)
+            if record.attempts > 1 + (mayBeRetried ? 1000 : 0) {
                 fail(
                     "outages cost no attempts", "\(entry.mark), \(id), was delivered after \(record.attempts) attempts")
             }
@@ -197,12 +282,16 @@ final class Promises: @unchecked Sendable {
             }
         case .cancelled, .expired:
             if !entry.isExempt { fail("nothing ends by itself", "\(entry.mark), \(id), is \(record.state.name)") }
-        case .dropped: fail("nothing is dropped", "\(entry.mark), \(id)")
+        case .dropped:
+            if !world.plan.settings.dropsOldest(of: entry.upstream) {
+                fail("nothing is dropped unless a queue is full", "\(entry.mark), \(id)")
+            }
         }
     }
 
     private func checkRepeats(_ entry: Book.Entry) {
-        let allowed = max(1, entry.ids.count + entry.unanswered) + entry.unknownOutcomes
+        let posts = entry.isKeyed ? 1 : max(1, entry.ids.count + entry.unanswered)
+        let allowed = posts + entry.unknownOutcomes
         guard entry.arrivals > allowed, !entry.mayRepeat else { return }
         fail(
             "a message arrives twice only if an outcome was unknown",
@@ -213,8 +302,11 @@ final class Promises: @unchecked Sendable {
     /// Of each lane, what was accepted earlier arrived earlier.
     private func checkOrder() {
         var lanes: [String: [(id: MessageID, entry: Book.Entry)]] = [:]
-        for entry in world.book.entries where !entry.isExempt && !entry.isPoison && entry.unanswered == 0 {
-            guard let lane = entry.lane, entry.ids.count == 1, entry.firstArrival != nil else { continue }
+        for entry in world.book.entries
+        where !entry.isExempt && !entry.isPoison && entry.unanswered == 0 && !entry.isWaived {
+            guard !world.plan.settings.dropsOldest(of: entry.upstream), let lane = entry.lane, entry.ids.count == 1,
+                entry.firstArrival != nil
+            else { continue }
             lanes["\(entry.upstream) \(lane)", default: []].append((entry.ids[0], entry))
         }
         for (lane, messages) in lanes.sorted(by: { $0.key < $1.key }) {

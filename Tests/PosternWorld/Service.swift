@@ -8,7 +8,8 @@ final class Service {
     let simulator: any Simulator
     private let faults: [FaultPlan]
     private let start: MonotonicInstant
-    private(set) var violations: [String] = []
+    /// What it has seen of the gateway that must not be, since `takeViolations` was called.
+    private var violations: [String] = []
     private(set) var requests = 0
     /// Whether the end has come, when everything works.
     var isHealed = false
@@ -51,7 +52,10 @@ final class Service {
         return judged
     }
 
-    func forgetViolations(where isForgiven: (String) -> Bool) { violations.removeAll(where: isForgiven) }
+    func takeViolations() -> [String] {
+        defer { violations = [] }
+        return violations
+    }
 
     // MARK: Faults
 
@@ -82,6 +86,7 @@ final class Service {
             case .endpoint where path.hashedShare < 0.5: return (.status(503, retryAfter: nil), delay)
             case .flaky where dice.chance(fault.share): return (flaky(dice), delay)
             case .unauthorized: return (.status(kind.unauthorizedStatus, retryAfter: nil), delay)
+            case .wrongURL: return (.status(404, retryAfter: nil), delay)
             case .rateLimit, .endpoint, .flaky: continue
             }
         }

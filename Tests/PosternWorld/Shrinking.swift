@@ -18,6 +18,7 @@ enum Shrinking {
         }
         _ = accept { $0.hours = min($0.hours, report.hours) }
         shorten(\.actions, of: { best.plan }, accept)
+        shorten(\.diskFaults, of: { best.plan }, accept)
         shorten(\.faults, of: { best.plan }, accept)
         shorten(\.callers, of: { best.plan }, accept)
         while best.plan.hours > 1, accept({ $0.hours /= 2 }) {}

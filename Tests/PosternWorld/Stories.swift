@@ -180,6 +180,7 @@ final class AppServicesStory: Story {
         if !isRegistered || dice.chance(0.1) {
             isRegistered = true
             let entry = world.book.begin(.appservices, lane: nil, leavesMark: false, isExempt: true)
+            entry.isNeeded = true
             return StoryItem(
                 kind: "register",
                 payload:

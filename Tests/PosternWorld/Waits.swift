@@ -20,8 +20,14 @@ final class Waits {
 
     func look() {
         nextAt = world.time.instant + Self.pause
-        let open = world.book.entries.suffix(400).filter { !$0.isSettled && $0.ids.count == 1 }
+        let open = world.book.entries.suffix(400).filter {
+            !$0.isSettled && $0.ids.count == 1 && $0.arrivals == 0
+        }
         for entry in open.prefix(4) + open.dropFirst(4).suffix(4) { ask(entry) }
+        // No secret is in any of these, either.
+        Operator.post("/metrics", method: "GET", "", in: world)
+        Operator.post("/v1/upstreams", method: "GET", "", in: world)
+        world.promises.checkSize()
     }
 
     private func ask(_ entry: Book.Entry) {
@@ -42,7 +48,8 @@ final class Waits {
             silent[entry.number] = nil
             return world.promises.coverage.visit("message waits: \(reason)")
         }
-        guard let service = world.service(entry.upstream), let run = world.run, !run.network.isBusy(with: service)
+        guard let service = world.service(entry.upstream), let run = world.run, !run.network.isBusy(with: service),
+            !world.weather.isExcuse
         else {
             silent[entry.number] = nil
             return

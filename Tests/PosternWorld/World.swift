@@ -1,6 +1,8 @@
 import Foundation
 import Logging
 import PosternCore
+import PosternSimulatedDisk
+import PosternStore
 import PosternTestKit
 
 @testable import PosternGateway
@@ -21,21 +23,39 @@ public final class World {
     let services: [Service]
     var users: [AppServicesStory] = []
     /// Nil while the gateway is down.
-    private(set) var run: Run?
-    private(set) var runs = 0
+    var run: Run?
+    var runs = 0
     /// The threads of this run, or of the time between two.
-    private(set) var threads: ManualThreads
+    var threads: ManualThreads
     private(set) var callers: Callers?
-    private let directory: String
+    /// For the configuration.
+    let directory: String
+    /// For the store.
+    let disk: SimulatedDisk
+    private(set) lazy var weather = DiskWeather(self)
     private let chance: Dice
-    /// Hand-overs until the process is killed; nil: it is not going to be.
-    var killAfter: Int?
+    /// Hand-overs until the process ends; nil: it is not going to.
+    var deathAfter: Int?
+    /// How it ends then, or when the disk stops it.
+    var death = Death.kill
     /// Left out of the configuration.
     var removed: Set<UpstreamKind> = []
     /// Whether the gateway's clock was set, or it stood still for long between two steps.
     var wasClockSet = false
     /// How often the configuration was changed.
     var reloads = 0
+    /// How often the encryption key was changed, and whether the gateway has started with the latest one.
+    var keyChanges = 0
+    var hasAdoptedKey = true
+    /// Upstreams of which settled messages were removed.
+    var purged: Set<UpstreamKind> = []
+    /// How the operator repairs the store at the next start.
+    var repair = App.Options(configFile: "")
+
+    enum Death: String, Sendable {
+        case kill
+        case powerCut = "power cut"
+    }
 
     /// One life of the gateway's process.
     final class Run {
@@ -47,6 +67,9 @@ public final class World {
         }
     }
 
+    /// Runs that were killed in the middle of a turn, until that turn is over.
+    var dead: [Run] = []
+
     public init(_ plan: Plan) {
         self.plan = plan
         history = History(time)
@@ -57,9 +80,8 @@ public final class World {
         services = [UpstreamKind.samsara, .seer, .curio, .appservices, .streamone].map { [upstreamTime] in
             Service($0, plan, upstreamTime)
         }
-        let memory = "/dev/shm"
-        let place = access(memory, W_OK) == 0 ? memory : NSTemporaryDirectory()
-        directory = "\(place)/postern-world-\(getpid())-\(UUID().uuidString)"
+        directory = NSTemporaryDirectory() + "postern-world-\(UUID().uuidString)"
+        disk = SimulatedDisk(seed: plan.seed)
         promises.world = self
         callers = Callers(self)
         beginThreads()
@@ -73,13 +95,16 @@ public final class World {
 
     func service(_ kind: UpstreamKind) -> Service? { services.first { $0.kind == kind } }
 
-    var path: String { "\(directory)/run-\(runs)/postern.sqlite" }
+    var path: String { disk.path("postern.sqlite") }
 
     // MARK: Threads
 
-    private func beginThreads() {
+    /// What waits for the disk is tried often, so the gateway has to notice soon that the disk works.
+    var idleFactor: Int { plan.diskFaults.isEmpty ? plan.settings.idleFactor : min(15, plan.settings.idleFactor) }
+
+    func beginThreads() {
         threads = ManualThreads(time: time)
-        threads.idleFactor = plan.settings.idleFactor
+        threads.idleFactor = idleFactor
         threads.choose = { [unowned self] due in
             // Other work keeps the processor busy for a moment, now and then for longer.
             if chance.chance(0.02) { return .pass(chance.span(0.0001...(chance.chance(0.05) ? 5 : 0.05))) }
@@ -93,121 +118,35 @@ public final class World {
     /// One loop turns, or time goes on, until `deadline` at most.
     func step(until deadline: MonotonicInstant) {
         threads.goOn(until: deadline)
+        noticeStop()
         promises.afterTurn()
     }
 
-    /// Something passes from one part to another: a moment at which the process may be killed.
+    /// Something passes from one part to another: a moment at which the process may end.
     func handOver(_ what: String) {
-        guard let left = killAfter, run != nil else { return }
-        killAfter = left - 1
+        guard let left = deathAfter, run != nil else { return }
+        deathAfter = left - 1
         guard left <= 0 else { return }
-        killAfter = nil
-        history.note("killed at a \(what)")
-        promises.coverage.visit("store: open after a kill inside a turn")
-        die()
+        deathAfter = nil
+        history.note("\(death.rawValue) at a \(what)")
+        promises.coverage.visit("store: open after a \(death.rawValue) inside a turn")
+        die(death)
     }
 
-    // MARK: The process
-
-    func start() {
-        precondition(run == nil, "it runs already")
-        history.note("starts")
-        var door: Door?
-        let network = Network(self, run: runs)
-        let randomDice = Dice(seed: plan.seed, for: "random \(runs)")
-        nonisolated(unsafe) let random = randomDice
-        let made = Handed<Door>()
-        let surroundings = Surroundings(
-            time: time, threads: threads, random: { random.next() }, makeTransport: { network },
-            makeListeners: { _, _, handler, _ in
-                let door = Door(handler)
-                made.value = door
-                return door
-            })
-        do {
-            let loaded = try configuration()
-            let parts = try Parts(
-                loaded, App.Options(configFile: ""), in: surroundings,
-                logger: Logger(label: "postern") { [promises, plan] _ in
-                    WorldLog(promises, plan.settings.logsAll ? .trace : .info)
-                })
-            door = made.value
-            _ = threads.start(network)
-            _ = try parts.start()
-            guard let door else { preconditionFailure("there is a door") }
-            run = Run(parts, door, network)
-            promises.started()
-        } catch {
-            promises.fail("the gateway starts", "\(error)")
-        }
+    /// Once the disk has stopped the process in the middle of a call, nothing that it does counts.
+    func noticeStop() {
+        guard run != nil, disk.hasStopped else { return }
+        noteStop()
+        die(death)
     }
 
-    func configuration() throws -> ConfigurationLoader.Loaded {
-        try FileManager.default.createDirectory(
-            atPath: "\(directory)/run-\(runs)", withIntermediateDirectories: true)
-        let file = "\(directory)/config.json"
-        let settings = plan.settings
-        let upstreams = UpstreamKind.allCases.filter { !removed.contains($0) }.map { kind in
-            let own = kind == .samsara ? #""compression":"\#(settings.sendsGzip ? "gzip" : "none")""# : ""
-            return #""\#(kind.rawValue)":{\#(own)}"#
-        }
-        let retryMax = reloads.isMultiple(of: 2) ? 300 : 60
-        let text = #"""
-            {"outbox":{"path":"\#(path)","deliveredRetentionSeconds":315360000,"failedRetentionSeconds":315360000,
-            "encryptionKey":"\#(settings.hasEncryptionKey ? String(repeating: "5a", count: 32) : "")"},
-            "delivery":{"maxInFlight":\#(settings.maxInFlight),"batchMaxMessages":\#(settings.batchMaxMessages),
-            "batchMaxWaitSeconds":\#(settings.batchMaxWait),"retryMaxSeconds":\#(retryMax)},
-            "log":{"level":"trace"},"upstreams":{\#(upstreams.joined(separator: ","))}}
-            """#
-        try Data(text.utf8).write(to: URL(filePath: file))
-        var loader = ConfigurationLoader(
-            types: UpstreamRegistry.all, environment: [:], file: file, secretsDirectory: nil)
-        loader.simulators = Dictionary(
-            uniqueKeysWithValues: UpstreamKind.allCases.map { ($0.rawValue, "http://\($0.rawValue).world") })
-        return try loader.load()
+    func noteStop() {
+        history.note("\(death.rawValue) inside a call of the disk")
+        promises.coverage.visit("store: open after a \(death.rawValue) inside a call of the disk")
     }
 
-    /// Stops as after SIGTERM.
-    func stop() {
-        guard let run else { return }
-        history.note("stops")
-        run.parts.stop { false }
-        guard self.run != nil else { return }
-        self.run = nil
-        run.network.cutOff()
-        endThreads()
-    }
-
-    /// The process ends here and now: what it has written stays, and nothing it still does is seen.
-    func die() {
-        guard let run else { return }
-        self.run = nil
-        let former = "\(directory)/run-\(runs)"
-        runs += 1
-        let next = "\(directory)/run-\(runs)"
-        do {
-            try FileManager.default.createDirectory(atPath: next, withIntermediateDirectories: true)
-            for name in ["postern.sqlite", "postern.sqlite-wal", "postern.sqlite-shm"]
-            where access("\(former)/\(name)", F_OK) == 0 {
-                try FileManager.default.copyItem(atPath: "\(former)/\(name)", toPath: "\(next)/\(name)")
-            }
-        } catch {
-            preconditionFailure("cannot copy the store: \(error)")
-        }
-        run.network.cutOff()
-        run.door.cutOff()
-        dead.append(run)
-    }
-
-    /// Runs that were killed in the middle of a turn, until that turn is over.
-    private var dead: [Run] = []
-
-    /// Forgets what was killed.
-    func endThreads() {
-        threads.abandon()
-        dead = []
-        beginThreads()
-    }
+    /// Whether the gateway has something to do at once.
+    var isBusy: Bool { !threads.dueNames.isEmpty }
 
     /// Has every step shown.
     public func watch(_ show: @escaping (String) -> Void) { history.watch = show }
@@ -222,7 +161,8 @@ public final class World {
         let waits = Waits(self)
         start()
         while time.instant < end, promises.broken == nil {
-            let deadline = operators.act(at: time.instant, since: began)
+            let change = weather.change(at: time.instant, since: began)
+            let deadline = min(change, operators.act(at: time.instant, since: began))
             guard time.instant < end, promises.broken == nil else { break }
             if time.instant >= waits.nextAt { waits.look() }
             if run == nil { restart() } else { step(until: min(deadline, end, waits.nextAt)) }
@@ -239,7 +179,8 @@ public final class World {
             plan: plan, broken: promises.broken, digest: history.digest, steps: history.steps,
             hours: (time.instant - began) / .seconds(3600), lastSteps: history.lastSteps + promises.lastErrors,
             coverage: promises.coverage, messages: book.entries.count,
-            requests: services.reduce(0) { $0 + $1.requests }, runs: runs + 1)
+            requests: services.reduce(0) { $0 + $1.requests }, runs: runs + 1,
+            storeBytes: promises.mostBytes)
     }
 
     /// After a time in which there is no gateway.
@@ -250,27 +191,6 @@ public final class World {
         while time.instant < end { threads.goOn(until: end) }
         if chance.chance(0.7) { removed = [] }
         start()
-        promises.restarted()
+        if run != nil { promises.restarted() }
     }
-}
-
-/// What became of one world.
-public struct Report: Sendable {
-    public let plan: Plan
-    /// The promise, and how it was broken.
-    public let broken: String?
-    public let digest: UInt64
-    public let steps: Int
-    public let hours: Double
-    public let lastSteps: [String]
-    public let coverage: Coverage
-    public let messages: Int
-    public let requests: Int
-    public let runs: Int
-}
-
-/// Something that a closure hands out.
-private final class Handed<Value>: @unchecked Sendable {
-    // @unchecked: for the thread of the world only.
-    var value: Value?
 }

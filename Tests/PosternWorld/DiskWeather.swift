@@ -1,0 +1,135 @@
+import PosternCore
+import PosternSimulatedDisk
+import PosternTestKit
+
+/// What the disk does wrong, from one hour to another.
+public struct DiskPlan: Sendable, CustomStringConvertible {
+    enum Kind: String, CaseIterable, Sendable {
+        /// There is no room, or hardly any.
+        case full
+        /// Some writes fail, and at times a read.
+        case errors
+        /// Some syncs fail.
+        case failedSyncs
+        /// Reads and writes do a part only, which is not an error.
+        case short
+        /// Syncs report success and do nothing. A power cut may then lose something.
+        case lies
+
+        var longestHours: Double {
+            switch self {
+            case .full, .errors: 0.3
+            case .failedSyncs: 1
+            case .short, .lies: 3
+            }
+        }
+    }
+    let kind: Kind
+    let fromHour: Double
+    let toHour: Double
+    let draw: UInt64
+
+    init(_ hours: Double, _ dice: Dice) {
+        kind = dice.chance(0.1) ? .lies : dice.pick([.full, .errors, .failedSyncs, .failedSyncs, .short])
+        fromHour = hours * dice.fraction()
+        toHour = min(hours, fromHour + 0.01 + kind.longestHours * dice.fraction())
+        draw = dice.next()
+    }
+
+    public var description: String {
+        "the disk: \(kind.rawValue) from hour \(oneDigit(fromHour)) to \(oneDigit(toHour))"
+    }
+
+    /// What strikes by chance.
+    var faults: DiskFaults {
+        let share = 0.2 * Dice(seed: draw, for: "share").fraction()
+        var faults = DiskFaults()
+        switch kind {
+        case .full, .failedSyncs: break
+        case .errors: (faults.failedReads, faults.failedOpens) = (share / 100, share / 10)
+        case .short: (faults.shortReads, faults.shortWrites) = (share, share)
+        case .lies: faults.lyingSyncs = share
+        }
+        return faults
+    }
+
+    /// What strikes the next calls of a sort, however long they take to come.
+    func plan(on disk: SimulatedDisk) {
+        let dice = Dice(seed: draw, for: "strikes")
+        switch kind {
+        case .short, .lies: break
+        // A file system that copies what it writes may have no room for that, either.
+        case .full where room == nil:
+            disk.strike(.noSpace, on: .write, after: dice.below(40), times: dice.from(1...6))
+        case .full: break
+        case .errors:
+            for _ in 0..<dice.from(1...3) {
+                disk.strike(.ioError, on: .write, after: dice.below(40), times: dice.from(1...3))
+            }
+        case .failedSyncs:
+            disk.strike(
+                .ioError, on: .sync, of: dice.pick(["", "", "-wal", ".sqlite"]), after: dice.below(12),
+                times: dice.from(1...3))
+        }
+    }
+
+    /// Bytes that are left; nil if there is room.
+    var room: Int? { kind == .full && draw % 2 == 0 ? Dice(seed: draw, for: "room").from(0...1 << 20) : nil }
+}
+
+/// Lets the faults of the disk begin and end.
+final class DiskWeather {
+    /// How long the gateway may take to notice that the disk works again, on its idle loops.
+    private static let recovery = Duration.seconds(900)
+    private static let capacityBytes = 256 << 20
+    private unowned let world: World
+    private var active: [DiskPlan] = []
+    private var endedAt: MonotonicInstant?
+
+    init(_ world: World) { self.world = world }
+
+    /// Returns when this has to be called again.
+    func change(at now: MonotonicInstant, since start: MonotonicInstant) -> MonotonicInstant {
+        func instant(_ hour: Double) -> MonotonicInstant { start + .milliseconds(Int(hour * 3_600_000)) }
+        let plans = world.plan.diskFaults
+        let due = plans.filter { instant($0.fromHour) <= now && now < instant($0.toHour) }
+        if due.map(\.draw) != active.map(\.draw) { set(due) }
+        let moments = plans.flatMap { [instant($0.fromHour), instant($0.toHour)] }
+        return moments.filter { $0 > now }.min() ?? .distantFuture
+    }
+
+    private func set(_ plans: [DiskPlan]) {
+        if plans.isEmpty { end() }
+        for plan in plans where !active.contains(where: { $0.draw == plan.draw }) { plan.plan(on: world.disk) }
+        active = plans
+        world.history.note(plans.isEmpty ? "the disk works" : plans.map(\.description).joined(separator: ", "))
+        world.disk.faults = plans.last?.faults ?? DiskFaults()
+        let room = plans.compactMap(\.room).min()
+        world.disk.capacityBytes = room.map { world.disk.usedBytes + $0 } ?? Self.capacityBytes
+    }
+
+    private func end() {
+        endedAt = world.time.instant
+        world.disk.endStrikes()
+    }
+
+    /// The end of a world, when everything works.
+    func heal() { set([]) }
+
+    /// Whether the gateway may say that its store does not work.
+    var isExcuse: Bool { !active.isEmpty || endedAt.map { world.time.instant < $0 + Self.recovery } ?? false }
+
+    /// Whether a start may fail: one needs no room beyond its reserve, but a disk that can be read, written and synced.
+    var mayPreventStart: Bool {
+        active.contains { $0.kind == .errors || $0.kind == .failedSyncs || $0.kind == .full && $0.room == nil }
+    }
+
+    /// The disk works while the world itself looks at what is stored.
+    func quietly<Value>(_ body: () throws -> Value) rethrows -> Value {
+        let faults = world.disk.faults
+        guard faults != DiskFaults() else { return try body() }
+        world.disk.faults = DiskFaults()
+        defer { world.disk.faults = faults }
+        return try body()
+    }
+}

@@ -1,0 +1,162 @@
+import Foundation
+import Logging
+import PosternCore
+import PosternSimulatedDisk
+import PosternStore
+import PosternTestKit
+
+@testable import PosternGateway
+
+/// The gateway's process: how it starts, and how it ends.
+extension World {
+    func start() {
+        precondition(run == nil, "it runs already")
+        history.note("starts")
+        let made = Handed<Door>()
+        let network = Network(self, run: runs)
+        do {
+            let parts = try Parts(
+                try configuration(), repair, in: surroundings(network, made),
+                logger: Logger(label: "postern") { [promises, plan] _ in
+                    WorldLog(promises, plan.settings.logsAll ? .trace : .info)
+                })
+            _ = threads.start(network)
+            _ = try parts.start()
+            guard let door = made.value else { preconditionFailure("there is a door") }
+            door.willAnswer = { [unowned self] in noticeStop() }
+            run = Run(parts, door, network)
+        } catch {
+            return startFailed(error)
+        }
+        noticeStop()
+        guard run != nil else { return }
+        repair = App.Options(configFile: "")
+        hasAdoptedKey = true
+        promises.started()
+    }
+
+    private func surroundings(_ network: Network, _ made: Handed<Door>) -> Surroundings {
+        nonisolated(unsafe) let random = Dice(seed: plan.seed, for: "random \(runs)")
+        return Surroundings(
+            time: time, threads: threads, random: { random.next() }, makeTransport: { network },
+            makeListeners: { _, memory, handler, _ in
+                let door = Door(handler, memory)
+                made.value = door
+                return door
+            })
+    }
+
+    /// The process ends; it will be started again.
+    private func startFailed(_ error: any Error) {
+        history.note("cannot start: \(disk.neutral("\(error)"))")
+        if disk.hasStopped {
+            noteStop()
+        } else if disk.isLossAllowed {
+            chooseRepair(of: error)
+        } else if !weather.mayPreventStart {
+            promises.fail("the gateway starts", disk.neutral("\(error)"))
+        }
+        runs += 1
+        endLife(disk.hasStopped ? death : .kill)
+        endThreads()
+    }
+
+    /// What the message says that an operator can do.
+    private func chooseRepair(of error: any Error) {
+        promises.coverage.visit("store: damaged, and repaired by the operator")
+        promises.lossHappened()
+        guard case .store(let damage)? = error as? AppError else { return }
+        switch damage {
+        case .corrupt: repair.startFresh = true
+        case .logDamaged: repair.recover = true
+        default: for end in ["", "-wal", "-shm"] { unlink(path + end) }
+        }
+    }
+
+    func configuration() throws -> ConfigurationLoader.Loaded {
+        try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
+        let file = "\(directory)/config.json"
+        let settings = plan.settings
+        let upstreams = UpstreamKind.allCases.filter { !removed.contains($0) }.map { kind in
+            let own = kind == .samsara ? [#""compression":"\#(settings.sendsGzip ? "gzip" : "none")""#] : []
+            let cap = settings.caps.filter { $0.upstream == kind }.map(\.json)
+            return #""\#(kind.rawValue)":{\#((own + cap).joined(separator: ","))}"#
+        }
+        let retryMax = reloads.isMultiple(of: 2) ? 300 : 60
+        let text = #"""
+            {"outbox":{"path":"\#(path)","deliveredRetentionSeconds":\#(settings.retention),
+            "failedRetentionSeconds":\#(settings.retention),\#(encryptionKeys)},
+            "delivery":{"maxInFlight":\#(settings.maxInFlight),"batchMaxMessages":\#(settings.batchMaxMessages),
+            "batchMaxWaitSeconds":\#(settings.batchMaxWait),"retryMaxSeconds":\#(retryMax)},
+            "log":{"level":"trace"},"upstreams":{\#(upstreams.joined(separator: ","))}}
+            """#
+        try Data(text.utf8).write(to: URL(filePath: file))
+        var loader = ConfigurationLoader(
+            types: UpstreamRegistry.all, environment: [:], file: file, secretsDirectory: nil)
+        loader.simulators = Dictionary(
+            uniqueKeysWithValues: UpstreamKind.allCases.map { ($0.rawValue, "http://\($0.rawValue).world") })
+        return try loader.load()
+    }
+
+    /// A former key is given until the gateway has started with the one after it.
+    private var encryptionKeys: String {
+        guard plan.settings.hasEncryptionKey else { return #""encryptionKey":"""# }
+        func key(_ number: Int) -> String { Promises.keyPrefix + hexadecimal(number, 64 - Promises.keyPrefix.count) }
+        let former = hasAdoptedKey ? "" : "\"\(key(keyChanges - 1))\""
+        return #""encryptionKey":"\#(key(keyChanges))","previousEncryptionKeys":[\#(former)]"#
+    }
+
+    /// Takes effect with the next start.
+    func changeKey() {
+        // What is not encrypted with the latest one yet needs the one before.
+        guard hasAdoptedKey else { return }
+        keyChanges += 1
+        hasAdoptedKey = false
+    }
+
+    /// Stops as after SIGTERM.
+    func stop() {
+        guard let run else { return }
+        history.note("stops")
+        run.parts.stop { false }
+        noticeStop()
+        guard self.run != nil else { return }
+        self.run = nil
+        run.network.cutOff()
+        endThreads()
+    }
+
+    /// The process ends here and now. What it has written stays, but if the power goes, only what it has synced stays for
+    /// sure. What it still does has no effect.
+    func die(_ cause: Death = .kill) {
+        guard let run else { return }
+        self.run = nil
+        runs += 1
+        run.network.cutOff()
+        run.door.cutOff()
+        dead.append(run)
+        endLife(cause)
+    }
+
+    private func endLife(_ cause: Death) {
+        deathAfter = nil
+        switch cause {
+        case .kill: disk.kill()
+        case .powerCut: disk.powerCut()
+        }
+        if cause == .powerCut, disk.isLossAllowed { promises.lossHappened() }
+    }
+
+    /// Forgets what was killed.
+    func endThreads() {
+        threads.abandon()
+        dead = []
+        beginThreads()
+    }
+}
+
+/// Something that a closure hands out.
+private final class Handed<Value>: @unchecked Sendable {
+    // @unchecked: for the thread of the world only.
+    var value: Value?
+}
