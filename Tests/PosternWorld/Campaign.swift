@@ -16,21 +16,24 @@ public final class Campaign: Sendable {
         var coverage = Coverage()
     }
     private let end: UInt64
+    private let leavesOutSyncs: Bool
     private let totals: Mutex<Totals>
     private let start = processorSeconds()
 
-    private init(_ seeds: Range<UInt64>) {
+    private init(_ seeds: Range<UInt64>, leavesOutSyncs: Bool) {
         end = seeds.upperBound
+        self.leavesOutSyncs = leavesOutSyncs
         totals = Mutex(Totals(next: seeds.lowerBound))
     }
 
     /// - `--seed N`: one world; what breaks in it is shown with the shortest history, `--watch` shows every step.
+    /// - `--without-syncs`: the disk does none, so promises have to break.
     /// - `--seeds N`: as many worlds, 200 if not said; `--first N`: the first of them; `--jobs N`: at a time.
     public static func main(_ arguments: [String]) -> Never {
         var values: [String: UInt64] = [:]
         var rest = arguments[...]
         while let name = rest.popFirst() {
-            if name == "--watch" {
+            if name == "--watch" || name == "--without-syncs" {
                 values[name] = 1
             } else if let value = rest.popFirst().flatMap({ UInt64($0) }) {
                 values[name] = value
@@ -41,7 +44,8 @@ public final class Campaign: Sendable {
         }
         if let seed = values["--seed"] { exit(one(seed, isWatched: values["--watch"] != nil) ? 0 : 1) }
         let first = values["--first"] ?? 1
-        let campaign = Campaign(first..<first + (values["--seeds"] ?? 200))
+        let campaign = Campaign(
+            first..<first + (values["--seeds"] ?? 200), leavesOutSyncs: values["--without-syncs"] != nil)
         let threads = (0..<(values["--jobs"] ?? 2)).map { number in
             DedicatedThread(name: "world-\(number)") { campaign.work() }
         }
@@ -64,7 +68,8 @@ public final class Campaign: Sendable {
             defer { totals.next += 1 }
             return totals.next
         }) {
-            let report = World(Plan(seed: seed)).simulate()
+            let plan = leavesOutSyncs ? Plan(seed: seed).withoutSyncs() : Plan(seed: seed)
+            let report = World(plan).simulate()
             totals.withLock { note(report, in: &$0) }
         }
     }

@@ -15,12 +15,14 @@ public struct DiskPlan: Sendable, CustomStringConvertible {
         case short
         /// Syncs report success and do nothing. A power cut may then lose something.
         case lies
+        /// The same without a mark, so that the loss has to be found. Not part of any drawn plan.
+        case secretLies
 
         var longestHours: Double {
             switch self {
             case .full, .errors: 0.3
             case .failedSyncs: 1
-            case .short, .lies: 3
+            case .short, .lies, .secretLies: 3
             }
         }
     }
@@ -36,6 +38,11 @@ public struct DiskPlan: Sendable, CustomStringConvertible {
         draw = dice.next()
     }
 
+    /// No sync is done, in all hours.
+    init(withoutSyncsFor hours: Double) {
+        (kind, fromHour, toHour, draw) = (.secretLies, 0, hours, 0)
+    }
+
     public var description: String {
         "the disk: \(kind.rawValue) from hour \(oneDigit(fromHour)) to \(oneDigit(toHour))"
     }
@@ -49,6 +56,7 @@ public struct DiskPlan: Sendable, CustomStringConvertible {
         case .errors: (faults.failedReads, faults.failedOpens) = (share / 100, share / 10)
         case .short: (faults.shortReads, faults.shortWrites) = (share, share)
         case .lies: faults.lyingSyncs = share
+        case .secretLies: faults.secretlyLyingSyncs = 1
         }
         return faults
     }
@@ -57,7 +65,7 @@ public struct DiskPlan: Sendable, CustomStringConvertible {
     func plan(on disk: SimulatedDisk) {
         let dice = Dice(seed: draw, for: "strikes")
         switch kind {
-        case .short, .lies: break
+        case .short, .lies, .secretLies: break
         // A file system that copies what it writes may have no room for that, either.
         case .full where room == nil:
             disk.strike(.noSpace, on: .write, after: dice.below(40), times: dice.from(1...6))

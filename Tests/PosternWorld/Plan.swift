@@ -40,6 +40,15 @@ public struct Plan: Sendable, CustomStringConvertible {
         }
     }
 
+    /// Leaves out all syncs, and cuts the power every two hours.
+    public func withoutSyncs() -> Plan {
+        var plan = self
+        plan.diskFaults = [DiskPlan(withoutSyncsFor: hours)]
+        plan.actions += stride(from: 2, to: hours, by: 2).map { ActionPlan(.powerCut, atHour: $0) }
+        plan.actions.sort { $0.atHour < $1.atHour }
+        return plan
+    }
+
     public var description: String {
         let lines =
             ["\(oneDigit(hours)) hours, \(settings)"] + callers.map(\.description) + faults.map(\.description)
@@ -169,6 +178,10 @@ public struct ActionPlan: Sendable, CustomStringConvertible {
         atHour = hours * dice.fraction()
         upstream = dice.pick(upstreams)
         draw = dice.next()
+    }
+
+    init(_ kind: Kind, atHour: Double) {
+        (self.kind, self.atHour, upstream, draw) = (kind, atHour, .samsara, 0)
     }
 
     public var description: String { "hour \(oneDigit(atHour)): \(kind.rawValue) (\(upstream.rawValue))" }

@@ -76,7 +76,8 @@ final class Promises: @unchecked Sendable {
         let text = String(decoding: response.body, as: UTF8.self)
         let evicted = text.firstRange(of: #""evicted":["#).map { text[$0.upperBound...].prefix { $0 != "]" } } ?? ""
         let gone = Self.ids(in: evicted.utf8)
-        let ids = Self.ids(in: text.utf8).filter { !gone.contains($0) }
+        // The id of a request may look like that of a message.
+        let ids = Self.ids(in: text.utf8).filter { !gone.contains($0) && !text.contains(#""requestId":"\#($0)""#) }
         guard ids.count == entries.count else {
             return fail("a response names its messages", "\(ids.count) ids for \(entries.count) messages: \(text)")
         }
