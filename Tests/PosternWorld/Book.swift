@@ -25,6 +25,11 @@ final class Book {
         var isInvalid = false
         /// Whether the disk may have lost it, or what became of it, after syncs that it did not do.
         var isWaived = false
+        /// It is not to be sent before then, and does not expire before then.
+        var notBefore: Timestamp?
+        var expiresAt: Timestamp?
+        /// Whether an operator was told that it is cancelled.
+        var isCancelled = false
         /// Whether it was seen in a state that is final, unless it is queued again.
         var isSettled = false
         /// Ids it was accepted under: several if the caller repeated a request whose response was lost.

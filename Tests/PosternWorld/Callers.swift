@@ -74,6 +74,11 @@ final class Caller {
     /// What is posted again.
     private var unanswered: Post?
     private var requests = 0
+    private var askedAt = MonotonicInstant(nanoseconds: 0)
+    /// How long a request may take that waits for its messages.
+    private var patience: Duration?
+    /// The gateway may be kept from its work for so long.
+    private static let mostDelay = Duration.seconds(1800)
 
     init(_ plan: CallerPlan, _ world: World) {
         self.plan = plan
@@ -101,8 +106,11 @@ final class Caller {
         requests += 1
         if dice.chance(plan.waits) {
             post.headers.removeAll { $0.value.hasPrefix("wait=") }
-            post.headers.append(("Prefer", "wait=\(dice.from(1...50))"))
+            let seconds = dice.from(1...50)
+            post.headers.append(("Prefer", "wait=\(seconds)"))
+            patience = .seconds(seconds) + Self.mostDelay
         }
+        askedAt = now
         isWaiting = true
         for entry in post.entries { entry.isPending = true }
         let number = requests
@@ -197,8 +205,12 @@ final class Caller {
         var more = ""
         if isScheduled {
             let end = world.upstreamTime.now + dice.span(10...7200)
-            more = dice.chance(0.6) ? #","notBefore":"\#(end)""# : #","expiresAt":"\#(end)""#
-            for entry in entries { entry.isExempt = true }
+            let isLater = dice.chance(0.6)
+            more = isLater ? #","notBefore":"\#(end)""# : #","expiresAt":"\#(end)""#
+            for entry in entries {
+                entry.isExempt = true
+                if isLater { entry.notBefore = end } else { entry.expiresAt = end }
+            }
         }
         let lines = items.map {
             #"{"upstream":"\#(plan.upstream.rawValue)","kind":"\#($0.kind)","payload":\#($0.payload)\#(more)}"#
@@ -212,6 +224,10 @@ final class Caller {
         guard isWaiting, number == requests else { return }
         isWaiting = false
         for entry in post.entries { entry.isPending = false }
+        if let patience, response != nil, world.time.instant - askedAt > patience {
+            world.promises.fail("a response that waits comes in time", "it took \(world.time.instant - askedAt)")
+        }
+        patience = nil
         nextAt = isFinishing ? .distantFuture : world.time.instant + dice.span(plan.pause / 10...plan.pause * 3)
         guard let response else {
             world.history.note("caller \(plan.number) gets no response")

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternDelivery
 import PosternStore
 import PosternTestKit
 
@@ -30,7 +31,8 @@ struct Ending {
         guard world.promises.broken == nil, world.run != nil else {
             return world.promises.fail("the gateway starts", "it does not, although the faults have ended")
         }
-        for kind in UpstreamKind.allCases { Operator.post("/v1/upstreams/\(kind.rawValue)/resume", in: world) }
+        resume()
+        let requests = world.services.map(\.requests)
         world.callers?.finish()
         let end = world.time.instant + World.longestEnd
         var (tokensAt, eventAt) = (world.time.instant, world.time.instant)
@@ -46,6 +48,22 @@ struct Ending {
             world.step(until: min(end, tokensAt, eventAt))
         }
         if world.promises.broken == nil { world.promises.atTheEnd(isQuiet: isQuiet) }
+        for (service, before) in zip(world.services, requests) where service.requests > before {
+            checkHealth(of: service.kind)
+        }
+    }
+
+    /// What is not paused has to go on by itself.
+    private func resume() {
+        for kind in UpstreamKind.allCases where world.snapshot(of: kind)?.isPaused == true {
+            Operator.post("/v1/upstreams/\(kind.rawValue)/resume", in: world)
+        }
+    }
+
+    /// Everything was delivered, so nothing is wrong with what was sent to.
+    private func checkHealth(of kind: UpstreamKind) {
+        guard let hold = world.snapshot(of: kind)?.hold else { return }
+        world.promises.fail("an upstream that works is not held", "\(kind) is held for \(hold.rawValue)")
     }
 
     private var isQuiet: Bool {

@@ -30,6 +30,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         var timesOut: Bool
         var answer: SimulatedAnswer?
         var wasTaken = false
+        var holdsMessages: Bool { entries.contains { !$0.isProxied } }
 
         init(
             _ number: Int, _ service: Service, _ request: SimulatedRequest, _ entries: [Book.Entry],
@@ -73,6 +74,8 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         let marks = entries.map(\.mark).joined(separator: " ")
         world.history.note("request \(submitted) to \(service.kind) \(asked.method) \(asked.path) \(marks) → \(fate)")
         world.promises.sent(entries, to: service)
+        let others = transfers.count { $0.service === service && $0.holdsMessages } - 1
+        world.restraint.willSend(entries, to: service.kind, others: others)
         wakeUp.nudge()
         world.handOver("request")
         let number = submitted
@@ -166,7 +169,13 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
             return .success(UpstreamResponse(answer))
         case .status(let status, let retryAfter):
             var answer = transfer.service.simulator.answer(status: status, to: transfer.request)
-            if let retryAfter { answer.headers.append(("Retry-After", retryAfter.value(at: world.upstreamTime.now))) }
+            if let retryAfter {
+                answer.headers.append(("Retry-After", retryAfter.value(at: world.upstreamTime.now)))
+                let isDate = retryAfter.form != .seconds
+                if transfer.holdsMessages {
+                    world.restraint.asked(transfer.service.kind, for: retryAfter.seconds, isDate: isDate)
+                }
+            }
             return .success(UpstreamResponse(answer))
         case .refused: return .failure(TransferFailure(.unreachable, mayHaveArrived: false, detail: "refused"))
         case .resetBefore, .resetAfter, .truncated:

@@ -52,6 +52,7 @@ final class Operator {
 
     private func perform(_ action: ActionPlan, _ dice: Dice) {
         if [.clockBack, .clockForward, .suspend, .stall].contains(action.kind) { world.wasClockSet = true }
+        world.restraint.waitsMayEnd()
         let upstream = "/v1/upstreams/\(action.upstream.rawValue)"
         switch action.kind {
         case .pause: Self.post(upstream + "/pause", in: world)
@@ -104,7 +105,15 @@ final class Operator {
         guard !candidates.isEmpty else { return }
         let entry = dice.pick(Array(candidates))
         entry.isExempt = true
-        for id in entry.ids { Self.post("/v1/messages/\(id)", method: "DELETE", "", in: world) }
+        let isOnly = entry.ids.count == 1
+        for id in entry.ids {
+            Self.post("/v1/messages/\(id)", method: "DELETE", "", in: world) { [world] response, text in
+                guard response.status == 200 else { return }
+                entry.isCancelled = isOnly
+                guard !text.contains(#""state":"cancelled""#) else { return }
+                world.promises.fail("a cancel that succeeds has an effect", "\(entry.mark), \(id): \(text)")
+            }
+        }
     }
 
     private func reload() {
@@ -117,7 +126,10 @@ final class Operator {
         }
     }
 
-    static func post(_ path: String, method: String = "POST", _ body: String = "{}", in world: World) {
+    static func post(
+        _ path: String, method: String = "POST", _ body: String = "{}", in world: World,
+        then: @escaping (HTTPResponse, String) -> Void = { _, _ in }
+    ) {
         let post = Post(
             path: path, headers: body.isEmpty ? [] : [("Content-Type", "application/json")], body: body, method: method,
             entries: [])
@@ -126,6 +138,7 @@ final class Operator {
             world.history.note("operator gets \(response.status) of \(path)")
             world.promises.responded(response, to: post)
             let text = String(decoding: response.body, as: UTF8.self)
+            then(response, text)
             if text.contains("\"retried\":"), !text.contains("\"retried\":0") {
                 world.promises.coverage.visit(
                     "message: \(post.body.contains("dropped") ? "dropped" : "failed") → queued")

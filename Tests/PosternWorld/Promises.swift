@@ -17,7 +17,7 @@ final class Promises: @unchecked Sendable {
     /// The latest errors that the gateway logged, for people.
     private(set) var lastErrors: [String] = []
     var coverage = Coverage()
-    private var snapshots: [UpstreamName: UpstreamSnapshot] = [:]
+    private var snapshots: [UpstreamKind: UpstreamSnapshot] = [:]
     private var lostOutcomes: [UpstreamKind: Int] = [:]
     /// How often the disk lost something after syncs that it did not do.
     private var losses = 0
@@ -137,11 +137,13 @@ final class Promises: @unchecked Sendable {
         for (number, ledger) in run.parts.outbox.ledgers where ledger.balance != 0 {
             fail("the books balance at every commit", "\(number): off by \(ledger.balance)")
         }
-        for worker in run.parts.fleet.workers {
+        for (kind, worker) in run.workers {
             let snapshot = worker.snapshot
-            guard snapshot != snapshots[worker.name] else { continue }
-            coverage.look(at: snapshot, after: snapshots[worker.name])
-            snapshots[worker.name] = snapshot
+            guard snapshot != snapshots[kind] else { continue }
+            coverage.look(at: snapshot, after: snapshots[kind])
+            checkHold(snapshot, of: kind)
+            world.restraint.look(at: snapshot, of: kind)
+            snapshots[kind] = snapshot
         }
         look(atStoreOf: run)
         for service in world.services {
@@ -149,6 +151,15 @@ final class Promises: @unchecked Sendable {
                 fail("the upstreams see no breach of protocol", "\(service.kind): \(violation)")
             }
         }
+    }
+
+    /// The others may be held by a wrong clock, or by sessions that die.
+    private func checkHold(_ snapshot: UpstreamSnapshot, of kind: UpstreamKind) {
+        guard snapshot.hold == .credentials, kind == .samsara || kind == .seer else { return }
+        let faults = world.plan.faults.filter { $0.upstream == kind }
+        guard !faults.contains(where: { $0.kind == .unauthorized }), faults.count(where: { $0.kind == .tokensDie }) < 2
+        else { return }
+        fail("good credentials are not called bad", "\(kind) is held for credentials")
     }
 
     private func look(atStoreOf run: World.Run) {
@@ -180,6 +191,7 @@ final class Promises: @unchecked Sendable {
     func lossHappened() {
         losses += 1
         world.book.waive()
+        world.restraint.lossHappened()
         lostOutcomes = [:]
     }
 
@@ -198,6 +210,13 @@ final class Promises: @unchecked Sendable {
 
     func started() {
         storeCondition = "sound"
+        if let run = world.run {
+            world.restraint.started(run)
+            let unreadable = run.parts.outbox.resealing.unreadable
+            if unreadable > 0, losses == 0 {
+                fail("credentials outlast a change of the key", "\(unreadable) cannot be read after a start")
+            }
+        }
         audit()
     }
 
@@ -283,6 +302,9 @@ final class Promises: @unchecked Sendable {
             }
         case .cancelled, .expired:
             if !entry.isExempt { fail("nothing ends by itself", "\(entry.mark), \(id), is \(record.state.name)") }
+            if record.state == .expired, let end = entry.expiresAt, let at = record.settledAt, at < end {
+                fail("nothing expires before its time", "\(entry.mark), \(id), expired \(end - at) too early")
+            }
         case .dropped:
             if !world.plan.settings.dropsOldest(of: entry.upstream) {
                 fail("nothing is dropped unless a queue is full", "\(entry.mark), \(id)")

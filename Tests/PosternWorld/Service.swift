@@ -103,7 +103,7 @@ final class Service {
         case 5: .garbage
         case 6: .truncated
         default:
-            .status(dice.pick([408, 425, 429, 502, 503, 504]), retryAfter: dice.chance(0.3) ? retryAfter(dice) : nil)
+            .status(dice.pick([408, 425, 429, 502, 503, 500]), retryAfter: dice.chance(0.3) ? retryAfter(dice) : nil)
         }
     }
 

@@ -10,11 +10,13 @@ final class Waits {
     static let pause = Duration.seconds(1800)
     private unowned let world: World
     private(set) var nextAt: MonotonicInstant
+    private let progress: Progress
     /// Messages that gave no reason when nothing was sent, and how many requests their upstream had had then.
     private var silent: [Int: Int] = [:]
 
     init(_ world: World) {
         self.world = world
+        progress = Progress(world)
         nextAt = world.time.instant + Self.pause
     }
 
@@ -28,6 +30,8 @@ final class Waits {
         Operator.post("/metrics", method: "GET", "", in: world)
         Operator.post("/v1/upstreams", method: "GET", "", in: world)
         world.promises.checkSize()
+        progress.look()
+        world.restraint.look()
     }
 
     private func ask(_ entry: Book.Entry) {

@@ -122,6 +122,7 @@ extension World {
         noticeStop()
         guard self.run != nil else { return }
         self.run = nil
+        restraint.waitsMayEnd()
         run.network.cutOff()
         endThreads()
     }
@@ -140,6 +141,7 @@ extension World {
 
     private func endLife(_ cause: Death) {
         deathAfter = nil
+        restraint.waitsMayEnd()
         switch cause {
         case .kill: disk.kill()
         case .powerCut: disk.powerCut()

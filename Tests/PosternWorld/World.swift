@@ -1,6 +1,7 @@
 import Foundation
 import Logging
 import PosternCore
+import PosternDelivery
 import PosternSimulatedDisk
 import PosternStore
 import PosternTestKit
@@ -33,6 +34,7 @@ public final class World {
     /// For the store.
     let disk: SimulatedDisk
     private(set) lazy var weather = DiskWeather(self)
+    private(set) lazy var restraint = Restraint(self)
     private let chance: Dice
     /// Hand-overs until the process ends; nil: it is not going to.
     var deathAfter: Int?
@@ -62,8 +64,12 @@ public final class World {
         let parts: Parts
         let door: Door
         let network: Network
+        let workers: [(kind: UpstreamKind, worker: UpstreamWorker)]
         init(_ parts: Parts, _ door: Door, _ network: Network) {
             (self.parts, self.door, self.network) = (parts, door, network)
+            workers = parts.fleet.workers.compactMap { worker in
+                UpstreamKind(rawValue: worker.name.description).map { ($0, worker) }
+            }
         }
     }
 

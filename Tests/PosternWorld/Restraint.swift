@@ -1,0 +1,125 @@
+import PosternCore
+import PosternDelivery
+import PosternTestKit
+
+@testable import PosternGateway
+
+/// What the gateway may not send, or not yet: anything to an upstream that is paused or has asked for time, more at a time
+/// than is allowed, a message before its time, or one that was cancelled.
+final class Restraint {
+    /// A request may have been recorded before the response to another one asked for time, and leave after it.
+    private static let grace = Duration.seconds(30)
+    /// A change this old is on disk, unless the disk fails.
+    private static let certain = Duration.seconds(600)
+
+    private struct Known {
+        /// Since when it is paused.
+        var pausedSince: MonotonicInstant?
+        /// Whether it is paused and nothing is under way.
+        var rests = false
+        /// Since when, and until when, it wants no request.
+        var asked: (from: MonotonicInstant, until: MonotonicInstant)?
+    }
+    private unowned let world: World
+    private var known: [UpstreamKind: Known] = [:]
+
+    init(_ world: World) { self.world = world }
+
+    // MARK: What happens
+
+    /// Called whenever the gateway sees an upstream otherwise than before, and from time to time.
+    func look(at snapshot: UpstreamSnapshot, of kind: UpstreamKind) {
+        var now = known[kind] ?? Known()
+        if !snapshot.isPaused {
+            now.pausedSince = nil
+        } else if now.pausedSince == nil, !world.weather.isExcuse {
+            now.pausedSince = world.time.instant
+        }
+        now.rests = snapshot.isPaused && (now.rests || snapshot.inFlight == 0)
+        known[kind] = now
+    }
+
+    func look() {
+        for (kind, worker) in world.run?.workers ?? [] { look(at: worker.snapshot, of: kind) }
+    }
+
+    /// The response to a request for messages has a `Retry-After`.
+    func asked(_ kind: UpstreamKind, for seconds: Int, isDate: Bool) {
+        // Dates are read by the gateway's clock. For the others an endpoint that works shortens the wait of the upstream.
+        guard kind == .samsara, !isDate || !world.wasClockSet, !mayLoseCause else { return }
+        let now = world.time.instant
+        let until = now + .seconds(min(seconds, 3600) - 2)
+        let former = known[kind]?.asked
+        if until > former?.until ?? now {
+            known[kind, default: Known()].asked = (former?.from ?? now + Self.grace, until)
+        }
+    }
+
+    /// An upstream is probed if the message that made it wait is gone.
+    private var mayLoseCause: Bool {
+        world.plan.settings.dropsOldest(of: .samsara)
+            || world.plan.callers.contains { $0.upstream == .samsara && $0.scheduled > 0 }
+    }
+
+    /// The operator, or the end of a process, may end waits.
+    func waitsMayEnd() { for kind in known.keys { known[kind]?.asked = nil } }
+
+    /// A process has ended without a loss: what was certain holds for the next one.
+    func started(_ run: World.Run) {
+        for (kind, worker) in run.workers {
+            known[kind]?.rests = false
+            guard let since = known[kind]?.pausedSince else { continue }
+            guard !worker.snapshot.isPaused else { continue }
+            if world.time.instant - since > Self.certain {
+                world.promises.fail("a pause outlasts a restart", "\(kind) was paused, and is not after a start")
+            }
+            known[kind]?.pausedSince = nil
+        }
+        look()
+    }
+
+    func lossHappened() { known = [:] }
+
+    // MARK: Requests
+
+    /// - Parameter others: Requests for messages to the same upstream that wait for their response.
+    func willSend(_ entries: [Book.Entry], to kind: UpstreamKind, others: Int) {
+        let carried = entries.filter { !$0.isProxied && !$0.isWaived }
+        guard !carried.isEmpty else { return }
+        let now = world.time.instant
+        if known[kind]?.rests == true {
+            world.promises.fail("a paused upstream gets nothing", "\(carried[0].mark) was sent to \(kind)")
+        }
+        if let asked = known[kind]?.asked, asked.from < now, now < asked.until {
+            world.promises.fail(
+                "a Retry-After is obeyed",
+                "\(carried[0].mark) was sent to \(kind) \(asked.until - now) before the time it had asked for")
+        }
+        if others >= world.plan.settings.maxInFlight {
+            world.promises.fail(
+                "no more requests at a time than allowed",
+                "\(others + 1) to \(kind), the latest with \(carried[0].mark)")
+        }
+        if kind == .samsara, carried.count > world.plan.settings.batchMaxMessages {
+            world.promises.fail("no more messages in a request than allowed", "\(carried.count) to \(kind)")
+        }
+        for entry in carried { check(entry) }
+    }
+
+    private func check(_ entry: Book.Entry) {
+        if entry.isCancelled, entry.unanswered == 0 {
+            world.promises.fail("what was cancelled is not sent", "\(entry.mark) was sent to \(entry.upstream)")
+        }
+        if let notBefore = entry.notBefore, !world.wasClockSet, world.time.now < notBefore {
+            world.promises.fail(
+                "nothing is sent before its time", "\(entry.mark) was sent \(notBefore - world.time.now) too early")
+        }
+    }
+}
+
+extension World {
+    /// How the gateway sees an upstream; nil while it does not run, or does not deliver to it.
+    func snapshot(of kind: UpstreamKind) -> UpstreamSnapshot? {
+        run?.workers.first { $0.kind == kind }?.worker.snapshot
+    }
+}
