@@ -17,8 +17,8 @@ final class Book {
         var mayRepeat = false
         /// Whether others are refused without it, so that it must not expire and is not cancelled.
         var isNeeded = false
-        /// Whether its request has an `Idempotency-Key`, so that it is stored once however often it is repeated.
-        var isKeyed = false
+        /// Whether it is an event, or its request has an `Idempotency-Key`, so that it is stored once however often it is sent.
+        var isKnownAgain = false
         /// Whether it is a call that is answered and never stored.
         var isProxied = false
         /// Whether the gateway has to refuse it.

@@ -41,6 +41,20 @@ struct Post {
     var holdsMessages = true
     /// Whether the gateway has to refuse all of it.
     var isInvalid = false
+    /// Its messages, if they are events.
+    var events: [Repeats.Event] = []
+    /// Its `Idempotency-Key`.
+    private(set) var key: String?
+    /// Whether it once had to wait for its messages.
+    var hasWaited = false
+    /// The response that it has to get again.
+    var first: HTTPResponse?
+
+    mutating func setKey(_ key: String) {
+        self.key = key
+        headers.append(("Idempotency-Key", "\"\(key)\""))
+        for entry in entries { entry.isKnownAgain = true }
+    }
 
     enum Coding {
         case identity, gzip
@@ -65,6 +79,7 @@ final class Caller {
     private let dice: Dice
     /// What decides on habits that leave the rest as it is.
     private let habits: Dice
+    private let repeats: Repeats
     private let story: any Story
     var wakeUp: Inbox<Void>?
     /// Never while it waits for a response.
@@ -85,6 +100,7 @@ final class Caller {
         self.world = world
         dice = Dice(seed: world.plan.seed, for: "caller \(plan.number)")
         habits = Dice(seed: world.plan.seed, for: "habits \(plan.number)")
+        repeats = Repeats(plan, world)
         nextAt = world.time.instant + .milliseconds(Int(plan.startHour * 3_600_000))
         story =
             switch plan.upstream {
@@ -104,7 +120,8 @@ final class Caller {
         if let again = unanswered { post = again } else if isFinishing { return } else { post = chosenPost() }
         unanswered = nil
         requests += 1
-        if dice.chance(plan.waits) {
+        if dice.chance(plan.waits), post.first == nil {
+            post.hasWaited = true
             post.headers.removeAll { $0.value.hasPrefix("wait=") }
             let seconds = dice.from(1...50)
             post.headers.append(("Prefer", "wait=\(seconds)"))
@@ -124,13 +141,11 @@ final class Caller {
     private func chosenPost() -> Post {
         if habits.chance(plan.invalid) { return invalidPost() }
         if plan.upstream == .streamone, habits.chance(plan.proxied) { return proxiedPost() }
+        if let post = repeats.request() { return post }
         var post = newPost()
         if habits.chance(plan.compressed) { post.coding = .gzip }
         guard post.holdsMessages else { return post }
-        if habits.chance(plan.keyed) {
-            post.headers.append(("Idempotency-Key", "\"\(plan.number)/\(requests)\""))
-            for entry in post.entries { entry.isKeyed = true }
-        }
+        if habits.chance(plan.keyed), post.events.isEmpty { setKey(of: &post) }
         if post.entries.count > 1, habits.chance(plan.invalid * 3) { makeLenient(&post) }
         return post
     }
@@ -153,6 +168,18 @@ final class Caller {
             post.body = #"{"upstream":"\#(plan.upstream.rawValue)","kind":"\#(kind)","payload":\#(text)}"#
         }
         return post
+    }
+
+    private func setKey(of post: inout Post) {
+        guard story.mayBeRefused, let key = repeats.key() else { return post.setKey("\(plan.number)/\(requests)") }
+        post.setKey(key)
+        refuse(&post)
+    }
+
+    /// It has the key of another request, or the id of another event.
+    private func refuse(_ post: inout Post) {
+        post.isInvalid = true
+        for entry in post.entries { entry.isInvalid = true }
     }
 
     /// A payload among the others that is rejected alone.
@@ -186,6 +213,7 @@ final class Caller {
             return Post(
                 path: items[0].kind, body: items[0].payload, method: method, entries: entries, holdsMessages: false)
         }
+        if repeats.sendsEvents() { return events(items) }
         let isOneKind = Set(items.map(\.kind)).count == 1
         let isScheduled = dice.chance(plan.scheduled) && story.mayBeScheduled && !entries.contains(where: \.isNeeded)
         guard isOneKind, !isScheduled, dice.chance(0.7) else {
@@ -199,6 +227,24 @@ final class Caller {
         return Post(
             path: path, headers: [("Content-Type", "application/x-ndjson")],
             body: items.map(\.payload).joined(separator: "\n"), entries: entries)
+    }
+
+    private func events(_ items: [StoryItem]) -> Post {
+        var events = items.compactMap { item in
+            item.entry.map { entry in
+                Repeats.Event(
+                    entry: entry, type: "\(plan.upstream.rawValue).\(item.kind)", data: item.payload, id: entry.mark,
+                    source: "/caller/\(plan.number)")
+            }
+        }
+        let former = repeats.formerEvents()
+        if events.count == 1, story.mayBeRefused, let id = former.first?.id, habits.chance(0.2) {
+            events[0].id = id
+            var post = Post(events, isBinary: habits.chance(0.5))
+            refuse(&post)
+            return post
+        }
+        return Post(habits.chance(0.5) ? former + events : events + former, isBinary: habits.chance(0.5))
     }
 
     private func envelopes(_ items: [StoryItem], _ entries: [Book.Entry], isScheduled: Bool) -> Post {
@@ -236,6 +282,7 @@ final class Caller {
         }
         world.history.note("caller \(plan.number) gets \(response.status)")
         world.promises.responded(response, to: post)
+        if let first = post.first { world.promises.repeated(post, first, response) }
         take(response, to: post)
         world.handOver("response")
     }
@@ -247,7 +294,9 @@ final class Caller {
             // Whatever it says: the call is over.
             for entry in post.entries { entry.refusals += 1 }
             if post.method == "PUT", response.status >= 500 { again(post) }
-        case 200..<300, 502: world.promises.accepted(post.entries, response)
+        case 200..<300, 502:
+            world.promises.accepted(post.entries, response)
+            if response.status != 502 { repeats.accepted(post, response) }
         case 503 where text.contains("it is not known whether"):
             for entry in post.entries { entry.unanswered += 1 }
             again(post)
@@ -256,6 +305,9 @@ final class Caller {
             for entry in post.entries { entry.refusals += 1 }
             again(post)
         default:
+            if text.contains("urn:postern:problem:idempotency-mismatch") {
+                world.promises.coverage.visit("repeat: another under a key is refused")
+            }
             for entry in post.entries { entry.refusals += 1 }
             if !post.isInvalid { story.refused(response.status) }
         }

@@ -6,7 +6,13 @@ public struct Coverage: Sendable {
     public private(set) var visited: Set<String> = []
 
     /// Those there are.
-    public static let all: [String] =
+    public static let all = states + repeats
+
+    private static let repeats = [
+        "a request gets its first response", "what was stored is not stored again", "another under a key is refused",
+    ].map { "repeat: \($0)" }
+
+    private static let states: [String] =
         ["delivered", "failed", "cancelled", "expired", "dropped"].map { "message: queued → \($0)" }
         + ["message: failed → queued", "message: dropped → queued"]
         + ["closed → open", "open → half-open", "half-open → closed", "half-open → open", "open → closed"].map {

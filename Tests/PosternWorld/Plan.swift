@@ -90,6 +90,9 @@ public struct CallerPlan: Sendable, CustomStringConvertible {
     let invalid: Double
     /// Of the requests to a type that has them, calls that are not stored.
     let proxied: Double
+    /// Of the requests, those that consist of events, and those that were accepted before.
+    let events: Double
+    let repeats: Double
 
     init(_ number: Int, _ upstream: UpstreamKind, _ hours: Double, _ dice: Dice) {
         self.number = number
@@ -106,6 +109,9 @@ public struct CallerPlan: Sendable, CustomStringConvertible {
         compressed = later.chance(0.5) ? later.fraction() / 2 : 0
         invalid = later.chance(0.5) ? 0.1 * later.fraction() : 0
         proxied = later.chance(0.7) ? 0.2 * later.fraction() : 0
+        let repeating = Dice(seed: dice.seed, for: "repeating caller \(number)")
+        events = repeating.chance(0.4) ? repeating.fraction() : 0
+        repeats = repeating.chance(0.6) ? 0.3 * repeating.fraction() : 0
     }
 
     public var description: String {

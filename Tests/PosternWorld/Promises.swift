@@ -70,28 +70,46 @@ final class Promises: @unchecked Sendable {
     /// A 2xx, or the 502 of a request that waited.
     func accepted(_ entries: [Book.Entry], _ response: HTTPResponse) {
         guard !entries.isEmpty, let run = world.run else { return }
-        if let entry = entries.first(where: \.isInvalid) {
+        if let entry = entries.first(where: { $0.isInvalid && !$0.isWaived }) {
             return fail("what is not valid is refused", "\(entry.mark) was answered \(response.status)")
         }
         let text = String(decoding: response.body, as: UTF8.self)
-        let evicted = text.firstRange(of: #""evicted":["#).map { text[$0.upperBound...].prefix { $0 != "]" } } ?? ""
-        let gone = Self.ids(in: evicted.utf8)
         // The id of a request may look like that of a message.
-        let ids = Self.ids(in: text.utf8).filter { !gone.contains($0) && !text.contains(#""requestId":"\#($0)""#) }
+        let ids = Self.ids(in: Self.withoutEvicted(text).utf8).filter { !text.contains(#""requestId":"\#($0)""#) }
         guard ids.count == entries.count else {
             return fail("a response names its messages", "\(ids.count) ids for \(entries.count) messages: \(text)")
         }
         for (entry, id) in zip(entries, ids) {
-            if entry.isKeyed, let first = entry.ids.first {
-                guard first != id else { continue }
-                fail(
-                    "a repeat under an Idempotency-Key is not stored again",
-                    "\(entry.mark) was accepted as \(first), then as \(id)")
+            if entry.isKnownAgain, !entry.isWaived, let first = entry.ids.first {
+                guard first != id else {
+                    coverage.visit("repeat: what was stored is not stored again")
+                    continue
+                }
+                fail("a repeat is not stored again", "\(entry.mark) was accepted as \(first), then as \(id)")
             }
             entry.ids.append(id)
             guard !isStored(id, run) else { continue }
             fail("a 2xx means that the message is stored", "\(entry.mark) was answered as \(id), which is not there")
         }
+    }
+
+    /// - Parameter first: The response that the request got before.
+    func repeated(_ post: Post, _ first: HTTPResponse, _ response: HTTPResponse) {
+        // The disk may have lost it, and the gateway may be busy.
+        guard ![409, 429, 503, 507].contains(response.status), !post.entries.contains(where: \.isWaived) else { return }
+        let isMarked = response.headers.contains { $0.name == "Idempotent-Replay" && $0.value == "true" }
+        guard !isMarked || response.status != first.status || response.body != first.body else {
+            return coverage.visit("repeat: a request gets its first response")
+        }
+        fail(
+            "a repeat gets the first response",
+            "\(post.entries[0].mark) was answered \(first.status), then \(response.status): "
+                + String(decoding: response.body, as: UTF8.self))
+    }
+
+    private static func withoutEvicted(_ text: String) -> String {
+        guard let start = text.firstRange(of: #""evicted":["#)?.lowerBound else { return text }
+        return String(text[..<start]) + text[start...].drop { $0 != "]" }
     }
 
     /// Also if the disk keeps the gateway from telling.
@@ -120,7 +138,7 @@ final class Promises: @unchecked Sendable {
                 fail("a message goes to its upstream", "\(entry.mark) was sent to \(service.kind)")
             }
             let isRefused = entry.ids.isEmpty && entry.refusals > 0 && entry.unanswered == 0 && !entry.isPending
-            if isRefused && !entry.isWaived || entry.isInvalid {
+            if !entry.isWaived, isRefused || entry.isInvalid {
                 fail("nothing refused is ever sent", "\(entry.mark) was refused and sent to \(service.kind)")
             }
         }
@@ -313,7 +331,7 @@ final class Promises: @unchecked Sendable {
     }
 
     private func checkRepeats(_ entry: Book.Entry) {
-        let posts = entry.isKeyed ? 1 : max(1, entry.ids.count + entry.unanswered)
+        let posts = entry.isKnownAgain ? 1 : max(1, entry.ids.count + entry.unanswered)
         let allowed = posts + entry.unknownOutcomes
         guard entry.arrivals > allowed, !entry.mayRepeat else { return }
         fail(

@@ -12,6 +12,8 @@ struct StoryItem {
 /// What one caller has to tell its upstream.
 protocol Story: AnyObject {
     var mayBeScheduled: Bool { get }
+    /// Whether what comes later stays valid if something is refused.
+    var mayBeRefused: Bool { get }
     func next(_ count: Int, _ world: World, _ dice: Dice, poison: Double) -> [StoryItem]
     /// The last request was refused for good.
     func refused(_ status: Int)
@@ -19,6 +21,7 @@ protocol Story: AnyObject {
 
 extension Story {
     var mayBeScheduled: Bool { true }
+    var mayBeRefused: Bool { true }
     func refused(_ status: Int) {}
 }
 
@@ -81,6 +84,7 @@ final class StreamOneStory: Story {
 /// A visitor with one session after the other: screens and events between its start and its end.
 final class CurioStory: Story {
     let mayBeScheduled = false
+    let mayBeRefused = false
     private let visitor: String
     private let number: Int
     private var sessions = 0
@@ -148,6 +152,7 @@ final class CurioStory: Story {
 
 /// A user with a device, groups that the user joins, and tokens that die.
 final class AppServicesStory: Story {
+    let mayBeRefused = false
     private let user: String
     private let device: String
     private let number: Int
