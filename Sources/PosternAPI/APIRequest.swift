@@ -21,7 +21,7 @@ final class APIRequest: AdmittedRequest {
         coding = try ContentCoding(head)
         let body = match.route.body
         form = body.form(head)
-        if !body.mediaTypes.isEmpty { try handler.handlers.ingest.checkReadiness(for: form, of: body) }
+        if body.holdsMessages { try handler.handlers.ingest.checkReadiness(for: form, of: body) }
         guard !match.route.respondsInJSON || acceptsJSON(head.header("Accept")) else {
             throw Problem(
                 slug: .notAcceptable, status: 406, detail: "Responses are application/json; `Accept` excludes it.")

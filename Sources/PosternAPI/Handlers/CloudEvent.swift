@@ -41,7 +41,7 @@ private func isJSON(mediaType: some StringProtocol) -> Bool {
 /// The attributes of an event that the gateway knows (CloudEvents 1.0.2, Context Attributes). It ignores all
 /// others.
 struct CloudEventAttributes {
-    enum Name: String, CaseIterable {
+    enum Name: CaseIterable {
         case specversion, id, source, type, datacontenttype, dataschema, subject, time, partitionkey
     }
 
@@ -58,7 +58,7 @@ struct CloudEventAttributes {
     init(_ head: RequestHead) {
         areHeaders = true
         for name in Name.allCases where name != .datacontenttype {
-            if let value = head.header("ce-\(name.rawValue)") { values[name] = .text(Self.decoded(value)) }
+            if let value = head.header("ce-\(name.text)") { values[name] = .text(Self.decoded(value)) }
         }
     }
 
@@ -103,11 +103,31 @@ struct CloudEventAttributes {
     /// Adds what is wrong with an attribute at the place where it was given.
     func add(_ detail: String, of name: Name, to faults: inout PayloadFaults) {
         areHeaders
-            ? faults.add("", "the header ce-\(name.rawValue) \(detail)") : faults.add("/\(name.rawValue)", detail)
+            ? faults.add("", "the header ce-\(name.text) \(detail)") : faults.add("/\(name.text)", detail)
     }
 }
 
 extension CloudEventAttributes.Name {
+    /// Nil for the name of another member. Makes no string: an event may have any number of members.
+    fileprivate init?(_ member: JSONValue) {
+        guard let name = Self.allCases.first(where: { member.equals($0.text) }) else { return nil }
+        self = name
+    }
+
+    fileprivate var text: StaticString {
+        switch self {
+        case .specversion: "specversion"
+        case .id: "id"
+        case .source: "source"
+        case .type: "type"
+        case .datacontenttype: "datacontenttype"
+        case .dataschema: "dataschema"
+        case .subject: "subject"
+        case .time: "time"
+        case .partitionkey: "partitionkey"
+        }
+    }
+
     fileprivate var isRequired: Bool {
         switch self {
         case .specversion, .id, .source, .type: true
@@ -127,28 +147,30 @@ extension CloudEventAttributes.Name {
         case .subject, .partitionkey:
             (
                 "must be a string of 1 to 255 bytes, without control characters",
-                { Self.isText($0) && $0.utf8.count <= 255 }
+                { $0.utf8.count <= 255 && Self.isText($0) }
             )
         }
     }
 
+    /// Whether there is something, and no control character (U+0000 to U+001F, U+007F to U+009F).
     private static func isText(_ text: String) -> Bool {
-        !text.isEmpty && text.unicodeScalars.allSatisfy { $0.properties.generalCategory != .control }
+        var former: UInt8 = 0
+        for byte in text.utf8 {
+            if byte < 0x20 || byte == 0x7F || former == 0xC2 && byte < 0xA0 { return false }
+            former = byte
+        }
+        return !text.isEmpty
     }
 
     /// By its characters (RFC 3986, appendix A).
     private static func isURIReference(_ text: String) -> Bool {
-        let allowed = "-._~:/?#[]@!$&'()*+,;=%".utf8
-        return !text.isEmpty
-            && text.utf8.allSatisfy { byte in
-                switch byte {
-                case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-                    UInt8(ascii: "0")...UInt8(ascii: "9"):
-                    true
-                default: allowed.contains(byte)
-                }
-            }
+        !text.isEmpty && text.utf8.allSatisfy { charactersOfURIs[Int($0)] }
     }
+
+    private static let charactersOfURIs: [Bool] = {
+        let characters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~:/?#[]@!$&'()*+,;=%".utf8
+        return (0...UInt8.max).map { characters.contains($0) }
+    }()
 }
 
 // MARK: - Reading events
@@ -183,7 +205,7 @@ extension IngestValidation {
                 data = value
             } else if name.equals("data_base64"), value.kind != .null {
                 faults.add("/data_base64", "cannot be delivered, since the upstream takes JSON; send it as data")
-            } else if let attribute = name.string.flatMap(CloudEventAttributes.Name.init) {
+            } else if let attribute = CloudEventAttributes.Name(name) {
                 members.append((attribute, value))
             }
         }

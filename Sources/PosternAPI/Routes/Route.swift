@@ -34,6 +34,8 @@ struct Route: Sendable {
         /// The route validates it itself.
         case any
 
+        var holdsMessages: Bool { self == .messages || self == .events }
+
         /// The media types of bodies that hold messages; empty for others.
         var mediaTypes: [String] {
             switch self {

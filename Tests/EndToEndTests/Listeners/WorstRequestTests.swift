@@ -9,15 +9,17 @@ extension EndToEnd {
         struct Body: CustomTestStringConvertible, Sendable {
             let testDescription: String
             let path: String
-            var isLines = false
+            var type = "application/json"
             let bytes: @Sendable () -> [UInt8]
 
             /// `unit` as often as there is room for it.
-            init(_ name: String, _ path: String, _ start: String, _ unit: String, _ end: String, isLines: Bool = false)
-            {
+            init(
+                _ name: String, _ path: String, _ start: String, _ unit: String, _ end: String,
+                type: String = "application/json"
+            ) {
                 testDescription = name
                 self.path = path
-                self.isLines = isLines
+                self.type = type
                 bytes = {
                     let count = (WorstRequests.size - start.utf8.count - end.utf8.count) / unit.utf8.count
                     return Array((start + String(repeating: unit, count: count) + end).utf8)
@@ -25,21 +27,29 @@ extension EndToEnd {
             }
 
             /// An object with as many different short names as there is room for.
-            init(_ name: String, _ path: String, _ start: String, escape: String = "", value: String, _ end: String) {
+            init(
+                _ name: String, _ path: String, _ start: String, escape: String = "", value: String, _ end: String,
+                type: String = "application/json"
+            ) {
                 testDescription = name
                 self.path = path
+                self.type = type
                 bytes = { WorstRequests.members(start, escape, value, end) }
             }
         }
 
         private static let size = 4 << 20
         private static let event = "/v1/samsara/event"
+        private static let lines = "application/x-ndjson"
+        private static let events = "/v1/cloudevents"
+        private static let one = "application/cloudevents+json"
+        private static let batch = "application/cloudevents-batch+json"
         private static let call = #"{"command":"item","action":"edit","#
 
         static let bodies: [Body] = [
             Body("a list of numbers", event, "[0", ",0", "]"),
             Body("numbers in a payload", event, #"{"data":[0"#, ",0", "]}"),
-            Body("lines of numbers", event, "", "0\n", "", isLines: true),
+            Body("lines of numbers", event, "", "0\n", "", type: lines),
             Body("empty objects", event, #"{"data":[{}"#, ",{}", "]}"),
             Body("empty strings", event, #"{"data":[""#, ",\"\"", "]}"),
             Body(
@@ -53,7 +63,7 @@ extension EndToEnd {
             Body("a string of line breaks", event, #"{"sourceId":""#, "\\n", "\"}"),
             Body("a string of escapes", event, #"{"sourceId":""#, "\\u00e9", "\"}"),
             Body("blanks before a value", event, #"{"data":"#, " \n", "0}"),
-            Body("lines with a fault at the end", event, "", "0\n", "}", isLines: true),
+            Body("lines with a fault at the end", event, "", "0\n", "}", type: lines),
             Body("nesting with a fault at the end", event, #"{"data":[0"#, ",[[[[[[[[0]]]]]]]]", "]]"),
             Body("envelopes of unknown members", "/v1/messages", "[{}", ",{\(sixtyMembers)}", "]"),
             Body("events of unknown members", "/v1/curio/event", "[{}", ",{\(sixtyMembers)}", "]"),
@@ -75,8 +85,19 @@ extension EndToEnd {
             Body("a user's many domains", "/v1/appservices/register", #"{"userId":"a"#, "@a.b", "\"}"),
             Body(
                 "many metrics", "/v1/appservices/metrics", #"{"sessionMetrics":{"a":0},"metrics":[{}"#, ",{}", "]}"),
+            Body("attributes of a CloudEvent", events, "{", value: "0", "}", type: one),
+            Body("attributes with escapes of a CloudEvent", events, "{", escape: "\\n", value: "0", "}", type: one),
+            Body("a CloudEvent's long source", events, #"{"source":""#, "a", "\"}", type: one),
+            Body("a CloudEvent's long id", events, #"{"id":""#, "\u{E9}", "\"}", type: one),
+            Body("CloudEvents that are accepted", events, "[\(cloudEvent)", ",\(cloudEvent)", "]", type: batch),
+            Body("CloudEvents without an attribute", events, "[{}", ",{\(sixtyMembers)}", "]", type: batch),
             Body("ids to be retried", "/v1/messages/retry", #"{"ids":["1""#, #","1""#, "]}"),
         ]
+
+        /// So long that a body holds nearly as many of them as a request may.
+        private static let cloudEvent =
+            #"{"specversion":"1.0","id":"1","source":"/a","type":"samsara.event","data":{"sourceId":"a","eventName":"#
+            + #""\#(String(repeating: "b", count: 320))"}}"#
 
         /// So many that a body holds fewer than 10 000 objects of them, the most that a request may hold.
         private static let sixtyMembers = (0..<60).map { #""m\#($0)":0"# }.joined(separator: ",")
@@ -123,8 +144,7 @@ extension EndToEnd {
         }
 
         private func post(_ bytes: [UInt8], _ body: Body, to client: HTTPClient) throws -> Int {
-            let type = body.isLines ? "application/x-ndjson" : "application/json"
-            return try client.ask("POST", body.path, bytes, headers: [("Content-Type", type)]).status
+            try client.ask("POST", body.path, bytes, headers: [("Content-Type", body.type)]).status
         }
 
         /// Without optimization a body takes many times as long: the limit is 40 times as high then.
