@@ -12,8 +12,10 @@ struct StoreReader {
 
     func oldestQueued(of number: UpstreamNumber, at now: Timestamp) throws -> Timestamp? {
         let accepted = try sql.value(
-            "SELECT acceptedAtMs FROM queue_# WHERE waiting <> ? ORDER BY id LIMIT 1",
-            of: number, QueueColumn.scheduled, as: Timestamp.self)
+            """
+            SELECT acceptedAtMs FROM (SELECT waiting, acceptedAtMs FROM queue_# ORDER BY id LIMIT ?) WHERE waiting <> ? LIMIT 1
+            """,
+            of: number, Self.rowsPerPage, QueueColumn.scheduled, as: Timestamp.self)
         let scheduled = try sql.value(
             "SELECT nextAttemptAtMs FROM queue_# WHERE waiting = ? AND nextAttemptAtMs <= ? ORDER BY nextAttemptAtMs LIMIT 1",
             of: number, QueueColumn.scheduled, now, as: Timestamp.self)
