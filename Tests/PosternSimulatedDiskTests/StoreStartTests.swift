@@ -1,4 +1,5 @@
 import Foundation
+import PosternCore
 import PosternSimulatedDisk
 import Testing
 
@@ -18,29 +19,34 @@ import Testing
         #expect(queued == (accepted == nil ? 1 : 2))
     }
 
+    /// Another process builds on what the last one left, then the power goes.
+    private func expectThatNothingIsLost(of answered: [MessageID], in store: DiskStore) throws {
+        store.disk.kill()
+        let last = try store.run { try $0.append() }
+        store.disk.powerCut()
+        let found = try store.contents()
+        #expect(found.ids.isSuperset(of: answered + [last]))
+        #expect(found.findings == [])
+    }
+
     /// Of a commit whose sync failed, the kernel shows pages that are not on the disk. What is built on it would be
     /// behind damage after a power cut.
     @Test(arguments: 1...20) func failedCommitOfADeadProcess_isSeenAsTheDiskHasIt(seed: Int) throws {
         let store = DiskStore(seed: seed)
-        var answered = try store.run { process in
+        let answered = try store.run { process in
             let first = try process.append()
             // The commit, and the one that undoes it.
             store.disk.strike(.ioError, on: .sync, of: "-wal", times: 2)
             #expect(throws: (any Error).self) { try process.append(length: 20_000) }
             return [first]
         }
-        store.disk.kill()
-        answered.append(try store.run { try $0.append() })
-        store.disk.powerCut()
-        let found = try store.contents()
-        #expect(found.ids.isSuperset(of: answered))
-        #expect(found.findings == [])
+        try expectThatNothingIsLost(of: answered, in: store)
     }
 
     /// Found by seed 315 of the trials with syncs that fail.
     @Test(arguments: 1...20) func commitOfADeadProcess_isSeenAsTheDiskHasIt_whenAStartFailedToSyncIt(seed: Int) throws {
         let store = DiskStore(seed: seed)
-        var answered = try store.run { process in
+        let answered = try store.run { process in
             let first = try process.append()
             store.disk.strike(.stop, on: .sync, of: "-wal")
             #expect(throws: (any Error).self) { try process.append(length: 20_000) }
@@ -49,12 +55,7 @@ import Testing
         store.disk.kill()
         store.disk.strike(.ioError, on: .sync, of: "-wal")
         #expect(throws: StoreError.self) { try store.run { _ in } }
-        store.disk.kill()
-        answered.append(try store.run { try $0.append() })
-        store.disk.powerCut()
-        let found = try store.contents()
-        #expect(found.ids.isSuperset(of: answered))
-        #expect(found.findings == [])
+        try expectThatNothingIsLost(of: answered, in: store)
     }
 
     /// Whether a read, or the question what is at a path, fails once or for a time: it is reported as that, and no file is
