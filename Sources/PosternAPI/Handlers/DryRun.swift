@@ -128,7 +128,7 @@ struct DryRun {
     }
 }
 
-/// The stored state, except that every owner has a placeholder credential: a credential that was handed in is not
+/// The stored state, except that every owner has a masked credential: a credential that was handed in is not
 /// stored, and a stored one must not be shown.
 private struct MaskedState: UpstreamState {
     let stored: any UpstreamState

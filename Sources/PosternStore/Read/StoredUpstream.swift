@@ -32,7 +32,7 @@ extension LaneRule {
     }
 }
 
-/// A placeholder for an upstream that is known only from the store. It accepts nothing and sends nothing.
+/// Stands for an upstream that is known only from the store. It accepts nothing and sends nothing.
 struct StoredUpstream: BatchingUpstream {
     let name: UpstreamName
     let laneRule: LaneRule
