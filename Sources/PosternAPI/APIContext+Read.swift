@@ -6,7 +6,8 @@ import PosternStore
 extension APIContext {
     /// Replies with what `body` makes of the store.
     func read(
-        _ reply: Reply, isQuick: Bool = false, _ body: @escaping @Sendable () throws(StoreError) -> HTTPResponse
+        _ reply: MeteredResponder, isQuick: Bool = false,
+        _ body: @escaping @Sendable () throws(StoreError) -> HTTPResponse
     ) {
         let work: @Sendable () -> Void = { [logger] in
             do throws(StoreError) {

@@ -15,7 +15,8 @@ public struct RequestLimits: Sendable, Equatable {
     public init() {}
 }
 
-/// What the handlers of the API share: the store, the upstreams, and whether the gateway still takes requests. Any thread.
+/// What the handlers of the API share: the store, the upstreams, and whether the gateway still takes requests. Any
+/// thread.
 public final class APIContext: Sendable {
     /// The durable store of messages, receipts, and upstream state.
     public let outbox: Outbox
@@ -73,7 +74,7 @@ public final class APIContext: Sendable {
         timer = TimerQueue(name: "postern-timer", on: outbox.threads)
         taskExecutor = SerialTaskExecutor(name: "postern-calls", on: outbox.threads)
         computations = BlockingExecutor(name: "postern-logins", atATime: 1, on: outbox.threads)
-        let targets = upstreams.map { Target(type: $0.type, worker: $0.worker, metrics: metrics) }
+        let targets = upstreams.map { ConfiguredUpstream(type: $0.type, worker: $0.worker, metrics: metrics) }
         directory = Mutex(UpstreamDirectory(targets))
         pendingReplies = PendingReplies(outbox, timer)
     }
@@ -87,7 +88,7 @@ public final class APIContext: Sendable {
 
     /// Reads the upstreams again: after a reload they may have other kinds and routes.
     func refreshUpstreams() {
-        let targets = targets.map { Target(type: $0.type, worker: $0.worker, metrics: metrics) }
+        let targets = targets.map { ConfiguredUpstream(type: $0.type, worker: $0.worker, metrics: metrics) }
         directory.withLock { $0 = UpstreamDirectory(targets) }
     }
 
@@ -107,12 +108,14 @@ public final class APIContext: Sendable {
     }
 
     /// In the order of their names.
-    var targets: [Target] { directory.withLock { $0 }.targets }
+    var targets: [ConfiguredUpstream] { directory.withLock { $0 }.targets }
     /// Those that the caller may use.
-    func targets(for caller: Caller?) -> [Target] {
+    func targets(for caller: Caller?) -> [ConfiguredUpstream] {
         caller.map { caller in targets.filter { caller.mayUse($0.name) } } ?? targets
     }
-    func target(named name: some StringProtocol) -> Target? { directory.withLock { $0 }.byName[String(name)] }
+    func target(named name: some StringProtocol) -> ConfiguredUpstream? {
+        directory.withLock { $0 }.byName[String(name)]
+    }
     /// The upstream called `name` if it is configured, or if the store holds messages of it.
     func knownUpstream(_ name: String) -> UpstreamName? {
         target(named: name)?.name ?? outbox.names.values.first { $0.description == name }
@@ -121,31 +124,31 @@ public final class APIContext: Sendable {
     func disabledUpstream(named name: String) -> UpstreamName? {
         target(named: name) == nil ? outbox.disabledUpstream(named: name) : nil
     }
-    func target(_ number: UpstreamNumber) -> Target? { targets.first { $0.worker.queue.number == number } }
+    func target(_ number: UpstreamNumber) -> ConfiguredUpstream? { targets.first { $0.worker.queue.number == number } }
 }
 
 /// The configured upstreams between two reloads.
 private final class UpstreamDirectory: Sendable {
-    let targets: [Target]
-    let byName: [String: Target]
+    let targets: [ConfiguredUpstream]
+    let byName: [String: ConfiguredUpstream]
 
-    init(_ targets: [Target]) {
+    init(_ targets: [ConfiguredUpstream]) {
         self.targets = targets.sorted { $0.name < $1.name }
         byName = Dictionary(uniqueKeysWithValues: targets.map { ($0.name.description, $0) })
     }
 }
 
 /// A configured upstream, as the API sees it between two reloads.
-final class Target: Sendable {
+final class ConfiguredUpstream: Sendable {
     let type: String
     let worker: UpstreamWorker
-    let kinds: [Acceptable]
+    let kinds: [KindEndpoint]
     var queue: UpstreamQueue { worker.queue }
     var name: UpstreamName { worker.name }
     let upstream: RegisteredUpstream
 
     /// A kind and its counter, because looking the counter up by its labels would cost more than counting.
-    final class Acceptable: Sendable {
+    final class KindEndpoint: Sendable {
         let kind: Kind
         let text: String
         let accepted: Counter
@@ -169,11 +172,11 @@ final class Target: Sendable {
         self.worker = worker
         upstream = worker.queue.upstream
         kinds = upstream.kinds.map { [upstream] kind in
-            Acceptable(
+            KindEndpoint(
                 kind, of: worker.name, isTimed: upstream.timedKinds.contains(kind),
                 accepted: metrics.accepted("\(worker.name)", "\(kind)"))
         }
     }
 
-    func acceptable(_ text: some StringProtocol) -> Acceptable? { kinds.first { $0.text == text } }
+    func endpoint(_ text: some StringProtocol) -> KindEndpoint? { kinds.first { $0.text == text } }
 }

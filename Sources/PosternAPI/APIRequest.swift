@@ -51,7 +51,7 @@ final class APIRequest: AdmittedRequest {
     var refusalHeaders: [(name: String, value: String)] { caller?.limitHeaders ?? [] }
 
     func answer(_ body: [UInt8], _ responder: Responder) {
-        let reply = Reply(self, responder)
+        let reply = MeteredResponder(self, responder)
         let (limits, memory) = (handler.context.limits, handler.context.memory)
         do throws(Problem) {
             let decoded = try coding.decoded(body, maxBytes: limits.maxBodyBytes)
@@ -76,7 +76,7 @@ final class APIRequest: AdmittedRequest {
 }
 
 extension Problem {
-    init(_ fault: JSONFault) {
+    init(_ fault: JSONError) {
         self.init(
             slug: .invalidJSON, status: 400, detail: "The body is not acceptable JSON: \(fault).",
             members: [("offset", String(fault.offset))])

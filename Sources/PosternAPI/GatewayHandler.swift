@@ -3,8 +3,8 @@ import PosternCore
 public import PosternHTTP
 import Synchronization
 
-/// The gateway's side of HTTP: rejects what can be rejected without the body, and passes the rest to a handler. It serves
-/// the main listener; `admin` is for the one of the operators.
+/// The gateway's side of HTTP: rejects what can be rejected without the body, and passes the rest to a handler. It
+/// serves the main listener; `admin` is for the one of the operators.
 public final class GatewayHandler: HTTPHandler {
     let context: APIContext
     let handlers: Handlers
@@ -63,7 +63,7 @@ public final class GatewayHandler: HTTPHandler {
 
     private struct AdminHandler: HTTPHandler {
         let main: GatewayHandler
-        func admit(_ head: RequestHead) -> Admittance {
+        func admit(_ head: RequestHead) -> HeaderDecision {
             main.admit(head, main.routers.withLock { $0.admin ?? $0.main })
         }
         func commonHeaders(for head: RequestHead) -> [(name: String, value: String)] {
@@ -72,14 +72,14 @@ public final class GatewayHandler: HTTPHandler {
     }
 
     /// Decides, from the headers alone, whether the body is read. Called on the connection's worker thread.
-    public func admit(_ head: RequestHead) -> Admittance { admit(head, routers.withLock { $0.main }) }
+    public func admit(_ head: RequestHead) -> HeaderDecision { admit(head, routers.withLock { $0.main }) }
 
     /// The headers that let a page of a listed origin read the response; empty for any other request.
     public func commonHeaders(for head: RequestHead) -> [(name: String, value: String)] {
         callers.responseHeaders(for: head)
     }
 
-    private func admit(_ head: RequestHead, _ router: Router) -> Admittance {
+    private func admit(_ head: RequestHead, _ router: Router) -> HeaderDecision {
         let routing = router.match(head.method, head.path)
         let match = try? routing.get()
         let metrics = match?.metrics ?? unroutedMetrics
@@ -112,14 +112,14 @@ public final class GatewayHandler: HTTPHandler {
 
     private func refuse(
         _ problem: Problem, _ head: RequestHead, _ metrics: RouteMetrics, _ caller: Caller?, delay: Duration = .zero
-    ) -> Admittance {
+    ) -> HeaderDecision {
         if delay > .zero, hasSmallBody(head),
             delayedRefusals.load(ordering: .relaxed) < Self.mostDelayedRefusals
         {
             delayedRefusals.wrappingAdd(1, ordering: .relaxed)
             return .accept(
                 maxBodyBytes: Route.discardedBodyBytes,
-                DelayedRefusal(problem: problem, head: head, metrics: metrics, delay: delay, handler: self))
+                DelayedRejection(problem: problem, head: head, metrics: metrics, delay: delay, handler: self))
         }
         record(problem, head, metrics)
         var response = problem.response(to: head)
@@ -140,7 +140,7 @@ public final class GatewayHandler: HTTPHandler {
     }
 
     /// A refusal that a failed authentication has delayed.
-    private struct DelayedRefusal: AdmittedRequest {
+    private struct DelayedRejection: AdmittedRequest {
         let problem: Problem
         let head: RequestHead
         let metrics: RouteMetrics
@@ -163,7 +163,7 @@ final class Handlers: Sendable {
     let ingest: IngestHandler
     let messages: MessageHandler
     let upstreams: UpstreamHandler
-    let resources: ResourceHandler
+    let resources: UpstreamRouteHandler
     let probes: ProbeHandler
     let keys: KeyHandler
 
@@ -172,7 +172,7 @@ final class Handlers: Sendable {
         ingest = IngestHandler(context: context)
         messages = MessageHandler(context: context)
         upstreams = UpstreamHandler(context: context)
-        resources = ResourceHandler(context: context)
+        resources = UpstreamRouteHandler(context: context)
         probes = ProbeHandler(context: context)
         keys = KeyHandler(context: context)
     }

@@ -12,8 +12,8 @@ public struct CheckReport: Sendable, Equatable {
     /// `EX_CONFIG` of sysexits.h.
     public static let configurationError: Int32 = 78
 
-    /// `asJSON`: one object `{"file","valid","problems":[{"path","detail"}],"warnings":[…]}` instead of text for people.
-    /// `triesToStart`: whether files and addresses are tried as `serve` would.
+    /// `asJSON`: one object `{"file","valid","problems":[{"path","detail"}],"warnings":[…]}` instead of text for
+    /// people. `triesToStart`: whether files and addresses are tried as `serve` would.
     public init(on loader: ConfigurationLoader, asJSON: Bool = false, triesToStart: Bool = true) {
         let found = loader.examine(triesToStart: triesToStart)
         exitCode = found.problems.isEmpty ? 0 : Self.configurationError
@@ -45,17 +45,17 @@ public struct CheckReport: Sendable, Equatable {
         return (["The configuration \(file) has \(heading):"] + problems.map { "  \($0)" }).joined(separator: "\n")
     }
 
-    private static func json(_ file: String, _ found: ConfigurationLoader.Examination) -> String {
-        JSONText.object { json in
+    private static func json(_ file: String, _ found: ConfigurationLoader.CheckResult) -> String {
+        JSONWriter.object { json in
             json.string("file", file)
             json.flag("valid", found.problems.isEmpty)
-            json.raw("problems", JSONText.array(found.problems.map(Self.json)))
-            json.raw("warnings", JSONText.array(found.warnings.map(Self.json)))
+            json.raw("problems", JSONWriter.array(found.problems.map(Self.json)))
+            json.raw("warnings", JSONWriter.array(found.warnings.map(Self.json)))
         }
     }
 
     private static func json(_ problem: ConfigurationProblem) -> String {
-        JSONText.object { json in
+        JSONWriter.object { json in
             json.string("path", problem.path)
             json.string("detail", problem.detail)
         }

@@ -9,7 +9,7 @@ public import PosternStore
 /// when it starts; this command is for a store that no gateway is using.
 public enum KeyRotation {
     /// Throws if a gateway is using the store, or if the configuration has no current key.
-    public static func run(_ loader: ConfigurationLoader) throws(CommandFailure) -> Resealing {
+    public static func run(_ loader: ConfigurationLoader) throws(CommandFailure) -> KeyRotationReport {
         let settings: OutboxOptions
         do throws(ConfigurationProblems) {
             settings = try loader.load().configuration.outbox
@@ -32,14 +32,14 @@ public enum KeyRotation {
                 settings.located, time: SystemTime(), threads: DedicatedThreads(), metrics: Metrics(),
                 logger: Logger(label: "postern.keys"))
             defer { outbox.close() }
-            return outbox.resealing
+            return outbox.keyRotation
         } catch {
             throw CommandFailure(error)
         }
     }
 
     /// For people.
-    public static func text(_ result: Resealing) -> String {
+    public static func text(_ result: KeyRotationReport) -> String {
         var lines = ["\(result.resealed) encrypted again, \(result.current) had the current key already"]
         if result.unreadable > 0 {
             lines.append(
@@ -51,8 +51,8 @@ public enum KeyRotation {
     }
 
     /// For programs.
-    public static func json(_ result: Resealing) -> String {
-        JSONText.object { json in
+    public static func json(_ result: KeyRotationReport) -> String {
+        JSONWriter.object { json in
             json.number("resealed", result.resealed)
             json.number("current", result.current)
             json.number("unreadable", result.unreadable)

@@ -28,10 +28,10 @@ public struct NewKey: Sendable, Equatable {
 
     /// The entry for `auth.keys`. Scopes and upstreams may be narrowed there.
     public var entry: String {
-        JSONText.object { json in
+        JSONWriter.object { json in
             json.string("name", name)
             json.string("sha256", sha256)
-            json.raw("scopes", JSONText.array(scopes.map { JSONEscapes.quoted($0.rawValue) }))
+            json.raw("scopes", JSONWriter.array(scopes.map { JSONEscapes.quoted($0.rawValue) }))
         }
     }
 
@@ -49,7 +49,7 @@ public struct NewKey: Sendable, Equatable {
 
     /// The same as one JSON object.
     public var json: String {
-        JSONText.object { json in
+        JSONWriter.object { json in
             json.string("key", key)
             json.string("sha256", sha256)
             json.raw("entry", entry)

@@ -1,7 +1,7 @@
 import PosternProcess
 
-/// Rows with aligned columns for terminals; two blanks between columns and none at the end of a line. Control characters
-/// in a cell are escaped.
+/// Rows with aligned columns for terminals; two blanks between columns and none at the end of a line. Control
+/// characters in a cell are escaped.
 struct TextTable {
     struct Column {
         let title: String
@@ -21,12 +21,12 @@ struct TextTable {
 
     var text: String {
         let all = [columns.map(\.title)] + rows
-        let widths = columns.indices.map { place in all.map { $0[place].count }.max() ?? 0 }
+        let widths = columns.indices.map { index in all.map { $0[index].count }.max() ?? 0 }
         return all.map { cells in
             var line = ""
-            for (place, cell) in cells.enumerated() {
-                let filling = String(repeating: " ", count: widths[place] - cell.count)
-                line += (place == 0 ? "" : "  ") + (columns[place].isNumber ? filling + cell : cell + filling)
+            for (index, cell) in cells.enumerated() {
+                let filling = String(repeating: " ", count: widths[index] - cell.count)
+                line += (index == 0 ? "" : "  ") + (columns[index].isNumber ? filling + cell : cell + filling)
             }
             while line.last == " " { line.removeLast() }
             return line

@@ -19,17 +19,17 @@ public enum Gzip {
             bytes.withUnsafeBufferPointer { input in
                 // zlib counts in 32 bits. `bound` is enough room for all output, so each call consumes what it is
                 // given.
-                var place = 0
+                var position = 0
                 var end = Z_OK
                 while end == Z_OK {
-                    let part = min(input.count - place, Int(UInt32.max))
+                    let part = min(input.count - position, Int(UInt32.max))
                     let room = min(output.count - count, Int(UInt32.max))
-                    stream.next_in = UnsafeMutablePointer(mutating: input.baseAddress.map { $0 + place })
+                    stream.next_in = UnsafeMutablePointer(mutating: input.baseAddress.map { $0 + position })
                     stream.avail_in = UInt32(part)
                     stream.next_out = output.baseAddress.map { $0 + count }
                     stream.avail_out = UInt32(room)
-                    end = deflate(&stream, place + part == input.count ? Z_FINISH : Z_NO_FLUSH)
-                    place += part - Int(stream.avail_in)
+                    end = deflate(&stream, position + part == input.count ? Z_FINISH : Z_NO_FLUSH)
+                    position += part - Int(stream.avail_in)
                     count += room - Int(stream.avail_out)
                 }
                 precondition(end == Z_STREAM_END, "deflateBound was too small")

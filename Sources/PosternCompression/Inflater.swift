@@ -20,32 +20,32 @@ struct Inflater {
         precondition(code == Z_OK, "zlib has no memory left")
         defer { inflateEnd(&stream) }
         output.reserveCapacity(min(maxBytes, 4 * input.count))
-        var place = 0
-        while place < input.count {
-            if place > 0 {
-                guard input[place] == 0x1F else { throw .trailingBytes }
+        var position = 0
+        while position < input.count {
+            if position > 0 {
+                guard input[position] == 0x1F else { throw .trailingBytes }
                 inflateReset(&stream)
             }
-            try member(from: &place)
+            try member(from: &position)
         }
         return output
     }
 
-    private mutating func member(from place: inout Int) throws(GzipError) {
-        let isFirst = place == 0
+    private mutating func member(from position: inout Int) throws(GzipError) {
+        let isFirst = position == 0
         while true {
-            let part = min(input.count - place, Int(UInt32.max))
-            stream.next_in = UnsafeMutablePointer(mutating: input.baseAddress.map { $0 + place })
+            let part = min(input.count - position, Int(UInt32.max))
+            stream.next_in = UnsafeMutablePointer(mutating: input.baseAddress.map { $0 + position })
             stream.avail_in = UInt32(part)
             let (code, made) = step()
-            place += part - Int(stream.avail_in)
+            position += part - Int(stream.avail_in)
             if output.count > maxBytes { throw .tooLarge(maxBytes: maxBytes) }
-            if output.count > Gzip.ratioFreeBytes, output.count / place >= maxRatio {
+            if output.count > Gzip.ratioFreeBytes, output.count / position >= maxRatio {
                 throw .ratioTooHigh(maxRatio: maxRatio)
             }
             switch code {
             case Z_STREAM_END: return
-            case Z_OK, Z_BUF_ERROR: if made == 0, place == input.count { throw .truncated }
+            case Z_OK, Z_BUF_ERROR: if made == 0, position == input.count { throw .truncated }
             // Data after the first member that does not begin like a member is trailing data, not a damaged member.
             case Z_DATA_ERROR where !isFirst && stream.total_out == 0 && stream.total_in <= 2: throw .trailingBytes
             default: throw .damaged

@@ -1,7 +1,7 @@
 /// Replaces secrets in text that an upstream sent, or that shows a request.
 ///
-/// An upstream may echo a secret in any form that a request or a log contains. Each byte is therefore also found when it
-/// is percent-encoded or escaped as in JSON, and the whole secret inside Base64.
+/// An upstream may echo a secret in any form that a request or a log contains. Each byte is therefore also found when
+/// it is percent-encoded or escaped as in JSON, and the whole secret inside Base64.
 public struct SecretMask: Sendable {
     /// Shown in place of a secret, whatever its length.
     public static let mask = "***"
@@ -141,8 +141,8 @@ private enum Base64 {
         let end = (bits + bytes.count * 8) / 6
         guard first < end else { return [] }
         let padded = [UInt8](repeating: 0, count: offset) + bytes + [0, 0]
-        return (first..<end).map { place in
-            let bit = place * 6
+        return (first..<end).map { position in
+            let bit = position * 6
             let pair = UInt16(padded[bit / 8]) << 8 | UInt16(padded[bit / 8 + 1])
             return alphabet[Int(pair >> UInt16(10 - bit % 8) & 63)]
         }

@@ -4,10 +4,10 @@ public import PosternStore
 extension UpstreamSnapshot {
     /// The status of an upstream from the store alone, without a worker. It does not include requests in flight, and of
     /// the endpoints only those that have failed. Nil if its health record is not valid.
-    public init?(stored books: UpstreamBooks, now: Timestamp) {
-        guard let record = books.circuit else { return nil }
+    public init?(stored summary: UpstreamSummary, now: Timestamp) {
+        guard let record = summary.circuit else { return nil }
         self.init()
-        isPaused = books.isPaused
+        isPaused = summary.isPaused
         circuit = record.reopensAtMs.map { .open(until: Timestamp(milliseconds: $0)) } ?? .closed
         failures = record.failures
         hold = record.obstacle == .missingSettings ? .credentials : record.hold.flatMap(HoldReason.init(rawValue:))

@@ -36,7 +36,7 @@ public struct UpstreamSnapshot: Sendable, Equatable {
         public var lastError: AttemptError?
 
         /// What its messages wait for.
-        public var waitingFor: WaitingFor { reason == .credentials ? .credentials : .circuit }
+        public var waitingFor: WaitReason { reason == .credentials ? .credentials : .circuit }
     }
 
     /// The status of the token, without the token itself.

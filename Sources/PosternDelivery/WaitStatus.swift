@@ -4,11 +4,11 @@ public import PosternStore
 /// What a queued message waits for, and when it is sent next.
 public struct WaitStatus: Sendable, Equatable {
     /// Nil while the message is in flight.
-    public var waitingFor: WaitingFor?
+    public var waitingFor: WaitReason?
     /// The time of the next planned attempt of this message; nil if it depends on an event.
     public var nextAttemptAt: Timestamp?
 
-    public init(waitingFor: WaitingFor? = nil, nextAttemptAt: Timestamp? = nil) {
+    public init(waitingFor: WaitReason? = nil, nextAttemptAt: Timestamp? = nil) {
         self.waitingFor = waitingFor
         self.nextAttemptAt = nextAttemptAt
     }

@@ -53,7 +53,7 @@ private struct Adapter: HTTPHandler {
     let maxBodyBytes: Int
     let timer: TimerQueue
 
-    func admit(_ head: RequestHead) -> Admittance {
+    func admit(_ head: RequestHead) -> HeaderDecision {
         .accept(maxBodyBytes: maxBodyBytes, Admitted(head: head, handler: handler, timer: timer))
     }
 

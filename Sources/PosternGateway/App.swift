@@ -48,27 +48,27 @@ public final class App: Sendable {
         let loaded = try load(simulators)
         StandardErrorLog.setLevel(loaded.configuration.log.level)
         warn(of: loaded)
-        let parts = try Parts(loaded, options, logger: logger)
+        let services = try Services(loaded, options, logger: logger)
         do {
-            let ports = try parts.start()
-            announce(parts, ports, simulators: simulators)
+            let ports = try services.start()
+            announce(services, ports, simulators: simulators)
         } catch {
-            parts.abandon()
+            services.abandon()
             throw error
         }
         DedicatedThreads().drive(
             Supervisor(
-                signals, reload: { [self] in reload(parts, simulators) },
-                lookAtCertificate: parts.hasCertificate ? { parts.lookAtCertificate() } : nil))
+                signals, reload: { [self] in reload(services, simulators) },
+                checkCertificate: services.hasCertificate ? { services.checkCertificate() } : nil))
         var isHurried = false
-        parts.stop {
+        services.stop {
             isHurried = isHurried || signals.take() == .stop
             return isHurried
         }
         logger.notice("stopped")
     }
 
-    private func warn(of loaded: ConfigurationLoader.Loaded) {
+    private func warn(of loaded: ConfigurationLoader.LoadedConfiguration) {
         for warning in loaded.warnings {
             logger.warning(
                 "configuration may contain a mistake",
@@ -76,33 +76,33 @@ public final class App: Sendable {
         }
     }
 
-    private func announce(_ parts: Parts, _ ports: (main: UInt16, admin: UInt16?), simulators: Simulators?) {
+    private func announce(_ services: Services, _ ports: (main: UInt16, admin: UInt16?), simulators: Simulators?) {
         for (type, url) in (simulators?.urls ?? [:]).sorted(by: { $0.key < $1.key }) {
             logger.notice("simulator started", metadata: ["type": "\(type)", "url": "\(url)"])
         }
-        let resealing = parts.outbox.resealing
-        if resealing.resealed > 0 {
+        let keyRotation = services.outbox.keyRotation
+        if keyRotation.resealed > 0 {
             logger.notice(
-                "credentials encrypted with the new key", metadata: ["credentials": "\(resealing.resealed)"])
+                "credentials encrypted with the new key", metadata: ["credentials": "\(keyRotation.resealed)"])
         }
-        if resealing.unreadable > 0 {
+        if keyRotation.unreadable > 0 {
             logger.warning(
                 "stored credentials cannot be decrypted with the configured keys; their messages wait for new ones",
-                metadata: ["credentials": "\(resealing.unreadable)"])
+                metadata: ["credentials": "\(keyRotation.unreadable)"])
         }
-        for upstream in parts.upstreams where !upstream.missingSettings.isEmpty {
+        for upstream in services.upstreams where !upstream.missingSettings.isEmpty {
             logger.warning(
                 "upstream lacks required settings; messages wait",
                 metadata: [
                     "upstream": "\(upstream.name)", "settings": "\(upstream.missingSettings.joined(separator: ","))",
                 ])
         }
-        warnOfDisabledUpstreams(parts.outbox)
-        let server = parts.configuration.server
+        warnOfDisabledUpstreams(services.outbox)
+        let server = services.configuration.server
         var metadata: Logger.Metadata = [
             "version": "\(PosternVersion.current)", "host": "\(server.http.host)", "port": "\(ports.main)",
-            "store": "\(parts.outbox.path)",
-            "upstreams": "\(parts.upstreamNames.map(\.description).joined(separator: ","))",
+            "store": "\(services.outbox.path)",
+            "upstreams": "\(services.upstreamNames.map(\.description).joined(separator: ","))",
         ]
         if let port = ports.admin { metadata["admin"] = "\(server.admin.host):\(port)" }
         logger.notice("started", metadata: metadata)
@@ -141,7 +141,7 @@ public final class App: Sendable {
         }
     }
 
-    private func load(_ simulators: Simulators?) throws(AppError) -> ConfigurationLoader.Loaded {
+    private func load(_ simulators: Simulators?) throws(AppError) -> ConfigurationLoader.LoadedConfiguration {
         var loader = ConfigurationLoader(file: options.configFile)
         loader.simulators = simulators?.urls ?? [:]
         do throws(ConfigurationProblems) {
@@ -155,8 +155,8 @@ public final class App: Sendable {
     }
 
     /// Applies what can change while running. An invalid file changes nothing.
-    private func reload(_ parts: Parts, _ simulators: Simulators?) {
-        let loaded: ConfigurationLoader.Loaded
+    private func reload(_ services: Services, _ simulators: Simulators?) {
+        let loaded: ConfigurationLoader.LoadedConfiguration
         do throws(AppError) {
             loaded = try load(simulators)
         } catch {
@@ -164,7 +164,7 @@ public final class App: Sendable {
             return
         }
         warn(of: loaded)
-        let plan = parts.adopt(loaded)
+        let plan = services.adopt(loaded)
         logger.notice(
             "configuration reloaded",
             metadata: [

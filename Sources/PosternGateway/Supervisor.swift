@@ -8,17 +8,17 @@ final class Supervisor: Loop, @unchecked Sendable {
     let name = "postern"
     private let signals: Signals
     private let reload: () -> Void
-    private let lookAtCertificate: (() -> Void)?
+    private let checkCertificate: (() -> Void)?
     private var nextLook = MonotonicInstant.distantPast
 
     /// How often the TLS files are checked.
     static let certificatePeriod = Duration.seconds(10)
 
-    /// - Parameter lookAtCertificate: nil without TLS.
-    init(_ signals: Signals, reload: @escaping () -> Void, lookAtCertificate: (() -> Void)?) {
+    /// - Parameter checkCertificate: nil without TLS.
+    init(_ signals: Signals, reload: @escaping () -> Void, checkCertificate: (() -> Void)?) {
         self.signals = signals
         self.reload = reload
-        self.lookAtCertificate = lookAtCertificate
+        self.checkCertificate = checkCertificate
     }
 
     func turn(at now: MonotonicInstant) -> MonotonicInstant? {
@@ -27,9 +27,9 @@ final class Supervisor: Loop, @unchecked Sendable {
             reload()
             nextLook = now
         }
-        guard let lookAtCertificate else { return .distantFuture }
+        guard let checkCertificate else { return .distantFuture }
         if now >= nextLook {
-            lookAtCertificate()
+            checkCertificate()
             nextLook = now + Self.certificatePeriod
         }
         return nextLook

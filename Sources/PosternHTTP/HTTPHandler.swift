@@ -2,7 +2,7 @@
 /// they must not block.
 public protocol HTTPHandler: Sendable {
     /// Called once the headers are in, before any of the body is read.
-    func admit(_ head: RequestHead) -> Admittance
+    func admit(_ head: RequestHead) -> HeaderDecision
     /// Headers that are added to the response to this request, also if the server itself refuses it.
     func commonHeaders(for head: RequestHead) -> [(name: String, value: String)]
 }
@@ -13,7 +13,7 @@ extension HTTPHandler {
 }
 
 /// Whether a request may send its body.
-public enum Admittance: Sendable {
+public enum HeaderDecision: Sendable {
     /// A longer body is rejected with 413.
     case accept(maxBodyBytes: Int, any AdmittedRequest)
     /// The response is sent at once; the connection is closed if a body was announced.

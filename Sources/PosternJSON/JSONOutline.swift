@@ -20,7 +20,7 @@ public struct JSONOutline: Sendable {
 
     private static func isWellFormed(_ text: [UInt8]) -> Bool {
         let result = text.withUnsafeBufferPointer { postern_json_check($0.baseAddress, $0.count) }
-        return result.fault == 0 || result.fault == JSONFault.Reason.depth.rawValue
+        return result.fault == 0 || result.fault == JSONError.Reason.depth.rawValue
     }
 
     /// Steps over values of a well-formed text. A value that was too deep to be checked may end anywhere.
@@ -41,8 +41,8 @@ public struct JSONOutline: Sendable {
                 _ = next()
                 let start = index
                 skipValue()
-                for (place, wanted) in names.enumerated() where nameText.elementsEqual(wanted.utf8Bytes) {
-                    found[place] = start..<index
+                for (position, wanted) in names.enumerated() where nameText.elementsEqual(wanted.utf8Bytes) {
+                    found[position] = start..<index
                 }
                 if next() == UInt8(ascii: ",") { index += 1 }
             }

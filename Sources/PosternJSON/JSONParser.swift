@@ -20,7 +20,7 @@ public final class JSONParser {
     /// must not leave `body`, and `body` must not parse with the same parser.
     public func parse<R, E: Error>(
         _ text: UnsafeBufferPointer<UInt8>, _ body: (JSONValue) throws(E) -> R
-    ) throws(E) -> Result<R, JSONFault> {
+    ) throws(E) -> Result<R, JSONError> {
         try with(text, parsed: postern_json_parse, body)
     }
 
@@ -28,13 +28,13 @@ public final class JSONParser {
     /// return before a line feed is white space.
     public func parseLines<R, E: Error>(
         _ text: UnsafeBufferPointer<UInt8>, _ body: (JSONValue) throws(E) -> R
-    ) throws(E) -> Result<R, JSONFault> {
+    ) throws(E) -> Result<R, JSONError> {
         try with(text, parsed: postern_json_parse_lines, body)
     }
 
     public func parse<R, E: Error>(
         _ text: [UInt8], _ body: (JSONValue) throws(E) -> R
-    ) throws(E) -> Result<R, JSONFault> {
+    ) throws(E) -> Result<R, JSONError> {
         try text.withUnsafeBufferPointer { bytes throws(E) in try parse(bytes, body) }
     }
 
@@ -46,7 +46,7 @@ public final class JSONParser {
     @inline(__always)
     private func with<R, E: Error>(
         _ text: UnsafeBufferPointer<UInt8>, parsed: Parse, _ body: (JSONValue) throws(E) -> R
-    ) throws(E) -> Result<R, JSONFault> {
+    ) throws(E) -> Result<R, JSONError> {
         precondition(!isParsing, "a parser is used for one text at a time")
         isParsing = true
         defer {
@@ -55,7 +55,7 @@ public final class JSONParser {
         }
         let found = parsed(parser, text.baseAddress, text.count)
         guard let start = found.text, let words = found.words else {
-            return .failure(JSONFault(JSONFault.Reason(rawValue: found.fault) ?? .syntax, at: Int(found.offset)))
+            return .failure(JSONError(JSONError.Reason(rawValue: found.fault) ?? .syntax, at: Int(found.offset)))
         }
         return .success(try body(JSONValue(text: start, words: words, index: 0, start: found.start)))
     }

@@ -49,8 +49,8 @@ public struct Exposition {
         for (values, series) in family.all {
             let labels = Array(zip(family.labels, values))
             let cumulative = series.cumulative
-            for (place, bound) in series.bounds.enumerated() {
-                sample(name + "_bucket", labels + [("le", Self.number(bound))], String(cumulative[place]))
+            for (index, bound) in series.bounds.enumerated() {
+                sample(name + "_bucket", labels + [("le", Self.number(bound))], String(cumulative[index]))
             }
             sample(name + "_bucket", labels + [("le", "+Inf")], String(cumulative[series.bounds.count]))
             sample(name + "_sum", labels, Self.number(series.sum))

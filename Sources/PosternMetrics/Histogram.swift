@@ -22,9 +22,9 @@ public final class Histogram: Sendable {
 
     /// Counts a value, in the unit of the bounds.
     public func observe(_ value: Double) {
-        var place = 0
-        while place < bounds.count, value > bounds[place] { place += 1 }
-        buckets[place].add()
+        var index = 0
+        while index < bounds.count, value > bounds[index] { index += 1 }
+        buckets[index].add()
         sumMillionths.wrappingAdd(Int(value * 1_000_000), ordering: .relaxed)
     }
 

@@ -11,7 +11,7 @@ struct Received: Sendable {
     /// The number of responses by status, or by the fault that replaced a response.
     private(set) var answers: [String: Int] = [:]
     private var seen: Set<UInt64> = []
-    private var batches: [Judged.Items] = []
+    private var batches: [SimulatedResult.Items] = []
 
     private static let keptViolations = 100
 
@@ -19,7 +19,7 @@ struct Received: Sendable {
 
     var distinctItems: Int? { keep == .counts ? nil : seen.count }
 
-    mutating func record(_ judged: Judged?, answeredWith answer: String) {
+    mutating func record(_ judged: SimulatedResult?, answeredWith answer: String) {
         requests += 1
         answers[answer, default: 0] += 1
         guard let judged else { return }

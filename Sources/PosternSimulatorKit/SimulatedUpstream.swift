@@ -6,7 +6,8 @@ internal import Synchronization
 /// One simulator behind a server: plays the faults, records what was accepted, and responds to queries about both.
 ///
 /// - `GET /received`: counts as JSON; `?events=true&offset=0&limit=100` adds the texts; `?field=seq` gives lines of
-///   order key, tab, value instead, `?field=/object/id` those of a JSON Pointer (RFC 6901). `DELETE /received` starts over, `?keep=texts|digests|counts` says with what.
+///   order key, tab, value instead, `?field=/object/id` those of a JSON Pointer (RFC 6901). `DELETE /received` starts
+///   over, `?keep=texts|digests|counts` says with what.
 /// - `GET /faults`: the text of the faults; `POST /faults` sets them from such a text, an empty one clears them, and
 ///   `?seed=7` chooses the randomness.
 /// - `/control` and what is below it: the simulator's own.
@@ -91,7 +92,7 @@ final class SimulatedUpstream: FaultHandler {
         }
     }
 
-    private func record(_ judged: Judged?, _ answer: String) {
+    private func record(_ judged: SimulatedResult?, _ answer: String) {
         state.withLock { $0.received.record(judged, answeredWith: answer) }
     }
 
@@ -171,7 +172,7 @@ extension SimulatedRequest {
     }
 }
 
-extension FaultDecision.Outcome {
+extension FaultDecision.Action {
     fileprivate var losesAnswer: Bool {
         switch self {
         case .resetBefore, .resetAfter, .hang, .hangAfter, .garbage, .truncate: true

@@ -9,7 +9,7 @@ package protocol Simulator: Sendable {
     var orderField: String { get }
     /// Responds as the real upstream would, and reports what the request did that a gateway must never do. Items that
     /// match `poisons` are rejected, and the request with them.
-    func judge(_ request: SimulatedRequest, poisons: [Faults.Poison]) -> Judged
+    func judge(_ request: SimulatedRequest, poisons: [Faults.Poison]) -> SimulatedResult
     /// The body that the upstream, or a proxy in front of it, sends with a status that a fault produced.
     func answer(status: Int) -> SimulatedAnswer
     /// The same for a request that the simulator does not judge, for upstreams whose state depends on the response.
@@ -79,7 +79,7 @@ package struct SimulatedAnswer: Sendable, Equatable {
 }
 
 /// A simulator's judgement of one request.
-package struct Judged: Sendable {
+package struct SimulatedResult: Sendable {
     /// Nil if the real upstream would leave the connection open without a response.
     package var answer: SimulatedAnswer?
     /// The items that were accepted; empty if the request was rejected.

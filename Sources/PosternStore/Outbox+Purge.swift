@@ -1,7 +1,7 @@
 public import PosternCore
 
 /// The settled messages to delete.
-public struct PurgeWish: Sendable, Equatable {
+public struct PurgeRequest: Sendable, Equatable {
     /// The upstream whose messages are deleted.
     public var upstream: UpstreamNumber
     /// Any state except `queued`.
@@ -23,21 +23,21 @@ extension Outbox {
 
     /// Deletes settled messages, some thousands per transaction, and counts them in the ledger as removed. The
     /// completion gets their number; it runs on the writer's thread after the last commit.
-    public func purge(_ wish: PurgeWish, completion: @escaping @Sendable (Result<Int, StoreError>) -> Void) {
-        purge(wish, after: 0, count: 0, completion)
+    public func purge(_ request: PurgeRequest, completion: @escaping @Sendable (Result<Int, StoreError>) -> Void) {
+        purge(request, after: 0, count: 0, completion)
     }
 
     private func purge(
-        _ wish: PurgeWish, after id: Int64, count: Int,
+        _ request: PurgeRequest, after id: Int64, count: Int,
         _ completion: @escaping @Sendable (Result<Int, StoreError>) -> Void
     ) {
         writer.change { transaction in
-            try transaction.purge(wish, after: id, limit: Self.rowsPerPurge)
+            try transaction.purge(request, after: id, limit: Self.rowsPerPurge)
         } completion: { [self] result in
             switch result {
             case .failure(let error): completion(.failure(error))
             case .success((let gone, nil)): completion(.success(count + gone))
-            case .success((let gone, let last?)): purge(wish, after: last, count: count + gone, completion)
+            case .success((let gone, let last?)): purge(request, after: last, count: count + gone, completion)
             }
         }
     }
@@ -45,25 +45,25 @@ extension Outbox {
 
 extension Transaction {
     /// Deletes up to `limit` rows with ids above `id`. `last` is where to continue; nil at the end.
-    fileprivate func purge(_ wish: PurgeWish, after id: Int64, limit: Int) throws -> (gone: Int, last: Int64?) {
-        let before = wish.settledBefore ?? .never
+    fileprivate func purge(_ request: PurgeRequest, after id: Int64, limit: Int) throws -> (gone: Int, last: Int64?) {
+        let before = request.settledBefore ?? .never
         let ids: [Int64]
-        if wish.state == .delivered {
+        if request.state == .delivered {
             ids = try sql.all(
                 """
                 DELETE FROM delivered_# WHERE id IN
                   (SELECT id FROM delivered_# WHERE id > ? AND settledAtMs < ? ORDER BY id LIMIT ?) RETURNING id
-                """, of: wish.upstream, id, before, limit
+                """, of: request.upstream, id, before, limit
             ) { $0[0] }
         } else {
             ids = try sql.all(
                 """
                 DELETE FROM ended_# WHERE id IN
                   (SELECT id FROM ended_# WHERE id > ? AND state = ? AND settledAtMs < ? ORDER BY id LIMIT ?) RETURNING id
-                """, of: wish.upstream, id, wish.state, before, limit
+                """, of: request.upstream, id, request.state, before, limit
             ) { $0[0] }
         }
-        accounts[wish.upstream].ledger.purge(ids.count, of: wish.state)
+        accounts[request.upstream].ledger.purge(ids.count, of: request.state)
         return (ids.count, ids.count == limit ? ids.max() : nil)
     }
 }

@@ -34,7 +34,7 @@ public struct QueuedFacts: Sendable, Equatable {
     /// Whether its lane, with its group, waits for a credential that a caller has to hand in.
     public var isParked = false
     /// What its lane waits for, because of a plan or of its endpoint, and until when.
-    public var laneWaitsFor: WaitingFor?
+    public var laneWaitsFor: WaitReason?
     public var laneWaitsUntil: Timestamp?
     /// The time before which it is not sent; nil if it does not wait for a time.
     public var nextAttemptAt: Timestamp?
@@ -122,8 +122,8 @@ extension Outbox {
         }
     }
 
-    /// Since when the oldest queued message of an upstream has been due: since it was accepted, or since its `notBefore`.
-    /// Nil if none is due.
+    /// Since when the oldest queued message of an upstream has been due: since it was accepted, or since its
+    /// `notBefore`. Nil if none is due.
     public func oldestQueued(of number: UpstreamNumber) throws(StoreError) -> Timestamp? {
         let now = time.now
         return try readMessages { try $0.oldestQueued(of: number, at: now) }

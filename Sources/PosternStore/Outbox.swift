@@ -26,7 +26,7 @@ public final class Outbox: Sendable {
     let logIndex: LogIndex
     let vault: Vault
     /// The result of the key rotation for the credentials of earlier runs.
-    public let resealing: Resealing
+    public let keyRotation: KeyRotationReport
     let lock: StoreLock
     private let check: IntegrityCheck
     let health = StoreHealth()
@@ -70,14 +70,14 @@ public final class Outbox: Sendable {
             logIndex = try LogIndex(of: options.path)
             log = try Inode.at(options.path + "-wal", for: options.path)
             vault = Vault(options.encryptionKeys)
-            resealing = try pool.write { [vault] db in try Resealing.run(with: SQL(db), vault: vault) }
-            let found = try pool.read { db in try Found(SQL(db)) }
+            keyRotation = try pool.write { [vault] db in try KeyRotationReport.run(with: SQL(db), vault: vault) }
+            let found = try pool.read { db in try PersistedState(SQL(db)) }
             batches = BatchCounter(latest: found.batch)
             // Ids continue at least from the time of this start. If the file is a copy of an older state, the ids that
             // were assigned after the copy was made are not assigned again.
             let sequence = max(found.sequence, StoreFile.firstSequence(at: time.now))
-            let ledgers = Dictionary(uniqueKeysWithValues: found.books.map { ($0.number, $0.ledger) })
-            let names = Dictionary(uniqueKeysWithValues: found.books.map { ($0.number, $0.name) })
+            let ledgers = Dictionary(uniqueKeysWithValues: found.summaries.map { ($0.number, $0.ledger) })
+            let names = Dictionary(uniqueKeysWithValues: found.summaries.map { ($0.number, $0.name) })
             shared = Mutex(Shared(ledgers: ledgers, names: names, sequence: sequence))
             found.kinds.forEach { [kinds] in kinds.learn($0.kind, number: $0.number) }
             check = try IntegrityCheck(path: options.path, on: threads, logger: logger)
@@ -149,7 +149,7 @@ public final class Outbox: Sendable {
     /// - Parameter record: Stored with the messages, and also if there are none.
     public func append(
         _ messages: [NewMessage], recording record: RequestRecord? = nil,
-        completion: @escaping @Sendable (Result<AppendReceipt, AppendRefusal>) -> Void
+        completion: @escaping @Sendable (Result<AppendReceipt, AppendError>) -> Void
     ) {
         writer.append(messages, recording: record, completion: completion)
     }
@@ -201,7 +201,7 @@ public final class Outbox: Sendable {
 
     // MARK: Notifications from the writer
 
-    func publish(_ changed: [Account]) {
+    func publish(_ changed: [UpstreamWriteState]) {
         health.committed()
         let settled = shared.withLock { shared in
             for account in changed { shared.ledgers[account.number] = account.ledger }
@@ -240,7 +240,7 @@ public final class Outbox: Sendable {
     }
 
     /// Accepts messages again if there is room for them and for the reserve. Returns whether that is a change.
-    @discardableResult func lookForRoom() -> Bool {
+    @discardableResult func checkForSpace() -> Bool {
         guard isFull, !isLogPinned.load(ordering: .relaxed), reserve.canBeTaken, reserve.take() else { return false }
         health.recovered()
         logger.notice("disk space recovered; accepting messages")
@@ -295,15 +295,15 @@ final class BatchCounter: Sendable {
 }
 
 /// The state that an earlier run left, read once at the start.
-private struct Found {
-    var books: [UpstreamBooks]
+private struct PersistedState {
+    var summaries: [UpstreamSummary]
     var kinds: [(kind: Kind, number: Int)]
     var sequence: Int64 = 0
     var batch: Int64
 
     init(_ sql: SQL) throws {
         batch = try sql.value("SELECT max(batch) FROM attempts", as: Int64.self) ?? 0
-        books = try UpstreamBooks.all(with: sql)
+        summaries = try UpstreamSummary.all(with: sql)
         kinds = try sql.all("SELECT name, number FROM kinds") { (Kind($0[0]), $0[1]) }
         try sql.each("SELECT sequence, batch FROM store") { row in
             sequence = row[0]

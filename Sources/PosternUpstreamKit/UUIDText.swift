@@ -4,10 +4,10 @@ package enum UUIDText {
         let digits = Array("0123456789abcdef".utf8)
         var text: [UInt8] = []
         text.reserveCapacity(36)
-        for place in 0..<32 {
-            if [8, 12, 16, 20].contains(place) { text.append(UInt8(ascii: "-")) }
-            let half = place < 16 ? high : low
-            text.append(digits[Int(half >> UInt64(60 - place % 16 * 4) & 15)])
+        for index in 0..<32 {
+            if [8, 12, 16, 20].contains(index) { text.append(UInt8(ascii: "-")) }
+            let half = index < 16 ? high : low
+            text.append(digits[Int(half >> UInt64(60 - index % 16 * 4) & 15)])
         }
         return text
     }

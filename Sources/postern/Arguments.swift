@@ -45,14 +45,14 @@ struct StoreOptions: ParsableArguments {
         }
     }
 
-    func place(_ gateway: GatewayAddress.Choice = .init()) throws(CommandFailure) -> StorePlace {
-        if let config { return try StorePlace(ConfigurationLoader(file: config), gateway) }
-        guard let url = gateway.url else { return StorePlace(path: store ?? "") }
-        return StorePlace(path: store ?? "", gateway: try GatewayAddress(gateway, orAt: url))
+    func location(_ gateway: GatewayAddress.Choice = .init()) throws(CommandFailure) -> StoreLocation {
+        if let config { return try StoreLocation(ConfigurationLoader(file: config), gateway) }
+        guard let url = gateway.url else { return StoreLocation(path: store ?? "") }
+        return StoreLocation(path: store ?? "", gateway: try GatewayAddress(gateway, orAt: url))
     }
 
     func inspection() throws(CommandFailure) -> OutboxInspection {
-        try OutboxInspection(try place(), now: SystemTime().now)
+        try OutboxInspection(try location(), now: SystemTime().now)
     }
 }
 

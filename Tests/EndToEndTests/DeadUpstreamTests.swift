@@ -17,19 +17,19 @@ extension EndToEnd {
             var gateways: [GatewayProcess] = []
             var clients: [HTTPClient] = []
             let places = try urls.map {
-                try Place(Settings(upstreamURL: $0, server: ["port": 0, "shutdownGraceSeconds": 0]))
+                try GatewayDirectory(Settings(upstreamURL: $0, server: ["port": 0, "shutdownGraceSeconds": 0]))
             }
-            for place in places {
-                gateways.append(try await place.start())
+            for directory in places {
+                gateways.append(try await directory.start())
                 clients.append(try #require(try gateways.last?.client()))
             }
             var times: [[Duration]] = [[], [], []]
             // Interleaved, so that whatever else the machine does falls on all three.
             for number in 0..<200 {
-                for (place, client) in clients.enumerated() {
+                for (index, client) in clients.enumerated() {
                     let start = ContinuousClock.now
                     #expect(try client.post(eventPath, event(number)).status == 202)
-                    times[place].append(ContinuousClock.now - start)
+                    times[index].append(ContinuousClock.now - start)
                 }
             }
             let medians = times.map(median)
@@ -43,8 +43,8 @@ extension EndToEnd {
             let samsara = try SimulatedService(faults: "hang")
             var settings = Settings(upstreamURL: samsara.url)
             settings.server["shutdownGraceSeconds"] = 1
-            let place = try Place(settings)
-            let gateway = try await place.start()
+            let directory = try GatewayDirectory(settings)
+            let gateway = try await directory.start()
             #expect(try gateway.client().post(eventPath, events(0..<50)).status == 202)
             try #require(try eventually { try samsara.received["requests"].int ?? 0 > 0 })
             let start = ContinuousClock.now
@@ -54,11 +54,11 @@ extension EndToEnd {
             #expect(took < .seconds(8), "\(took)")
 
             try samsara.play("")
-            let next = try await place.start()
+            let next = try await directory.start()
             try next.waitUntilDelivered()
             #expect(try samsara.values(of: "seq").map(\.value) == (0..<50).map(String.init))
             try await next.stop()
-            #expect(try place.audit().isBalanced)
+            #expect(try directory.audit().isBalanced)
         }
 
         @Test(.timeLimit(.minutes(10)))
@@ -66,14 +66,14 @@ extension EndToEnd {
             let samsara = try SimulatedService(faults: "hang")
             var settings = Settings(upstreamURL: samsara.url)
             settings.server["shutdownGraceSeconds"] = 600
-            let place = try Place(settings)
-            let gateway = try await place.start()
+            let directory = try GatewayDirectory(settings)
+            let gateway = try await directory.start()
             #expect(try gateway.client().post(eventPath, event(1)).status == 202)
             try #require(try eventually { try samsara.received["requests"].int ?? 0 > 0 })
             gateway.process.signal(SIGTERM)
             _ = try await gateway.process.line(of: .errors) { $0.contains(" stopping ") }
             try await gateway.stop(within: .seconds(15))
-            let account = try #require(try place.audit().accounts.first)
+            let account = try #require(try directory.audit().accounts.first)
             #expect(account.ledger.queued == 1 && account.findings.isEmpty)
         }
 
@@ -82,8 +82,8 @@ extension EndToEnd {
             let samsara = try SimulatedService(faults: "hang")
             var settings = Settings(upstreamURL: samsara.url)
             settings.server["shutdownGraceSeconds"] = 10
-            let place = try Place(settings)
-            let gateway = try await place.start()
+            let directory = try GatewayDirectory(settings)
+            let gateway = try await directory.start()
             let (waiting, sending) = (try gateway.client(), try gateway.client())
             waiting.sendRequest("POST", eventPath, Array(event(1).utf8), headers: [("Prefer", "wait=60")])
             let body = event(2)
@@ -99,21 +99,21 @@ extension EndToEnd {
             #expect(answer.status == 202)
             #expect(answer.header("Connection") == "close")
             try await gateway.stop(within: .seconds(15))
-            #expect(try place.audit().accounts[0].ledger.accepted == 2)
+            #expect(try directory.audit().accounts[0].ledger.accepted == 2)
         }
 
         @Test(.timeLimit(.minutes(10)))
         func outage_isOverByItself_andNothingWasLost() async throws {
             let port = freePort()
-            let place = try Place(Settings(upstreamURL: "http://127.0.0.1:\(port)"))
-            let gateway = try await place.start()
+            let directory = try GatewayDirectory(Settings(upstreamURL: "http://127.0.0.1:\(port)"))
+            let gateway = try await directory.start()
             #expect(try gateway.client().post(eventPath, events(0..<100)).status == 202)
             #expect(try eventually { try gateway.upstream()["health"].string == "down" })
             #expect(try gateway.client().get("/readyz").status == 200)
             let samsara = try SimulatedService()
             var settings = Settings(upstreamURL: samsara.url)
             settings.logLevel = "debug"
-            try place.configure(settings)
+            try directory.configure(settings)
             gateway.process.signal(SIGHUP)
             try gateway.waitUntilDelivered()
             #expect(try samsara.values(of: "seq").map(\.value) == (0..<100).map(String.init))
@@ -134,8 +134,8 @@ extension EndToEnd {
             // A try counts if another message was delivered since the last one: the pause leaves time for one.
             let pause = followed ? 0.2 : 0.01
             settings.delivery = ["retryBaseSeconds": pause, "retryMaxSeconds": 2 * pause, "maxInFlight": 1]
-            let place = try Place(settings)
-            let gateway = try await place.start()
+            let directory = try GatewayDirectory(settings)
+            let gateway = try await directory.start()
             let client = try gateway.client()
             _ = try client.post("/v1/upstreams/samsara/pause")
             try #require(try eventually { try gateway.upstream()["health"].string == "paused" })
@@ -164,7 +164,7 @@ extension EndToEnd {
             #expect(Set(arrived).subtracting(1000..<2000) == Set(0..<500).subtracting([culprit]))
             let received = try samsara.received
             let ended = try await gateway.stop()
-            let account = try #require(try place.audit().accounts.first)
+            let account = try #require(try directory.audit().accounts.first)
             #expect(account.ledger.delivered == 499 + others && account.findings.isEmpty)
             return (try #require(received["requests"].int) - others, received["answers"], ended.errors)
         }

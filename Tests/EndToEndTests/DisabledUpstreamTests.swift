@@ -11,15 +11,15 @@ extension EndToEnd {
         func backlog_isShownEverywhere_untilTheUpstreamIsBack(isConfigured: Bool) async throws {
             let old: [String: Any] = ["type": "samsara", "url": "http://127.0.0.1:9"]
             let samsara: [String: Any] = ["url": "http://127.0.0.1:9"]
-            let place = try Place(Settings(upstreams: ["samsara": samsara, "old": old]))
-            var gateway = try await place.start()
+            let directory = try GatewayDirectory(Settings(upstreams: ["samsara": samsara, "old": old]))
+            var gateway = try await directory.start()
             #expect(try gateway.client().post("/v1/old/event", events(0..<3)).status == 202)
             try await gateway.stop()
 
             var upstreams = ["samsara": samsara]
             if isConfigured { upstreams["old"] = old.merging(["enabled": false]) { $1 } }
-            try place.configure(Settings(upstreams: upstreams))
-            gateway = try await place.start()
+            try directory.configure(Settings(upstreams: upstreams))
+            gateway = try await directory.start()
             let shown = try gateway.client().get("/v1/upstreams").json["upstreams"]
             #expect(shown.array.map { $0["name"].string } == ["old", "samsara"])
             #expect(shown[0]["health"].string == "disabled")
@@ -43,7 +43,7 @@ extension EndToEnd {
             #expect(page["state"].string == "queued" && page["waitingFor"].string == "pause")
             #expect(page["payload"]["seq"].int == 0 && page["attemptLog"].isThere)
             #expect(try gateway.sample(#"postern_upstream_health{upstream="old",health="disabled"}"#) == 1)
-            let stored = try OutboxInspection(StorePlace(path: place.store), now: SystemTime().now)
+            let stored = try OutboxInspection(StoreLocation(path: directory.store), now: SystemTime().now)
             let filter = MessageFilter(upstream: UpstreamName("old"))
             let list = try stored.list(filter, after: nil, limit: 100, asJSON: true).text
             #expect(try gateway.client().get("/v1/messages?upstream=old").text == list)
@@ -59,8 +59,8 @@ extension EndToEnd {
                     "upstream is disabled or not configured; messages wait queued=3 type=samsara upstream=old"),
                 "\(ended.errors)")
 
-            try place.configure(Settings(upstreams: ["samsara": samsara, "old": old]))
-            gateway = try await place.start()
+            try directory.configure(Settings(upstreams: ["samsara": samsara, "old": old]))
+            gateway = try await directory.start()
             #expect(try gateway.upstream("old")["queued"].int == 3)
             #expect(try !(await gateway.stop()).errors.contains("disabled"))
         }
@@ -68,16 +68,17 @@ extension EndToEnd {
         /// An operator gets rid of such a backlog without stopping the gateway, and time goes on for it.
         @Test(.timeLimit(.minutes(10))) func backlog_isCancelled_andExpires() async throws {
             let old: [String: Any] = ["type": "samsara", "url": "http://127.0.0.1:9"]
-            let place = try Place(Settings(upstreams: ["samsara": ["url": "http://127.0.0.1:9"], "old": old]))
-            var gateway = try await place.start()
+            let directory = try GatewayDirectory(
+                Settings(upstreams: ["samsara": ["url": "http://127.0.0.1:9"], "old": old]))
+            var gateway = try await directory.start()
             #expect(try gateway.client().post("/v1/old/event", events(0..<3)).status == 202)
             let expiresAt = SystemTime().now + .seconds(2)
             let envelope = #"{"upstream":"old","kind":"event","expiresAt":"\#(expiresAt)","payload":\#(event(4))}"#
             let expiring = try #require(try gateway.client().post("/v1/messages", envelope).json["id"].string)
             try await gateway.stop()
 
-            try place.configure(Settings())
-            gateway = try await place.start()
+            try directory.configure(Settings())
+            gateway = try await directory.start()
             try gateway.waitForState("expired", of: expiring)
             let queued = try gateway.client().get("/v1/messages?upstream=old&state=queued").json["messages"].array
             try #require(queued.count == 3)
@@ -87,7 +88,7 @@ extension EndToEnd {
             #expect(answer.json["cancelled"].int == 2)
             #expect(try gateway.client().get("/v1/upstreams").json["upstreams"].array.count == 1)
             try await gateway.stop()
-            #expect(try place.audit().accounts.allSatisfy { $0.ledger.queued == 0 })
+            #expect(try directory.audit().accounts.allSatisfy { $0.ledger.queued == 0 })
         }
     }
 }

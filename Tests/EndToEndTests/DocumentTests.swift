@@ -22,8 +22,8 @@ extension EndToEnd {
             // The pages are written for the defaults.
             settings.delivery = [:]
             settings.upstreams = Self.ports.mapValues { _ in [:] }
-            let place = try Place(settings)
-            let process = try Binary(["serve", "--config", place.config, "--simulate"])
+            let directory = try GatewayDirectory(settings)
+            let process = try Binary(["serve", "--config", directory.config, "--simulate"])
             var urls: [Int: String] = [:]
             // Lines come in the order of the types' names.
             for (type, port) in Self.ports.sorted(by: { $0.key < $1.key }) {
@@ -33,7 +33,7 @@ extension EndToEnd {
                 let url = try #require(line.split(separator: " ").first { $0.hasPrefix("url=") })
                 urls[port] = String(url.dropFirst(4))
             }
-            return (try await GatewayProcess(process, at: place), place.folder.path, urls)
+            return (try await GatewayProcess(process, at: directory), directory.folder.path, urls)
         }
 
         @Test(.timeLimit(.minutes(10))) func smokeTest_passes() async throws {

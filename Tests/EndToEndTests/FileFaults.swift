@@ -35,11 +35,11 @@ extension EndToEnd {
             var change = 0
             while true {
                 change += step
-                let place = try Place(Settings())
+                let directory = try GatewayDirectory(Settings())
                 let first = try Binary(
-                    ["serve", "--config", place.config],
-                    environment: try FileFaults.environment("kill=\(change)", below: place.folder.file("data")))
-                if (try? await GatewayProcess(first, at: place)) != nil {
+                    ["serve", "--config", directory.config],
+                    environment: try FileFaults.environment("kill=\(change)", below: directory.folder.file("data")))
+                if (try? await GatewayProcess(first, at: directory)) != nil {
                     // It serves: that was the last change of a start.
                     first.signal(SIGKILL)
                     _ = try await first.end()
@@ -47,28 +47,28 @@ extension EndToEnd {
                 }
                 let ended = try await first.end()
                 #expect(ended.signal == SIGKILL, "change \(change): \(ended.errors)")
-                let gateway = try await place.start()
+                let gateway = try await directory.start()
                 let client = try gateway.client()
                 #expect(try client.get("/readyz").status == 200, "change \(change)")
                 try await gateway.stop()
-                #expect(try place.audit().isBalanced)
+                #expect(try directory.audit().isBalanced)
             }
             #expect(change > 20)
         }
 
         /// Or a power cut could take the whole folder with it.
         @Test(.timeLimit(.minutes(30))) func foldersThatAreMade_areOnDisk_withTheirNames() async throws {
-            let place = try Place(Settings())
-            let root = place.folder.file("data")
-            try place.write(Settings().json(store: root + "/a/b/postern.sqlite"))
-            let list = place.folder.file("synced")
+            let directory = try GatewayDirectory(Settings())
+            let root = directory.folder.file("data")
+            try directory.write(Settings().json(store: root + "/a/b/postern.sqlite"))
+            let list = directory.folder.file("synced")
             let process = try Binary(
-                ["serve", "--config", place.config],
-                environment: try FileFaults.environment("folders=\(list)", below: place.folder.path))
-            try await GatewayProcess(process, at: place).stop()
+                ["serve", "--config", directory.config],
+                environment: try FileFaults.environment("folders=\(list)", below: directory.folder.path))
+            try await GatewayProcess(process, at: directory).stop()
             let synced = Set(try String(contentsOfFile: list, encoding: .utf8).split(separator: "\n").map(String.init))
             // The name of each folder is in its parent, and that of the store in the last one.
-            #expect(synced.isSuperset(of: [place.folder.path, root, root + "/a", root + "/a/b"]), "\(synced)")
+            #expect(synced.isSuperset(of: [directory.folder.path, root, root + "/a", root + "/a/b"]), "\(synced)")
         }
     }
 }
@@ -78,13 +78,13 @@ extension EndToEnd {
     @Suite struct FailingDisk {
         @Test(.timeLimit(.minutes(30)))
         func failedSync_isAnswered503_untilTheStoreWasChecked() async throws {
-            let place = try Place(Settings())
-            let isBroken = place.folder.file("broken")
+            let directory = try GatewayDirectory(Settings())
+            let isBroken = directory.folder.file("broken")
             let process = try Binary(
-                ["serve", "--config", place.config],
+                ["serve", "--config", directory.config],
                 environment: try FileFaults.environment(
-                    "sync=10000,while=\(isBroken)", below: place.folder.file("data")))
-            let gateway = try await GatewayProcess(process, at: place)
+                    "sync=10000,while=\(isBroken)", below: directory.folder.file("data")))
+            let gateway = try await GatewayProcess(process, at: directory)
             let client = try gateway.client()
             #expect(try client.post("/v1/samsara/event", event(0)).status == 202)
             try Data().write(to: URL(filePath: isBroken))
@@ -99,19 +99,19 @@ extension EndToEnd {
             #expect(try client.post("/v1/samsara/event", event(2)).status == 202)
             let ended = try await gateway.stop()
             #expect(ended.errors.contains("disk failed; rejecting everything until the store was checked"))
-            #expect(try place.audit().accounts.map(\.ledger.accepted) == [2])
+            #expect(try directory.audit().accounts.map(\.ledger.accepted) == [2])
         }
 
         /// A kernel that could not write a page may drop it: what was read back before is gone then.
         @Test(.timeLimit(.minutes(30)), arguments: [10_000, 5000])
         func answeredMessages_survive_whenAFailedSyncTakesBackItsPages(chance: Int) async throws {
-            let place = try Place(Settings())
-            let isBroken = place.folder.file("broken")
+            let directory = try GatewayDirectory(Settings())
+            let isBroken = directory.folder.file("broken")
             let process = try Binary(
-                ["serve", "--config", place.config],
+                ["serve", "--config", directory.config],
                 environment: try FileFaults.environment(
-                    "sync=\(chance),lose=1,seed=7,while=\(isBroken)", below: place.folder.file("data")))
-            let gateway = try await GatewayProcess(process, at: place)
+                    "sync=\(chance),lose=1,seed=7,while=\(isBroken)", below: directory.folder.file("data")))
+            let gateway = try await GatewayProcess(process, at: directory)
             let client = try gateway.client()
             var accepted: [String] = []
             for round in 0..<3 {
@@ -130,50 +130,51 @@ extension EndToEnd {
                 #expect(eventually { (try? client.get("/readyz").status) == 200 })
             }
             try await gateway.kill()
-            let next = try await place.start()
+            let next = try await directory.start()
             for id in accepted { #expect(try next.message(id)["state"].string == "queued", "\(id)") }
             try await next.stop()
-            let ledger = try #require(try place.audit().accounts.first?.ledger)
+            let ledger = try #require(try directory.audit().accounts.first?.ledger)
             // Of those whose outcome was not known, each was told so.
             #expect((accepted.count...accepted.count + 3).contains(ledger.accepted))
-            #expect(try place.audit().isBalanced)
+            #expect(try directory.audit().isBalanced)
         }
 
         /// What reads only must not have SQLite drop the commits behind the damage, either.
         @Test(.timeLimit(.minutes(30))) func damagedLog_isReported_byCommandsThatRead() async throws {
-            let place = try Place(Settings())
-            let gateway = try await place.start()
-            // Attempts would be commits too, until the log begins again: a frame of it that is in the file is not missed.
+            let directory = try GatewayDirectory(Settings())
+            let gateway = try await directory.start()
+            // Attempts would be commits too, until the log begins again: a frame of it that is in the file is not
+            // missed.
             #expect(try gateway.client().post("/v1/upstreams/samsara/pause").status == 202)
             for number in 0..<10 {
                 #expect(try gateway.client().post("/v1/samsara/event", event(number)).status == 202)
             }
             // Next to the gateway there is nothing wrong.
-            #expect(try await Binary.run(["outbox", "stats", "--store", place.store]).exitCode == 0)
+            #expect(try await Binary.run(["outbox", "stats", "--store", directory.store]).exitCode == 0)
             try await gateway.kill()
-            #expect(try await Binary.run(["outbox", "stats", "--store", place.store]).exitCode == 0)
-            var log = try Data(contentsOf: URL(filePath: place.store + "-wal"))
+            #expect(try await Binary.run(["outbox", "stats", "--store", directory.store]).exitCode == 0)
+            var log = try Data(contentsOf: URL(filePath: directory.store + "-wal"))
             log[32 + 24 + 100] ^= 1
-            try log.write(to: URL(filePath: place.store + "-wal"))
+            try log.write(to: URL(filePath: directory.store + "-wal"))
             for command in ["stats", "list", "audit", "export"] {
-                let ended = try await Binary.run(["outbox", command, "--store", place.store])
+                let ended = try await Binary.run(["outbox", command, "--store", directory.store])
                 #expect(ended.exitCode == 73, "\(command): \(ended)")
                 #expect(ended.errors.contains("the write-ahead log is damaged at frame 1;"), "\(ended.errors)")
                 #expect(ended.errors.contains("--recover"))
             }
-            #expect(try Data(contentsOf: URL(filePath: place.store + "-wal")) == log)
-            let recovered = try await place.start(["--recover"])
+            #expect(try Data(contentsOf: URL(filePath: directory.store + "-wal")) == log)
+            let recovered = try await directory.start(["--recover"])
             try await recovered.stop()
-            #expect(try place.audit().accounts.map(\.ledger.accepted) == [10])
+            #expect(try directory.audit().accounts.map(\.ledger.accepted) == [10])
         }
 
         @Test(.timeLimit(.minutes(30)), arguments: ["", "-wal"])
         func deletedFile_isAnswered503_andMakesTheGatewayUnready(tail: String) async throws {
-            let place = try Place(Settings())
-            let gateway = try await place.start()
+            let directory = try GatewayDirectory(Settings())
+            let gateway = try await directory.start()
             let client = try gateway.client()
             #expect(try client.post("/v1/samsara/event", event(0)).status == 202)
-            unlink(place.store + tail)
+            unlink(directory.store + tail)
             #expect(eventually { (try? client.get("/readyz").status) == 503 })
             let refusal = try client.post("/v1/samsara/event", event(1))
             #expect(refusal.status == 503)

@@ -36,7 +36,7 @@ struct Settings {
 }
 
 /// A folder with a configuration and a store, which outlives the gateways that run on it.
-final class Place: Sendable {
+final class GatewayDirectory: Sendable {
     let folder = ScratchFolder()
     var store: String { folder.file("data/postern.sqlite") }
     var config: String { folder.file("postern.json") }
@@ -80,11 +80,11 @@ final class GatewayProcess: Sendable {
     /// What the log said when it served.
     let startLine: String
     /// Its folder goes with the last reference.
-    private let place: Place?
+    private let directory: GatewayDirectory?
 
-    init(_ process: Binary, at place: Place? = nil) async throws {
+    init(_ process: Binary, at directory: GatewayDirectory? = nil) async throws {
         self.process = process
-        self.place = place
+        self.directory = directory
         let line = try await process.line(of: .errors) { $0.contains(" started ") && $0.contains(" port=") }
         let port = line.split(separator: " ").first { $0.hasPrefix("port=") }.flatMap { UInt16($0.dropFirst(5)) }
         startLine = line

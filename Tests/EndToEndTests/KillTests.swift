@@ -46,12 +46,12 @@ extension EndToEnd {
             var settings = Settings(upstreamURL: samsara.url)
             settings.delivery["batchMaxMessages"] = batch
             settings.delivery["batchMaxWaitSeconds"] = 0.005
-            let place = try Place(settings)
+            let directory = try GatewayDirectory(settings)
             let writers = (0..<4).map { Writer("device-\($0)") }
             func accepted() -> Int { writers.reduce(0) { sum, writer in sum + writer.accepted.withLock(\.count) } }
 
             for _ in 0..<kills {
-                let gateway = try await place.start()
+                let gateway = try await directory.start()
                 let goal = accepted() + Int.random(in: 20..<120)
                 writers.forEach { $0.rearm() }
                 let threads = writers.map { writer in
@@ -64,7 +64,7 @@ extension EndToEnd {
             }
 
             try samsara.play("")
-            let gateway = try await place.start()
+            let gateway = try await directory.start()
             try gateway.waitUntilDelivered()
             try await gateway.stop()
 
@@ -83,7 +83,7 @@ extension EndToEnd {
             let answers = received["answers"]
             let lost = (answers["reset-after"].int ?? 0) + (answers["truncate"].int ?? 0) + kills * 4
             #expect(try #require(received["duplicates"].int) <= lost * batch)
-            let audit = try place.audit()
+            let audit = try directory.audit()
             #expect(audit.isBalanced, "\(audit)")
             #expect(audit.accounts[0].ledger.accepted >= accepted())
             #expect(audit.accounts[0].ledger.delivered == audit.accounts[0].ledger.accepted)

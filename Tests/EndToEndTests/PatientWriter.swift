@@ -25,9 +25,9 @@ final class PatientWriter: Sendable {
 
     func run() {
         var client = try? HTTPClient(port: port.withLock { $0 })
-        for place in 0..<(scripts.map(\.count).max() ?? 0) {
-            for script in scripts where place < script.count {
-                post(script[place], through: &client)
+        for index in 0..<(scripts.map(\.count).max() ?? 0) {
+            for script in scripts where index < script.count {
+                post(script[index], through: &client)
                 posted.wrappingAdd(1, ordering: .relaxed)
             }
         }

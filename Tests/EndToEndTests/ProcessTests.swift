@@ -7,7 +7,7 @@ extension EndToEnd {
     @Suite struct ProcessTests {
         @Test func startTime_isThatOfTheProcess_notOfTheFirstScrape() async throws {
             let before = Date().timeIntervalSince1970
-            let gateway = try await Place(Settings()).start()
+            let gateway = try await GatewayDirectory(Settings()).start()
             let started = Date().timeIntervalSince1970
             // The kernel counts in ticks of 10 ms.
             let time = try #require(try gateway.sample("process_start_time_seconds"))
@@ -17,7 +17,7 @@ extension EndToEnd {
 
         /// Also after requests that are answered by other threads than those of their connections.
         @Test func everyThread_hasANameOfItsOwn_butTheMainOne() async throws {
-            let gateway = try await Place(Settings(server: ["port": 0, "workerThreads": 2])).start()
+            let gateway = try await GatewayDirectory(Settings(server: ["port": 0, "workerThreads": 2])).start()
             let client = try gateway.client()
             #expect(try client.get("/v1/messages").status == 200)
             let answer = try client.post("/v1/samsara/event", event(1), headers: [("Prefer", "wait=1")])
@@ -66,12 +66,12 @@ extension EndToEnd {
         /// Payloads and secrets would be in it.
         @Test(.enabled("this machine writes no core dumps") { try await machineWritesCoreDumps() })
         func crash_writesNoCoreDump() async throws {
-            let place = try Place(Settings())
+            let directory = try GatewayDirectory(Settings())
             // Swift's own handler of crashes would look at every thread first.
             let process = try Binary(
-                ["serve", "--config", place.config], environment: ["SWIFT_BACKTRACE": "enable=no"],
-                through: Self.allowingCoreDumps(in: place.folder.path))
-            _ = try await GatewayProcess(process, at: place)
+                ["serve", "--config", directory.config], environment: ["SWIFT_BACKTRACE": "enable=no"],
+                through: Self.allowingCoreDumps(in: directory.folder.path))
+            _ = try await GatewayProcess(process, at: directory)
             process.signal(SIGABRT)
             let ended = try await process.end()
             #expect(ended.signal == SIGABRT)
@@ -80,10 +80,10 @@ extension EndToEnd {
 
         /// Whatever the environment allows: files are for their owner alone.
         @Test func files_areForTheirOwner_underAnyMask() async throws {
-            let place = try Place(Settings())
-            let gateway = try await place.start(program: ["/bin/sh", "-c", #"umask 0; exec "$@""#, "sh"])
+            let directory = try GatewayDirectory(Settings())
+            let gateway = try await directory.start(program: ["/bin/sh", "-c", #"umask 0; exec "$@""#, "sh"])
             #expect(try gateway.client().post("/v1/samsara/event", events(0..<100)).status == 202)
-            let folder = place.folder.file("data")
+            let folder = directory.folder.file("data")
             func modes() throws -> [String: Int] {
                 let names = try FileManager.default.contentsOfDirectory(atPath: folder)
                 return Dictionary(uniqueKeysWithValues: try names.map { ($0, try mode("\(folder)/\($0)")) })
@@ -102,8 +102,8 @@ extension EndToEnd {
 
         /// One line for each request, with the id that its response carries.
         @Test func requests_areLogged_byTheirIDs() async throws {
-            let place = try Place(Settings(logLevel: "debug"))
-            let gateway = try await place.start()
+            let directory = try GatewayDirectory(Settings(logLevel: "debug"))
+            let gateway = try await directory.start()
             let client = try gateway.client()
             _ = try client.ask("GET", "/livez", headers: [("X-Request-Id", "first-1")])
             _ = try client.ask("GET", "/nothing", headers: [("X-Request-Id", "second-2")])
@@ -118,7 +118,7 @@ extension EndToEnd {
 
         /// A client that is rejected in a loop must not fill the disk with the log.
         @Test func rejectedRequests_areLogged_50TimesASecondAtMost() async throws {
-            let gateway = try await Place(Settings()).start()
+            let gateway = try await GatewayDirectory(Settings()).start()
             let client = try gateway.client()
             let start = ContinuousClock.now
             for _ in 0..<1000 { #expect(try client.get("/nothing").status == 404) }

@@ -14,8 +14,8 @@ extension EndToEnd {
             let samsara = try SimulatedService(faults: "poison=eventName:bad:array,poison=eventName:odd:500")
             var settings = Settings(upstreamURL: samsara.url)
             settings.delivery = ["retryBaseSeconds": 3600, "retryMaxSeconds": 3600, "batchMaxWaitSeconds": 0]
-            let place = try Place(settings)
-            var gateway = try await place.start()
+            let directory = try GatewayDirectory(settings)
+            var gateway = try await directory.start()
             func accept(_ text: String) throws -> String {
                 try #require(try gateway.client().post(eventPath, text).json["id"].string)
             }
@@ -35,7 +35,7 @@ extension EndToEnd {
             let before = try ids.map { try gateway.message($0, include: "payload,attempts").description }
             try await gateway.stop()
 
-            gateway = try await place.start()
+            gateway = try await directory.start()
             #expect(try gateway.upstream()["health"].string == "paused")
             let after = try ids.map { try gateway.message($0, include: "payload,attempts").description }
             #expect(after == before)
@@ -50,25 +50,25 @@ extension EndToEnd {
             try gateway.waitForState("delivered", of: waiting)
             #expect(try gateway.message(scheduled)["waitingFor"].string == "schedule")
             try await gateway.stop()
-            #expect(try place.audit().isBalanced)
+            #expect(try directory.audit().isBalanced)
         }
 
         @Test(.timeLimit(.minutes(10)))
         func sendThatTheEndCutShort_isCountedAndRepeated() async throws {
             let samsara = try SimulatedService(faults: "hang-after")
-            let place = try Place(Settings(upstreamURL: samsara.url))
-            var gateway = try await place.start()
+            let directory = try GatewayDirectory(Settings(upstreamURL: samsara.url))
+            var gateway = try await directory.start()
             let id = try #require(try gateway.client().post(eventPath, event(1)).json["id"].string)
             try #require(try eventually { try samsara.received["events"].int == 1 })
             try await gateway.kill()
             try samsara.play("")
-            gateway = try await place.start()
+            gateway = try await directory.start()
             try gateway.waitForState("delivered", of: id)
             #expect(try samsara.received["events"].int == 2)
             let attempts = try gateway.message(id, include: "attempts")["attemptLog"].array
             #expect(attempts.map { $0["outcome"].string } == ["unknown", "delivered"])
             try await gateway.stop()
-            #expect(try place.audit().accounts.map(\.ledger.ambiguousSends) == [1])
+            #expect(try directory.audit().accounts.map(\.ledger.ambiguousSends) == [1])
         }
     }
 
@@ -78,8 +78,8 @@ extension EndToEnd {
         func newAddressDeliveryAndLogLevel_takeEffect() async throws {
             let (old, new) = (try SimulatedService(), try SimulatedService())
             var settings = Settings(upstreamURL: old.url)
-            let place = try Place(settings)
-            let gateway = try await place.start()
+            let directory = try GatewayDirectory(settings)
+            let gateway = try await directory.start()
             let client = try gateway.client()
             let first = try client.post(eventPath, event(1), headers: [("Prefer", "wait=20")])
             #expect(first.status == 200, "\(first.text)")
@@ -89,7 +89,7 @@ extension EndToEnd {
             settings.logLevel = "notice"
             settings.delivery["batchMaxMessages"] = 1
             settings.server["maxBodyBytes"] = 5000
-            try place.configure(settings)
+            try directory.configure(settings)
             gateway.process.signal(SIGHUP)
             let line = try await gateway.process.line(of: .errors) { $0.contains("configuration reloaded") }
             for path in ["upstreams.samsara.url", "log.level", "delivery.batchMaxMessages"] {
@@ -110,9 +110,9 @@ extension EndToEnd {
         @Test(.timeLimit(.minutes(10)), arguments: ["{", #"{"delivery": {"maxInFlight": 0}}"#])
         func badFile_changesNothing(text: String) async throws {
             let samsara = try SimulatedService()
-            let place = try Place(Settings(upstreamURL: samsara.url))
-            let gateway = try await place.start()
-            try place.write(text)
+            let directory = try GatewayDirectory(Settings(upstreamURL: samsara.url))
+            let gateway = try await directory.start()
+            try directory.write(text)
             gateway.process.signal(SIGHUP)
             let line = try await gateway.process.line(of: .errors) { $0.contains("not reloaded") }
             #expect(line.contains(" error "))
@@ -153,7 +153,7 @@ extension EndToEnd {
 
         /// Everything accepted arrives, new messages are taken again, and the books say so.
         private func recover(
-            _ gateway: GatewayProcess, _ samsara: SimulatedService, _ place: Place, accepted: Int
+            _ gateway: GatewayProcess, _ samsara: SimulatedService, _ directory: GatewayDirectory, accepted: Int
         ) async throws {
             try gateway.waitUntilDelivered()
             let client = try gateway.client()
@@ -165,7 +165,7 @@ extension EndToEnd {
             #expect(try client.get("/readyz").status == 200)
             try gateway.waitUntilDelivered()
             try await gateway.stop()
-            let audit = try place.audit()
+            let audit = try directory.audit()
             #expect(audit.isBalanced, "\(audit)")
             #expect(audit.accounts[0].ledger.accepted == audit.accounts[0].ledger.delivered)
         }
@@ -174,25 +174,25 @@ extension EndToEnd {
         @Test(.timeLimit(.minutes(10)))
         func limitOnFiles_refusesMessages_untilItIsLifted() async throws {
             let samsara = try SimulatedService()
-            let place = try Place(settings(samsara))
+            let directory = try GatewayDirectory(settings(samsara))
             // In KiB; the reserve takes 8 MiB.
             let limited = ["/bin/bash", "-c", #"ulimit -S -f 12288; exec "$0" "$@""#]
-            let gateway = try await place.start(program: limited)
+            let gateway = try await directory.start(program: limited)
             let accepted = try fill(gateway)
             let lifted = try await Binary.run(
                 command: ["/usr/bin/prlimit", "--pid", "\(gateway.process.pid)", "--fsize=unlimited"])
             #expect(lifted.exitCode == 0, "\(lifted.errors)")
             _ = try gateway.client().post("/v1/upstreams/samsara/resume")
-            try await recover(gateway, samsara, place, accepted: accepted)
+            try await recover(gateway, samsara, directory, accepted: accepted)
         }
 
         /// A real one, where this machine lets us have one: deliveries make the room by themselves.
         @Test(.timeLimit(.minutes(10)), .enabled(if: SmallDisk.isToBeHad))
         func fullDisk_deliversWhatItHas_andTakesMessagesAgain() async throws {
             let samsara = try SimulatedService()
-            let place = try Place(settings(samsara))
-            let gateway = try await place.start(
-                program: SmallDisk.program(at: place.folder.file("data"), megabytes: 40))
+            let directory = try GatewayDirectory(settings(samsara))
+            let gateway = try await directory.start(
+                program: SmallDisk.program(at: directory.folder.file("data"), megabytes: 40))
             let accepted = try fill(gateway)
             _ = try gateway.client().post("/v1/upstreams/samsara/resume")
             try gateway.waitUntilDelivered()

@@ -18,13 +18,13 @@ extension EndToEnd {
         }
 
         @Test func badConfiguration_isReportedAllAtOnce() async throws {
-            let place = try Place(Settings())
-            try place.write(
+            let directory = try GatewayDirectory(Settings())
+            try directory.write(
                 #"""
                 {"server": {"port": 70000, "hots": "127.0.0.1"}, "delivery": {"maxInFlight": 0},
                  "log": {"level": "loud"}, "upstreams": {"samsara": {"url": "nowhere"}, "queue": {"type": "kafka"}}}
                 """#)
-            let ended = try await place.fail()
+            let ended = try await directory.fail()
             #expect(ended.exitCode == 78)
             for path in [
                 "server.port", "server.hots", "delivery.maxInFlight", "log.level", "upstreams.samsara.url",
@@ -32,7 +32,7 @@ extension EndToEnd {
             ] {
                 #expect(ended.errors.contains(path), "\(path) is not in: \(ended.errors)")
             }
-            #expect(!FileManager.default.fileExists(atPath: place.store))
+            #expect(!FileManager.default.fileExists(atPath: directory.store))
         }
 
         @Test func missingConfiguration_isAConfigurationProblem() async throws {
@@ -42,34 +42,34 @@ extension EndToEnd {
         }
 
         @Test func configurationThatIsNoJSON_isAConfigurationProblem() async throws {
-            let place = try Place(Settings())
-            try place.write("{\"server\": ")
-            let ended = try await place.fail()
+            let directory = try GatewayDirectory(Settings())
+            try directory.write("{\"server\": ")
+            let ended = try await directory.fail()
             #expect(ended.exitCode == 78, "\(ended.errors)")
-            #expect(ended.errors.contains(place.config))
+            #expect(ended.errors.contains(directory.config))
         }
 
         @Test func folderThatCannotBeMade_isExplained() async throws {
-            let place = try Place(Settings())
-            try place.write(Settings().json(store: "/proc/self/postern/postern.sqlite"))
-            let ended = try await place.fail()
+            let directory = try GatewayDirectory(Settings())
+            try directory.write(Settings().json(store: "/proc/self/postern/postern.sqlite"))
+            let ended = try await directory.fail()
             #expect(ended.exitCode == 73, "\(ended.errors)")
             #expect(ended.errors.contains("/proc/self/postern"))
         }
 
         @Test func secondProcessOnOneStore_isRefused() async throws {
-            let place = try Place(Settings())
-            let gateway = try await place.start()
-            let ended = try await place.fail()
+            let directory = try GatewayDirectory(Settings())
+            let gateway = try await directory.start()
+            let ended = try await directory.fail()
             #expect(ended.exitCode == 75)
-            #expect(ended.errors.contains("another process is running on the store at \(place.store)"))
+            #expect(ended.errors.contains("another process is running on the store at \(directory.store)"))
             #expect(try gateway.client().post(eventPath, event(1)).status == 202)
             try await gateway.stop()
         }
 
         @Test func portInUse_isExplained() async throws {
-            let gateway = try await Place(Settings()).start()
-            let other = try Place(Settings(server: ["port": Int(gateway.port)]))
+            let gateway = try await GatewayDirectory(Settings()).start()
+            let other = try GatewayDirectory(Settings(server: ["port": Int(gateway.port)]))
             let ended = try await other.fail()
             #expect(ended.exitCode == 69, "\(ended.errors)")
             #expect(ended.errors.contains("\(gateway.port)"))
@@ -84,83 +84,83 @@ extension EndToEnd {
     /// Stores that are not as they should be.
     @Suite struct Store {
         /// A place with ten messages that cannot be delivered.
-        private func filled() async throws -> Place {
-            let place = try Place(Settings(server: ["port": 0, "shutdownGraceSeconds": 0]))
-            let gateway = try await place.start()
+        private func filled() async throws -> GatewayDirectory {
+            let directory = try GatewayDirectory(Settings(server: ["port": 0, "shutdownGraceSeconds": 0]))
+            let gateway = try await directory.start()
             #expect(try gateway.client().post(eventPath, events(0..<10)).status == 202)
             try await gateway.stop()
-            return place
+            return directory
         }
 
         private func bytes(_ path: String) throws -> Data { try Data(contentsOf: URL(filePath: path)) }
 
-        private func kept(_ place: Place) throws -> [String] {
-            try FileManager.default.contentsOfDirectory(atPath: place.folder.file("data"))
+        private func kept(_ directory: GatewayDirectory) throws -> [String] {
+            try FileManager.default.contentsOfDirectory(atPath: directory.folder.file("data"))
                 .filter { $0.contains(".damaged-") }
         }
 
         @Test func foreignDatabase_isLeftAlone() async throws {
-            let place = try Place(Settings())
+            let directory = try GatewayDirectory(Settings())
             try FileManager.default.createDirectory(
-                atPath: place.folder.file("data"), withIntermediateDirectories: true)
-            let queue = try DatabaseQueue(path: place.store)
+                atPath: directory.folder.file("data"), withIntermediateDirectories: true)
+            let queue = try DatabaseQueue(path: directory.store)
             try await queue.write { try $0.execute(sql: "CREATE TABLE theirs (a)") }
             try queue.close()
-            let before = try bytes(place.store)
+            let before = try bytes(directory.store)
             for arguments in [[], ["--start-fresh"]] {
-                let ended = try await place.fail(arguments)
+                let ended = try await directory.fail(arguments)
                 #expect(ended.exitCode == 73)
                 #expect(ended.errors.contains("is not a Postern store"), "\(ended.errors)")
-                #expect(try bytes(place.store) == before)
+                #expect(try bytes(directory.store) == before)
             }
         }
 
         @Test func storeOfALaterVersion_isLeftAlone() async throws {
-            let place = try await filled()
-            let queue = try DatabaseQueue(path: place.store)
+            let directory = try await filled()
+            let queue = try DatabaseQueue(path: directory.store)
             try await queue.write { db in
                 try db.execute(sql: "INSERT INTO grdb_migrations (identifier) VALUES ('99 from the future')")
             }
             try queue.close()
             for arguments in [[], ["--start-fresh"]] {
-                let ended = try await place.fail(arguments)
+                let ended = try await directory.fail(arguments)
                 #expect(ended.exitCode == 73)
                 #expect(ended.errors.contains("later version"), "\(ended.errors)")
             }
-            #expect(try kept(place).isEmpty)
+            #expect(try kept(directory).isEmpty)
         }
 
         @Test(arguments: ["header", "schema"])
         func damagedStore_isRefused_andKeptAsideOnRequest(what: String) async throws {
-            let place = try await filled()
+            let directory = try await filled()
             // What is in the WAL would hide the damage.
-            let queue = try DatabaseQueue(path: place.store)
+            let queue = try DatabaseQueue(path: directory.store)
             try await queue.writeWithoutTransaction { try $0.execute(sql: "PRAGMA wal_checkpoint(TRUNCATE)") }
             try queue.close()
-            let handle = try #require(FileHandle(forUpdatingAtPath: place.store))
+            let handle = try #require(FileHandle(forUpdatingAtPath: directory.store))
             // The first page holds the header, then the list of tables.
             try handle.seek(toOffset: what == "header" ? 0 : 100)
             try handle.write(contentsOf: Data(repeating: 0x5A, count: what == "header" ? 100 : 3000))
             try handle.close()
 
-            let ended = try await place.fail()
+            let ended = try await directory.fail()
             #expect(ended.exitCode == 73)
             #expect(ended.errors.contains("is damaged") && ended.errors.contains("--start-fresh"), "\(ended.errors)")
-            #expect(try kept(place).isEmpty)
+            #expect(try kept(directory).isEmpty)
 
-            let gateway = try await place.start(["--start-fresh"])
-            #expect(try !kept(place).isEmpty)
+            let gateway = try await directory.start(["--start-fresh"])
+            #expect(try !kept(directory).isEmpty)
             #expect(try gateway.upstream()["queued"].int == 0)
             #expect(try gateway.client().post(eventPath, event(1)).status == 202)
             try await gateway.stop()
-            #expect(try place.audit().accounts[0].ledger.accepted == 1)
+            #expect(try directory.audit().accounts[0].ledger.accepted == 1)
         }
 
         @Test func soundStore_staysWithStartFresh() async throws {
-            let place = try await filled()
-            let gateway = try await place.start(["--start-fresh"])
+            let directory = try await filled()
+            let gateway = try await directory.start(["--start-fresh"])
             #expect(try gateway.upstream()["queued"].int == 10)
-            #expect(try kept(place).isEmpty)
+            #expect(try kept(directory).isEmpty)
             try await gateway.stop()
         }
     }

@@ -41,7 +41,7 @@ import Testing
     }
 
     private func inspection(of gateway: TestGateway) throws -> OutboxInspection {
-        try OutboxInspection(StorePlace(path: gateway.outbox.path), now: SystemTime().now)
+        try OutboxInspection(StoreLocation(path: gateway.outbox.path), now: SystemTime().now)
     }
 
     /// Waits until both show the message with this reason, and in the same words.

@@ -30,8 +30,8 @@ struct PickyUpstream: BatchingUpstream, TokenUpstream, SettingsHoldingUpstream {
     var secrets: [String] { [Self.secret] }
 
     func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
-        guard payload.kind == .object else { throw InvalidPayload([PayloadFault("", "must be an object")]) }
-        var faults = PayloadFaults()
+        guard payload.kind == .object else { throw InvalidPayload([PayloadError("", "must be an object")]) }
+        var faults = PayloadErrors()
         if payload["n"]?.integer == nil { faults.add("/n", "must be an integer") }
         if let name = payload["name"], name.kind != .string { faults.add("/name", "must be a string") }
         guard faults.isEmpty else { throw InvalidPayload(faults) }
@@ -55,9 +55,9 @@ struct PickyUpstream: BatchingUpstream, TokenUpstream, SettingsHoldingUpstream {
 /// Answers with a token, or with a refusal, whatever came back.
 struct TestTokens: TokenSource {
     var tokenRequest: UpstreamRequest { UpstreamRequest(url: "http://tokens.test/", headers: [], body: []) }
-    func token(from response: UpstreamResponse, now: Timestamp) throws(TokenRefusal) -> Token {
+    func token(from response: UpstreamResponse, now: Timestamp) throws(TokenError) -> Token {
         guard response.status == 200 else {
-            throw TokenRefusal(credentialsRefused: response.status == 401, detail: "HTTP \(response.status)")
+            throw TokenError(credentialsRefused: response.status == 401, detail: "HTTP \(response.status)")
         }
         return Token(value: "t", renewAt: now + .seconds(3600), expiresAt: now + .seconds(7200))
     }
@@ -117,13 +117,13 @@ final class TestGateway {
         (options.maxBytes, options.encryptionKeys) = (setup.maxBytes, setup.encryptionKeys)
         outbox = try Outbox(options, time: time, threads: DedicatedThreads(), metrics: metrics, logger: logger)
         for outcome in setup.outcomes { transport.expect(outcome) }
-        let parts = UpstreamWorker.Parts(
+        let dependencies = UpstreamWorker.Dependencies(
             outbox: outbox, transport: transport, time: time, metrics: metrics, logger: logger, random: { 1 })
         var workers: [UpstreamWorker] = []
         for upstream in setup.upstreams {
             let queue = try outbox.register(
                 upstream, type: "plain", cap: setup.caps[upstream.name.description] ?? QueueCap())
-            let worker = try UpstreamWorker(queue: queue, settings: setup.delivery, parts: parts)
+            let worker = try UpstreamWorker(queue: queue, settings: setup.delivery, dependencies: dependencies)
             if setup.paused.contains(upstream.name.description) { worker.pause() }
             workers.append(worker)
         }

@@ -56,7 +56,7 @@ import Testing
         #expect(failure(scratch)?.exitCode == 75)
         outbox.close()
         let path = "\(scratch.directory)/store.sqlite"
-        func rotate(_ keys: String) throws -> Resealing {
+        func rotate(_ keys: String) throws -> KeyRotationReport {
             try scratch.write(#"{"outbox": {"path": "\#(path)", \#(keys)}}"#, to: "config.json")
             return try KeyRotation.run(scratch.loader())
         }

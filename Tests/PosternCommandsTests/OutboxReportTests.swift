@@ -11,12 +11,12 @@ import Testing
     private static let number = UpstreamNumber(rawValue: 1)
     private let id = MessageID(sequence: 1 << 45, upstream: number)
 
-    private func books(_ change: (inout UpstreamBooks) -> Void = { _ in }) throws -> UpstreamBooks {
-        var books = UpstreamBooks(
+    private func summary(_ change: (inout UpstreamSummary) -> Void = { _ in }) throws -> UpstreamSummary {
+        var summary = UpstreamSummary(
             name: try #require(UpstreamName("samsara")), number: Self.number, type: "samsara", ledger: Ledger(),
             circuit: CircuitRecord(), isPaused: false, oldestQueuedAt: nil)
-        change(&books)
-        return books
+        change(&summary)
+        return summary
     }
 
     private func record(_ change: (inout MessageRecord) -> Void = { _ in }) -> MessageRecord {
@@ -26,12 +26,14 @@ import Testing
         return record
     }
 
-    private func report(_ books: UpstreamBooks...) -> OutboxReport { OutboxReport(books: books, now: Self.noon) }
+    private func report(_ summaries: UpstreamSummary...) -> OutboxReport {
+        OutboxReport(summaries: summaries, now: Self.noon)
+    }
 
     // MARK: stats
 
     @Test func stats_countWhatIsKept_alignedInColumns() throws {
-        let upstream = try books {
+        let upstream = try summary {
             $0.ledger.accepted = 120
             $0.ledger.queued = 7
             $0.ledger.queuedBytes = 1234
@@ -52,8 +54,8 @@ import Testing
                 + #""dropped":0,"expired":0},"accepted":120,"ambiguousSends":0}]}"#)
     }
 
-    private func health(_ change: (inout UpstreamBooks) -> Void = { _ in }) throws -> String {
-        let upstream = try books(change)
+    private func health(_ change: (inout UpstreamSummary) -> Void = { _ in }) throws -> String {
+        let upstream = try summary(change)
         return report(upstream).health(of: upstream)
     }
 
@@ -83,36 +85,36 @@ import Testing
         let later = Self.noon + .seconds(5)
         let due = record { $0.facts.nextAttemptAt = later }
         let retry = record { ($0.facts.nextAttemptAt, $0.facts.isRetry) = (later, true) }
-        let down = try books { $0.circuit!.reopensAtMs = (later + .seconds(1)).milliseconds }
-        let refused = try books {
+        let down = try summary { $0.circuit!.reopensAtMs = (later + .seconds(1)).milliseconds }
+        let refused = try summary {
             ($0.circuit!.reopensAtMs, $0.circuit!.hold) = (later.milliseconds, "credentials")
         }
-        #expect(try report(books()).outlook(of: record()).waitingFor == nil)
-        #expect(try report(books()).outlook(of: due).waitingFor == .schedule)
-        #expect(try report(books()).outlook(of: retry).waitingFor == .retry)
-        #expect(report(down).outlook(of: retry).waitingFor == .circuit)
-        #expect(report(down).outlook(of: retry).nextAttemptAt == later + .seconds(1))
-        #expect(report(refused).outlook(of: record()).waitingFor == .credentials)
-        #expect(try report(books { $0.isPaused = true }).outlook(of: retry).waitingFor == .pause)
+        #expect(try report(summary()).waitStatus(of: record()).waitingFor == nil)
+        #expect(try report(summary()).waitStatus(of: due).waitingFor == .schedule)
+        #expect(try report(summary()).waitStatus(of: retry).waitingFor == .retry)
+        #expect(report(down).waitStatus(of: retry).waitingFor == .circuit)
+        #expect(report(down).waitStatus(of: retry).nextAttemptAt == later + .seconds(1))
+        #expect(report(refused).waitStatus(of: record()).waitingFor == .credentials)
+        #expect(try report(summary { $0.isPaused = true }).waitStatus(of: retry).waitingFor == .pause)
     }
 
     /// What lies nearest to the message comes first, as in the API.
     @Test func parkedLane_waitsForItsToken_whateverTheCircuit() throws {
         let parked = record { ($0.facts.isParked, $0.facts.nextAttemptAt) = (true, Self.noon + .seconds(5)) }
         let held = record { ($0.facts.laneWaitsFor, $0.facts.laneWaitsUntil) = (.circuit, Self.noon + .seconds(9)) }
-        let down = try books { $0.circuit!.reopensAtMs = (Self.noon + .seconds(60)).milliseconds }
-        #expect(report(down).outlook(of: parked) == WaitStatus(waitingFor: .token))
-        #expect(report(down).outlook(of: held).nextAttemptAt == Self.noon + .seconds(9))
+        let down = try summary { $0.circuit!.reopensAtMs = (Self.noon + .seconds(60)).milliseconds }
+        #expect(report(down).waitStatus(of: parked) == WaitStatus(waitingFor: .token))
+        #expect(report(down).waitStatus(of: held).nextAttemptAt == Self.noon + .seconds(9))
     }
 
     @Test func whatIsDue_waitsForNothing() throws {
         let due = record { ($0.facts.nextAttemptAt, $0.facts.isRetry) = (Self.noon, true) }
-        #expect(try report(books()).outlook(of: due).waitingFor == nil)
+        #expect(try report(summary()).waitStatus(of: due).waitingFor == nil)
     }
 
     @Test func settledMessage_waitsForNothing_whateverItsUpstream() throws {
         let failed = record { $0.state = .failed }
-        #expect(try report(books { $0.isPaused = true }).outlook(of: failed) == .init())
+        #expect(try report(summary { $0.isPaused = true }).waitStatus(of: failed) == .init())
     }
 
     // MARK: list, show, export
@@ -126,7 +128,7 @@ import Testing
             $0.payload = Array("secret".utf8)
         }
         #expect(
-            try report(books()).list([failed]) == """
+            try report(summary()).list([failed]) == """
                 ID             UPSTREAM  KIND   STATE   ATTEMPTS  CREATED                   SINCE OR UNTIL            WHY
                 \(id)  samsara   event  failed         2  2026-01-31T12:00:00.000Z  2026-01-31T12:00:01.000Z  refused (400)
                 """)
@@ -134,7 +136,7 @@ import Testing
 
     @Test func listJSON_isThatOfTheAPI() throws {
         #expect(
-            try report(books()).listJSON([record()], next: id)
+            try report(summary()).listJSON([record()], next: id)
                 == #"{"messages":[{"id":"\#(id)","upstream":"samsara","kind":"event","state":"queued","key":null,"#
                 + #""attempts":0,"createdAt":"2026-01-31T12:00:00.000Z","nextAttemptAt":null,"settledAt":null,"#
                 + #""waitingFor":null,"lastError":null,"result":null}],"next":"\#(id)"}"#)
@@ -148,7 +150,7 @@ import Testing
         let attempt = AttemptRow(
             batch: BatchID(rawValue: 9), startedAt: Self.noon, endedAt: nil, outcome: nil, status: nil, detail: nil,
             messages: 3)
-        let text = try report(books()).message(message, attempts: [attempt], showsPayload: false)
+        let text = try report(summary()).message(message, attempts: [attempt], showsPayload: false)
         #expect(
             text == """
                 id            \(id)
@@ -162,13 +164,13 @@ import Testing
                 BATCH  STARTED                   ENDED  OUTCOME    STATUS  MESSAGES  DETAIL
                     9  2026-01-31T12:00:00.000Z  -      under way       -         3
                 """)
-        let full = try report(books()).message(message, attempts: [], showsPayload: true)
+        let full = try report(summary()).message(message, attempts: [], showsPayload: true)
         #expect(full.hasSuffix("\npayload       {\"a\":1}"))
     }
 
     @Test func exportedPayload_staysOnOneLine() throws {
         let message = record { $0.payload = Array("{\r\n  \"a\": \"x\\ny\"\n}".utf8) }
-        let line = try report(books()).exportLine(message)
+        let line = try report(summary()).exportLine(message)
         #expect(line.hasSuffix(#""result":null,"payload":{    "a": "x\ny" }}"#))
         #expect(!line.utf8.contains(UInt8(ascii: "\n")))
     }

@@ -23,7 +23,7 @@ extension Message {
     /// Takes over what `settlement` says of the message that is sent again.
     package mutating func follow(_ settlement: Settlement) {
         if let waiting = settlement.waiting, waiting.messages.contains(where: { $0.id == id }) {
-            wasTried = wasTried || waiting.wasTried
+            mayHaveArrived = mayHaveArrived || waiting.mayHaveArrived
             attempts += waiting.counts ? 1 : 0
         }
         for (message, progress) in settlement.progressed where message.id == id { self.progress = progress }

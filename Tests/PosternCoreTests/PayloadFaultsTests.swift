@@ -3,7 +3,7 @@ import Testing
 
 @Suite struct PayloadFaultsTests {
     @Test func faults_areKeptUpToTheLimit_andCountedBeyondIt() {
-        var faults = PayloadFaults(atMost: 2)
+        var faults = PayloadErrors(atMost: 2)
         var texts = 0
         func detail() -> String {
             texts += 1
@@ -17,7 +17,7 @@ import Testing
     }
 
     @Test func faults_areNotEmpty_whenAllAreOmitted() {
-        var faults = PayloadFaults(atMost: 0)
+        var faults = PayloadErrors(atMost: 0)
         #expect(faults.isEmpty)
         faults.add("", "bad")
         #expect(!faults.isEmpty)
@@ -25,11 +25,11 @@ import Testing
     }
 
     @Test func faultsFoundElsewhere_areAddedBelowAPointer() {
-        var inner = PayloadFaults(atMost: 2)
+        var inner = PayloadErrors(atMost: 2)
         for name in ["a", "b", "c"] { inner.add("/\(name)", "bad") }
-        var outer = PayloadFaults(atMost: 1)
+        var outer = PayloadErrors(atMost: 1)
         outer.add(inner, below: "/payload")
-        #expect(outer.kept == [PayloadFault("/payload/a", "bad")])
+        #expect(outer.kept == [PayloadError("/payload/a", "bad")])
         #expect(outer.omitted == 2)
     }
 }

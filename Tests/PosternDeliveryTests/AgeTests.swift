@@ -12,56 +12,56 @@ import Testing
     }
 
     @Test func oldMessages_expire_whileTheCircuitIsOpen() throws {
-        let bench = try DeliveryBench(settings: Self.settings)
-        bench.transport.answerAll { _ in .status(429, headers: [("Retry-After", "60")]) }
-        let ids = try bench.accept(5)
-        try bench.run(for: .seconds(2))
-        #expect(bench.worker.snapshot.circuit != .closed)
-        #expect(try ids.allSatisfy { try bench.state($0) == .queued })
-        try bench.run(for: .seconds(2))
-        #expect(try eventually { try ids.allSatisfy { try bench.state($0) == .expired } })
-        #expect(try bench.outbox.audit().isBalanced)
+        let harness = try DeliveryHarness(settings: Self.settings)
+        harness.transport.answerAll { _ in .status(429, headers: [("Retry-After", "60")]) }
+        let ids = try harness.accept(5)
+        try harness.run(for: .seconds(2))
+        #expect(harness.worker.snapshot.circuit != .closed)
+        #expect(try ids.allSatisfy { try harness.state($0) == .queued })
+        try harness.run(for: .seconds(2))
+        #expect(try eventually { try ids.allSatisfy { try harness.state($0) == .expired } })
+        #expect(try harness.outbox.audit().isBalanced)
     }
 
     /// An operator who retries a dead letter of last week has not asked for its end.
     @Test func age_countsFromTheRetry_ofADeadLetter() throws {
-        let bench = try DeliveryBench(settings: Self.settings)
-        bench.transport.answerAll { _ in .status(410) }
-        let old = try bench.accept(1)[0]
-        try bench.run(for: .seconds(1))
-        #expect(try bench.state(old) == .failed)
-        bench.time.advance(by: .seconds(3600))
-        bench.worker.pause()
-        let young = try bench.accept(1)[0]
-        try bench.run(for: .seconds(2))
-        try bench.requeue(old)
-        try bench.run(for: .seconds(2))
-        #expect(try eventually { try bench.state(young) == .expired })
-        #expect(try bench.state(old) == .queued)
-        try bench.run(for: .seconds(2))
-        #expect(try eventually { try bench.state(old) == .expired })
-        #expect(try bench.outbox.audit().isBalanced)
+        let harness = try DeliveryHarness(settings: Self.settings)
+        harness.transport.answerAll { _ in .status(410) }
+        let old = try harness.accept(1)[0]
+        try harness.run(for: .seconds(1))
+        #expect(try harness.state(old) == .failed)
+        harness.time.advance(by: .seconds(3600))
+        harness.worker.pause()
+        let young = try harness.accept(1)[0]
+        try harness.run(for: .seconds(2))
+        try harness.requeue(old)
+        try harness.run(for: .seconds(2))
+        #expect(try eventually { try harness.state(young) == .expired })
+        #expect(try harness.state(old) == .queued)
+        try harness.run(for: .seconds(2))
+        #expect(try eventually { try harness.state(old) == .expired })
+        #expect(try harness.outbox.audit().isBalanced)
     }
 
     /// The worker, too, leaves it alone until then, and sends it.
     @Test func retriedDeadLetter_isSent_howeverOldItIs() throws {
-        let bench = try DeliveryBench(settings: Self.settings)
-        bench.transport.answerAll { _ in .status(410) }
-        let old = try bench.accept(1)[0]
-        try bench.run(for: .seconds(1))
-        bench.time.advance(by: .seconds(3600))
-        bench.transport.answerAll { _ in .status(200) }
-        try bench.requeue(old)
-        try bench.run(for: .seconds(1))
-        #expect(try bench.state(old) == .delivered)
+        let harness = try DeliveryHarness(settings: Self.settings)
+        harness.transport.answerAll { _ in .status(410) }
+        let old = try harness.accept(1)[0]
+        try harness.run(for: .seconds(1))
+        harness.time.advance(by: .seconds(3600))
+        harness.transport.answerAll { _ in .status(200) }
+        try harness.requeue(old)
+        try harness.run(for: .seconds(1))
+        #expect(try harness.state(old) == .delivered)
     }
 
     @Test func oldMessages_expire_whileTheUpstreamIsPaused() throws {
-        let bench = try DeliveryBench(settings: Self.settings)
-        bench.worker.pause()
-        let ids = try bench.accept(5)
-        try bench.run(for: .seconds(4))
-        #expect(try eventually { try ids.allSatisfy { try bench.state($0) == .expired } })
-        #expect(bench.sent.isEmpty)
+        let harness = try DeliveryHarness(settings: Self.settings)
+        harness.worker.pause()
+        let ids = try harness.accept(5)
+        try harness.run(for: .seconds(4))
+        #expect(try eventually { try ids.allSatisfy { try harness.state($0) == .expired } })
+        #expect(harness.sent.isEmpty)
     }
 }

@@ -60,7 +60,7 @@ private final class Flow {
     private struct Run {
         let outbox: Outbox
         let transport: CurlLoop
-        let fleet: DeliveryFleet
+        let workerGroup: WorkerGroup
     }
     struct NotRunning: Error {}
 
@@ -85,16 +85,16 @@ private final class Flow {
         let workers = try LocalUpstream.all(at: url).map { upstream in
             try UpstreamWorker(
                 queue: try outbox.register(upstream, type: "local", cap: QueueCap()), settings: settings,
-                parts: .init(outbox: outbox, transport: transport, time: time, metrics: metrics, logger: logger))
+                dependencies: .init(outbox: outbox, transport: transport, time: time, metrics: metrics, logger: logger))
         }
-        let fleet = DeliveryFleet(workers, outbox: outbox, time: time)
-        run = Run(outbox: outbox, transport: transport, fleet: fleet)
-        fleet.start()
+        let workerGroup = WorkerGroup(workers, outbox: outbox, time: time)
+        run = Run(outbox: outbox, transport: transport, workerGroup: workerGroup)
+        workerGroup.start()
     }
 
     func stop(grace: Duration) throws {
         guard let run else { throw NotRunning() }
-        run.fleet.stop(deadline: time.instant + grace) { run.transport.stop() }
+        run.workerGroup.stop(deadline: time.instant + grace) { run.transport.stop() }
         run.outbox.close()
         self.run = nil
     }
@@ -105,7 +105,7 @@ private final class Flow {
         let done = Inbox<[MessageID]>()
         for start in stride(from: 0, to: count, by: 100) {
             let messages = (start..<start + 100).map { number in
-                let worker = run.fleet.workers[number % run.fleet.workers.count]
+                let worker = run.workerGroup.workers[number % run.workerGroup.workers.count]
                 let lane = "\(worker.name)-\(number / 3 % 20)"
                 accepted[lane, default: 0] += 1
                 return NewMessage(

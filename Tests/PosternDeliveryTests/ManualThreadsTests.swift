@@ -8,8 +8,8 @@ import Testing
 
 @testable import PosternDelivery
 
-/// A store, its writer and workers on one thread, in time that the test moves. One test at a time, since a marked thread
-/// counts as one that was started.
+/// A store, its writer and workers on one thread, in time that the test moves. One test at a time, since a marked
+/// thread counts as one that was started.
 @Suite(.timeLimit(.minutes(10)), .serialized) struct ManualThreadsTests {
     private let folder = ScratchFolder()
     private let threads = ManualThreads()
@@ -28,7 +28,7 @@ import Testing
         let worker = try UpstreamWorker(
             queue: try outbox.register(upstream, type: "plain", cap: QueueCap()),
             settings: .with { $0.batchMaxWait = wait },
-            parts: .init(
+            dependencies: .init(
                 outbox: outbox, transport: transport, time: threads.time, metrics: Metrics(), logger: logger,
                 random: { 1 }))
         worker.start()
@@ -37,8 +37,8 @@ import Testing
 
     /// A loop that has not ended is kept by what drives it, and keeps that.
     private func stop(_ workers: [UpstreamWorker], of outbox: Outbox) {
-        let fleet = DeliveryFleet(workers, outbox: outbox, time: threads.time)
-        fleet.stop(deadline: threads.instant + .seconds(10)) {}
+        let workerGroup = WorkerGroup(workers, outbox: outbox, time: threads.time)
+        workerGroup.stop(deadline: threads.instant + .seconds(10)) {}
         outbox.close()
     }
 
@@ -54,7 +54,7 @@ import Testing
         let worker = try start(PlainUpstream(), of: outbox, collecting: .seconds(3))
         threads.turnAll()
         #expect(threads.names == ["postern-writer", "to-plain"])
-        let receipts = Inbox<Result<AppendReceipt, AppendRefusal>>()
+        let receipts = Inbox<Result<AppendReceipt, AppendError>>()
         outbox.append([message(1, for: worker)]) { receipts.put($0) }
         #expect(receipts.isEmpty)
 
@@ -103,7 +103,7 @@ import Testing
         let outbox = try open { $0.deliveredRetention = .seconds(3600) }
         let worker = try start(PlainUpstream(), of: outbox)
         transport.answerAll { _ in .status(200) }
-        let receipts = Inbox<Result<AppendReceipt, AppendRefusal>>()
+        let receipts = Inbox<Result<AppendReceipt, AppendError>>()
         outbox.append([message(1, for: worker)]) { receipts.put($0) }
         let id = try #require(threads.take(from: receipts).first).get().ids[0]
         threads.advance(by: .seconds(3590))

@@ -42,17 +42,17 @@ import Testing
     }
 
     @Test func snapshot_showsWhatHappened() throws {
-        let bench = try DeliveryBench(settings: RetryTests.single)
-        #expect(bench.worker.snapshot == UpstreamSnapshot())
-        try bench.accept(2)
-        try bench.turn()
-        #expect(bench.worker.snapshot.inFlight == 1)
-        bench.time.advance(by: .seconds(1))
-        let answeredAt = bench.time.now
-        try bench.answer(.status(200))
-        #expect(bench.worker.snapshot.lastSuccessAt == answeredAt)
-        try bench.answer(.status(429, headers: [("Retry-After", "60")]))
-        let snapshot = bench.worker.snapshot
+        let harness = try DeliveryHarness(settings: RetryTests.single)
+        #expect(harness.worker.snapshot == UpstreamSnapshot())
+        try harness.accept(2)
+        try harness.turn()
+        #expect(harness.worker.snapshot.inFlight == 1)
+        harness.time.advance(by: .seconds(1))
+        let answeredAt = harness.time.now
+        try harness.answer(.status(200))
+        #expect(harness.worker.snapshot.lastSuccessAt == answeredAt)
+        try harness.answer(.status(429, headers: [("Retry-After", "60")]))
+        let snapshot = harness.worker.snapshot
         #expect(snapshot.health == .down)
         #expect(snapshot.inFlight == 0)
         #expect(snapshot.reopensAt == answeredAt + .seconds(60))
@@ -60,8 +60,8 @@ import Testing
     }
 
     @Test func failures_haveTheirClass() throws {
-        let bench = try DeliveryBench(settings: RetryTests.single)
-        try bench.accept(1)
+        let harness = try DeliveryHarness(settings: RetryTests.single)
+        try harness.accept(1)
         let outcomes: [(TransferResult, AttemptError.Class)] = [
             (.refusedConnection, .unreachable), (.reset, .interrupted), (.status(503), .failing),
             (.failure(TransferFailure(.timeout, mayHaveArrived: true, detail: "too slow")), .timeout),
@@ -70,66 +70,66 @@ import Testing
             (.status(500), .failing), (.status(403), .unauthorized),
         ]
         for (outcome, errorClass) in outcomes {
-            while bench.open.isEmpty { bench.time.advance(by: try bench.turn()) }
-            try bench.answer(outcome)
-            #expect(bench.worker.snapshot.lastError?.errorClass == errorClass)
+            while harness.open.isEmpty { harness.time.advance(by: try harness.turn()) }
+            try harness.answer(outcome)
+            #expect(harness.worker.snapshot.lastError?.errorClass == errorClass)
         }
     }
 
     @Test func attempt_isOneLine_withItsNumberAndItsPause() throws {
-        let bench = try DeliveryBench(settings: RetryTests.single)
-        bench.transport.expect(.status(503), .refusedConnection, .status(200))
-        try bench.accept(1)
-        try bench.run(for: .seconds(10))
-        let lines = bench.log.lines("batch attempted").map(\.metadata)
+        let harness = try DeliveryHarness(settings: RetryTests.single)
+        harness.transport.expect(.status(503), .refusedConnection, .status(200))
+        try harness.accept(1)
+        try harness.run(for: .seconds(10))
+        let lines = harness.log.lines("batch attempted").map(\.metadata)
         #expect(lines.map { $0["attempt"] } == ["1", "2", "3"])
         #expect(lines.map { $0["verdict"] } == ["retry", "retry", "delivered"])
         #expect(lines.map { $0["retry.delayMs"] } == ["1000", "2000", nil])
         #expect(lines.map { $0["http.status"] } == ["503", nil, "200"])
         #expect(lines[0]["upstream"] == "plain")
         #expect(lines[0]["batch.messages"] == "1")
-        #expect(bench.metrics.attempts("plain", "retry").value == 2)
-        #expect(bench.metrics.attempts("plain", "delivered").value == 1)
+        #expect(harness.metrics.attempts("plain", "retry").value == 2)
+        #expect(harness.metrics.attempts("plain", "delivered").value == 1)
     }
 
     @Test func outage_isToldOnce_andItsEnd() throws {
-        let bench = try DeliveryBench(settings: RetryTests.single)
-        bench.transport.answerAll { _ in .status(503) }
-        try bench.accept(20)
-        try bench.run(for: .seconds(3600))
-        bench.transport.answerAll { _ in .status(200) }
-        try bench.run(for: .seconds(301))
-        let notices = bench.log.lines.filter { $0.level >= .notice }.map(\.message)
+        let harness = try DeliveryHarness(settings: RetryTests.single)
+        harness.transport.answerAll { _ in .status(503) }
+        try harness.accept(20)
+        try harness.run(for: .seconds(3600))
+        harness.transport.answerAll { _ in .status(200) }
+        try harness.run(for: .seconds(301))
+        let notices = harness.log.lines.filter { $0.level >= .notice }.map(\.message)
         #expect(notices == ["upstream is down", "upstream is back"])
     }
 
     @Test func hold_isToldOnce_asAnError() throws {
-        let bench = try DeliveryBench(settings: RetryTests.single)
-        bench.transport.answerAll { _ in .status(403) }
-        try bench.accept(2)
-        try bench.run(for: .seconds(3600))
-        #expect(bench.log.lines.filter { $0.level == .error }.count == 1)
+        let harness = try DeliveryHarness(settings: RetryTests.single)
+        harness.transport.answerAll { _ in .status(403) }
+        try harness.accept(2)
+        try harness.run(for: .seconds(3600))
+        #expect(harness.log.lines.filter { $0.level == .error }.count == 1)
     }
 
     @Test func healthRecord_thatCannotBeRead_isReported_andDeliveryBeginsAnew() throws {
-        let bench = try DeliveryBench(settings: RetryTests.single)
-        try bench.execute("UPDATE upstreams SET circuit = 'junk'")
-        try bench.restart(settings: RetryTests.single)
-        #expect(bench.log.lines("stored health record is not valid; starting without it").count == 1)
-        bench.transport.answerAll { _ in .status(200) }
-        let ids = try bench.accept(1)
-        try bench.run(for: .seconds(1))
-        #expect(try bench.state(ids[0]) == .delivered)
+        let harness = try DeliveryHarness(settings: RetryTests.single)
+        try harness.execute("UPDATE upstreams SET circuit = 'junk'")
+        try harness.restart(settings: RetryTests.single)
+        #expect(harness.log.lines("stored health record is not valid; starting without it").count == 1)
+        harness.transport.answerAll { _ in .status(200) }
+        let ids = try harness.accept(1)
+        try harness.run(for: .seconds(1))
+        #expect(try harness.state(ids[0]) == .delivered)
     }
 
     @Test func payloads_areNeverLogged() throws {
-        let bench = try DeliveryBench(settings: DeliverySettings.with { $0.batchMaxMessages = 2 })
-        bench.transport.answerAll { $0.text.contains("Geheimnis") ? .status(422) : .status(500) }
-        try bench.accept([#"{"n":"Geheimnis"}"#, #"{"n":"other Geheimnis"}"#, #"{"n":1}"#])
-        try bench.run(for: .seconds(60))
-        for line in bench.log.lines {
+        let harness = try DeliveryHarness(settings: DeliverySettings.with { $0.batchMaxMessages = 2 })
+        harness.transport.answerAll { $0.text.contains("Geheimnis") ? .status(422) : .status(500) }
+        try harness.accept([#"{"n":"Geheimnis"}"#, #"{"n":"other Geheimnis"}"#, #"{"n":1}"#])
+        try harness.run(for: .seconds(60))
+        for line in harness.log.lines {
             #expect(!line.metadata.values.contains { $0.contains("Geheimnis") })
         }
-        #expect(bench.ledger.failed == 2)
+        #expect(harness.ledger.failed == 2)
     }
 }

@@ -21,7 +21,7 @@ import Testing
         func admit(
             _ payload: JSONValue, of kind: Kind, in context: AdmissionContext
         ) throws(InvalidPayload) -> Admission { Admission(lane: .named("a")) }
-        func accept(_ candidate: Candidate, in state: any UpstreamState) throws -> [StateChange] {
+        func accept(_ candidate: PendingMessage, in state: any UpstreamState) throws -> [StateChange] {
             try Self.more(state)
         }
         func limits(_ configured: BatchLimits) -> BatchLimits { .init(maxMessages: 1, maxBytes: configured.maxBytes) }
@@ -37,21 +37,22 @@ import Testing
     }
 
     @Test func changeOfAnAcceptance_isNotUndone_byAnAnswerJudgedBeforeIt() throws {
-        let bench = try DeliveryBench(Counting())
-        try bench.post(["{}"], as: "thing")
-        try bench.run(for: .seconds(1))
-        // The writer does not turn: the next message is accepted only after the answer has been judged, yet before that is
-        // on disk.
+        let harness = try DeliveryHarness(Counting())
+        try harness.post(["{}"], as: "thing")
+        try harness.run(for: .seconds(1))
+        // The writer does not turn: the next message is accepted only after the answer has been judged, yet before that
+        // is on disk.
         let accepted = Inbox<Void>()
         let message = NewMessage(
-            queue: bench.queue, kind: "thing", lane: .named("a"), acceptedAt: bench.time.now, bytes: Array("{}".utf8))
-        bench.outbox.append([message]) { _ in accepted.put(()) }
-        bench.transport.answer(.status(200))
-        _ = bench.worker.turn()
-        bench.commit()
+            queue: harness.queue, kind: "thing", lane: .named("a"), acceptedAt: harness.time.now,
+            bytes: Array("{}".utf8))
+        harness.outbox.append([message]) { _ in accepted.put(()) }
+        harness.transport.answer(.status(200))
+        _ = harness.worker.turn()
+        harness.commit()
         #expect(!accepted.isEmpty)
-        try bench.turn()
-        let count = try bench.outbox.withState(of: bench.queue.number) { try $0.value(of: Counting.key) }
+        try harness.turn()
+        let count = try harness.outbox.withState(of: harness.queue.number) { try $0.value(of: Counting.key) }
         // Two accepted, one delivered.
         #expect(count == [3])
     }

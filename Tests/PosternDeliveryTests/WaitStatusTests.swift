@@ -19,7 +19,7 @@ import Testing
     }
 
     private static func row(
-        _ name: String, _ reason: WaitingFor?, _ next: Timestamp? = nil, isHeldUp: Bool = false,
+        _ name: String, _ reason: WaitReason?, _ next: Timestamp? = nil, isHeldUp: Bool = false,
         _ change: (inout UpstreamSnapshot, inout QueuedFacts) -> Void
     ) -> Row {
         var row = Row(

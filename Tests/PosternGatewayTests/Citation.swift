@@ -1,6 +1,6 @@
 /// What a line of code or prose cites: a place in `docs/design.md`, or in the specification of a type of upstream.
 struct Citation: Equatable {
-    enum Place: Equatable {
+    enum Location: Equatable {
         /// A heading that begins with this number.
         case section(String)
         /// A heading, or the bold beginning of a paragraph, with this text.
@@ -10,7 +10,7 @@ struct Citation: Equatable {
 
     /// Whether it cites the design, and not the specification of a type.
     let isOfDesign: Bool
-    let place: Place
+    let location: Location
 
     /// The lines of `text`, numbered from 1, without the marks of comments. A line that ends inside a citation includes
     /// the next one.
@@ -65,11 +65,11 @@ struct CitationReader {
         /// Of a range such as `5.2 to 5.4` the ends are read, not what is between them.
         static func numbers(
             _ pattern: Regex<(Substring, Substring)>, isOfDesign: Bool = false,
-            _ place: @escaping (String) -> Citation.Place
+            _ location: @escaping (String) -> Citation.Location
         ) -> Form {
             Form(pattern) { text in
                 text.matches(of: #/A?\d+(?:\.\d+)?/#).map {
-                    Citation(isOfDesign: isOfDesign, place: place($0.output.lowercased()))
+                    Citation(isOfDesign: isOfDesign, location: location($0.output.lowercased()))
                 }
             }
         }
@@ -94,7 +94,7 @@ struct CitationReader {
             #/[Ss]pecification(?:'s |, | \()(\d+(?:\.\d+)?(?:(?:,|,? and| to) \d+(?:\.\d+)?)*)/#
         ) { .section($0) },
         Form(#/[Ss]pecification(?:'s|, section) "([^"]+)"/#) {
-            [Citation(isOfDesign: false, place: .title(String($0)))]
+            [Citation(isOfDesign: false, location: .title(String($0)))]
         },
     ]
 }

@@ -16,25 +16,26 @@ import Testing
                     continue
                 }
                 if pages[path] == nil { pages[path] = try Page(path) }
-                #expect(pages[path]?.has(citation.place) == true, "\(file):\(line): \(path) has no \(citation.place)")
+                #expect(
+                    pages[path]?.has(citation.location) == true, "\(file):\(line): \(path) has no \(citation.location)")
             }
         }
         #expect(count > 100, "citations are no longer recognized")
     }
 
     @Test(arguments: [
-        ("taking messages (design, section 3.1)", [Citation(isOfDesign: true, place: .section("3.1"))]),
-        ("Promises 1 to 4, again", ["1", "4"].map { Citation(isOfDesign: true, place: .anchor("promise-\($0)")) }),
+        ("taking messages (design, section 3.1)", [Citation(isOfDesign: true, location: .section("3.1"))]),
+        ("Promises 1 to 4, again", ["1", "4"].map { Citation(isOfDesign: true, location: .anchor("promise-\($0)")) }),
         (
             "(Assumptions A2 to A5)",
-            ["a2", "a5"].map { Citation(isOfDesign: false, place: .anchor("assumption-\($0)")) }
+            ["a2", "a5"].map { Citation(isOfDesign: false, location: .anchor("assumption-\($0)")) }
         ),
         (
             "(specification, sections 4.0 and 10)",
-            ["4.0", "10"].map { Citation(isOfDesign: false, place: .section($0)) }
+            ["4.0", "10"].map { Citation(isOfDesign: false, location: .section($0)) }
         ),
-        ("the specification's 5.4", [Citation(isOfDesign: false, place: .section("5.4"))]),
-        ("the specification's \"Overview\"", [Citation(isOfDesign: false, place: .title("Overview"))]),
+        ("the specification's 5.4", [Citation(isOfDesign: false, location: .section("5.4"))]),
+        ("the specification's \"Overview\"", [Citation(isOfDesign: false, location: .title("Overview"))]),
         ("(RFC 9112, sections 3.2, 6, and 9.3)", []),
     ]) func line_citesItsPlaces(line: String, citations: [Citation]) {
         #expect(CitationReader().citations(in: line) == citations)
@@ -68,8 +69,8 @@ import Testing
 }
 
 extension Page {
-    fileprivate func has(_ place: Citation.Place) -> Bool {
-        switch place {
+    fileprivate func has(_ location: Citation.Location) -> Bool {
+        switch location {
         case .section(let number): sections.contains(number)
         case .title(let title): headings.contains(title) || text.contains("\n**\(title)**")
         case .anchor(let anchor): anchors.contains(anchor)

@@ -12,7 +12,7 @@ import Testing
     private func supervisor(hasCertificate: Bool) -> Supervisor {
         Supervisor(
             signals, reload: { [calls] in calls.put("reload") },
-            lookAtCertificate: hasCertificate ? { [calls] in calls.put("look") } : nil)
+            checkCertificate: hasCertificate ? { [calls] in calls.put("look") } : nil)
     }
 
     @Test func signals_areObeyedInTheirOrder_untilTheOneToStop() {

@@ -8,7 +8,7 @@ import Testing
 @Suite(.timeLimit(.minutes(10))) struct HangUpTests {
     /// Waits for its response as long as the client does.
     private final class Patient: Sendable {
-        let held = Held()
+        let held = PendingRequests()
         let hangUps = Atomic<Int>(0)
         var handler: TestHandler {
             TestHandler { [self] request, responder in
@@ -44,7 +44,7 @@ import Testing
 
     /// No action is registered: the connection is released all the same.
     @Test func hangUp_endsTheRequest_withoutAnAction() throws {
-        let held = Held()
+        let held = PendingRequests()
         try withServer(held.handler) { server, port in
             var client: RawClient? = try RawClient(port: port)
             client?.send(Self.get)
@@ -100,7 +100,7 @@ import Testing
             eventually("no handler was notified") { patient.count == 1 }
             taken?.responder.respond(HTTPResponse(status: 200))
         }
-        let held = Held()
+        let held = PendingRequests()
         try withServer(held.handler) { server, port in
             // Closed by a reset at the same time: once that was noticed, both were looked at.
             let client = try RawClient(port: port)

@@ -19,7 +19,7 @@ struct TestHandler: HTTPHandler {
     var onAnswer: @Sendable (IncomingRequest, Responder) -> Void = { request, responder in
         responder.respond(HTTPResponse(status: 200, body: request.body))
     }
-    func admit(_ head: RequestHead) -> Admittance {
+    func admit(_ head: RequestHead) -> HeaderDecision {
         refusal(head).map { .refuse($0) }
             ?? .accept(maxBodyBytes: maxBodyBytes, Admitted(head: head, onAnswer: onAnswer))
     }
@@ -67,7 +67,7 @@ func eventually(_ comment: Comment, _ condition: () -> Bool) {
 }
 
 /// Responders to be answered later, and a way to wait for them.
-final class Held: Sendable {
+final class PendingRequests: Sendable {
     private let held = Mutex<[(request: IncomingRequest, responder: Responder)]>([])
 
     var handler: TestHandler {

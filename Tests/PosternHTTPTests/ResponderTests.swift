@@ -6,7 +6,7 @@ import Testing
 
 @Suite(.serialized) struct ResponderTests {
     @Test func answer_mayComeLater_fromAnotherThread() throws {
-        let held = Held()
+        let held = PendingRequests()
         try withServer(held.handler) { server, port in
             let client = try RawClient(port: port)
             for number in 0..<5 {
@@ -27,7 +27,7 @@ import Testing
         let queue = Mutex<[(IncomingRequest, Responder)]>([])
         let isDone = Atomic<Bool>(false)
         let handler = TestHandler { request, responder in queue.withLock { $0.append((request, responder)) } }
-        let answering = Spinner {
+        let answering = BackgroundLoop {
             let next = queue.withLock { $0.popLast() }
             if let (request, responder) = next { responder.respond(.init(status: 200, body: request.body)) }
             return !isDone.load(ordering: .relaxed)
@@ -35,8 +35,8 @@ import Testing
         try withServer(handler) { _, port in
             let clients = try (0..<8).map { _ in try RawClient(port: port) }
             for round in 0..<200 {
-                for (place, client) in clients.enumerated() { client.post("/", "\(round)/\(place)") }
-                for (place, client) in clients.enumerated() { #expect(try client.answer().body == "\(round)/\(place)") }
+                for (index, client) in clients.enumerated() { client.post("/", "\(round)/\(index)") }
+                for (index, client) in clients.enumerated() { #expect(try client.answer().body == "\(round)/\(index)") }
             }
         }
         isDone.store(true, ordering: .relaxed)
@@ -59,7 +59,7 @@ import Testing
     }
 
     @Test func lateAnswer_doesNotReach_theNextRequest() throws {
-        let held = Held()
+        let held = PendingRequests()
         try withServer(held.handler) { _, port in
             let client = try RawClient(port: port)
             client.post("/", "")
@@ -68,7 +68,7 @@ import Testing
             #expect(try client.answer().status == 201)
             client.post("/", "")
             let second = try #require(held.take()).responder
-            first.target.settle(.response(.init(status: 500)), turn: first.turn)
+            first.target.settle(.response(.init(status: 500)), requestNumber: first.requestNumber)
             second.respond(.init(status: 202))
             #expect(try client.answer().status == 202)
         }
@@ -86,7 +86,7 @@ import Testing
     }
 
     @Test func droppedResponder_answers500_alsoLater() throws {
-        let held = Held()
+        let held = PendingRequests()
         try withServer(held.handler) { server, port in
             let client = try RawClient(port: port)
             client.post("/", "")
@@ -97,7 +97,7 @@ import Testing
     }
 
     @Test func answer_isHarmless_afterTheClientLeft() throws {
-        let held = Held()
+        let held = PendingRequests()
         try withServer(held.handler) { server, port in
             do {
                 let client = try RawClient(port: port)
@@ -110,7 +110,7 @@ import Testing
     }
 
     @Test func answer_isHarmless_afterTheStop() throws {
-        let held = Held()
+        let held = PendingRequests()
         let client: RawClient?
         do {
             let server = HTTPServer(.init { $0.port = 0 }, handler: held.handler, logger: testLogger)
@@ -124,7 +124,7 @@ import Testing
     }
 
     @Test func head_keptForLater_hasItsHeaders() throws {
-        let held = Held()
+        let held = PendingRequests()
         try withServer(held.handler) { server, port in
             let client = try RawClient(port: port)
             client.post("/p/%41?a=1&b=%20x&a", "x", headers: "X-One: 1\r\nx-two: 2\r\nX-ONE: 3\r\n")
@@ -166,7 +166,7 @@ import Testing
 }
 
 /// A thread that repeats `step` while it says so.
-final class Spinner {
+final class BackgroundLoop {
     private final class Work: Sendable {
         let step: @Sendable () -> Bool
         init(_ step: @escaping @Sendable () -> Bool) { self.step = step }

@@ -25,13 +25,13 @@ import Testing
     }
 
     @Test func stop_waits_untilRunningRequestsAreAnswered() throws {
-        let held = Held()
+        let held = PendingRequests()
         try withServer(held.handler) { server, port in
             let client = try RawClient(port: port)
             client.post("/", "x")
             eventually("not suspended") { server.suspendedConnections == 1 }
             let isStopped = Atomic<Bool>(false)
-            let stopping = Spinner {
+            let stopping = BackgroundLoop {
                 server.stopAndWait(grace: .seconds(10))
                 isStopped.store(true, ordering: .sequentiallyConsistent)
                 return false
@@ -46,7 +46,7 @@ import Testing
     }
 
     @Test func stop_cutsOff_whatIsUnansweredAfterTheGrace() throws {
-        let held = Held()
+        let held = PendingRequests()
         var clients: [RawClient] = []
         try withServer(held.handler) { server, port in
             for _ in 0..<10 {
@@ -68,7 +68,7 @@ import Testing
         for _ in 0..<5 {
             let isDone = Atomic<Bool>(false)
             let port = Atomic<Int>(0)
-            let asking = Spinner {
+            let asking = BackgroundLoop {
                 if let client = try? RawClient(port: UInt16(port.load(ordering: .relaxed))) {
                     for _ in 0..<20 {
                         client.post("/", "x")
@@ -78,7 +78,7 @@ import Testing
                 return !isDone.load(ordering: .relaxed)
             }
             let responders = Mutex<[Responder]>([])
-            let answering = Spinner {
+            let answering = BackgroundLoop {
                 responders.withLock { $0.popLast() }?.respond(.init(status: 200))
                 return !isDone.load(ordering: .relaxed)
             }

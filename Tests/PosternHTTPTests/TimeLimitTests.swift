@@ -57,7 +57,7 @@ import Testing
     }
 
     @Test func slowHandler_isNotCutOff_byAnyDeadline() throws {
-        let held = Held()
+        let held = PendingRequests()
         try withServer(held.handler, headerTimeout: .milliseconds(50), idleTimeout: .milliseconds(50)) { _, port in
             let client = try RawClient(port: port)
             client.post("/", "x")

@@ -25,16 +25,16 @@ import Testing
         var text = sample
         for _ in 0..<Int.random(in: 1...3, using: &random) {
             guard !text.isEmpty else { return text }
-            let place = Int.random(in: 0..<text.count, using: &random)
+            let position = Int.random(in: 0..<text.count, using: &random)
             switch Int.random(in: 0..<6, using: &random) {
-            case 0: text.remove(at: place)
-            case 1: text.removeSubrange(place...)
-            case 2: text.insert(seasoning.randomElement(using: &random)!, at: place)
-            case 3: text[place] = seasoning.randomElement(using: &random)!
-            case 4: text.insert(contentsOf: text[place..<min(text.count, place + 12)], at: place)
+            case 0: text.remove(at: position)
+            case 1: text.removeSubrange(position...)
+            case 2: text.insert(seasoning.randomElement(using: &random)!, at: position)
+            case 3: text[position] = seasoning.randomElement(using: &random)!
+            case 4: text.insert(contentsOf: text[position..<min(text.count, position + 12)], at: position)
             default:
                 let other = samples.randomElement(using: &random)!
-                text.insert(contentsOf: other.prefix(Int.random(in: 0...other.count, using: &random)), at: place)
+                text.insert(contentsOf: other.prefix(Int.random(in: 0...other.count, using: &random)), at: position)
             }
         }
         return text
@@ -61,7 +61,7 @@ import Testing
         }
     }
 
-    private func faultOfLines(_ text: [UInt8], with parser: JSONParser) -> JSONFault? {
+    private func faultOfLines(_ text: [UInt8], with parser: JSONParser) -> JSONError? {
         switch text.withUnsafeBufferPointer({ parser.parseLines($0) { _ in } }) {
         case .success: nil
         case .failure(let fault): fault

@@ -3,7 +3,7 @@ import PosternJSON
 import Testing
 
 @Suite struct JSONLinesTests {
-    private func lines(of text: String) throws(JSONFault) -> [String] {
+    private func lines(of text: String) throws(JSONError) -> [String] {
         let text = Array(text.utf8)
         return try text.withUnsafeBufferPointer { bytes in
             JSONParser().parseLines(bytes) { lines in
@@ -22,13 +22,13 @@ import Testing
     }
 
     @Test(arguments: [
-        ("", JSONFault(.empty, at: 0)), ("\n \r\n", JSONFault(.empty, at: 4)),
-        ("1\n2 3\n", JSONFault(.trailing, at: 4)), ("{}\n[1,\n2]\n", JSONFault(.truncated, at: 6)),
-        ("{}\n\"a\nb\"\n", JSONFault(.unterminated, at: 3)), ("{}\n{\"a\":1,\"a\":2}", JSONFault(.duplicate, at: 10)),
-        ("{}\n{}\nx\n", JSONFault(.syntax, at: 6)), ("{}\r{}\n", JSONFault(.trailing, at: 3)),
-        ("{\"a\":1,\"a\":2}\n{", JSONFault(.truncated, at: 15)),
+        ("", JSONError(.empty, at: 0)), ("\n \r\n", JSONError(.empty, at: 4)),
+        ("1\n2 3\n", JSONError(.trailing, at: 4)), ("{}\n[1,\n2]\n", JSONError(.truncated, at: 6)),
+        ("{}\n\"a\nb\"\n", JSONError(.unterminated, at: 3)), ("{}\n{\"a\":1,\"a\":2}", JSONError(.duplicate, at: 10)),
+        ("{}\n{}\nx\n", JSONError(.syntax, at: 6)), ("{}\r{}\n", JSONError(.trailing, at: 3)),
+        ("{\"a\":1,\"a\":2}\n{", JSONError(.truncated, at: 15)),
     ])
-    func fault_isPlaced_fromTheStartOfTheText(text: String, expected: JSONFault) {
+    func fault_isPlaced_fromTheStartOfTheText(text: String, expected: JSONError) {
         #expect(throws: expected) { try lines(of: text) }
     }
 

@@ -3,12 +3,12 @@ import PosternJSON
 import Testing
 
 /// Parses `text` with a fresh parser and hands out `read` of its value.
-func parsing<R>(_ text: String, _ read: (JSONValue) -> R) throws(JSONFault) -> R {
+func parsing<R>(_ text: String, _ read: (JSONValue) -> R) throws(JSONError) -> R {
     try JSONParser().parse(Array(text.utf8), read).get()
 }
 
 /// The fault of `text`; nil when it is fine.
-func fault(of text: [UInt8], with parser: JSONParser = JSONParser()) -> JSONFault? {
+func fault(of text: [UInt8], with parser: JSONParser = JSONParser()) -> JSONError? {
     switch parser.parse(text, { _ in }) {
     case .success: nil
     case .failure(let fault): fault
@@ -17,14 +17,14 @@ func fault(of text: [UInt8], with parser: JSONParser = JSONParser()) -> JSONFaul
 
 struct Refused: Sendable, CustomTestStringConvertible {
     let text: [UInt8]
-    let reason: JSONFault.Reason
+    let reason: JSONError.Reason
     let offset: Int
 
-    init(_ text: String, _ reason: JSONFault.Reason, _ offset: Int) {
+    init(_ text: String, _ reason: JSONError.Reason, _ offset: Int) {
         self.init(Array(text.utf8), reason, offset)
     }
 
-    init(_ text: [UInt8], _ reason: JSONFault.Reason, _ offset: Int) {
+    init(_ text: [UInt8], _ reason: JSONError.Reason, _ offset: Int) {
         self.text = text
         self.reason = reason
         self.offset = offset
@@ -82,7 +82,7 @@ struct Refused: Sendable, CustomTestStringConvertible {
         Refused("[\"a\tb\"]", .control, 3), Refused("[\"\0\"]", .control, 2),
     ])
     func text_isRefused_withReasonAndOffset(refused: Refused) {
-        #expect(fault(of: refused.text) == JSONFault(refused.reason, at: refused.offset))
+        #expect(fault(of: refused.text) == JSONError(refused.reason, at: refused.offset))
     }
 
     @Test(arguments: [3, 24, 61, 62, 200, 1000])
@@ -91,7 +91,7 @@ struct Refused: Sendable, CustomTestStringConvertible {
         #expect(fault(of: Array("{\(members.joined(separator: ","))}".utf8)) == nil)
         let before = members.joined(separator: ",").utf8.count + 2
         members += [#""m\u0065mber 1":0"#, #""member 0":0"#, #""member 1":0"#]
-        #expect(fault(of: Array("{\(members.joined(separator: ","))}".utf8)) == JSONFault(.duplicate, at: before))
+        #expect(fault(of: Array("{\(members.joined(separator: ","))}".utf8)) == JSONError(.duplicate, at: before))
     }
 
     @Test func text_isRefused_whenItIsLargerThanOffsetsReach() {
@@ -109,7 +109,7 @@ struct Refused: Sendable, CustomTestStringConvertible {
         let large = Array("[\(String(repeating: #"{"a":"b"},"#, count: 200_000))0]".utf8)
         for _ in 0..<2 {
             #expect(fault(of: large, with: parser) == nil)
-            #expect(fault(of: Array("[1".utf8), with: parser) == JSONFault(.truncated, at: 2))
+            #expect(fault(of: Array("[1".utf8), with: parser) == JSONError(.truncated, at: 2))
             #expect(fault(of: Array("[1]".utf8), with: parser) == nil)
         }
     }
@@ -126,7 +126,7 @@ struct Refused: Sendable, CustomTestStringConvertible {
     }
 
     @Test(arguments: [
-        (JSONFault.Reason.empty, "no JSON text"), (.syntax, "unexpected character"),
+        (JSONError.Reason.empty, "no JSON text"), (.syntax, "unexpected character"),
         (.truncated, "unexpected end of the text"), (.trailing, "more text after the JSON value"),
         (.depth, "more than 64 nested objects and arrays"), (.duplicate, "duplicate member name"),
         (.encoding, "invalid UTF-8"), (.surrogate, "lone surrogate"), (.escape, "invalid escape"),
@@ -134,7 +134,7 @@ struct Refused: Sendable, CustomTestStringConvertible {
         (.unterminated, "unterminated string"), (.tooLarge, "JSON text of 2 GiB or more"),
         (.memory, "no memory to parse the text"),
     ])
-    func fault_saysWhatAndWhere(reason: JSONFault.Reason, sentence: String) {
-        #expect(JSONFault(reason, at: 17).description == sentence + " at byte 17")
+    func fault_saysWhatAndWhere(reason: JSONError.Reason, sentence: String) {
+        #expect(JSONError(reason, at: 17).description == sentence + " at byte 17")
     }
 }

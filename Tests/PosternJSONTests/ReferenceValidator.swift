@@ -1,20 +1,20 @@
 import PosternJSON
 
 /// What the parser must say, found the slow way: one byte after the other, with arrays and sets of names. Written from
-/// RFC 8259 and the rules of `JSONFault` alone; shares nothing with the parser.
+/// RFC 8259 and the rules of `JSONError` alone; shares nothing with the parser.
 struct ReferenceValidator {
     private let text: [UInt8]
-    private var place: Int
+    private var position: Int
     private let end: Int
     private var duplicates: [Int] = []
 
-    static func fault(of text: [UInt8]) -> JSONFault? {
+    static func fault(of text: [UInt8]) -> JSONError? {
         var validator = Self(text, text.startIndex..<text.endIndex)
         do { try validator.document() } catch { return error }
-        return validator.duplicates.min().map { JSONFault(.duplicate, at: $0) }
+        return validator.duplicates.min().map { JSONError(.duplicate, at: $0) }
     }
 
-    static func faultOfLines(of text: [UInt8]) -> JSONFault? {
+    static func faultOfLines(of text: [UInt8]) -> JSONError? {
         var duplicates: [Int] = []
         var isEmpty = true
         var start = 0
@@ -28,25 +28,25 @@ struct ReferenceValidator {
             isEmpty = false
             duplicates += validator.duplicates
         }
-        return isEmpty ? JSONFault(.empty, at: text.count) : duplicates.min().map { JSONFault(.duplicate, at: $0) }
+        return isEmpty ? JSONError(.empty, at: text.count) : duplicates.min().map { JSONError(.duplicate, at: $0) }
     }
 
     private init(_ text: [UInt8], _ range: Range<Int>) {
         self.text = text
-        place = range.lowerBound
+        position = range.lowerBound
         end = range.upperBound
     }
 
-    private var next: UInt8? { place < end ? text[place] : nil }
+    private var next: UInt8? { position < end ? text[position] : nil }
     private static func byte(_ character: Unicode.Scalar) -> UInt8 { UInt8(ascii: character) }
 
     private mutating func skipBlanks() {
-        while let byte = next, [0x20, 0x09, 0x0A, 0x0D].contains(byte) { place += 1 }
+        while let byte = next, [0x20, 0x09, 0x0A, 0x0D].contains(byte) { position += 1 }
     }
 
-    private func unexpected(_ reason: JSONFault.Reason = .syntax) -> JSONFault {
-        guard next != nil else { return JSONFault(.truncated, at: place) }
-        return JSONFault(sequenceLength(at: place) == nil ? .encoding : reason, at: place)
+    private func unexpected(_ reason: JSONError.Reason = .syntax) -> JSONError {
+        guard next != nil else { return JSONError(.truncated, at: position) }
+        return JSONError(sequenceLength(at: position) == nil ? .encoding : reason, at: position)
     }
 
     /// Bytes of the well-formed sequence at `start`, by asking the standard library to repair it.
@@ -59,29 +59,29 @@ struct ReferenceValidator {
         return nil
     }
 
-    private mutating func document() throws(JSONFault) {
+    private mutating func document() throws(JSONError) {
         skipBlanks()
-        guard next != nil else { throw JSONFault(.empty, at: place) }
+        guard next != nil else { throw JSONError(.empty, at: position) }
         try value(depth: 0)
         skipBlanks()
         if next != nil { throw unexpected(.trailing) }
     }
 
-    private mutating func value(depth: Int) throws(JSONFault) {
+    private mutating func value(depth: Int) throws(JSONError) {
         skipBlanks()
         guard let first = next else { throw unexpected() }
         switch first {
         case Self.byte("["), Self.byte("{"):
-            guard depth < 64 else { throw JSONFault(.depth, at: place) }
-            place += 1
+            guard depth < 64 else { throw JSONError(.depth, at: position) }
+            position += 1
             try first == Self.byte("[") ? elements(depth: depth + 1) : members(depth: depth + 1)
         case Self.byte("\""): _ = try string()
         case Self.byte("-"), Self.byte("0")...Self.byte("9"): try number()
         default:
-            for word in ["true", "false", "null"] where text[place..<end].starts(with: word.utf8) {
-                let behind = place + word.utf8.count
+            for word in ["true", "false", "null"] where text[position..<end].starts(with: word.utf8) {
+                let behind = position + word.utf8.count
                 if behind == end || Self.endsScalar(text[behind]) {
-                    place = behind
+                    position = behind
                     return
                 }
             }
@@ -91,103 +91,103 @@ struct ReferenceValidator {
 
     private static func endsScalar(_ byte: UInt8) -> Bool { " \t\r\n,:[]{}".utf8.contains(byte) }
 
-    private mutating func elements(depth: Int) throws(JSONFault) {
+    private mutating func elements(depth: Int) throws(JSONError) {
         skipBlanks()
         if next == Self.byte("]") {
-            place += 1
+            position += 1
             return
         }
         while true {
             try value(depth: depth)
-            if try isLast(closing: "]") { return }
+            if try readSeparator(closing: "]") { return }
         }
     }
 
-    private mutating func members(depth: Int) throws(JSONFault) {
+    private mutating func members(depth: Int) throws(JSONError) {
         skipBlanks()
         if next == Self.byte("}") {
-            place += 1
+            position += 1
             return
         }
         var names: Set<[UInt8]> = []
         while true {
             skipBlanks()
             guard next == Self.byte("\"") else { throw unexpected() }
-            let start = place
+            let start = position
             if !names.insert(try string()).inserted { duplicates.append(start) }
             skipBlanks()
             guard next == Self.byte(":") else { throw unexpected() }
-            place += 1
+            position += 1
             try value(depth: depth)
-            if try isLast(closing: "}") { return }
+            if try readSeparator(closing: "}") { return }
         }
     }
 
-    private mutating func isLast(closing: Unicode.Scalar) throws(JSONFault) -> Bool {
+    private mutating func readSeparator(closing: Unicode.Scalar) throws(JSONError) -> Bool {
         skipBlanks()
         guard next == Self.byte(",") || next == Self.byte(closing) else { throw unexpected() }
-        place += 1
-        return text[place - 1] != Self.byte(",")
+        position += 1
+        return text[position - 1] != Self.byte(",")
     }
 
-    private mutating func number() throws(JSONFault) {
-        let start = place
-        while let byte = next, !Self.endsScalar(byte) { place += 1 }
-        var spelling = text[start..<place]
+    private mutating func number() throws(JSONError) {
+        let start = position
+        while let byte = next, !Self.endsScalar(byte) { position += 1 }
+        var spelling = text[start..<position]
         if spelling.first == Self.byte("-") { spelling.removeFirst() }
         var digits = spelling.prefix { (48...57).contains($0) }
-        guard digits.count == 1 || (digits.count > 1 && digits.first != 48) else { throw JSONFault(.number, at: start) }
+        guard digits.count == 1 || (digits.count > 1 && digits.first != 48) else { throw JSONError(.number, at: start) }
         spelling.removeFirst(digits.count)
         for mark in [".", "eE"] where spelling.first.map(mark.utf8.contains) == true {
             spelling.removeFirst()
             if mark == "eE", let sign = spelling.first, "+-".utf8.contains(sign) { spelling.removeFirst() }
             digits = spelling.prefix { (48...57).contains($0) }
-            guard !digits.isEmpty else { throw JSONFault(.number, at: start) }
+            guard !digits.isEmpty else { throw JSONError(.number, at: start) }
             spelling.removeFirst(digits.count)
         }
-        guard spelling.isEmpty else { throw JSONFault(.number, at: start) }
+        guard spelling.isEmpty else { throw JSONError(.number, at: start) }
     }
 
     /// The string's value.
-    private mutating func string() throws(JSONFault) -> [UInt8] {
-        let quote = place
+    private mutating func string() throws(JSONError) -> [UInt8] {
+        let quote = position
         var value: [UInt8] = []
-        place += 1
+        position += 1
         while let byte = next {
             switch byte {
             case Self.byte("\""):
-                place += 1
+                position += 1
                 return value
-            case 0..<0x20: throw JSONFault(.control, at: place)
+            case 0..<0x20: throw JSONError(.control, at: position)
             case Self.byte("\\"):
-                if place + 1 == end { throw JSONFault(.unterminated, at: quote) }
+                if position + 1 == end { throw JSONError(.unterminated, at: quote) }
                 value += try escape()
             default:
-                guard let length = sequenceLength(at: place) else { throw JSONFault(.encoding, at: place) }
-                value += text[place..<place + length]
-                place += length
+                guard let length = sequenceLength(at: position) else { throw JSONError(.encoding, at: position) }
+                value += text[position..<position + length]
+                position += length
             }
         }
-        throw JSONFault(.unterminated, at: quote)
+        throw JSONError(.unterminated, at: quote)
     }
 
-    private mutating func escape() throws(JSONFault) -> [UInt8] {
-        let start = place
-        let letter = Character(Unicode.Scalar(text[place + 1]))
+    private mutating func escape() throws(JSONError) -> [UInt8] {
+        let start = position
+        let letter = Character(Unicode.Scalar(text[position + 1]))
         let plain: [Character: String] = [
             "\"": "\"", "\\": "\\", "/": "/", "b": "\u{8}", "f": "\u{C}", "n": "\n", "r": "\r", "t": "\t",
         ]
         if let meant = plain[letter] {
-            place += 2
+            position += 2
             return Array(meant.utf8)
         }
-        guard let unit = unit(at: start) else { throw JSONFault(.escape, at: start) }
+        guard let unit = unit(at: start) else { throw JSONError(.escape, at: start) }
         var units = [unit]
         if UTF16.isLeadSurrogate(unit), let second = self.unit(at: start + 6), UTF16.isTrailSurrogate(second) {
             units.append(second)
         }
-        guard units.count == 2 || !UTF16.isSurrogate(unit) else { throw JSONFault(.surrogate, at: start) }
-        place += 6 * units.count
+        guard units.count == 2 || !UTF16.isSurrogate(unit) else { throw JSONError(.surrogate, at: start) }
+        position += 6 * units.count
         return Array(String(decoding: units, as: UTF16.self).utf8)
     }
 

@@ -24,7 +24,7 @@ struct DiskStore {
             let text = "{\"text\":\"\(String(repeating: "x", count: length))\"}"
             let message = NewMessage(
                 queue: queue, kind: "thing", acceptedAt: outbox.time.now, bytes: Array(text.utf8))
-            let receipts = Inbox<Result<AppendReceipt, AppendRefusal>>()
+            let receipts = Inbox<Result<AppendReceipt, AppendError>>()
             outbox.append([message]) { receipts.put($0) }
             return try #require(threads.take(from: receipts).first).get().ids[0]
         }

@@ -57,7 +57,7 @@ import Testing
         do { _ = try Faults(parsing: text) } catch { #expect("\(error)" == problem) }
     }
 
-    private func outcomes(_ text: String, seed: UInt64 = 1, paths: [String]) throws -> [FaultDecision.Outcome] {
+    private func outcomes(_ text: String, seed: UInt64 = 1, paths: [String]) throws -> [FaultDecision.Action] {
         var player = FaultPlayer(try Faults(parsing: text), seed: seed)
         return paths.map { player.decide(path: $0).outcome }
     }
@@ -93,8 +93,8 @@ import Testing
     }
 
     @Test(arguments: [
-        (0, [FaultDecision.Outcome.proceed]), (1, [.hang]),
-    ]) func probability_isCertain_atTheEnds(chance: Int, expected: [FaultDecision.Outcome]) throws {
+        (0, [FaultDecision.Action.proceed]), (1, [.hang]),
+    ]) func probability_isCertain_atTheEnds(chance: Int, expected: [FaultDecision.Action]) throws {
         #expect(
             Set(try outcomes("hang:\(chance)", paths: [String](repeating: "/", count: 500)).map { "\($0)" })
                 == Set(expected.map { "\($0)" }))

@@ -3,7 +3,7 @@ import Testing
 @testable import PosternSimulatorKit
 
 @Suite struct ReceivedTests {
-    private func judged(_ items: [String], status: Int = 202, violations: [String] = []) -> Judged {
+    private func judged(_ items: [String], status: Int = 202, violations: [String] = []) -> SimulatedResult {
         var text: [UInt8] = []
         var ranges: [Range<Int>] = []
         for item in items {
@@ -12,9 +12,9 @@ import Testing
             ranges.append(start..<text.count)
         }
         let identities = items.map { item in Array(item.utf8).withUnsafeBufferPointer { digest($0) } }
-        return Judged(
+        return SimulatedResult(
             answer: SimulatedAnswer(status: status),
-            items: Judged.Items(text: text, ranges: ranges, identities: identities), violations: violations)
+            items: SimulatedResult.Items(text: text, ranges: ranges, identities: identities), violations: violations)
     }
 
     private func filled(_ keep: SimulatorHost.Keep) -> Received {
@@ -85,8 +85,8 @@ import Testing
     @Test(arguments: [0, 1, 7, 8, 9, 200]) func digest_changes_withEveryByte(count: Int) {
         var bytes = [UInt8](repeating: 0, count: count)
         var seen: Set<UInt64> = [bytes.withUnsafeBufferPointer { digest($0) }]
-        for place in bytes.indices {
-            bytes[place] = 1
+        for index in bytes.indices {
+            bytes[index] = 1
             seen.insert(bytes.withUnsafeBufferPointer { digest($0) })
         }
         #expect(seen.count == count + 1)

@@ -110,7 +110,7 @@ private struct OwnedUpstream: BatchingUpstream, ExclusiveLanesUpstream {
         try store.deliver(try store.claim(queue, most: 1).messages, of: queue)
         #expect(try token("u1") == "T1")
         store.time.advance(by: .seconds(61))
-        try store.keepUp()
+        try store.runMaintenance()
         #expect(try held("u1") == nil)
         #expect(try token("u2") == "T2")
         try change(.drop(credentialOf: "u2"))
@@ -212,7 +212,7 @@ private struct OwnedUpstream: BatchingUpstream, ExclusiveLanesUpstream {
         store.time.advance(by: .seconds(60))
         #expect(!(try #require(try held("u1")).isUsable(at: store.time.now)))
         #expect(try post("u1/d1", "T1").needsCredential)
-        try store.keepUp()
+        try store.runMaintenance()
         #expect(try #require(try held("u1")).isRefused)
         #expect(try store.sealedCredentials == 0)
     }
@@ -262,17 +262,17 @@ private struct OwnedUpstream: BatchingUpstream, ExclusiveLanesUpstream {
         let refused = try #require(try held("u2")).version
         try change(.refuse(credentialOf: "u2", version: refused))
         var queue = try reopen(EncryptionKeys(current: Self.newKey, previous: [Self.key]))
-        #expect(store.outbox.resealing == .init(resealed: 1, current: 0, unreadable: 0))
+        #expect(store.outbox.keyRotation == .init(resealed: 1, current: 0, unreadable: 0))
         #expect(try token("u1", queue) == "T1")
         queue = try reopen(EncryptionKeys(current: Self.newKey))
-        #expect(store.outbox.resealing == .init(resealed: 0, current: 1, unreadable: 0))
+        #expect(store.outbox.keyRotation == .init(resealed: 0, current: 1, unreadable: 0))
         #expect(try token("u1", queue) == "T1")
     }
 
     @Test func credentialOfAnUnknownKey_isNotRead_untilTheKeyIsBack() throws {
         try post("u1/d1", "T1")
         var queue = try reopen(EncryptionKeys(current: Self.newKey))
-        #expect(store.outbox.resealing == .init(resealed: 0, current: 0, unreadable: 1))
+        #expect(store.outbox.keyRotation == .init(resealed: 0, current: 0, unreadable: 1))
         #expect(try held("u1", queue) == nil)
         queue.park(try store.claim(queue, most: 1))
         try store.settleDown()

@@ -97,7 +97,7 @@ private final class Trial {
         case 80..<85: try cancel()
         case 85..<88: try requeue()
         case 88..<95: store.time.advance(by: .milliseconds(Int.random(in: 1...3000, using: &random)))
-        case 95..<97: try store.keepUp()
+        case 95..<97: try store.runMaintenance()
         case 97: queue.makeDue(at: store.time.now)
         default: try restart()
         }
@@ -153,8 +153,8 @@ private final class Trial {
     }
 
     private func settleOne() throws {
-        guard let place = open.indices.randomElement(using: &random) else { return }
-        let claim = open.remove(at: place)
+        guard let index = open.indices.randomElement(using: &random) else { return }
+        let claim = open.remove(at: index)
         let messages = claim.messages
         let middle = (messages.count + 1) / 2
         switch Int.random(in: 0..<100, using: &random) {
@@ -223,7 +223,7 @@ private final class Trial {
             case .nothing:
                 guard store.outbox.ledger(of: queue.number).queued > 0 else { return }
                 store.time.advance(by: .seconds(5))
-                try store.keepUp()
+                try store.runMaintenance()
                 guard case .nothing = store.readiness(queue) else { break }
                 #expect(store.outbox.ledger(of: queue.number).queued == 0, "messages stay behind")
                 return

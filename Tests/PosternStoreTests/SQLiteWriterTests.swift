@@ -123,13 +123,13 @@ import Testing
         let queue = try store.register()
         let gate = Gate()
         store.outbox.writer.change { _ in gate.wait() }
-        let answers = Waiter<Result<AppendReceipt, AppendRefusal>>()
+        let answers = Waiter<Result<AppendReceipt, AppendError>>()
         for _ in 0..<50 { store.outbox.append([store.message(to: queue)]) { answers.put($0) } }
         gate.open()
         store.outbox.close()
         #expect(try answers.take(50).allSatisfy { (try? $0.get()) != nil })
         store.outbox.append([store.message(to: queue)]) { answers.put($0) }
-        #expect(throws: AppendRefusal.store(.closed)) { try answers.take().get() }
+        #expect(throws: AppendError.store(.closed)) { try answers.take().get() }
         store.outbox.close()
         try store.reopen()
         #expect(store.outbox.ledger(of: queue.number).accepted == 50)
@@ -187,7 +187,7 @@ import Testing
         let (writer, message) = (store.outbox.writer, store.message(to: queue))
         let thread = DedicatedThread(name: "appends") {
             while !isOver.load(ordering: .relaxed) {
-                let answer = Waiter<Result<AppendReceipt, AppendRefusal>>()
+                let answer = Waiter<Result<AppendReceipt, AppendError>>()
                 writer.append([message]) { answer.put($0) }
                 guard let ids = try? answer.take().get().ids else { return }
                 accepted.withLock { $0 += ids }
@@ -227,8 +227,9 @@ import Testing
         #expect(before == [1])
         let request = ["yes", "no", "yes", "no"].map { store.message($0, to: queue) }
         #expect(
-            throws: AppendRefusal.refused([
-                .init(index: 1, refusal: Refusal(.conflict, "no")), .init(index: 3, refusal: Refusal(.conflict, "no")),
+            throws: AppendError.refused([
+                .init(index: 1, refusal: AcceptanceError(.conflict, "no")),
+                .init(index: 3, refusal: AcceptanceError(.conflict, "no")),
             ])
         ) { try store.append(request) }
         #expect(try store.outbox.withState(of: queue.number) { try $0.value(of: "taken") } == [1])
@@ -282,7 +283,7 @@ import Testing
         }
         _ = try isReading.take()
         let text = String(repeating: "x", count: 9000)
-        let refusal = #expect(throws: AppendRefusal.self) {
+        let refusal = #expect(throws: AppendError.self) {
             for _ in 0..<500 { try store.append((0..<20).map { _ in store.message(text, to: queue) }) }
         }
         guard case .store(.full) = refusal else {

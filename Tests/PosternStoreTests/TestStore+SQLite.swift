@@ -16,10 +16,10 @@ extension TestStore {
     /// Waits until what was handed to the writer is committed, completions included.
     func settleDown() throws { try transact { _ in } }
 
-    func keepUp() throws {
-        let upkeep = Upkeep(outbox: outbox)
+    func runMaintenance() throws {
+        let maintenance = Maintenance(outbox: outbox)
         let hasMore = SharedValue(true)
-        while hasMore.value { try transact { hasMore.set(try upkeep.run(in: $0)) } }
+        while hasMore.value { try transact { hasMore.set(try maintenance.run(in: $0)) } }
     }
 
     func execute(_ sql: String) throws { try transact { try $0.db.execute(sql: sql) } }
@@ -30,7 +30,8 @@ extension TestStore {
     func survivors() throws -> Int {
         let folder = ScratchFolder()
         let copy = folder.file("killed.sqlite")
-        // With the writer's connection held: the files must not change meanwhile, and a copy of one that is cut never ends.
+        // With the writer's connection held: the files must not change meanwhile, and a copy of one that is cut never
+        // ends.
         try outbox.pool.writeWithoutTransaction { _ in
             for tail in ["", "-wal", "-shm"] {
                 try FileManager.default.copyItem(atPath: path + tail, toPath: copy + tail)

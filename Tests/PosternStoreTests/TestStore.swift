@@ -58,7 +58,7 @@ final class TestStore {
     }
 
     @discardableResult func append(_ messages: [NewMessage]) throws -> AppendReceipt {
-        let waiter = Waiter<Result<AppendReceipt, AppendRefusal>>()
+        let waiter = Waiter<Result<AppendReceipt, AppendError>>()
         outbox.append(messages) { waiter.put($0) }
         return try waiter.take().get()
     }
@@ -249,8 +249,8 @@ struct CountingUpstream: BatchingUpstream, AcceptingUpstream {
     func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
         Admission()
     }
-    func accept(_ candidate: Candidate, in state: any UpstreamState) throws -> [StateChange] {
-        guard candidate.payload != Array("no".utf8) else { throw Refusal(.conflict, "no") }
+    func accept(_ candidate: PendingMessage, in state: any UpstreamState) throws -> [StateChange] {
+        guard candidate.payload != Array("no".utf8) else { throw AcceptanceError(.conflict, "no") }
         return [.set(key: "taken", value: (try state.value(of: "taken") ?? []) + [1])]
     }
     func plan(for messages: [Message], in context: PlanContext) -> Plan { plain.plan(for: messages, in: context) }

@@ -7,16 +7,17 @@ import Testing
     private static let key = [UInt8](repeating: 7, count: 32)
     private static let other = [UInt8](repeating: 8, count: 32)
     private static let token = Array("canary-token".utf8)
-    private static let place = Vault.Place(upstream: UpstreamNumber(rawValue: 3), owner: "u1", version: 12)
+    private static let credentialKey = Vault.CredentialKey(
+        upstream: UpstreamNumber(rawValue: 3), owner: "u1", version: 12)
 
-    private func sealed(_ vault: Vault, at place: Vault.Place = place) throws -> Vault.Sealed {
-        try #require(try vault.put(Self.token, at: place))
+    private func sealed(_ vault: Vault, at credentialKey: Vault.CredentialKey = credentialKey) throws -> Vault.Sealed {
+        try #require(try vault.put(Self.token, at: credentialKey))
     }
 
     @Test func sealedValue_opens_andShowsNothing() throws {
         let vault = Vault(EncryptionKeys(current: Self.key))
         let sealed = try sealed(vault)
-        #expect(vault.value(sealed, at: Self.place) == Self.token)
+        #expect(vault.value(sealed, at: Self.credentialKey) == Self.token)
         #expect(sealed.nonce.count == 12)
         #expect(sealed.box.count == Self.token.count + 16)
         #expect(vault.countInMemory == 0)
@@ -33,47 +34,48 @@ import Testing
         for bit in 0..<8 * sealed.box.count {
             var box = sealed.box
             box[bit / 8] ^= 1 << UInt8(bit % 8)
-            #expect(vault.value(.init(keyID: sealed.keyID, nonce: sealed.nonce, box: box), at: Self.place) == nil)
+            #expect(
+                vault.value(.init(keyID: sealed.keyID, nonce: sealed.nonce, box: box), at: Self.credentialKey) == nil)
         }
         var nonce = sealed.nonce
         nonce[0] ^= 1
-        #expect(vault.value(.init(keyID: sealed.keyID, nonce: nonce, box: sealed.box), at: Self.place) == nil)
+        #expect(vault.value(.init(keyID: sealed.keyID, nonce: nonce, box: sealed.box), at: Self.credentialKey) == nil)
         let shapes = [([UInt8](), sealed.box), (sealed.nonce, []), (sealed.nonce, Array(sealed.box.prefix(15)))]
         for (nonce, box) in shapes {
-            #expect(vault.value(.init(keyID: sealed.keyID, nonce: nonce, box: box), at: Self.place) == nil)
+            #expect(vault.value(.init(keyID: sealed.keyID, nonce: nonce, box: box), at: Self.credentialKey) == nil)
         }
     }
 
     @Test(arguments: [
-        Vault.Place(upstream: UpstreamNumber(rawValue: 4), owner: "u1", version: 12),
-        Vault.Place(upstream: UpstreamNumber(rawValue: 3), owner: "u2", version: 12),
-        Vault.Place(upstream: UpstreamNumber(rawValue: 3), owner: "u1", version: 13),
+        Vault.CredentialKey(upstream: UpstreamNumber(rawValue: 4), owner: "u1", version: 12),
+        Vault.CredentialKey(upstream: UpstreamNumber(rawValue: 3), owner: "u2", version: 12),
+        Vault.CredentialKey(upstream: UpstreamNumber(rawValue: 3), owner: "u1", version: 13),
     ])
-    func sealedValue_doesNotOpen_inAnotherPlace(place: Vault.Place) throws {
+    func sealedValue_doesNotOpen_inAnotherPlace(credentialKey: Vault.CredentialKey) throws {
         let vault = Vault(EncryptionKeys(current: Self.key))
-        #expect(vault.value(try sealed(vault), at: place) == nil)
+        #expect(vault.value(try sealed(vault), at: credentialKey) == nil)
     }
 
     @Test func sealedValue_opensWithItsKeyAlone_beItAFormerOne() throws {
         let sealed = try sealed(Vault(EncryptionKeys(current: Self.key)))
-        #expect(Vault(EncryptionKeys(current: Self.other)).value(sealed, at: Self.place) == nil)
-        #expect(Vault(EncryptionKeys()).value(sealed, at: Self.place) == nil)
+        #expect(Vault(EncryptionKeys(current: Self.other)).value(sealed, at: Self.credentialKey) == nil)
+        #expect(Vault(EncryptionKeys()).value(sealed, at: Self.credentialKey) == nil)
         let rotated = Vault(EncryptionKeys(current: Self.other, previous: [Self.key]))
-        #expect(rotated.value(sealed, at: Self.place) == Self.token)
+        #expect(rotated.value(sealed, at: Self.credentialKey) == Self.token)
         // Another key under the id of the right one.
         let wrong = Vault.Sealed(
             keyID: try #require(Vault(EncryptionKeys(current: Self.other)).currentKeyID), nonce: sealed.nonce,
             box: sealed.box)
-        #expect(rotated.value(wrong, at: Self.place) == nil)
+        #expect(rotated.value(wrong, at: Self.credentialKey) == nil)
     }
 
     @Test func withoutAKey_valuesAreInMemory_untilTheyAreSwept() throws {
         let vault = Vault(EncryptionKeys())
         #expect(!vault.isDurable)
-        #expect(try vault.put(Self.token, at: Self.place) == nil)
-        #expect(vault.value(nil, at: Self.place) == Self.token)
+        #expect(try vault.put(Self.token, at: Self.credentialKey) == nil)
+        #expect(vault.value(nil, at: Self.credentialKey) == Self.token)
         vault.sweep { _ in false }
-        #expect(vault.value(nil, at: Self.place) == nil)
+        #expect(vault.value(nil, at: Self.credentialKey) == nil)
     }
 
     @Test func keys_showNothing_whenPrinted() {

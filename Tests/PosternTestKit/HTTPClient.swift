@@ -47,8 +47,8 @@ public final class HTTPClient {
         let code = withUnsafeBytes(of: &address) {
             connect(socket, $0.assumingMemoryBound(to: sockaddr.self).baseAddress, socklen_t($0.count))
         }
-        // Nothing is closed here: every property has its value, so `deinit` runs and closes the socket. A second `close`
-        // would hit whatever another thread has opened under the same number since.
+        // Nothing is closed here: every property has its value, so `deinit` runs and closes the socket. A second
+        // `close` would hit whatever another thread has opened under the same number since.
         if code != 0 { throw Failure.connect(errno) }
     }
 
@@ -169,7 +169,7 @@ public struct JSON: CustomStringConvertible {
     private init(value: Any?) { self.value = value }
 
     public subscript(_ name: String) -> JSON { JSON(value: (value as? [String: Any])?[name]) }
-    public subscript(_ place: Int) -> JSON { JSON(value: array.indices.contains(place) ? array[place].value : nil) }
+    public subscript(_ index: Int) -> JSON { JSON(value: array.indices.contains(index) ? array[index].value : nil) }
 
     public var string: String? { value as? String }
     public var int: Int? { (value as? NSNumber)?.intValue }

@@ -2,19 +2,19 @@ public import PosternCore
 
 /// An upstream without a service: takes any payload, joins a batch with commas, and judges by the status alone.
 ///
-/// 2xx delivers, 401 asks for a token, 403 holds, 410 refuses and is kept, 413 and 422 split, 500 suspects, other 5xx and
-/// 429 retry.
-public struct PlainUpstream: BatchingUpstream, TokenUpstream, ResourceUpstream, SessionUpstream {
+/// 2xx delivers, 401 asks for a token, 403 holds, 410 refuses and is kept, 413 and 422 split, 500 suspects, other 5xx
+/// and 429 retry.
+public struct PlainUpstream: BatchingUpstream, TokenUpstream, RoutingUpstream, SessionUpstream {
     public let name: UpstreamName
     public let kinds: [Kind]
     public let laneRule: LaneRule
     public var tokenSource: (any TokenSource)?
-    public let resources: [Resource]
+    public let resources: [UpstreamRoute]
     public let hasSessions: Bool
 
     public init(
         _ name: String = "plain", kinds: [Kind] = ["thing"], laneRule: LaneRule = .mixed,
-        tokenSource: (any TokenSource)? = nil, resources: [Resource] = [], hasSessions: Bool = false
+        tokenSource: (any TokenSource)? = nil, resources: [UpstreamRoute] = [], hasSessions: Bool = false
     ) {
         guard let name = UpstreamName(name) else { preconditionFailure("\(name) is not a name") }
         self.name = name
@@ -28,7 +28,7 @@ public struct PlainUpstream: BatchingUpstream, TokenUpstream, ResourceUpstream, 
     public func admit(
         _ payload: JSONValue, of kind: Kind, in context: AdmissionContext
     ) throws(InvalidPayload) -> Admission {
-        guard payload.kind == .object else { throw InvalidPayload([PayloadFault("", "must be an object")]) }
+        guard payload.kind == .object else { throw InvalidPayload([PayloadError("", "must be an object")]) }
         return Admission()
     }
 

@@ -36,23 +36,23 @@ public enum SHA256 {
     private static func mix(_ block: ArraySlice<UInt8>, into state: inout [UInt32]) {
         let bytes = Array(block)
         var words = (0..<16).map { word in (0..<4).reduce(UInt32(0)) { $0 << 8 | UInt32(bytes[word * 4 + $1]) } }
-        for place in 16..<64 {
-            let late = words[place - 2]
-            let early = words[place - 15]
+        for index in 16..<64 {
+            let late = words[index - 2]
+            let early = words[index - 15]
             let mixedLate = rotated(late, 17) ^ rotated(late, 19) ^ late >> 10
             let mixedEarly = rotated(early, 7) ^ rotated(early, 18) ^ early >> 3
-            words.append(words[place - 16] &+ mixedEarly &+ words[place - 7] &+ mixedLate)
+            words.append(words[index - 16] &+ mixedEarly &+ words[index - 7] &+ mixedLate)
         }
         var s = state
-        for place in 0..<64 {
+        for index in 0..<64 {
             let choice = s[4] & s[5] ^ ~s[4] & s[6]
             let majority = s[0] & s[1] ^ s[0] & s[2] ^ s[1] & s[2]
             let first =
                 s[7] &+ (rotated(s[4], 6) ^ rotated(s[4], 11) ^ rotated(s[4], 25)) &+ choice
-                &+ roundConstants[place] &+ words[place]
+                &+ roundConstants[index] &+ words[index]
             let second = (rotated(s[0], 2) ^ rotated(s[0], 13) ^ rotated(s[0], 22)) &+ majority
             s = [first &+ second, s[0], s[1], s[2], s[3] &+ first, s[4], s[5], s[6]]
         }
-        for place in 0..<8 { state[place] &+= s[place] }
+        for index in 0..<8 { state[index] &+= s[index] }
     }
 }

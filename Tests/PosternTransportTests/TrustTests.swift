@@ -14,7 +14,7 @@ import Testing
     init() throws { loop = try CurlLoop(.init(version: "1")) }
 
     private struct Greeter: HTTPHandler, AdmittedRequest {
-        func admit(_ head: RequestHead) -> Admittance { .accept(maxBodyBytes: 1000, self) }
+        func admit(_ head: RequestHead) -> HeaderDecision { .accept(maxBodyBytes: 1000, self) }
         func answer(_ body: [UInt8], _ responder: Responder) {
             responder.respond(HTTPResponse(status: 200, body: body))
         }

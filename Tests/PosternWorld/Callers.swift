@@ -104,11 +104,11 @@ final class Caller {
         nextAt = world.time.instant + .milliseconds(Int(plan.startHour * 3_600_000))
         story =
             switch plan.upstream {
-            case .samsara: SamsaraStory(plan)
-            case .seer: SeerStory()
-            case .streamone: StreamOneStory(plan)
-            case .curio: CurioStory(plan)
-            case .appservices: AppServicesStory(plan, world)
+            case .samsara: SamsaraScenario(plan)
+            case .seer: SeerScenario()
+            case .streamone: StreamOneScenario(plan)
+            case .curio: CurioScenario(plan)
+            case .appservices: AppServicesScenario(plan, world)
             }
     }
 
@@ -229,7 +229,7 @@ final class Caller {
             body: items.map(\.payload).joined(separator: "\n"), entries: entries)
     }
 
-    private func events(_ items: [StoryItem]) -> Post {
+    private func events(_ items: [ScenarioItem]) -> Post {
         var events = items.compactMap { item in
             item.entry.map { entry in
                 Repeats.Event(
@@ -247,7 +247,7 @@ final class Caller {
         return Post(habits.chance(0.5) ? former + events : events + former, isBinary: habits.chance(0.5))
     }
 
-    private func envelopes(_ items: [StoryItem], _ entries: [Book.Entry], isScheduled: Bool) -> Post {
+    private func envelopes(_ items: [ScenarioItem], _ entries: [Book.Entry], isScheduled: Bool) -> Post {
         var more = ""
         if isScheduled {
             let end = world.upstreamTime.now + dice.span(10...7200)

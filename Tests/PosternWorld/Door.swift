@@ -5,8 +5,8 @@ import PosternCore
 @testable import PosternGateway
 @testable import PosternHTTP
 
-/// Where callers come in, in place of the gateway's HTTP servers: bytes in, a response out. Everything but the sockets is
-/// the gateway's own: the strict reading of the request, admission, and the answer.
+/// Where callers come in, in place of the gateway's HTTP servers: bytes in, a response out. Everything but the sockets
+/// is the gateway's own: the strict reading of the request, admission, and the answer.
 final class Door: Listeners, @unchecked Sendable {
     // @unchecked: for the thread of the world only.
     private let handler: GatewayHandler
@@ -31,7 +31,7 @@ final class Door: Listeners, @unchecked Sendable {
             (self.head, self.door, self.completion) = (head, door, completion)
         }
 
-        func settle(_ outcome: Outcome, turn: UInt64) {
+        func settle(_ outcome: ResponseAction, requestNumber: UInt64) {
             door.willAnswer?()
             switch outcome {
             case .response(let response): end(response)
@@ -41,7 +41,7 @@ final class Door: Listeners, @unchecked Sendable {
             }
         }
 
-        func onHangUp(turn: UInt64, _ action: @escaping @Sendable () -> Void) { hangUpAction = action }
+        func onHangUp(requestNumber: UInt64, _ action: @escaping @Sendable () -> Void) { hangUpAction = action }
 
         /// Nil: the connection broke.
         fileprivate func end(_ response: HTTPResponse?) {
@@ -67,7 +67,7 @@ final class Door: Listeners, @unchecked Sendable {
         }
         var reader = RequestReader()
         var position = 0
-        var admittance: Admittance?
+        var admittance: HeaderDecision?
         var head: RequestHead?
         let step = request.withUnsafeBufferPointer { bytes in
             reader.read(bytes, from: &position) { parsed in
@@ -82,7 +82,8 @@ final class Door: Listeners, @unchecked Sendable {
         let exchange = Exchange(head, self, completion)
         open.append(exchange)
         switch (step, admittance) {
-        case (.complete, .accept(_, let request)): request.answer(reader.takeBody(), Responder(exchange, turn: 0))
+        case (.complete, .accept(_, let request)):
+            request.answer(reader.takeBody(), Responder(exchange, requestNumber: 0))
         case (_, .refuse(let response)): exchange.end(response)
         default: exchange.end(nil)
         }

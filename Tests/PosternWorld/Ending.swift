@@ -68,10 +68,11 @@ struct Ending {
 
     private var isQuiet: Bool {
         guard world.callers?.areDone ?? true, let run = world.run else { return false }
-        return run.parts.outbox.ledgers.values.allSatisfy { $0.queued == 0 } && run.door.runningRequests == 0
+        return run.gateway.outbox.ledgers.values.allSatisfy { $0.queued == 0 } && run.door.runningRequests == 0
     }
 
-    /// Doubtful answers to the first messages of all lanes cannot be told from an outage unless something else is taken.
+    /// Doubtful answers to the first messages of all lanes cannot be told from an outage unless something else is
+    /// taken.
     private func postEvent() {
         let entry = world.book.begin(.samsara, lane: nil, isExempt: true)
         let post = Post(

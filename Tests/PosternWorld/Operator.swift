@@ -93,11 +93,11 @@ final class Operator {
     }
 
     private func purge(_ kind: UpstreamKind) {
-        guard let outbox = world.run?.parts.outbox,
+        guard let outbox = world.run?.gateway.outbox,
             let number = outbox.names.first(where: { "\($0.value)" == kind.rawValue })?.key
         else { return }
         world.purged.insert(kind)
-        outbox.purge(PurgeWish(.delivered, of: number)) { _ in }
+        outbox.purge(PurgeRequest(.delivered, of: number)) { _ in }
     }
 
     private func cancel(_ dice: Dice) {
@@ -120,7 +120,7 @@ final class Operator {
         world.reloads += 1
         guard let run = world.run else { return }
         do {
-            _ = run.parts.adopt(try world.configuration())
+            _ = run.gateway.adopt(try world.configuration())
         } catch {
             world.promises.fail("a good configuration can be reloaded", "\(error)")
         }

@@ -5,8 +5,8 @@ import PosternTestKit
 
 @testable import PosternGateway
 
-/// Messages that could be sent: an upstream for which nothing is wrong takes what waits for it. A wake-up that was lost shows
-/// here, before an operator or a restart makes up for it.
+/// Messages that could be sent: an upstream for which nothing is wrong takes what waits for it. A wake-up that was lost
+/// shows here, before an operator or a restart makes up for it.
 final class Progress {
     /// How many looks, one each half hour, a message may take that nothing keeps waiting.
     private static let mostLooks = 2
@@ -44,7 +44,7 @@ final class Progress {
     private func oldestWaiting(of kind: UpstreamKind, _ run: World.Run) -> Book.Entry? {
         world.book.entries.first { entry in
             guard entry.upstream == kind, !entry.isSettled, !entry.isExempt, !entry.isWaived, !entry.isPoison,
-                entry.ids.count == 1, let record = (try? run.parts.outbox.message(entry.ids[0])) ?? nil
+                entry.ids.count == 1, let record = (try? run.gateway.outbox.message(entry.ids[0])) ?? nil
             else { return false }
             entry.isSettled = record.state != .queued
             return !entry.isSettled

@@ -116,7 +116,7 @@ final class Promises: @unchecked Sendable {
     /// Also if the disk keeps the gateway from telling.
     private func isStored(_ id: MessageID, _ run: World.Run) -> Bool {
         do {
-            return try world.weather.quietly { try run.parts.outbox.message(id) } != nil
+            return try world.weather.quietly { try run.gateway.outbox.message(id) } != nil
         } catch {
             return world.weather.isExcuse
         }
@@ -153,7 +153,7 @@ final class Promises: @unchecked Sendable {
 
     func afterTurn() {
         guard let run = world.run else { return }
-        for (number, ledger) in run.parts.outbox.ledgers where ledger.balance != 0 {
+        for (number, ledger) in run.gateway.outbox.ledgers where ledger.balance != 0 {
             fail("the books balance at every commit", "\(number): off by \(ledger.balance)")
         }
         for (kind, worker) in run.workers {
@@ -183,7 +183,7 @@ final class Promises: @unchecked Sendable {
 
     private func look(atStoreOf run: World.Run) {
         let condition =
-            switch run.parts.outbox.trouble {
+            switch run.gateway.outbox.trouble {
             case nil: "sound"
             case .full: "full"
             default: "failed"
@@ -214,8 +214,8 @@ final class Promises: @unchecked Sendable {
         lostOutcomes = [:]
     }
 
-    /// A gateway that was killed may have forgotten what AppServices told it, and one whose clock was set signs with the
-    /// time that it has.
+    /// A gateway that was killed may have forgotten what AppServices told it, and one whose clock was set signs with
+    /// the time that it has.
     private func isForgiven(_ violation: String, _ kind: UpstreamKind) -> Bool {
         if losses > 0 { return true }
         return switch kind {
@@ -231,7 +231,7 @@ final class Promises: @unchecked Sendable {
         storeCondition = "sound"
         if let run = world.run {
             world.restraint.started(run)
-            let unreadable = run.parts.outbox.resealing.unreadable
+            let unreadable = run.gateway.outbox.keyRotation.unreadable
             if unreadable > 0, losses == 0 {
                 fail("credentials outlast a change of the key", "\(unreadable) cannot be read after a start")
             }
@@ -246,7 +246,7 @@ final class Promises: @unchecked Sendable {
 
     private func look(at entry: Book.Entry, _ run: World.Run) {
         for id in entry.ids {
-            guard let record = (try? run.parts.outbox.message(id)) ?? nil else {
+            guard let record = (try? run.gateway.outbox.message(id)) ?? nil else {
                 if isRemoved(entry) { continue }
                 return fail("nothing accepted is lost", "\(entry.mark), \(id), is gone after a restart")
             }
@@ -266,7 +266,7 @@ final class Promises: @unchecked Sendable {
     private func audit() {
         guard let run = world.run else { return }
         do {
-            let audit = try world.weather.quietly { try run.parts.outbox.audit() }
+            let audit = try world.weather.quietly { try run.gateway.outbox.audit() }
             for account in audit.accounts where !account.findings.isEmpty {
                 fail("the books balance", "\(account.upstream): \(account.findings.joined(separator: "; "))")
             }
@@ -291,7 +291,7 @@ final class Promises: @unchecked Sendable {
     }
 
     private func check(_ entry: Book.Entry, _ id: MessageID, _ run: World.Run) {
-        guard let record = (try? run.parts.outbox.message(id)) ?? nil else {
+        guard let record = (try? run.gateway.outbox.message(id)) ?? nil else {
             if isRemoved(entry) { return }
             return fail("nothing accepted is lost", "\(entry.mark), \(id), is gone")
         }
@@ -361,9 +361,9 @@ final class Promises: @unchecked Sendable {
     }
 
     private func checkLostOutcomes(_ run: World.Run) {
-        for worker in run.parts.upstreamNames {
+        for worker in run.gateway.upstreamNames {
             guard let kind = UpstreamKind(rawValue: worker.description) else { continue }
-            let counted = run.parts.ambiguousSends(worker)
+            let counted = run.gateway.ambiguousSends(worker)
             let lost = lostOutcomes[kind, default: 0]
             if counted < lost {
                 fail("unknown outcomes are counted", "\(kind): \(lost) were lost, \(counted) counted")
@@ -391,7 +391,7 @@ struct WorldLog: LogHandler {
     }
 }
 
-extension Parts {
+extension Services {
     fileprivate func ambiguousSends(_ name: UpstreamName) -> Int {
         let number = outbox.names.first { $0.value == name }?.key
         return number.map { outbox.ledger(of: $0).ambiguousSends } ?? 0

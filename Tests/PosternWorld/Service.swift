@@ -45,7 +45,7 @@ final class Service {
         precondition(answer?.status == 200, "\(kind): \(String(decoding: answer?.body ?? [], as: UTF8.self))")
     }
 
-    func judge(_ request: SimulatedRequest) -> Judged {
+    func judge(_ request: SimulatedRequest) -> SimulatedResult {
         requests += 1
         let judged = simulator.judge(request, poisons: poisons)
         violations += judged.violations

@@ -1,7 +1,7 @@
 import PosternCore
 
 /// A payload, and what the world expects of it.
-struct StoryItem {
+struct ScenarioItem {
     /// The path of a request that is no message, with its method.
     var kind: String
     var payload: String
@@ -14,7 +14,7 @@ protocol Story: AnyObject {
     var mayBeScheduled: Bool { get }
     /// Whether what comes later stays valid if something is refused.
     var mayBeRefused: Bool { get }
-    func next(_ count: Int, _ world: World, _ dice: Dice, poison: Double) -> [StoryItem]
+    func next(_ count: Int, _ world: World, _ dice: Dice, poison: Double) -> [ScenarioItem]
     /// The last request was refused for good.
     func refused(_ status: Int)
 }
@@ -26,18 +26,18 @@ extension Story {
 }
 
 /// Events of some devices.
-final class SamsaraStory: Story {
+final class SamsaraScenario: Story {
     private let devices: [String]
     init(_ plan: CallerPlan) { devices = (0..<5).map { "device-\(plan.number)-\($0)" } }
 
-    func next(_ count: Int, _ world: World, _ dice: Dice, poison: Double) -> [StoryItem] {
+    func next(_ count: Int, _ world: World, _ dice: Dice, poison: Double) -> [ScenarioItem] {
         (0..<count).map { _ in
             let device = dice.pick(devices)
             let isPoison = dice.chance(poison)
             let entry = world.book.begin(.samsara, lane: device, isPoison: isPoison)
             let how = dice.chance(0.5) ? "clear" : "doubt"
             let more = isPoison ? #","poison":"\#(how)""# : ""
-            return StoryItem(
+            return ScenarioItem(
                 kind: "event", payload: #"{"sourceId":"\#(device)","eventName":"e","id":"\#(entry.mark)"\#(more)}"#,
                 entry: entry)
         }
@@ -45,8 +45,8 @@ final class SamsaraStory: Story {
 }
 
 /// Activities, statements and instrumentation, each in its order.
-final class SeerStory: Story {
-    func next(_ count: Int, _ world: World, _ dice: Dice, poison: Double) -> [StoryItem] {
+final class SeerScenario: Story {
+    func next(_ count: Int, _ world: World, _ dice: Dice, poison: Double) -> [ScenarioItem] {
         (0..<count).map { _ in
             let kind = dice.pick(["activity", "tincan", "instrumentation"])
             let isPoison = dice.chance(poison)
@@ -56,23 +56,23 @@ final class SeerStory: Story {
                 kind == "tincan"
                 ? #"{"actor":{"mbox":"m"},"verb":{"id":"v"},"object":{"id":"\#(entry.mark)","definition":{"type":"t"}},"context":{"extensions":{"appId":"a"}}\#(more)}"#
                 : #"{"actor":{"id":"a"},"verb":"v","object":{"id":"\#(entry.mark)","objectType":"t"},"generator":{"appId":"g"}\#(more)}"#
-            return StoryItem(kind: kind, payload: text, entry: entry)
+            return ScenarioItem(kind: kind, payload: text, entry: entry)
         }
     }
 }
 
 /// Writes to some accounts.
-final class StreamOneStory: Story {
+final class StreamOneScenario: Story {
     private let accounts: [String]
     init(_ plan: CallerPlan) { accounts = (0..<3).map { "A\(plan.number)x\($0)" } }
 
-    func next(_ count: Int, _ world: World, _ dice: Dice, poison: Double) -> [StoryItem] {
+    func next(_ count: Int, _ world: World, _ dice: Dice, poison: Double) -> [ScenarioItem] {
         (0..<count).map { _ in
             let account = dice.pick(accounts)
             let isPoison = dice.chance(poison)
             let entry = world.book.begin(.streamone, lane: account, isPoison: isPoison)
             let more = isPoison ? #","poison":"clear""# : ""
-            return StoryItem(
+            return ScenarioItem(
                 kind: "call",
                 payload:
                     #"{"command":"item","action":"edit","account":"\#(account)","arguments":{"seq":"\#(entry.mark)"\#(more)}}"#,
@@ -82,7 +82,7 @@ final class StreamOneStory: Story {
 }
 
 /// A visitor with one session after the other: screens and events between its start and its end.
-final class CurioStory: Story {
+final class CurioScenario: Story {
     let mayBeScheduled = false
     let mayBeRefused = false
     private let visitor: String
@@ -99,11 +99,11 @@ final class CurioStory: Story {
 
     func refused(_ status: Int) { if status == 409 { left = 0 } }
 
-    func next(_ count: Int, _ world: World, _ dice: Dice, poison: Double) -> [StoryItem] {
+    func next(_ count: Int, _ world: World, _ dice: Dice, poison: Double) -> [ScenarioItem] {
         (0..<count).map { index in action(index, world, dice, poison) }
     }
 
-    private func action(_ index: Int, _ world: World, _ dice: Dice, _ poison: Double) -> StoryItem {
+    private func action(_ index: Int, _ world: World, _ dice: Dice, _ poison: Double) -> ScenarioItem {
         if left == 0 {
             left = dice.from(2...30)
             sessions += 1
@@ -136,10 +136,10 @@ final class CurioStory: Story {
 
     private func item(
         _ kind: String, _ members: String, _ entry: Book.Entry, _ index: Int, _ world: World
-    ) -> StoryItem {
+    ) -> ScenarioItem {
         let session = "6d\(hexadecimal(sessions, 6))-a21d-11e4-8123-1\(hexadecimal(number, 11))"
         let time = world.upstreamTime.now.milliseconds + Int64(index)
-        return StoryItem(
+        return ScenarioItem(
             kind: kind,
             payload: #"{"visitorCode":"\#(visitor)","sessionCode":"\#(session)","timestamp":\#(time)\#(members)}"#,
             entry: entry)
@@ -151,7 +151,7 @@ final class CurioStory: Story {
 }
 
 /// A user with a device, groups that the user joins, and tokens that die.
-final class AppServicesStory: Story {
+final class AppServicesScenario: Story {
     let mayBeRefused = false
     private let user: String
     private let device: String
@@ -168,32 +168,32 @@ final class AppServicesStory: Story {
 
     var token: String { "\(World.tokenPrefix)\(number).\(tokens)" }
 
-    func next(_ count: Int, _ world: World, _ dice: Dice, poison: Double) -> [StoryItem] {
+    func next(_ count: Int, _ world: World, _ dice: Dice, poison: Double) -> [ScenarioItem] {
         if dice.chance(0.1) { return [freshToken(dice)] }
         return (0..<count).map { _ in item(world, dice) }
     }
 
     /// Hands in a token that was not used before.
-    func freshToken(_ dice: Dice) -> StoryItem {
+    func freshToken(_ dice: Dice) -> ScenarioItem {
         tokens += 1
-        return StoryItem(
+        return ScenarioItem(
             kind: "/v1/appservices/users/\(user)/token", payload: #"{"token":"\#(token)"}"#, entry: nil, method: "PUT")
     }
 
-    private func item(_ world: World, _ dice: Dice) -> StoryItem {
+    private func item(_ world: World, _ dice: Dice) -> ScenarioItem {
         let auth = #""auth":{"token":"\#(token)"}"#
         if !isRegistered || dice.chance(0.1) {
             isRegistered = true
             let entry = world.book.begin(.appservices, lane: nil, leavesMark: false, isExempt: true)
             entry.isNeeded = true
-            return StoryItem(
+            return ScenarioItem(
                 kind: "register",
                 payload:
                     #"{"userId":"\#(user)","deviceId":"\#(device)","deviceToken":"\#(hexadecimal(entry.number, 64))",\#(auth)}"#,
                 entry: entry)
         }
         let entry = world.book.begin(.appservices, lane: user)
-        return StoryItem(
+        return ScenarioItem(
             kind: "group_add", payload: #"{"userId":"\#(user)","group":"\#(entry.mark)",\#(auth)}"#, entry: entry)
     }
 }

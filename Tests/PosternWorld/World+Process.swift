@@ -15,16 +15,16 @@ extension World {
         let made = Handed<Door>()
         let network = Network(self, run: runs)
         do {
-            let parts = try Parts(
-                try configuration(), repair, in: surroundings(network, made),
+            let gateway = try Services(
+                try configuration(), repair, in: environment(network, made),
                 logger: Logger(label: "postern") { [promises, plan] _ in
                     WorldLog(promises, plan.settings.logsAll ? .trace : .info)
                 })
             _ = threads.start(network)
-            _ = try parts.start()
+            _ = try gateway.start()
             guard let door = made.value else { preconditionFailure("there is a door") }
             door.willAnswer = { [unowned self] in noticeStop() }
-            run = Run(parts, door, network)
+            run = Run(gateway, door, network)
         } catch {
             return startFailed(error)
         }
@@ -35,9 +35,9 @@ extension World {
         promises.started()
     }
 
-    private func surroundings(_ network: Network, _ made: Handed<Door>) -> Surroundings {
+    private func environment(_ network: Network, _ made: Handed<Door>) -> Environment {
         nonisolated(unsafe) let random = Dice(seed: plan.seed, for: "random \(runs)")
-        return Surroundings(
+        return Environment(
             time: time, threads: threads, random: { random.next() }, makeTransport: { network },
             makeListeners: { _, memory, handler, _ in
                 let door = Door(handler, memory)
@@ -73,7 +73,7 @@ extension World {
         }
     }
 
-    func configuration() throws -> ConfigurationLoader.Loaded {
+    func configuration() throws -> ConfigurationLoader.LoadedConfiguration {
         try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
         let file = "\(directory)/config.json"
         let settings = plan.settings
@@ -118,7 +118,7 @@ extension World {
     func stop() {
         guard let run else { return }
         history.note("stops")
-        run.parts.stop { false }
+        run.gateway.stop { false }
         noticeStop()
         guard self.run != nil else { return }
         self.run = nil
@@ -127,8 +127,8 @@ extension World {
         endThreads()
     }
 
-    /// The process ends here and now. What it has written stays, but if the power goes, only what it has synced stays for
-    /// sure. What it still does has no effect.
+    /// The process ends here and now. What it has written stays, but if the power goes, only what it has synced stays
+    /// for sure. What it still does has no effect.
     func die(_ cause: Death = .kill) {
         guard let run else { return }
         self.run = nil

@@ -8,8 +8,9 @@ import PosternTestKit
 
 @testable import PosternGateway
 
-/// A whole gateway and all around it, on one thread, in virtual time. The gateway is the production code; what it runs on
-/// is not: clock, threads, chance, upstreams, callers and the operator are drawn from one seed, so a run can be repeated.
+/// A whole gateway and all around it, on one thread, in virtual time. The gateway is the production code; what it runs
+/// on is not: clock, threads, chance, upstreams, callers and the operator are drawn from one seed, so a run can be
+/// repeated.
 public final class World {
     static let tokenPrefix = "PiTok-"
     /// How long everything may take to become quiet once the faults have ended.
@@ -22,7 +23,7 @@ public final class World {
     let book = Book()
     let promises: Promises
     let services: [Service]
-    var users: [AppServicesStory] = []
+    var users: [AppServicesScenario] = []
     /// Nil while the gateway is down.
     var run: Run?
     var runs = 0
@@ -61,13 +62,13 @@ public final class World {
 
     /// One life of the gateway's process.
     final class Run {
-        let parts: Parts
+        let gateway: Services
         let door: Door
         let network: Network
         let workers: [(kind: UpstreamKind, worker: UpstreamWorker)]
-        init(_ parts: Parts, _ door: Door, _ network: Network) {
-            (self.parts, self.door, self.network) = (parts, door, network)
-            workers = parts.fleet.workers.compactMap { worker in
+        init(_ gateway: Services, _ door: Door, _ network: Network) {
+            (self.gateway, self.door, self.network) = (gateway, door, network)
+            workers = gateway.workerGroup.workers.compactMap { worker in
                 UpstreamKind(rawValue: worker.name.description).map { ($0, worker) }
             }
         }

@@ -25,7 +25,7 @@ struct TokenBucket: Equatable {
         refill(at: now)
         // What rounding has lost must not cost another round trip.
         let missing = min(Double(cost), capacity) - level
-        guard missing <= 1e-6 else { return .inSeconds(missing / rate) }
+        guard missing <= 1e-6 else { return .fromSeconds(missing / rate) }
         level -= Double(cost)
         return nil
     }
@@ -38,7 +38,7 @@ struct TokenBucket: Equatable {
     /// Whole units that are left.
     var remaining: Int { max(0, Int(level + 1e-6)) }
     /// Until the bucket is full again.
-    var untilFull: Duration { .inSeconds((capacity - level) / rate) }
+    var untilFull: Duration { .fromSeconds((capacity - level) / rate) }
     /// Until an empty bucket is full.
-    var window: Duration { .inSeconds(capacity / rate) }
+    var window: Duration { .fromSeconds(capacity / rate) }
 }

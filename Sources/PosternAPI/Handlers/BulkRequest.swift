@@ -35,7 +35,7 @@ struct BulkRequest: Sendable {
         _ root: JSONValue, _ action: Action, _ context: APIContext
     ) throws(Problem) -> BulkRequest {
         var request = BulkRequest(action)
-        var faults = PayloadFaults()
+        var faults = PayloadErrors()
         if root.kind != .object { faults.add("", "must be an object") }
         for member in root.members {
             if let detail = request.take(member.key.string ?? "", member.value, context) {
@@ -93,7 +93,7 @@ struct BulkRequest: Sendable {
         return ids
     }
 
-    private static func problem(_ faults: PayloadFaults) -> Problem {
+    private static func problem(_ faults: PayloadErrors) -> Problem {
         Problem(
             slug: .invalidPayload, status: 422,
             detail: "The request body is not valid; nothing was changed. See `errors`.", members: faults.members)
@@ -138,7 +138,7 @@ struct BulkRequest: Sendable {
             }
         return .json(
             isDryRun ? 200 : status,
-            JSONText.object { json in
+            JSONWriter.object { json in
                 json.number(member, count)
                 if isDryRun { json.flag("dryRun", true) }
             })

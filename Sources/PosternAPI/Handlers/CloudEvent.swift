@@ -89,7 +89,7 @@ struct CloudEventAttributes {
 
     // MARK: Faults
 
-    func check(_ faults: inout PayloadFaults) {
+    func check(_ faults: inout PayloadErrors) {
         for name in Name.allCases {
             let rule = name.rule
             switch values[name] {
@@ -101,7 +101,7 @@ struct CloudEventAttributes {
     }
 
     /// Adds what is wrong with an attribute at the place where it was given.
-    func add(_ detail: String, of name: Name, to faults: inout PayloadFaults) {
+    func add(_ detail: String, of name: Name, to faults: inout PayloadErrors) {
         areHeaders
             ? faults.add("", "the header ce-\(name.text) \(detail)") : faults.add("/\(name.text)", detail)
     }
@@ -189,17 +189,17 @@ extension IngestValidation {
     /// One event in binary mode.
     mutating func readEvent(_ attributes: CloudEventAttributes, data: JSONValue) throws(Problem) {
         request.isSingle = true
-        var faults = PayloadFaults(atMost: faultsLeft)
+        var faults = PayloadErrors(atMost: faultsLeft)
         try admit(attributes, data: data, at: 0, pointer: "", &faults)
     }
 
     private mutating func admit(event value: JSONValue, at index: Int) throws(Problem) {
         guard value.kind == .object else {
-            return reject(index, InvalidPayload([PayloadFault("", "must be an event, which is an object")]), nil)
+            return reject(index, InvalidPayload([PayloadError("", "must be an event, which is an object")]), nil)
         }
         var members: [(name: CloudEventAttributes.Name, value: JSONValue)] = []
         var data: JSONValue?
-        var faults = PayloadFaults(atMost: faultsLeft)
+        var faults = PayloadErrors(atMost: faultsLeft)
         for (name, value) in value.members {
             if name.equals("data") {
                 data = value
@@ -215,7 +215,7 @@ extension IngestValidation {
 
     private mutating func admit(
         _ attributes: CloudEventAttributes, data: JSONValue?, at index: Int, pointer: String,
-        _ faults: inout PayloadFaults
+        _ faults: inout PayloadErrors
     ) throws(Problem) {
         attributes.check(&faults)
         let destination = try destination(of: attributes, &faults)
@@ -233,12 +233,12 @@ extension IngestValidation {
 
     /// Where an event of that type goes; nil if the type is not valid or names no upstream and kind.
     private func destination(
-        of attributes: CloudEventAttributes, _ faults: inout PayloadFaults
-    ) throws(Problem) -> (target: Target, kind: Target.Acceptable)? {
+        of attributes: CloudEventAttributes, _ faults: inout PayloadErrors
+    ) throws(Problem) -> (target: ConfiguredUpstream, kind: ConfiguredUpstream.KindEndpoint)? {
         guard let type = attributes[.type] else { return nil }
         let parts = (context.eventTypes[type] ?? type).split(separator: ".", maxSplits: 1)
         guard parts.count == 2, let target = context.target(named: parts[0]),
-            let kind = target.acceptable(parts[1])
+            let kind = target.endpoint(parts[1])
         else {
             attributes.add(
                 "must be <upstream>.<kind> with a configured upstream and one of its kinds, or a type that "

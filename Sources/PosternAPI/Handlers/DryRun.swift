@@ -12,7 +12,7 @@ struct DryRun {
         var requests: [String] = []
         for target in context.targets {
             let messages = zip(request.messages, request.kinds).filter { $1.target === target }.enumerated().map {
-                preview($1.0, place: $0, of: target)
+                preview($1.0, index: $0, of: target)
             }
             let credentials = zip(request.messages, request.kinds).filter { $1.target === target }.compactMap(
                 \.0.credential)
@@ -28,30 +28,32 @@ struct DryRun {
         }
         return .json(
             200,
-            JSONText.object { json in
+            JSONWriter.object { json in
                 json.flag("dryRun", true)
                 json.number("accepted", request.messages.count)
-                json.raw("requests", JSONText.array(requests))
+                json.raw("requests", JSONWriter.array(requests))
             })
     }
 
     /// As if the messages were accepted after all that are stored.
-    private func preview(_ message: NewMessage, place: Int, of target: Target) -> Message {
+    private func preview(_ message: NewMessage, index: Int, of target: ConfiguredUpstream) -> Message {
         Message(
-            id: MessageID(sequence: 1 << 54 + Int64(place), upstream: target.queue.number), kind: message.kind,
+            id: MessageID(sequence: 1 << 54 + Int64(index), upstream: target.queue.number), kind: message.kind,
             lane: message.lane, key: message.key, acceptedAt: message.acceptedAt,
             payload: Array(message.bytes[message.range]))
     }
 
     /// The messages that share requests, in the order of their first, and the limits of one request, as a worker would
     /// claim them.
-    private func lanes(of messages: [Message], _ target: Target) -> [(messages: [Message], limits: BatchLimits)] {
+    private func lanes(of messages: [Message], _ target: ConfiguredUpstream) -> [(
+        messages: [Message], limits: BatchLimits
+    )] {
         guard case .separate = target.upstream.laneRule else { return [(messages, target.queue.limits)] }
         var lanes: [(messages: [Message], limits: BatchLimits)] = []
         var places: [Lane: Int] = [:]
         for message in messages {
-            if let place = places[message.lane] {
-                lanes[place].messages.append(message)
+            if let index = places[message.lane] {
+                lanes[index].messages.append(message)
             } else {
                 places[message.lane] = lanes.count
                 lanes.append(([message], limits(of: message.lane, target)))
@@ -60,7 +62,7 @@ struct DryRun {
         return lanes
     }
 
-    private func limits(of lane: Lane, _ target: Target) -> BatchLimits {
+    private func limits(of lane: Lane, _ target: ConfiguredUpstream) -> BatchLimits {
         guard case .named(let name, _) = lane else { return target.queue.limits }
         return target.upstream.limits(target.queue.limits, ofLane: name)
     }
@@ -77,7 +79,7 @@ struct DryRun {
 
     /// `notes`: what accompanies the credentials that were handed in, by owner.
     private func plan(
-        _ messages: [Message], _ target: Target, _ notes: [String: String]
+        _ messages: [Message], _ target: ConfiguredUpstream, _ notes: [String: String]
     ) -> (json: String, count: Int) {
         let now = context.time.now
         let token = Token(value: SecretMask.mask, renewAt: now, expiresAt: nil)
@@ -93,7 +95,7 @@ struct DryRun {
             return (show(request, of: target, carrying: count), count)
         case .settle(let count, _, let reason):
             return (
-                JSONText.object { json in
+                JSONWriter.object { json in
                     json.string("upstream", target.name.description)
                     json.string("unsent", reason)
                 }, count
@@ -105,16 +107,16 @@ struct DryRun {
         }
     }
 
-    private func waiting(for reason: WaitingFor, _ target: Target) -> String {
-        JSONText.object { json in
+    private func waiting(for reason: WaitReason, _ target: ConfiguredUpstream) -> String {
+        JSONWriter.object { json in
             json.string("upstream", target.name.description)
             json.string("waitingFor", reason.rawValue)
         }
     }
 
-    private func show(_ request: UpstreamRequest, of target: Target, carrying count: Int) -> String {
+    private func show(_ request: UpstreamRequest, of target: ConfiguredUpstream, carrying count: Int) -> String {
         let mask = target.upstream.mask(besides: request.proofs)
-        return JSONText.object { json in
+        return JSONWriter.object { json in
             json.string("upstream", target.name.description)
             json.number("messages", count)
             json.string("method", request.method.rawValue)

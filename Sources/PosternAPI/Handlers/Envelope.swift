@@ -17,7 +17,7 @@ private struct Envelope {
     var notBefore: JSONValue?
     var expiresAt: JSONValue?
 
-    init(_ object: JSONValue, _ faults: inout PayloadFaults) {
+    init(_ object: JSONValue, _ faults: inout PayloadErrors) {
         for (name, value) in object.members {
             if name.equals("upstream") {
                 upstream = value
@@ -45,12 +45,12 @@ extension IngestValidation {
     mutating func admit(envelope value: JSONValue, at index: Int) throws(Problem) {
         guard value.kind == .object else {
             return reject(
-                index, InvalidPayload([PayloadFault("", "must be an object with upstream, kind, payload")]), nil)
+                index, InvalidPayload([PayloadError("", "must be an object with upstream, kind, payload")]), nil)
         }
-        var faults = PayloadFaults(atMost: faultsLeft)
+        var faults = PayloadErrors(atMost: faultsLeft)
         let envelope = Envelope(value, &faults)
         let target = try target(of: envelope, &faults)
-        var kind: Target.Acceptable?
+        var kind: ConfiguredUpstream.KindEndpoint?
         if let target { kind = self.kind(of: envelope, in: target, &faults) }
         let options = options(of: envelope, &faults)
         if options.notBefore != nil, kind?.isTimed ?? false {
@@ -63,7 +63,7 @@ extension IngestValidation {
         admit(payload, target, kind, at: index, pointer: "/payload", options: options)
     }
 
-    private func target(of envelope: Envelope, _ faults: inout PayloadFaults) throws(Problem) -> Target? {
+    private func target(of envelope: Envelope, _ faults: inout PayloadErrors) throws(Problem) -> ConfiguredUpstream? {
         guard let name = envelope.upstream?.string else {
             faults.add("/upstream", "must be the name of an upstream")
             return nil
@@ -78,15 +78,15 @@ extension IngestValidation {
     }
 
     private func kind(
-        of envelope: Envelope, in target: Target, _ faults: inout PayloadFaults
-    ) -> Target.Acceptable? {
-        if let text = envelope.kind?.string, let kind = target.acceptable(text) { return kind }
+        of envelope: Envelope, in target: ConfiguredUpstream, _ faults: inout PayloadErrors
+    ) -> ConfiguredUpstream.KindEndpoint? {
+        if let text = envelope.kind?.string, let kind = target.endpoint(text) { return kind }
         faults.add(
             "/kind", "must be a kind of this upstream: \(target.kinds.map(\.text).joined(separator: ", "))")
         return nil
     }
 
-    private func options(of envelope: Envelope, _ faults: inout PayloadFaults) -> EnvelopeOptions {
+    private func options(of envelope: Envelope, _ faults: inout PayloadErrors) -> EnvelopeOptions {
         var options = EnvelopeOptions()
         if let key = envelope.key, key.kind != .null {
             let text = key.string ?? ""
@@ -106,7 +106,7 @@ extension IngestValidation {
         return options
     }
 
-    private func time(_ value: JSONValue?, _ pointer: String, _ faults: inout PayloadFaults) -> Timestamp? {
+    private func time(_ value: JSONValue?, _ pointer: String, _ faults: inout PayloadErrors) -> Timestamp? {
         guard let value, value.kind != .null else { return nil }
         if let text = value.string, let time = Timestamp(rfc3339: text) { return time }
         faults.add(pointer, "must be a time of RFC 3339, e.g. 2026-01-31T12:00:00Z")

@@ -35,19 +35,22 @@ struct IngestHandler: Sendable {
     // MARK: The two ways in
 
     /// `POST /v1/{upstream}/{kind}`
-    func payloads(of target: Target, _ kind: Target.Acceptable, _ body: [UInt8], _ reply: Reply) {
+    func payloads(
+        of target: ConfiguredUpstream, _ kind: ConfiguredUpstream.KindEndpoint, _ body: [UInt8],
+        _ reply: MeteredResponder
+    ) {
         if let key = idempotencyKey(reply) { return once(key, body, reply) { payloads(of: target, kind, body, $0) } }
         take(body, reply) { (root, validation) throws(Problem) in try validation.readPayloads(root, target, kind) }
     }
 
     /// `POST /v1/messages`
-    func envelopes(_ body: [UInt8], _ reply: Reply) {
+    func envelopes(_ body: [UInt8], _ reply: MeteredResponder) {
         if let key = idempotencyKey(reply) { return once(key, body, reply) { envelopes(body, $0) } }
         take(body, reply) { (root, validation) throws(Problem) in try validation.readEnvelopes(root) }
     }
 
     /// `POST /v1/cloudevents`
-    func events(_ body: [UInt8], _ reply: Reply) {
+    func events(_ body: [UInt8], _ reply: MeteredResponder) {
         if let key = idempotencyKey(reply) { return once(key, body, reply) { events(body, $0) } }
         let mode = CloudEventMode(reply.head)
         take(body, reply) { (root, validation) throws(Problem) in
@@ -60,15 +63,16 @@ struct IngestHandler: Sendable {
     }
 
     /// The header, if it applies. A dry run stores nothing, so it ignores the header.
-    private func idempotencyKey(_ reply: Reply) -> String? {
+    private func idempotencyKey(_ reply: MeteredResponder) -> String? {
         guard reply.idempotent == nil, let key = reply.head.header("Idempotency-Key") else { return nil }
         return reply.head.query?["dryRun"] == "true" ? nil : key
     }
 
-    /// Answers a repeat with the stored response, and passes a first request to `accept`. Both on a thread that may read
-    /// the store.
+    /// Answers a repeat with the stored response, and passes a first request to `accept`. Both on a thread that may
+    /// read the store.
     private func once(
-        _ key: String, _ body: [UInt8], _ reply: Reply, accept: @escaping @Sendable (Reply) -> Void
+        _ key: String, _ body: [UInt8], _ reply: MeteredResponder,
+        accept: @escaping @Sendable (MeteredResponder) -> Void
     ) {
         // When the thread that serves the connection returns, its reservation is released.
         let bytes = 8 * body.count
@@ -91,7 +95,7 @@ struct IngestHandler: Sendable {
     }
 
     private func take(
-        _ body: [UInt8], _ reply: Reply, _ read: (JSONValue, inout IngestValidation) throws(Problem) -> Void
+        _ body: [UInt8], _ reply: MeteredResponder, _ read: (JSONValue, inout IngestValidation) throws(Problem) -> Void
     ) {
         do throws(Problem) {
             var validation = try IngestValidation(body, reply.request, context)
@@ -110,7 +114,7 @@ struct IngestHandler: Sendable {
 
     // MARK: The answer
 
-    private func conclude(_ request: IngestRequest, _ reply: Reply) throws(Problem) {
+    private func conclude(_ request: IngestRequest, _ reply: MeteredResponder) throws(Problem) {
         if request.isDryRun { return show(request, reply) }
         request.countRejections(in: context.metrics)
         guard request.rejected.isEmpty || request.preferences.isLenient && !request.isSingle else {
@@ -127,7 +131,7 @@ struct IngestHandler: Sendable {
 
     /// Shows the requests that would be sent. Their plans read the store, and their texts are several times as long as
     /// the messages.
-    private func show(_ request: IngestRequest, _ reply: Reply) {
+    private func show(_ request: IngestRequest, _ reply: MeteredResponder) {
         let bytes = 8 * request.messages.reduce(0) { $0 + $1.range.count }
         context.memory.takeAnyway(bytes)
         context.readers.run { [context] in
@@ -137,7 +141,7 @@ struct IngestHandler: Sendable {
     }
 
     /// Hands the messages to the writer. The 202 leaves from its completion: after the commit, and nowhere else.
-    private func store(_ request: IngestRequest, _ reply: Reply) {
+    private func store(_ request: IngestRequest, _ reply: MeteredResponder) {
         var request = request
         let messages = request.takeMessages()
         let answer = IngestReply(request, context)

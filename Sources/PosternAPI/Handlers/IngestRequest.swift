@@ -11,7 +11,7 @@ struct IngestRequest: Sendable {
     var isSingle = false
     var messages: [NewMessage] = []
     /// Upstream and kind of each message, for the counters.
-    var kinds: [(target: Target, kind: Target.Acceptable)] = []
+    var kinds: [(target: ConfiguredUpstream, kind: ConfiguredUpstream.KindEndpoint)] = []
     /// The index of each message in the request. It differs from the index in `messages` once a payload was rejected.
     var indices: [Int] = []
     var rejected: [Rejected] = []
@@ -23,7 +23,7 @@ struct IngestRequest: Sendable {
     struct Rejected: Sendable {
         let index: Int
         let payload: InvalidPayload
-        let target: Target?
+        let target: ConfiguredUpstream?
     }
 
     /// The messages on their way to the writer. A request that waits to be answered does not keep their payloads.
@@ -60,7 +60,7 @@ struct IngestRequest: Sendable {
         }
     }
 
-    func countRefusal(_ refusal: AppendRefusal, in metrics: Metrics) {
+    func countRefusal(_ refusal: AppendError, in metrics: Metrics) {
         let reason =
             switch refusal {
             case .queueFull: "outbox-full"

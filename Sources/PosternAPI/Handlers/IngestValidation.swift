@@ -13,7 +13,7 @@ struct IngestValidation {
     private let acceptedAt: Timestamp
     var request: IngestRequest
     /// How many faults the response still has room for.
-    private(set) var faultsLeft = PayloadFaults.most
+    private(set) var faultsLeft = PayloadErrors.most
 
     init(_ body: [UInt8], _ asked: APIRequest, _ context: APIContext) throws(Problem) {
         self.context = context
@@ -32,7 +32,9 @@ struct IngestValidation {
     // MARK: The two ways in
 
     /// Messages of one kind. The upstream rejects a body that is neither a payload nor a list of payloads.
-    mutating func readPayloads(_ root: JSONValue, _ target: Target, _ kind: Target.Acceptable) throws(Problem) {
+    mutating func readPayloads(_ root: JSONValue, _ target: ConfiguredUpstream, _ kind: ConfiguredUpstream.KindEndpoint)
+        throws(Problem)
+    {
         if root.kind != .array, form == .json {
             request.isSingle = true
             admit(root, target, kind, at: 0)
@@ -54,7 +56,7 @@ struct IngestValidation {
     mutating func accepts(list root: JSONValue) throws(Problem) -> Bool {
         guard root.kind == .array else {
             request.isSingle = true
-            reject(0, InvalidPayload([PayloadFault("", "must be an object, or an array of objects")]), nil)
+            reject(0, InvalidPayload([PayloadError("", "must be an object, or an array of objects")]), nil)
             return false
         }
         let most = context.limits.maxMessagesPerRequest
@@ -75,7 +77,8 @@ struct IngestValidation {
     ///
     /// - Parameter pointer: Where the payload is in the request's own element.
     mutating func admit(
-        _ payload: JSONValue, _ target: Target, _ kind: Target.Acceptable, at index: Int, pointer: String = "",
+        _ payload: JSONValue, _ target: ConfiguredUpstream, _ kind: ConfiguredUpstream.KindEndpoint, at index: Int,
+        pointer: String = "",
         options: EnvelopeOptions = EnvelopeOptions()
     ) {
         do throws(InvalidPayload) {
@@ -100,11 +103,13 @@ struct IngestValidation {
         }
     }
 
-    private static let sessionFault = PayloadFault(
+    private static let sessionFault = PayloadError(
         "", "is not queued in a session: leave out Postern-Session, or have it answered at once")
 
-    mutating func reject(_ index: Int, _ payload: InvalidPayload, _ target: Target?, below pointer: String = "") {
-        var faults = PayloadFaults(atMost: faultsLeft)
+    mutating func reject(
+        _ index: Int, _ payload: InvalidPayload, _ target: ConfiguredUpstream?, below pointer: String = ""
+    ) {
+        var faults = PayloadErrors(atMost: faultsLeft)
         faults.add(payload.faults, below: pointer)
         faultsLeft -= faults.kept.count
         request.rejected.append(

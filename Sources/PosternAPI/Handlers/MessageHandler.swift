@@ -9,7 +9,7 @@ struct MessageHandler: Sendable {
 
     // MARK: GET
 
-    func show(_ id: MessageID, _ reply: Reply) {
+    func show(_ id: MessageID, _ reply: MeteredResponder) {
         guard let includes = Includes(reply) else { return }
         context.read(reply) { [context] () throws(StoreError) in
             guard let record = try context.outbox.message(id, payload: includes.payload) else {
@@ -18,11 +18,11 @@ struct MessageHandler: Sendable {
             let attempts = includes.attempts ? try context.outbox.attempts(of: id) : nil
             return .json(
                 200,
-                MessageText.message(record, context: context, attempts: attempts, showsPayload: includes.payload))
+                MessageJSON.message(record, context: context, attempts: attempts, showsPayload: includes.payload))
         }
     }
 
-    func list(_ reply: Reply) {
+    func list(_ reply: MeteredResponder) {
         guard let includes = Includes(reply), let query = ListQuery(reply, context) else { return }
         let memory = context.memory
         let pageBytes =
@@ -39,7 +39,7 @@ struct MessageHandler: Sendable {
                 let attempts = includes.attempts ? try context.outbox.attempts(of: record.id) : nil
                 if index > 0 { body.append(UInt8(ascii: ",")) }
                 body.append(
-                    contentsOf: MessageText.message(
+                    contentsOf: MessageJSON.message(
                         record, context: context, attempts: attempts, showsPayload: includes.payload
                     ).utf8)
                 // Attempts can make the text longer than the store estimates.
@@ -64,7 +64,7 @@ struct MessageHandler: Sendable {
 
     // MARK: POST, DELETE
 
-    func cancel(_ id: MessageID, _ reply: Reply) {
+    func cancel(_ id: MessageID, _ reply: MeteredResponder) {
         context.outbox.cancel([id]) { result in
             switch result {
             case .success([]) where context.outbox.queue(id.upstream)?.isInFlight(id) == true:
@@ -81,16 +81,16 @@ struct MessageHandler: Sendable {
         }
     }
 
-    private func answer(_ id: MessageID, _ reply: Reply) {
+    private func answer(_ id: MessageID, _ reply: MeteredResponder) {
         context.read(reply) { [context] () throws(StoreError) in
             guard let record = try context.outbox.message(id) else {
                 return Self.noSuchMessage.response(to: reply.head)
             }
-            return .json(200, MessageText.message(record, context: context))
+            return .json(200, MessageJSON.message(record, context: context))
         }
     }
 
-    func retry(_ id: MessageID, _ reply: Reply) {
+    func retry(_ id: MessageID, _ reply: MeteredResponder) {
         context.outbox.requeue([id]) { result in
             switch result {
             case .success([]):
@@ -102,7 +102,9 @@ struct MessageHandler: Sendable {
     }
 
     /// The state of the message does not allow what was requested, or there is no such message.
-    private func refuse(_ id: MessageID, _ reply: Reply, _ detail: @escaping @Sendable (_ state: String) -> String) {
+    private func refuse(
+        _ id: MessageID, _ reply: MeteredResponder, _ detail: @escaping @Sendable (_ state: String) -> String
+    ) {
         context.read(reply) { [context] () throws(StoreError) in
             guard let record = try context.outbox.message(id) else {
                 return Self.noSuchMessage.response(to: reply.head)
@@ -112,10 +114,10 @@ struct MessageHandler: Sendable {
     }
 
     private static func retried(_ count: Int) -> HTTPResponse {
-        .json(202, JSONText.object { $0.number("retried", count) })
+        .json(202, JSONWriter.object { $0.number("retried", count) })
     }
 
-    func changeMany(_ action: BulkRequest.Action, _ body: [UInt8], _ reply: Reply) {
+    func changeMany(_ action: BulkRequest.Action, _ body: [UInt8], _ reply: MeteredResponder) {
         do throws(Problem) {
             let request = try BulkRequest.read(body, action, context)
             if let caller = reply.caller, let name = request.filter.upstream, !caller.mayUse(name) {
@@ -128,7 +130,7 @@ struct MessageHandler: Sendable {
         }
     }
 
-    private func change(_ request: BulkRequest, after cursor: MessageID?, count: Int, _ reply: Reply) {
+    private func change(_ request: BulkRequest, after cursor: MessageID?, count: Int, _ reply: MeteredResponder) {
         let goOn: @Sendable (MessageID?, Int) -> Void = { [self] next, count in
             guard let next else { return reply.send(request.response(count)) }
             context.readers.run { [self] in change(request, after: next, count: count, reply) }
@@ -157,7 +159,7 @@ private struct Includes {
     var payload = false
     var attempts = false
 
-    init?(_ reply: Reply) {
+    init?(_ reply: MeteredResponder) {
         for word in (reply.head.query?["include"] ?? "").split(separator: ",") {
             switch word {
             case "payload": payload = true
@@ -181,7 +183,7 @@ struct ListQuery {
 
     static let most = 1000
 
-    init?(_ reply: Reply, _ context: APIContext) {
+    init?(_ reply: MeteredResponder, _ context: APIContext) {
         func refuse(_ detail: String) { reply.send(Problem(slug: .badRequest, status: 400, detail: detail)) }
         filter.visible = reply.caller?.key.upstreams
         for (name, value) in reply.head.query?.pairs ?? [] {

@@ -10,10 +10,10 @@ import Synchronization
 struct ProbeHandler: Sendable {
     let context: APIContext
 
-    func live(_ reply: Reply) { reply.send(.json(200, #"{"status":"ok"}"#)) }
+    func live(_ reply: MeteredResponder) { reply.send(.json(200, #"{"status":"ok"}"#)) }
 
     /// Does not depend on upstreams: a gateway whose upstreams are down still accepts messages.
-    func ready(_ reply: Reply) {
+    func ready(_ reply: MeteredResponder) {
         let readiness = ReadinessReport(
             isDraining: context.isDraining.load(ordering: .acquiring), trouble: context.outbox.trouble,
             makesRoom: context.targets.allSatisfy { $0.queue.cap.whenFull == .dropOldest },
@@ -21,7 +21,7 @@ struct ProbeHandler: Sendable {
         reply.send(.json(readiness.isReady ? 200 : 503, readiness.json))
     }
 
-    func document(_ reply: Reply) {
+    func document(_ reply: MeteredResponder) {
         let document = postern_openapi_document()
         reply.send(
             HTTPResponse(
@@ -29,9 +29,9 @@ struct ProbeHandler: Sendable {
                 body: Array(UnsafeBufferPointer(start: document.bytes, count: document.count))))
     }
 
-    func metrics(_ reply: Reply) { context.readers.runSoon { [self] in answerMetrics(reply) } }
+    func metrics(_ reply: MeteredResponder) { context.readers.runSoon { [self] in answerMetrics(reply) } }
 
-    private func answerMetrics(_ reply: Reply) {
+    private func answerMetrics(_ reply: MeteredResponder) {
         var exposition = Exposition()
         context.metrics.write(to: &exposition)
         writeOutbox(to: &exposition)
@@ -61,10 +61,10 @@ struct ProbeHandler: Sendable {
         // A store that cannot be read is reported by the log; the other series are still useful.
         let disabled = (try? context.outbox.disabledUpstreams()) ?? []
         let upstreams = context.targets.map { ($0.name, $0.queue.number) } + disabled.map { ($0.name, $0.number) }
-        let books = upstreams.map { name, number in (name.description, number, context.outbox.ledger(of: number)) }
+        let ledgers = upstreams.map { name, number in (name.description, number, context.outbox.ledger(of: number)) }
         exposition.gauges(
             "postern_outbox_messages", "Messages the store holds.",
-            books.flatMap { name, _, ledger in
+            ledgers.flatMap { name, _, ledger in
                 MessageState.allCases.map { state in
                     (
                         [("upstream", name), ("state", state.name)],
@@ -74,10 +74,10 @@ struct ProbeHandler: Sendable {
             })
         exposition.gauges(
             "postern_outbox_bytes", "Payload bytes of all that is queued.",
-            books.map { name, _, ledger in ([("upstream", name)], Double(ledger.queuedBytes)) })
+            ledgers.map { name, _, ledger in ([("upstream", name)], Double(ledger.queuedBytes)) })
         exposition.gauges(
             "postern_outbox_oldest_queued_seconds", "How long the oldest queued message has been due; 0 if none is.",
-            books.map { name, number, ledger in
+            ledgers.map { name, number, ledger in
                 let oldest = ledger.queued > 0 ? try? context.outbox.oldestQueued(of: number) : nil
                 return (
                     [("upstream", name)],

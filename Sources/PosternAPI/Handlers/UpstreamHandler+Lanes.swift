@@ -5,25 +5,25 @@ public import PosternStore
 
 /// Which lanes of an upstream wait, and why.
 extension UpstreamHandler {
-    func lanes(of number: UpstreamNumber, _ reply: Reply) {
+    func lanes(of number: UpstreamNumber, _ reply: MeteredResponder) {
         guard let query = LaneQuery(reply) else { return }
         context.read(reply) { [context] () throws(StoreError) in
             let (snapshot, now) = (context.target(number)?.worker.snapshot ?? .disabled, context.time.now)
             let page = try context.outbox.lanes(
                 of: number, in: query.state, after: query.cursor, limit: query.limit
             ) { lane in
-                snapshot.wait(of: lane, now: now).map { LaneText.lane(lane, $0) }
+                snapshot.wait(of: lane, now: now).map { LaneJSON.lane(lane, $0) }
             }
-            return .json(200, LaneText.page(page.lanes, next: page.next))
+            return .json(200, LaneJSON.page(page.lanes, next: page.next))
         }
     }
 }
 
 /// Lanes as the API shows them, and so the command line.
-public enum LaneText {
+public enum LaneJSON {
     /// One element of a page, as a JSON object.
     public static func lane(_ lane: LaneRecord, _ wait: WaitStatus) -> String {
-        JSONText.object { json in
+        JSONWriter.object { json in
             json.string("lane", "\(lane.number)")
             json.string("key", lane.key)
             json.string("state", lane.state.rawValue)
@@ -37,8 +37,8 @@ public enum LaneText {
 
     /// `lanes` are JSON objects; `next` is the cursor of the next page, nil at the end.
     public static func page(_ lanes: [String], next: Int64?) -> String {
-        JSONText.object { json in
-            json.raw("lanes", JSONText.array(lanes))
+        JSONWriter.object { json in
+            json.raw("lanes", JSONWriter.array(lanes))
             json.string("next", next.map(String.init))
         }
     }
@@ -50,7 +50,7 @@ private struct LaneQuery {
     var limit = 100
     var cursor: Int64?
 
-    init?(_ reply: Reply) {
+    init?(_ reply: MeteredResponder) {
         func refuse(_ detail: String) { reply.send(Problem(slug: .badRequest, status: 400, detail: detail)) }
         for (name, value) in reply.head.query?.pairs ?? [] {
             switch name {

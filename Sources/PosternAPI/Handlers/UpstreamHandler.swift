@@ -7,19 +7,19 @@ import PosternStore
 struct UpstreamHandler: Sendable {
     let context: APIContext
 
-    func list(_ reply: Reply) {
+    func list(_ reply: MeteredResponder) {
         context.read(reply, isQuick: true) { [self] () throws(StoreError) in
             let configured = context.targets(for: reply.caller).map { (name: $0.name, text: describe($0)) }
             let disabled = try context.outbox.disabledUpstreams()
                 .filter { reply.caller?.mayUse($0.name) ?? true }
                 .map { (name: $0.name, text: describe($0)) }
             let texts = (configured + disabled).sorted { $0.name < $1.name }.map(\.text)
-            return .json(200, JSONText.object { $0.raw("upstreams", JSONText.array(texts)) })
+            return .json(200, JSONWriter.object { $0.raw("upstreams", JSONWriter.array(texts)) })
         }
     }
 
     /// An upstream that is disabled or no longer configured can be read and not changed.
-    func answerForDisabled(_ name: UpstreamName, isRead: Bool, _ reply: Reply) {
+    func answerForDisabled(_ name: UpstreamName, isRead: Bool, _ reply: MeteredResponder) {
         guard isRead else {
             return reply.send(
                 Problem(
@@ -37,12 +37,12 @@ struct UpstreamHandler: Sendable {
         }
     }
 
-    func show(_ target: Target, _ reply: Reply) {
+    func show(_ target: ConfiguredUpstream, _ reply: MeteredResponder) {
         context.readers.runSoon { [self] in reply.send(.json(200, describe(target))) }
     }
 
     /// The result of one request to the upstream, and the messages that it carried.
-    func show(_ batch: BatchID, of target: Target, _ reply: Reply) {
+    func show(_ batch: BatchID, of target: ConfiguredUpstream, _ reply: MeteredResponder) {
         context.read(reply) { [context] () throws(StoreError) in
             guard let found = try context.outbox.batch(batch, of: target.queue.number) else {
                 return Problem(
@@ -50,11 +50,11 @@ struct UpstreamHandler: Sendable {
                     detail: "No such request went to \(target.name), or it is kept no longer."
                 ).response(to: reply.head)
             }
-            return .json(200, MessageText.receipt(found.attempt, of: target.name, carrying: found.ids))
+            return .json(200, MessageJSON.receipt(found.attempt, of: target.name, carrying: found.ids))
         }
     }
 
-    func perform(_ action: UpstreamAction, on target: Target, _ reply: Reply) {
+    func perform(_ action: UpstreamAction, on target: ConfiguredUpstream, _ reply: MeteredResponder) {
         switch action {
         case .flush:
             if let seconds = Preferences(reply.head).wait { return flush(target, seconds: seconds, reply) }
@@ -65,7 +65,7 @@ struct UpstreamHandler: Sendable {
         reply.send(
             .json(
                 202,
-                JSONText.object { json in
+                JSONWriter.object { json in
                     json.string("upstream", target.name.description)
                     json.string("action", action.rawValue)
                     json.number("queued", context.outbox.ledger(of: target.queue.number).queued)
@@ -73,7 +73,7 @@ struct UpstreamHandler: Sendable {
     }
 
     /// Holds the response until the flush is over.
-    private func flush(_ target: Target, seconds: Int, _ reply: Reply) {
+    private func flush(_ target: ConfiguredUpstream, seconds: Int, _ reply: MeteredResponder) {
         let answer = FlushReply(target, seconds: seconds, reply, context)
         context.pendingReplies.hold(answer, seconds: seconds)
         target.worker.flush { [context] report in
@@ -82,13 +82,13 @@ struct UpstreamHandler: Sendable {
         }
     }
 
-    private func describe(_ target: Target) -> String {
+    private func describe(_ target: ConfiguredUpstream) -> String {
         describe(
             target.name, type: target.type, number: target.queue.number, target.worker.snapshot,
             kinds: target.kinds.map(\.text), mask: target.upstream.mask)
     }
 
-    private func describe(_ upstream: UpstreamBooks) -> String {
+    private func describe(_ upstream: UpstreamSummary) -> String {
         describe(upstream.name, type: upstream.type, number: upstream.number, .disabled, kinds: [])
     }
 
@@ -96,7 +96,7 @@ struct UpstreamHandler: Sendable {
         _ name: UpstreamName, type: String, number: UpstreamNumber, _ snapshot: UpstreamSnapshot, kinds: [String],
         mask: SecretMask? = nil
     ) -> String {
-        JSONText.object { json in
+        JSONWriter.object { json in
             json.string("name", name.description)
             json.string("type", type)
             json.string("health", snapshot.health.rawValue)
@@ -106,7 +106,7 @@ struct UpstreamHandler: Sendable {
                 circuit.string("state", snapshot.circuit.name)
                 circuit.time("reopensAt", snapshot.reopensAt)
             }
-            json.raw("endpoints", JSONText.array(snapshot.endpoints.map { Self.describe($0, mask) }))
+            json.raw("endpoints", JSONWriter.array(snapshot.endpoints.map { Self.describe($0, mask) }))
             if let token = snapshot.token {
                 json.object("token") { text in
                     text.flag("valid", token.isValid)
@@ -116,22 +116,22 @@ struct UpstreamHandler: Sendable {
                 json.raw("token", "null")
             }
             json.time("lastSuccessAt", snapshot.lastSuccessAt)
-            json.raw("lastError", snapshot.lastError.map(MessageText.error) ?? "null")
-            json.raw("kinds", JSONText.array(kinds.map(JSONEscapes.quoted)))
+            json.raw("lastError", snapshot.lastError.map(MessageJSON.error) ?? "null")
+            json.raw("kinds", JSONWriter.array(kinds.map(JSONEscapes.quoted)))
         }
     }
 
     /// An endpoint of the upstream that waits alone.
     private static func describe(_ endpoint: UpstreamSnapshot.EndpointWait, _ mask: SecretMask?) -> String {
-        JSONText.object { json in
+        JSONWriter.object { json in
             json.string("name", mask?.masked(endpoint.name) ?? endpoint.name)
             json.string("waitingFor", endpoint.waitingFor.rawValue)
             json.time("reopensAt", endpoint.until)
-            json.raw("lastError", endpoint.lastError.map(MessageText.error) ?? "null")
+            json.raw("lastError", endpoint.lastError.map(MessageJSON.error) ?? "null")
         }
     }
 
-    private func writeBacklog(of number: UpstreamNumber, to json: inout JSONText) {
+    private func writeBacklog(of number: UpstreamNumber, to json: inout JSONWriter) {
         let ledger = context.outbox.ledger(of: number)
         let oldest = ledger.queued > 0 ? try? context.outbox.oldestQueued(of: number) : nil
         json.number("queued", ledger.queued)

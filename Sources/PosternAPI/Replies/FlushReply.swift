@@ -7,9 +7,9 @@ import Synchronization
 /// The response to a flush with `Prefer: wait=N`: `200` with counts when it is over, `202` if it continues after that
 /// time.
 final class FlushReply: PendingReply {
-    private let target: Target
+    private let target: ConfiguredUpstream
     private let seconds: Int
-    private let reply: Reply
+    private let reply: MeteredResponder
     private let context: APIContext
     private let queued: Int
     private let isAnswered = Mutex(false)
@@ -17,7 +17,7 @@ final class FlushReply: PendingReply {
     /// Empty: a flush waits for no particular message.
     var ids: [MessageID] { [] }
 
-    init(_ target: Target, seconds: Int, _ reply: Reply, _ context: APIContext) {
+    init(_ target: ConfiguredUpstream, seconds: Int, _ reply: MeteredResponder, _ context: APIContext) {
         self.target = target
         self.seconds = seconds
         self.reply = reply
@@ -52,11 +52,11 @@ final class FlushReply: PendingReply {
         }
     }
 
-    private func send(_ status: Int, _ counts: (inout JSONText) -> Void) {
+    private func send(_ status: Int, _ counts: (inout JSONWriter) -> Void) {
         reply.send(
             .json(
                 status,
-                JSONText.object { json in
+                JSONWriter.object { json in
                     json.string("upstream", target.name.description)
                     json.string("action", "flush")
                     json.number("queued", queued)

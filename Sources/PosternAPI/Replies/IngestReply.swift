@@ -48,7 +48,9 @@ final class IngestReply: Sendable {
     }
 
     /// The response that most requests get, so it is assembled from prepared parts.
-    private func accepted(_ id: String, as kind: Target.Acceptable, _ receipt: AppendReceipt) -> HTTPResponse {
+    private func accepted(_ id: String, as kind: ConfiguredUpstream.KindEndpoint, _ receipt: AppendReceipt)
+        -> HTTPResponse
+    {
         var body: [UInt8] = []
         body.reserveCapacity(24 + kind.receipt.count)
         body.append(contentsOf: #"{"id":""#.utf8)
@@ -83,12 +85,12 @@ final class IngestReply: Sendable {
 
     /// The members that report the invalid payloads of a lenient request.
     var rejections: String {
-        JSONText.array(
+        JSONWriter.array(
             request.rejected.map { rejected in
-                JSONText.object { json in
+                JSONWriter.object { json in
                     json.number("index", rejected.index)
                     let faults = rejected.payload.faults
-                    json.raw("errors", JSONText.array(faults.kept.map { Self.error($0) }))
+                    json.raw("errors", JSONWriter.array(faults.kept.map { Self.error($0) }))
                     if faults.omitted > 0 { json.number("errorsOmitted", faults.omitted) }
                     for (name, code) in Self.sorted(rejected.payload.codes) { json.number(name, code) }
                 }
@@ -97,8 +99,8 @@ final class IngestReply: Sendable {
 
     private static func sorted(_ codes: [String: Int]) -> [(String, Int)] { codes.sorted { $0.key < $1.key } }
 
-    fileprivate static func error(_ fault: PayloadFault, index: Int? = nil, codes: [String: Int] = [:]) -> String {
-        JSONText.object { json in
+    fileprivate static func error(_ fault: PayloadError, index: Int? = nil, codes: [String: Int] = [:]) -> String {
+        JSONWriter.object { json in
             if let index { json.number("index", index) }
             json.string("pointer", fault.pointer)
             json.string("detail", fault.detail)
@@ -107,7 +109,7 @@ final class IngestReply: Sendable {
     }
 
     fileprivate static func members(_ errors: [String], omitted: Int) -> [(name: String, json: String)] {
-        [("errors", JSONText.array(errors))] + (omitted > 0 ? [("errorsOmitted", String(omitted))] : [])
+        [("errors", JSONWriter.array(errors))] + (omitted > 0 ? [("errorsOmitted", String(omitted))] : [])
     }
 
     /// The first faults of the invalid payloads. Nothing was stored.
@@ -132,7 +134,7 @@ final class IngestReply: Sendable {
 
     // MARK: Why nothing was stored
 
-    func problem(_ refusal: AppendRefusal) -> Problem {
+    func problem(_ refusal: AppendError) -> Problem {
         switch refusal {
         case .queueFull(let name):
             Problem(
@@ -156,7 +158,7 @@ final class IngestReply: Sendable {
     }
 
     private func reused(_ index: Int) -> Problem {
-        let fault = PayloadFault("", "has the source and id of another event, which was sent before")
+        let fault = PayloadError("", "has the source and id of another event, which was sent before")
         return Problem(
             slug: .idempotencyMismatch, status: 422,
             detail: "Another event with the same source and id was sent before; nothing was stored.",
@@ -165,10 +167,10 @@ final class IngestReply: Sendable {
     }
 
     /// Rejections that depend on messages that were accepted before.
-    private func problem(_ refused: [AppendRefusal.Refused]) -> Problem {
-        let errors = refused.prefix(PayloadFaults.most).map { refused in
+    private func problem(_ refused: [AppendError.Refused]) -> Problem {
+        let errors = refused.prefix(PayloadErrors.most).map { refused in
             Self.error(
-                PayloadFault("", refused.refusal.detail),
+                PayloadError("", refused.refusal.detail),
                 index: request.isSingle ? nil : request.indices[refused.index])
         }
         let (slug, status): (ProblemSlug, Int) =
@@ -184,7 +186,7 @@ final class IngestReply: Sendable {
     }
 
     /// The members that the upstreams of the request add if the store is full.
-    private func codes(for refusal: StoreRefusal) -> [(name: String, json: String)] {
+    private func codes(for refusal: StoreFullReason) -> [(name: String, json: String)] {
         var codes: [String: Int] = [:]
         var seen: Set<UpstreamName> = []
         for kind in request.kinds where seen.insert(kind.target.name).inserted {
@@ -194,7 +196,7 @@ final class IngestReply: Sendable {
     }
 }
 
-extension PayloadFaults {
+extension PayloadErrors {
     /// The members `errors` and, if there are more than are shown, `errorsOmitted` of a problem document.
     var members: [(name: String, json: String)] {
         IngestReply.members(kept.map { IngestReply.error($0) }, omitted: omitted)

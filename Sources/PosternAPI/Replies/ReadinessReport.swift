@@ -22,10 +22,10 @@ struct ReadinessReport: Equatable {
     }
 
     var json: String {
-        JSONText.object { json in
+        JSONWriter.object { json in
             json.string("status", isReady ? "ready" : "unready")
-            if !isReady { json.raw("reasons", JSONText.array(reasons.map(JSONEscapes.quoted))) }
-            if !notes.isEmpty { json.raw("notes", JSONText.array(notes.map(JSONEscapes.quoted))) }
+            if !isReady { json.raw("reasons", JSONWriter.array(reasons.map(JSONEscapes.quoted))) }
+            if !notes.isEmpty { json.raw("notes", JSONWriter.array(notes.map(JSONEscapes.quoted))) }
         }
     }
 }

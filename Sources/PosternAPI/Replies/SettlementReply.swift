@@ -12,13 +12,13 @@ final class SettlementReply: PendingReply {
     }
     private let answer: IngestReply
     private let receipt: AppendReceipt
-    private let reply: Reply
+    private let reply: MeteredResponder
     private let context: APIContext
     private let state: Mutex<State>
 
     var ids: [MessageID] { receipt.ids }
 
-    init(_ answer: IngestReply, _ receipt: AppendReceipt, _ reply: Reply, _ context: APIContext) {
+    init(_ answer: IngestReply, _ receipt: AppendReceipt, _ reply: MeteredResponder, _ context: APIContext) {
         self.answer = answer
         self.receipt = receipt
         self.reply = reply
@@ -57,18 +57,18 @@ final class SettlementReply: PendingReply {
     private func final(_ settled: [MessageID: SettledNotice]) -> HTTPResponse {
         if answer.request.isSingle, let id = receipt.ids.first, let notice = settled[id] { return single(notice) }
         let results = receipt.ids.compactMap { settled[$0] }.map { notice in
-            JSONText.object { json in
+            JSONWriter.object { json in
                 json.string("id", notice.id.description)
                 json.string("state", notice.state.name)
-                if let error = notice.error { json.raw("lastError", MessageText.error(error)) }
-                if let result = notice.result { json.raw("result", MessageText.result(result)) }
+                if let error = notice.error { json.raw("lastError", MessageJSON.error(error)) }
+                if let result = notice.result { json.raw("result", MessageJSON.result(result)) }
             }
         }
         return .json(
             200,
-            JSONText.object { json in
+            JSONWriter.object { json in
                 json.number("accepted", receipt.ids.count)
-                json.raw("messages", JSONText.array(results))
+                json.raw("messages", JSONWriter.array(results))
                 if answer.request.preferences.isLenient { json.raw("rejected", answer.rejections) }
             }, headers: answer.preferenceApplied)
     }
@@ -76,9 +76,9 @@ final class SettlementReply: PendingReply {
     /// 200 says that the message was delivered; any other end is a 502.
     private func single(_ notice: SettledNotice) -> HTTPResponse {
         guard notice.state == .delivered else { return undelivered(notice).response(to: reply.head) }
-        var text = MessageText.notice(notice, answer.request, isSimulated: context.isSimulated)
+        var text = MessageJSON.notice(notice, answer.request, isSimulated: context.isSimulated)
         if let record = try? context.outbox.message(notice.id) {
-            text = MessageText.message(record, context: context)
+            text = MessageJSON.message(record, context: context)
         }
         return .json(200, text, headers: answer.preferenceApplied)
     }
@@ -88,9 +88,9 @@ final class SettlementReply: PendingReply {
             ("messageId", JSONEscapes.quoted(notice.id.description)),
             ("state", JSONEscapes.quoted(notice.state.name)),
         ]
-        if let error = notice.error { members.append(("lastError", MessageText.error(error))) }
+        if let error = notice.error { members.append(("lastError", MessageJSON.error(error))) }
         if let status = notice.error?.status { members.append(("upstreamStatus", String(status))) }
-        if let result = notice.result { members.append(("result", MessageText.result(result))) }
+        if let result = notice.result { members.append(("result", MessageJSON.result(result))) }
         let detail =
             switch notice.state {
             case .queued, .delivered, .failed:

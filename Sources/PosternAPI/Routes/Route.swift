@@ -7,7 +7,7 @@ import PosternStore
 /// Routing, `Allow`, the check of the query, the metrics label, the required access, and the comparison with
 /// `openapi.yaml` all follow from it.
 struct Route: Sendable {
-    typealias Method = Resource.Method
+    typealias Method = UpstreamRoute.Method
 
     /// A route for GET also answers HEAD.
     let method: Method
@@ -16,8 +16,8 @@ struct Route: Sendable {
     let query: [String]?
     /// Whom `Gatekeeper` lets pass once a key is configured.
     let access: RouteAccess
-    /// Where the route is served if operators have a listener of their own. Without one, there is only the main one, which
-    /// serves all routes.
+    /// Where the route is served if operators have a listener of their own. Without one, there is only the main one,
+    /// which serves all routes.
     let listeners: Set<Listener>
     let body: Body
     let action: Action
@@ -45,7 +45,8 @@ struct Route: Sendable {
             }
         }
 
-        /// How a body with these headers is to be read; nil for a media type that is not read as JSON, or if none is given.
+        /// How a body with these headers is to be read; nil for a media type that is not read as JSON, or if none is
+        /// given.
         func form(_ head: RequestHead) -> BodyForm? {
             self == .events ? CloudEventMode(head) == nil ? nil : .json : BodyForm(head)
         }
@@ -55,19 +56,21 @@ struct Route: Sendable {
 
     /// What responds to a body, by the values that the path's parameters have.
     enum Action: Sendable {
-        case plain(@Sendable (Handlers, [UInt8], Reply) -> Void)
+        case plain(@Sendable (Handlers, [UInt8], MeteredResponder) -> Void)
         /// `{id}`
-        case message(@Sendable (Handlers, MessageID, Reply) -> Void)
+        case message(@Sendable (Handlers, MessageID, MeteredResponder) -> Void)
         /// `{name}`
-        case upstream(@Sendable (Handlers, Target, Reply) -> Void)
+        case upstream(@Sendable (Handlers, ConfiguredUpstream, MeteredResponder) -> Void)
         /// `{name}`, including that of an upstream of which the store holds messages although it is not configured
-        case backlog(@Sendable (Handlers, UpstreamNumber, Reply) -> Void)
+        case backlog(@Sendable (Handlers, UpstreamNumber, MeteredResponder) -> Void)
         /// `{name}` and `{batch}`
-        case batch(@Sendable (Handlers, Target, BatchID, Reply) -> Void)
+        case batch(@Sendable (Handlers, ConfiguredUpstream, BatchID, MeteredResponder) -> Void)
         /// `{upstream}` and `{kind}`
-        case payloads(@Sendable (Handlers, Target, Target.Acceptable, [UInt8], Reply) -> Void)
+        case payloads(
+            @Sendable (Handlers, ConfiguredUpstream, ConfiguredUpstream.KindEndpoint, [UInt8], MeteredResponder) -> Void
+        )
         /// `{upstream}`, and what only its type has.
-        case resource(Resource)
+        case resource(UpstreamRoute)
     }
 
     /// A listening address of the gateway.
@@ -86,8 +89,8 @@ struct Route: Sendable {
         return access == .scope(.admin) && method != .get
     }
 
-    /// Whether a client that does not accept JSON is refused. Probes, metrics, and what speaks an SDK's protocol respond
-    /// in any case.
+    /// Whether a client that does not accept JSON is refused. Probes, metrics, and what speaks an SDK's protocol
+    /// respond in any case.
     var respondsInJSON: Bool { if case .scope = access { template.text != "/metrics" } else { false } }
 
     init(
@@ -111,7 +114,7 @@ struct Route: Sendable {
         }
     }
 
-    init(_ resource: Resource) {
+    init(_ resource: UpstreamRoute) {
         let body: Body =
             switch resource.body {
             case .json: .json

@@ -126,7 +126,7 @@ final class Router: Sendable {
                 return .failure(.notFound)
             }
             return target(name).flatMap { target in
-                guard let kind = target.acceptable(values["kind"] ?? "") else {
+                guard let kind = target.endpoint(values["kind"] ?? "") else {
                     return .failure(
                         .unknownKind(values["kind"] ?? "", of: target.name, known: target.kinds.map(\.text)))
                 }
@@ -137,7 +137,7 @@ final class Router: Sendable {
                 var parameters = values
                 parameters["upstream"] = nil
                 guard !parameters.values.contains("") else { return .failure(.notFound) }
-                let found = FoundResource(target: target, resource: resource, parameters: parameters)
+                let found = MatchedUpstreamRoute(target: target, resource: resource, parameters: parameters)
                 return .success(Bound(.upstream(target.name)) { handlers.resources.answer(found, $0, $1) })
             }
         }
@@ -153,7 +153,7 @@ final class Router: Sendable {
         }
     }
 
-    private func target(_ name: String?) -> Result<Target, RoutingProblem> {
+    private func target(_ name: String?) -> Result<ConfiguredUpstream, RoutingProblem> {
         let name = name ?? ""
         return context.target(named: name).map { .success($0) } ?? .failure(.unknownUpstream(name))
     }
@@ -161,7 +161,7 @@ final class Router: Sendable {
 
 /// A route, and what responds to a request for it.
 final class RouteMatch: Sendable {
-    typealias Respond = @Sendable ([UInt8], Reply) -> Void
+    typealias Respond = @Sendable ([UInt8], MeteredResponder) -> Void
 
     /// The upstream that the path names, for keys that are restricted to some upstreams.
     enum Subject: Sendable {

@@ -68,7 +68,7 @@ public struct GatewayAddress: Sendable, Equatable {
     /// As a configuration file has it. Problems of settings that do not concern the address are left to `check`: the
     /// gateway may be running with an earlier version of the file.
     public init(_ loader: ConfigurationLoader, _ choice: Choice) throws(CommandFailure) {
-        let found: ConfigurationLoader.Examination
+        let found: ConfigurationLoader.CheckResult
         do throws(ConfigurationProblems) { found = try loader.settings() } catch {
             throw CommandFailure(CheckReport.configurationError, CheckReport.text(loader.file, error.problems))
         }

@@ -29,15 +29,15 @@ public struct AuditReport: Sendable {
 
     /// `{"balanced","upstreams":[…]}`, with the findings of each upstream.
     public var json: String {
-        JSONText.object { json in
+        JSONWriter.object { json in
             json.flag("balanced", audit.isBalanced)
-            json.raw("upstreams", JSONText.array(audit.accounts.map(Self.json)))
+            json.raw("upstreams", JSONWriter.array(audit.accounts.map(Self.json)))
         }
     }
 
     private static func json(of account: Audit.Account) -> String {
         let ledger = account.ledger
-        return JSONText.object { json in
+        return JSONWriter.object { json in
             json.string("name", account.upstream)
             json.flag("balanced", account.findings.isEmpty)
             json.number("accepted", ledger.accepted)
@@ -50,7 +50,7 @@ public struct AuditReport: Sendable {
             json.object("removed") { removed in
                 for state in MessageState.allCases { removed.number(state.name, ledger.purged[state]) }
             }
-            json.raw("findings", JSONText.array(account.findings.map(JSONEscapes.quoted)))
+            json.raw("findings", JSONWriter.array(account.findings.map(JSONEscapes.quoted)))
         }
     }
 }

@@ -50,17 +50,17 @@ struct OfflineStore {
 
     // MARK: Retrying
 
-    func retry(_ ids: [MessageID]) async throws(CommandFailure) -> SteeringOutcome {
+    func retry(_ ids: [MessageID]) async throws(CommandFailure) -> OutboxEditResult {
         let done = Set(try await result { outbox.requeue(ids, completion: $0) })
-        var outcome = SteeringOutcome(.retried, count: done.count)
+        var outcome = OutboxEditResult(.retried, count: done.count)
         for id in ids where !done.contains(id) {
             outcome.refused.append(.init(id, try reason(id, "only failed or dropped ones can be sent again")))
         }
         return outcome
     }
 
-    func retry(_ filter: MessageFilter) async throws(CommandFailure) -> SteeringOutcome {
-        var outcome = SteeringOutcome(.retried)
+    func retry(_ filter: MessageFilter) async throws(CommandFailure) -> OutboxEditResult {
+        var outcome = OutboxEditResult(.retried)
         try await forEachPage(of: filter) { (ids) async throws(CommandFailure) in
             outcome.count += try await result { outbox.requeue(ids, completion: $0) }.count
         }
@@ -86,8 +86,8 @@ struct OfflineStore {
 
     // MARK: Cancelling
 
-    func cancel(_ ids: [MessageID]) async throws(CommandFailure) -> SteeringOutcome {
-        var outcome = SteeringOutcome(.cancelled)
+    func cancel(_ ids: [MessageID]) async throws(CommandFailure) -> OutboxEditResult {
+        var outcome = OutboxEditResult(.cancelled)
         for id in ids {
             if try await result({ outbox.cancel([id], completion: $0) }).isEmpty {
                 outcome.refused.append(.init(id, try reason(id, "only a queued one can be cancelled")))
@@ -98,8 +98,8 @@ struct OfflineStore {
         return outcome
     }
 
-    func cancel(_ filter: MessageFilter, isPreview: Bool) async throws(CommandFailure) -> SteeringOutcome {
-        var outcome = SteeringOutcome(.cancelled, isPreview: isPreview)
+    func cancel(_ filter: MessageFilter, isPreview: Bool) async throws(CommandFailure) -> OutboxEditResult {
+        var outcome = OutboxEditResult(.cancelled, isPreview: isPreview)
         try await forEachPage(of: filter) { (ids) async throws(CommandFailure) in
             outcome.count +=
                 isPreview ? ids.count : try await result { outbox.cancel(ids, completion: $0) }.count
@@ -118,7 +118,7 @@ struct OfflineStore {
 
     // MARK: Purging
 
-    func purge(_ wish: PurgeWish) async throws(CommandFailure) -> Int {
-        try await result { outbox.purge(wish, completion: $0) }
+    func purge(_ request: PurgeRequest) async throws(CommandFailure) -> Int {
+        try await result { outbox.purge(request, completion: $0) }
     }
 }

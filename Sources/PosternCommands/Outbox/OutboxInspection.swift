@@ -5,20 +5,20 @@ public import PosternStore
 /// Reads a store, with or without a running gateway, and reports its contents.
 public struct OutboxInspection: Sendable {
     private let view: StoreView
-    private let books: [UpstreamBooks]
+    private let summaries: [UpstreamSummary]
     private let report: OutboxReport
 
     private static let pageSize = 500
 
     /// `now` decides whether a message that is due later still waits.
-    public init(_ place: StorePlace, now: Timestamp) throws(CommandFailure) {
+    public init(_ location: StoreLocation, now: Timestamp) throws(CommandFailure) {
         do throws(StoreError) {
-            view = try StoreView(path: place.path, now: now)
-            books = try view.books()
+            view = try StoreView(path: location.path, now: now)
+            summaries = try view.summaries()
         } catch {
             throw CommandFailure(error)
         }
-        report = OutboxReport(books: books, now: now)
+        report = OutboxReport(summaries: summaries, now: now)
     }
 
     private func reading<T>(_ read: () throws(StoreError) -> T) throws(CommandFailure) -> T {
@@ -63,11 +63,12 @@ public struct OutboxInspection: Sendable {
         return (asJSON ? report.listJSON(messages, next: next) : report.list(messages), next)
     }
 
-    /// Up to `limit` lanes of an upstream that wait, after `cursor`; `next` is the cursor of what follows, nil at the end.
+    /// Up to `limit` lanes of an upstream that wait, after `cursor`; `next` is the cursor of what follows, nil at the
+    /// end.
     public func lanes(
         of name: UpstreamName, in state: LaneRecord.State?, after cursor: Int64?, limit: Int, asJSON: Bool
     ) throws(CommandFailure) -> (text: String, next: Int64?) {
-        let upstream = try books.upstream(name)
+        let upstream = try summaries.upstream(name)
         var found: [OutboxReport.WaitingLane] = []
         var next = cursor
         repeat {
@@ -95,7 +96,7 @@ public struct OutboxInspection: Sendable {
     private func page(
         _ filter: MessageFilter, after cursor: MessageID?, limit: Int, payload: Bool = false
     ) throws(CommandFailure) -> (messages: [MessageRecord], next: MessageID?) {
-        if let upstream = filter.upstream { _ = try books.upstream(upstream) }
+        if let upstream = filter.upstream { _ = try summaries.upstream(upstream) }
         return try reading { () throws(StoreError) in
             try view.messages(filter, after: cursor, limit: limit, payload: payload)
         }

@@ -8,12 +8,12 @@ public import PosternStore
 ///
 /// Shows a payload only if it was requested.
 public struct OutboxReport: Sendable {
-    let books: [UpstreamBooks]
+    let summaries: [UpstreamSummary]
     let now: Timestamp
 
-    /// `books`: of the same store as what is to be shown.
-    public init(books: [UpstreamBooks], now: Timestamp) {
-        self.books = books
+    /// `summary`: of the same store as what is to be shown.
+    public init(summaries: [UpstreamSummary], now: Timestamp) {
+        self.summaries = summaries
         self.now = now
     }
 
@@ -26,7 +26,7 @@ public struct OutboxReport: Sendable {
         var table = TextTable(
             ["UPSTREAM", "HEALTH", .number("QUEUED"), .number("BYTES"), "OLDEST"]
                 + Self.settledStates.map { .number($0.name.uppercased()) } + [.number("ACCEPTED")])
-        for upstream in books {
+        for upstream in summaries {
             let ledger = upstream.ledger
             table.add(
                 [
@@ -39,14 +39,14 @@ public struct OutboxReport: Sendable {
 
     /// One JSON object with one element per upstream.
     public func statsJSON() -> String {
-        JSONText.object { json in
-            json.raw("upstreams", JSONText.array(books.map(json(of:))))
+        JSONWriter.object { json in
+            json.raw("upstreams", JSONWriter.array(summaries.map(json(of:))))
         }
     }
 
-    private func json(of upstream: UpstreamBooks) -> String {
+    private func json(of upstream: UpstreamSummary) -> String {
         let ledger = upstream.ledger
-        return JSONText.object { json in
+        return JSONWriter.object { json in
             json.string("name", upstream.name.description)
             json.string("type", upstream.type)
             json.string("health", health(of: upstream))
@@ -71,18 +71,18 @@ public struct OutboxReport: Sendable {
             "ID", "UPSTREAM", "KIND", "STATE", .number("ATTEMPTS"), "CREATED", "SINCE OR UNTIL", "WHY",
         ])
         for record in messages {
-            let outlook = outlook(of: record)
+            let waitStatus = waitStatus(of: record)
             table.add([
                 "\(record.id)", record.upstream, "\(record.kind)", record.state.name, "\(record.attempts)",
-                "\(record.acceptedAt)", (record.settledAt ?? outlook.nextAttemptAt)?.description ?? "-",
-                why(record, outlook),
+                "\(record.acceptedAt)", (record.settledAt ?? waitStatus.nextAttemptAt)?.description ?? "-",
+                why(record, waitStatus),
             ])
         }
         return table.text
     }
 
-    private func why(_ record: MessageRecord, _ outlook: WaitStatus) -> String {
-        let waiting = outlook.waitingFor.map { "waits for \($0.rawValue)" }
+    private func why(_ record: MessageRecord, _ waitStatus: WaitStatus) -> String {
+        let waiting = waitStatus.waitingFor.map { "waits for \($0.rawValue)" }
         let error = record.lastError.map { error in
             error.errorClass.rawValue + (error.status.map { " (\($0))" } ?? "")
         }
@@ -92,27 +92,28 @@ public struct OutboxReport: Sendable {
 
     /// One page in the form of the API; `next` is the cursor of the next one, nil at the end.
     public func listJSON(_ messages: [MessageRecord], next: MessageID?) -> String {
-        JSONText.object { json in
-            json.raw("messages", JSONText.array(messages.map { MessageText.message($0, outlook: outlook(of: $0)) }))
+        JSONWriter.object { json in
+            json.raw(
+                "messages", JSONWriter.array(messages.map { MessageJSON.message($0, waitStatus: waitStatus(of: $0)) }))
             json.string("next", next?.description)
         }
     }
 
     /// One message with all that was tried for it; the payload only with `showsPayload`.
     public func message(_ record: MessageRecord, attempts: [AttemptRow], showsPayload: Bool) -> String {
-        let outlook = outlook(of: record)
+        let waitStatus = waitStatus(of: record)
         var lines: [(String, String?)] = [
             ("id", "\(record.id)"), ("upstream", record.upstream), ("kind", "\(record.kind)"),
             ("state", record.state.name), ("key", record.key), ("attempts", "\(record.attempts)"),
-            ("created", "\(record.acceptedAt)"), ("waits for", outlook.waitingFor?.rawValue),
-            ("next attempt", outlook.nextAttemptAt?.description), ("settled", record.settledAt?.description),
+            ("created", "\(record.acceptedAt)"), ("waits for", waitStatus.waitingFor?.rawValue),
+            ("next attempt", waitStatus.nextAttemptAt?.description), ("settled", record.settledAt?.description),
         ]
         if let error = record.lastError {
             let status = error.status.map { ", status \($0)" } ?? ""
             lines.append(("last error", "\(error.errorClass)\(status): \(error.detail)"))
             lines.append(("", "at \(error.at)"))
         }
-        lines.append(("result", record.result.map { MessageText.result($0) }))
+        lines.append(("result", record.result.map { MessageJSON.result($0) }))
         if showsPayload {
             lines.append(("payload", record.payload.map { String(decoding: $0, as: UTF8.self) } ?? "not kept"))
         }
@@ -141,16 +142,16 @@ public struct OutboxReport: Sendable {
 
     /// As the API shows it with `include=attempts`.
     public func messageJSON(_ record: MessageRecord, attempts: [AttemptRow], showsPayload: Bool) -> String {
-        MessageText.message(record, outlook: outlook(of: record), attempts: attempts, showsPayload: showsPayload)
+        MessageJSON.message(record, waitStatus: waitStatus(of: record), attempts: attempts, showsPayload: showsPayload)
     }
 
     /// One line of NDJSON: as the API shows it with `include=payload`. Line breaks between the tokens of a payload
     /// become blanks; inside its strings there are none (RFC 8259, section 7).
     public func exportLine(_ record: MessageRecord) -> String {
-        let text = MessageText.message(record, outlook: outlook(of: record), showsPayload: true)
+        let text = MessageJSON.message(record, waitStatus: waitStatus(of: record), showsPayload: true)
         var bytes = Array(text.utf8)
-        for place in bytes.indices where bytes[place] == UInt8(ascii: "\n") || bytes[place] == UInt8(ascii: "\r") {
-            bytes[place] = UInt8(ascii: " ")
+        for index in bytes.indices where bytes[index] == UInt8(ascii: "\n") || bytes[index] == UInt8(ascii: "\r") {
+            bytes[index] = UInt8(ascii: " ")
         }
         return String(decoding: bytes, as: UTF8.self)
     }
@@ -161,7 +162,7 @@ public struct OutboxReport: Sendable {
     typealias WaitingLane = (lane: LaneRecord, wait: WaitStatus)
 
     /// Nil if the lane does not wait.
-    func waiting(_ lane: LaneRecord, of upstream: UpstreamBooks) -> WaitingLane? {
+    func waiting(_ lane: LaneRecord, of upstream: UpstreamSummary) -> WaitingLane? {
         snapshot(of: upstream).wait(of: lane, now: now).map { (lane, $0) }
     }
 
@@ -178,23 +179,23 @@ public struct OutboxReport: Sendable {
 
     /// As the API shows them.
     func lanesJSON(_ lanes: [WaitingLane], next: Int64?) -> String {
-        LaneText.page(lanes.map { LaneText.lane($0.lane, $0.wait) }, next: next)
+        LaneJSON.page(lanes.map { LaneJSON.lane($0.lane, $0.wait) }, next: next)
     }
 
     // MARK: Health, and why something waits: by the rules of the API, from what the store holds
 
     /// `unknown` if the stored health record is not valid.
-    func health(of upstream: UpstreamBooks) -> String {
+    func health(of upstream: UpstreamSummary) -> String {
         UpstreamSnapshot(stored: upstream, now: now)?.health.rawValue ?? "unknown"
     }
 
-    func outlook(of record: MessageRecord) -> WaitStatus {
+    func waitStatus(of record: MessageRecord) -> WaitStatus {
         guard record.state == .queued else { return WaitStatus() }
-        let upstream = books.first { $0.number == record.id.upstream }.map(snapshot) ?? .disabled
+        let upstream = summaries.first { $0.number == record.id.upstream }.map(snapshot) ?? .disabled
         return upstream.wait(of: record.facts, now: now) { record.isHeldUp }
     }
 
-    private func snapshot(of upstream: UpstreamBooks) -> UpstreamSnapshot {
+    private func snapshot(of upstream: UpstreamSummary) -> UpstreamSnapshot {
         UpstreamSnapshot(stored: upstream, now: now) ?? UpstreamSnapshot()
     }
 }

@@ -21,8 +21,8 @@ extension [Message] {
         text.reserveCapacity(
             reduce(prefix.utf8CodeUnitCount + suffix.utf8CodeUnitCount) { $0 + $1.payload.count + 1 })
         prefix.withUTF8Buffer { text.append(contentsOf: $0) }
-        for (place, message) in enumerated() {
-            if place > 0 { text.append(UInt8(ascii: ",")) }
+        for (index, message) in enumerated() {
+            if index > 0 { text.append(UInt8(ascii: ",")) }
             text.append(contentsOf: message.payload)
         }
         suffix.withUTF8Buffer { text.append(contentsOf: $0) }

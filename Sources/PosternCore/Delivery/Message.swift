@@ -17,13 +17,13 @@ public struct Message: Sendable, Equatable {
     public var progress: [UInt8]?
     /// Whether an earlier attempt may have reached the upstream: after an outage, a lost response, or a run that was
     /// killed, but not after a response that clearly rejected everything.
-    public var wasTried: Bool
+    public var mayHaveArrived: Bool
     /// Whether an operator has queued the message again after it failed.
     public var wasRetried: Bool
 
     public init(
         id: MessageID, kind: Kind, lane: Lane = .none, key: String? = nil, acceptedAt: Timestamp, payload: [UInt8],
-        attempts: Int = 0, progress: [UInt8]? = nil, wasTried: Bool = false,
+        attempts: Int = 0, progress: [UInt8]? = nil, mayHaveArrived: Bool = false,
         wasRetried: Bool = false
     ) {
         self.id = id
@@ -34,7 +34,7 @@ public struct Message: Sendable, Equatable {
         self.payload = payload
         self.attempts = attempts
         self.progress = progress
-        self.wasTried = wasTried
+        self.mayHaveArrived = mayHaveArrived
         self.wasRetried = wasRetried
     }
 }
@@ -91,6 +91,6 @@ public enum MessageState: UInt8, Sendable, CaseIterable {
 }
 
 /// What a queued message waits for.
-public enum WaitingFor: String, Sendable {
+public enum WaitReason: String, Sendable {
     case retry, order, circuit, token, credentials, pause, schedule
 }

@@ -24,8 +24,8 @@ public struct MessageID: Hashable, Comparable, Sendable, CustomStringConvertible
 
     public var description: String {
         String(unsafeUninitializedCapacity: 13) { text in
-            for place in 0..<13 {
-                text[12 - place] = Self.alphabet[Int(truncatingIfNeeded: rawValue >> (5 * Int64(place))) & 31]
+            for index in 0..<13 {
+                text[12 - index] = Self.alphabet[Int(truncatingIfNeeded: rawValue >> (5 * Int64(index))) & 31]
             }
             return 13
         }
@@ -35,8 +35,8 @@ public struct MessageID: Hashable, Comparable, Sendable, CustomStringConvertible
     public init?(_ text: some StringProtocol) {
         guard text.utf8.count == 13 else { return nil }
         var value: UInt64 = 0
-        for (place, character) in text.utf8.enumerated() {
-            guard let digit = Self.alphabet.firstIndex(of: character), place > 0 || digit < 8 else { return nil }
+        for (index, character) in text.utf8.enumerated() {
+            guard let digit = Self.alphabet.firstIndex(of: character), index > 0 || digit < 8 else { return nil }
             value = value << 5 | UInt64(digit)
         }
         rawValue = Int64(value)

@@ -19,8 +19,8 @@ public enum JSONKind: UInt8, Sendable {
 /// A value inside a checked JSON text.
 ///
 /// It points into memory of the parser that made it: valid only inside the closure that was given it, on that thread.
-/// The parser writes one or two words for each value (`postern_json_word`); where a value starts and of which kind it is,
-/// the text shows.
+/// The parser writes one or two words for each value (`postern_json_word`); where a value starts and of which kind it
+/// is, the text shows.
 @frozen public struct JSONValue {
     @usableFromInline let text: UnsafePointer<UInt8>
     @usableFromInline let words: UnsafePointer<UInt32>
@@ -133,7 +133,7 @@ public enum JSONKind: UInt8, Sendable {
         if hasEscapes { return equalsEscaped(name) }
         let raw = rawString
         guard raw.count == name.count else { return false }
-        for place in 0..<raw.count where raw[place] != name[place] { return false }
+        for offset in 0..<raw.count where raw[offset] != name[offset] { return false }
         return true
     }
 

@@ -14,7 +14,7 @@ public enum JSONEscapes {
     /// The UTF-8 of a checked string with its escapes resolved, byte by byte and without memory of its own.
     struct Resolved: Sequence, IteratorProtocol {
         private let raw: UnsafeBufferPointer<UInt8>
-        private var place = 0
+        private var position = 0
         /// The remaining bytes of the current escape; the next one is the lowest.
         private var pending: UInt32 = 0
         private var pendingCount = 0
@@ -24,9 +24,9 @@ public enum JSONEscapes {
 
         mutating func next() -> UInt8? {
             if pendingCount > 0 { return nextPending() }
-            guard place < raw.count else { return nil }
-            let byte = raw[place]
-            place += 1
+            guard position < raw.count else { return nil }
+            let byte = raw[position]
+            position += 1
             return byte == UInt8(ascii: "\\") ? resolveEscape() : byte
         }
 
@@ -35,16 +35,16 @@ public enum JSONEscapes {
             return UInt8(truncatingIfNeeded: pending)
         }
 
-        /// `place` is behind the backslash.
+        /// `position` is behind the backslash.
         private mutating func resolveEscape() -> UInt8 {
-            let letter = raw[place]
-            place += 1
+            let letter = raw[position]
+            position += 1
             guard letter == UInt8(ascii: "u") else { return character(letter) }
-            var scalar = hex(raw, at: place)
-            place += 4
+            var scalar = hex(raw, at: position)
+            position += 4
             if 0xD800..<0xDC00 ~= scalar {
-                scalar = 0x10000 + (scalar - 0xD800) << 10 + (hex(raw, at: place + 2) - 0xDC00)
-                place += 6
+                scalar = 0x10000 + (scalar - 0xD800) << 10 + (hex(raw, at: position + 2) - 0xDC00)
+                position += 6
             }
             let encoded = Unicode.Scalar(scalar).flatMap(UTF8.encode) ?? UTF8.encodedReplacementCharacter
             for byte in encoded {
@@ -69,8 +69,8 @@ public enum JSONEscapes {
 
     private static func hex(_ raw: UnsafeBufferPointer<UInt8>, at start: Int) -> UInt32 {
         var value: UInt32 = 0
-        for place in start..<start + 4 {
-            let byte = raw[place]
+        for position in start..<start + 4 {
+            let byte = raw[position]
             value = value << 4 | UInt32(byte < 58 ? byte - 48 : (byte | 32) - 87)
         }
         return value

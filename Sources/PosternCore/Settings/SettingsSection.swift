@@ -166,7 +166,7 @@ extension SettingField {
         Self(name, .number(range), property, summary) {
             .number($0.inSeconds)
         } decode: {
-            $0.number.map(Duration.inSeconds)
+            $0.number.map(Duration.fromSeconds)
         }
     }
 

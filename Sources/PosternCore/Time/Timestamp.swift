@@ -83,7 +83,7 @@ extension Duration {
     public var inSeconds: Double { Double(components.seconds) + Double(components.attoseconds) / 1e18 }
 
     /// Rounded to nanoseconds, so that 0.05 is 50 ms exactly.
-    public static func inSeconds(_ seconds: Double) -> Duration { .nanoseconds(Int64((seconds * 1e9).rounded())) }
+    public static func fromSeconds(_ seconds: Double) -> Duration { .nanoseconds(Int64((seconds * 1e9).rounded())) }
 }
 
 extension Int64 {
@@ -121,8 +121,8 @@ struct DigitReader {
         let digits = rest.prefix { (48...57).contains($0) }
         guard !digits.isEmpty else { return nil }
         rest.removeFirst(digits.count)
-        return (0..<3).reduce(0) { value, place in
-            let index = digits.startIndex + place
+        return (0..<3).reduce(0) { value, position in
+            let index = digits.startIndex + position
             return value * 10 + (index < digits.endIndex ? Int64(digits[index] - 48) : 0)
         }
     }

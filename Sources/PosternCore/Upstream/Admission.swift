@@ -5,14 +5,14 @@ public struct Admission: Sendable, Equatable {
     /// The text to store instead of the one received; nil to store that unchanged.
     public var rewritten: [UInt8]?
     /// What the lane waits for from the start if the message is its first. A plan would return the same.
-    public var waitsFor: WaitingFor?
+    public var waitsFor: WaitReason?
     /// A secret that was part of the payload, to be stored for the lane's group; `rewritten` is the text without it.
     public var credential: Credential?
     /// The time at which the message expires, unless the caller gave one.
     public var expiresAt: Timestamp?
 
     public init(
-        lane: Lane = .none, rewritten: [UInt8]? = nil, waitsFor: WaitingFor? = nil, credential: Credential? = nil,
+        lane: Lane = .none, rewritten: [UInt8]? = nil, waitsFor: WaitReason? = nil, credential: Credential? = nil,
         expiresAt: Timestamp? = nil
     ) {
         self.lane = lane
@@ -40,7 +40,7 @@ public struct AdmissionContext: Sendable {
     }
 
     public init(
-        acceptedAt: Timestamp, isAwaited: Bool = false, maxFaults: Int = PayloadFaults.most,
+        acceptedAt: Timestamp, isAwaited: Bool = false, maxFaults: Int = PayloadErrors.most,
         random: @escaping @Sendable () -> (UInt64, UInt64) = systemRandom
     ) {
         self.acceptedAt = acceptedAt
@@ -51,7 +51,7 @@ public struct AdmissionContext: Sendable {
 }
 
 /// A message about to be stored, as an upstream sees it inside that transaction.
-public struct Candidate: Sendable {
+public struct PendingMessage: Sendable {
     public let id: MessageID
     public let kind: Kind
     public let lane: Lane
@@ -74,14 +74,14 @@ public struct Candidate: Sendable {
 }
 
 /// Why the store rejects new messages for an upstream.
-public enum StoreRefusal: Sendable {
+public enum StoreFullReason: Sendable {
     /// The queue is at its cap.
     case queueFull
     case diskFull
 }
 
 /// Why an otherwise valid payload cannot be taken given what was accepted before it.
-public struct Refusal: Error, Sendable, Equatable {
+public struct AcceptanceError: Error, Sendable, Equatable {
     /// The status of the response follows from it.
     public enum Reason: Sendable, Equatable {
         /// Another message has to be sent first (409).

@@ -1,5 +1,5 @@
 /// Something wrong with one member of a payload.
-public struct PayloadFault: Sendable, Equatable, CustomStringConvertible {
+public struct PayloadError: Sendable, Equatable, CustomStringConvertible {
     /// The member, as a JSON Pointer (RFC 6901); empty for the payload itself.
     public let pointer: String
     /// The rule that it breaks, e.g. `must be a non-empty string`; never the value.
@@ -16,12 +16,12 @@ public struct PayloadFault: Sendable, Equatable, CustomStringConvertible {
 /// The faults of one payload, as they are found.
 ///
 /// Only the first ones are kept and the rest counted, so that a payload cannot cost more memory or time than its text.
-public struct PayloadFaults: Sendable, Equatable {
+public struct PayloadErrors: Sendable, Equatable {
     /// The number of faults that one response shows.
     public static let most = 100
 
     /// The first faults, at most `limit`.
-    public private(set) var kept: [PayloadFault] = []
+    public private(set) var kept: [PayloadError] = []
     /// Faults that were found and not kept.
     public private(set) var omitted = 0
     private let limit: Int
@@ -39,12 +39,12 @@ public struct PayloadFaults: Sendable, Equatable {
         if isFull {
             omitted += 1
         } else {
-            kept.append(PayloadFault(pointer(), detail()))
+            kept.append(PayloadError(pointer(), detail()))
         }
     }
 
     /// Adds faults that were found elsewhere, with `prefix` before their pointers.
-    public mutating func add(_ others: PayloadFaults, below prefix: String = "") {
+    public mutating func add(_ others: PayloadErrors, below prefix: String = "") {
         for fault in others.kept { add(prefix + fault.pointer, fault.detail) }
         omitted += others.omitted
     }
@@ -54,8 +54,8 @@ public struct PayloadFaults: Sendable, Equatable {
     }
 }
 
-extension PayloadFaults: ExpressibleByArrayLiteral {
-    public init(arrayLiteral faults: PayloadFault...) {
+extension PayloadErrors: ExpressibleByArrayLiteral {
+    public init(arrayLiteral faults: PayloadError...) {
         self.init()
         for fault in faults { add(fault.pointer, fault.detail) }
     }
@@ -64,11 +64,11 @@ extension PayloadFaults: ExpressibleByArrayLiteral {
 /// A payload that its upstream would never accept, with at least one fault.
 public struct InvalidPayload: Error, Sendable, Equatable {
     /// At least one.
-    public let faults: PayloadFaults
+    public let faults: PayloadErrors
     /// Further members for the problem document, e.g. `seerCode`.
     public let codes: [String: Int]
 
-    public init(_ faults: PayloadFaults, codes: [String: Int] = [:]) {
+    public init(_ faults: PayloadErrors, codes: [String: Int] = [:]) {
         precondition(!faults.isEmpty, "a refusal names its reason")
         self.faults = faults
         self.codes = codes

@@ -13,7 +13,7 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
     /// Nil if requests need no token that the gateway fetches.
     public let tokenSource: (any TokenSource)?
     /// Empty for an upstream that only accepts messages.
-    public let resources: [Resource]
+    public let resources: [UpstreamRoute]
     /// The kinds for which `notBefore` is rejected.
     public let timedKinds: Set<Kind>
     /// Whether a message with the header `Postern-Session` is rejected.
@@ -30,7 +30,7 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
     private let failureJudging: (any FailureJudgingUpstream)?
     private let caching: (any CachingUpstream)?
     private let exclusive: (any ExclusiveLanesUpstream)?
-    private let refusalCodes: (any RefusalCodesUpstream)?
+    private let refusalCodes: (any RejectionCodesUpstream)?
     private let eventNaming: (any EventNamingUpstream)?
 
     public init(_ base: any Upstream) {
@@ -46,8 +46,8 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
         caching = base as? any CachingUpstream
         exclusive = base as? any ExclusiveLanesUpstream
         tokenSource = (base as? any TokenUpstream)?.tokenSource
-        resources = (base as? any ResourceUpstream)?.resources ?? []
-        refusalCodes = base as? any RefusalCodesUpstream
+        resources = (base as? any RoutingUpstream)?.resources ?? []
+        refusalCodes = base as? any RejectionCodesUpstream
         eventNaming = base as? any EventNamingUpstream
         timedKinds = (base as? any TimedKindsUpstream)?.timedKinds ?? []
         hasSessions = (base as? any SessionUpstream)?.hasSessions ?? false
@@ -65,12 +65,12 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
         _ payload: JSONValue, of kind: Kind, in context: AdmissionContext
     ) throws(InvalidPayload) -> Admission { try base.admit(payload, of: kind, in: context) }
 
-    public func accept(_ candidate: Candidate, in state: any UpstreamState) throws -> [StateChange] {
+    public func accept(_ candidate: PendingMessage, in state: any UpstreamState) throws -> [StateChange] {
         try accepting?.accept(candidate, in: state) ?? []
     }
 
     /// Empty if the type has no codes of its own.
-    public func codes(for refusal: StoreRefusal) -> [String: Int] { refusalCodes?.codes(for: refusal) ?? [:] }
+    public func codes(for refusal: StoreFullReason) -> [String: Int] { refusalCodes?.codes(for: refusal) ?? [:] }
 
     // MARK: Sending
 

@@ -96,8 +96,8 @@ extension Timestamp {
         return hour * 3600 + minute * 60 + min(second, 59)
     }
 
-    private static func moment(year: Int64, month place: Int, day: Int64, second: Int64) -> Timestamp? {
-        let month = Int64(place + 1)
+    private static func moment(year: Int64, month index: Int, day: Int64, second: Int64) -> Timestamp? {
+        let month = Int64(index + 1)
         guard (1...daysInMonth(month, of: year)).contains(day) else { return nil }
         return Timestamp(milliseconds: (daysSince1970(year: year, month: month, day: day) * 86400 + second) * 1000)
     }
@@ -113,7 +113,7 @@ extension DigitReader {
 
     /// Skips the first of `words` that is found here, and returns its index.
     fileprivate mutating func take(oneOf words: [String]) -> Int? {
-        for (place, word) in words.enumerated() where take(word: word) { return place }
+        for (index, word) in words.enumerated() where take(word: word) { return index }
         return nil
     }
 }

@@ -17,12 +17,12 @@ public struct Token: Sendable, Equatable {
 /// How to obtain an upstream's token. The delivery fetches it, waits for it, and shares it among senders.
 public protocol TokenSource: Sendable {
     var tokenRequest: UpstreamRequest { get }
-    /// Reads the response. Throws a `TokenRefusal` if it contains no token.
-    func token(from response: UpstreamResponse, now: Timestamp) throws(TokenRefusal) -> Token
+    /// Reads the response. Throws a `TokenError` if it contains no token.
+    func token(from response: UpstreamResponse, now: Timestamp) throws(TokenError) -> Token
 }
 
 /// The response to a token request contains no token.
-public struct TokenRefusal: Error, Sendable, Equatable {
+public struct TokenError: Error, Sendable, Equatable {
     /// The credentials are wrong; an operator has to correct them.
     public let credentialsRefused: Bool
     /// For the log and `lastError`; never the token or the credentials.

@@ -69,7 +69,7 @@ public enum Plan: Sendable, Equatable {
     /// Nothing has to be sent for the first `count` of them.
     case settle(count: Int, as: MessageState, reason: String)
     /// Not yet.
-    case wait(WaitingFor, until: Timestamp)
+    case wait(WaitReason, until: Timestamp)
     /// Wait until a caller hands in a credential for the lane's group.
     case park
 }

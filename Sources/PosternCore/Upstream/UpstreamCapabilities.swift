@@ -21,9 +21,9 @@ extension BatchingUpstream {
 /// Validates each message a second time when it is stored.
 public protocol AcceptingUpstream: Upstream {
     /// Called inside the transaction that stores the message, with the upstream's state before it. Rejects the message
-    /// by throwing a `Refusal`, or changes the state. Runs on the writer's thread: it must be quick and do no I/O
-    /// except through `state`.
-    func accept(_ candidate: Candidate, in state: any UpstreamState) throws -> [StateChange]
+    /// by throwing a `AcceptanceError`, or changes the state. Runs on the writer's thread: it must be quick and do no
+    /// I/O except through `state`.
+    func accept(_ candidate: PendingMessage, in state: any UpstreamState) throws -> [StateChange]
 }
 
 /// Keeps state that depends on the results of its messages.
@@ -66,14 +66,14 @@ public protocol TokenUpstream: Upstream {
 }
 
 /// Has further routes below `/v1/{upstream}/`.
-public protocol ResourceUpstream: Upstream {
-    var resources: [Resource] { get }
+public protocol RoutingUpstream: Upstream {
+    var resources: [UpstreamRoute] { get }
 }
 
 /// Has its own error codes for a store that is full, for example `seerCode`.
-public protocol RefusalCodesUpstream: Upstream {
+public protocol RejectionCodesUpstream: Upstream {
     /// Further members of the problem document.
-    func codes(for refusal: StoreRefusal) -> [String: Int]
+    func codes(for refusal: StoreFullReason) -> [String: Int]
 }
 
 /// Has clients that define names for events, under which they are counted and logged.

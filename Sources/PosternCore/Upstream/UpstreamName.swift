@@ -10,11 +10,11 @@ public struct UpstreamName: Hashable, Comparable, Sendable, CustomStringConverti
     public init?(_ text: String) {
         let bytes = text.utf8
         guard (1...31).contains(bytes.count), !Self.reserved.contains(text) else { return nil }
-        for (place, byte) in bytes.enumerated() {
+        for (index, byte) in bytes.enumerated() {
             switch byte {
             case UInt8(ascii: "a")...UInt8(ascii: "z"): continue
-            case UInt8(ascii: "0")...UInt8(ascii: "9") where place > 0: continue
-            case UInt8(ascii: "-") where place > 0: continue
+            case UInt8(ascii: "0")...UInt8(ascii: "9") where index > 0: continue
+            case UInt8(ascii: "-") where index > 0: continue
             default: return nil
             }
         }

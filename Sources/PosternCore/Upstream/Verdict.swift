@@ -61,7 +61,7 @@ public struct Judgement: Sendable, Equatable {
     /// The messages' last error, if neither the verdict nor the HTTP status explains it.
     public var reason: String?
     /// Whether the upstream clearly processed nothing, although the messages have to be sent again. If so,
-    /// `Message.wasTried` is not changed.
+    /// `Message.mayHaveArrived` is not changed.
     public var tookNothing: Bool
     /// The upstream's response, kept with the messages that it makes fail, if it is useful to the caller.
     public var refusal: [UInt8]?

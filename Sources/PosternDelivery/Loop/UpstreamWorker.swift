@@ -21,7 +21,7 @@ public final class UpstreamWorker: Sendable {
     private let time: any TimeSource
 
     /// What all workers of a gateway share.
-    public struct Parts: Sendable {
+    public struct Dependencies: Sendable {
         public var outbox: Outbox
         public var transport: any Transport
         public var time: any TimeSource
@@ -44,12 +44,13 @@ public final class UpstreamWorker: Sendable {
     }
 
     /// A worker that continues in the state of the previous run: paused, or with its circuit open.
-    public init(queue: UpstreamQueue, settings: DeliverySettings, parts: Parts) throws(StoreError) {
+    public init(queue: UpstreamQueue, settings: DeliverySettings, dependencies: Dependencies) throws(StoreError) {
         self.queue = queue
-        time = parts.time
-        threads = parts.outbox.threads
-        status = WorkerStatus(at: parts.time.instant)
-        loop = try WorkerLoop(queue: queue, settings: settings, parts: parts, inbox: inbox, status: status)
+        time = dependencies.time
+        threads = dependencies.outbox.threads
+        status = WorkerStatus(at: dependencies.time.instant)
+        loop = try WorkerLoop(
+            queue: queue, settings: settings, dependencies: dependencies, inbox: inbox, status: status)
     }
 
     /// Starts delivering, on the threads of the outbox. Call once.

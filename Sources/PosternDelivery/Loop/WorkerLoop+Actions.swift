@@ -55,18 +55,18 @@ extension WorkerLoop {
         case .said(let text): write(.warning, "upstream response contains a notice", ["notice": "\(text)"])
         case .tokenFetched(let isFirst):
             write(.info, "token fetched")
-            tellOfFetch("fetched")
+            reportFetch("fetched")
             if isFirst { tell(.ready) }
         case .tokenFailed(let error, let isNew, let credentialsRefused, let delay):
             write(
                 !isNew ? .info : credentialsRefused ? .error : .warning,
                 "token fetch failed; messages wait for a token",
                 described(error).merging(["retry.delayMs": "\(delay.wholeMilliseconds)"]) { $1 })
-            tellOfFetch(credentialsRefused ? "refused" : "failed")
+            reportFetch(credentialsRefused ? "refused" : "failed")
         }
     }
 
-    private func tellOfFetch(_ outcome: String) {
+    private func reportFetch(_ outcome: String) {
         metrics.tokenRefreshes(queue.name.description, outcome).add()
         tell(.tokenFetched, ["outcome": "\(outcome)"])
     }
@@ -92,7 +92,7 @@ extension WorkerLoop {
             let error = AttemptResult(result, nil, at: now).error
             perform(machine.tokenFailed(error, credentialsRefused: false, retryAfter: nil, random: random()))
         case .success(let response):
-            do throws(TokenRefusal) {
+            do throws(TokenError) {
                 perform(machine.tokenFetched(try source.token(from: response, now: now), now: now))
             } catch {
                 let failure = AttemptError(

@@ -47,7 +47,7 @@ extension WorkerLoop {
     }
 
     /// What is queued in addition to a batch in flight.
-    private func others(besides flight: InFlightBatch) -> DeliveryMachine.Others {
+    private func others(besides flight: InFlightBatch) -> DeliveryMachine.OtherMessages {
         let hasMore = outbox.ledger(of: queue.number).queued > flight.batch.messages.count
         guard hasMore else { return .none }
         switch readiness(collecting: false) {

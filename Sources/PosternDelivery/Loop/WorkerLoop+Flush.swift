@@ -13,7 +13,7 @@ extension WorkerLoop {
     }
 
     func endFlushes() {
-        if machine.flushes.contains(where: \.hasBegun), isAtRest { perform(machine.cameToRest()) }
+        if machine.flushes.contains(where: \.hasBegun), isAtRest { perform(machine.becameIdle()) }
     }
 
     func finishFlush(_ report: FlushReport) {

@@ -46,29 +46,30 @@ final class WorkerLoop: Loop, @unchecked Sendable {
     var lookedInVain = false
 
     init(
-        queue: UpstreamQueue, settings: DeliverySettings, parts: UpstreamWorker.Parts, inbox: Inbox<WorkerEvent>,
+        queue: UpstreamQueue, settings: DeliverySettings, dependencies: UpstreamWorker.Dependencies,
+        inbox: Inbox<WorkerEvent>,
         status: WorkerStatus
     ) throws(StoreError) {
         self.queue = queue
         self.inbox = inbox
         self.status = status
         upstream = queue.upstream
-        outbox = parts.outbox
-        transport = parts.transport
-        time = parts.time
-        metrics = parts.metrics
-        logger = parts.logger
-        random = parts.random
-        let books = try outbox.books(of: queue.number)
-        saved = books?.circuit ?? CircuitRecord()
+        outbox = dependencies.outbox
+        transport = dependencies.transport
+        time = dependencies.time
+        metrics = dependencies.metrics
+        logger = dependencies.logger
+        random = dependencies.random
+        let summary = try outbox.summary(of: queue.number)
+        saved = summary?.circuit ?? CircuitRecord()
         let circuit = Circuit(
             most: settings.maxInFlight, failures: saved.failures,
             reopensAt: saved.reopensAtMs.map(Timestamp.init(milliseconds:)))
         machine = DeliveryMachine(
             settings: settings,
             health: UpstreamHealth(upstream: circuit, hold: saved.hold.flatMap(HoldReason.init(rawValue:))))
-        machine.isPaused = books?.isPaused ?? false
-        machine.flushedThrough = books?.flushedThrough ?? MessageID(rawValue: 0)
+        machine.isPaused = summary?.isPaused ?? false
+        machine.flushedThrough = summary?.flushedThrough ?? MessageID(rawValue: 0)
         machine.lastSuccessAt = saved.lastSuccessAtMs.map(Timestamp.init(milliseconds:))
         machine.lastError = saved.lastError
         listen()
@@ -97,7 +98,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         status.turned(at: time.instant)
         watchTheClock()
         takeUnfinished()
-        lookForCauses()
+        checkCauses()
         for event in events { take(event) }
         lookedInVain = false
         if isSending {
@@ -160,7 +161,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
     }
 
     /// A message that made its endpoint wait may have been cancelled, dropped or expired.
-    private func lookForCauses() {
+    private func checkCauses() {
         let ledger = outbox.ledger(of: queue.number)
         let removed = ledger.cancelled + ledger.dropped + ledger.expired
         guard removed != removedBefore else { return }
@@ -196,33 +197,35 @@ final class WorkerLoop: Loop, @unchecked Sendable {
     // MARK: Waiting
 
     private func nextTurn() -> MonotonicInstant {
-        var alarm = Alarm(time, atMost: outbox.threads.idleTime(Self.heartbeat))
-        if let storeRetryAt { alarm.consider(storeRetryAt) }
-        guard isSending else { return alarm.instant }
+        var earliest = EarliestDeadline(time, atMost: outbox.threads.idleTime(Self.heartbeat))
+        if let storeRetryAt { earliest.consider(storeRetryAt) }
+        guard isSending else { return earliest.instant }
         guard machine.maySend(now: time.now) else {
             // The end of a request in flight is an event. A time that has passed is not waited for.
-            if machine.unsettled == 0, let reopensAt = machine.health.upstream.reopensAt { alarm.consider(reopensAt) }
-            return alarm.instant
+            if machine.unsettled == 0, let reopensAt = machine.health.upstream.reopensAt {
+                earliest.consider(reopensAt)
+            }
+            return earliest.instant
         }
         guard hasToken else {
             // A turn that needed a token has already started to fetch it.
-            if somethingWaits, let fetchAt = machine.tokens.nextFetch { alarm.consider(fetchAt) }
-            if case .due(let at) = readiness(collecting: false) { alarm.consider(at) }
-            return alarm.instant
+            if somethingWaits, let fetchAt = machine.tokens.nextFetch { earliest.consider(fetchAt) }
+            if case .due(let at) = readiness(collecting: false) { earliest.consider(at) }
+            return earliest.instant
         }
         switch readiness() {
         // What seems to be ready waits for its lane, which an event releases.
-        case .now: alarm.consider(lookedInVain ? time.instant + .seconds(1) : time.instant)
-        case .collecting(let until): alarm.consider(until)
-        case .due(let at): alarm.consider(at)
+        case .now: earliest.consider(lookedInVain ? time.instant + .seconds(1) : time.instant)
+        case .collecting(let until): earliest.consider(until)
+        case .due(let at): earliest.consider(at)
         case .nothing: break
         }
-        return alarm.instant
+        return earliest.instant
     }
 }
 
 /// The earliest of several times.
-private struct Alarm {
+private struct EarliestDeadline {
     private let start: (now: Timestamp, instant: MonotonicInstant)
     private(set) var instant: MonotonicInstant
 

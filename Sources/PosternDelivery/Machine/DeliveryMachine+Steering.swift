@@ -83,7 +83,7 @@ extension DeliveryMachine {
 
     /// Ends the flushes once everything that could be sent has been sent. The rest waits to be sent again, for a
     /// circuit, or for a token.
-    mutating func cameToRest() -> [Action] {
+    mutating func becameIdle() -> [Action] {
         guard unsettled == 0 else { return [] }
         let over = flushes.filter(\.hasBegun)
         flushes.removeAll(where: \.hasBegun)

@@ -17,15 +17,15 @@ extension DeliveryMachine {
     private static let triesBeforeSplit = 3
 
     mutating func suspect(
-        _ ruling: inout Ruling, after: Duration?, _ rule: SuspectRule, _ others: Others
+        _ evaluation: inout Evaluation, after: Duration?, _ rule: SuspectRule, _ others: OtherMessages
     ) {
-        let wasAlone = requests - ruling.history.requestsBefore <= 1
-        if case .afterTries(let limit) = rule, ruling.batch.messages.count == 1 {
-            suspect(&ruling, after: after, limit: limit)
-        } else if ruling.batch.messages.count > 1 {
-            suspectBatch(&ruling, after: after, isBlocked: wasAlone && (others == .none || others == .blocked))
+        let wasAlone = requests - evaluation.history.requestsBefore <= 1
+        if case .afterTries(let limit) = rule, evaluation.batch.messages.count == 1 {
+            suspect(&evaluation, after: after, limit: limit)
+        } else if evaluation.batch.messages.count > 1 {
+            suspectBatch(&evaluation, after: after, isBlocked: wasAlone && (others == .none || others == .blocked))
         } else {
-            suspectAlone(&ruling, after: after, isBlocked: wasAlone && others == .blocked)
+            suspectAlone(&evaluation, after: after, isBlocked: wasAlone && others == .blocked)
         }
     }
 
@@ -34,81 +34,82 @@ extension DeliveryMachine {
         history.suspectedAfter.map { latestTaken > $0 } ?? false
     }
 
-    private mutating func suspectBatch(_ ruling: inout Ruling, after: Duration?, isBlocked: Bool) {
-        var history = ruling.history
+    private mutating func suspectBatch(_ evaluation: inout Evaluation, after: Duration?, isBlocked: Bool) {
+        var history = evaluation.history
         let othersSucceeded = othersSucceeded(since: history)
         let isStuck = isBlocked && (history.isSplit || history.failures + 1 >= Self.triesBeforeSplit)
-        history.suspectedAfter = history.suspectedAfter ?? ruling.flight.number
+        history.suspectedAfter = history.suspectedAfter ?? evaluation.flight.number
         history.requestsBefore = requests
         guard othersSucceeded || isStuck else {
-            return waitInDoubt(&ruling, history, after: after, counts: false, isOutage: true)
+            return waitInDoubt(&evaluation, history, after: after, counts: false, isOutage: true)
         }
         history.isSplit = history.isSplit || !othersSucceeded
         // Failures of the larger batch do not count against its parts.
         history.failures = 0
-        blameNobody(&ruling)
-        halve(&ruling, history)
+        failForUnknownCause(&evaluation)
+        halve(&evaluation, history)
     }
 
-    private mutating func suspectAlone(_ ruling: inout Ruling, after: Duration?, isBlocked: Bool) {
-        var history = ruling.history
+    private mutating func suspectAlone(_ evaluation: inout Evaluation, after: Duration?, isBlocked: Bool) {
+        var history = evaluation.history
         let isFirst = history.suspectTries == 0
         let othersSucceeded = othersSucceeded(since: history)
         let counts = !isFirst && (othersSucceeded || isBlocked)
         // If nothing else was sent since, the same failure again says nothing new about the upstream.
         let isOutage = !othersSucceeded && !counts && (isFirst || requests - history.requestsBefore > 1)
-        if isFirst { history.suspectedSince = ruling.now }
+        if isFirst { history.suspectedSince = evaluation.now }
         if isFirst || counts {
             history.suspectTries += 1
-            history.suspectedAfter = ruling.flight.number
+            history.suspectedAfter = evaluation.flight.number
             // During an outage, the first response says nothing about the message.
             if isFirst ? !isInDoubt : othersSucceeded { history.provenTries += 1 }
         }
         history.requestsBefore = requests
-        let lasted = history.suspectedSince.map { ruling.now - $0 } ?? .zero
+        let lasted = history.suspectedSince.map { evaluation.now - $0 } ?? .zero
         let isProven = history.provenTries >= settings.suspectTries
         let hasLasted = history.suspectTries >= settings.suspectTries && lasted >= settings.suspectPeriod
         if counts, isProven || hasLasted {
-            blameNobody(&ruling)
+            failForUnknownCause(&evaluation)
             // The message is now known to have caused the previous response, and so this one.
-            ruling.reject(ruling.batch.messages, wasTried: true, attempts: 2)
+            evaluation.reject(evaluation.batch.messages, mayHaveArrived: true, attempts: 2)
         } else {
-            waitInDoubt(&ruling, history, after: after, counts: counts, isOutage: isOutage)
+            waitInDoubt(&evaluation, history, after: after, counts: counts, isOutage: isOutage)
         }
     }
 
     /// Every such response counts, whatever happens to others.
-    private mutating func suspect(_ ruling: inout Ruling, after: Duration?, limit: Int) {
-        guard ruling.batch.messages[0].attempts + 1 < limit else {
-            worked(&ruling, hasTaken: false)
-            return ruling.reject(ruling.batch.messages, wasTried: true)
+    private mutating func suspect(_ evaluation: inout Evaluation, after: Duration?, limit: Int) {
+        guard evaluation.batch.messages[0].attempts + 1 < limit else {
+            worked(&evaluation, hasTaken: false)
+            return evaluation.reject(evaluation.batch.messages, mayHaveArrived: true)
         }
-        var history = ruling.history
+        var history = evaluation.history
         let isOutage = history.suspectedAfter == nil || requests - history.requestsBefore > 1
         history.requestsBefore = requests
-        history.suspectedAfter = ruling.flight.number
-        waitInDoubt(&ruling, history, after: after, counts: true, isOutage: isOutage)
+        history.suspectedAfter = evaluation.flight.number
+        waitInDoubt(&evaluation, history, after: after, counts: true, isOutage: isOutage)
     }
 
     private mutating func waitInDoubt(
-        _ ruling: inout Ruling, _ history: BatchHistory, after: Duration?, counts: Bool, isOutage: Bool
+        _ evaluation: inout Evaluation, _ history: BatchHistory, after: Duration?, counts: Bool, isOutage: Bool
     ) {
         let retryAt: Timestamp
         if isOutage || after != nil {
-            retryAt = ruling.now + delay(ruling, after: after)
-            failed(&ruling, retryAt: retryAt, atOnce: after != nil)
+            retryAt = evaluation.now + delay(evaluation, after: after)
+            failed(&evaluation, retryAt: retryAt, atOnce: after != nil)
             isInDoubt = true
         } else {
-            let attempt = ruling.history.failures + 1
-            retryAt = ruling.now + settings.retry.delay(afterAttempt: attempt, retryAfter: nil, random: ruling.random)
-            blameNobody(&ruling)
+            let attempt = evaluation.history.failures + 1
+            retryAt =
+                evaluation.now + settings.retry.delay(afterAttempt: attempt, retryAfter: nil, random: evaluation.random)
+            failForUnknownCause(&evaluation)
         }
-        ruling.wait(as: .suspect, until: retryAt, history, counts: counts)
+        evaluation.wait(as: .suspect, until: retryAt, history, counts: counts)
     }
 
     /// The messages are the cause, so the response is not a failure of the upstream.
-    private mutating func blameNobody(_ ruling: inout Ruling) {
-        lastError = ruling.result.error
-        health.abandoned(at: ruling.flight.endpoint, now: ruling.now)
+    private mutating func failForUnknownCause(_ evaluation: inout Evaluation) {
+        lastError = evaluation.result.error
+        health.abandoned(at: evaluation.flight.endpoint, now: evaluation.now)
     }
 }

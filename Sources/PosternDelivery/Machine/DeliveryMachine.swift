@@ -26,7 +26,7 @@ import PosternStore
 /// `DeliveryMachine+Suspect`. The count starts again with any other outcome.
 struct DeliveryMachine: Equatable {
     /// What is queued in addition to the batch in question.
-    enum Others: Equatable {
+    enum OtherMessages: Equatable {
         case none
         /// Only messages that have to wait for this batch.
         case blocked

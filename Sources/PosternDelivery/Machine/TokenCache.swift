@@ -9,12 +9,12 @@ struct TokenCache: Equatable {
     /// fetch tokens without end. If the upstream does not accept the token, it rejects the request.
     static let shortestUse = Duration.seconds(1)
 
-    private struct Held: Equatable {
+    private struct HeldToken: Equatable {
         var token: Token
         var renewAt: Timestamp
         var expiresAt: Timestamp?
     }
-    private var held: Held?
+    private var held: HeldToken?
     /// The number of the fetch in flight. Results of other fetches are out of date.
     private var fetch: Int?
     private var fetches = 0
@@ -75,7 +75,7 @@ struct TokenCache: Equatable {
         credentialsRefused = false
         retryAt = nil
         let soonest = now + Self.shortestUse
-        held = Held(
+        held = HeldToken(
             token: token, renewAt: max(token.renewAt, soonest), expiresAt: token.expiresAt.map { max($0, soonest) })
     }
 
@@ -97,7 +97,7 @@ struct TokenCache: Equatable {
         acceptedGeneration = generation
     }
 
-    enum RefusalMeaning: Equatable {
+    enum RejectionMeaning: Equatable {
         /// The token was replaced already, or is now.
         case sendAgain
         /// The previous token was rejected as well: the credentials are wrong.
@@ -107,7 +107,7 @@ struct TokenCache: Equatable {
     }
 
     /// The endpoint rejected the token of `generation`.
-    mutating func refused(under generation: Int, at endpoint: String) -> RefusalMeaning {
+    mutating func refused(under generation: Int, at endpoint: String) -> RejectionMeaning {
         guard generation == self.generation, held != nil else { return .sendAgain }
         let isRepeated = !refusing.insert(endpoint).inserted
         if isRepeated, acceptedGeneration == generation { return .endpointRefuses }

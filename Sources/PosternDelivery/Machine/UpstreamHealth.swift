@@ -20,7 +20,7 @@ struct UpstreamHealth: Equatable {
     }
 
     /// What began to wait or has recovered, for the operator.
-    enum Extent: Equatable {
+    enum OutageScope: Equatable {
         case upstream
         /// One endpoint alone.
         case endpoint
@@ -56,9 +56,9 @@ struct UpstreamHealth: Equatable {
     // MARK: Queries
 
     /// How long a request to `endpoint` has to wait, and for what; nil if it may be sent.
-    func wait(of endpoint: String, now: Timestamp) -> (until: Timestamp, reason: WaitingFor)? {
+    func wait(of endpoint: String, now: Timestamp) -> (until: Timestamp, reason: WaitReason)? {
         guard let known = endpoints[endpoint] else { return nil }
-        let reason: WaitingFor = known.hold == .credentials ? .credentials : .circuit
+        let reason: WaitReason = known.hold == .credentials ? .credentials : .circuit
         switch known.circuit.state {
         case .closed: return nil
         case .open(let until): return until <= now ? nil : (until, reason)
@@ -85,7 +85,7 @@ struct UpstreamHealth: Equatable {
     }
 
     /// The endpoint responded as one that works, including by rejecting a message. Returns what has recovered.
-    mutating func succeeded(at endpoint: String, now: Timestamp) -> Extent? {
+    mutating func succeeded(at endpoint: String, now: Timestamp) -> OutageScope? {
         let hasRecovered = update(endpoint) { known in
             let hasRecovered = known.circuit.succeeded()
             known.lastSuccessAt = now
@@ -106,7 +106,7 @@ struct UpstreamHealth: Equatable {
     mutating func failed(
         at endpoint: String, by message: MessageID, retryAt: Timestamp, atOnce: Bool, hold reason: HoldReason? = nil,
         error: AttemptError? = nil, now: Timestamp
-    ) -> Extent? {
+    ) -> OutageScope? {
         let othersWork = othersWork(besides: endpoint, now: now) && upstream.state == .closed
         let endpointWentDown = update(endpoint) { known in
             let wentDown = atOnce ? known.circuit.hold(until: retryAt) : known.circuit.failed(retryAt: retryAt)
@@ -123,7 +123,7 @@ struct UpstreamHealth: Equatable {
     }
 
     /// The request got no response. Returns what began to wait.
-    mutating func hostFailed(at endpoint: String, retryAt: Timestamp, now: Timestamp) -> Extent? {
+    mutating func hostFailed(at endpoint: String, retryAt: Timestamp, now: Timestamp) -> OutageScope? {
         update(endpoint) { $0.circuit.abandoned(now: now) }
         return upstream.failed(retryAt: retryAt) ? .upstream : nil
     }
@@ -140,7 +140,8 @@ struct UpstreamHealth: Equatable {
         for name in endpoints.keys { update(name) { $0.circuit.probeNow(now: now) } }
     }
 
-    /// The message that made an endpoint wait is gone: the endpoint, and an upstream that waits because of it, are probed.
+    /// The message that made an endpoint wait is gone: the endpoint, and an upstream that waits because of it, are
+    /// probed.
     mutating func causeIsGone(_ message: MessageID, now: Timestamp) {
         for (name, known) in endpoints where known.cause == message {
             update(name) { known in

@@ -69,8 +69,8 @@ struct ConfigurationCheck {
 
     private mutating func read<Section: SettingsSection>(_ section: inout Section, at path: [String]) {
         for field in Section.fields {
-            let place = path + [field.setting.name]
-            value(sources.value(at: place), of: field.setting, named: dotted(place)) {
+            let settingPath = path + [field.setting.name]
+            value(sources.value(at: settingPath), of: field.setting, named: dotted(settingPath)) {
                 (value) throws(SettingMismatch) in try field.set(&section, value)
             }
         }
@@ -130,8 +130,8 @@ struct ConfigurationCheck {
         // The problem with the type has been reported already.
         for property in [\Upstream.Common.isEnabled, \.caFile] as [PartialKeyPath<Upstream.Common>] {
             let field = Upstream.Common.field(of: property)
-            let place = path + [field.setting.name]
-            value(sources.value(at: place), of: field.setting, named: dotted(place)) {
+            let settingPath = path + [field.setting.name]
+            value(sources.value(at: settingPath), of: field.setting, named: dotted(settingPath)) {
                 (value) throws(SettingMismatch) in try field.set(&common, value)
             }
         }
@@ -158,8 +158,8 @@ struct ConfigurationCheck {
         let before = problems.count
         var values: [String: SettingValue] = [:]
         for setting in type.settings {
-            let place = path + [setting.name]
-            value(sources.value(at: place), of: setting, named: dotted(place)) {
+            let settingPath = path + [setting.name]
+            value(sources.value(at: settingPath), of: setting, named: dotted(settingPath)) {
                 (value) throws(SettingMismatch) in
                 try type.check(value, of: setting)
                 values[setting.name] = value
@@ -167,11 +167,11 @@ struct ConfigurationCheck {
         }
         guard problems.count == before else { return values }
         for conflict in type.conflicts(in: values) {
-            let place = path + [conflict.setting.name]
+            let settingPath = path + [conflict.setting.name]
             let shown =
                 conflict.setting.isSecret
                 ? "***" : (values[conflict.setting.name] ?? conflict.setting.defaultValue).json
-            problem(dotted(place), "is \(shown)\(origin(of: place)); \(conflict.detail)")
+            problem(dotted(settingPath), "is \(shown)\(origin(of: settingPath)); \(conflict.detail)")
         }
         return values
     }
@@ -215,17 +215,17 @@ struct ConfigurationCheck {
         }
         var names: [String: Int] = [:]
         var digests: [[UInt8]: Int] = [:]
-        return elements.enumerated().compactMap { place, element in
-            guard let key = key(element, at: "auth.keys[\(place)]", upstreams: upstreams) else { return nil }
+        return elements.enumerated().compactMap { index, element in
+            guard let key = key(element, at: "auth.keys[\(index)]", upstreams: upstreams) else { return nil }
             if let first = names[key.name] {
                 let name = ConfigurationNode.string(key.name).shown
-                problem("auth.keys[\(place)].name", "is \(name), as in auth.keys[\(first)]; names must be unique")
+                problem("auth.keys[\(index)].name", "is \(name), as in auth.keys[\(first)]; names must be unique")
             }
             if let first = digests[key.sha256], !key.sha256.isEmpty {
-                problem("auth.keys[\(place)].sha256", "is that of auth.keys[\(first)]; give each caller its own key")
+                problem("auth.keys[\(index)].sha256", "is that of auth.keys[\(first)]; give each caller its own key")
             }
-            names[key.name] = names[key.name] ?? place
-            digests[key.sha256] = digests[key.sha256] ?? place
+            names[key.name] = names[key.name] ?? index
+            digests[key.sha256] = digests[key.sha256] ?? index
             return key
         }
     }
@@ -282,10 +282,10 @@ struct ConfigurationCheck {
         let allowed = "allowed write, read, admin"
         if isGiven, texts.isEmpty { problem("\(path).scopes", "is empty; \(allowed)") }
         return Set(
-            texts.enumerated().compactMap { place, text in
+            texts.enumerated().compactMap { index, text in
                 let scope = APIKey.Scope(rawValue: text)
                 let shown = ConfigurationNode.string(text).shown
-                if scope == nil { problem("\(path).scopes[\(place)]", "is \(shown); \(allowed)") }
+                if scope == nil { problem("\(path).scopes[\(index)]", "is \(shown); \(allowed)") }
                 return scope
             })
     }
@@ -295,10 +295,10 @@ struct ConfigurationCheck {
         _ texts: [String], of upstreams: [String], at path: String
     ) -> Set<UpstreamName>? {
         if texts.isEmpty { problem("\(path).upstreams", "is empty; name upstreams, or \"*\" for all") }
-        for (place, text) in texts.enumerated() where text != "*" && !upstreams.contains(text) {
+        for (index, text) in texts.enumerated() where text != "*" && !upstreams.contains(text) {
             let near = nearestName(to: text, among: upstreams).map { "; did you mean \"\($0)\"?" } ?? ""
             let shown = ConfigurationNode.string(text).shown
-            problem("\(path).upstreams[\(place)]", "is \(shown), which is not an upstream\(near)")
+            problem("\(path).upstreams[\(index)]", "is \(shown), which is not an upstream\(near)")
         }
         return texts.contains("*") ? nil : Set(texts.compactMap { UpstreamName($0) })
     }
@@ -328,16 +328,16 @@ struct ConfigurationCheck {
 
     private mutating func checkCertificateNames(_ configuration: GatewayConfiguration) {
         var names: [String: Int] = [:]
-        for (place, key) in configuration.auth.keys.enumerated() {
+        for (index, key) in configuration.auth.keys.enumerated() {
             guard let name = key.certificateName else { continue }
-            let path = "auth.keys[\(place)].certificateName"
+            let path = "auth.keys[\(index)].certificateName"
             if configuration.server.http.tls.clientCAFile.isEmpty {
                 problem(path, "needs server.tls.clientCAFile, which is empty")
             }
             if let first = names[name] {
                 problem(path, "is that of auth.keys[\(first)]; a certificate can belong to one key only")
             }
-            names[name] = names[name] ?? place
+            names[name] = names[name] ?? index
         }
     }
 

@@ -34,7 +34,7 @@ public struct ConfigurationLoader: Sendable {
     }
 
     /// A configuration without problems, and the enabled upstreams of it, ordered by name.
-    public struct Loaded: Sendable {
+    public struct LoadedConfiguration: Sendable {
         public var configuration: GatewayConfiguration
         /// Enabled ones only, ordered by name.
         public let upstreams: [any Upstream]
@@ -43,7 +43,7 @@ public struct ConfigurationLoader: Sendable {
     }
 
     /// The result of `check`: the problems with settings, and those that would prevent `serve` from starting.
-    public struct Examination: Sendable {
+    public struct CheckResult: Sendable {
         /// Complete only if there are no problems.
         public var configuration = GatewayConfiguration()
         public var problems: [ConfigurationProblem] = []
@@ -52,16 +52,16 @@ public struct ConfigurationLoader: Sendable {
     }
 
     /// Throws all problems at once. Only if the file is not JSON, those of its contents are missing.
-    public func load() throws(ConfigurationProblems) -> Loaded {
+    public func load() throws(ConfigurationProblems) -> LoadedConfiguration {
         let found = try settings()
         guard found.problems.isEmpty else { throw ConfigurationProblems(found.problems) }
-        return Loaded(
+        return LoadedConfiguration(
             configuration: found.configuration, upstreams: try makeUpstreams(of: found.configuration),
             warnings: found.warnings)
     }
 
     /// The same, and also tries the files and addresses as `serve` would, unless `triesToStart` is false.
-    public func examine(triesToStart: Bool = true) -> Examination {
+    public func examine(triesToStart: Bool = true) -> CheckResult {
         do throws(ConfigurationProblems) {
             var found = try settings()
             if found.problems.isEmpty { _ = try makeUpstreams(of: found.configuration) }
@@ -70,12 +70,12 @@ public struct ConfigurationLoader: Sendable {
             }
             return found
         } catch {
-            return Examination(problems: error.problems)
+            return CheckResult(problems: error.problems)
         }
     }
 
     /// Every setting of the sources, and every problem with one. Throws only if the file holds no JSON object.
-    public func settings() throws(ConfigurationProblems) -> Examination {
+    public func settings() throws(ConfigurationProblems) -> CheckResult {
         let root = try parsedFile()
         let secrets = secretsDirectory.map(SecretFiles.init(in:)) ?? SecretFiles()
         let sources = ConfigurationSources(
@@ -83,7 +83,7 @@ public struct ConfigurationLoader: Sendable {
         var check = ConfigurationCheck(sources: sources, types: types, environment: environment)
         check.problems = secrets.problems
         let (configuration, schema) = check.configuration()
-        return Examination(
+        return CheckResult(
             configuration: configuration, problems: check.problems,
             warnings: secrets.misspelt(by: schema, keys: configuration.auth.keys.map(\.name)))
     }

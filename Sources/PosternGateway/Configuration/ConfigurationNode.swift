@@ -59,7 +59,7 @@ extension ConfigurationNode {
     struct SyntaxError: Error, CustomStringConvertible {
         let description: String
 
-        init(_ fault: JSONFault, in text: [UInt8]) {
+        init(_ fault: JSONError, in text: [UInt8]) {
             let (line, column) = fault.position(in: text)
             let rest = text[min(fault.offset, text.count)...]
             let isComment =

@@ -62,22 +62,22 @@ struct ConfigurationSchema {
             return [ConfigurationProblem(dotted(path), "is \(node.shown); expected an object")]
         }
         return members.flatMap { member in
-            let place = path + [member.name]
-            if branches.contains(place) { return problems(in: member.value, at: place) }
-            if leaves.contains(place) || open.contains(path) { return [] }
-            return [ConfigurationProblem(dotted(place), "is unknown; \(advice(for: place))")]
+            let settingPath = path + [member.name]
+            if branches.contains(settingPath) { return problems(in: member.value, at: settingPath) }
+            if leaves.contains(settingPath) || open.contains(path) { return [] }
+            return [ConfigurationProblem(dotted(settingPath), "is unknown; \(advice(for: settingPath))")]
         }
     }
 
     /// Searches the neighboring settings first, then the same name elsewhere.
-    private func advice(for place: [String]) -> String {
-        let parent = Array(place.dropLast())
-        let name = place[place.count - 1]
+    private func advice(for settingPath: [String]) -> String {
+        let parent = Array(settingPath.dropLast())
+        let name = settingPath[settingPath.count - 1]
         let all = leaves.union(branches.subtracting([[]]))
         let neighbours = all.filter { Array($0.dropLast()) == parent }.map { $0[$0.count - 1] }
         if let near = nearestName(to: name, among: neighbours) { return "did you mean \(dotted(parent + [near]))?" }
         let elsewhere = all.filter { $0[$0.count - 1].lowercased() == name.lowercased() }
-            .min { (-shared($0, place), dotted($0)) < (-shared($1, place), dotted($1)) }
+            .min { (-shared($0, settingPath), dotted($0)) < (-shared($1, settingPath), dotted($1)) }
         if let elsewhere { return "did you mean \(dotted(elsewhere))?" }
         let listed = parent.isEmpty ? Self.sectionNames : neighbours.sorted()
         return "allowed here: \(listed.joined(separator: ", "))"

@@ -42,7 +42,7 @@ extension GatewayConfiguration {
         after.cloudEvents = new.cloudEvents
         after.log.level = new.log.level
         var changed: [UpstreamName] = []
-        for (place, old) in upstreams.enumerated() {
+        for (index, old) in upstreams.enumerated() {
             guard let next = new.upstreams.first(where: { $0.name == old.name }) else {
                 restart.append("upstreams.\(old.name)")
                 continue
@@ -52,7 +52,7 @@ extension GatewayConfiguration {
             // Settings of another type mean nothing to the running upstream.
             guard old.type == next.type else { continue }
             live += old.liveChanges(to: next, delivery: (self.delivery, new.delivery))
-            after.upstreams[place] = old.taking(from: next)
+            after.upstreams[index] = old.taking(from: next)
             let isSame = old.delivery == next.delivery && old.values == next.values && old.caFile == next.caFile
             if !isSame { changed.append(old.name) }
         }

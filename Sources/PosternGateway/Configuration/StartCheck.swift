@@ -38,7 +38,7 @@ enum StartCheck {
     private static func store(_ path: String) -> [ConfigurationProblem] {
         if access(path, F_OK) == 0 {
             do throws(StoreError) {
-                _ = try StoreView(path: path).books()
+                _ = try StoreView(path: path).summaries()
                 return []
             } catch {
                 return [ConfigurationProblem("outbox.path", "cannot be used: \(error)")]

@@ -4,22 +4,23 @@ import Synchronization
 
 // Clients that hang up while their request is being answered. Called by the reaper's thread, except `onHangUp`.
 extension Connection {
-    /// Calls `action` if the client hangs up before the response to request `turn` is sent. Any thread may call this.
-    func onHangUp(turn: UInt64, _ action: @escaping @Sendable () -> Void) {
+    /// Calls `action` if the client hangs up before the response to request `requestNumber` is sent. Any thread may
+    /// call this.
+    func onHangUp(requestNumber: UInt64, _ action: @escaping @Sendable () -> Void) {
         stage.withLock { stage in
-            if turn == self.turn, isWaitedFor(stage) { hangUpAction = action }
+            if requestNumber == self.requestNumber, isWaitedFor(stage) { hangUpAction = action }
         }
     }
 
     /// The number of the request that the connection is suspended for; nil if it is not.
     var suspendedTurn: UInt64? {
-        stage.withLock { stage in if case .suspended = stage { turn } else { nil } }
+        stage.withLock { stage in if case .suspended = stage { requestNumber } else { nil } }
     }
 
     /// The client has hung up: the connection is closed, and the handler's action is called.
-    func endHungUp(turn: UInt64) {
+    func endHungUp(requestNumber: UInt64) {
         let action = resumeIfSuspended { stage in
-            guard turn == self.turn, case .suspended = stage else { return false }
+            guard requestNumber == self.requestNumber, case .suspended = stage else { return false }
             return settle(&stage, .hangUp)
         }
         action?()
@@ -38,10 +39,10 @@ extension Connection {
     /// HTTP/1.1 accepts a `100 Continue`, and discards it if it did not ask for one (RFC 9110, section 15.2.1). A
     /// client of HTTP/1.0 does not know it, and TLS would have to encrypt it: such a client counts as gone if the
     /// handler has registered for hang-ups, as it does for a long wait.
-    func examineHalfClosed(turn: UInt64) -> HalfClosed {
+    func examineHalfClosed(requestNumber: UInt64) -> HalfClosed {
         stage.withLock { stage in
             // Under the lock the request cannot be settled, so libmicrohttpd does not write.
-            guard turn == self.turn, case .suspended = stage else { return .unknown }
+            guard requestNumber == self.requestNumber, case .suspended = stage else { return .unknown }
             guard !core.settings.tls.isOn, head?.version == .http11 else {
                 return hangUpAction == nil ? .unknown : .hungUp
             }

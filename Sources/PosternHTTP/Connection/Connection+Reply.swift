@@ -6,7 +6,7 @@ import Synchronization
 extension Connection {
     /// Carries out the outcome, or suspends the connection until there is one.
     func conclude() -> MHD_Result {
-        switch takeOutcome() {
+        switch takeResponseAction() {
         case nil: return .YES
         case .response(let response): return send(response)
         case .rendered(let render): return send(render())

@@ -195,7 +195,7 @@ extension Connection {
         progress = .delivered
         clearDeadline()
         beginAnswering()
-        if let refusal { settle(.response(refusal), turn: turn) } else { callHandler() }
+        if let refusal { settle(.response(refusal), requestNumber: requestNumber) } else { callHandler() }
         releaseReservation()
         return conclude()
     }
@@ -203,7 +203,7 @@ extension Connection {
     /// A function of its own, so that request and responder are released, unless the handler keeps them, before the
     /// response is looked up.
     @inline(never) private func callHandler() {
-        admitted.take()?.answer(reader.takeBody(), Responder(self, turn: turn))
+        admitted.take()?.answer(reader.takeBody(), Responder(self, requestNumber: requestNumber))
     }
 
     /// The request has ended, with or without a response. libmicrohttpd reports this only for requests that were

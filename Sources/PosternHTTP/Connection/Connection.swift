@@ -19,13 +19,13 @@ final class Connection: @unchecked Sendable {
         /// The connection is suspended, and its socket belongs to a `DetachedConnection`.
         case detached
         /// There is a result, which the worker has to carry out.
-        case settled(Outcome)
+        case settled(ResponseAction)
         /// The response is being sent.
         case sending
         case closed
     }
 
-    let worker: Worker
+    let worker: HTTPWorker
     let core: ServerCore
     let peer: PeerAddress
     let socket: Int32
@@ -37,7 +37,7 @@ final class Connection: @unchecked Sendable {
     private let deadline = Atomic<Int64>(0)
     let stage = Mutex(Stage.receiving)
     /// Numbers the requests; written by the worker under the lock of `stage`.
-    private(set) var turn: UInt64 = 0
+    private(set) var requestNumber: UInt64 = 0
     /// Called if the client hangs up before its response is there; used under the lock of `stage`.
     var hangUpAction: (@Sendable () -> Void)?
 
@@ -86,7 +86,7 @@ final class Connection: @unchecked Sendable {
         case delivered
     }
 
-    init(_ handle: OpaquePointer, of worker: Worker) {
+    init(_ handle: OpaquePointer, of worker: HTTPWorker) {
         self.handle = handle
         self.worker = worker
         core = worker.core
@@ -101,10 +101,10 @@ final class Connection: @unchecked Sendable {
 
     // MARK: Any thread
 
-    /// Sets the outcome of request `turn` and wakes the connection if it waits for it. Does nothing if that request has
-    /// ended.
-    func settle(_ outcome: Outcome, turn: UInt64) {
-        _ = resumeIfSuspended { stage in turn == self.turn && settle(&stage, outcome) }
+    /// Sets the outcome of request `requestNumber` and wakes the connection if it waits for it. Does nothing if that
+    /// request has ended.
+    func settle(_ outcome: ResponseAction, requestNumber: UInt64) {
+        _ = resumeIfSuspended { stage in requestNumber == self.requestNumber && settle(&stage, outcome) }
     }
 
     /// Ends the request that waits here.
@@ -137,7 +137,7 @@ final class Connection: @unchecked Sendable {
     }
 
     /// Whether the connection has to be resumed; only one caller gets true.
-    func settle(_ stage: inout Stage, _ outcome: Outcome) -> Bool {
+    func settle(_ stage: inout Stage, _ outcome: ResponseAction) -> Bool {
         switch stage {
         case .answering:
             stage = .settled(outcome)
@@ -173,7 +173,7 @@ final class Connection: @unchecked Sendable {
     /// Hands the request over: from now on its responder may settle it.
     func beginAnswering() {
         stage.withLock { stage in
-            turn &+= 1
+            requestNumber &+= 1
             stage = .answering
         }
     }
@@ -183,7 +183,7 @@ final class Connection: @unchecked Sendable {
     /// libmicrohttpd got less than it asked for, so it waits for an event of the socket before it reads again. The
     /// event for data that has already arrived, the next request or the end of the stream, may have passed. From a
     /// connection that was suspended it reads at once, so one that has its outcome at once is suspended for a moment.
-    func takeOutcome() -> Outcome? {
+    func takeResponseAction() -> ResponseAction? {
         stage.withLock { stage in
             switch stage {
             case .settled where !readsOn:
@@ -219,7 +219,7 @@ final class Connection: @unchecked Sendable {
     func endTurn(_ next: Stage) {
         // Released without the lock: it may hold the last reference to the responder.
         _ = stage.withLock { stage in
-            turn &+= 1
+            requestNumber &+= 1
             stage = next
             return hangUpAction.take()
         }

@@ -24,7 +24,7 @@ final class ConnectionReaper: Loop, @unchecked Sendable {
     }
 
     private let entries = Mutex(Entries())
-    private let bell = Bell()
+    private let wakeup = EventFD()
     private let running = Mutex<(any RunningLoop)?>(nil)
     /// How often deadlines are checked, and so how late a connection may be cut off.
     private let tick: Duration
@@ -42,7 +42,7 @@ final class ConnectionReaper: Loop, @unchecked Sendable {
             entries.connections[ObjectIdentifier(connection)] = connection
             return entries.connections.count == 1
         }
-        if isFirst { bell.ring() }
+        if isFirst { wakeup.signal() }
     }
 
     /// The connection's socket is about to be closed; with `lingering`, a duplicate is read to its end first.
@@ -58,7 +58,7 @@ final class ConnectionReaper: Loop, @unchecked Sendable {
             let duplicate = fcntl(socket, F_DUPFD_CLOEXEC, 0)
             if duplicate >= 0 { entries.lingering.append(Lingering(socket: duplicate)) }
         }
-        bell.ring()
+        wakeup.signal()
     }
 
     var connectionCount: Int { entries.withLock { $0.connections.count } }
@@ -77,7 +77,7 @@ final class ConnectionReaper: Loop, @unchecked Sendable {
     func stop() {
         guard let running = running.withLock({ $0.take() }) else { return }
         entries.withLock { $0.isStopped = true }
-        bell.ring()
+        wakeup.signal()
         running.join()
         isAnswering = { false }
     }
@@ -109,10 +109,10 @@ final class ConnectionReaper: Loop, @unchecked Sendable {
     }
 
     func wait(until deadline: MonotonicInstant) -> Bool {
-        bell.wait(until: deadline, or: entries.withLock { $0.lingering.map(\.socket) })
+        wakeup.wait(until: deadline, or: entries.withLock { $0.lingering.map(\.socket) })
     }
 
-    private var suspended: [(connection: Connection, turn: UInt64)] {
+    private var suspended: [(connection: Connection, requestNumber: UInt64)] {
         entries.withLock { entries in
             entries.connections.values.compactMap { connection in
                 connection.suspendedTurn.map { (connection, $0) }
@@ -129,14 +129,14 @@ final class ConnectionReaper: Loop, @unchecked Sendable {
 
     private func drainLingering(at now: MonotonicInstant) {
         entries.withLock { entries in
-            for index in entries.lingering.indices.reversed() where !isHeard(&entries.lingering[index], at: now) {
+            for index in entries.lingering.indices.reversed() where !discardInput(&entries.lingering[index], at: now) {
                 close(entries.lingering.remove(at: index).socket)
             }
         }
     }
 
     /// Returns false once listening is no longer useful.
-    private func isHeard(_ lingering: inout Lingering, at now: MonotonicInstant) -> Bool {
+    private func discardInput(_ lingering: inout Lingering, at now: MonotonicInstant) -> Bool {
         if lingering.patience == nil { lingering.until = now + Self.lingerTime }
         let heard = read(lingering.socket)
         guard heard != .end else { return false }
@@ -146,16 +146,16 @@ final class ConnectionReaper: Loop, @unchecked Sendable {
     }
 }
 
-private enum Heard {
+private enum ReadResult {
     case something, nothing
     /// Whether the connection is closed or broken.
     case end
 }
 
 /// Reads what has arrived, up to one mebibyte.
-private func read(_ socket: Int32) -> Heard {
+private func read(_ socket: Int32) -> ReadResult {
     withUnsafeTemporaryAllocation(byteCount: 64 << 10, alignment: 16) { buffer in
-        var heard = Heard.nothing
+        var heard = ReadResult.nothing
         for _ in 0..<16 {
             let count = recv(socket, buffer.baseAddress, buffer.count, Int32(MSG_DONTWAIT))
             if count == 0 { return .end }

@@ -12,16 +12,16 @@ package final class DetachedConnection: Sendable {
     /// A duplicate, valid as long as this object, even if the server has closed its own.
     package let socket: Int32
     private let connection: Connection
-    private let turn: UInt64
+    private let requestNumber: UInt64
 
     init(_ connection: Connection) {
         self.connection = connection
-        turn = connection.turn
+        requestNumber = connection.requestNumber
         socket = fcntl(connection.socket, F_DUPFD_CLOEXEC, 0)
     }
 
     deinit {
         close(socket)
-        connection.settle(.hangUp, turn: turn)
+        connection.settle(.hangUp, requestNumber: requestNumber)
     }
 }

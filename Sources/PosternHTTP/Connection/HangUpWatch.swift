@@ -19,20 +19,22 @@ struct HangUpWatch {
 
     private struct Watched {
         let connection: Connection
-        let turn: UInt64
+        let requestNumber: UInt64
         var wasAsked = false
     }
     private var watched: [ObjectIdentifier: Watched] = [:]
 
     /// - Parameter suspended: the connections that are suspended, with the number of the request.
     /// - Returns: When to check again.
-    mutating func look(at suspended: [(connection: Connection, turn: UInt64)]) -> Duration {
+    mutating func look(at suspended: [(connection: Connection, requestNumber: UInt64)]) -> Duration {
         let known = watched
         watched = Dictionary(
-            suspended.map { (ObjectIdentifier($0.connection), Watched(connection: $0.connection, turn: $0.turn)) },
+            suspended.map {
+                (ObjectIdentifier($0.connection), Watched(connection: $0.connection, requestNumber: $0.requestNumber))
+            },
             uniquingKeysWith: { $1 })
         var old: [Watched] = []
-        for (id, entry) in known where watched[id]?.turn == entry.turn {
+        for (id, entry) in known where watched[id]?.requestNumber == entry.requestNumber {
             watched[id] = entry
             old.append(entry)
         }
@@ -40,11 +42,11 @@ struct HangUpWatch {
         for (entry, event) in zip(old, Self.poll(old.map(\.connection.socket))) {
             switch event {
             case .none: continue
-            case .reset: entry.connection.endHungUp(turn: entry.turn)
+            case .reset: entry.connection.endHungUp(requestNumber: entry.requestNumber)
             case .endOfStream:
                 guard !entry.wasAsked else { continue }
-                switch entry.connection.examineHalfClosed(turn: entry.turn) {
-                case .hungUp: entry.connection.endHungUp(turn: entry.turn)
+                switch entry.connection.examineHalfClosed(requestNumber: entry.requestNumber) {
+                case .hungUp: entry.connection.endHungUp(requestNumber: entry.requestNumber)
                 case .asked:
                     watched[ObjectIdentifier(entry.connection)]?.wasAsked = true
                     hasAsked = true

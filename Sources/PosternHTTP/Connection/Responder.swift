@@ -6,19 +6,19 @@ import Synchronization
 public final class Responder: Sendable {
     let target: any ResponseTarget
     /// Which of the target's requests this is.
-    let turn: UInt64
+    let requestNumber: UInt64
     private let isUsed = Atomic<Bool>(false)
 
-    init(_ target: any ResponseTarget, turn: UInt64) {
+    init(_ target: any ResponseTarget, requestNumber: UInt64) {
         self.target = target
-        self.turn = turn
+        self.requestNumber = requestNumber
     }
 
     deinit {
         guard use() else { return }
         let problem = Problem(
             slug: .internal, status: 500, detail: "The request was dropped without a response; this is a bug.")
-        target.settle(.problem(problem), turn: turn)
+        target.settle(.problem(problem), requestNumber: requestNumber)
     }
 
     /// Sends `response`; has no effect if there was a response before.
@@ -30,13 +30,15 @@ public final class Responder: Sendable {
 
     /// Calls `action`, at most once, if the client hangs up before the response is sent, or if the server stops without
     /// waiting. The connection is then closed. Once a request is suspended, a hang-up is detected within a second.
-    public func onHangUp(_ action: @escaping @Sendable () -> Void) { target.onHangUp(turn: turn, action) }
+    public func onHangUp(_ action: @escaping @Sendable () -> Void) {
+        target.onHangUp(requestNumber: requestNumber, action)
+    }
 
     /// Closes the connection without a response.
     public func hangUp() { settle(.hangUp) }
 
-    func settle(_ outcome: Outcome) {
-        if use() { target.settle(outcome, turn: turn) }
+    func settle(_ outcome: ResponseAction) {
+        if use() { target.settle(outcome, requestNumber: requestNumber) }
     }
 
     /// Whether this call is the first to use the responder.
@@ -46,15 +48,15 @@ public final class Responder: Sendable {
 /// Receives the outcome of a request: its connection, or a test that calls the handler without one.
 protocol ResponseTarget: AnyObject, Sendable {
     /// Called once for each request, from any thread.
-    func settle(_ outcome: Outcome, turn: UInt64)
-    /// Calls `action` if the client hangs up before the response to request `turn` is sent.
-    func onHangUp(turn: UInt64, _ action: @escaping @Sendable () -> Void)
+    func settle(_ outcome: ResponseAction, requestNumber: UInt64)
+    /// Calls `action` if the client hangs up before the response to request `requestNumber` is sent.
+    func onHangUp(requestNumber: UInt64, _ action: @escaping @Sendable () -> Void)
 }
 
 extension Connection: ResponseTarget {}
 
 /// What happens to a request.
-enum Outcome: Sendable {
+enum ResponseAction: Sendable {
     case response(HTTPResponse)
     case rendered(@Sendable () -> HTTPResponse)
     /// A problem document, rendered by the connection when it is sent, because the connection knows path and request

@@ -3,7 +3,7 @@ import Glibc
 /// Decodes the chunked transfer coding (RFC 9112, section 7.1), strictly. Extensions and trailers are checked and
 /// discarded.
 struct ChunkedDecoder {
-    enum Outcome: Equatable {
+    enum Progress: Equatable {
         case incomplete, complete
         case refused(RequestFault)
     }
@@ -31,7 +31,7 @@ struct ChunkedDecoder {
     mutating func decode(
         _ input: UnsafeBufferPointer<UInt8>, from position: inout Int, into body: inout [UInt8], limit: Int,
         keeps: Bool
-    ) -> Outcome {
+    ) -> Progress {
         do throws(RequestFault) {
             while position < input.count {
                 if case .data(let left) = state {

@@ -3,7 +3,7 @@ import Glibc
 /// Reads the request line and the header lines, strictly as RFC 9112 defines them. Attackers use what a lenient reader
 /// repairs to make two readers disagree on where a request ends.
 struct HeadParser {
-    enum Outcome: Equatable {
+    enum Progress: Equatable {
         case incomplete
         /// The head ends before this byte.
         case complete(end: Int)
@@ -28,7 +28,7 @@ struct HeadParser {
 
     /// Reads as many lines of `bytes` as are complete. `bytes` is the request from its first byte on, and longer with
     /// each call.
-    mutating func parse(_ bytes: UnsafeBufferPointer<UInt8>) -> Outcome {
+    mutating func parse(_ bytes: UnsafeBufferPointer<UInt8>) -> Progress {
         do throws(RequestFault) {
             while let end = try endOfLine(bytes) {
                 let text = position..<end

@@ -15,9 +15,9 @@ enum RequestID {
         bits = (bits ^ (bits >> 27)) &* 0x94D0_49BB_1331_11EB
         bits ^= bits >> 31
         return String(unsafeUninitializedCapacity: 13) { text in
-            for place in 0..<13 {
+            for index in 0..<13 {
                 let digit = UInt8(truncatingIfNeeded: bits & 31)
-                text[place] = digit < 10 ? digit + 48 : digit + 87
+                text[index] = digit < 10 ? digit + 48 : digit + 87
                 bits >>= 5
             }
             return 13

@@ -39,17 +39,17 @@ private func unescaped(_ text: Substring.UTF8View) -> (bytes: [UInt8], isWhole: 
     var decoded: [UInt8] = []
     decoded.reserveCapacity(bytes.count)
     var isWhole = true
-    var place = 0
-    while place < bytes.count {
-        if bytes[place] == UInt8(ascii: "%"), place + 2 < bytes.count, let high = hexValue(bytes[place + 1]),
-            let low = hexValue(bytes[place + 2])
+    var position = 0
+    while position < bytes.count {
+        if bytes[position] == UInt8(ascii: "%"), position + 2 < bytes.count, let high = hexValue(bytes[position + 1]),
+            let low = hexValue(bytes[position + 2])
         {
             decoded.append(high << 4 | low)
-            place += 3
+            position += 3
         } else {
-            if bytes[place] == UInt8(ascii: "%") { isWhole = false }
-            decoded.append(bytes[place])
-            place += 1
+            if bytes[position] == UInt8(ascii: "%") { isWhole = false }
+            decoded.append(bytes[position])
+            position += 1
         }
     }
     return (decoded, isWhole)

@@ -89,10 +89,10 @@ struct RequestReader {
     /// A head that arrives in one piece is parsed where it is; otherwise its parts are put together first.
     private mutating func readHead(
         _ input: UnsafeBufferPointer<UInt8>, from position: inout Int
-    ) -> HeadParser.Outcome {
+    ) -> HeadParser.Progress {
         let rest = UnsafeBufferPointer(rebasing: input[position...])
         let earlier = headBytes.count
-        let outcome: HeadParser.Outcome
+        let outcome: HeadParser.Progress
         if earlier == 0 {
             outcome = parser.parse(rest)
         } else {

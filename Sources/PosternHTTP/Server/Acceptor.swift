@@ -7,18 +7,18 @@ import Synchronization
 final class Acceptor: Loop, @unchecked Sendable {
     // @unchecked: everything below `MARK: State` belongs to the thread that turns.
     let name = "postern-accept"
-    private let workers: [Worker]
+    private let workers: [HTTPWorker]
     private let listener: Listener
-    private let admissions: Admissions
+    private let limiter: ConnectionLimiter
     private let logger: Logger
-    private let bell = Bell()
+    private let wakeup = EventFD()
     private let isStopped = Atomic<Bool>(false)
     private let running = Mutex<(any RunningLoop)?>(nil)
 
-    init(_ listener: Listener, for workers: [Worker], _ admissions: Admissions, _ logger: Logger) {
+    init(_ listener: Listener, for workers: [HTTPWorker], _ limiter: ConnectionLimiter, _ logger: Logger) {
         self.listener = listener
         self.workers = workers
-        self.admissions = admissions
+        self.limiter = limiter
         self.logger = logger
     }
 
@@ -27,7 +27,7 @@ final class Acceptor: Loop, @unchecked Sendable {
     /// Waits until the thread has ended, then closes the listener.
     func stop() {
         isStopped.store(true, ordering: .releasing)
-        bell.ring()
+        wakeup.signal()
         running.withLock { $0.take() }?.join()
         close(listener.socket)
     }
@@ -47,11 +47,11 @@ final class Acceptor: Loop, @unchecked Sendable {
     }
 
     func wait(until deadline: MonotonicInstant) -> Bool {
-        bell.wait(until: deadline, or: deadline == .distantFuture ? [listener.socket] : [])
+        wakeup.wait(until: deadline, or: deadline == .distantFuture ? [listener.socket] : [])
     }
 
     /// False when no connection is waiting, or none can be accepted now.
-    private func accept(for worker: Worker, at now: MonotonicInstant) -> Bool {
+    private func accept(for worker: HTTPWorker, at now: MonotonicInstant) -> Bool {
         var address = sockaddr_storage()
         var size = socklen_t(MemoryLayout<sockaddr_storage>.size)
         let (socket, peer) = withUnsafeMutableBytes(of: &address) {
@@ -61,7 +61,7 @@ final class Acceptor: Loop, @unchecked Sendable {
         }
         guard socket >= 0 else { return isWorthRetrying(errno, at: now) }
         _ = fcntl(socket, F_SETFD, FD_CLOEXEC)
-        if admissions.admit(peer) {
+        if limiter.admit(peer) {
             worker.add(.init(socket: socket, address: address, size: size, peer: peer))
         } else {
             close(socket)

@@ -10,7 +10,7 @@ import Synchronization
 public final class HTTPServer: Sendable {
     private struct Running {
         /// Empty before the start and after the stop.
-        var workers: [Worker] = []
+        var workers: [HTTPWorker] = []
         var acceptor: Acceptor?
     }
     private let core: ServerCore
@@ -55,7 +55,7 @@ public final class HTTPServer: Sendable {
         let listener = try Listener(host: core.settings.host, port: core.settings.port)
         let workers = try startWorkers(listener, identity)
         core.reaper.start { [core] in core.running.load(ordering: .relaxed) > 0 }
-        let acceptor = Acceptor(listener, for: workers, core.admissions, core.logger)
+        let acceptor = Acceptor(listener, for: workers, core.limiter, core.logger)
         acceptor.start()
         state.withLock { state in
             precondition(state.workers.isEmpty, "an HTTP server starts once")
@@ -65,11 +65,11 @@ public final class HTTPServer: Sendable {
     }
 
     /// Closes the listener if a worker does not start.
-    private func startWorkers(_ listener: Listener, _ identity: TLSIdentity?) throws(HTTPServerError) -> [Worker] {
-        var workers: [Worker] = []
+    private func startWorkers(_ listener: Listener, _ identity: TLSIdentity?) throws(HTTPServerError) -> [HTTPWorker] {
+        var workers: [HTTPWorker] = []
         do throws(HTTPServerError) {
             for number in 0..<workerCount {
-                let worker = Worker(core, number: number)
+                let worker = HTTPWorker(core, number: number)
                 try worker.start(identity)
                 workers.append(worker)
             }

@@ -17,7 +17,7 @@ final class ServerCore: Sendable {
     let handler: any HTTPHandler
     let logger: Logger
     let reaper: ConnectionReaper
-    let admissions: Admissions
+    let limiter: ConnectionLimiter
     /// The number of requests whose headers have arrived and whose response has not been sent.
     let running = Atomic<Int>(0)
     /// The number of `Connection` objects. More than open connections means that a responder is still retained.
@@ -27,20 +27,20 @@ final class ServerCore: Sendable {
     /// Whether the server no longer waits for anything.
     let isAborting = Atomic<Bool>(false)
     /// Signalled when the last running request ends while draining.
-    let drained = Bell()
+    let drained = EventFD()
 
     init(_ settings: HTTPServerSettings, memory: ByteBudget, handler: any HTTPHandler, logger: Logger) {
         self.settings = settings
         self.memory = memory
         self.handler = handler
         self.logger = logger
-        admissions = Admissions(total: settings.maxConnections, perAddress: settings.maxConnectionsPerAddress)
+        limiter = ConnectionLimiter(total: settings.maxConnections, perAddress: settings.maxConnectionsPerAddress)
         reaper = ConnectionReaper(headerTimeout: settings.headerTimeout, idleTimeout: settings.idleTimeout)
     }
 
     func finishRequest() {
         let left = running.wrappingSubtract(1, ordering: .releasing).newValue
-        if left == 0, isDraining.load(ordering: .relaxed) { drained.ring() }
+        if left == 0, isDraining.load(ordering: .relaxed) { drained.signal() }
     }
 
     /// The connection of a request.
@@ -52,8 +52,8 @@ final class ServerCore: Sendable {
 
 // MARK: The callbacks
 
-private func worker(_ context: UnsafeMutableRawPointer?) -> Worker {
-    Unmanaged<Worker>.fromOpaque(context!).takeUnretainedValue()
+private func worker(_ context: UnsafeMutableRawPointer?) -> HTTPWorker {
+    Unmanaged<HTTPWorker>.fromOpaque(context!).takeUnretainedValue()
 }
 
 /// The connection stored in the socket's context: retained there from `connectionChanged` to `connectionChanged`, so
@@ -80,7 +80,7 @@ let connectionChanged: MHD_NotifyConnectionCallback = { context, handle, slot, c
         connection.finish()
         connection.endTurn(.closed)
         core.reaper.remove(connection, lingering: connection.lingers)
-        core.admissions.release(connection.peer)
+        core.limiter.release(connection.peer)
     }
 }
 

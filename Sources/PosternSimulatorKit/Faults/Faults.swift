@@ -68,8 +68,8 @@ public struct Faults: Sendable, Equatable {
         }
     }
 
-    /// Refuses requests with an item whose member `field`, top-level or a JSON Pointer, has `value`, as a string or as a
-    /// literal.
+    /// Refuses requests with an item whose member `field`, top-level or a JSON Pointer, has `value`, as a string or as
+    /// a literal.
     public struct Poison: Sendable, Equatable {
         public enum Answer: String, Sendable, CaseIterable {
             case failure = "500"
@@ -92,14 +92,14 @@ public struct Faults: Sendable, Equatable {
 
 /// What to do with one request.
 public struct FaultDecision: Sendable, Equatable {
-    public enum Outcome: Sendable, Equatable {
+    public enum Action: Sendable, Equatable {
         case proceed
         case status(Int, retryAfter: Faults.RetryAfter?)
         case resetBefore, resetAfter, hang, hangAfter, garbage, truncate
         case drip(Duration)
     }
     public var delay: Duration = .zero
-    public var outcome = Outcome.proceed
+    public var outcome = Action.proceed
 }
 
 /// Plays `Faults` over a sequence of requests. The same seed and the same requests give the same decisions.
@@ -117,8 +117,8 @@ public struct FaultPlayer: Sendable {
     /// Decides about the next request, and counts it.
     public mutating func decide(path: some StringProtocol) -> FaultDecision {
         var decision = FaultDecision()
-        for (place, rule) in faults.rules.enumerated()
-        where (rule.path.isEmpty || path.hasPrefix(rule.path)) && applies(rule.when, place) {
+        for (index, rule) in faults.rules.enumerated()
+        where (rule.path.isEmpty || path.hasPrefix(rule.path)) && applies(rule.when, index) {
             switch rule.fault {
             case .delay(let delay):
                 decision.delay += delay
@@ -138,13 +138,13 @@ public struct FaultPlayer: Sendable {
         return decision
     }
 
-    private mutating func applies(_ when: Faults.When, _ place: Int) -> Bool {
+    private mutating func applies(_ when: Faults.When, _ index: Int) -> Bool {
         switch when {
         case .always: return true
         case .probability(let chance): return random.fraction() < chance
         case .next:
-            guard left[place] > 0 else { return false }
-            left[place] -= 1
+            guard left[index] > 0 else { return false }
+            left[index] -= 1
             return true
         }
     }

@@ -11,7 +11,7 @@ package struct JSONScanner {
     }
 
     package let text: UnsafeBufferPointer<UInt8>
-    package var place = 0
+    package var position = 0
     /// Whether a string with a raw control character was passed.
     package private(set) var sawControlCharacter = false
     /// Whether the last string contained an escape.
@@ -25,10 +25,10 @@ package struct JSONScanner {
 
     /// The next byte that is not white space; nil at the end.
     package mutating func peek() -> UInt8? {
-        while place < text.count {
-            switch text[place] {
-            case 0x20, 0x0a, 0x0d, 0x09: place += 1
-            default: return text[place]
+        while position < text.count {
+            switch text[position] {
+            case 0x20, 0x0a, 0x0d, 0x09: position += 1
+            default: return text[position]
             }
         }
         return nil
@@ -36,14 +36,14 @@ package struct JSONScanner {
 
     package mutating func take(_ byte: UInt8) -> Bool {
         guard peek() == byte else { return false }
-        place += 1
+        position += 1
         return true
     }
 
     /// Skips the next value; nil if it is not valid.
     package mutating func value() -> Value? {
         guard let first = peek() else { return nil }
-        let start = place
+        let start = position
         let kind: Kind?
         switch first {
         case UInt8(ascii: "{"): kind = members { _, _ in } ? .object : nil
@@ -55,7 +55,7 @@ package struct JSONScanner {
         case UInt8(ascii: "n"): kind = literal("null") ? .null : nil
         default: kind = nil
         }
-        return kind.map { Value(kind: $0, range: start..<place) }
+        return kind.map { Value(kind: $0, range: start..<position) }
     }
 
     /// Walks over an object, from its brace on, and passes each member to the closure. Returns false if it is not
@@ -65,9 +65,9 @@ package struct JSONScanner {
         if take(UInt8(ascii: "}")) { return leave() }
         repeat {
             guard peek() == UInt8(ascii: "\"") else { return false }
-            let start = place
+            let start = position
             guard string() else { return false }
-            let key = Key(raw: .init(rebasing: text[(start + 1)..<(place - 1)]), hasEscapes: stringHadEscape)
+            let key = Key(raw: .init(rebasing: text[(start + 1)..<(position - 1)]), hasEscapes: stringHadEscape)
             guard take(UInt8(ascii: ":")), let value = value() else { return false }
             body(key, value)
         } while take(UInt8(ascii: ","))
@@ -87,7 +87,7 @@ package struct JSONScanner {
     }
 
     private mutating func enter() -> Bool {
-        place += 1
+        position += 1
         depth += 1
         return depth <= Self.maxDepth
     }
@@ -98,11 +98,11 @@ package struct JSONScanner {
     }
 
     private mutating func string() -> Bool {
-        place += 1
+        position += 1
         stringHadEscape = false
-        while place < text.count {
-            let byte = text[place]
-            place += 1
+        while position < text.count {
+            let byte = text[position]
+            position += 1
             if byte > UInt8(ascii: "\\") { continue }
             if byte == UInt8(ascii: "\"") { return true }
             if byte == UInt8(ascii: "\\") {
@@ -117,13 +117,13 @@ package struct JSONScanner {
 
     /// The character after a backslash.
     private mutating func escape() -> Bool {
-        guard place < text.count else { return false }
-        place += 1
-        switch text[place - 1] {
+        guard position < text.count else { return false }
+        position += 1
+        switch text[position - 1] {
         case UInt8(ascii: "u"):
-            guard place + 4 <= text.count else { return false }
-            place += 4
-            return text[(place - 4)..<place].allSatisfy(isHexDigit)
+            guard position + 4 <= text.count else { return false }
+            position += 4
+            return text[(position - 4)..<position].allSatisfy(isHexDigit)
         case UInt8(ascii: "\""), UInt8(ascii: "\\"), UInt8(ascii: "/"), UInt8(ascii: "b"), UInt8(ascii: "f"),
             UInt8(ascii: "n"), UInt8(ascii: "r"), UInt8(ascii: "t"):
             return true
@@ -132,37 +132,39 @@ package struct JSONScanner {
     }
 
     private mutating func number() -> Kind? {
-        if text[place] == UInt8(ascii: "-") { place += 1 }
-        let start = place
+        if text[position] == UInt8(ascii: "-") { position += 1 }
+        let start = position
         guard digits() else { return nil }
-        if text[start] == UInt8(ascii: "0"), place > start + 1 { return nil }
+        if text[start] == UInt8(ascii: "0"), position > start + 1 { return nil }
         var kind = Kind.integer
-        if place < text.count, text[place] == UInt8(ascii: ".") {
-            place += 1
+        if position < text.count, text[position] == UInt8(ascii: ".") {
+            position += 1
             kind = .decimal
             guard digits() else { return nil }
         }
-        if place < text.count, text[place] | 0x20 == UInt8(ascii: "e") {
-            place += 1
+        if position < text.count, text[position] | 0x20 == UInt8(ascii: "e") {
+            position += 1
             kind = .decimal
-            if place < text.count, text[place] == UInt8(ascii: "+") || text[place] == UInt8(ascii: "-") { place += 1 }
+            if position < text.count, text[position] == UInt8(ascii: "+") || text[position] == UInt8(ascii: "-") {
+                position += 1
+            }
             guard digits() else { return nil }
         }
         return kind
     }
 
     private mutating func digits() -> Bool {
-        let start = place
-        while place < text.count, text[place] &- 0x30 < 10 { place += 1 }
-        return place > start
+        let start = position
+        while position < text.count, text[position] &- 0x30 < 10 { position += 1 }
+        return position > start
     }
 
     private mutating func literal(_ word: StaticString) -> Bool {
-        guard text.count - place >= word.utf8CodeUnitCount else { return false }
-        for index in 0..<word.utf8CodeUnitCount where text[place + index] != word.utf8Start[index] { return false }
-        place += word.utf8CodeUnitCount
+        guard text.count - position >= word.utf8CodeUnitCount else { return false }
+        for index in 0..<word.utf8CodeUnitCount where text[position + index] != word.utf8Start[index] { return false }
+        position += word.utf8CodeUnitCount
         // `nullx` is not `null`.
-        return place == text.count || !isWordByte(text[place])
+        return position == text.count || !isWordByte(text[position])
     }
 
     /// The name of a member.
@@ -174,7 +176,7 @@ package struct JSONScanner {
         package func equals(_ name: StaticString) -> Bool {
             if hasEscapes { return unescaped(raw) == name.description }
             guard raw.count == name.utf8CodeUnitCount else { return false }
-            for place in 0..<raw.count where raw[place] != name.utf8Start[place] { return false }
+            for position in 0..<raw.count where raw[position] != name.utf8Start[position] { return false }
             return true
         }
 
@@ -249,14 +251,14 @@ package func found(
     _ field: String, in item: UnsafeBufferPointer<UInt8>
 ) -> (kind: JSONScanner.Kind, text: String)? {
     guard field.hasPrefix("/") else { return member(field, of: item) }
-    var place = item
+    var slice = item
     var found: JSONScanner.Value?
     for step in field.dropFirst().split(separator: "/", omittingEmptySubsequences: false) {
-        if let found { place = .init(rebasing: place[found.range]) }
-        found = child(String(step).replacing("~1", with: "/").replacing("~0", with: "~"), of: place)
+        if let found { slice = .init(rebasing: slice[found.range]) }
+        found = child(String(step).replacing("~1", with: "/").replacing("~0", with: "~"), of: slice)
         if found == nil { return nil }
     }
-    return found.map { plain($0, in: place) }
+    return found.map { plain($0, in: slice) }
 }
 
 /// A member of an object or an element of an array.

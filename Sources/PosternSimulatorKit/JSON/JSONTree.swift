@@ -32,9 +32,9 @@ package enum JSONTree: Sendable, Equatable {
         return text.withUnsafeBufferPointer { text in
             var reader = Reader(scanner: JSONScanner(text))
             guard reader.scanner.peek() != nil else { return nil }
-            let start = reader.scanner.place
+            let start = reader.scanner.position
             guard let value = reader.value(depth: 0), !reader.scanner.sawControlCharacter else { return nil }
-            let end = reader.scanner.place
+            let end = reader.scanner.position
             return Document(
                 value: value, range: start..<end, hasRepeatedNames: reader.sawRepeatedName,
                 hasTrailingBytes: reader.scanner.peek() != nil)
@@ -92,7 +92,7 @@ package enum JSONTree: Sendable, Equatable {
         }
 
         private mutating func object(depth: Int) -> JSONTree? {
-            scanner.place += 1
+            scanner.position += 1
             if scanner.take(UInt8(ascii: "}")) { return .object([]) }
             var members: [Member] = []
             repeat {
@@ -108,7 +108,7 @@ package enum JSONTree: Sendable, Equatable {
         }
 
         private mutating func array(depth: Int) -> JSONTree? {
-            scanner.place += 1
+            scanner.position += 1
             if scanner.take(UInt8(ascii: "]")) { return .array([]) }
             var elements: [JSONTree] = []
             repeat {

@@ -15,7 +15,7 @@ final class Vault: Sendable {
     }
 
     /// The owner of a credential, and its version.
-    struct Place: Hashable {
+    struct CredentialKey: Hashable {
         let upstream: UpstreamNumber
         let owner: String
         let version: Int64
@@ -29,7 +29,7 @@ final class Vault: Sendable {
     private let previous: [SealingKey]
     /// Values that must not be stored. A key is used once, so a value that a rolled-back transaction leaves here is
     /// never found; `sweep` removes it.
-    private let memory = Mutex<[Place: [UInt8]]>([:])
+    private let memory = Mutex<[CredentialKey: [UInt8]]>([:])
     private let latestVersion: Atomic<Int64>
 
     /// `latestVersion`: the highest version that was used in this store.
@@ -48,22 +48,22 @@ final class Vault: Sendable {
     // MARK: Sealing
 
     /// The encrypted value to store; nil if the value is kept in memory instead.
-    func put(_ value: [UInt8], at place: Place) throws -> Sealed? {
+    func put(_ value: [UInt8], at credentialKey: CredentialKey) throws -> Sealed? {
         guard let current else {
-            memory.withLock { $0[place] = value }
+            memory.withLock { $0[credentialKey] = value }
             return nil
         }
-        let box = try AES.GCM.seal(value, using: current.key, authenticating: place.associatedData)
+        let box = try AES.GCM.seal(value, using: current.key, authenticating: credentialKey.associatedData)
         return Sealed(keyID: current.id, nonce: Array(box.nonce), box: Array(box.ciphertext) + Array(box.tag))
     }
 
     /// The value; nil if it was in the memory of an earlier run, or no configured key decrypts it.
-    func value(_ sealed: Sealed?, at place: Place) -> [UInt8]? {
-        guard let sealed else { return memory.withLock { $0[place] } }
+    func value(_ sealed: Sealed?, at credentialKey: CredentialKey) -> [UInt8]? {
+        guard let sealed else { return memory.withLock { $0[credentialKey] } }
         guard let key = key(sealed.keyID), sealed.box.count >= 16, let nonce = try? AES.GCM.Nonce(data: sealed.nonce),
             let box = try? AES.GCM.SealedBox(
                 nonce: nonce, ciphertext: sealed.box.dropLast(16), tag: sealed.box.suffix(16)),
-            let value = try? AES.GCM.open(box, using: key, authenticating: place.associatedData)
+            let value = try? AES.GCM.open(box, using: key, authenticating: credentialKey.associatedData)
         else { return nil }
         return Array(value)
     }
@@ -78,7 +78,7 @@ final class Vault: Sendable {
     var countInMemory: Int { memory.withLock { $0.count } }
 
     /// Removes the values that are no longer in use.
-    func sweep(keeping isInUse: (Place) -> Bool) {
+    func sweep(keeping isInUse: (CredentialKey) -> Bool) {
         memory.withLock { memory in memory = memory.filter { isInUse($0.key) } }
     }
 

@@ -25,7 +25,7 @@ final class FileDescriptor: Sendable {
 
     /// Makes the next read fetch the content of the disk: after a failed sync, the kernel may keep returning pages that
     /// it could not write. Dirty pages are kept, so call it after a sync.
-    func forgetCachedPages() { posix_fadvise(number, 0, 0, POSIX_FADV_DONTNEED) }
+    func dropCachedPages() { posix_fadvise(number, 0, 0, POSIX_FADV_DONTNEED) }
 
     /// Allocates blocks for a range of the file. Throws if the disk is full.
     func allocate(_ range: Range<Int>) throws(StoreError) {
@@ -112,7 +112,7 @@ enum Files {
         guard descriptor.isOpen, fsync(descriptor.number) == 0 else {
             throw .cannotCreate(path: path, detail: "\(file) cannot be synced: \(lastSystemError())")
         }
-        descriptor.forgetCachedPages()
+        descriptor.dropCachedPages()
     }
 
     static func rename(_ file: String, to name: String, for path: String) throws(StoreError) {

@@ -105,8 +105,8 @@ enum StoreFile {
             guard let bytes = try Files.read(path + tail, for: path) else { continue }
             try Files.write(bytes, to: kept + tail, for: path)
         }
-        // A power cut leaves the copy, and the damaged log or the repaired one. The index goes last: without it, damage to
-        // the last commit would not be seen again.
+        // A power cut leaves the copy, and the damaged log or the repaired one. The index goes last: without it, damage
+        // to the last commit would not be seen again.
         try Files.sync(Files.folder(of: path), for: path)
         try Files.write(log.repaired, to: path + "-wal.repaired", for: path)
         try Files.rename(path + "-wal.repaired", to: path + "-wal", for: path)
@@ -221,13 +221,13 @@ enum StoreFile {
             try sql.run("PRAGMA journal_size_limit = 3145728")
         }
         try Migrations.migrator.migrate(pool)
-        try pool.write { try closeAttemptsOfDeadRun(with: SQL($0)) }
+        try pool.write { try closeAttemptsOfPreviousRun(with: SQL($0)) }
         return pool
     }
 
     /// Closes the attempts that were open when the previous run ended. Their outcome is unknown, so they count as
     /// ambiguous, and their messages, which are still queued, may have arrived.
-    private static func closeAttemptsOfDeadRun(with sql: SQL) throws {
+    private static func closeAttemptsOfPreviousRun(with sql: SQL) throws {
         // Without the hint SQLite would read all attempts of an upstream.
         let open = try sql.all(
             """
@@ -243,7 +243,7 @@ enum StoreFile {
                 try sql.run(
                     "UPDATE upstreams SET ambiguousSends = ambiguousSends + 1 WHERE number = ?", attempt.upstream) > 0
             guard isKnown else { continue }
-            let error = RecordText.encode(AttemptError(.interrupted, detail: detail, at: attempt.startedAt))
+            let error = JSONRecord.encode(AttemptError(.interrupted, detail: detail, at: attempt.startedAt))
             for id in attempt.ids {
                 try sql.run(
                     "UPDATE queue_# SET tried = tried | 1, lastError = coalesce(lastError, ?) WHERE id = ?",

@@ -18,12 +18,12 @@ public struct Audit: Sendable, Equatable {
 
     /// Counts every row, on one snapshot.
     static func run(with sql: SQL) throws -> Audit {
-        let books = try UpstreamBooks.all(with: sql).sorted { $0.number.rawValue < $1.number.rawValue }
-        return Audit(accounts: try books.map { try account(of: $0, with: sql) })
+        let summaries = try UpstreamSummary.all(with: sql).sorted { $0.number.rawValue < $1.number.rawValue }
+        return Audit(accounts: try summaries.map { try account(of: $0, with: sql) })
     }
 
-    private static func account(of books: UpstreamBooks, with sql: SQL) throws -> Account {
-        let (number, ledger) = (books.number, books.ledger)
+    private static func account(of summary: UpstreamSummary, with sql: SQL) throws -> Account {
+        let (number, ledger) = (summary.number, summary.ledger)
         var counts: [MessageState: Int] = [:]
         var queuedBytes = 0
         try sql.each("SELECT count(*), coalesce(sum(length(payload)), 0) FROM queue_#", of: number) { row in
@@ -52,7 +52,7 @@ public struct Audit: Sendable, Equatable {
         }
         let twice = try twiceKept(number, with: sql)
         if twice > 0 { findings.append("\(twice) messages are in two states") }
-        return Account(upstream: books.name.description, ledger: ledger, rows: counts, findings: findings)
+        return Account(upstream: summary.name.description, ledger: ledger, rows: counts, findings: findings)
     }
 
     private static func twiceKept(_ number: UpstreamNumber, with sql: SQL) throws -> Int {

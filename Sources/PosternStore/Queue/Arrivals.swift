@@ -85,26 +85,26 @@ struct Arrivals {
 /// When the next scheduled message, or the next lane, is due, as far as is known. A plain value; the exchange holds
 /// it.
 struct NextDue {
-    /// `lookNow` until the worker has looked; `never` if only an announcement can change that.
-    private(set) var moment = Self.lookNow
+    /// `scanNow` until the worker has looked; `never` if only an announcement can change that.
+    private(set) var moment = Self.scanNow
 
-    static let lookNow = Timestamp(milliseconds: 0)
+    static let scanNow = Timestamp(milliseconds: 0)
 
-    init(_ moment: Timestamp = lookNow) { self.moment = moment }
+    init(_ moment: Timestamp = scanNow) { self.moment = moment }
 
     /// Announces that something is due at `moment`. Returns whether the worker has to be woken: it is earlier than any
     /// known time, or the worker has not looked since the last wake-up.
     mutating func announce(_ moment: Timestamp) -> Bool {
         defer { self.moment = min(self.moment, moment) }
-        return moment < self.moment || self.moment == Self.lookNow
+        return moment < self.moment || self.moment == Self.scanNow
     }
 
     /// A claim begins to read: what is announced after this may be missing from its snapshot. Returns the known time.
-    mutating func beginLook() -> Timestamp {
+    mutating func beginScan() -> Timestamp {
         defer { moment = .never }
         return moment
     }
 
     /// The claim has found that the next one is due at `found`.
-    mutating func endLook(_ found: Timestamp) { moment = min(moment, found) }
+    mutating func endScan(_ found: Timestamp) { moment = min(moment, found) }
 }

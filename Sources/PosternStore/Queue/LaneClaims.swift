@@ -2,9 +2,9 @@ import PosternCore
 
 /// The claims of a queue with separate lanes. A plain value, which the worker owns.
 ///
-/// Which lane is next is stored in the table `lanes`, so what is kept here is bounded by what is in flight, however many
-/// lanes there are. A lane that is due is served in the order of `readyAtMs`; each lane, and each group of lanes, has
-/// one batch in flight at a time.
+/// Which lane is next is stored in the table `lanes`, so what is kept here is bounded by what is in flight, however
+/// many lanes there are. A lane that is due is served in the order of `readyAtMs`; each lane, and each group of lanes,
+/// has one batch in flight at a time.
 struct LaneClaims: QueueClaims {
     private struct InFlight {
         var group: String?
@@ -13,7 +13,7 @@ struct LaneClaims: QueueClaims {
         var ids: [MessageID]
     }
     /// A batch that is to be sent again with the same messages, which is not stored in its rows or its lane.
-    private struct Piece {
+    private struct SplitBatch {
         /// Ascending.
         let ids: [MessageID]
         let history: BatchHistory
@@ -23,7 +23,7 @@ struct LaneClaims: QueueClaims {
     private var busyGroups: Set<String> = []
     private var busyExclusions: Set<String> = []
     /// Histories by lane, in ascending order; kept for batches that were split or are under suspicion.
-    private var pieces: [Int64: [Piece]] = [:]
+    private var splitBatches: [Int64: [SplitBatch]] = [:]
 
     /// Whether a lane is free again, or a removal has ended.
     private(set) var mustLook = false
@@ -31,16 +31,16 @@ struct LaneClaims: QueueClaims {
     let isAtScanLimit = false
     let nextGroupDue: Timestamp? = nil
     let cursor = MessageID(rawValue: 0)
-    var countInMemory: Int { Set(inFlight.keys).union(pieces.keys).count }
+    var countInMemory: Int { Set(inFlight.keys).union(splitBatches.keys).count }
     func isHeldUp(_ id: MessageID, in lane: Int64) -> Bool? { nil }
 
     // MARK: Claiming
 
     mutating func adoptLeftovers(from rows: QueueRows) -> Timestamp? { nil }
 
-    mutating func hear(_ news: QueueExchange.News) {
-        if !news.removals.isEmpty || news.isCut || news.cameBackFrom != nil { mustLook = true }
-        for (ended, history) in news.suspended {
+    mutating func apply(_ updates: QueueExchange.PendingUpdates) {
+        if !updates.removals.isEmpty || updates.isCut || updates.cameBackFrom != nil { mustLook = true }
+        for (ended, history) in updates.suspended {
             sendAgain(ended, from: .never, isDueNow: false, history: history)
             release(ended)
         }
@@ -79,18 +79,18 @@ struct LaneClaims: QueueClaims {
             || !busyExclusions.isEmpty && request.exclusionOfLane(lane.name).map(busyExclusions.contains) ?? false
     }
 
-    private func hasFailed(_ lane: ReadyLane) -> Bool { lane.failures > 0 || pieces[lane.number] != nil }
+    private func hasFailed(_ lane: ReadyLane) -> Bool { lane.failures > 0 || splitBatches[lane.number] != nil }
 
     private func mayTake(_ lane: ReadyLane, _ request: ClaimRequest) -> Bool {
-        guard let piece = pieces[lane.number]?.first else {
+        guard let splitBatch = splitBatches[lane.number]?.first else {
             return request.mayRepeat(BatchHistory(failures: lane.failures), 1)
         }
-        return request.mayRepeat(piece.history, piece.ids.count)
+        return request.mayRepeat(splitBatch.history, splitBatch.ids.count)
     }
 
     private func take(_ lane: ReadyLane, into scan: inout ClaimScan, from rows: QueueRows) throws {
         scan.narrow(to: lane)
-        var piece: Piece?
+        var splitBatch: SplitBatch?
         var compositionDueAt: Int64?
         try rows.forEach(inLane: lane.number) { row in
             let id = row.id
@@ -98,10 +98,10 @@ struct LaneClaims: QueueClaims {
             let retryAt = row.waiting == QueueColumn.retrying ? row.nextAttemptAtMs : nil
             if scan.isEmpty {
                 compositionDueAt = retryAt
-                piece = pieces[lane.number]?.first { $0.ids.last.map { $0 >= id } ?? false }
+                splitBatch = splitBatches[lane.number]?.first { $0.ids.last.map { $0 >= id } ?? false }
             }
             // A batch that failed is sent again with the same messages only.
-            let isOfPiece = piece?.ids.contains(id) ?? false
+            let isOfPiece = splitBatch?.ids.contains(id) ?? false
             guard retryAt == compositionDueAt, scan.isEmpty || isOfPiece == scan.isGroup else { return false }
             scan.isGroup = isOfPiece
             guard scan.fits(row.payloadCount) else { return false }
@@ -112,8 +112,8 @@ struct LaneClaims: QueueClaims {
             scan.isGroup = false
             return scan.staleLanes.append(lane.number)
         }
-        if scan.isGroup, let piece {
-            scan.history = piece.history
+        if scan.isGroup, let splitBatch {
+            scan.history = splitBatch.history
         } else if compositionDueAt != nil {
             scan.history = BatchHistory(failures: lane.failures)
             scan.isGroup = true
@@ -128,13 +128,13 @@ struct LaneClaims: QueueClaims {
             group: lane.group, exclusion: exclusion, ids: scan.messages.map(\.id).sorted())
         if let group = lane.group { busyGroups.insert(group) }
         if let exclusion { busyExclusions.insert(exclusion) }
-        forgetPieces(of: lane.number, through: scan.isGroup ? first : MessageID(rawValue: first.rawValue - 1))
+        removeSplitBatches(of: lane.number, through: scan.isGroup ? first : MessageID(rawValue: first.rawValue - 1))
     }
 
     /// Removes those that are being sent, or whose messages were removed meanwhile.
-    private mutating func forgetPieces(of lane: Int64, through id: MessageID) {
-        pieces[lane]?.removeAll { $0.ids[0] <= id }
-        if pieces[lane]?.isEmpty == true { pieces[lane] = nil }
+    private mutating func removeSplitBatches(of lane: Int64, through id: MessageID) {
+        splitBatches[lane]?.removeAll { $0.ids[0] <= id }
+        if splitBatches[lane]?.isEmpty == true { splitBatches[lane] = nil }
     }
 
     // MARK: Results of a claim
@@ -162,10 +162,10 @@ struct LaneClaims: QueueClaims {
         guard let first = ids.first, let lane = ended.first?.lane else { return }
         // Messages after others that are still being sent were only not part of the request.
         guard isDueNow || history.suspectedAfter != nil, inFlight[lane]?.ids.first == first else { return }
-        var known = pieces[lane] ?? []
+        var known = splitBatches[lane] ?? []
         known.removeAll { $0.ids[0] == first }
-        known.insert(Piece(ids: ids, history: history), at: known.firstIndex { $0.ids[0] > first } ?? known.count)
-        pieces[lane] = known
+        known.insert(SplitBatch(ids: ids, history: history), at: known.firstIndex { $0.ids[0] > first } ?? known.count)
+        splitBatches[lane] = known
     }
 }
 

@@ -16,11 +16,11 @@ struct Leases {
 
     // MARK: The worker's side
 
-    mutating func beginLook() { removedMeanwhile = [] }
+    mutating func beginScan() { removedMeanwhile = [] }
 
     /// Ends the scan and leases what it found. Returns the messages that it may not lease although they are still
     /// queued: those that are being removed, and later ones of their lanes, because such a removal can be undone.
-    mutating func endLook(taking found: [Message], lane: (Message) -> Int64) -> [MessageID] {
+    mutating func endScan(taking found: [Message], lane: (Message) -> Int64) -> [MessageID] {
         defer { removedMeanwhile = nil }
         let isSimple = removing.isEmpty && removedMeanwhile?.isEmpty != false
         var refused: [MessageID] = []
@@ -37,7 +37,7 @@ struct Leases {
         return refused
     }
 
-    mutating func abandonLook() { removedMeanwhile = nil }
+    mutating func abandonScan() { removedMeanwhile = nil }
 
     /// The message is no longer being sent. Nil if it was not.
     mutating func end(_ id: MessageID) -> Lease? { lanes.removeValue(forKey: id).map { Lease(id: id, lane: $0) } }

@@ -22,7 +22,7 @@ struct MixedClaims: QueueClaims {
     private(set) var cursor = MessageID(rawValue: 0)
     /// Ids above this one have not been examined.
     private var frontier = MessageID(rawValue: 0)
-    private var scheduledCursor = ScheduledPlace.beginning
+    private var scheduledCursor = ScheduledPosition.beginning
     private var lines = LaneLines()
     private var groups: [Group] = []
     /// The lanes of the rows in groups; mixed lanes are numbers without a row of their own.
@@ -179,13 +179,15 @@ struct MixedClaims: QueueClaims {
         scan.nextDue = scan.now
         while !isAtScanLimit {
             let found = try rows.scheduled(after: scheduledCursor, until: scan.now, limit: Self.scheduledPage)
-            for (place, lane) in found where !isKnown(place.id, in: lane, isLeased) { leave(place.id, in: lane) }
+            for (position, lane) in found where !isKnown(position.id, in: lane, isLeased) {
+                leave(position.id, in: lane)
+            }
             guard found.count == Self.scheduledPage, let last = found.last else {
                 scheduledCursor = .init(dueAtMs: scan.now.milliseconds, id: MessageID(rawValue: .max))
                 scan.nextDue = try rows.nextScheduled(after: scan.now) ?? .never
                 return
             }
-            scheduledCursor = last.place
+            scheduledCursor = last.position
         }
     }
 
@@ -295,17 +297,17 @@ struct MixedClaims: QueueClaims {
 
     // MARK: Changes by the writer
 
-    mutating func hear(_ news: QueueExchange.News) {
-        mustVerify = mustVerify || news.isCut
-        for removal in news.removals { hearOfRemoval(of: removal.id, isGone: removal.isGone) }
+    mutating func apply(_ updates: QueueExchange.PendingUpdates) {
+        mustVerify = mustVerify || updates.isCut
+        for removal in updates.removals { noteRemoval(of: removal.id, isGone: removal.isGone) }
         // Rows before the cursor were returned.
-        if let id = news.cameBackFrom, id <= cursor {
+        if let id = updates.cameBackFrom, id <= cursor {
             cursor = MessageID(rawValue: id.rawValue - 1)
             isBehind = true
         }
     }
 
-    private mutating func hearOfRemoval(of id: MessageID, isGone: Bool) {
+    private mutating func noteRemoval(of id: MessageID, isGone: Bool) {
         guard let lane = awaitingRemoval.removeValue(forKey: id) ?? members[id] else { return }
         if isGone {
             leaveGroup(id, isGone: true)
@@ -320,15 +322,15 @@ struct MixedClaims: QueueClaims {
     private mutating func findRemoved(in rows: QueueRows) throws {
         for id in Array(members.keys) + Array(awaitingRemoval.keys) {
             let isGone = try !rows.exists(id)
-            if isGone || members[id] == nil { hearOfRemoval(of: id, isGone: isGone) }
+            if isGone || members[id] == nil { noteRemoval(of: id, isGone: isGone) }
         }
         mustVerify = false
     }
 }
 
 /// A position among the scheduled rows, which are ordered by time.
-struct ScheduledPlace: Equatable {
+struct ScheduledPosition: Equatable {
     var dueAtMs: Int64
     var id: MessageID
-    static let beginning = ScheduledPlace(dueAtMs: .min, id: MessageID(rawValue: 0))
+    static let beginning = ScheduledPosition(dueAtMs: .min, id: MessageID(rawValue: 0))
 }

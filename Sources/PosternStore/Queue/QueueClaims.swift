@@ -25,7 +25,7 @@ protocol QueueClaims: Sendable {
     /// Loads what an earlier run left. Returns when the first scheduled message is due; nil if only a scan can
     /// determine it.
     mutating func adoptLeftovers(from rows: QueueRows) throws -> Timestamp?
-    mutating func hear(_ news: QueueExchange.News)
+    mutating func apply(_ updates: QueueExchange.PendingUpdates)
     /// Collects the rows to be sent next. `end` is called with those that could be leased.
     mutating func look(_ scan: inout ClaimScan, from rows: QueueRows, isLeased: (MessageID) -> Bool) throws
     /// The scan has ended. Some of the messages that it `found` may have been removed since, or are being removed.

@@ -4,7 +4,7 @@ import PosternCore
 /// sent, and what is being removed. A plain value, locked for a few instructions only.
 struct QueueExchange {
     /// What the worker has to know before its next scan.
-    struct News {
+    struct PendingUpdates {
         /// Messages that the writer was about to remove.
         var removals: [(id: MessageID, isGone: Bool)] = []
         /// Whether there were more of them than are recorded.
@@ -22,19 +22,19 @@ struct QueueExchange {
     var arrivals: Arrivals?
     var due = NextDue()
     var leases = Leases()
-    var news = News()
+    var updates = PendingUpdates()
 
     init(arrivals: Arrivals?) { self.arrivals = arrivals }
 
     /// Returns whether the worker has to be woken: not if a wake-up is pending already.
     mutating func doneRemoving(_ ids: [MessageID], areGone: Bool) -> Bool {
         leases.doneRemoving(ids, areGone: areGone)
-        let hadNone = news.removals.isEmpty && !news.isCut
-        news.isCut = news.isCut || news.removals.count + ids.count > Self.newsLimit
-        if news.isCut {
-            news.removals = []
+        let hadNone = updates.removals.isEmpty && !updates.isCut
+        updates.isCut = updates.isCut || updates.removals.count + ids.count > Self.newsLimit
+        if updates.isCut {
+            updates.removals = []
         } else {
-            news.removals += ids.map { ($0, areGone) }
+            updates.removals += ids.map { ($0, areGone) }
         }
         return hadNone
     }
@@ -53,11 +53,11 @@ struct QueueExchange {
     mutating func end(_ messages: [Message]) -> [Lease] { messages.compactMap { leases.end($0.id) } }
 
     /// Ends a claim whose wait has been stored in the row of its lane, and notifies the worker.
-    mutating func suspend(_ claim: Claim) { news.suspended.append((end(claim.messages), claim.history)) }
+    mutating func suspend(_ claim: Claim) { updates.suspended.append((end(claim.messages), claim.history)) }
 
-    mutating func takeNews() -> News {
-        defer { news = News() }
-        return news
+    mutating func takeUpdates() -> PendingUpdates {
+        defer { updates = PendingUpdates() }
+        return updates
     }
 
     /// When there is something new or scheduled to claim, or something else that is due at `otherDue`.
@@ -76,22 +76,22 @@ struct QueueExchange {
     // MARK: One scan of the queue
 
     /// Begins a scan. Returns the newest id that was announced, and when the next scheduled row was known to be due.
-    mutating func beginLook() -> (newest: MessageID, due: Timestamp) {
-        leases.beginLook()
-        return (arrivals?.newest ?? MessageID(rawValue: .max), due.beginLook())
+    mutating func beginScan() -> (newest: MessageID, due: Timestamp) {
+        leases.beginScan()
+        return (arrivals?.newest ?? MessageID(rawValue: .max), due.beginScan())
     }
 
     /// Leases what was found, and returns the messages that may not be leased.
-    mutating func endLook(_ scan: inout ClaimScan, through cursor: MessageID) -> [MessageID] {
-        due.endLook(scan.nextDue ?? scan.due)
+    mutating func endScan(_ scan: inout ClaimScan, through cursor: MessageID) -> [MessageID] {
+        due.endScan(scan.nextDue ?? scan.due)
         arrivals?.looked(through: cursor, count: scan.lookedMessages, size: scan.lookedBytes)
-        let refused = leases.endLook(taking: scan.messages) { scan.lane?.number ?? $0.lane.number }
+        let refused = leases.endScan(taking: scan.messages) { scan.lane?.number ?? $0.lane.number }
         if scan.count > 0 { scan.keep(leases.contains) }
         return refused
     }
 
-    mutating func abandonLook(_ scan: ClaimScan) {
-        due.endLook(scan.due)
-        leases.abandonLook()
+    mutating func abandonScan(_ scan: ClaimScan) {
+        due.endScan(scan.due)
+        leases.abandonScan()
     }
 }

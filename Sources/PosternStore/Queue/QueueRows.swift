@@ -56,23 +56,23 @@ struct QueueRows {
                 id: row[0], kind: kinds.kind(row[1]),
                 lane: lane.map { .named($0.name, group: $0.group) } ?? Lane(number: row.lane),
                 key: row[8], acceptedAt: row[3], payload: row[12], attempts: row[7], progress: row[9],
-                wasTried: tried & 1 != 0, wasRetried: tried & 2 != 0),
+                mayHaveArrived: tried & 1 != 0, wasRetried: tried & 2 != 0),
             expiresAt: row[6], wasRequeued: tried & 4 != 0, isWhole: row.isWhole(payload: 12, checksum: 11))
     }
 
     // MARK: Times
 
-    /// Scheduled rows after `place` that are due, in the order of their time. Reads only the index.
-    func scheduled(after place: ScheduledPlace, until now: Timestamp, limit: Int) throws -> [(
-        place: ScheduledPlace, lane: Int64
+    /// Scheduled rows after `position` that are due, in the order of their time. Reads only the index.
+    func scheduled(after position: ScheduledPosition, until now: Timestamp, limit: Int) throws -> [(
+        position: ScheduledPosition, lane: Int64
     )] {
         try sql.all(
             """
             SELECT id, nextAttemptAtMs, lane FROM queue_#
             WHERE waiting = 2 AND (nextAttemptAtMs, id) > (?, ?) AND nextAttemptAtMs <= ?
             ORDER BY nextAttemptAtMs, id LIMIT ?
-            """, of: number, place.dueAtMs, place.id, now, limit
-        ) { (ScheduledPlace(dueAtMs: $0[1], id: $0[0]), $0[2]) }
+            """, of: number, position.dueAtMs, position.id, now, limit
+        ) { (ScheduledPosition(dueAtMs: $0[1], id: $0[0]), $0[2]) }
     }
 
     func nextScheduled(after now: Timestamp) throws -> Timestamp? {

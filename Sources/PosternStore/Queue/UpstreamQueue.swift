@@ -102,7 +102,7 @@ public final class UpstreamQueue: Sendable {
     }
 
     /// Called after the commit: something is due at `moment`.
-    func isDue(at moment: Timestamp) {
+    func announceDue(at moment: Timestamp) {
         if exchange.withLock({ $0.due.announce(moment) }) { wake() }
     }
 
@@ -116,7 +116,7 @@ public final class UpstreamQueue: Sendable {
 
     /// Called after the commit: ended messages are queued again, under ids from `id` on.
     func cameBack(from id: MessageID) {
-        exchange.withLock { $0.news.cameBackFrom = min($0.news.cameBackFrom ?? id, id) }
+        exchange.withLock { $0.updates.cameBackFrom = min($0.updates.cameBackFrom ?? id, id) }
         wake()
     }
 
@@ -129,7 +129,7 @@ public final class UpstreamQueue: Sendable {
     ) -> Readiness {
         claims.withLock { claims in
             exchange.withLock { exchange in
-                claims.hear(exchange.takeNews())
+                claims.apply(exchange.takeUpdates())
                 if claims.mustLook { return .now }
                 let due = claims.nextGroupDue ?? .never
                 // At the scan limit there is no room for what is scheduled or new.
@@ -167,8 +167,8 @@ public final class UpstreamQueue: Sendable {
     private func claim(_ request: ClaimRequest) throws -> (Claim, staleLanes: [Int64]) {
         try claims.withLock { claims in
             let (newest, due) = exchange.withLock { exchange in
-                claims.hear(exchange.takeNews())
-                return exchange.beginLook()
+                claims.apply(exchange.takeUpdates())
+                return exchange.beginScan()
             }
             var scan = ClaimScan(request, newest: newest, due: due)
             do {
@@ -176,12 +176,12 @@ public final class UpstreamQueue: Sendable {
                     try claims.look(&scan, from: rows) { id in exchange.withLock { $0.leases.contains(id) } }
                 }
             } catch {
-                exchange.withLock { $0.abandonLook(scan) }
+                exchange.withLock { $0.abandonScan(scan) }
                 throw error
             }
             let found = scan.messages
             exchange.withLock { exchange in
-                let refused = exchange.endLook(&scan, through: claims.cursor)
+                let refused = exchange.endScan(&scan, through: claims.cursor)
                 claims.end(scan, found: found, as: exchange.leases, refused: Set(refused))
             }
             return (scan.claim, scan.staleLanes)
@@ -214,7 +214,7 @@ public final class UpstreamQueue: Sendable {
     }
 
     /// The claim cannot be sent yet, and no attempt was made; `reason` is shown by the API.
-    public func postpone(_ claim: Claim, until dueAt: Timestamp, for reason: WaitingFor? = nil) {
+    public func postpone(_ claim: Claim, until dueAt: Timestamp, for reason: WaitReason? = nil) {
         guard case .named(let lane, _)? = claim.messages.first?.lane else {
             return end(claim.messages) { $0.postpone($1, until: dueAt, history: claim.history) }
         }

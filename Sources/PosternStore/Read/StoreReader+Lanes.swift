@@ -21,7 +21,7 @@ public struct LaneRecord: Sendable, Equatable {
     /// Its name; nil if only a digest of that is known.
     public let key: String?
     public let state: State
-    public let waitsFor: WaitingFor?
+    public let waitsFor: WaitReason?
     /// Nil if only an event ends the wait, or if the lane itself does not wait.
     public let until: Timestamp?
     /// When its first message was last attempted, or accepted if it was not.
@@ -102,7 +102,7 @@ extension StoreReader {
             let lane: Int64 = row[0]
             page.pass(lane, rows: 1)
             guard row[1] as UpstreamNumber == number, let front = try front(of: lane, in: number) else { return true }
-            let waitsFor = (row[6] as String?).flatMap(WaitingFor.init(rawValue:))
+            let waitsFor = (row[6] as String?).flatMap(WaitReason.init(rawValue:))
             let state = Self.state(
                 isParked: row[5], waitsFor: waitsFor, isHeld: row[4], isScheduled: front.isScheduled,
                 isDue: (row[3] as Timestamp?).map { $0 <= now } ?? false)
@@ -117,7 +117,7 @@ extension StoreReader {
     }
 
     private static func state(
-        isParked: Bool, waitsFor: WaitingFor?, isHeld: Bool, isScheduled: Bool, isDue: Bool
+        isParked: Bool, waitsFor: WaitReason?, isHeld: Bool, isScheduled: Bool, isDue: Bool
     ) -> LaneRecord.State {
         if isParked { return .parked }
         if isDue { return .ready }
@@ -126,24 +126,24 @@ extension StoreReader {
         return isHeld ? .backingOff : isScheduled ? .scheduled : .ready
     }
 
-    private struct Front {
+    private struct FirstMessage {
         let acceptedAt: Timestamp
         let since: Timestamp
         let isScheduled: Bool
     }
 
-    private func front(of lane: Int64, in number: UpstreamNumber) throws -> Front? {
+    private func front(of lane: Int64, in number: UpstreamNumber) throws -> FirstMessage? {
         try sql.first(
             "SELECT acceptedAtMs, lastError, waiting FROM queue_# WHERE lane = ? ORDER BY id LIMIT 1", of: number, lane
         ) { row in
-            Front(
+            FirstMessage(
                 acceptedAt: row[0], since: Self.since(row[0], lastError: row[1]),
                 isScheduled: row[2] as Int64 == QueueColumn.scheduled)
         }
     }
 
     private static func since(_ acceptedAt: Timestamp, lastError: String?) -> Timestamp {
-        let error = lastError.flatMap { RecordText.decode($0, as: AttemptError.self) }
+        let error = lastError.flatMap { JSONRecord.decode($0, as: AttemptError.self) }
         return max(acceptedAt, error?.at ?? acceptedAt)
     }
 

@@ -154,14 +154,14 @@ struct StoreReader {
         var record = MessageRecord(
             id: row[0], upstream: names[number]?.description ?? "unknown", kind: kinds.kind(row[1]), state: row[2],
             key: row[3], attempts: row[4], acceptedAt: row[5], settledAt: row[7],
-            lastError: (row[6] as String?).flatMap { RecordText.decode($0, as: AttemptError.self) }, result: row[8],
+            lastError: (row[6] as String?).flatMap { JSONRecord.decode($0, as: AttemptError.self) }, result: row[8],
             payload: row[9])
         guard record.state == .queued else { return record }
         record.facts.nextAttemptAt = row[10]
         record.facts.isRetry = row[11] as Int64 == QueueColumn.retrying
         record.lane = row[12]
         record.facts.isParked = row[13]
-        record.facts.laneWaitsFor = (row[14] as String?).flatMap(WaitingFor.init(rawValue:))
+        record.facts.laneWaitsFor = (row[14] as String?).flatMap(WaitReason.init(rawValue:))
         record.facts.laneWaitsUntil = row[15]
         return record
     }

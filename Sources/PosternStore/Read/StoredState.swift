@@ -40,11 +40,11 @@ struct StoredState: UpstreamState {
             """, upstream, owner
         ) { row -> HeldCredential? in
             let sealed = (row[2] as String?).map { Vault.Sealed(keyID: $0, nonce: row[3], box: row[4]) }
-            let place = Vault.Place(upstream: upstream, owner: owner, version: row[0])
+            let credentialKey = Vault.CredentialKey(upstream: upstream, owner: owner, version: row[0])
             let isRefused: Bool = row[6]
-            guard let value = isRefused ? [] : vault.value(sealed, at: place) else { return nil }
+            guard let value = isRefused ? [] : vault.value(sealed, at: credentialKey) else { return nil }
             return HeldCredential(
-                value: value, note: row[1], version: place.version, expiresAt: row[5], isRefused: isRefused)
+                value: value, note: row[1], version: credentialKey.version, expiresAt: row[5], isRefused: isRefused)
         }
         return held ?? nil
     }

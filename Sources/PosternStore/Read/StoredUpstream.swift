@@ -5,17 +5,18 @@ extension Outbox {
     /// cancelled, retried, and purged, and expire. Nothing is delivered from them.
     public func registerStored() throws(StoreError) {
         let upstreams = try read { sql in
-            try UpstreamBooks.all(with: sql).map { ($0, try LaneRule(stored: $0.number, with: sql)) }
+            try UpstreamSummary.all(with: sql).map { ($0, try LaneRule(stored: $0.number, with: sql)) }
         }
-        for (books, laneRule) in upstreams where queue(books.number) == nil {
-            _ = try register(StoredUpstream(name: books.name, laneRule: laneRule), type: books.type, cap: QueueCap())
+        for (summary, laneRule) in upstreams where queue(summary.number) == nil {
+            _ = try register(
+                StoredUpstream(name: summary.name, laneRule: laneRule), type: summary.type, cap: QueueCap())
         }
     }
 
     /// Stores which upstreams this gateway does not deliver to.
     public func markDisabled() throws(StoreError) {
         for number in names.keys where queue(number)?.isDisabled == true {
-            var record = try books(of: number)?.circuit ?? CircuitRecord()
+            var record = try summary(of: number)?.circuit ?? CircuitRecord()
             guard record.obstacle != .disabled else { continue }
             record.obstacle = .disabled
             setHealth(record, of: number)
@@ -39,7 +40,7 @@ struct StoredUpstream: BatchingUpstream {
     var kinds: [Kind] { [] }
 
     func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
-        throw InvalidPayload([PayloadFault("", "is not accepted: the upstream is not configured here")])
+        throw InvalidPayload([PayloadError("", "is not accepted: the upstream is not configured here")])
     }
 
     func plan(for messages: [Message], in context: PlanContext) -> Plan {

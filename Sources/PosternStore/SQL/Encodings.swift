@@ -16,16 +16,16 @@ enum MessageIDList {
 
     static func decode(_ bytes: [UInt8]) -> [MessageID] {
         bytes.withUnsafeBytes { buffer in
-            (0..<buffer.count / 8).map { place in
+            (0..<buffer.count / 8).map { index in
                 MessageID(
-                    rawValue: Int64(littleEndian: buffer.loadUnaligned(fromByteOffset: place * 8, as: Int64.self)))
+                    rawValue: Int64(littleEndian: buffer.loadUnaligned(fromByteOffset: index * 8, as: Int64.self)))
             }
         }
     }
 }
 
 /// Small records are stored as JSON text: readable with the `sqlite3` shell, and open to new members.
-enum RecordText {
+enum JSONRecord {
     static func encode(_ record: some Encodable) -> String {
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]

@@ -17,7 +17,7 @@ extension Transaction {
     /// Stores all of `messages` or, on a refusal, none, and with them what `record` says.
     func append(
         _ messages: [NewMessage], recording record: RequestRecord?, isDiskFull: Bool
-    ) throws -> Result<AppendReceipt, AppendRefusal> {
+    ) throws -> Result<AppendReceipt, AppendError> {
         switch record {
         case nil: return try append(messages, isDiskFull: isDiskFull)
         case .response(let response):
@@ -29,7 +29,7 @@ extension Transaction {
     }
 
     /// Where the message of an event is: in the store, or among those that are to be stored.
-    private enum Place {
+    private enum CredentialKey {
         case stored(MessageID)
         case new(Int)
     }
@@ -37,19 +37,19 @@ extension Transaction {
     /// Leaves out the events that were stored before; the receipt has the ids of their messages all the same.
     private func append(
         _ messages: [NewMessage], identifiedBy identities: [EventIdentity], isDiskFull: Bool
-    ) throws -> Result<AppendReceipt, AppendRefusal> {
-        var places: [Place] = []
-        var known: [[UInt8]: (fingerprint: [UInt8], place: Place)] = [:]
+    ) throws -> Result<AppendReceipt, AppendError> {
+        var places: [CredentialKey] = []
+        var known: [[UInt8]: (fingerprint: [UInt8], position: CredentialKey)] = [:]
         /// Indices of the messages that are to be stored.
         var new: [Int] = []
         for (index, identity) in identities.enumerated() {
             if let former = try known[identity.key] ?? stored(identity.key) {
                 guard former.fingerprint == identity.fingerprint else { return .failure(.reused(index: index)) }
-                places.append(former.place)
+                places.append(former.position)
             } else {
-                let place = Place.new(new.count)
-                known[identity.key] = (identity.fingerprint, place)
-                places.append(place)
+                let position = CredentialKey.new(new.count)
+                known[identity.key] = (identity.fingerprint, position)
+                places.append(position)
                 new.append(index)
             }
         }
@@ -58,8 +58,8 @@ extension Transaction {
         case .success(var receipt):
             for (index, id) in zip(new, receipt.ids) { try record(identities[index], as: id) }
             receipt.repeated = Set(identities.indices).subtracting(new)
-            receipt.ids = places.map { place in
-                switch place {
+            receipt.ids = places.map { position in
+                switch position {
                 case .stored(let id): id
                 case .new(let index): receipt.ids[index]
                 }
@@ -68,7 +68,7 @@ extension Transaction {
         }
     }
 
-    private func stored(_ key: [UInt8]) throws -> (fingerprint: [UInt8], place: Place)? {
+    private func stored(_ key: [UInt8]) throws -> (fingerprint: [UInt8], position: CredentialKey)? {
         try sql.first(
             "SELECT fingerprint, response FROM responses WHERE key = ? AND createdAtMs > ?",
             key, outbox.time.now - outbox.options.idempotencyRetention
@@ -85,7 +85,7 @@ extension Transaction {
     }
 }
 
-extension AppendRefusal {
+extension AppendError {
     /// The same, if the messages that were to be stored have these indices in the request.
     fileprivate func inRequest(_ indices: [Int]) -> Self {
         guard case .refused(let refused) = self else { return self }

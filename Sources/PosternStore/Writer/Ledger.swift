@@ -91,10 +91,10 @@ public struct CircuitRecord: Sendable, Equatable, Codable {
     /// Nil if the upstream requires none.
     public var token: TokenRecord?
     /// Nil if the gateway sends.
-    public var obstacle: Obstacle?
+    public var obstacle: DeliveryBlock?
 
     /// Why the gateway does not send.
-    public enum Obstacle: String, Sendable, Codable {
+    public enum DeliveryBlock: String, Sendable, Codable {
         /// The upstream is disabled, or no longer configured.
         case disabled
         case missingSettings

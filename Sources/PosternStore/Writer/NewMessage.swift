@@ -16,14 +16,14 @@ public struct NewMessage: Sendable {
     public let bytes: [UInt8]
     public let range: Range<Int>
     /// What its lane waits for if the message is the first in it; see `Admission.waitsFor`.
-    public let waitsFor: WaitingFor?
+    public let waitsFor: WaitReason?
     /// A secret that was part of the payload; see `Admission.credential`.
     public let credential: Credential?
 
     public init(
         queue: UpstreamQueue, kind: Kind, lane: Lane = .none, key: String? = nil, acceptedAt: Timestamp,
         notBefore: Timestamp? = nil, expiresAt: Timestamp? = nil, bytes: [UInt8], range: Range<Int>? = nil,
-        waitsFor: WaitingFor? = nil, credential: Credential? = nil
+        waitsFor: WaitReason? = nil, credential: Credential? = nil
     ) {
         self.queue = queue
         self.kind = kind
@@ -55,7 +55,7 @@ public struct AppendReceipt: Sendable {
 }
 
 /// Why messages were not stored. None of them was.
-public enum AppendRefusal: Error, Sendable, Equatable {
+public enum AppendError: Error, Sendable, Equatable {
     /// The queue of this upstream, or the whole outbox if nil, is at its cap.
     case queueFull(UpstreamName?)
     /// Upstreams rejected some of them, each with its index.
@@ -69,6 +69,6 @@ public enum AppendRefusal: Error, Sendable, Equatable {
     public struct Refused: Sendable, Equatable {
         /// Its index in the request.
         public let index: Int
-        public let refusal: Refusal
+        public let refusal: AcceptanceError
     }
 }

@@ -11,7 +11,7 @@ import Synchronization
 /// Any thread may submit jobs; completions run on the writer's thread after the commit and must be quick.
 final class OutboxWriter: Sendable {
     enum Job: Sendable {
-        case append([NewMessage], RequestRecord?, @Sendable (Result<AppendReceipt, AppendRefusal>) -> Void)
+        case append([NewMessage], RequestRecord?, @Sendable (Result<AppendReceipt, AppendError>) -> Void)
         /// The body returns what to do after its changes are committed.
         case change(@Sendable (Transaction) throws -> @Sendable () -> Void, failed: @Sendable (StoreError) -> Void)
         case stop
@@ -40,7 +40,7 @@ final class OutboxWriter: Sendable {
     /// (`synchronous=FULL`: a power cut costs nothing that was completed).
     func append(
         _ messages: [NewMessage], recording record: RequestRecord? = nil,
-        completion: @escaping @Sendable (Result<AppendReceipt, AppendRefusal>) -> Void
+        completion: @escaping @Sendable (Result<AppendReceipt, AppendError>) -> Void
     ) {
         if !put(.append(messages, record, completion)) { completion(.failure(.store(.closed))) }
     }
@@ -110,11 +110,11 @@ final class WriterLoop: Loop, @unchecked Sendable {
     // MARK: State
     let sql: SQL
     let checkpoints: Checkpoints
-    private let accounts: Accounts
+    private let accounts: UpstreamWriteStates
     /// The number of bytes of the file whose blocks are allocated.
     var allocated: Int
     private var sequence: Int64
-    private let upkeep: Upkeep
+    private let maintenance: Maintenance
     /// The time by the loop's clock, which may differ from the store's time.
     private var nextUpkeep = MonotonicInstant.distantFuture
     private var hasMoreUpkeep = false
@@ -127,16 +127,16 @@ final class WriterLoop: Loop, @unchecked Sendable {
         sql = outbox.pool.unsafeReentrantWrite { SQL($0) }
         checkpoints = Checkpoints(of: outbox.logIndex)
         allocated = outbox.lock.descriptor.size
-        accounts = Accounts(outbox.ledgers)
+        accounts = UpstreamWriteStates(outbox.ledgers)
         sequence = outbox.firstSequence
-        upkeep = Upkeep(outbox: outbox)
+        maintenance = Maintenance(outbox: outbox)
     }
 
     // What was handed in refers to the store, and the store to it.
     deinit { _ = inbox.takeAll() }
 
     private var instant: MonotonicInstant { outbox.threads.instant }
-    private var idleInterval: Duration { outbox.threads.idleTime(Upkeep.interval) }
+    private var idleInterval: Duration { outbox.threads.idleTime(Maintenance.interval) }
 
     func begin() {
         nextUpkeep = instant + idleInterval
@@ -150,8 +150,8 @@ final class WriterLoop: Loop, @unchecked Sendable {
         commitAll(jobs)
         guard !isStopping else { return end() }
         if instant >= nextUpkeep {
-            let hasMore = keepUp()
-            nextUpkeep = instant + (hasMore ? Upkeep.pause : idleInterval)
+            let hasMore = runMaintenance()
+            nextUpkeep = instant + (hasMore ? Maintenance.pause : idleInterval)
         }
         return nextUpkeep
     }
@@ -192,19 +192,19 @@ final class WriterLoop: Loop, @unchecked Sendable {
     }
 
     /// Returns true if there is more to do.
-    private func keepUp() -> Bool {
+    private func runMaintenance() -> Bool {
         hasMoreUpkeep = false
         outbox.checkThatFilesAreInPlace()
         if outbox.health.condition == .failed { checkAfterFailure() }
         let job = OutboxWriter.Job.change { [self] transaction in
-            hasMoreUpkeep = try upkeep.run(in: transaction)
+            hasMoreUpkeep = try maintenance.run(in: transaction)
             return {}
         } failed: { _ in
         }
         commit([job])
         if outbox.isFull {
             checkpoint(.restart)
-            if outbox.lookForRoom() { takePages() }
+            if outbox.checkForSpace() { takePages() }
         }
         return hasMoreUpkeep
     }
@@ -246,7 +246,7 @@ final class WriterLoop: Loop, @unchecked Sendable {
     /// What to do once a job is committed. There is no closure for messages, because one for each request would be
     /// expensive.
     private enum Effect {
-        case appended(Result<AppendReceipt, AppendRefusal>, @Sendable (Result<AppendReceipt, AppendRefusal>) -> Void)
+        case appended(Result<AppendReceipt, AppendError>, @Sendable (Result<AppendReceipt, AppendError>) -> Void)
         case changed(@Sendable () -> Void)
 
         func happen() {
@@ -275,7 +275,7 @@ final class WriterLoop: Loop, @unchecked Sendable {
         outbox.publish(changed)
         outbox.metrics.commitDuration.observe((instant - start).inSeconds)
         transaction.doneRemoving(isCommitted: true)
-        for (queue, moment) in transaction.lanesDue { queue.isDue(at: moment) }
+        for (queue, moment) in transaction.lanesDue { queue.announceDue(at: moment) }
         var accepted = 0
         for account in changed {
             guard let arrival = account.arrival else { continue }

@@ -21,7 +21,7 @@ public struct Settlement: Sendable {
     /// Nil if no message is sent again because of a failure.
     public var waiting: Waiting?
     /// Messages whose position is unchanged, although the upstream may have received them.
-    public var wereTried: [MessageID] = []
+    public var possiblyArrived: [MessageID] = []
     /// Messages that continue a sequence, and their progress.
     public var progressed: [(message: Message, progress: [UInt8])] = []
     /// Messages whose lane, with its group, has to stop until it is released.
@@ -32,7 +32,7 @@ public struct Settlement: Sendable {
     // What the queue does once the changes above are on disk. Messages that are delivered or ended leave it.
 
     /// Groups of messages, each of which is sent again together.
-    public var again: [Again] = []
+    public var again: [Retry] = []
     /// Whether all messages return to their position before the claim.
     public var isGivenBack = false
     /// The time until which the claim waits for its endpoint, and for what.
@@ -70,7 +70,7 @@ public struct Settlement: Sendable {
     }
 
     /// Messages that are sent again together.
-    public struct Again: Sendable {
+    public struct Retry: Sendable {
         public let messages: [Message]
         /// When they may be sent at the earliest.
         public let dueAt: Timestamp
@@ -86,9 +86,9 @@ public struct Settlement: Sendable {
     /// A wait of a claim that was not sent.
     public struct Postponement: Sendable {
         public let until: Timestamp
-        public let reason: WaitingFor
+        public let reason: WaitReason
 
-        public init(until: Timestamp, for reason: WaitingFor) {
+        public init(until: Timestamp, for reason: WaitReason) {
             self.until = until
             self.reason = reason
         }
@@ -103,20 +103,20 @@ public struct Settlement: Sendable {
         /// The upstream's response, kept with the message.
         public let result: [UInt8]?
         /// Whether the last attempt may have taken effect although the message has ended.
-        public let wasTried: Bool
+        public let mayHaveArrived: Bool
         /// The number of additional attempts that count against the message.
         public let attempts: Int
 
         public init(
             _ message: Message, as state: MessageState, error: AttemptError?, result: [UInt8]? = nil,
-            wasTried: Bool = false, attempts: Int? = nil
+            mayHaveArrived: Bool = false, attempts: Int? = nil
         ) {
             self.attempts = attempts ?? (state == .failed ? 1 : 0)
             self.message = message
             self.state = state
             self.error = error
             self.result = result
-            self.wasTried = wasTried
+            self.mayHaveArrived = mayHaveArrived
         }
     }
 
@@ -129,12 +129,13 @@ public struct Settlement: Sendable {
         public let counts: Bool
         public let error: AttemptError?
         /// Whether the upstream may have received them. Not after a response that clearly rejected everything.
-        public let wasTried: Bool
+        public let mayHaveArrived: Bool
 
         public init(
-            _ messages: [Message], nextAttemptAt: Timestamp, counts: Bool, error: AttemptError?, wasTried: Bool = true
+            _ messages: [Message], nextAttemptAt: Timestamp, counts: Bool, error: AttemptError?,
+            mayHaveArrived: Bool = true
         ) {
-            self.wasTried = wasTried
+            self.mayHaveArrived = mayHaveArrived
             self.messages = messages
             self.nextAttemptAt = nextAttemptAt
             self.counts = counts

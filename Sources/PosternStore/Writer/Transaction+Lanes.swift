@@ -27,14 +27,14 @@ extension Transaction {
     /// due.
     func openLane(of message: NewMessage, scheduledAt: Timestamp?, arrival: inout Arrival) throws -> Int64 {
         guard case .named(let name, let group) = message.lane else {
-            if let scheduledAt { arrival.isDue(at: scheduledAt) }
+            if let scheduledAt { arrival.announceDue(at: scheduledAt) }
             return message.lane.number
         }
         let queue = message.queue
         let lane = try openLane(
             name, group: group, of: queue, readyAt: scheduledAt ?? message.acceptedAt + queue.collecting.wait,
             waitingFor: message.waitsFor)
-        if let readyAt = lane.readyAt { arrival.isDue(at: readyAt) }
+        if let readyAt = lane.readyAt { arrival.announceDue(at: readyAt) }
         return lane.number
     }
 
@@ -70,7 +70,7 @@ extension Transaction {
     /// A named lane, created if necessary; due at `readyAt` unless it was due earlier, is held, or is parked with its
     /// group. A new one waits for `waitingFor`, if that is given.
     func openLane(
-        _ name: String, group: String?, of queue: UpstreamQueue, readyAt: Timestamp, waitingFor: WaitingFor? = nil
+        _ name: String, group: String?, of queue: UpstreamQueue, readyAt: Timestamp, waitingFor: WaitReason? = nil
     ) throws -> OpenLane {
         let account = accounts[queue.number]
         if let lane = account.openLane, lane.name == name, lane.isReady(by: readyAt) { return lane }
@@ -95,7 +95,7 @@ extension Transaction {
     }
 
     private func makeLane(
-        _ name: String, group: String?, of queue: UpstreamQueue, readyAt: Timestamp, waitingFor: WaitingFor?
+        _ name: String, group: String?, of queue: UpstreamQueue, readyAt: Timestamp, waitingFor: WaitReason?
     ) throws -> OpenLane {
         let readyAt = waitingFor == nil ? readyAt : .never
         let isParked = try group.map { try self.isParked(group: $0, of: queue) } ?? false
@@ -120,7 +120,7 @@ extension Transaction {
         account.touchedLanes[lane] = isServed || account.touchedLanes[lane] ?? false
     }
 
-    func settleLanes(of account: Account) throws {
+    func settleLanes(of account: UpstreamWriteState) throws {
         guard !account.touchedLanes.isEmpty, let queue = outbox.queue(account.number) else { return }
         for (lane, isServed) in account.touchedLanes {
             guard let first = try LaneFront(of: lane, in: queue, isServed: isServed, by: self) else {
@@ -150,7 +150,7 @@ extension Transaction {
 
     /// Makes a lane wait that could be sent, unless it was woken since its `wakes` were read.
     func holdLane(
-        _ name: String, of queue: UpstreamQueue, until moment: Timestamp, for reason: WaitingFor?, wakes: Int
+        _ name: String, of queue: UpstreamQueue, until moment: Timestamp, for reason: WaitReason?, wakes: Int
     ) throws {
         accounts[queue.number].openLane = nil
         try sql.run(
@@ -193,7 +193,7 @@ extension Transaction {
             """
             UPDATE lanes SET readyAtMs = ?1, wakes = wakes + 1, isHeld = 0, waitingFor = NULL
             WHERE upstream = ?2 AND readyAtMs > ?1 AND waitingFor IN (?3, ?4)
-            """, now, queue.number, WaitingFor.circuit.rawValue, WaitingFor.credentials.rawValue)
+            """, now, queue.number, WaitReason.circuit.rawValue, WaitReason.credentials.rawValue)
         if woken > 0 { lanesAreDue(of: queue, at: now) }
     }
 

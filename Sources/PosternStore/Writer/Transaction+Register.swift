@@ -22,7 +22,7 @@ extension Transaction {
         if upstream.laneRule.needsLaneIndex {
             try Migrations.createLaneIndex(of: number, with: sql)
         }
-        try lookAtParkedLanes(of: number)
+        try updateParkedLanes(of: number)
         try enter(upstream.kinds)
         return (number, MessageID(rawValue: Int64(accounts[number].ledger.lastID)))
     }
@@ -37,7 +37,7 @@ extension Transaction {
 
     /// A run with another key could not read what this one can: lanes for which a credential is held continue, or are
     /// parked again.
-    private func lookAtParkedLanes(of number: UpstreamNumber) throws {
+    private func updateParkedLanes(of number: UpstreamNumber) throws {
         try sql.run(
             """
             UPDATE lanes SET isParked = 0, isHeld = 0, readyAtMs = ?2

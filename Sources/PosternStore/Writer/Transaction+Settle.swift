@@ -22,9 +22,9 @@ extension Transaction {
         for ended in settlement.ended {
             try end(
                 ended.message.id, in: queue, as: ended.state, error: ended.error, at: settlement.endedAt,
-                result: ended.result, wasTried: ended.wasTried, attempts: ended.attempts)
+                result: ended.result, mayHaveArrived: ended.mayHaveArrived, attempts: ended.attempts)
         }
-        for id in settlement.wereTried { try markTried(id, in: queue) }
+        for id in settlement.possiblyArrived { try markPossiblyArrived(id, in: queue) }
         if let waiting = settlement.waiting { try wait(waiting, of: queue) }
         for (message, progress) in settlement.progressed { try keep(progress, of: message, in: queue) }
         // The state of its credential first: lanes for which there is a valid one are not parked.
@@ -37,7 +37,7 @@ extension Transaction {
     }
 
     func save(_ circuit: CircuitRecord, of number: UpstreamNumber) throws {
-        try sql.run("UPDATE upstreams SET circuit = ? WHERE number = ?", RecordText.encode(circuit), number)
+        try sql.run("UPDATE upstreams SET circuit = ? WHERE number = ?", JSONRecord.encode(circuit), number)
     }
 
     private func closeAttempt(_ settlement: Settlement) throws {
@@ -104,7 +104,7 @@ extension Transaction {
         book(message.id, result: result, in: account)
     }
 
-    private func book(_ id: MessageID, result: [UInt8]?, in account: Account) {
+    private func book(_ id: MessageID, result: [UInt8]?, in account: UpstreamWriteState) {
         account.ledger.counts.delivered += 1
         if !outbox.keepsDelivered { account.ledger.purged.delivered += 1 }
         note(.delivered, of: id, in: account, error: nil, result: result)
@@ -125,7 +125,7 @@ extension Transaction {
     @discardableResult
     func end(
         _ id: MessageID, in queue: UpstreamQueue, as state: MessageState, error: AttemptError?, at moment: Timestamp,
-        result: [UInt8]? = nil, wasTried: Bool = false, attempts: Int = 0
+        result: [UInt8]? = nil, mayHaveArrived: Bool = false, attempts: Int = 0
     ) throws -> Bool {
         let found = try sql.first("SELECT lane, length(payload) FROM queue_# WHERE id = ?", of: queue.number, id) {
             (lane: $0[0] as Int64, bytes: $0[1] as Int)
@@ -137,7 +137,7 @@ extension Transaction {
                 id, in: queue, as: .failed,
                 error: AttemptError(
                     .damaged, detail: "the stored payload is not what was accepted: its checksum differs", at: moment),
-                at: moment, result: result, wasTried: wasTried)
+                at: moment, result: result, mayHaveArrived: mayHaveArrived)
         }
         let lane = try lane(found.lane, of: queue)
         try sql.run(
@@ -148,7 +148,7 @@ extension Transaction {
               progress, tried | ?, ?, checksum, payload FROM queue_# WHERE id = ?
             """,
             of: queue.number, state, lane.stored, lane.group, moment, attempts,
-            error.map(RecordText.encode), wasTried, result, id)
+            error.map(JSONRecord.encode), mayHaveArrived, result, id)
         if lane.isNamed { touch(found.lane, of: queue, isServed: state == .failed) }
         guard try remove(id, bytes: found.bytes, from: queue) else { return false }
         let account = accounts[queue.number]
@@ -167,21 +167,22 @@ extension Transaction {
     // MARK: Waiting
 
     private func wait(_ waiting: Settlement.Waiting, of queue: UpstreamQueue) throws {
-        let error = waiting.error.map(RecordText.encode)
+        let error = waiting.error.map(JSONRecord.encode)
         for message in waiting.messages {
             try sql.run(
                 """
                 UPDATE queue_# SET waiting = ?, nextAttemptAtMs = ?, attempts = attempts + ?,
                   lastError = coalesce(?, lastError), tried = tried | ? WHERE id = ?
                 """,
-                of: queue.number, QueueColumn.retrying, waiting.nextAttemptAt, waiting.counts, error, waiting.wasTried,
+                of: queue.number, QueueColumn.retrying, waiting.nextAttemptAt, waiting.counts, error,
+                waiting.mayHaveArrived,
                 message.id)
             try touchLane(of: message, in: queue)
         }
         if let first = waiting.messages.first { try failLane(of: first, in: queue) }
     }
 
-    private func markTried(_ id: MessageID, in queue: UpstreamQueue) throws {
+    private func markPossiblyArrived(_ id: MessageID, in queue: UpstreamQueue) throws {
         try sql.run("UPDATE queue_# SET tried = tried | 1 WHERE id = ?", of: queue.number, id)
     }
 

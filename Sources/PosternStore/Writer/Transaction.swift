@@ -9,7 +9,7 @@ final class Transaction {
     let sql: SQL
     var db: Database { sql.db }
     let outbox: Outbox
-    let accounts: Accounts
+    let accounts: UpstreamWriteStates
     var sequence: Int64
     /// Settled messages, if a reply waits for one.
     private(set) var notices: [SettledNotice] = []
@@ -21,7 +21,7 @@ final class Transaction {
     var touchedOwners: Set<CredentialOwner> = []
     private let isWaitedFor: Bool
 
-    init(sql: SQL, outbox: Outbox, accounts: Accounts, sequence: Int64) {
+    init(sql: SQL, outbox: Outbox, accounts: UpstreamWriteStates, sequence: Int64) {
         self.sql = sql
         self.outbox = outbox
         self.accounts = accounts
@@ -43,7 +43,9 @@ final class Transaction {
         removals = []
     }
 
-    func note(_ state: MessageState, of id: MessageID, in account: Account, error: AttemptError?, result: [UInt8]?) {
+    func note(
+        _ state: MessageState, of id: MessageID, in account: UpstreamWriteState, error: AttemptError?, result: [UInt8]?
+    ) {
         account.settled[Int(state.rawValue)] += 1
         guard isWaitedFor else { return }
         notices.append(SettledNotice(id: id, state: state, error: error, result: result))
@@ -101,13 +103,13 @@ public struct SettledNotice: Sendable {
 
 extension Transaction {
     /// Stores all of `messages` or, if one is rejected, none. If the disk is full, other messages are evicted for them.
-    func append(_ messages: [NewMessage], isDiskFull: Bool = false) throws -> Result<AppendReceipt, AppendRefusal> {
+    func append(_ messages: [NewMessage], isDiskFull: Bool = false) throws -> Result<AppendReceipt, AppendError> {
         guard isDiskFull || messages.contains(where: \.queue.acceptsByState) else {
             return try store(messages, isDiskFull: false)
         }
         // One may be rejected after others of the same request were stored, or after messages were evicted for it. All
         // of that is undone.
-        var result: Result<AppendReceipt, AppendRefusal> = .failure(.store(.closed))
+        var result: Result<AppendReceipt, AppendError> = .failure(.store(.closed))
         try attempt {
             result = try store(messages, isDiskFull: isDiskFull)
             if case .success = result { return true } else { return false }
@@ -117,7 +119,7 @@ extension Transaction {
 
     private func store(
         _ messages: [NewMessage], isDiskFull: Bool
-    ) throws -> Result<AppendReceipt, AppendRefusal> {
+    ) throws -> Result<AppendReceipt, AppendError> {
         var receipt = AppendReceipt()
         if isDiskFull, let refusal = try makeRoomOnDisk(for: messages, evicted: &receipt.evicted) {
             return .failure(refusal)
@@ -126,7 +128,7 @@ extension Transaction {
             return .failure(refusal)
         }
         receipt.ids.reserveCapacity(messages.count)
-        var refused: [AppendRefusal.Refused] = []
+        var refused: [AppendError.Refused] = []
         for (index, message) in messages.enumerated() {
             sequence += 1
             let id = MessageID(sequence: sequence, upstream: message.queue.number)
@@ -144,15 +146,15 @@ extension Transaction {
     }
 
     /// Calls the upstream's `accept`, and applies the state changes that it returns.
-    private func refusal(of message: NewMessage, as id: MessageID) throws -> Refusal? {
+    private func refusal(of message: NewMessage, as id: MessageID) throws -> AcceptanceError? {
         let changes: [StateChange]
         do {
             let state = state(of: message.queue)
-            let candidate = Candidate(
+            let candidate = PendingMessage(
                 id: id, kind: message.kind, lane: message.lane, acceptedAt: message.acceptedAt,
                 payload: Array(message.bytes[message.range]), credentialOwner: message.credential?.owner)
             changes = try message.queue.upstream.accept(candidate, in: state)
-        } catch let refusal as Refusal {
+        } catch let refusal as AcceptanceError {
             return refusal
         }
         try apply(changes, of: message.queue)
@@ -210,38 +212,38 @@ extension Transaction {
 // MARK: - Making room
 
 extension Transaction {
-    private struct Wish {
+    private struct SpaceRequest {
         let queue: UpstreamQueue
         var messages = 0
         var bytes = 0
     }
 
-    private func wishes(of messages: [NewMessage]) -> [UpstreamNumber: Wish] {
-        var wishes: [UpstreamNumber: Wish] = [:]
+    private func spaceRequests(of messages: [NewMessage]) -> [UpstreamNumber: SpaceRequest] {
+        var spaceRequests: [UpstreamNumber: SpaceRequest] = [:]
         for message in messages {
-            var wish = wishes[message.queue.number] ?? Wish(queue: message.queue)
-            wish.messages += 1
-            wish.bytes += message.range.count
-            wishes[message.queue.number] = wish
+            var request = spaceRequests[message.queue.number] ?? SpaceRequest(queue: message.queue)
+            request.messages += 1
+            request.bytes += message.range.count
+            spaceRequests[message.queue.number] = request
         }
-        return wishes
+        return spaceRequests
     }
 
     /// Makes room by the queues' policies. Returns why there is none; if so, nothing was dropped.
-    private func makeRoom(for messages: [NewMessage], evicted: inout [MessageID]) throws -> AppendRefusal? {
-        let wishes = wishes(of: messages)
-        let allBytes = wishes.values.reduce(0) { $0 + $1.bytes }
+    private func makeRoom(for messages: [NewMessage], evicted: inout [MessageID]) throws -> AppendError? {
+        let spaceRequests = spaceRequests(of: messages)
+        let allBytes = spaceRequests.values.reduce(0) { $0 + $1.bytes }
         if outbox.maxBytes > 0, accounts.open.reduce(allBytes, { $0 + $1.ledger.queuedBytes }) > outbox.maxBytes {
             return .queueFull(nil)
         }
         var victims: [(queue: UpstreamQueue, ids: [MessageID])] = []
-        for wish in wishes.values {
-            guard let ids = try victimsOf(wish) else {
+        for request in spaceRequests.values {
+            guard let ids = try evictions(request) else {
                 // Nothing is evicted for a request that is rejected.
                 for (queue, ids) in victims { queue.doneRemoving(ids, areGone: false) }
-                return .queueFull(wish.queue.name)
+                return .queueFull(request.queue.name)
             }
-            if !ids.isEmpty { victims.append((wish.queue, ids)) }
+            if !ids.isEmpty { victims.append((request.queue, ids)) }
         }
         removals += victims
         for (queue, ids) in victims {
@@ -253,22 +255,22 @@ extension Transaction {
 
     /// If the disk is full, the oldest messages are evicted, with their payloads, for at least as many bytes as arrive.
     /// Otherwise nothing would be gained.
-    private func makeRoomOnDisk(for messages: [NewMessage], evicted: inout [MessageID]) throws -> AppendRefusal? {
-        for wish in wishes(of: messages).values {
+    private func makeRoomOnDisk(for messages: [NewMessage], evicted: inout [MessageID]) throws -> AppendError? {
+        for request in spaceRequests(of: messages).values {
             var victims: [MessageID] = []
             var bytes = 0
-            try forEachOldest(of: wish.queue) { id, size in
+            try forEachOldest(of: request.queue) { id, size in
                 // Undone with the rest if it is not enough.
-                guard tryRemoving(id, from: wish.queue) else { return true }
+                guard tryRemoving(id, from: request.queue) else { return true }
                 victims.append(id)
                 bytes += size
-                return bytes < wish.bytes
+                return bytes < request.bytes
             }
-            guard bytes >= wish.bytes else {
+            guard bytes >= request.bytes else {
                 return .store(.full(detail: "the disk is full, and nothing can make room"))
             }
-            for id in victims { try dropWithPayload(id, from: wish.queue) }
-            accounts[wish.queue.number].ledger.queuedBytes -= bytes
+            for id in victims { try dropWithPayload(id, from: request.queue) }
+            accounts[request.queue.number].ledger.queuedBytes -= bytes
             evicted += victims
         }
         return nil
@@ -290,14 +292,16 @@ extension Transaction {
 
     /// The oldest messages that are not being sent, as many as have to be evicted; nil if even all of them would not be
     /// enough.
-    private func victimsOf(_ wish: Wish) throws -> [MessageID]? {
-        let queue = wish.queue
+    private func evictions(_ request: SpaceRequest) throws -> [MessageID]? {
+        let queue = request.queue
         let cap = queue.cap
-        let books = accounts[queue.number].ledger
-        var messages = books.queued + wish.messages
-        var bytes = books.queuedBytes + wish.bytes
+        let ledger = accounts[queue.number].ledger
+        var messages = ledger.queued + request.messages
+        var bytes = ledger.queuedBytes + request.bytes
         if cap.admits(messages: messages, bytes: bytes) { return [] }
-        guard cap.whenFull == .dropOldest, cap.admits(messages: wish.messages, bytes: wish.bytes) else { return nil }
+        guard cap.whenFull == .dropOldest, cap.admits(messages: request.messages, bytes: request.bytes) else {
+            return nil
+        }
         var victims: [MessageID] = []
         try forEachOldest(of: queue) { id, size in
             guard queue.tryRemoving(id) else { return true }

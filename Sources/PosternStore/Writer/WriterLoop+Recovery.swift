@@ -129,7 +129,7 @@ extension WriterLoop {
             }
             guard isMoved else { return }
             outbox.pool.invalidateReadOnlyConnections()
-            outbox.lock.descriptor.forgetCachedPages()
+            outbox.lock.descriptor.dropCachedPages()
             outbox.reserve.allocateLog()
             if try IntegrityCheck.isSound(outbox.path), undo() { outbox.isWorkingAgain() }
         } catch {

@@ -36,9 +36,9 @@ struct OutboxCancel: AsyncParsableCommand {
 
     func run() async throws {
         let outcome = try await reportingAsync { () async throws(CommandFailure) in
-            let steering = OutboxSteering(try options.place(gateway.choice))
-            guard ids.isEmpty else { return try await steering.cancel(ids) }
-            return try await steering.cancel(filter.filter, isPreview: !yes)
+            let editor = OutboxEditor(try options.location(gateway.choice))
+            guard ids.isEmpty else { return try await editor.cancel(ids) }
+            return try await editor.cancel(filter.filter, isPreview: !yes)
         }
         writeLine(options.json ? outcome.json : outcome.text)
         throw ExitCode(outcome.exitCode)

@@ -38,10 +38,10 @@ struct OutboxPurge: AsyncParsableCommand {
         let before = olderThan.map { SystemTime().now - .seconds($0) }
         let isPreview = !yes
         let count = try await reportingAsync { () async throws(CommandFailure) in
-            let steering = OutboxSteering(try options.place())
-            if isPreview { return try steering.previewOfPurge(state, of: upstream, settledBefore: before) }
+            let editor = OutboxEditor(try options.location())
+            if isPreview { return try editor.previewOfPurge(state, of: upstream, settledBefore: before) }
             return try await Progress.showingAsync("removing messages") { () async throws(CommandFailure) in
-                try await steering.purge(state, of: upstream, settledBefore: before)
+                try await editor.purge(state, of: upstream, settledBefore: before)
             }
         }
         let messages = "\(count) \(state.name) \(count == 1 ? "message" : "messages") of \(upstream)"
@@ -50,7 +50,7 @@ struct OutboxPurge: AsyncParsableCommand {
             ? "\(messages) would be removed; nothing was changed. Add --yes to do it." : "\(messages) removed."
         writeLine(
             options.json
-                ? JSONText.object { json in
+                ? JSONWriter.object { json in
                     json.number("purged", count)
                     if isPreview { json.flag("preview", true) }
                 } : text)

@@ -33,11 +33,11 @@ struct OutboxRetry: AsyncParsableCommand {
 
     func run() async throws {
         let outcome = try await reportingAsync { () async throws(CommandFailure) in
-            let steering = OutboxSteering(try options.place(gateway.choice))
-            guard ids.isEmpty else { return try await steering.retry(ids) }
+            let editor = OutboxEditor(try options.location(gateway.choice))
+            guard ids.isEmpty else { return try await editor.retry(ids) }
             var filter = filter.filter
             filter.state = filter.state ?? .failed
-            return try await steering.retry(filter)
+            return try await editor.retry(filter)
         }
         writeLine(options.json ? outcome.json : outcome.text)
         throw ExitCode(outcome.exitCode)

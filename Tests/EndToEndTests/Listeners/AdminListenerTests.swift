@@ -21,8 +21,8 @@ extension EndToEnd {
             let samsara = try SimulatedService()
             var settings = self.settings(admin: ["host": "127.0.0.1", "port": 0])
             settings.upstreams = ["samsara": ["url": samsara.url]]
-            let place = try Place(settings)
-            let gateway = try await place.start()
+            let directory = try GatewayDirectory(settings)
+            let gateway = try await directory.start()
             let port = try await adminPort(gateway)
             let (main, admin) = (try gateway.client(), try HTTPClient(port: port))
             #expect(try main.post(eventPath, event(1)).status == 202)
@@ -34,10 +34,10 @@ extension EndToEnd {
 
             // The commands know which of the two they need.
             settings.server = ["port": gateway.port, "admin": ["host": "127.0.0.1", "port": port]]
-            try place.configure(settings)
-            let healthy = try await Binary.run(["healthcheck", "--config", place.config])
+            try directory.configure(settings)
+            let healthy = try await Binary.run(["healthcheck", "--config", directory.config])
             #expect(healthy.exitCode == 0, "\(healthy.errors)")
-            let retry = ["outbox", "retry", "--upstream", "samsara", "--config", place.config]
+            let retry = ["outbox", "retry", "--upstream", "samsara", "--config", directory.config]
             let steered = try await Binary.run(retry)
             #expect(steered.exitCode == 0, "\(steered.errors)")
             gateway.process.signal(SIGHUP)
@@ -50,7 +50,8 @@ extension EndToEnd {
             let socket = boundSocket()
             defer { close(socket) }
             listen(socket, 1)
-            let ended = try await Place(settings(admin: ["host": "127.0.0.1", "port": port(of: socket)])).fail()
+            let ended = try await GatewayDirectory(settings(admin: ["host": "127.0.0.1", "port": port(of: socket)]))
+                .fail()
             #expect(ended.exitCode == 69)
             #expect(ended.errors.contains("cannot listen on 127.0.0.1:\(port(of: socket))"), "\(ended.errors)")
         }
@@ -62,7 +63,7 @@ extension EndToEnd {
             listen(socket, 1)
             var settings = self.settings(admin: ["host": "127.0.0.1"])
             settings.server["port"] = port(of: socket)
-            let ended = try await Place(settings).fail()
+            let ended = try await GatewayDirectory(settings).fail()
             #expect(ended.exitCode == 69, "\(ended.errors)")
         }
     }

@@ -11,15 +11,15 @@ extension EndToEnd {
         private func beside(
             _ settings: Settings, _ body: (GatewayProcess) throws -> Void
         ) async throws {
-            let place = try Place(settings)
-            let gateway = try await place.start()
+            let directory = try GatewayDirectory(settings)
+            let gateway = try await directory.start()
             let other = try gateway.client()
             #expect(try other.post(eventPath, event(1)).status == 202)
             try body(gateway)
             #expect(try other.post(eventPath, event(2)).status == 202)
             #expect(try gateway.client().get("/readyz").status == 200)
             try await gateway.stop()
-            #expect(try place.audit().accounts[0].ledger.accepted == 2)
+            #expect(try directory.audit().accounts[0].ledger.accepted == 2)
         }
 
         private var quick: Settings {

@@ -21,8 +21,8 @@ extension EndToEnd {
             settings.auth["keys"] = [
                 entry("app", "first", ["write"]), entry("ops", "steer", ["read", "admin"]),
             ]
-            let place = try Place(settings)
-            let gateway = try await place.start()
+            let directory = try GatewayDirectory(settings)
+            let gateway = try await directory.start()
             let client = try gateway.client()
             func post(_ key: String?) throws -> Int {
                 let headers = key.map { [("Authorization", "Bearer \($0)"), ("Prefer", "wait=20")] } ?? []
@@ -34,7 +34,7 @@ extension EndToEnd {
             #expect(live == 200 && metrics == 401)
 
             settings.auth["keys"] = [entry("app", "second", ["write"]), entry("ops", "steer", ["read", "admin"])]
-            try place.configure(settings)
+            try directory.configure(settings)
             gateway.process.signal(SIGHUP)
             let line = try await gateway.process.line(of: .errors) { $0.contains("configuration reloaded") }
             #expect(line.contains("auth.keys"))
@@ -58,10 +58,10 @@ extension EndToEnd {
             let samsara = try SimulatedService()
             var settings = Settings(upstreamURL: samsara.url)
             settings.auth["keys"] = [entry("ops", "steer", ["read", "admin", "write"])]
-            let place = try Place(settings)
-            let gateway = try await place.start()
+            let directory = try GatewayDirectory(settings)
+            let gateway = try await directory.start()
             let url = "http://127.0.0.1:\(gateway.port)"
-            let command = ["outbox", "retry", "--upstream", "samsara", "--config", place.config, "--url", url]
+            let command = ["outbox", "retry", "--upstream", "samsara", "--config", directory.config, "--url", url]
             let refused = try await Binary.run(command)
             #expect(refused.exitCode != 0)
             let accepted = try await Binary.run(command, environment: ["POSTERN_KEY": "steer"])
@@ -72,7 +72,7 @@ extension EndToEnd {
         @Test(.timeLimit(.minutes(10))) func keysBesideAnonymousCallers_areAMistake() async throws {
             var settings = Settings()
             settings.auth = ["allowAnonymous": true, "keys": [entry("app", "k", ["write"])]]
-            let ended = try await Place(settings).fail()
+            let ended = try await GatewayDirectory(settings).fail()
             #expect(ended.exitCode == 78)
             #expect(ended.errors.contains("auth.allowAnonymous is true although auth.keys is not empty"))
         }

@@ -24,7 +24,7 @@ extension EndToEnd {
             let settings = Settings(
                 server: ["port": 0, "maxBodyMemoryBytes": 400 << 20],
                 upstreams: ["samsara": ["url": "http://127.0.0.1:9"]])
-            let gateway = try await Place(settings).start()
+            let gateway = try await GatewayDirectory(settings).start()
             let process = Measured(pid: gateway.process.pid)
             #expect(try gateway.client().post("/v1/upstreams/samsara/pause").status == 202)
             let idle = try process.memory(.anonymous)

@@ -27,20 +27,21 @@ extension EndToEnd {
 
         // MARK: The gateway's own certificate
 
-        /// The port is not the usual one, and no authority knows the certificate, which has another name and has expired.
+        /// The port is not the usual one, and no authority knows the certificate, which has another name and has
+        /// expired.
         @Test(.timeLimit(.minutes(10))) func commands_findAndTrustTheGatewayOfTheirConfiguration() async throws {
             let own = try TestAuthority("ours", in: folder).issue("own", names: "DNS:postern.example", days: -1)
-            let place = try Place(settings(own))
-            let gateway = try await place.start()
-            try place.configure(settings(own, port: gateway.port))
+            let directory = try GatewayDirectory(settings(own))
+            let gateway = try await directory.start()
+            try directory.configure(settings(own, port: gateway.port))
             let key = ["POSTERN_KEY": "steer"]
 
-            let healthy = try await Binary.run(["healthcheck", "--config", place.config])
+            let healthy = try await Binary.run(["healthcheck", "--config", directory.config])
             #expect(healthy.exitCode == 0, "\(healthy.errors)")
-            let retry = ["outbox", "retry", "--upstream", "samsara", "--config", place.config]
+            let retry = ["outbox", "retry", "--upstream", "samsara", "--config", directory.config]
             let steered = try await Binary.run(retry, environment: key)
             #expect(steered.exitCode == 0, "\(steered.errors)")
-            let cancel = ["outbox", "cancel", "--upstream", "samsara", "--yes", "--config", place.config]
+            let cancel = ["outbox", "cancel", "--upstream", "samsara", "--yes", "--config", directory.config]
             let cancelled = try await Binary.run(cancel, environment: key)
             #expect(cancelled.exitCode == 0, "\(cancelled.errors)")
 
@@ -53,8 +54,8 @@ extension EndToEnd {
             #expect(both.exitCode == 64)
 
             let other = try TestAuthority("others", in: folder).issue("other")
-            try place.configure(settings(other, port: gateway.port))
-            let wrong = try await Binary.run(["healthcheck", "--config", place.config])
+            try directory.configure(settings(other, port: gateway.port))
+            let wrong = try await Binary.run(["healthcheck", "--config", directory.config])
             #expect(wrong.exitCode == 1 && wrong.errors.contains("does not respond"), "\(wrong.errors)")
             let refused = try await Binary.run(retry, environment: key)
             #expect(refused.exitCode == 75, "\(refused.errors)")
@@ -68,11 +69,11 @@ extension EndToEnd {
             let tls = ["certificateFile": own.certificate, "keyFile": own.key, "clientCAFile": authority.certificate]
             var settings = self.settings(own)
             settings.server["tls"] = tls
-            let place = try Place(settings)
-            let gateway = try await place.start()
+            let directory = try GatewayDirectory(settings)
+            let gateway = try await directory.start()
             settings.server["port"] = gateway.port
-            try place.configure(settings)
-            let healthy = try await Binary.run(["healthcheck", "--config", place.config])
+            try directory.configure(settings)
+            let healthy = try await Binary.run(["healthcheck", "--config", directory.config])
             #expect(healthy.exitCode == 0, "\(healthy.errors)")
             let client = try authority.issue("operator")
             let line = "GET /v1/upstreams HTTP/1.1\r\nHost: t\r\nConnection: close\r\n"
@@ -89,7 +90,7 @@ extension EndToEnd {
                 (String(contentsOfFile: client.certificate, encoding: .utf8)
                 + String(contentsOfFile: client.key, encoding: .utf8))
                 .write(toFile: both, atomically: true, encoding: .utf8)
-            let retry = ["outbox", "retry", "--upstream", "samsara", "--config", place.config]
+            let retry = ["outbox", "retry", "--upstream", "samsara", "--config", directory.config]
             let refused = try await Binary.run(retry, environment: ["POSTERN_KEY": "steer"])
             #expect(refused.exitCode == 1 && refused.errors.contains("client certificate"), "\(refused.errors)")
             let steered = try await Binary.run(retry + ["--cert", both], environment: ["POSTERN_KEY": "steer"])
@@ -99,7 +100,7 @@ extension EndToEnd {
 
         @Test(.timeLimit(.minutes(10))) func healthcheck_takesAnAuthority() async throws {
             let (ours, others) = (try TestAuthority("ours", in: folder), try TestAuthority("others", in: folder))
-            let gateway = try await Place(settings(try ours.issue("own"))).start()
+            let gateway = try await GatewayDirectory(settings(try ours.issue("own"))).start()
             let command = ["healthcheck", "--url", "https://localhost:\(gateway.port)", "--ca"]
             let accepted = try await Binary.run(command + [ours.certificate])
             #expect(accepted.exitCode == 0, "\(accepted.errors)")
@@ -120,7 +121,7 @@ extension EndToEnd {
             try install(certificates[0])
             var settings = self.settings(own)
             settings.server["admin"] = ["host": "127.0.0.1", "port": 0]
-            let gateway = try await Place(settings).start()
+            let gateway = try await GatewayDirectory(settings).start()
             let admin = try #require(gateway.startLine.firstMatch(of: #/admin=127\.0\.0\.1:([0-9]+)/#))
             let ports = [gateway.port, try #require(UInt16(admin.1))]
             func expectShown(_ certificate: TestCertificate) throws {
@@ -177,7 +178,7 @@ extension EndToEnd {
 
         private final class Upstream: HTTPHandler, AdmittedRequest {
             let received = Atomic<Int>(0)
-            func admit(_ head: RequestHead) -> Admittance { .accept(maxBodyBytes: 1 << 20, self) }
+            func admit(_ head: RequestHead) -> HeaderDecision { .accept(maxBodyBytes: 1 << 20, self) }
             func answer(_ body: [UInt8], _ responder: Responder) {
                 received.wrappingAdd(1, ordering: .relaxed)
                 responder.respond(HTTPResponse(status: 202))
@@ -198,8 +199,8 @@ extension EndToEnd {
             defer { upstream.stopAndWait(grace: .zero) }
             var settings = Settings()
             settings.upstreams = ["samsara": ["url": url, "caFile": others.certificate]]
-            let place = try Place(settings)
-            let gateway = try await place.start()
+            let directory = try GatewayDirectory(settings)
+            let gateway = try await directory.start()
             let client = try gateway.client()
             #expect(try client.post(eventPath, event(1)).status == 202)
             func samsara() throws -> JSON { try client.get("/v1/upstreams/samsara").json }
@@ -210,7 +211,7 @@ extension EndToEnd {
             #expect(handler.received.load(ordering: .relaxed) == 0)
 
             settings.upstreams = ["samsara": ["url": url, "caFile": ours.certificate]]
-            try place.configure(settings)
+            try directory.configure(settings)
             gateway.process.signal(SIGHUP)
             let line = try await gateway.process.line(of: .errors) { $0.contains("configuration reloaded") }
             #expect(line.contains("upstreams.samsara.caFile"))
@@ -223,9 +224,9 @@ extension EndToEnd {
         @Test(.timeLimit(.minutes(10))) func authorityThatCannotBeRead_stopsTheStart_andIsFoundByCheck() async throws {
             var settings = Settings()
             settings.upstreams = ["samsara": ["url": "https://127.0.0.1:9", "caFile": folder.file("none.pem")]]
-            let place = try Place(settings)
+            let directory = try GatewayDirectory(settings)
             let (served, checked) = (
-                try await place.fail(), try await Binary.run(["check", "--config", place.config])
+                try await directory.fail(), try await Binary.run(["check", "--config", directory.config])
             )
             for ended in [served, checked] {
                 #expect(ended.exitCode == 78)

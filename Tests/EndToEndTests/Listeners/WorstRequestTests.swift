@@ -135,8 +135,10 @@ extension EndToEnd {
                     "baseURL": dead, "organization": "a", "application": "b", "apiKey": "c", "monitoringEnabled": true,
                 ],
             ]
-            let gateway = try await Place(Settings(server: ["port": 0, "workerThreads": 1], upstreams: upstreams))
-                .start()
+            let gateway = try await GatewayDirectory(
+                Settings(server: ["port": 0, "workerThreads": 1], upstreams: upstreams)
+            )
+            .start()
             for name in upstreams.keys {
                 #expect(try gateway.client().post("/v1/upstreams/\(name)/pause").status == 202)
             }

@@ -16,8 +16,8 @@ extension EndToEnd {
             var second: String { "PiTok-second.\(number)" }
             var losesToken: Bool { number.isMultiple(of: 2) }
 
-            func device(_ place: Int) -> String { "c0ffee11-2233-4455-8677-" + Self.hex(number * 3 + place, 12) }
-            func push(_ place: Int, _ version: Int = 1) -> String { Self.hex((number * 3 + place) * 10 + version, 64) }
+            func device(_ index: Int) -> String { "c0ffee11-2233-4455-8677-" + Self.hex(number * 3 + index, 12) }
+            func push(_ index: Int, _ version: Int = 1) -> String { Self.hex((number * 3 + index) * 10 + version, 64) }
 
             private static func hex(_ number: Int, _ digits: Int) -> String {
                 let text = String(number, radix: 16)
@@ -29,7 +29,7 @@ extension EndToEnd {
                     path: "/v1/appservices/\(kind)",
                     body: #"{"userId":"\#(id)",\#(members),"auth":{"token":"\#(token)"}}"#)
             }
-            private func on(_ place: Int) -> String { #""deviceId":"\#(device(place))""# }
+            private func on(_ index: Int) -> String { #""deviceId":"\#(device(index))""# }
 
             /// What the user wants while the first token is good.
             var before: [PatientWriter.Step] {
@@ -83,8 +83,8 @@ extension EndToEnd {
         func platformEndsAsTheUsersWanted_whileTokensDie(andTheGatewayIsKilled isKilled: Bool) async throws {
             let platform = try SimulatedService("appservices", faults: "status=503:0.1,reset-after:0.05")
             try platform.control(#"{"organization":"acme","application":"campus","apiKey":"KEY","bindTokens":true}"#)
-            let place = try Place(settings(platform))
-            var gateway = try await place.start()
+            let directory = try GatewayDirectory(settings(platform))
+            var gateway = try await directory.start()
             let users = (0..<300).map { User(number: $0) }
             func run(_ script: @escaping (User) -> [PatientWriter.Step], during: ([PatientWriter]) async throws -> Void)
                 async throws
@@ -108,8 +108,8 @@ extension EndToEnd {
                 guard isKilled else { return }
                 try await gateway.kill()
                 // Tokens that are needed lie in the log of the database now.
-                try noTokenIsLeft(at: place)
-                gateway = try await place.start()
+                try noTokenIsLeft(at: directory)
+                gateway = try await directory.start()
                 writers.forEach { $0.turn(to: gateway.port) }
             }
             try gateway.waitUntilDelivered(to: "appservices", within: .seconds(240))
@@ -140,8 +140,8 @@ extension EndToEnd {
             }
             let ended = try await gateway.stop()
             #expect(!ended.errors.isEmpty && !ended.errors.contains("PiTok-"), "a token in what was logged")
-            #expect(try place.audit().isBalanced)
-            try noTokenIsLeft(at: place)
+            #expect(try directory.audit().isBalanced)
+            try noTokenIsLeft(at: directory)
         }
 
         private func posted(_ writers: [PatientWriter]) -> Int {
@@ -153,14 +153,14 @@ extension EndToEnd {
             var connections: [String: [String]] = [:]
             var groups: [String: [String]] = [:]
             for user in users {
-                for place in 0..<3 {
-                    let isGone = place == 2 && !user.losesToken
-                    let push = isGone ? "" : user.push(place, place == 2 ? 2 : 1)
+                for index in 0..<3 {
+                    let isGone = index == 2 && !user.losesToken
+                    let push = isGone ? "" : user.push(index, index == 2 ? 2 : 1)
                     var device: [String: Any] = ["apple.notifier.id": push]
-                    if place == 0 { device["mobileplatform"] = Self.preferences(["c": []], [:]) }
-                    if place == 1 { device["mobileplatform"] = Self.preferences([:], ["b": ["x"]]) }
-                    devices[user.device(place)] = device
-                    if !isGone { connections[user.device(place)] = [user.id] }
+                    if index == 0 { device["mobileplatform"] = Self.preferences(["c": []], [:]) }
+                    if index == 1 { device["mobileplatform"] = Self.preferences([:], ["b": ["x"]]) }
+                    devices[user.device(index)] = device
+                    if !isGone { connections[user.device(index)] = [user.id] }
                 }
                 groups["g\(user.number % 7)", default: []].append(user.id)
                 if !user.number.isMultiple(of: 3) { groups["all", default: []].append(user.id) }
@@ -177,8 +177,8 @@ extension EndToEnd {
         }
 
         /// Neither the database nor its log contains a token.
-        private func noTokenIsLeft(at place: Place) throws {
-            #expect(try place.files(with: "PiTok-") == [])
+        private func noTokenIsLeft(at directory: GatewayDirectory) throws {
+            #expect(try directory.files(with: "PiTok-") == [])
         }
     }
 }

@@ -61,8 +61,8 @@ extension EndToEnd {
         func everyActionArrives_inOrder_withTheRightCodes_whileSessionsDieAndTheGatewayIsKilled() async throws {
             let curio = try SimulatedService("curio", faults: "status=503:0.1,reset-after:0.05")
             try curio.control(#"{"apiKey":"key","trackingCode":"GW7DEM01","killSessionRate":0.02,"codeForm":"mixed"}"#)
-            let place = try Place(settings(curio))
-            var gateway = try await place.start()
+            let directory = try GatewayDirectory(settings(curio))
+            var gateway = try await directory.start()
             let visitors = (0..<500).map { Visitor($0) }
             let writers = (0..<16).map { writer in
                 PatientWriter(
@@ -74,7 +74,7 @@ extension EndToEnd {
             func posted() -> Int { writers.reduce(0) { $0 + $1.posted.load(ordering: .relaxed) } }
             #expect(eventually(within: .seconds(240), every: .milliseconds(5)) { posted() >= 10_000 })
             try await gateway.kill()
-            gateway = try await place.start()
+            gateway = try await directory.start()
             writers.forEach { $0.turn(to: gateway.port) }
             threads.forEach { $0.join() }
             #expect(writers.flatMap { $0.problems.withLock { $0 } } == [])
@@ -102,13 +102,13 @@ extension EndToEnd {
             let received = try curio.received
             #expect(received["violationCount"].int == 0, "\(received["violations"])")
             #expect(try curio.control()["recreations"].int ?? 0 > 0)
-            #expect(try place.audit().isBalanced)
+            #expect(try directory.audit().isBalanced)
         }
 
         @Test(.timeLimit(.minutes(10)))
         func actionOfAnUnknownSession_isRefused_withWhatToSendFirst() async throws {
             let curio = try SimulatedService("curio")
-            let gateway = try await Place(settings(curio)).start()
+            let gateway = try await GatewayDirectory(settings(curio)).start()
             let client = try gateway.client()
             let visitor = Visitor(1)
             let refused = try client.post("/v1/curio/event", visitor.actions[2].members)

@@ -28,16 +28,16 @@ extension EndToEnd {
             let seer = try SimulatedService("seer", faults: "status=503:0.1,reset-after:0.05")
             try seer.control(
                 #"{"clientId":"gw-client","clientSecret":"gw:secret/1","apiKey":"KEY123","tokenLifeSeconds":3}"#)
-            let gateway = try await Place(settings(seer, ["bundleSizeBytes": bundle])).start()
+            let gateway = try await GatewayDirectory(settings(seer, ["bundleSizeBytes": bundle])).start()
             let counts = ["tincan": 4500, "activity": 4500, "instrumentation": 1000]
             let client = try gateway.client()
             // Mixed: a request holds some of each kind, and they come over a time in which tokens expire.
             for part in 0..<20 {
                 let start = ContinuousClock.now
                 var lines: [String] = []
-                for place in 0..<225 {
-                    for (kind, count) in counts where place < count / 20 {
-                        let number = part * (count / 20) + place
+                for index in 0..<225 {
+                    for (kind, count) in counts where index < count / 20 {
+                        let number = part * (count / 20) + index
                         lines.append(#"{"upstream":"seer","kind":"\#(kind)","payload":\#(payload(kind, number))}"#)
                     }
                 }
@@ -77,7 +77,7 @@ extension EndToEnd {
         @Test(.timeLimit(.minutes(10)))
         func bytesGoOut_asTheyCameIn() async throws {
             let seer = try SimulatedService("seer")
-            let gateway = try await Place(settings(seer)).start()
+            let gateway = try await GatewayDirectory(settings(seer)).start()
             let odd = [
                 "0.1000", "1e400", "-0", "123456789012345678901234567890", "0.95", "1e-7",
                 #""\u00eb\/\ud83d\ude80ë/🚀""#,
@@ -95,7 +95,7 @@ extension EndToEnd {
         @Test(.timeLimit(.minutes(10)))
         func queueThatWaits_saysSo_andAFlushAnswersWithCounts() async throws {
             let seer = try SimulatedService("seer")
-            let gateway = try await Place(settings(seer, ["autoReportQueue": false])).start()
+            let gateway = try await GatewayDirectory(settings(seer, ["autoReportQueue": false])).start()
             let client = try gateway.client()
             let accepted = try client.post("/v1/seer/tincan", payload("tincan", 1)).json
             let id = try #require(accepted["id"].string)
@@ -118,7 +118,7 @@ extension EndToEnd {
             let seer = try SimulatedService("seer")
             let size = payload("tincan", 1).utf8.count
             for (policy, status) in [("dropOldest", 202), ("reject", 503)] {
-                let gateway = try await Place(
+                let gateway = try await GatewayDirectory(
                     settings(
                         seer, ["autoReportQueue": false, "queue": ["maxBytes": 2 * size, "whenFull": policy]])
                 ).start()
@@ -137,19 +137,21 @@ extension EndToEnd {
             }
         }
 
-        /// SIGHUP with other endpoints: a kind that has gone is refused, its messages wait; a new one is taken and sent.
+        /// SIGHUP with other endpoints: a kind that has gone is refused, its messages wait; a new one is taken and
+        /// sent.
         @Test(.timeLimit(.minutes(10)))
         func reload_changesKindsAndEndpoints() async throws {
             let seer = try SimulatedService("seer")
             try seer.control(
                 #"{"clientId":"gw-client","clientSecret":"gw:secret/1","apiKey":"KEY123","customPaths":["/old","/new"]}"#
             )
-            let place = try Place(settings(seer, ["endpoints": ["old": "/old"], "autoReportQueue": false]))
-            let gateway = try await place.start()
+            let directory = try GatewayDirectory(
+                settings(seer, ["endpoints": ["old": "/old"], "autoReportQueue": false]))
+            let gateway = try await directory.start()
             let client = try gateway.client()
             let id = try #require(try client.post("/v1/seer/old", "{}").json["id"].string)
 
-            try place.configure(settings(seer, ["endpoints": ["new": "/new"]]))
+            try directory.configure(settings(seer, ["endpoints": ["new": "/new"]]))
             gateway.process.signal(SIGHUP)
             _ = try await gateway.process.line(of: .errors) { $0.contains("configuration reloaded") }
             // A refused body ends its connection.
@@ -160,7 +162,7 @@ extension EndToEnd {
             #expect(try eventually { try seer.values(of: "/seq").map(\.source) == ["/new"] })
             #expect(try gateway.message(id)["state"].string == "queued")
 
-            try place.configure(settings(seer, ["endpoints": ["old": "/old"]]))
+            try directory.configure(settings(seer, ["endpoints": ["old": "/old"]]))
             gateway.process.signal(SIGHUP)
             try gateway.waitForState("delivered", of: id)
             try await gateway.stop()

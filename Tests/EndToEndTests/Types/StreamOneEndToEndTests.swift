@@ -28,8 +28,8 @@ extension EndToEnd {
             let platform = try SimulatedService("streamone", faults: "status=503:0.1")
             try platform.control(
                 #"{"statusRate":{"10":0.02,"8":0.002},"clockOffsetSeconds":1,"failuresUntilRateLimited":0}"#)
-            let place = try Place(settings(platform))
-            var gateway = try await place.start()
+            let directory = try GatewayDirectory(settings(platform))
+            var gateway = try await directory.start()
             let writers = (0..<10).map { writer in
                 PatientWriter(
                     (0..<accounts).filter { $0 % 10 == writer }.map { account in
@@ -46,7 +46,7 @@ extension EndToEnd {
             func posted() -> Int { writers.reduce(0) { $0 + $1.posted.load(ordering: .relaxed) } }
             #expect(eventually(within: .seconds(120)) { posted() >= 2500 })
             try await gateway.kill()
-            gateway = try await place.start()
+            gateway = try await directory.start()
             writers.forEach { $0.turn(to: gateway.port) }
             threads.forEach { $0.join() }
             #expect(writers.flatMap { $0.problems.withLock { $0 } } == [])
@@ -68,7 +68,7 @@ extension EndToEnd {
             #expect(page["messages"].array.allSatisfy { $0["result"].isThere })
             #expect(try gateway.client().get("/v1/messages?state=failed").json["messages"].array.isEmpty)
             try await gateway.stop()
-            #expect(try place.audit().isBalanced)
+            #expect(try directory.audit().isBalanced)
         }
 
         /// Not even while everything is logged; but the session itself lives on.
@@ -80,7 +80,7 @@ extension EndToEnd {
             var settings = settings(platform)
             settings.logLevel = "trace"
             settings.outbox = ["encryptionKey": String(repeating: "5a", count: 32)]
-            let place = try Place(settings)
+            let directory = try GatewayDirectory(settings)
             // MD5 of the password is the old hash, which is as good as it; the last belongs to the application.
             let secrets = ["canary-", "62392522ed53eb4a1a03f012e15400e6", "ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu"]
             func login(_ password: String, _ client: HTTPClient) throws -> HTTPClient.Answer {
@@ -91,7 +91,7 @@ extension EndToEnd {
             func view(_ session: String, _ client: HTTPClient) throws -> HTTPClient.Answer {
                 try client.post("/v1/streamone/proxy/user/viewme", "", headers: [("Postern-Session", session)])
             }
-            var gateway = try await place.start()
+            var gateway = try await directory.start()
             var client = try gateway.client()
             let begun = try login("canary-Pa55", client)
             #expect(begun.status == 201, "\(begun.text)")
@@ -102,13 +102,13 @@ extension EndToEnd {
             gateway.process.signal(SIGKILL)
             var logs = try await gateway.process.end().errors
 
-            gateway = try await place.start()
+            gateway = try await directory.start()
             client = try gateway.client()
             #expect(try view(session, client).json["header"]["status"].int == 0)
             let texts = try ["/metrics", "/v1/upstreams/streamone"].map { try client.get($0).text }
             logs += try await gateway.stop().errors
             for secret in secrets {
-                #expect(try place.files(with: secret) == [])
+                #expect(try directory.files(with: secret) == [])
                 #expect(!logs.contains(secret))
                 #expect(([begun.text, refused.text] + texts).allSatisfy { !$0.contains(secret) })
             }

@@ -10,9 +10,9 @@ import Testing
     enum Who: CaseIterable { case absent, stranger, expired, wrongScope, wrongUpstream, right }
 
     private static let resources = [
-        Resource(.get, "shelf", .read { _, _ in .json(#"{"books":1}"#) }),
-        Resource(.put, "shelf", .change { _, _ in ResourceChange(answer: .empty()) }),
-        Resource(.post, "api/{command}", access: .open, .read { _, _ in .json("{}") }),
+        UpstreamRoute(.get, "shelf", .read { _, _ in .json(#"{"books":1}"#) }),
+        UpstreamRoute(.put, "shelf", .change { _, _ in UpstreamRouteChange(answer: .empty()) }),
+        UpstreamRoute(.post, "api/{command}", access: .open, .read { _, _ in .json("{}") }),
     ]
 
     private static func key(

@@ -8,9 +8,9 @@ import Testing
 /// A listener of their own for operators: the expectations come from the route table.
 @Suite(.timeLimit(.minutes(10))) struct AdminListenerTests {
     private static let resources = [
-        Resource(.get, "shelf", .read { _, _ in .json(#"{"books":1}"#) }),
-        Resource(.put, "shelf", .change { _, _ in ResourceChange(answer: .empty()) }),
-        Resource(.post, "api/{command}", access: .open, .read { _, _ in .json("{}") }),
+        UpstreamRoute(.get, "shelf", .read { _, _ in .json(#"{"books":1}"#) }),
+        UpstreamRoute(.put, "shelf", .change { _, _ in UpstreamRouteChange(answer: .empty()) }),
+        UpstreamRoute(.post, "api/{command}", access: .open, .read { _, _ in .json("{}") }),
     ]
 
     private func withListeners(_ body: (TestGateway) throws -> Void) throws {

@@ -17,8 +17,8 @@ import Testing
         #expect(key.wholeMatch(of: #/postern_[0-9A-Za-z]{49}/#) != nil)
         #expect(KeyText.isWellFormed(key))
         var changed = Array(key)
-        let place = 8 + Int(random.next() % 49)
-        changed[place] = changed[place] == "a" ? "b" : "a"
+        let index = 8 + Int(random.next() % 49)
+        changed[index] = changed[index] == "a" ? "b" : "a"
         #expect(!KeyText.isWellFormed(String(changed)))
         #expect(!KeyText.isWellFormed(String(key.dropLast())))
     }

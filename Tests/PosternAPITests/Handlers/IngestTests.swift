@@ -410,7 +410,7 @@ extension Preferences {
 
 /// Payloads of Curio's.
 private enum SessionSample {
-    private static let place =
+    private static let location =
         #""visitorCode":"7B3A9001-51C3-4F0B-9A77-3E0D6C5B4A01","sessionCode":"6d551000-a21d-11e4-8123-03ab5c7d9e1f""#
 
     static func start(at moment: Timestamp) -> String {
@@ -420,11 +420,11 @@ private enum SessionSample {
         ]
         .map { #""\#($0)":"x""# }.joined(separator: ",")
         return
-            #"{\#(place),"timestamp":\#(moment.milliseconds),"screenWidth":1,"screenHeight":1,"connType":"wifi",\#(texts)}"#
+            #"{\#(location),"timestamp":\#(moment.milliseconds),"screenWidth":1,"screenHeight":1,"connType":"wifi",\#(texts)}"#
     }
 
     static func action(_ kind: String, at moment: Timestamp) -> String {
         let more = kind == "event_end" ? #","eventKey":"k","eventValue":"v","eventDuration":1"# : ""
-        return #"{\#(place),"timestamp":\#(moment.milliseconds)\#(more)}"#
+        return #"{\#(location),"timestamp":\#(moment.milliseconds)\#(more)}"#
     }
 }

@@ -201,7 +201,7 @@ import Testing
 
 /// Several replies may be held for one message.
 @Suite struct PendingRepliesTests {
-    private final class FakeReply: PendingReply {
+    private final class FakeResponder: PendingReply {
         let ids: [MessageID]
         private let heard = Mutex<[String]>([])
         init(_ ids: [MessageID]) { self.ids = ids }
@@ -220,7 +220,7 @@ import Testing
         try withPausedGateway { gateway in
             let replies = gateway.context.pendingReplies
             let id = try #require(MessageID(try gateway.accept()))
-            let (patient, hasty) = (FakeReply([id]), FakeReply([id]))
+            let (patient, hasty) = (FakeResponder([id]), FakeResponder([id]))
             replies.hold(patient, seconds: 60)
             replies.hold(hasty, seconds: 60)
             replies.release(hasty)
@@ -233,7 +233,7 @@ import Testing
     @Test func replyWhoseClientHangsUp_isReleased() throws {
         try withPausedGateway { gateway in
             let id = try #require(MessageID(try gateway.accept()))
-            let reply = FakeReply([id])
+            let reply = FakeResponder([id])
             gateway.context.pendingReplies.hold(reply, seconds: 60)
             reply.hangUp()
             #expect(reply.words == ["gave up"])
@@ -246,7 +246,7 @@ import Testing
         try withPausedGateway { gateway in
             let replies = gateway.context.pendingReplies
             let id = try #require(MessageID(try gateway.accept()))
-            let (early, late) = (FakeReply([id]), FakeReply([id]))
+            let (early, late) = (FakeResponder([id]), FakeResponder([id]))
             replies.hold(early, seconds: 60)
             replies.close()
             replies.hold(late, seconds: 60)
@@ -257,7 +257,7 @@ import Testing
 
     @Test func replyWhoseTimeIsOver_isSentOnce() throws {
         try withPausedGateway { gateway in
-            let reply = FakeReply([try #require(MessageID(try gateway.accept()))])
+            let reply = FakeResponder([try #require(MessageID(try gateway.accept()))])
             gateway.context.pendingReplies.hold(reply, seconds: 0)
             #expect(eventually { !reply.words.isEmpty })
             gateway.context.pendingReplies.close()

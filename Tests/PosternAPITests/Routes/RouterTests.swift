@@ -33,13 +33,13 @@ import Testing
             metrics: metrics, logger: logger)
         defer { outbox.close() }
         let resources = [
-            Resource(.get, "shelves/{shelf}/books", .read { _, _ in .empty() }),
-            Resource(.get, "thing", .read { _, _ in .empty() }),
+            UpstreamRoute(.get, "shelves/{shelf}/books", .read { _, _ in .empty() }),
+            UpstreamRoute(.get, "thing", .read { _, _ in .empty() }),
         ]
         let queue = try outbox.register(PlainUpstream(resources: resources), type: "plain", cap: QueueCap())
         let worker = try UpstreamWorker(
             queue: queue, settings: DeliverySettings(),
-            parts: .init(
+            dependencies: .init(
                 outbox: outbox, transport: ScriptedTransport(), time: SystemTime(), metrics: metrics, logger: logger))
         let context = APIContext(
             outbox: outbox, upstreams: [("plain", worker)], limits: .init(), memory: ByteBudget(.max),

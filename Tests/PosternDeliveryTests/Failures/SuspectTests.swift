@@ -15,165 +15,166 @@ import Testing
 
     /// One poison event, 31 more of its source, 28 of others, 4 more of its source, and traffic of the others.
     @Test func poisonMessage_amongManySources_failsAlone_andTheOthersAreDelivered() throws {
-        let bench = try DeliveryBench(settings: DeliverySettings())
-        bench.transport.answerAll { request in self.isPoison(request) ? .status(500) : .status(200) }
-        let poison = try bench.accept([Self.poison], lane: lane(-1))[0]
-        try bench.accept(31, lane: lane(-1))
-        for number in 0..<28 { try bench.accept(1, lane: lane(number % 13)) }
-        try bench.accept(4, lane: lane(-1))
+        let harness = try DeliveryHarness(settings: DeliverySettings())
+        harness.transport.answerAll { request in self.isPoison(request) ? .status(500) : .status(200) }
+        let poison = try harness.accept([Self.poison], lane: lane(-1))[0]
+        try harness.accept(31, lane: lane(-1))
+        for number in 0..<28 { try harness.accept(1, lane: lane(number % 13)) }
+        try harness.accept(4, lane: lane(-1))
         var others = 28
         for round in 0..<40 {
-            try bench.accept(1, lane: lane(round % 13))
+            try harness.accept(1, lane: lane(round % 13))
             others += 1
-            try bench.run(for: .seconds(2))
+            try harness.run(for: .seconds(2))
         }
-        #expect(try bench.state(poison) == .failed)
-        #expect(bench.ledger.failed == 1)
-        #expect(bench.ledger.delivered == others + 35)
-        #expect(try bench.outbox.audit().isBalanced)
+        #expect(try harness.state(poison) == .failed)
+        #expect(harness.ledger.failed == 1)
+        #expect(harness.ledger.delivered == others + 35)
+        #expect(try harness.outbox.audit().isBalanced)
     }
 
     @Test func othersAreDelivered_withinSeconds_whilePoisonIsLookedFor() throws {
-        let bench = try DeliveryBench(settings: DeliverySettings())
-        bench.transport.answerAll { request in self.isPoison(request) ? .status(500) : .status(200) }
-        try bench.accept([Self.poison], lane: lane(-1))
-        let ids = try (0..<28).flatMap { try bench.accept(1, lane: lane($0 % 13)) }
-        try bench.run(for: .seconds(12))
-        #expect(try ids.allSatisfy { try bench.state($0) == .delivered })
+        let harness = try DeliveryHarness(settings: DeliverySettings())
+        harness.transport.answerAll { request in self.isPoison(request) ? .status(500) : .status(200) }
+        try harness.accept([Self.poison], lane: lane(-1))
+        let ids = try (0..<28).flatMap { try harness.accept(1, lane: lane($0 % 13)) }
+        try harness.run(for: .seconds(12))
+        #expect(try ids.allSatisfy { try harness.state($0) == .delivered })
     }
 
     @Test func fleetOfOneSource_isNotBlockedForGood() throws {
-        let bench = try DeliveryBench(settings: DeliverySettings())
-        bench.transport.answerAll { request in self.isPoison(request) ? .status(500) : .status(200) }
-        try bench.accept(10, lane: lane(0))
-        let poison = try bench.accept([Self.poison], lane: lane(0))[0]
-        try bench.accept(30, lane: lane(0))
-        try bench.run(for: .seconds(1700))
-        #expect(bench.ledger.delivered == 10)
-        #expect(try bench.state(poison) == .queued, "nothing else could be sent: it gets half an hour")
-        try bench.run(for: .seconds(1200))
-        #expect(try bench.state(poison) == .failed)
-        #expect(bench.ledger.delivered == 40)
-        #expect(bench.sent.count < 60)
+        let harness = try DeliveryHarness(settings: DeliverySettings())
+        harness.transport.answerAll { request in self.isPoison(request) ? .status(500) : .status(200) }
+        try harness.accept(10, lane: lane(0))
+        let poison = try harness.accept([Self.poison], lane: lane(0))[0]
+        try harness.accept(30, lane: lane(0))
+        try harness.run(for: .seconds(1700))
+        #expect(harness.ledger.delivered == 10)
+        #expect(try harness.state(poison) == .queued, "nothing else could be sent: it gets half an hour")
+        try harness.run(for: .seconds(1200))
+        #expect(try harness.state(poison) == .failed)
+        #expect(harness.ledger.delivered == 40)
+        #expect(harness.sent.count < 60)
     }
 
     @Test func tenSuspects_delayNobodyElse() throws {
-        let bench = try DeliveryBench(settings: DeliverySettings())
-        bench.transport.answerAll { request in self.isPoison(request) ? .status(500) : .status(200) }
-        let suspects = try (0..<10).flatMap { try bench.accept([Self.poison], lane: lane(1000 + $0)) }
-        try bench.run(for: .seconds(1))
+        let harness = try DeliveryHarness(settings: DeliverySettings())
+        harness.transport.answerAll { request in self.isPoison(request) ? .status(500) : .status(200) }
+        let suspects = try (0..<10).flatMap { try harness.accept([Self.poison], lane: lane(1000 + $0)) }
+        try harness.run(for: .seconds(1))
         for number in 0..<260 {
-            let id = try bench.accept(1, lane: lane(number))[0]
-            try bench.run(for: .milliseconds(100))
-            #expect(try bench.state(id) == .delivered)
+            let id = try harness.accept(1, lane: lane(number))[0]
+            try harness.run(for: .milliseconds(100))
+            #expect(try harness.state(id) == .delivered)
         }
-        try bench.run(for: .seconds(3600))
-        for round in 0..<200 where bench.ledger.queued > 0 {
-            try bench.accept(1, lane: lane(round))
-            try bench.run(for: .seconds(10))
+        try harness.run(for: .seconds(3600))
+        for round in 0..<200 where harness.ledger.queued > 0 {
+            try harness.accept(1, lane: lane(round))
+            try harness.run(for: .seconds(10))
         }
-        #expect(try suspects.allSatisfy { try bench.state($0) == .failed })
-        #expect(bench.ledger.failed == 10)
+        #expect(try suspects.allSatisfy { try harness.state($0) == .failed })
+        #expect(harness.ledger.failed == 10)
     }
 
     @Test func loneSuspects_areInFlightOneAtATime_andLeaveRoomForOthers() throws {
         let settings = DeliverySettings.with {
             ($0.maxInFlight, $0.retry, $0.suspectTries) = (2, RetryPolicy(longest: .seconds(10)), 1000)
         }
-        let bench = try DeliveryBench(settings: settings)
-        bench.transport.answerAll { request in self.isPoison(request) ? .status(500) : .status(200) }
-        for number in 0..<10 { try bench.accept([Self.poison], lane: lane(1000 + number)) }
+        let harness = try DeliveryHarness(settings: settings)
+        harness.transport.answerAll { request in self.isPoison(request) ? .status(500) : .status(200) }
+        for number in 0..<10 { try harness.accept([Self.poison], lane: lane(1000 + number)) }
         // Until each of them is sent alone, and the slow start is over.
         for number in 0..<40 {
-            try bench.accept(1, lane: lane(number))
-            try bench.run(for: .seconds(1))
+            try harness.accept(1, lane: lane(number))
+            try harness.run(for: .seconds(1))
         }
         // From here on the upstream does not answer them.
-        bench.transport.answerAll { request in self.isPoison(request) ? nil : .status(200) }
-        try bench.run(for: .seconds(60))
-        #expect(bench.open.count == 1)
-        let id = try bench.accept(1)[0]
-        try bench.run(for: .milliseconds(100))
-        #expect(try bench.state(id) == .delivered)
+        harness.transport.answerAll { request in self.isPoison(request) ? nil : .status(200) }
+        try harness.run(for: .seconds(60))
+        #expect(harness.open.count == 1)
+        let id = try harness.accept(1)[0]
+        try harness.run(for: .milliseconds(100))
+        #expect(try harness.state(id) == .delivered)
     }
 
-    /// After an outage each batch holds a message that is to blame: a batch alone could never show that the upstream works.
+    /// After an outage each batch holds a message that is to blame: a batch alone could never show that the upstream
+    /// works.
     @Test func poisonInEveryBatch_isFound_afterAnOutage() throws {
         let settings = DeliverySettings.with {
             ($0.batchMaxMessages, $0.retry) = (20, RetryPolicy(longest: .seconds(2)))
         }
-        let bench = try DeliveryBench(settings: settings)
-        bench.transport.answerAll { _ in .status(500) }
+        let harness = try DeliveryHarness(settings: settings)
+        harness.transport.answerAll { _ in .status(500) }
         for number in 0..<400 {
             if number % 10 == 5 {
-                try bench.accept([Self.poison], lane: lane(5000 + number))
+                try harness.accept([Self.poison], lane: lane(5000 + number))
             } else {
-                try bench.accept(1, lane: lane(number))
+                try harness.accept(1, lane: lane(number))
             }
         }
-        try bench.run(for: .seconds(60))
-        bench.transport.answerAll { request in self.isPoison(request) ? .status(500) : .status(200) }
-        try bench.run(for: .seconds(600))
-        #expect(bench.ledger.delivered == 360)
+        try harness.run(for: .seconds(60))
+        harness.transport.answerAll { request in self.isPoison(request) ? .status(500) : .status(200) }
+        try harness.run(for: .seconds(600))
+        #expect(harness.ledger.delivered == 360)
     }
 
     /// An answer in the middle of an outage says nothing about the message, even if it is the first.
     @Test(arguments: [false, true]) func messageAlone_failsAfterFiveAnswers_notCountingThoseOfAnOutage(
         startsInAnOutage: Bool
     ) throws {
-        let bench = try DeliveryBench(
+        let harness = try DeliveryHarness(
             settings: DeliverySettings.with {
                 ($0.maxInFlight, $0.batchMaxMessages, $0.batchMaxWait) = (1, 1, .zero)
                 $0.retry = RetryPolicy(longest: .seconds(2))
             })
-        func requests() -> Int { bench.sent.count { $0.contains("poison") } }
-        bench.transport.answerAll { _ in .status(500) }
-        try bench.accept(1, lane: lane(0))
-        let id = try bench.accept([Self.poison], lane: lane(-1))[0]
-        if startsInAnOutage { try bench.run(for: .seconds(3)) }
+        func requests() -> Int { harness.sent.count { $0.contains("poison") } }
+        harness.transport.answerAll { _ in .status(500) }
+        try harness.accept(1, lane: lane(0))
+        let id = try harness.accept([Self.poison], lane: lane(-1))[0]
+        if startsInAnOutage { try harness.run(for: .seconds(3)) }
         let before = requests()
         #expect(startsInAnOutage == (before > 0))
-        bench.transport.answerAll { request in self.isPoison(request) ? .status(500) : .status(200) }
+        harness.transport.answerAll { request in self.isPoison(request) ? .status(500) : .status(200) }
         for number in 0..<100 {
-            try bench.accept(1, lane: lane(number % 13))
-            try bench.run(for: .seconds(1))
+            try harness.accept(1, lane: lane(number % 13))
+            try harness.run(for: .seconds(1))
         }
-        #expect(try bench.state(id) == .failed)
+        #expect(try harness.state(id) == .failed)
         #expect(requests() - before == 5)
     }
 
     /// 3 s of plain 500s, then some at random.
     @Test(arguments: 1...12, [10, 30]) func random500s_failNobody(seed: UInt64, percent: UInt64) throws {
-        let bench = try DeliveryBench(settings: DeliverySettings.with { $0.batchMaxMessages = 32 })
+        let harness = try DeliveryHarness(settings: DeliverySettings.with { $0.batchMaxMessages = 32 })
         let dice = RandomAnswers(seed: seed &* 1_000_003 &+ percent)
-        bench.transport.answerAll { _ in .status(500) }
+        harness.transport.answerAll { _ in .status(500) }
         for number in 0..<400 {
-            try bench.accept(["{\"n\":\(number)}"], lane: lane(number % 40))
+            try harness.accept(["{\"n\":\(number)}"], lane: lane(number % 40))
             if number == 150 {
-                try bench.run(for: .seconds(3))
-                bench.transport.answerAll { _ in dice.draw(below: 100) < percent ? .status(500) : .status(200) }
+                try harness.run(for: .seconds(3))
+                harness.transport.answerAll { _ in dice.draw(below: 100) < percent ? .status(500) : .status(200) }
             }
-            if number % 10 == 0 { try bench.run(for: .milliseconds(100)) }
+            if number % 10 == 0 { try harness.run(for: .milliseconds(100)) }
         }
-        try bench.run(for: .seconds(1200))
-        #expect(bench.ledger.failed == 0)
-        #expect(bench.ledger.delivered == 400)
+        try harness.run(for: .seconds(1200))
+        #expect(harness.ledger.failed == 0)
+        #expect(harness.ledger.delivered == 400)
     }
 
     @Test func anotherOutcome_startsTheCountAgain() throws {
-        let bench = try DeliveryBench(settings: DeliverySettings())
+        let harness = try DeliveryHarness(settings: DeliverySettings())
         let isAway = SharedValue(false)
-        bench.transport.answerAll { request in
+        harness.transport.answerAll { request in
             guard self.isPoison(request) else { return .status(200) }
             return isAway.value ? .status(503) : .status(500)
         }
-        let poison = try bench.accept([Self.poison])[0]
+        let poison = try harness.accept([Self.poison])[0]
         for round in 1...12 {
             isAway.set(round % 3 == 0)
-            try bench.accept(1)
-            try bench.run(for: .seconds(301))
+            try harness.accept(1)
+            try harness.run(for: .seconds(301))
         }
-        #expect(try bench.state(poison) == .queued)
+        #expect(try harness.state(poison) == .queued)
     }
 }
 

@@ -86,7 +86,7 @@ struct MachineModel {
 
     // MARK: Answering
 
-    private var others: DeliveryMachine.Others {
+    private var others: DeliveryMachine.OtherMessages {
         if queue.isEmpty { return .none }
         return candidates.isEmpty ? queue.contains { $0.dueAt > now } || flights.count > 1 ? .later : .blocked : .ready
     }
@@ -102,7 +102,8 @@ struct MachineModel {
         for action in actions {
             switch action {
             case .record(let found): settlement = found
-            case .wakeHeldLanes: for place in queue.indices { queue[place].dueAt = min(queue[place].dueAt, now) }
+            case .wakeHeldLanes:
+                for position in queue.indices { queue[position].dueAt = min(queue[position].dueAt, now) }
             case .notify(let notice): notices.append(notice)
             case .makeDue, .savePause, .saveFlush, .finishFlush: break
             }
@@ -128,7 +129,7 @@ struct MachineModel {
                 entry.history = again.history
                 entry.hasFailed = true
                 if settlement.waiting?.counts == true { entry.message.attempts += 1 }
-                if settlement.waiting?.wasTried == true { entry.message.wasTried = true }
+                if settlement.waiting?.mayHaveArrived == true { entry.message.mayHaveArrived = true }
             }
         }
         let waits = settlement.isGivenBack ? now : settlement.postponed?.until

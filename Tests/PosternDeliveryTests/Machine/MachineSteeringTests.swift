@@ -60,19 +60,19 @@ import Testing
         }
         #expect(saved == MachineModel.id(2))
         _ = model.machine.flush(through: MachineModel.id(4), now: model.now)
-        #expect(reports(model.machine.cameToRest()).isEmpty, "none has begun")
+        #expect(reports(model.machine.becameIdle()).isEmpty, "none has begun")
         model.machine.flushBegan()
         model.machine.count(settlement(delivered: [1, 3], failed: [2, 4, 5]))
-        var over = reports(model.machine.cameToRest())
+        var over = reports(model.machine.becameIdle())
         #expect(over.map(\.through) == [MachineModel.id(2)])
         #expect(over.map(\.delivered) == [1] && over.map(\.failed) == [1])
         model.machine.flushBegan()
         model.machine.beganUnsent()
-        #expect(reports(model.machine.cameToRest()).isEmpty, "a result is not on disk yet")
+        #expect(reports(model.machine.becameIdle()).isEmpty, "a result is not on disk yet")
         model.machine.ended()
-        over = reports(model.machine.cameToRest())
+        over = reports(model.machine.becameIdle())
         #expect(over.map(\.delivered) == [2] && over.map(\.failed) == [2])
-        #expect(reports(model.machine.cameToRest()).isEmpty)
+        #expect(reports(model.machine.becameIdle()).isEmpty)
     }
 
     @Test func flushMark_neverGoesBack() {

@@ -86,7 +86,7 @@ import Testing
         let settlement = model.answer(.failure(cancelled))
         #expect(settlement.outcome == .cancelled)
         #expect(settlement.isGivenBack && settlement.isAmbiguous)
-        #expect(settlement.wereTried == [MachineModel.id(1)])
+        #expect(settlement.possiblyArrived == [MachineModel.id(1)])
         #expect(model.machine.health.upstream.failures == 0)
     }
 
@@ -104,7 +104,7 @@ import Testing
 
     @Test func tokenRejectedByOneEndpoint_holdsThatAlone_whileAnotherAcceptsIt() {
         var tokens = TokenCache()
-        var meaning: TokenCache.RefusalMeaning
+        var meaning: TokenCache.RejectionMeaning
         func fetch() {
             let number = tokens.fetchBegan()
             _ = tokens.fetchEnded(number)
@@ -219,7 +219,7 @@ import Testing
 
     /// One poison message of n costs no more requests than halving needs.
     @Test(arguments: [2, 3, 8, 31, 100]) func halving_costsTwoLogNPlusOne(count: Int) {
-        for place in [0, count / 2, count - 1] {
+        for position in [0, count / 2, count - 1] {
             var model = MachineModel(most: 1)
             for number in 0..<count { model.accept(number + 1, lane: Int64(number), group: 1) }
             // Its first failure, and a success of something else.
@@ -229,7 +229,7 @@ import Testing
             model.send()
             model.answer(.delivered())
             _ = model.wait()
-            let poison = MachineModel.id(place + 1)
+            let poison = MachineModel.id(position + 1)
             var requests = 0
             while model.queue.contains(where: { $0.message.id != poison }) {
                 if !model.canSend, !model.wait() { break }
@@ -239,7 +239,7 @@ import Testing
                 requests += 1
             }
             let levels = Int(Double(count).logarithmCeiling)
-            #expect(requests <= 2 * levels + 1, "\(requests) for \(count) with the poison at \(place)")
+            #expect(requests <= 2 * levels + 1, "\(requests) for \(count) with the poison at \(position)")
         }
     }
 

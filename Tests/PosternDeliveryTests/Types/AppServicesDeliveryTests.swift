@@ -22,8 +22,8 @@ import Testing
         return try UpstreamType.appservices.make(UpstreamName("appservices")!, values)
     }
 
-    private func bench(hasKey: Bool = true) throws -> DeliveryBench {
-        try DeliveryBench(
+    private func harness(hasKey: Bool = true) throws -> DeliveryHarness {
+        try DeliveryHarness(
             try Self.appServices(), settings: Self.settings,
             encryptionKeys: EncryptionKeys(current: hasKey ? Self.key : nil))
     }
@@ -32,69 +32,70 @@ import Testing
         #"{"userId":"\#(user)","group":"\#(name)","auth":{"token":"\#(token)"}}"#
     }
 
-    private func hold(_ token: String, of user: String, _ bench: DeliveryBench) throws {
-        try bench.change([.hold(Credential(owner: user, value: Array(token.utf8), note: "pi"))])
+    private func hold(_ token: String, of user: String, _ harness: DeliveryHarness) throws {
+        try harness.change([.hold(Credential(owner: user, value: Array(token.utf8), note: "pi"))])
     }
 
     // MARK: Parking
 
     @Test func refusedToken_parksItsUserAlone_withoutAttempts_untilTheNextOne() throws {
-        let bench = try bench()
+        let harness = try harness()
         let model = Model()
         model.kill("dead")
-        bench.transport.answerAll(by: model.rule)
-        let parked = try bench.post(
+        harness.transport.answerAll(by: model.rule)
+        let parked = try harness.post(
             [group("u1", "a", token: "dead"), group("u1", "b", token: "dead")], as: "group_add")
-        let other = try bench.post([group("u2", "a", token: "good")], as: "group_add")
-        try bench.run(for: .seconds(60))
+        let other = try harness.post([group("u2", "a", token: "good")], as: "group_add")
+        try harness.run(for: .seconds(60))
         for id in parked {
-            let record = try bench.record(id)
+            let record = try harness.record(id)
             #expect(record.state == .queued && record.facts.isParked && record.attempts == 0)
         }
-        #expect(try bench.state(other[0]) == .failed, "its user is not known; but it went out")
-        #expect(bench.reports.filter { ModelAppServices.token(in: $0) == "dead" }.count == 1)
+        #expect(try harness.state(other[0]) == .failed, "its user is not known; but it went out")
+        #expect(harness.reports.filter { ModelAppServices.token(in: $0) == "dead" }.count == 1)
         // The same again is no news, another one is.
-        try hold("dead", of: "u1", bench)
-        try bench.run(for: .seconds(60))
-        #expect(bench.reports.filter { ModelAppServices.token(in: $0) == "dead" }.count == 1)
+        try hold("dead", of: "u1", harness)
+        try harness.run(for: .seconds(60))
+        #expect(harness.reports.filter { ModelAppServices.token(in: $0) == "dead" }.count == 1)
         model.register("u1")
-        try hold("fresh", of: "u1", bench)
-        try bench.run(for: .seconds(1))
-        #expect(try parked.map { try bench.state($0) } == [.delivered, .delivered])
-        let lookUps = bench.reports.filter { $0.method == .get && ModelAppServices.token(in: $0) == "fresh" }.map(\.url)
+        try hold("fresh", of: "u1", harness)
+        try harness.run(for: .seconds(1))
+        #expect(try parked.map { try harness.state($0) } == [.delivered, .delivered])
+        let lookUps = harness.reports.filter { $0.method == .get && ModelAppServices.token(in: $0) == "fresh" }.map(
+            \.url)
         #expect(lookUps.map { $0.contains("/groups/a?") } == [true, false], "in order")
-        #expect(try bench.files().values.allSatisfy { $0.firstRange(of: Array("fresh".utf8)) == nil })
+        #expect(try harness.files().values.allSatisfy { $0.firstRange(of: Array("fresh".utf8)) == nil })
     }
 
     @Test func memoryOnlyToken_isGoneAfterARestart_andItsMessagesPark() throws {
-        let bench = try bench(hasKey: false)
-        bench.transport.answerAll { _ in .status(503) }
-        let id = try bench.post([group("u1", "a", token: "T")], as: "group_add")[0]
-        try bench.run(for: .seconds(1))
+        let harness = try harness(hasKey: false)
+        harness.transport.answerAll { _ in .status(503) }
+        let id = try harness.post([group("u1", "a", token: "T")], as: "group_add")[0]
+        try harness.run(for: .seconds(1))
         let model = Model()
         model.register("u1")
-        bench.transport.answerAll(by: model.rule)
-        try bench.restart(try Self.appServices(), settings: Self.settings)
-        try bench.run(for: .seconds(3600))
+        harness.transport.answerAll(by: model.rule)
+        try harness.restart(try Self.appServices(), settings: Self.settings)
+        try harness.run(for: .seconds(3600))
         // Parking is a commit of its own.
-        try bench.change([])
-        #expect(try bench.record(id).facts.isParked)
-        try hold("again", of: "u1", bench)
-        try bench.run(for: .seconds(1))
-        #expect(try bench.state(id) == .delivered)
+        try harness.change([])
+        #expect(try harness.record(id).facts.isParked)
+        try hold("again", of: "u1", harness)
+        try harness.run(for: .seconds(1))
+        #expect(try harness.state(id) == .delivered)
     }
 
     // MARK: Answers that are not JSON
 
     /// A captive or maintenance page: three retries, then the message fails, whatever happens to others.
     @Test func page_isTriedFourTimes_thenItsMessageFails() throws {
-        let bench = try bench()
-        bench.transport.answerAll { _ in .status(200, "<html>") }
-        let id = try bench.post([group("u1", "a", token: "T")], as: "group_add")[0]
-        try bench.run(for: .seconds(3600))
-        let record = try bench.record(id)
+        let harness = try harness()
+        harness.transport.answerAll { _ in .status(200, "<html>") }
+        let id = try harness.post([group("u1", "a", token: "T")], as: "group_add")[0]
+        try harness.run(for: .seconds(3600))
+        let record = try harness.record(id)
         #expect(record.state == .failed && record.attempts == 4)
-        #expect(bench.reports.count == 4)
+        #expect(harness.reports.count == 4)
     }
 
     // MARK: Everything at once
@@ -129,18 +130,18 @@ import Testing
         mutating func item(_ user: Int, _ number: Int, token: String) -> (kind: Kind, text: String) {
             let device = Self.device(user, number)
             let auth = #""auth":{"token":"\#(token)"}"#
-            let place = #""userId":"\#(Self.user(user))","deviceId":"\#(device)""#
+            let identity = #""userId":"\#(Self.user(user))","deviceId":"\#(device)""#
             switch devices[device] == nil ? 0 : random.next() % 10 {
             case 0, 1, 2:
                 let push = push()
                 devices[device] = push
                 let more = random.next() % 3 == 0 ? "," + lists(of: device) : ""
                 let kind: Kind = random.next() % 4 == 0 ? "reregister" : "register"
-                return (kind, #"{\#(place),"deviceToken":"\#(push)"\#(more),\#(auth)}"#)
+                return (kind, #"{\#(identity),"deviceToken":"\#(push)"\#(more),\#(auth)}"#)
             case 3:
                 devices[device] = ""
-                return ("unregister", "{\(place),\(auth)}")
-            case 4, 5: return ("preferences", "{\(place),\(lists(of: device)),\(auth)}")
+                return ("unregister", "{\(identity),\(auth)}")
+            case 4, 5: return ("preferences", "{\(identity),\(lists(of: device)),\(auth)}")
             default:
                 let group = "g\(random.next() % 5)"
                 let isIn = members[group]?.contains(Self.user(user)) ?? false
@@ -159,7 +160,7 @@ import Testing
 
     @Test(arguments: [1, 2] as [UInt64])
     func everyUser_endsAsExpected_throughOutagesDeadTokensAndARestart(seed: UInt64) throws {
-        let bench = try bench()
+        let harness = try harness()
         let model = Model(seed: seed)
         var script = Script(random: SplitMix64(state: seed))
         let users = 30
@@ -169,32 +170,32 @@ import Testing
                 for user in 0..<users {
                     let (kind, text) = script.item(
                         user, Int(script.random.next() % 3), token: "canary-\(user)-\(generation)")
-                    ids += try bench.post([text], as: kind)
+                    ids += try harness.post([text], as: kind)
                 }
-                try bench.run(for: .milliseconds(20))
+                try harness.run(for: .milliseconds(20))
             }
         }
-        bench.transport.answerAll(by: model.rule)
+        harness.transport.answerAll(by: model.rule)
         try post(4, generation: 1)
         for user in stride(from: 0, to: users, by: 2) { model.kill("canary-\(user)-1") }
         try post(4, generation: 1)
         // What is in flight now gets no response, and the run ends without a stop.
         model.isSilent = true
-        try bench.run(for: .milliseconds(20))
-        try bench.restart(try Self.appServices(), settings: Self.settings)
+        try harness.run(for: .milliseconds(20))
+        try harness.restart(try Self.appServices(), settings: Self.settings)
         model.isSilent = false
-        try bench.run(for: .seconds(30))
-        #expect(try bench.files().values.allSatisfy { $0.firstRange(of: Array("canary".utf8)) == nil })
-        for user in stride(from: 0, to: users, by: 2) { try hold("canary-\(user)-2", of: Script.user(user), bench) }
+        try harness.run(for: .seconds(30))
+        #expect(try harness.files().values.allSatisfy { $0.firstRange(of: Array("canary".utf8)) == nil })
+        for user in stride(from: 0, to: users, by: 2) { try hold("canary-\(user)-2", of: Script.user(user), harness) }
         try post(1, generation: 2)
-        for _ in 0..<200 where bench.ledger.queued > 0 {
-            try bench.run(for: .seconds(60))
-            try bench.change([])
+        for _ in 0..<200 where harness.ledger.queued > 0 {
+            try harness.run(for: .seconds(60))
+            try harness.change([])
         }
 
-        #expect(bench.ledger.queued == 0)
-        let failed = try ids.filter { try bench.state($0) == .failed }
-        let reasons = try failed.map { try bench.record($0).lastError?.detail ?? "" }
+        #expect(harness.ledger.queued == 0)
+        let failed = try ids.filter { try harness.state($0) == .failed }
+        let reasons = try failed.map { try harness.record($0).lastError?.detail ?? "" }
         #expect(reasons == [])
         let end = model.state
         #expect(end.violations == [])
@@ -206,7 +207,7 @@ import Testing
             #expect(end.connections[device] == Script.user(user))
             #expect(end.preferences[device] == script.lists[device])
         }
-        #expect(try bench.outbox.audit().isBalanced)
+        #expect(try harness.outbox.audit().isBalanced)
     }
 }
 

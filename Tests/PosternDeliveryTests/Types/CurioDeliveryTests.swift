@@ -18,8 +18,8 @@ import Testing
             UpstreamName("curio")!, Self.settings.merging(others) { $1 })
     }
 
-    private func bench(_ settings: [String: SettingValue] = [:]) throws -> DeliveryBench {
-        try DeliveryBench(try curio(settings), settings: DeliverySettings.with { $0.maxInFlight = 8 })
+    private func harness(_ settings: [String: SettingValue] = [:]) throws -> DeliveryHarness {
+        try DeliveryHarness(try curio(settings), settings: DeliverySettings.with { $0.maxInFlight = 8 })
     }
 
     private static func session(_ visitor: Int) -> String {
@@ -33,16 +33,16 @@ import Testing
     /// Posts an action of a visitor that happens now.
     @discardableResult
     private func post(
-        _ bench: DeliveryBench, _ visitor: Int, _ kind: String, _ members: String = "", session: Int? = nil
+        _ harness: DeliveryHarness, _ visitor: Int, _ kind: String, _ members: String = "", session: Int? = nil
     ) throws -> MessageID {
         let text = #"""
-            {"visitorCode":"v\#(visitor)","sessionCode":"\#(Self.session(session ?? visitor))","timestamp":\#(bench.time.now.milliseconds)\#(members.isEmpty ? "" : ",")\#(members)}
+            {"visitorCode":"v\#(visitor)","sessionCode":"\#(Self.session(session ?? visitor))","timestamp":\#(harness.time.now.milliseconds)\#(members.isEmpty ? "" : ",")\#(members)}
             """#
-        return try bench.post([text], as: Kind(kind))[0]
+        return try harness.post([text], as: Kind(kind))[0]
     }
 
     /// A session with a screen and an event on it, all of it a second apart.
-    private func play(_ bench: DeliveryBench, _ visitor: Int) throws {
+    private func play(_ harness: DeliveryHarness, _ visitor: Int) throws {
         let steps = [
             ("session_start", Self.device),
             ("screen_start", #""screenClass":"c","pageTitle":"t\#(visitor)","path":"p""#),
@@ -51,8 +51,8 @@ import Testing
             ("screen_end", #""screenClass":"c""#), ("session_end", ""),
         ]
         for (kind, members) in steps {
-            try post(bench, visitor, kind, members)
-            bench.time.advance(by: .seconds(1))
+            try post(harness, visitor, kind, members)
+            harness.time.advance(by: .seconds(1))
         }
     }
 
@@ -82,17 +82,17 @@ import Testing
     }
 
     @Test func outageOfTwoHours_endsInOfflineBatches_withTheOriginalTimes() throws {
-        let bench = try bench()
-        bench.transport.answerAll { _ in .refusedConnection }
-        let start = bench.time.now
-        for visitor in 0..<20 { try play(bench, visitor) }
-        try bench.run(for: .seconds(7200))
-        #expect(bench.ledger.queued == 120)
-        let before = bench.reports.count
-        bench.transport.answerAll { self.answer($0) }
-        try bench.run(for: .seconds(1200))
-        #expect(bench.ledger.delivered == 120)
-        let sent = bench.reports[before...]
+        let harness = try harness()
+        harness.transport.answerAll { _ in .refusedConnection }
+        let start = harness.time.now
+        for visitor in 0..<20 { try play(harness, visitor) }
+        try harness.run(for: .seconds(7200))
+        #expect(harness.ledger.queued == 120)
+        let before = harness.reports.count
+        harness.transport.answerAll { self.answer($0) }
+        try harness.run(for: .seconds(1200))
+        #expect(harness.ledger.delivered == 120)
+        let sent = harness.reports[before...]
         #expect(sent.allSatisfy { $0.url == "http://curio/offline/create" })
         for visitor in 0..<20 {
             let requests = sent.filter { form($0)["visitorCode"] == "v\(visitor)" }
@@ -102,36 +102,36 @@ import Testing
             #expect(records.map(\.timestamp) == (0..<6).map { String(first + $0 * 1000) })
             #expect(Set(records.map(\.session)) == [Self.session(visitor)])
         }
-        #expect(try bench.outbox.audit().isBalanced)
+        #expect(try harness.outbox.audit().isBalanced)
     }
 
     @Test func wrongTrackingCode_holdsEverything_untilAReloadCorrectsIt() throws {
-        let bench = try bench(["trackingCode": .text("WRONG")])
-        bench.transport.answerAll { request in
+        let harness = try harness(["trackingCode": .text("WRONG")])
+        harness.transport.answerAll { request in
             self.form(request)["trackingCode"] == "RIGHT" ? self.answer(request) : .status(412)
         }
-        for visitor in 0..<10 { try play(bench, visitor) }
-        try bench.run(for: .seconds(3600))
-        #expect(bench.worker.snapshot.health == .unauthorized)
-        #expect(bench.reports.count <= 3 * 60)
-        #expect(bench.ledger.queued == 60)
+        for visitor in 0..<10 { try play(harness, visitor) }
+        try harness.run(for: .seconds(3600))
+        #expect(harness.worker.snapshot.health == .unauthorized)
+        #expect(harness.reports.count <= 3 * 60)
+        #expect(harness.ledger.queued == 60)
         let right = try curio()
-        try bench.queue.replace(right)
-        bench.worker.adopt(DeliverySettings.with { $0.maxInFlight = 8 }, upstream: right)
-        try bench.run(for: .seconds(600))
-        #expect(bench.ledger.delivered == 60)
-        #expect(bench.ledger.failed == 0)
-        let messages = try bench.outbox.messages(MessageFilter(), after: nil, limit: 100).messages
+        try harness.queue.replace(right)
+        harness.worker.adopt(DeliverySettings.with { $0.maxInFlight = 8 }, upstream: right)
+        try harness.run(for: .seconds(600))
+        #expect(harness.ledger.delivered == 60)
+        #expect(harness.ledger.failed == 0)
+        let messages = try harness.outbox.messages(MessageFilter(), after: nil, limit: 100).messages
         #expect(messages.allSatisfy { $0.attempts == 1 })
     }
 
     /// Curio knows one live session per visitor: an online request of an ended one would get 401 and open a visit that
     /// takes the place of the live one.
     @Test func retriedByAnOperator_goesOffline_andLeavesTheLiveSessionAlone() throws {
-        let bench = try bench()
+        let harness = try harness()
         let live = SharedValue("")
         let isRefusing = SharedValue(true)
-        bench.transport.answerAll { request in
+        harness.transport.answerAll { request in
             let session = self.form(request)["sessionCode"] ?? ""
             if request.url.hasSuffix("/offline/create") { return .status(200) }
             if request.url.hasSuffix("/visit/create") {
@@ -142,36 +142,36 @@ import Testing
             if isRefusing.value, request.url.hasSuffix("/event/create") { return .status(400) }
             return self.answer(request)
         }
-        try post(bench, 0, "session_start", Self.device)
-        let event = try post(bench, 0, "event", #""eventKey":"k","eventValue":"1""#)
-        try post(bench, 0, "session_end")
-        try post(bench, 0, "session_start", Self.device, session: 1)
-        try post(bench, 0, "screen_start", #""screenClass":"c","pageTitle":"t","path":"p""#, session: 1)
-        try bench.run(for: .seconds(5))
-        #expect(try bench.state(event) == .failed)
+        try post(harness, 0, "session_start", Self.device)
+        let event = try post(harness, 0, "event", #""eventKey":"k","eventValue":"1""#)
+        try post(harness, 0, "session_end")
+        try post(harness, 0, "session_start", Self.device, session: 1)
+        try post(harness, 0, "screen_start", #""screenClass":"c","pageTitle":"t","path":"p""#, session: 1)
+        try harness.run(for: .seconds(5))
+        #expect(try harness.state(event) == .failed)
         isRefusing.set(false)
-        let before = bench.reports.count
-        try bench.requeue(event)
-        let end = try post(bench, 0, "screen_end", #""screenClass":"c""#, session: 1)
-        try bench.run(for: .seconds(5))
-        #expect(try bench.state(event) == .delivered)
-        #expect(try bench.state(end) == .delivered)
-        #expect(bench.reports[before...].map(\.url) == ["http://curio/offline/create", "http://curio/hit/end"])
+        let before = harness.reports.count
+        try harness.requeue(event)
+        let end = try post(harness, 0, "screen_end", #""screenClass":"c""#, session: 1)
+        try harness.run(for: .seconds(5))
+        #expect(try harness.state(event) == .delivered)
+        #expect(try harness.state(end) == .delivered)
+        #expect(harness.reports[before...].map(\.url) == ["http://curio/offline/create", "http://curio/hit/end"])
     }
 
     @Test func visitorWhoseSessionsKeepDying_delaysNobody() throws {
-        let bench = try bench()
-        bench.transport.answerAll { request in
+        let harness = try harness()
+        harness.transport.answerAll { request in
             self.form(request)["visitorCode"] == "v0" && !request.url.hasSuffix("/visit/create")
                 ? .status(401) : self.answer(request)
         }
-        for visitor in 0..<5 { try play(bench, visitor) }
-        try bench.run(for: .seconds(5))
-        let delivered = bench.ledger.delivered
+        for visitor in 0..<5 { try play(harness, visitor) }
+        try harness.run(for: .seconds(5))
+        let delivered = harness.ledger.delivered
         #expect(delivered >= 24, "\(delivered)")
-        #expect(bench.worker.snapshot.circuit == .closed)
-        try bench.run(for: .seconds(3600))
-        let quoted = bench.reports.filter { form($0)["visitorCode"] == "v0" && $0.url.hasSuffix("/hit/create") }
+        #expect(harness.worker.snapshot.circuit == .closed)
+        try harness.run(for: .seconds(3600))
+        let quoted = harness.reports.filter { form($0)["visitorCode"] == "v0" && $0.url.hasSuffix("/hit/create") }
             .compactMap { form($0)["sessionCode"] }
         // Never again under a code that was refused, and no more than five rounds.
         #expect(Set(quoted).count == quoted.count)
@@ -179,34 +179,34 @@ import Testing
     }
 
     @Test func periodicDispatch_waitsForItsPeriod_andGoesBeforeTheSessionEnds() throws {
-        let bench = try bench(["periodicDispatchEnabled": .bool(true)])
-        bench.transport.answerAll { self.answer($0) }
-        try post(bench, 0, "session_start", Self.device)
-        let id = try post(bench, 0, "event", #""eventKey":"k","eventValue":"1""#)
-        try bench.run(for: .seconds(100))
-        #expect(bench.reports.map(\.url) == ["http://curio/visit/create"])
-        #expect(try bench.record(id).facts.laneWaitsFor == .schedule)
-        try bench.run(for: .seconds(300))
-        #expect(bench.reports.map(\.url) == ["http://curio/visit/create", "http://curio/batch/create"])
-        try post(bench, 0, "event", #""eventKey":"l","eventValue":"1""#)
-        try bench.run(for: .seconds(10))
-        #expect(bench.reports.count == 2)
-        try post(bench, 0, "session_end")
-        try bench.run(for: .seconds(1))
+        let harness = try harness(["periodicDispatchEnabled": .bool(true)])
+        harness.transport.answerAll { self.answer($0) }
+        try post(harness, 0, "session_start", Self.device)
+        let id = try post(harness, 0, "event", #""eventKey":"k","eventValue":"1""#)
+        try harness.run(for: .seconds(100))
+        #expect(harness.reports.map(\.url) == ["http://curio/visit/create"])
+        #expect(try harness.record(id).facts.laneWaitsFor == .schedule)
+        try harness.run(for: .seconds(300))
+        #expect(harness.reports.map(\.url) == ["http://curio/visit/create", "http://curio/batch/create"])
+        try post(harness, 0, "event", #""eventKey":"l","eventValue":"1""#)
+        try harness.run(for: .seconds(10))
+        #expect(harness.reports.count == 2)
+        try post(harness, 0, "session_end")
+        try harness.run(for: .seconds(1))
         #expect(
-            bench.reports.map { $0.url.dropFirst("http://curio".count) } == [
+            harness.reports.map { $0.url.dropFirst("http://curio".count) } == [
                 "/visit/create", "/batch/create", "/batch/create", "/visit/end",
             ])
-        #expect(bench.ledger.queued == 0)
+        #expect(harness.ledger.queued == 0)
     }
 
     @Test func flush_endsThePeriod() throws {
-        let bench = try bench(["periodicDispatchEnabled": .bool(true)])
-        bench.transport.answerAll { self.answer($0) }
-        try post(bench, 0, "session_start", Self.device)
-        try post(bench, 0, "event", #""eventKey":"k","eventValue":"1""#)
-        try bench.run(for: .seconds(10))
-        #expect(bench.reports.count == 1)
-        #expect(try #require(try bench.flush()).delivered == 1)
+        let harness = try harness(["periodicDispatchEnabled": .bool(true)])
+        harness.transport.answerAll { self.answer($0) }
+        try post(harness, 0, "session_start", Self.device)
+        try post(harness, 0, "event", #""eventKey":"k","eventValue":"1""#)
+        try harness.run(for: .seconds(10))
+        #expect(harness.reports.count == 1)
+        #expect(try #require(try harness.flush()).delivered == 1)
     }
 }

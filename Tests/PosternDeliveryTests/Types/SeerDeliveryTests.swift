@@ -12,13 +12,13 @@ import Testing
 @Suite(.timeLimit(.minutes(10))) struct SeerDeliveryTests {
     private static let kinds = ["activity", "instrumentation", "tincan"]
 
-    private func bench(_ settings: [String: SettingValue] = [:]) throws -> DeliveryBench {
+    private func harness(_ settings: [String: SettingValue] = [:]) throws -> DeliveryHarness {
         let all: [String: SettingValue] = [
             "clientId": .text("id"), "clientSecret": .text("secret"), "baseURL": .text("http://seer"),
         ]
         let seer = try UpstreamType.seer.make(
             UpstreamName("seer")!, all.merging(settings) { $1 })
-        return try DeliveryBench(
+        return try DeliveryHarness(
             seer, settings: DeliverySettings.with { ($0.maxInFlight, $0.batchMaxMessages) = (8, 1 << 20) })
     }
 
@@ -34,10 +34,10 @@ import Testing
 
     /// Tokens `t1`, `t2` … that live for `life`, and `answer` for reports.
     private func serve(
-        _ bench: DeliveryBench, life: Duration = .seconds(3600), _ answer: @escaping ScriptedTransport.Rule
+        _ harness: DeliveryHarness, life: Duration = .seconds(3600), _ answer: @escaping ScriptedTransport.Rule
     ) {
-        let time = bench.time
-        bench.transport.answerAll { request in
+        let time = harness.time
+        harness.transport.answerAll { request in
             guard request.url.contains("/oauth/access_token") else { return answer(request) }
             let number = time.now.milliseconds
             return .status(200, #"{"access_token":"t\#(number)","expiration_date":\#((time.now + life).milliseconds)}"#)
@@ -45,8 +45,8 @@ import Testing
     }
 
     /// Paths of the reports with how many items and bytes each carried.
-    private func shapes(_ bench: DeliveryBench) -> [String] {
-        bench.reports.map { request in
+    private func shapes(_ harness: DeliveryHarness) -> [String] {
+        harness.reports.map { request in
             let path = request.url.replacingOccurrences(of: "http://seer", with: "")
             let items = request.text.components(separatedBy: "\"verb\":").count - 1
             return "\(path) \(items):\(request.body.count)"
@@ -71,83 +71,84 @@ import Testing
     /// The specification's "Splitting".
     @Test(arguments: Self.splittings)
     func batches_areFilledGreedily_toTheBundleSize(limit: Int64, sizes: [Int], requests: [String]) throws {
-        let bench = try bench(["bundleSizeBytes": .integer(limit)])
-        serve(bench) { _ in .status(200) }
-        try bench.post(sizes.enumerated().map { Self.payload("tincan", $0, size: $1) }, as: "tincan")
-        try bench.run(for: .seconds(1))
-        #expect(shapes(bench) == requests)
-        #expect(bench.ledger.delivered == sizes.count)
+        let harness = try harness(["bundleSizeBytes": .integer(limit)])
+        serve(harness) { _ in .status(200) }
+        try harness.post(sizes.enumerated().map { Self.payload("tincan", $0, size: $1) }, as: "tincan")
+        try harness.run(for: .seconds(1))
+        #expect(shapes(harness) == requests)
+        #expect(harness.ledger.delivered == sizes.count)
     }
 
     @Test func kind_hasOneRequestUnderWay_andKeepsItsOrder() throws {
-        let bench = try bench()
-        serve(bench) { _ in nil }
-        for kind in Self.kinds { try bench.post((0..<3).map { Self.payload(kind, $0) }, as: Kind(kind)) }
-        try bench.run(for: .seconds(1))
-        #expect(shapes(bench).sorted() == ["/sactivity/batch 3:349", "/sinstrumentation 1:110", "/tincan/batch 3:442"])
+        let harness = try harness()
+        serve(harness) { _ in nil }
+        for kind in Self.kinds { try harness.post((0..<3).map { Self.payload(kind, $0) }, as: Kind(kind)) }
+        try harness.run(for: .seconds(1))
+        #expect(
+            shapes(harness).sorted() == ["/sactivity/batch 3:349", "/sinstrumentation 1:110", "/tincan/batch 3:442"])
         // The third kind goes one by one, and nothing of the others follows before their answer.
-        try bench.post([Self.payload("tincan", 3)], as: "tincan")
-        try bench.run(for: .seconds(1))
-        #expect(bench.reports.count == 3)
-        for _ in 0..<6 { try bench.answer(.status(200)) }
-        #expect(bench.ledger.delivered == 10)
-        let instrumentations = bench.reports.filter { $0.url.hasSuffix("/sinstrumentation") }.map(\.text)
+        try harness.post([Self.payload("tincan", 3)], as: "tincan")
+        try harness.run(for: .seconds(1))
+        #expect(harness.reports.count == 3)
+        for _ in 0..<6 { try harness.answer(.status(200)) }
+        #expect(harness.ledger.delivered == 10)
+        let instrumentations = harness.reports.filter { $0.url.hasSuffix("/sinstrumentation") }.map(\.text)
         #expect(instrumentations == (0..<3).map { Self.payload("instrumentation", $0) })
     }
 
     @Test(arguments: [0, 51, 101])
-    func poison_failsAlone_whereverItStandsInAFullBundle(place: Int) throws {
-        let bench = try bench()
-        serve(bench) { $0.text.contains(#""id":"7777""#) ? .status(400, "poison") : .status(200) }
-        let ids = try bench.post(
-            (0..<102).map { Self.payload("tincan", $0 == place ? 7777 : $0, size: 1000) }, as: "tincan")
-        try bench.run(for: .seconds(1))
-        #expect(shapes(bench).first == "/tincan/batch 102:102118")
-        #expect(bench.ledger.delivered == 101)
-        let culprit = try bench.record(ids[place])
-        #expect(culprit.state == .failed)
-        #expect(culprit.lastError?.detail == "HTTP 400: poison")
-        #expect(bench.ledger.failed == 1)
+    func poison_failsAlone_whereverItStandsInAFullBundle(index: Int) throws {
+        let harness = try harness()
+        serve(harness) { $0.text.contains(#""id":"7777""#) ? .status(400, "poison") : .status(200) }
+        let ids = try harness.post(
+            (0..<102).map { Self.payload("tincan", $0 == index ? 7777 : $0, size: 1000) }, as: "tincan")
+        try harness.run(for: .seconds(1))
+        #expect(shapes(harness).first == "/tincan/batch 102:102118")
+        #expect(harness.ledger.delivered == 101)
+        let poisoned = try harness.record(ids[index])
+        #expect(poisoned.state == .failed)
+        #expect(poisoned.lastError?.detail == "HTTP 400: poison")
+        #expect(harness.ledger.failed == 1)
     }
 
     // MARK: Tokens
 
     @Test func expiredToken_isFetchedOnce_forAllKindsAndSenders() throws {
-        let bench = try bench(["maxInFlightPerKind": .integer(3)])
-        serve(bench, life: .seconds(10)) { _ in .status(200) }
-        try bench.post([Self.payload("tincan")], as: "tincan")
-        try bench.run(for: .seconds(60))
-        #expect(bench.tokenRequests.count == 1)
-        for kind in Self.kinds { try bench.post((0..<200).map { Self.payload(kind, $0) }, as: Kind(kind)) }
-        try bench.run(for: .seconds(1))
-        #expect(bench.tokenRequests.count == 2)
-        #expect(bench.ledger.delivered == 601)
-        #expect(bench.reports.allSatisfy { $0.headers[0].value.hasPrefix("Bearer t") })
+        let harness = try harness(["maxInFlightPerKind": .integer(3)])
+        serve(harness, life: .seconds(10)) { _ in .status(200) }
+        try harness.post([Self.payload("tincan")], as: "tincan")
+        try harness.run(for: .seconds(60))
+        #expect(harness.tokenRequests.count == 1)
+        for kind in Self.kinds { try harness.post((0..<200).map { Self.payload(kind, $0) }, as: Kind(kind)) }
+        try harness.run(for: .seconds(1))
+        #expect(harness.tokenRequests.count == 2)
+        #expect(harness.ledger.delivered == 601)
+        #expect(harness.reports.allSatisfy { $0.headers[0].value.hasPrefix("Bearer t") })
     }
 
     @Test func refusedToken_isReplacedOnce_andTheReportRepeated() throws {
-        let bench = try bench()
+        let harness = try harness()
         let refuse = Inbox<Void>()
         refuse.put(())
-        serve(bench) { _ in refuse.takeAll().isEmpty ? .status(200) : .status(401) }
-        let ids = try bench.post((0..<3).map { Self.payload("tincan", $0) }, as: "tincan")
-        try bench.run(for: .seconds(1))
-        #expect(bench.tokenRequests.count == 2)
-        #expect(bench.reports.count == 2)
-        #expect(bench.reports[0].body == bench.reports[1].body)
-        #expect(try bench.record(ids[0]).attempts == 1)
+        serve(harness) { _ in refuse.takeAll().isEmpty ? .status(200) : .status(401) }
+        let ids = try harness.post((0..<3).map { Self.payload("tincan", $0) }, as: "tincan")
+        try harness.run(for: .seconds(1))
+        #expect(harness.tokenRequests.count == 2)
+        #expect(harness.reports.count == 2)
+        #expect(harness.reports[0].body == harness.reports[1].body)
+        #expect(try harness.record(ids[0]).attempts == 1)
     }
 
     @Test(arguments: [401, 403])
     func badCredentials_holdEverything_blameNobody_andAreProbedSlowly(status: Int) throws {
-        let bench = try bench()
-        serve(bench) { _ in .status(status) }
-        let ids = try bench.post((0..<3).map { Self.payload("tincan", $0) }, as: "tincan")
-        try bench.run(for: .seconds(3600))
-        #expect(bench.worker.snapshot.health == .unauthorized)
-        #expect((2...120).contains(bench.reports.count))
-        #expect(try bench.record(ids[0]).attempts == 0)
-        #expect(bench.ledger.queued == 3)
+        let harness = try harness()
+        serve(harness) { _ in .status(status) }
+        let ids = try harness.post((0..<3).map { Self.payload("tincan", $0) }, as: "tincan")
+        try harness.run(for: .seconds(3600))
+        #expect(harness.worker.snapshot.health == .unauthorized)
+        #expect((2...120).contains(harness.reports.count))
+        #expect(try harness.record(ids[0]).attempts == 0)
+        #expect(harness.ledger.queued == 3)
     }
 
     @Test(arguments: [
@@ -156,81 +157,82 @@ import Testing
         .status(200, "<html>"), .status(200, "{}"),
     ])
     func withoutAToken_messagesWait_andNothingIsSent(outcome: TransferResult) throws {
-        let bench = try bench()
-        bench.transport.answerAll { _ in outcome }
-        let ids = try bench.post([Self.payload("tincan")], as: "tincan")
-        try bench.run(for: .seconds(600))
-        #expect(bench.reports.isEmpty)
-        #expect((3...60).contains(bench.tokenRequests.count))
-        #expect(try bench.record(ids[0]).attempts == 0)
-        serve(bench) { _ in .status(200) }
-        try bench.run(for: .seconds(600))
-        #expect(bench.ledger.delivered == 1)
+        let harness = try harness()
+        harness.transport.answerAll { _ in outcome }
+        let ids = try harness.post([Self.payload("tincan")], as: "tincan")
+        try harness.run(for: .seconds(600))
+        #expect(harness.reports.isEmpty)
+        #expect((3...60).contains(harness.tokenRequests.count))
+        #expect(try harness.record(ids[0]).attempts == 0)
+        serve(harness) { _ in .status(200) }
+        try harness.run(for: .seconds(600))
+        #expect(harness.ledger.delivered == 1)
     }
 
     // MARK: Flush
 
     @Test func queueThatWaits_goesOutByAFlush_andWaitsAgain() throws {
-        let bench = try bench(["autoReportQueue": .bool(false)])
-        serve(bench) { _ in .status(200) }
-        let ids = try bench.post((0..<3).map { Self.payload("tincan", $0) }, as: "tincan")
-        try bench.post([Self.payload("instrumentation", 0), Self.payload("instrumentation", 1)], as: "instrumentation")
-        try bench.run(for: .seconds(7200))
-        #expect(bench.reports.isEmpty)
-        #expect(try bench.record(ids[0]).facts.laneWaitsFor == .schedule)
-        let report = try #require(try bench.flush())
+        let harness = try harness(["autoReportQueue": .bool(false)])
+        serve(harness) { _ in .status(200) }
+        let ids = try harness.post((0..<3).map { Self.payload("tincan", $0) }, as: "tincan")
+        try harness.post(
+            [Self.payload("instrumentation", 0), Self.payload("instrumentation", 1)], as: "instrumentation")
+        try harness.run(for: .seconds(7200))
+        #expect(harness.reports.isEmpty)
+        #expect(try harness.record(ids[0]).facts.laneWaitsFor == .schedule)
+        let report = try #require(try harness.flush())
         #expect(report.delivered == 5)
         #expect(report.failed == 0)
-        #expect(bench.ledger.queued == 0)
-        let later = try bench.post([Self.payload("tincan", 9)], as: "tincan")
-        try bench.run(for: .seconds(7200))
-        #expect(try bench.state(later[0]) == .queued)
-        #expect(try bench.record(later[0]).facts.laneWaitsFor == .schedule)
+        #expect(harness.ledger.queued == 0)
+        let later = try harness.post([Self.payload("tincan", 9)], as: "tincan")
+        try harness.run(for: .seconds(7200))
+        #expect(try harness.state(later[0]) == .queued)
+        #expect(try harness.record(later[0]).facts.laneWaitsFor == .schedule)
     }
 
     @Test func awaitedReport_goesAtOnce_whileTheQueueWaits() throws {
-        let bench = try bench(["autoReportQueue": .bool(false)])
-        serve(bench) { _ in .status(200) }
-        let waiting = try bench.post([Self.payload("tincan", 1)], as: "tincan")
-        let direct = try bench.post([Self.payload("tincan", 2)], as: "tincan", isAwaited: true)
-        try bench.run(for: .seconds(1))
-        #expect(try bench.state(direct[0]) == .delivered)
-        #expect(try bench.state(waiting[0]) == .queued)
-        #expect(shapes(bench) == ["/tincan 1:141"])
+        let harness = try harness(["autoReportQueue": .bool(false)])
+        serve(harness) { _ in .status(200) }
+        let waiting = try harness.post([Self.payload("tincan", 1)], as: "tincan")
+        let direct = try harness.post([Self.payload("tincan", 2)], as: "tincan", isAwaited: true)
+        try harness.run(for: .seconds(1))
+        #expect(try harness.state(direct[0]) == .delivered)
+        #expect(try harness.state(waiting[0]) == .queued)
+        #expect(shapes(harness) == ["/tincan 1:141"])
     }
 
     @Test func flushOfADeadUpstream_isOver_whenItWasTried() throws {
-        let bench = try bench(["autoReportQueue": .bool(false)])
-        serve(bench) { _ in .status(503) }
-        try bench.post((0..<3).map { Self.payload("tincan", $0) }, as: "tincan")
-        let report = try #require(try bench.flush(for: .milliseconds(500)))
+        let harness = try harness(["autoReportQueue": .bool(false)])
+        serve(harness) { _ in .status(503) }
+        try harness.post((0..<3).map { Self.payload("tincan", $0) }, as: "tincan")
+        let report = try #require(try harness.flush(for: .milliseconds(500)))
         #expect(report.delivered == 0)
-        #expect(try bench.outbox.queued(of: bench.queue.number, through: report.through) == 3)
-        serve(bench) { _ in .status(200) }
-        try bench.run(for: .seconds(600))
-        #expect(bench.ledger.delivered == 3)
+        #expect(try harness.outbox.queued(of: harness.queue.number, through: report.through) == 3)
+        serve(harness) { _ in .status(200) }
+        try harness.run(for: .seconds(600))
+        #expect(harness.ledger.delivered == 3)
     }
 
     @Test func flushOfNothing_isOverAtOnce() throws {
-        let bench = try bench()
-        #expect(try bench.flush(for: .milliseconds(10)) != nil)
+        let harness = try harness()
+        #expect(try harness.flush(for: .milliseconds(10)) != nil)
     }
 
     // MARK: Events
 
     @Test func events_areCountedByTheSDKsNames() throws {
-        let bench = try bench()
-        serve(bench) { _ in .status(200) }
-        for kind in Self.kinds { try bench.post([Self.payload(kind), Self.payload(kind)], as: Kind(kind)) }
-        try bench.run(for: .seconds(1))
-        _ = try bench.flush()
+        let harness = try harness()
+        serve(harness) { _ in .status(200) }
+        for kind in Self.kinds { try harness.post([Self.payload(kind), Self.payload(kind)], as: Kind(kind)) }
+        try harness.run(for: .seconds(1))
+        _ = try harness.flush()
         let counts: [(String, Int)] = [
             ("SeerTokenFetch", 1), ("SeerRequestStartSession", 1), ("SeerRequestReportQueue", 1),
             ("SeerRequestResultForQueuedBatch", 4), ("SeerActivityStreamReport", 2), ("SeerInstrumentationReport", 2),
             ("SeerTincanReport", 2),
         ]
         for (name, count) in counts {
-            #expect(bench.metrics.upstreamEvents("seer", name).value == count, "\(name)")
+            #expect(harness.metrics.upstreamEvents("seer", name).value == count, "\(name)")
         }
     }
 }

@@ -18,7 +18,7 @@ import Testing
 
     private let settings = DeliverySettings.with { ($0.maxInFlight, $0.batchMaxWait) = (4, .zero) }
 
-    private func bench() throws -> DeliveryBench { try DeliveryBench(try upstream(), settings: settings) }
+    private func harness() throws -> DeliveryHarness { try DeliveryHarness(try upstream(), settings: settings) }
 
     private static func call(_ action: String = "edit", account: String = "A1", seq: Int = 0) -> String {
         #"{"command":"item","action":"\#(action)","account":"\#(account)","arguments":{"seq":\#(seq)}}"#
@@ -66,194 +66,194 @@ import Testing
     }
 
     @Test func writes_allArriveInOrder_eachWithItsResult() throws {
-        let bench = try bench()
+        let harness = try harness()
         let platform = Platform()
-        bench.transport.answerAll { platform.take($0) }
+        harness.transport.answerAll { platform.take($0) }
         let accounts = (0..<10).map { "A\($0)" }
         var ids: [String: [MessageID]] = [:]
         for account in accounts {
-            ids[account] = try bench.post((0..<30).map { Self.call(account: account, seq: $0) }, as: "call")
+            ids[account] = try harness.post((0..<30).map { Self.call(account: account, seq: $0) }, as: "call")
         }
-        try bench.run(for: .seconds(86400))
-        #expect(bench.ledger.delivered == 300)
+        try harness.run(for: .seconds(86400))
+        #expect(harness.ledger.delivered == 300)
         let effects = platform.effects.withLock { $0 }
         for account in accounts {
             let seqs = effects.filter { $0.account == account }.map(\.seq)
             #expect(seqs == seqs.sorted(), "\(account) is out of order")
             #expect(Set(seqs) == Set(0..<30))
             for (seq, id) in try #require(ids[account]).enumerated() {
-                let result = try #require(try bench.record(id).result)
+                let result = try #require(try harness.record(id).result)
                 #expect(String(decoding: result, as: UTF8.self).contains(#""body":{"seq":\#(seq)}"#))
             }
         }
     }
 
     @Test func accounts_doNotWaitForEachOther_andAreSentOneByOne() throws {
-        let bench = try bench()
-        try bench.post(["A1", "A1", "A2", "A2"].map { Self.call(account: $0) }, as: "call")
-        try bench.run(for: .seconds(1))
-        #expect(bench.transport.openRequests.map { Call($0).account }.sorted() == ["A1", "A2"])
+        let harness = try harness()
+        try harness.post(["A1", "A1", "A2", "A2"].map { Self.call(account: $0) }, as: "call")
+        try harness.run(for: .seconds(1))
+        #expect(harness.transport.openRequests.map { Call($0).account }.sorted() == ["A1", "A2"])
     }
 
     /// The first try did it, and its answer was lost.
     @Test(arguments: [TransferResult.reset, .status(503), .status(200, "<html>"), Self.answer(1)])
     func refusalAsDone_isADelivery_afterAnUnclearTry(first: TransferResult) throws {
-        let bench = try bench()
-        let id = try bench.post([Self.call()], as: "call")[0]
-        bench.transport.expect(first, Self.answer(125))
-        try bench.run(for: .seconds(10))
-        #expect(try bench.state(id) == .delivered)
+        let harness = try harness()
+        let id = try harness.post([Self.call()], as: "call")[0]
+        harness.transport.expect(first, Self.answer(125))
+        try harness.run(for: .seconds(10))
+        #expect(try harness.state(id) == .delivered)
         #expect(
-            try #require(try bench.record(id).result)
+            try #require(try harness.record(id).result)
                 == Array(#"{"header":{"status":125,"statusmessage":"M"},"body":null}"#.utf8))
     }
 
     @Test(arguments: [10, 8, 2, 3])
     func refusalAsDone_isAFailure_whenNoTryCanHaveDoneIt(first: Int) throws {
-        let bench = try bench()
-        let id = try bench.post([Self.call()], as: "call")[0]
-        bench.transport.expect(Self.answer(first), Self.answer(125))
-        try bench.run(for: .seconds(100))
-        let record = try bench.record(id)
+        let harness = try harness()
+        let id = try harness.post([Self.call()], as: "call")[0]
+        harness.transport.expect(Self.answer(first), Self.answer(125))
+        try harness.run(for: .seconds(100))
+        let record = try harness.record(id)
         #expect(record.state == .failed)
         #expect(record.lastError?.detail == "status 125 ITEM_ALREADY_IN_CATEGORY: M")
     }
 
     @Test func answerThatIsNone_convictsOne_onlyWhileOthersAreTaken() throws {
-        let bench = try bench()
-        let poison = try bench.post([Self.call(account: "P")], as: "call")[0]
-        bench.transport.answerAll { Call($0).account == "P" ? .status(200, "<html>") : Self.answer(0) }
-        try bench.run(for: .seconds(3600))
-        #expect(try bench.state(poison) == .queued, "nothing else shows that the platform works")
+        let harness = try harness()
+        let poison = try harness.post([Self.call(account: "P")], as: "call")[0]
+        harness.transport.answerAll { Call($0).account == "P" ? .status(200, "<html>") : Self.answer(0) }
+        try harness.run(for: .seconds(3600))
+        #expect(try harness.state(poison) == .queued, "nothing else shows that the platform works")
         for seq in 0..<20 {
-            try bench.post([Self.call(account: "A", seq: seq)], as: "call")
-            try bench.run(for: .seconds(600))
+            try harness.post([Self.call(account: "A", seq: seq)], as: "call")
+            try harness.run(for: .seconds(600))
         }
-        #expect(try bench.state(poison) == .failed)
-        #expect(bench.ledger.delivered == 20)
+        #expect(try harness.state(poison) == .failed)
+        #expect(harness.ledger.delivered == 20)
     }
 
     /// Each try may have taken effect.
     @Test func fault_isTriedAHandfulOfTimes_evenAlone() throws {
-        let bench = try bench()
-        let id = try bench.post([Self.call()], as: "call")[0]
-        bench.transport.answerAll { _ in Self.answer(1) }
-        try bench.run(for: .seconds(3600))
-        #expect(bench.transport.requests.count == 5)
-        let record = try bench.record(id)
+        let harness = try harness()
+        let id = try harness.post([Self.call()], as: "call")[0]
+        harness.transport.answerAll { _ in Self.answer(1) }
+        try harness.run(for: .seconds(3600))
+        #expect(harness.transport.requests.count == 5)
+        let record = try harness.record(id)
         #expect(record.state == .failed)
         #expect(record.attempts == 5)
         #expect(record.lastError?.detail == "status 1 INTERNAL_ERROR: M")
     }
 
     @Test(arguments: [1, 0]) func stuckCall_holdsUpNoOtherAccount(status: Int) throws {
-        let bench = try bench()
-        try bench.post([Self.call(account: "P")], as: "call")
-        bench.transport.answerAll { Call($0).account == "P" && status == 0 ? .status(200, "?") : Self.answer(status) }
-        try bench.run(for: .seconds(4))
-        let before = bench.transport.requests.count
+        let harness = try harness()
+        try harness.post([Self.call(account: "P")], as: "call")
+        harness.transport.answerAll { Call($0).account == "P" && status == 0 ? .status(200, "?") : Self.answer(status) }
+        try harness.run(for: .seconds(4))
+        let before = harness.transport.requests.count
         #expect(before > 1)
-        try bench.post([Self.call(account: "A")], as: "call")
-        try bench.turn()
-        #expect(bench.transport.requests.dropFirst(before).first.map { Call($0).account } == "A")
+        try harness.post([Self.call(account: "A")], as: "call")
+        try harness.turn()
+        #expect(harness.transport.requests.dropFirst(before).first.map { Call($0).account } == "A")
     }
 
     @Test func refusal_isKeptWithTheCall() throws {
-        let bench = try bench()
-        let id = try bench.post([Self.call()], as: "call")[0]
-        bench.transport.expect(Self.answer(6, #"{"fields":["title"]}"#))
-        try bench.run(for: .seconds(10))
-        let record = try bench.record(id)
+        let harness = try harness()
+        let id = try harness.post([Self.call()], as: "call")[0]
+        harness.transport.expect(Self.answer(6, #"{"fields":["title"]}"#))
+        try harness.run(for: .seconds(10))
+        let record = try harness.record(id)
         #expect(record.state == .failed)
         let text = #"{"header":{"status":6,"statusmessage":"M"},"body":{"fields":["title"]}}"#
         #expect(record.result == Array(text.utf8))
     }
 
     @Test func refusalAsDone_isAFailureAgain_afterARetryByHand() throws {
-        let bench = try bench()
-        let id = try bench.post([Self.call()], as: "call")[0]
-        bench.transport.answerAll { _ in Self.answer(125) }
-        try bench.run(for: .seconds(10))
-        #expect(try bench.state(id) == .failed)
-        try bench.requeue(id)
-        try bench.run(for: .seconds(10))
-        #expect(try bench.state(id) == .failed)
-        #expect(bench.transport.requests.count == 2)
+        let harness = try harness()
+        let id = try harness.post([Self.call()], as: "call")[0]
+        harness.transport.answerAll { _ in Self.answer(125) }
+        try harness.run(for: .seconds(10))
+        #expect(try harness.state(id) == .failed)
+        try harness.requeue(id)
+        try harness.run(for: .seconds(10))
+        #expect(try harness.state(id) == .failed)
+        #expect(harness.transport.requests.count == 2)
     }
 
     /// An unclear try stays one, though the call failed since and was taken up again by hand.
     @Test func refusalAsDone_isADelivery_afterARetryByHand_ofAnUnclearTry() throws {
-        let bench = try bench()
-        let id = try bench.post([Self.call()], as: "call")[0]
-        bench.transport.answerAll { _ in Self.answer(1) }
-        try bench.run(for: .seconds(600))
-        #expect(try bench.state(id) == .failed)
-        bench.transport.answerAll { _ in Self.answer(125) }
-        try bench.requeue(id)
-        try bench.run(for: .seconds(10))
-        #expect(try bench.state(id) == .delivered)
+        let harness = try harness()
+        let id = try harness.post([Self.call()], as: "call")[0]
+        harness.transport.answerAll { _ in Self.answer(1) }
+        try harness.run(for: .seconds(600))
+        #expect(try harness.state(id) == .failed)
+        harness.transport.answerAll { _ in Self.answer(125) }
+        try harness.requeue(id)
+        try harness.run(for: .seconds(10))
+        #expect(try harness.state(id) == .delivered)
     }
 
     @Test(arguments: [true, false])
     func refusalAsDone_afterAStopUnderWay_dependsOnWhetherTheCallHadLeft(hadLeft: Bool) throws {
-        let bench = try bench()
-        let id = try bench.post([Self.call()], as: "call")[0]
-        try bench.turn()
-        bench.worker.beginStopping()
-        try bench.turn()
-        try bench.answer(.failure(TransferFailure(.cancelled, mayHaveArrived: hadLeft, detail: "stopped")))
-        try bench.restart(try upstream(), settings: settings)
-        bench.transport.answerAll { _ in Self.answer(125) }
-        try bench.run(for: .seconds(10))
-        #expect(try bench.state(id) == (hadLeft ? .delivered : .failed))
+        let harness = try harness()
+        let id = try harness.post([Self.call()], as: "call")[0]
+        try harness.turn()
+        harness.worker.beginStopping()
+        try harness.turn()
+        try harness.answer(.failure(TransferFailure(.cancelled, mayHaveArrived: hadLeft, detail: "stopped")))
+        try harness.restart(try upstream(), settings: settings)
+        harness.transport.answerAll { _ in Self.answer(125) }
+        try harness.run(for: .seconds(10))
+        #expect(try harness.state(id) == (hadLeft ? .delivered : .failed))
     }
 
     @Test func readOnlyMode_makesWritesWait_withoutCountingAttempts() throws {
-        let bench = try bench()
-        let ids = try bench.post((0..<3).map { Self.call(account: "A\($0)") }, as: "call")
-        bench.transport.answerAll { _ in Self.answer(10) }
-        try bench.run(for: .seconds(36000))
+        let harness = try harness()
+        let ids = try harness.post((0..<3).map { Self.call(account: "A\($0)") }, as: "call")
+        harness.transport.answerAll { _ in Self.answer(10) }
+        try harness.run(for: .seconds(36000))
         // 30 s, 1, 2, 4 and then every 5 minutes, probed by one call at a time.
-        #expect((110...140).contains(bench.transport.requests.count), "\(bench.transport.requests.count)")
-        let record = try bench.record(ids[0])
+        #expect((110...140).contains(harness.transport.requests.count), "\(harness.transport.requests.count)")
+        let record = try harness.record(ids[0])
         #expect(record.state == .queued)
         #expect(record.attempts <= 1)
-        bench.transport.answerAll { _ in Self.answer(0) }
-        try bench.run(for: .seconds(600))
-        #expect(bench.ledger.delivered == 3)
+        harness.transport.answerAll { _ in Self.answer(0) }
+        try harness.run(for: .seconds(600))
+        #expect(harness.ledger.delivered == 3)
     }
 
     @Test func refusedActor_isHeld_andNobodyBlamed() throws {
-        let bench = try bench()
-        let ids = try bench.post((0..<30).map { Self.call(account: "A\($0)") }, as: "call")
-        bench.transport.answerAll { _ in Self.answer(3) }
-        try bench.run(for: .seconds(10))
-        #expect(bench.worker.snapshot.health == .unauthorized)
+        let harness = try harness()
+        let ids = try harness.post((0..<30).map { Self.call(account: "A\($0)") }, as: "call")
+        harness.transport.answerAll { _ in Self.answer(3) }
+        try harness.run(for: .seconds(10))
+        #expect(harness.worker.snapshot.health == .unauthorized)
         // Those that were in flight, and one that was signed again.
-        #expect(bench.transport.requests.count <= 5)
-        try bench.run(for: .seconds(600))
-        #expect(bench.transport.requests.count < 12)
-        #expect(try bench.state(ids[0]) == .queued)
-        bench.transport.answerAll { _ in Self.answer(0) }
-        try bench.run(for: .seconds(3600))
-        #expect(bench.ledger.delivered == 30)
-        #expect(bench.worker.snapshot.health == .up)
+        #expect(harness.transport.requests.count <= 5)
+        try harness.run(for: .seconds(600))
+        #expect(harness.transport.requests.count < 12)
+        #expect(try harness.state(ids[0]) == .queued)
+        harness.transport.answerAll { _ in Self.answer(0) }
+        try harness.run(for: .seconds(3600))
+        #expect(harness.ledger.delivered == 30)
+        #expect(harness.worker.snapshot.health == .up)
     }
 
     @Test func wrongClock_isMetOnce_andThenSeldom() throws {
-        let bench = try bench()
-        try bench.post((0..<30).map { Self.call(account: "A\($0)") }, as: "call")
-        bench.transport.answerAll { _ in Self.answer(2) }
-        try bench.run(for: .seconds(25))
-        #expect(bench.transport.requests.count <= 5)
+        let harness = try harness()
+        try harness.post((0..<30).map { Self.call(account: "A\($0)") }, as: "call")
+        harness.transport.answerAll { _ in Self.answer(2) }
+        try harness.run(for: .seconds(25))
+        #expect(harness.transport.requests.count <= 5)
     }
 
     @Test func secrets_areInNoLogLine() throws {
-        let bench = try bench()
-        try bench.post([Self.call(), Self.call("delete")], as: "call")
-        bench.transport.expect(Self.answer(1), Self.answer(3), Self.answer(8), Self.answer(6), .status(500))
-        try bench.run(for: .seconds(600))
-        let lines = bench.log.lines.map { "\($0)" }
+        let harness = try harness()
+        try harness.post([Self.call(), Self.call("delete")], as: "call")
+        harness.transport.expect(Self.answer(1), Self.answer(3), Self.answer(8), Self.answer(6), .status(500))
+        try harness.run(for: .seconds(600))
+        let lines = harness.log.lines.map { "\($0)" }
         #expect(!lines.isEmpty)
         for line in lines { #expect(!line.contains("secret") && !line.contains("signature")) }
     }

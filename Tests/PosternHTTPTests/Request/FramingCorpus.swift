@@ -322,10 +322,11 @@ enum FramingCorpus {
 
     private static let characters: [FramingCase] = {
         let controls = (0...31).filter { ![9, 10, 13].contains($0) } + [127]
-        func cases(_ place: String, _ codes: [Int], _ text: (String) -> String) -> [FramingCase] {
+        func cases(_ location: String, _ codes: [Int], _ text: (String) -> String) -> [FramingCase] {
             codes.map { code in
                 .refused(
-                    "U+\(String(code, radix: 16)) in a \(place)", text(String(Unicode.Scalar(UInt8(code)))) + smuggled)
+                    "U+\(String(code, radix: 16)) in a \(location)",
+                    text(String(Unicode.Scalar(UInt8(code)))) + smuggled)
             }
         }
         let separators = Array("\"(),/;<=>?@[\\]{} ".utf8).map(Int.init)

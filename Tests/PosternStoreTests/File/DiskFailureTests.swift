@@ -13,7 +13,7 @@ import Testing
         let queue = try store.register()
         try store.append(3, to: queue)
         SyncCounter.fail(store.path + "-wal", times: 1)
-        let refusal = #expect(throws: AppendRefusal.self) { try store.append(to: queue) }
+        let refusal = #expect(throws: AppendError.self) { try store.append(to: queue) }
         guard case .store(.failed) = refusal else {
             Issue.record("\(String(describing: refusal))")
             return
@@ -27,7 +27,7 @@ import Testing
         let queue = try store.register()
         try store.append(3, to: queue)
         SyncCounter.fail(store.path + "-wal", times: 1000)
-        let refusal = #expect(throws: AppendRefusal.self) { try store.append(to: queue) }
+        let refusal = #expect(throws: AppendError.self) { try store.append(to: queue) }
         // Even the undoing of the commit failed.
         guard case .store(.unknown) = refusal else {
             Issue.record("\(String(describing: refusal))")
@@ -35,7 +35,7 @@ import Testing
         }
         #expect(store.outbox.trouble != nil)
         #expect(throws: StoreError.self) { try store.settleDown() }
-        #expect(throws: AppendRefusal.self) { try store.append(to: queue) }
+        #expect(throws: AppendError.self) { try store.append(to: queue) }
         SyncCounter.fail(store.path + "-wal", times: 0)
         #expect(eventually { store.outbox.trouble == nil })
         #expect(try store.survivors() == 3)

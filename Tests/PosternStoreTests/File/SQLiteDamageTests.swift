@@ -47,8 +47,8 @@ import Testing
     @Test func healthRecord_thatCannotBeRead_isNotTakenForAHealthyUpstream() throws {
         let store = try TestStore()
         _ = try store.register()
-        #expect(try StoreView(path: store.path).books().map(\.circuit) == [CircuitRecord()])
+        #expect(try StoreView(path: store.path).summaries().map(\.circuit) == [CircuitRecord()])
         try store.execute("UPDATE upstreams SET circuit = 'junk'")
-        #expect(try StoreView(path: store.path).books().map(\.circuit) == [nil])
+        #expect(try StoreView(path: store.path).summaries().map(\.circuit) == [nil])
     }
 }

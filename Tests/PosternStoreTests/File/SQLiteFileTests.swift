@@ -149,7 +149,7 @@ import Testing
             let pages = try Int.fetchOne(db.db, sql: "PRAGMA page_count") ?? 0
             try db.db.execute(sql: "PRAGMA max_page_count = \(pages + 4)")
         }
-        let refusal = #expect(throws: AppendRefusal.self) { try fill(500) }
+        let refusal = #expect(throws: AppendError.self) { try fill(500) }
         guard case .store(.full) = refusal else { return #expect(Bool(false), "\(String(describing: refusal))") }
         #expect(store.outbox.trouble?.description == "no room to store more: database or disk is full")
         #expect(store.outbox.ledger(of: queue.number).accepted == 500)
@@ -157,7 +157,7 @@ import Testing
         try store.deliver(claim.messages, of: queue)
         #expect(store.outbox.ledger(of: queue.number).delivered == 100)
         try store.execute("PRAGMA max_page_count = 1000000")
-        store.outbox.lookForRoom()
+        store.outbox.checkForSpace()
         #expect(store.outbox.trouble == nil)
         try fill(500)
         #expect(try store.isBalanced())
@@ -180,9 +180,9 @@ import Testing
         #expect(try store.state(ids[1]) == .dropped)
         #expect(try store.requeue([ids[1]]).isEmpty)
         // More than all the others together: nothing is dropped for it.
-        let books = store.outbox.ledger(of: queue.number)
-        #expect(throws: AppendRefusal.self) { try store.append((0..<2000).map { _ in store.message(text, to: queue) }) }
-        #expect(store.outbox.ledger(of: queue.number) == books)
+        let ledger = store.outbox.ledger(of: queue.number)
+        #expect(throws: AppendError.self) { try store.append((0..<2000).map { _ in store.message(text, to: queue) }) }
+        #expect(store.outbox.ledger(of: queue.number) == ledger)
         try store.deliver(claim.messages, of: queue)
         #expect(try store.isBalanced())
     }
@@ -197,8 +197,8 @@ import Testing
         #expect(size() == DiskReserve.bytes)
         store.outbox.becameFull(.full(detail: "test"))
         #expect(size() == DiskReserve.bytesForStart)
-        #expect(throws: AppendRefusal.self) { try store.append(to: queue) }
-        store.outbox.lookForRoom()
+        #expect(throws: AppendError.self) { try store.append(to: queue) }
+        store.outbox.checkForSpace()
         #expect(size() == DiskReserve.bytes)
         try store.append(to: queue)
         // Kept over a stop: the next start may need it.

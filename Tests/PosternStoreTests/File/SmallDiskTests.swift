@@ -24,7 +24,7 @@ import Testing
                 let text = String(repeating: "x", count: size)
                 do {
                     accepted += try store.append((0..<count).map { _ in store.message(text, to: queue) }).ids.count
-                } catch AppendRefusal.store(.full) {
+                } catch AppendError.store(.full) {
                     return
                 }
             }
@@ -63,7 +63,7 @@ import Testing
         let store = try TestStore { $0.path = disk.folder + "/store.sqlite" }
         let queue = try store.register()
         let text = String(repeating: "x", count: 9000)
-        #expect(throws: AppendRefusal.self) {
+        #expect(throws: AppendError.self) {
             while true { try store.append((0..<20).map { _ in store.message(text, to: queue) }) }
         }
         try store.drain(queue)

@@ -52,7 +52,7 @@ import Testing
         try store.append(to: queue)
         unlink(store.path + tail)
         store.outbox.checkThatFilesAreInPlace()
-        #expect(throws: AppendRefusal.store(.lost(path: store.path))) { try store.append(to: queue) }
+        #expect(throws: AppendError.store(.lost(path: store.path))) { try store.append(to: queue) }
         #expect(throws: StoreError.lost(path: store.path)) { try store.settleDown() }
         #expect(store.outbox.trouble == .lost(path: store.path))
     }

@@ -9,7 +9,7 @@ import Testing
         let store = try TestStore()
         let queue = try store.register(cap: QueueCap.with { $0.maxMessages = 3 })
         try store.append(2, to: queue)
-        #expect(throws: AppendRefusal.queueFull(queue.name)) { try store.append(2, to: queue) }
+        #expect(throws: AppendError.queueFull(queue.name)) { try store.append(2, to: queue) }
         #expect(store.outbox.ledger(of: queue.number).accepted == 2)
         try store.append(1, to: queue)
         try store.drain(queue)
@@ -21,7 +21,7 @@ import Testing
         let store = try TestStore()
         let queue = try store.register(cap: QueueCap.with { $0.maxBytes = 10 })
         try store.append("12345", to: queue)
-        #expect(throws: AppendRefusal.queueFull(queue.name)) { try store.append("123456", to: queue) }
+        #expect(throws: AppendError.queueFull(queue.name)) { try store.append("123456", to: queue) }
         try store.append("12345", to: queue)
     }
 
@@ -34,7 +34,7 @@ import Testing
         #expect(receipt.evicted == [ids[2], ids[3]])
         #expect(try store.state(ids[2]) == .dropped)
         #expect(try store.state(ids[0]) == .queued)
-        #expect(throws: AppendRefusal.queueFull(queue.name)) { try store.append(3, to: queue) }
+        #expect(throws: AppendError.queueFull(queue.name)) { try store.append(3, to: queue) }
         try store.deliver(claim.messages, of: queue)
         #expect(try store.drain(queue) == receipt.ids)
         #expect(try store.isBalanced())
@@ -45,9 +45,9 @@ import Testing
         let queue = try store.register(
             cap: QueueCap.with { ($0.maxMessages, $0.maxBytes, $0.whenFull) = (4, 40, .dropOldest) })
         try store.append(4, to: queue)
-        #expect(throws: AppendRefusal.queueFull(queue.name)) { try store.append(5, to: queue) }
+        #expect(throws: AppendError.queueFull(queue.name)) { try store.append(5, to: queue) }
         let large = String(repeating: "x", count: 41)
-        #expect(throws: AppendRefusal.queueFull(queue.name)) { try store.append(large, to: queue) }
+        #expect(throws: AppendError.queueFull(queue.name)) { try store.append(large, to: queue) }
         #expect(store.outbox.ledger(of: queue.number).dropped == 0)
         #expect(try store.drain(queue).count == 4)
     }
@@ -59,7 +59,7 @@ import Testing
         let second = try store.register(PlainUpstream("second"), cap: QueueCap.with { $0.maxMessages = 1 })
         try store.append(to: first)
         try store.append(to: second)
-        #expect(throws: AppendRefusal.queueFull(second.name)) {
+        #expect(throws: AppendError.queueFull(second.name)) {
             try store.append([store.message(to: first), store.message(to: second)])
         }
         #expect(store.outbox.ledger(of: first.number).dropped == 0)
@@ -72,7 +72,7 @@ import Testing
         let first = try store.register(PlainUpstream("first"))
         let second = try store.register(PlainUpstream("second"))
         try store.append("123456", to: first)
-        #expect(throws: AppendRefusal.queueFull(nil)) { try store.append("12345", to: second) }
+        #expect(throws: AppendError.queueFull(nil)) { try store.append("12345", to: second) }
         try store.drain(first)
         try store.append("12345", to: second)
     }

@@ -43,8 +43,8 @@ import Testing
             var refused: [MessageID] = []
             for step in order {
                 switch step {
-                case "begin": leases.beginLook()
-                case "end": refused = leases.endLook(taking: [message]) { _ in 0 }
+                case "begin": leases.beginScan()
+                case "end": refused = leases.endScan(taking: [message]) { _ in 0 }
                 case "try": isRemoving = leases.tryRemoving(message.id)
                 default: if isRemoving { leases.doneRemoving([message.id], areGone: isCommitted) }
                 }
@@ -92,12 +92,12 @@ extension QueueExchange: WakeValue {
             through: MessageID(rawValue: id), messages: messages, bytes: messages, at: instant, limits: limits)
     }
 
-    mutating func lookBegins() { _ = beginLook() }
+    mutating func lookBegins() { _ = beginScan() }
 
     mutating func lookEnds(through id: Int64, count: Int, reachedEnd: Bool, at instant: MonotonicInstant) {
         var scan = ClaimScan(ClaimRequest(limits: BatchLimits(maxMessages: 1, maxBytes: 1), now: .never))
         for _ in 0..<count { scan.looked(atBytes: 1) }
-        _ = endLook(&scan, through: MessageID(rawValue: id))
+        _ = endScan(&scan, through: MessageID(rawValue: id))
     }
 
     func readiness(limits: BatchLimits, wait: Duration, at instant: MonotonicInstant) -> Readiness {

@@ -90,11 +90,11 @@ import Testing
         try store.append(3000, to: queue)
         try store.drain(queue)
         store.time.advance(by: .seconds(101))
-        let upkeep = Upkeep(outbox: store.outbox)
+        let maintenance = Maintenance(outbox: store.outbox)
         let hasMore = SharedValue(false)
-        try store.transact { hasMore.set(try upkeep.run(in: $0)) }
+        try store.transact { hasMore.set(try maintenance.run(in: $0)) }
         #expect(hasMore.value)
-        #expect(try store.kept(.delivered) == 3000 - Upkeep.rowsPerTurn)
+        #expect(try store.kept(.delivered) == 3000 - Maintenance.rowsPerTurn)
     }
 
     @Test func file_shrinks_afterAFloodIsDeliveredAndPurged() throws {
@@ -105,7 +105,7 @@ import Testing
         let pages = try store.integer("PRAGMA page_count")
         try store.drain(queue)
         store.time.advance(by: .seconds(11))
-        try store.keepUp()
+        try store.runMaintenance()
         #expect(try store.integer("PRAGMA page_count") < pages / 4)
         store.outbox.close()
         let size = try FileManager.default.attributesOfItem(atPath: store.path)[.size] as? Int

@@ -5,12 +5,12 @@ enum APNsPayload {
     /// A JSON text with `alert` or `alertDict`, `badge`, `sound`, `contentAvailable` and `customPayload`; what the
     /// payload does not contain is absent.
     static func read(_ payload: JSONValue) -> Result<String, InvalidPayload> {
-        var faults = PayloadFaults()
+        var faults = PayloadErrors()
         guard payload.kind == .object, let aps = payload["aps"], aps.kind == .object else {
             let pointer = payload.kind == .object ? "/aps" : ""
-            return .failure(InvalidPayload([PayloadFault(pointer, "must be an object")]))
+            return .failure(InvalidPayload([PayloadError(pointer, "must be an object")]))
         }
-        var json = JSONText()
+        var json = JSONWriter()
         if let alert = aps["alert"] {
             switch alert.kind {
             case .string: json.raw("alert", text(alert))
@@ -35,7 +35,7 @@ enum APNsPayload {
     private static func text(_ value: JSONValue) -> String { String(decoding: value.bytes, as: UTF8.self) }
 
     /// Strings are converted as the framework does: to the number that they begin with, or else 0.
-    private static func integer(_ value: JSONValue, _ pointer: String, _ faults: inout PayloadFaults) -> Int {
+    private static func integer(_ value: JSONValue, _ pointer: String, _ faults: inout PayloadErrors) -> Int {
         if let number = value.integer { return Int(number) }
         if let string = value.string { return leadingInteger(of: string) }
         if value.kind == .number, let number = Double(text(value)), abs(number) < 9e18 { return Int(number) }

@@ -4,7 +4,7 @@ import PosternJSON
 /// What a response means (section 10). The body is examined before the status, because a missing entity may be reported
 /// as 401.
 struct Answer {
-    enum Outcome: Equatable {
+    enum Meaning: Equatable {
         /// The step is done, by this request or an earlier one.
         case ok
         case notFound
@@ -41,14 +41,14 @@ struct Answer {
         case other
     }
 
-    func outcome(of step: Step) -> Outcome {
+    func outcome(of step: Step) -> Meaning {
         switch body {
         case .error(let code, let description): outcome(error: code, description, of: step)
         case .fault(let code): outcome(fault: code)
         case .entities where isSuccess: .ok
         case .nothing where isSuccess:
             .reauthenticate(isDoubtful: true, reason: reason("neither an entity nor an error"))
-        case .entities, .nothing, .other: outcomeByStatus("no error that it names")
+        case .entities, .nothing, .other: meaningByStatus("no error that it names")
         }
     }
 
@@ -70,7 +70,7 @@ struct Answer {
 
     // MARK: 10.2
 
-    private func outcome(error code: String, _ description: String, of step: Step) -> Outcome {
+    private func outcome(error code: String, _ description: String, of step: Step) -> Meaning {
         guard response.status < 500 else { return retry() }
         let words = description.isEmpty ? code : "\(code): \(description)"
         switch code {
@@ -87,13 +87,13 @@ struct Answer {
         case "required_property_not_found", "illegal_argument", "json_parse", "null_argument",
             "forbidden_service_operation", "unsupported_service_operation":
             return .permanent(reason: reason(words))
-        default: return outcomeByStatus(words)
+        default: return meaningByStatus(words)
         }
     }
 
     // MARK: 10.3
 
-    private func outcome(fault code: String) -> Outcome {
+    private func outcome(fault code: String) -> Meaning {
         let lowercased = code.lowercased()
         if lowercased.contains("apikey") {
             return .hold(.credentials, detail: reason("\(code): the api key is not accepted"))
@@ -107,12 +107,12 @@ struct Answer {
         if ["ApplicationNotFound", "CLASSIFICATION_FAILURE"].contains(where: code.contains) {
             return .hold(.configuration, detail: reason(code))
         }
-        return outcomeByStatus(code)
+        return meaningByStatus(code)
     }
 
     // MARK: 10.4
 
-    private func outcomeByStatus(_ words: String) -> Outcome {
+    private func meaningByStatus(_ words: String) -> Meaning {
         switch response.status {
         case 200..<300: .suspect
         case 300..<400:
@@ -126,7 +126,7 @@ struct Answer {
         }
     }
 
-    private func retry() -> Outcome { .retry(after: response.retryAfter(now: now)) }
+    private func retry() -> Meaning { .retry(after: response.retryAfter(now: now)) }
 
     /// The reason for people, as AppServices words it.
     private func reason(_ words: String) -> String { "HTTP \(response.status): \(words)" }

@@ -114,9 +114,9 @@ private struct Words {
             .split(separator: " ", maxSplits: most == .max ? most : most - 1, omittingEmptySubsequences: false)
     }
 
-    subscript(place: Int) -> String { place < words.count ? String(words[place]) : "" }
+    subscript(index: Int) -> String { index < words.count ? String(words[index]) : "" }
 
-    func id(_ place: Int) -> MessageID? { MessageID(self[place]) }
+    func id(_ index: Int) -> MessageID? { MessageID(self[index]) }
 
     static func text(_ id: MessageID?) -> String { id?.description ?? "" }
     static func join(_ words: [String]) -> [UInt8] { Array(words.joined(separator: " ").utf8) }

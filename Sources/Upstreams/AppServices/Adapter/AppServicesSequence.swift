@@ -16,7 +16,7 @@ struct AppServicesSequence {
     let id: MessageID
     let progress: AppServicesProgress
     /// Whether an earlier attempt may have reached AppServices.
-    let wasTried: Bool
+    let mayHaveArrived: Bool
     let state: any UpstreamState
 
     init(
@@ -25,7 +25,7 @@ struct AppServicesSequence {
         self.item = item
         id = message.id
         self.progress = progress ?? AppServicesProgress(message.progress)
-        wasTried = message.wasTried
+        mayHaveArrived = message.mayHaveArrived
         self.state = state
     }
 
@@ -40,7 +40,9 @@ struct AppServicesSequence {
     }
 
     /// Registering the user does not concern the device.
-    private var isUnsent: Bool { !wasTried && progress.done.isSubset(of: [.registerUser]) && !progress.isSecondRound }
+    private var isUnsent: Bool {
+        !mayHaveArrived && progress.done.isSubset(of: [.registerUser]) && !progress.isSecondRound
+    }
 
     // MARK: Registration
 

@@ -83,7 +83,7 @@ private struct AppServicesFollower {
     /// A time that is longer than any message waits.
     private static let doubtLife = Duration.seconds(90 * 86400)
 
-    mutating func follow(_ outcome: Answer.Outcome, version: Int64?, sent body: [UInt8]) throws {
+    mutating func follow(_ outcome: Answer.Meaning, version: Int64?, sent body: [UInt8]) throws {
         switch outcome {
         case .ok:
             try settleDoubt()

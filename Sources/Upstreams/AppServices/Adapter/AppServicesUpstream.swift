@@ -6,14 +6,14 @@ import PosternJSON
 /// An item is a sequence of requests, each with the token of the item's user; its progress is stored with the message.
 /// Tokens are credentials of the user, not of the item: the newest one is used for all items.
 struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUpstream, FailureJudgingUpstream,
-    ExclusiveLanesUpstream, ResourceUpstream
+    ExclusiveLanesUpstream, RoutingUpstream
 {
     static let typeName = "appservices"
     static let summary = "Pearson's AppServices: push registration, groups, preferences, metrics."
 
     let name: UpstreamName
     let kinds = AppServicesKind.allCases.map(\.kind)
-    let resources: [Resource]
+    let resources: [UpstreamRoute]
     let settings: AppServicesSettings
     let monitoring: Monitoring
 
@@ -40,7 +40,7 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
 
     func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
         guard let kind = AppServicesKind(rawValue: kind.description) else {
-            throw InvalidPayload([PayloadFault("", "is not of a kind that AppServices accepts")])
+            throw InvalidPayload([PayloadError("", "is not of a kind that AppServices accepts")])
         }
         let auth = try rules.check(payload, as: kind, now: context.acceptedAt, maxFaults: context.maxFaults)
         let item = Item(payload, of: kind)
@@ -68,7 +68,7 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
 
     /// Records what was accepted: later items replace earlier ones, devices change owners, and preferences outlive
     /// their item.
-    func accept(_ candidate: Candidate, in state: any UpstreamState) throws -> [StateChange] {
+    func accept(_ candidate: PendingMessage, in state: any UpstreamState) throws -> [StateChange] {
         guard let item = Item(candidate.payload, of: candidate.kind), item.kind.isOfDevice else { return [] }
         var device = try state.device(item.device)
         var pair = try state.pair(item.owner, item.device)
@@ -84,7 +84,7 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
         case .preferences, .addToGroup, .removeFromGroup, .metrics:
             // A device that was never registered cannot have preferences (4.4).
             guard device.registration != nil else {
-                throw Refusal(.conflict, "the device was never registered here; send a register item first")
+                throw AcceptanceError(.conflict, "the device was never registered here; send a register item first")
             }
         }
         var changes: [StateChange] = [

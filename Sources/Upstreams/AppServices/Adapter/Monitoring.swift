@@ -26,7 +26,7 @@ struct Monitoring: Sendable {
         guard let configuration = try context.state.value(of: Self.configurationKey),
             fetchedAt(configuration) + Self.configurationLife > context.now
         else { return .send(requests.configurationRequest, count: 1) }
-        if message.wasTried, try context.state.value(of: unsentKey(message)) == nil {
+        if message.mayHaveArrived, try context.state.value(of: unsentKey(message)) == nil {
             return .settle(count: 1, as: .dropped, reason: Self.mayHaveArrived)
         }
         guard let body = body(of: message, configuration: configuration, now: context.now) else {
@@ -52,7 +52,7 @@ struct Monitoring: Sendable {
             }
             let metrics = root["metrics"]?.elements.map { entry($0, cutting: "url") }
             return [
-                ("logs", JSONText.array(logs ?? [])), ("metrics", JSONText.array(metrics ?? [])),
+                ("logs", JSONWriter.array(logs ?? [])), ("metrics", JSONWriter.array(metrics ?? [])),
                 ("sessionMetrics", root["sessionMetrics"].map { entry($0) } ?? "{}"),
             ]
         }

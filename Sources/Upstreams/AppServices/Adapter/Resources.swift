@@ -3,13 +3,13 @@ import PosternJSON
 
 /// The routes of an AppServices upstream in addition to ingest.
 enum Resources {
-    static func all(provider: Provider) -> [Resource] {
+    static func all(provider: Provider) -> [UpstreamRoute] {
         [
-            Resource(.get, "registrations/{userId}/{deviceId}", .read(registration)),
-            Resource(
+            UpstreamRoute(.get, "registrations/{userId}/{deviceId}", .read(registration)),
+            UpstreamRoute(
                 .put, "users/{userId}/token",
                 .change { request, state in try handIn(request, byDefault: provider, state) }),
-            Resource(.post, "notifications/parse", access: .scope(.read), .read { request, _ in parse(request) }),
+            UpstreamRoute(.post, "notifications/parse", access: .scope(.read), .read { request, _ in parse(request) }),
         ]
     }
 
@@ -17,8 +17,8 @@ enum Resources {
 
     /// The four requirements under the framework's names (section 5.1), and what else is known about the pair.
     @Sendable private static func registration(
-        _ request: ResourceRequest, _ state: any UpstreamState
-    ) throws -> ResourceAnswer {
+        _ request: UpstreamRouteRequest, _ state: any UpstreamState
+    ) throws -> UpstreamRouteResponse {
         let user = request.parameters["userId"] ?? ""
         let owner = user.lowercased()
         let device = (request.parameters["deviceId"] ?? "").lowercased()
@@ -30,7 +30,7 @@ enum Resources {
         let preferences = try state.preferences(of: device)
         let needsToken = try needsToken(owner, device, at: request.receivedAt, state)
         return .json(
-            JSONText.object { json in
+            JSONWriter.object { json in
                 json.string("userId", user)
                 json.string("deviceId", device)
                 json.flag("applicationIsRegisteredForNotifications", pair.hasPushToken)
@@ -57,17 +57,17 @@ enum Resources {
 
     /// Accepts a user's token, for all messages that wait for one.
     private static func handIn(
-        _ request: ResourceRequest, byDefault provider: Provider, _ state: any UpstreamState
-    ) throws -> ResourceChange {
+        _ request: UpstreamRouteRequest, byDefault provider: Provider, _ state: any UpstreamState
+    ) throws -> UpstreamRouteChange {
         let user = request.parameters["userId"] ?? ""
         var faults = AppServicesFaults()
         if !Rules.isUser(user) { faults.add("", "the path names no user id", code: 7) }
         let read = JSONParser.ofThisThread.parse(request.body) {
             Auth($0, byDefault: provider, now: request.receivedAt, at: "", &faults)
         }
-        guard case .success(let auth) = read else { return ResourceChange(answer: notJSON) }
+        guard case .success(let auth) = read else { return UpstreamRouteChange(answer: notJSON) }
         guard faults.found.isEmpty, let auth else {
-            return ResourceChange(
+            return UpstreamRouteChange(
                 answer: invalid("The token is not valid; see errors.", faults.found))
         }
         let credential = auth.credential(of: user.lowercased())
@@ -75,15 +75,15 @@ enum Resources {
         let isDead = held?.value == credential.value && !(held?.isUsable(at: request.receivedAt) ?? true)
         guard !isDead, try !state.wasRefused(credential), credential.expiresAt.map({ $0 > request.receivedAt }) ?? true
         else {
-            return ResourceChange(
+            return UpstreamRouteChange(
                 answer: .problem(
                     slug: .conflict, status: 409,
                     detail: "The token was rejected before, or has expired; hand in a new one."))
         }
-        return ResourceChange(
+        return UpstreamRouteChange(
             [.hold(credential)],
             answer: .json(
-                JSONText.object { json in
+                JSONWriter.object { json in
                     json.string("userId", user)
                     json.string("provider", auth.provider.rawValue)
                     json.time("expiresAt", auth.expiresAt)
@@ -93,7 +93,7 @@ enum Resources {
 
     // MARK: Notifications
 
-    private static func parse(_ request: ResourceRequest) -> ResourceAnswer {
+    private static func parse(_ request: UpstreamRouteRequest) -> UpstreamRouteResponse {
         let read = JSONParser.ofThisThread.parse(request.body) { APNsPayload.read($0) }
         switch read {
         case .failure: return notJSON
@@ -103,10 +103,10 @@ enum Resources {
         }
     }
 
-    private static let notJSON = ResourceAnswer.problem(
+    private static let notJSON = UpstreamRouteResponse.problem(
         slug: .invalidJSON, status: 400, detail: "The body is not acceptable JSON.")
 
-    private static func invalid(_ detail: String, _ faults: PayloadFaults) -> ResourceAnswer {
+    private static func invalid(_ detail: String, _ faults: PayloadErrors) -> UpstreamRouteResponse {
         .problem(slug: .invalidPayload, status: 422, detail: detail, faults: faults)
     }
 }

@@ -10,7 +10,7 @@ struct Rules: Sendable {
 
     /// The token that was part of the item; nil for metrics. Throws all faults.
     func check(
-        _ payload: JSONValue, as kind: AppServicesKind, now: Timestamp, maxFaults: Int = PayloadFaults.most
+        _ payload: JSONValue, as kind: AppServicesKind, now: Timestamp, maxFaults: Int = PayloadErrors.most
     ) throws(InvalidPayload) -> Auth? {
         var faults = AppServicesFaults(atMost: maxFaults)
         var auth: Auth?
@@ -156,12 +156,12 @@ struct Rules: Sendable {
 
 /// Collects faults, with the framework's code for the first.
 struct AppServicesFaults {
-    private(set) var found: PayloadFaults
+    private(set) var found: PayloadErrors
     private(set) var firstCode: Int?
 
-    init(atMost limit: Int = PayloadFaults.most) { found = PayloadFaults(atMost: limit) }
+    init(atMost limit: Int = PayloadErrors.most) { found = PayloadErrors(atMost: limit) }
 
-    // No autoclosures, as `PayloadFaults.add` has: items are small, and Swift 6.3.1 crashes on those of
+    // No autoclosures, as `PayloadErrors.add` has: items are small, and Swift 6.3.1 crashes on those of
     // `Auth.init` when it optimizes.
     mutating func add(_ pointer: String, _ detail: String, code: Int) {
         firstCode = firstCode ?? code

@@ -76,9 +76,9 @@ struct Answer: Sendable {
     }
 
     /// Why a token is rejected.
-    enum Refusal: Sendable { case missing, expired, invalid, ofAnotherUser }
+    enum Rejection: Sendable { case missing, expired, invalid, ofAnotherUser }
 
-    func refused(_ refusal: Refusal) -> SimulatedAnswer {
+    func refused(_ refusal: Rejection) -> SimulatedAnswer {
         switch settings.errorStyle {
         case .usergrid: return usergrid(refusal)
         case .errorIn200:
@@ -105,7 +105,7 @@ struct Answer: Sendable {
         }
     }
 
-    private func usergrid(_ refusal: Refusal) -> SimulatedAnswer {
+    private func usergrid(_ refusal: Rejection) -> SimulatedAnswer {
         switch refusal {
         case .missing: error("auth_missing_credentials", 401, "No credentials")
         case .expired: error("expired_token", 401, "Unable to authenticate due to expired access token")
@@ -116,7 +116,7 @@ struct Answer: Sendable {
 }
 
 /// What a response tells the gateway (specification, section 10.1): the body before the status.
-enum Told: Sendable, Equatable {
+enum KnownResult: Sendable, Equatable {
     case ok, done, notFound, refusedToken, configuration, retry, permanent
     /// 2xx with something that is not JSON: retried a few times, then permanent.
     case unreadable

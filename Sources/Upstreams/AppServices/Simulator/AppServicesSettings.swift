@@ -97,9 +97,9 @@ struct AppServicesSettings: ControlMembers {
 
     /// The next scripted response for a call, counted.
     mutating func script(for call: Call, _ step: Call.Step) -> Scripted? {
-        guard let place = answers.firstIndex(where: { $0.applies(to: call, step) }) else { return nil }
-        answers[place].times = answers[place].timesLeft - 1
-        let scripted = answers[place]
+        guard let index = answers.firstIndex(where: { $0.applies(to: call, step) }) else { return nil }
+        answers[index].times = answers[index].timesLeft - 1
+        let scripted = answers[index]
         answers.removeAll { $0.timesLeft <= 0 }
         return scripted
     }

@@ -20,7 +20,7 @@ final class AppServicesSimulator: ControlledSimulator {
         state = Mutex(AppServicesState(seed: seed))
     }
 
-    func judge(_ request: SimulatedRequest, poisons: [Faults.Poison]) -> Judged {
+    func judge(_ request: SimulatedRequest, poisons: [Faults.Poison]) -> SimulatedResult {
         let call = call(request)
         return state.withLock { state in
             state.judge(

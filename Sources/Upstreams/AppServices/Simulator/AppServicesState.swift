@@ -32,11 +32,11 @@ struct AppServicesState: Sendable {
     /// - Parameter isAnswerLost: the gateway will not see the answer.
     mutating func judge(
         _ call: Call, poisons: [Faults.Poison], isAnswerLost: Bool, now: Timestamp, instant: MonotonicInstant
-    ) -> Judged {
+    ) -> SimulatedResult {
         let answers = Answer(
             settings: settings, organization: call.organization, application: call.application,
             apiKey: call.apiKey ?? "", now: now)
-        var judged = Judged(answer: nil, violations: call.violations)
+        var judged = SimulatedResult(answer: nil, violations: call.violations)
         guard let step = call.step else {
             judged.answer = strange(call, answers)
             return judged
@@ -45,7 +45,7 @@ struct AppServicesState: Sendable {
         judged.violations += history.objections(to: call, step, tokens, settings, now: instant)
         let answer = answer(call, step, answers, poisons, instant, &judged)
         judged.answer = answer
-        let told = Told(answer, to: step)
+        let told = KnownResult(answer, to: step)
         if !isAnswerLost { history.learn(told, call, step, &tokens, now: instant) }
         if step == .metrics, isAnswerLost || !(200...299).contains(answer.status) { history.learnUnclear(call) }
         return judged
@@ -55,7 +55,7 @@ struct AppServicesState: Sendable {
     mutating func pass(_ call: Call, _ answer: SimulatedAnswer, instant: MonotonicInstant) {
         guard let step = call.step else { return }
         tokens.see(call, settings, now: instant)
-        history.learn(Told(answer, to: step), call, step, &tokens, now: instant)
+        history.learn(KnownResult(answer, to: step), call, step, &tokens, now: instant)
         if step == .metrics { history.learnUnclear(call) }
     }
 
@@ -72,7 +72,7 @@ struct AppServicesState: Sendable {
     /// In the order of the layers: proxy, application, operation.
     private mutating func answer(
         _ call: Call, _ step: Call.Step, _ answers: Answer,
-        _ poisons: [Faults.Poison], _ instant: MonotonicInstant, _ judged: inout Judged
+        _ poisons: [Faults.Poison], _ instant: MonotonicInstant, _ judged: inout SimulatedResult
     ) -> SimulatedAnswer {
         if !step.isMonitoring, let refusal = refusal(of: call, answers, instant) { return refusal }
         let isOther =
@@ -92,7 +92,7 @@ struct AppServicesState: Sendable {
         }
         let own = step.isMonitoring ? monitor(call, step, answers, &judged) : perform(call, step, answers)
         // A 200 that contains an error has changed nothing.
-        if Told.isTaken(own, step) { judged.items = item.items }
+        if KnownResult.isTaken(own, step) { judged.items = item.items }
         return scripted.map { self.scripted($0, answers) } ?? own
     }
 
@@ -147,7 +147,7 @@ struct AppServicesState: Sendable {
     // MARK: Monitoring
 
     private mutating func monitor(
-        _ call: Call, _ step: Call.Step, _ answers: Answer, _ judged: inout Judged
+        _ call: Call, _ step: Call.Step, _ answers: Answer, _ judged: inout SimulatedResult
     ) -> SimulatedAnswer {
         let configuration = settings.monitoring
         guard configuration.members != nil else {
@@ -172,7 +172,7 @@ struct AppServicesState: Sendable {
     }
 }
 
-extension Told {
+extension KnownResult {
     /// Whether the platform carried out the request.
     fileprivate static func isTaken(_ answer: SimulatedAnswer, _ step: Call.Step) -> Bool {
         step.isMonitoring ? (200...299).contains(answer.status) : Self(answer, to: step) == .ok

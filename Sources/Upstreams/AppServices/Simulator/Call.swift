@@ -133,13 +133,13 @@ struct Call: Sendable {
     /// The server turns a singular collection name into its plural, so it accepts both.
     private mutating func segmentsAsUsual(_ segments: [String]) -> [String] {
         var segments = segments
-        let usual: [(place: Int, other: String, usual: String)] = [
+        let usual: [(index: Int, other: String, usual: String)] = [
             (0, "devices", "device"), (0, "user", "users"), (0, "group", "groups"), (2, "device", "devices"),
             (2, "user", "users"),
         ]
-        for (place, other, usual) in usual where segments.count > place && segments[place] == other {
+        for (index, other, usual) in usual where segments.count > index && segments[index] == other {
             violations.append("\(other) in the path instead of \(usual)")
-            segments[place] = usual
+            segments[index] = usual
         }
         return segments
     }

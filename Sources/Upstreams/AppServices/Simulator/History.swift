@@ -126,14 +126,14 @@ struct History: Sendable {
 
     /// Records what a response that arrives tells the gateway.
     mutating func learn(
-        _ told: Told, _ call: Call, _ step: Call.Step,
+        _ told: KnownResult, _ call: Call, _ step: Call.Step,
         _ tokens: inout Tokens, now: MonotonicInstant
     ) {
         if told == .refusedToken, !step.isMonitoring, let text = call.auth?.token, let token = tokens[text] {
             tokens.noteRefusal(of: text, at: now, lane: Self.lane(of: call, step, token))
         }
         let user = call.user?.lowercased() ?? ""
-        let isFinal = isFinal(told, call, "\(step.rawValue) \(user)")
+        let isFinal = settle(told, call, "\(step.rawValue) \(user)")
         let group = call.group?.lowercased() ?? ""
         switch step {
         case .registerDevice:
@@ -156,7 +156,7 @@ struct History: Sendable {
     }
 
     /// Whether the gateway continues, whatever the outcome of the step was.
-    private mutating func isFinal(_ told: Told, _ call: Call, _ key: String) -> Bool {
+    private mutating func settle(_ told: KnownResult, _ call: Call, _ key: String) -> Bool {
         switch told {
         case .retry, .configuration: return false
         case .ok, .done, .notFound, .permanent, .unreadable:
@@ -182,7 +182,7 @@ struct History: Sendable {
     }
 
     private mutating func connected(
-        _ call: Call, _ user: String, _ told: Told, _ tokens: Tokens
+        _ call: Call, _ user: String, _ told: KnownResult, _ tokens: Tokens
     ) {
         guard let id = call.device else { return }
         var device = devices[id] ?? Device()
@@ -192,7 +192,7 @@ struct History: Sendable {
         devices[id] = device
     }
 
-    private mutating func lookedUp(_ group: String, _ told: Told) {
+    private mutating func lookedUp(_ group: String, _ told: KnownResult) {
         guard told == .ok || told == .notFound else { return }
         additionsMissed[group] = additionsMissed[group]?.mapValues { _ in .lookedUp }
         if told == .ok {

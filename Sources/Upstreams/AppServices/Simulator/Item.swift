@@ -4,7 +4,7 @@ import PosternSimulatorKit
 /// no body.
 struct Item {
     /// One item.
-    let items: Judged.Items
+    let items: SimulatedResult.Items
 
     /// `body` is the text as sent; everything else was understood from it, the path and the headers. Two items are the
     /// same when step, names and body are; the token does not count, nor does the time of metrics.
@@ -30,7 +30,7 @@ struct Item {
         add("token", tokenNumber.map { "\($0)" })
         if case .json(_, let body) = call.body { add("body", String(decoding: body, as: UTF8.self)) }
         let bytes = Array((text + "}").utf8)
-        items = Judged.Items(
+        items = SimulatedResult.Items(
             text: bytes, ranges: [0..<bytes.count],
             identities: [digest(of: same)])
     }

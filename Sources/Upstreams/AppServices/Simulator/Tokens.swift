@@ -47,7 +47,7 @@ struct Tokens: Sendable {
             expiresAt: lives ? now + .seconds(settings.tokenLifeSeconds) : nil)
     }
 
-    func refusal(of call: Call, now: MonotonicInstant) -> Answer.Refusal? {
+    func refusal(of call: Call, now: MonotonicInstant) -> Answer.Rejection? {
         guard let auth = call.auth, let token = all[auth.token] else { return .missing }
         if let provider = token.provider, provider != auth.provider { return .invalid }
         guard token.isValid else { return .invalid }

@@ -5,7 +5,7 @@ import PosternCore
 /// Runs inside the transaction that stores the message: a few reads, one or two changes.
 struct Acceptance {
     let settings: CurioSettings
-    let candidate: Candidate
+    let candidate: PendingMessage
     let state: any UpstreamState
 
     func changes() throws -> [StateChange] {
@@ -20,7 +20,7 @@ struct Acceptance {
         }
         let queued = try state.queued(inLane: action.visitor, atMost: settings.maxCachedActivityCount)
         guard queued < settings.maxCachedActivityCount else {
-            throw Refusal(
+            throw AcceptanceError(
                 .full,
                 "this visitor has \(settings.maxCachedActivityCount) undelivered actions, as many as are kept "
                     + "(maxCachedActivityCount); try again later")
@@ -31,7 +31,7 @@ struct Acceptance {
 
     private func start(_ action: Action, _ device: Device) throws -> [StateChange] {
         guard try state.session(action.session) == nil else {
-            throw Refusal(.conflict, "this sessionCode was used before; every session needs a new one")
+            throw AcceptanceError(.conflict, "this sessionCode was used before; every session needs a new one")
         }
         let session = Session(
             visitor: action.visitor, startedAt: action.timestamp, device: device, touchedAt: candidate.acceptedAt)
@@ -43,13 +43,14 @@ struct Acceptance {
             // Compared byte by byte, as lanes are.
             session.visitor.utf8.elementsEqual(action.visitor.utf8)
         else {
-            throw Refusal(
+            throw AcceptanceError(
                 .unknownSession,
                 "no session of this visitor has this sessionCode; send a session_start with it first, or with a new "
                     + "one if it is old")
         }
         guard !session.isEnded else {
-            throw Refusal(.unknownSession, "this session has ended; send a session_start with a new sessionCode first")
+            throw AcceptanceError(
+                .unknownSession, "this session has ended; send a session_start with a new sessionCode first")
         }
         var changes = try remember(action)
         let isOld = candidate.acceptedAt - session.touchedAt > settings.renewal
@@ -97,7 +98,7 @@ struct Acceptance {
         let subject: Texts.Subject = action.kind == .screenEnd ? .screen : .event
         let key = Key.open(subject, mark, of: action.session)
         guard let open = try state.open(at: key) else {
-            throw Refusal(.conflict, subject.advice)
+            throw AcceptanceError(.conflict, subject.advice)
         }
         var changes: [StateChange] = [
             .set(key: Key.closing(candidate.id, of: action.session), value: open.bytes)

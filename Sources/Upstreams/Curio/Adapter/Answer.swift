@@ -158,7 +158,7 @@ struct Answer {
     private var refused: Decision {
         let reason = "HTTP \(response.status)"
         let isStart = isStep || items.count == 1 && first.action.kind == .sessionStart
-        if isStart, first.message.wasTried, first.life.refusedStarts == 0 { return startedUnderAnotherCode }
+        if isStart, first.message.mayHaveArrived, first.life.refusedStarts == 0 { return startedUnderAnotherCode }
         if isStep {
             // The session itself is rejected, and with it all its actions.
             var life = first.life

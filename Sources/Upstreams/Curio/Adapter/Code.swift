@@ -42,8 +42,8 @@ enum Code {
     /// Whether the text is a version-1 UUID in lower case.
     static func isSession(_ text: some Collection<UInt8>) -> Bool {
         guard text.count == 36 else { return false }
-        for (place, byte) in text.enumerated() {
-            switch (place, byte) {
+        for (index, byte) in text.enumerated() {
+            switch (index, byte) {
             case (8, UInt8(ascii: "-")), (13, UInt8(ascii: "-")), (18, UInt8(ascii: "-")), (23, UInt8(ascii: "-")):
                 break
             case (8, _), (13, _), (18, _), (23, _): return false

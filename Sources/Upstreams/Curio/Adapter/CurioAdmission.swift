@@ -9,8 +9,8 @@ struct CurioAdmission: Sendable {
     func admit(
         _ payload: JSONValue, of kind: CurioKind, in context: AdmissionContext
     ) throws(InvalidPayload) -> Admission {
-        guard payload.kind == .object else { throw InvalidPayload([PayloadFault("", "must be an object")]) }
-        var faults = PayloadFaults(atMost: context.maxFaults)
+        guard payload.kind == .object else { throw InvalidPayload([PayloadError("", "must be an object")]) }
+        var faults = PayloadErrors(atMost: context.maxFaults)
         if kind == .location, !takesLocations {
             faults.add("", "locations are not accepted: the setting fetchLocationEnabled is false")
         }
@@ -22,12 +22,12 @@ struct CurioAdmission: Sendable {
 
     /// Examines each member once, however many there are.
     private func check(
-        _ payload: JSONValue, of kind: CurioKind, in context: AdmissionContext, _ faults: inout PayloadFaults
+        _ payload: JSONValue, of kind: CurioKind, in context: AdmissionContext, _ faults: inout PayloadErrors
     ) {
         let fields = kind.fields
         let lengths = fields.reduce(UInt64(0)) { $0 | 1 << UInt64($1.name.utf8CodeUnitCount) }
         var values = [JSONValue?](repeating: nil, count: fields.count)
-        var strangers = PayloadFaults(atMost: context.maxFaults)
+        var strangers = PayloadErrors(atMost: context.maxFaults)
         for (key, value) in payload.members {
             let isNamed = key.hasEscapes || key.rawString.count < 64 && lengths >> UInt64(key.rawString.count) & 1 == 1
             if isNamed, let index = fields.firstIndex(where: { key.equals($0.name) }) {
@@ -48,7 +48,7 @@ struct CurioAdmission: Sendable {
         faults.add(strangers)
     }
 
-    private func checkAge(_ payload: JSONValue, _ context: AdmissionContext, _ faults: inout PayloadFaults) {
+    private func checkAge(_ payload: JSONValue, _ context: AdmissionContext, _ faults: inout PayloadErrors) {
         guard let moment = payload["timestamp"]?.integer, moment >= Rule.earliest,
             context.acceptedAt - Timestamp(milliseconds: moment) > longestLocationAge
         else { return }
@@ -69,13 +69,13 @@ struct CurioField: Sendable {
         isRequired = required
     }
 
-    fileprivate func check(_ value: JSONValue, acceptedAt: Timestamp, _ faults: inout PayloadFaults) {
+    fileprivate func check(_ value: JSONValue, acceptedAt: Timestamp, _ faults: inout PayloadErrors) {
         if rule == .tags, value.isFilledObject { return Self.check(tags: value, &faults) }
         if rule.allows(value, acceptedAt: acceptedAt) { return }
         faults.add("/\(name)", value.holdsNUL ? "must not hold U+0000" : rule.sentence)
     }
 
-    private static func check(tags: JSONValue, _ faults: inout PayloadFaults) {
+    private static func check(tags: JSONValue, _ faults: inout PayloadErrors) {
         for (key, value) in tags.members {
             let detail: StaticString
             if key.rawString.isEmpty {

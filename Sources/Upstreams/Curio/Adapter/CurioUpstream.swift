@@ -7,7 +7,7 @@ import PosternUpstreamKit
 /// screens and events in periodic batches if so configured, and actions that are late or have failed once in offline
 /// batches, which contain times (`Item.way`).
 struct CurioUpstream: ConfigurableUpstream, BatchingUpstream, AcceptingUpstream, StatefulUpstream,
-    TimedKindsUpstream, ResourceUpstream
+    TimedKindsUpstream, RoutingUpstream
 {
     static let typeName = "curio"
     static let summary = "The analytics backend Curio: sessions, screens, events, push."
@@ -29,11 +29,11 @@ struct CurioUpstream: ConfigurableUpstream, BatchingUpstream, AcceptingUpstream,
     }
 
     func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
-        guard let kind = CurioKind(kind) else { throw InvalidPayload([PayloadFault("", "is of an unknown kind")]) }
+        guard let kind = CurioKind(kind) else { throw InvalidPayload([PayloadError("", "is of an unknown kind")]) }
         return try settings.admission.admit(payload, of: kind, in: context)
     }
 
-    func accept(_ candidate: Candidate, in state: any UpstreamState) throws -> [StateChange] {
+    func accept(_ candidate: PendingMessage, in state: any UpstreamState) throws -> [StateChange] {
         try Acceptance(settings: settings, candidate: candidate, state: state).changes()
     }
 

@@ -63,7 +63,7 @@ struct Item {
         guard action.kind.isBatchable else { return .online }
         // A device's clock may be ahead.
         let age = now - min(Timestamp(milliseconds: action.timestamp), message.acceptedAt)
-        let hasFailed = message.wasTried || message.wasRetried || life.rounds > CurioSettings.mostRounds
+        let hasFailed = message.mayHaveArrived || message.wasRetried || life.rounds > CurioSettings.mostRounds
         if hasFailed || closed?.code == .missing { return .offline }
         if action.kind.isPeriodic, let period = settings.dispatchPeriod {
             return age > period + settings.onlineMaxAge ? .offline : .periodic
@@ -108,16 +108,16 @@ extension Item {
 
     /// The request for this item alone. Its session is alive, or created by this request.
     func request(_ requests: Requests) -> UpstreamRequest? {
-        let place = Requests.Place(visitor: action.visitor, session: life.code(of: action.session))
+        let reference = Requests.SessionReference(visitor: action.visitor, session: life.code(of: action.session))
         switch action.content {
         case .sessionStart: return creation(requests)
-        case .sessionEnd: return requests.sessionEnd(at: place)
-        case .open(let texts, _): return requests.open(texts, at: place)
+        case .sessionEnd: return requests.sessionEnd(at: reference)
+        case .open(let texts, _): return requests.open(texts, at: reference)
         case .close(_, let duration, _):
             guard let texts, let closed else { return nil }
             let code = if case .server(let code) = closed.code { code } else { senderCode(of: closed.open.id) }
-            return requests.close(texts, duration: duration, code: code, at: place)
-        case .direct(let parameters): return requests.direct(action.kind, parameters, at: place)
+            return requests.close(texts, duration: duration, code: code, at: reference)
+        case .direct(let parameters): return requests.direct(action.kind, parameters, at: reference)
         }
     }
 

@@ -34,9 +34,9 @@ struct Planner {
         let records = run.flatMap { item in
             item.records(session: first.life.recordCode(of: first.action.session, for: item.message.id))
         }
-        let place = Requests.Place(
+        let index = Requests.SessionReference(
             visitor: first.action.visitor, session: first.life.code(of: first.action.session))
-        return send(settings.requests.periodic(records, at: place), count: run.count)
+        return send(settings.requests.periodic(records, at: index), count: run.count)
     }
 
     /// The end of the oldest one's period; nil if they are sent at once, because a batch is full, a later action does
@@ -54,7 +54,7 @@ struct Planner {
 
     // MARK: Parts
 
-    private func item(_ place: Int) throws -> Item? { try Item(messages[place], in: context.state) }
+    private func item(_ index: Int) throws -> Item? { try Item(messages[index], in: context.state) }
 
     private func way(_ item: Item) -> Item.Way { item.way(settings, now: context.now) }
 

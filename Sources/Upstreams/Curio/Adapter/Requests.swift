@@ -60,7 +60,7 @@ struct Record: Equatable, Sendable {
     }
 
     var json: String {
-        JSONText.object { json in
+        JSONWriter.object { json in
             json.number("type", type)
             json.string("timestamp", String(timestamp))
             json.string("sessionCode", session)
@@ -72,7 +72,7 @@ struct Record: Equatable, Sendable {
         }
     }
 
-    private static func add(_ texts: Texts, duration: Int64?, code: String, to json: inout JSONText) {
+    private static func add(_ texts: Texts, duration: Int64?, code: String, to json: inout JSONWriter) {
         let names = texts.subject.names
         json.string(names.first, String(decoding: CurioEncoding.encoded(texts.first), as: UTF8.self))
         json.string(names.second, String(decoding: CurioEncoding.encoded(texts.second), as: UTF8.self))
@@ -100,59 +100,60 @@ struct Requests: Sendable {
     let userAgent: String
 
     /// How a request identifies its session.
-    struct Place: Sendable {
+    struct SessionReference: Sendable {
         let visitor: String
         /// The upstream's code for it.
         let session: String
     }
 
-    func sessionStart(_ device: Device, at place: Place) -> UpstreamRequest {
+    func sessionStart(_ device: Device, at reference: SessionReference) -> UpstreamRequest {
         var form = CurioForm()
         form.add("apiKey", apiKey)
-        addCommon(of: place, to: &form)
+        addCommon(of: reference, to: &form)
         add(device, to: &form)
         return request(.visitCreate, form)
     }
 
-    func sessionEnd(at place: Place) -> UpstreamRequest {
+    func sessionEnd(at reference: SessionReference) -> UpstreamRequest {
         var form = CurioForm()
-        addCommon(of: place, to: &form)
+        addCommon(of: reference, to: &form)
         return request(.visitEnd, form)
     }
 
-    func open(_ texts: Texts, at place: Place) -> UpstreamRequest {
+    func open(_ texts: Texts, at reference: SessionReference) -> UpstreamRequest {
         var form = CurioForm()
-        addCommon(of: place, to: &form)
+        addCommon(of: reference, to: &form)
         add(texts, to: &form)
         return request(texts.subject == .screen ? .hitCreate : .eventCreate, form)
     }
 
-    func close(_ texts: Texts, duration: Int64?, code: String, at place: Place) -> UpstreamRequest {
+    func close(_ texts: Texts, duration: Int64?, code: String, at reference: SessionReference) -> UpstreamRequest {
         var form = CurioForm()
-        addCommon(of: place, to: &form)
+        addCommon(of: reference, to: &form)
         add(texts, to: &form)
         if let duration { form.add("eventDuration", Int(duration)) }
         form.add(texts.subject.names.code, code)
         return request(texts.subject == .screen ? .hitEnd : .eventEnd, form)
     }
 
-    func direct(_ kind: CurioKind, _ parameters: [Action.Parameter], at place: Place) -> UpstreamRequest {
+    func direct(_ kind: CurioKind, _ parameters: [Action.Parameter], at reference: SessionReference) -> UpstreamRequest
+    {
         var form = CurioForm()
         if kind == .unregister {
-            addCommon(of: place, to: &form)
+            addCommon(of: reference, to: &form)
         } else {
-            form.add("visitorCode", place.visitor)
+            form.add("visitorCode", reference.visitor)
             form.add("trackingCode", trackingCode)
-            form.add("sessionCode", place.session)
+            form.add("sessionCode", reference.session)
         }
         for parameter in parameters { form.add(parameter.name, parameter.value) }
         return request(Endpoint(for: kind), form)
     }
 
-    func periodic(_ records: [Record], at place: Place) -> UpstreamRequest {
+    func periodic(_ records: [Record], at reference: SessionReference) -> UpstreamRequest {
         var form = CurioForm()
-        addCommon(of: place, to: &form)
-        form.add("data", JSONText.array(records.map(\.json)))
+        addCommon(of: reference, to: &form)
+        form.add("data", JSONWriter.array(records.map(\.json)))
         return request(.periodic, form)
     }
 
@@ -163,14 +164,14 @@ struct Requests: Sendable {
         form.add("visitorCode", visitor)
         form.add("trackingCode", trackingCode)
         add(device, to: &form)
-        form.add("data", JSONText.array(records.map(\.json)))
+        form.add("data", JSONWriter.array(records.map(\.json)))
         return request(.offline, form)
     }
 
-    private func addCommon(of place: Place, to form: inout CurioForm) {
-        form.add("sessionCode", place.session)
+    private func addCommon(of reference: SessionReference, to form: inout CurioForm) {
+        form.add("sessionCode", reference.session)
         form.add("sessionTimeout", sessionTimeoutMinutes)
-        form.add("visitorCode", place.visitor)
+        form.add("visitorCode", reference.visitor)
         form.add("trackingCode", trackingCode)
     }
 

@@ -2,7 +2,7 @@ import PosternCore
 
 /// Shows what is known about a session: `GET /v1/{name}/sessions/{sessionCode}`.
 struct SessionView {
-    static let resource = Resource(
+    static let resource = UpstreamRoute(
         .get, "sessions/{sessionCode}",
         .read { request, state in
             let code = request.parameters["sessionCode"] ?? ""
@@ -23,7 +23,7 @@ struct SessionView {
         let life = try state.life(of: code)
         let queued = try state.queued(inLane: session.visitor, atMost: 4000)
         let opens = try opens().map(text)
-        return JSONText.object { json in
+        return JSONWriter.object { json in
             json.string("sessionCode", code)
             json.string("visitorCode", session.visitor)
             json.string("state", life.refusal != nil ? "refused" : session.isEnded ? "ended" : "open")
@@ -40,7 +40,7 @@ struct SessionView {
                     if let value { json.string("\(name)", value) }
                 }
             }
-            json.raw("open", JSONText.array(opens))
+            json.raw("open", JSONWriter.array(opens))
         }
     }
 
@@ -52,7 +52,7 @@ struct SessionView {
 
     private func text(of open: Open) throws -> String {
         let known = try state.code(of: open.id, in: code)
-        return JSONText.object { json in
+        return JSONWriter.object { json in
             json.string("id", "\(open.id)")
             json.string("kind", (open.texts == nil ? CurioKind.event : .screenStart).rawValue)
             json.time("timestamp", Timestamp(milliseconds: open.timestamp))

@@ -2,7 +2,8 @@ internal import PosternCore
 public import PosternSimulatorKit
 internal import Synchronization
 
-/// Turkcell Curio, as far as its clients reveal it, on `/visit/create` and the other endpoints, bare or below `/api/v2`.
+/// Turkcell Curio, as far as its clients reveal it, on `/visit/create` and the other endpoints, bare or below
+/// `/api/v2`.
 ///
 /// Wrong credentials get 412, a session that is not live 401, and a request that cannot be understood 400. Where the
 /// specification makes assumptions, so does the simulator. What a gateway must never do is accepted all the same and
@@ -24,14 +25,14 @@ final class CurioSimulator: ControlledSimulator {
 
     // MARK: Requests
 
-    func judge(_ request: SimulatedRequest, poisons: [Faults.Poison]) -> Judged {
+    func judge(_ request: SimulatedRequest, poisons: [Faults.Poison]) -> SimulatedResult {
         guard let endpoint = Endpoint(path: request.path) else {
-            return Judged(answer: answer(status: 404), violations: ["a path that is not one of the endpoints"])
+            return SimulatedResult(answer: answer(status: 404), violations: ["a path that is not one of the endpoints"])
         }
         guard request.method == "POST" else {
             var answer = answer(status: 405)
             answer.headers.append(("Allow", "POST"))
-            return Judged(answer: answer, violations: ["\(endpoint.rawValue) with another method than POST"])
+            return SimulatedResult(answer: answer, violations: ["\(endpoint.rawValue) with another method than POST"])
         }
         let moment = moment
         let parsed = Request(endpoint, request, nowMs: moment.now.milliseconds)
@@ -40,13 +41,13 @@ final class CurioSimulator: ControlledSimulator {
             if let refusal = state.refusal(of: parsed, at: moment, isLost: request.isAnswerLost) {
                 var findings = parsed.findings
                 if let violation = refusal.violation { findings.note(violation) }
-                return Judged(answer: answer(status: refusal.status), violations: findings.violations)
+                return SimulatedResult(answer: answer(status: refusal.status), violations: findings.violations)
             }
             if let poison {
-                return Judged(answer: answer(status: poison.status), violations: parsed.findings.violations)
+                return SimulatedResult(answer: answer(status: poison.status), violations: parsed.findings.violations)
             }
             let taken = state.take(parsed, at: moment)
-            return Judged(answer: taken.answer, items: taken.items, violations: taken.findings.violations)
+            return SimulatedResult(answer: taken.answer, items: taken.items, violations: taken.findings.violations)
         }
     }
 

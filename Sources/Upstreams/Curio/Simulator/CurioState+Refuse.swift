@@ -2,7 +2,7 @@ import PosternSimulatorKit
 
 /// Which requests are rejected, with 412, 400 or 401.
 extension CurioState {
-    struct Refusal {
+    struct Rejection {
         let status: Int
         var violation: String?
     }
@@ -11,37 +11,37 @@ extension CurioState {
     private static let maxRefusals = 5
 
     /// Nil for a request that the server accepts. `isLost`: whether the response will not reach the gateway.
-    mutating func refusal(of request: Request, at moment: Moment, isLost: Bool) -> Refusal? {
+    mutating func refusal(of request: Request, at moment: Moment, isLost: Bool) -> Rejection? {
         for (name, right) in [("apiKey", settings.apiKey), ("trackingCode", settings.trackingCode)]
         where !right.isEmpty {
             if let given = request.form.values[name], given != right { return wrongCredentials() }
         }
-        if request.findings.isRefused { return Refusal(status: 400) }
+        if request.findings.isRefused { return Rejection(status: 400) }
         let refusal = request.mode == .ocr ? nil : sessionRefusal(of: request, at: moment, isLost: isLost)
         if refusal != nil { counts.refusedSessions += 1 }
         return refusal
     }
 
-    private mutating func wrongCredentials() -> Refusal {
+    private mutating func wrongCredentials() -> Rejection {
         counts.wrongCredentials += 1
-        return Refusal(status: 412)
+        return Rejection(status: 412)
     }
 
-    private mutating func sessionRefusal(of request: Request, at moment: Moment, isLost: Bool) -> Refusal? {
+    private mutating func sessionRefusal(of request: Request, at moment: Moment, isLost: Bool) -> Rejection? {
         let code = request.session
         guard let session = sessions[code] else {
             return request.endpoint == .visitCreate
-                ? nil : Refusal(status: 401, violation: "a request of a session that was never started")
+                ? nil : Rejection(status: 401, violation: "a request of a session that was never started")
         }
         guard session.visitor == request.visitor else {
-            return Refusal(status: 401, violation: "a session code of another visitor")
+            return Rejection(status: 401, violation: "a session code of another visitor")
         }
-        let isLive = isLive(code, at: moment)
+        let isLive = checkLive(code, at: moment)
         if request.endpoint == .visitCreate {
             let isRepeat = isRepeat(request)
             return isLive
                 ? nil
-                : Refusal(
+                : Rejection(
                     status: 401, violation: isRepeat ? nil : "a session code used again after the session was over")
         }
         guard isLive, !diesNow() else { return refusal(ofDead: code, request, isLost: isLost) }
@@ -52,10 +52,10 @@ extension CurioState {
         settings.killSessionRate > 0 && random.fraction() < settings.killSessionRate
     }
 
-    private mutating func refusal(ofDead code: String, _ request: Request, isLost: Bool) -> Refusal? {
+    private mutating func refusal(ofDead code: String, _ request: Request, isLost: Bool) -> Rejection? {
         guard var session = sessions[code] else { return nil }
         if session.life == .ended {
-            return Refusal(
+            return Rejection(
                 status: 401, violation: isRepeat(request) ? nil : "a request of a session that has ended")
         }
         if session.life == .live { session.life = .killed }
@@ -69,9 +69,9 @@ extension CurioState {
             visitors[request.visitor]?.refused.insert(code)
         }
         if session.isReplaced {
-            return Refusal(status: 401, violation: "a refused session code quoted after another one took its place")
+            return Rejection(status: 401, violation: "a refused session code quoted after another one took its place")
         }
-        return Refusal(
+        return Rejection(
             status: 401,
             violation: session.refusals > Self.maxRefusals ? "a refused session code quoted again and again" : nil)
     }

@@ -17,7 +17,7 @@ extension CurioState {
     }
 
     mutating func shown(at moment: Moment) -> [JSONTree.Member] {
-        for code in Array(sessions.keys) { _ = isLive(code, at: moment) }
+        for code in Array(sessions.keys) { _ = checkLive(code, at: moment) }
         var shown = Shown(
             visitors: visitors.count, repeats: counts.repeats, recreations: counts.recreations,
             refusedSessions: counts.refusedSessions, wrongCredentials: counts.wrongCredentials,

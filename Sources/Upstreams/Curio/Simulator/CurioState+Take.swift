@@ -2,14 +2,14 @@ import PosternSimulatorKit
 
 /// The effects of a request that is accepted.
 extension CurioState {
-    struct Taken {
+    struct Acceptance {
         var answer: SimulatedAnswer
-        var items = Judged.Items()
+        var items = SimulatedResult.Items()
         var findings: Findings
     }
 
-    mutating func take(_ request: Request, at moment: Moment) -> Taken {
-        var taken = Taken(answer: SimulatedAnswer(status: 200), findings: request.findings)
+    mutating func take(_ request: Request, at moment: Moment) -> Acceptance {
+        var taken = Acceptance(answer: SimulatedAnswer(status: 200), findings: request.findings)
         counts.acceptedRequests += 1
         if visitors[request.visitor] == nil { visitors[request.visitor] = Visitor() }
         renew(request.session, request, at: moment)
@@ -61,7 +61,7 @@ extension CurioState {
     // MARK: Actions
 
     private mutating func take(
-        _ action: inout Action, of request: Request, at moment: Moment, _ taken: inout Taken
+        _ action: inout Action, of request: Request, at moment: Moment, _ taken: inout Acceptance
     ) {
         if request.mode != .online, action.kind != .sessionStart { check(action, of: request, &taken.findings) }
         switch action.kind {
@@ -126,14 +126,14 @@ extension CurioState {
     /// A session that replaced another one closes what is open there, not the other way round.
     private func isMisplaced(_ session: String, closing other: String) -> Bool {
         guard session != other, let own = sessions[session], let opened = sessions[other] else { return false }
-        return own.isHealthy && opened.isHealthy && own.place < opened.place
+        return own.isHealthy && opened.isHealthy && own.index < opened.index
     }
 
     // MARK: Answers
 
     private mutating func offlineAnswer(to request: Request, at moment: Moment) -> SimulatedAnswer {
         guard var code = request.actions.last?.session else { return SimulatedAnswer(status: 200) }
-        if settings.adoptOtherSessionCode, sessions[code]?.visitor == request.visitor, isLive(code, at: moment) {
+        if settings.adoptOtherSessionCode, sessions[code]?.visitor == request.visitor, checkLive(code, at: moment) {
             let other = newSessionCode(at: moment)
             start(other, for: request, at: moment)
             sessions[code]?.life = .adopted(into: other)
@@ -150,7 +150,7 @@ extension CurioState {
     }
 }
 
-extension Judged.Items {
+extension SimulatedResult.Items {
     fileprivate mutating func append(_ item: String, identity: UInt64) {
         let start = text.count
         text.append(contentsOf: item.utf8)

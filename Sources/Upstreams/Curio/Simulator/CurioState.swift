@@ -39,7 +39,7 @@ struct CurioState: Sendable {
     // MARK: Sessions
 
     /// Whether the session is live; one that has been idle for too long is not from then on.
-    mutating func isLive(_ code: String, at moment: Moment) -> Bool {
+    mutating func checkLive(_ code: String, at moment: Moment) -> Bool {
         guard let session = sessions[code], session.life == .live else { return false }
         let timeout = settings.sessionTimeoutMinutes.map { Duration.seconds($0 * 60) } ?? session.timeout
         if moment.instant < session.lastSeenAt + timeout { return true }
@@ -50,14 +50,14 @@ struct CurioState: Sendable {
     /// Ends live sessions of one visitor, or of all when `visitor` is empty.
     mutating func killSessions(of visitor: String, at moment: Moment) {
         for code in Array(sessions.keys) where visitor.isEmpty || sessions[code]?.visitor == visitor {
-            if isLive(code, at: moment) { sessions[code]?.life = .killed }
+            if checkLive(code, at: moment) { sessions[code]?.life = .killed }
         }
     }
 
     mutating func start(_ code: String, for request: Request, at moment: Moment) {
         let visitor = request.visitor
         sessions[code] = Session(
-            visitor: visitor, place: sessions.count, device: request.device, timeout: request.timeout,
+            visitor: visitor, index: sessions.count, device: request.device, timeout: request.timeout,
             lastSeenAt: moment.instant)
         let refused = visitors[visitor]?.refused ?? []
         guard !refused.isEmpty else { return }
@@ -79,7 +79,7 @@ struct CurioState: Sendable {
 
     /// Every request that quotes a live session renews it (A3).
     mutating func renew(_ code: String, _ request: Request, at moment: Moment) {
-        guard isLive(code, at: moment) else { return }
+        guard checkLive(code, at: moment) else { return }
         sessions[code]?.lastSeenAt = moment.instant
         if request.timeoutMinutes != nil { sessions[code]?.timeout = request.timeout }
     }

@@ -99,9 +99,9 @@ struct Request {
 
     private mutating func records(nowMs: Int64, _ block: [(name: String, value: String)]) -> [Action] {
         var actions = CurioData.actions(in: form["data"], visitor: visitor, nowMs: nowMs, &findings)
-        for place in actions.indices where actions[place].kind == .sessionStart || actions[place].kind == .sessionEnd {
+        for index in actions.indices where actions[index].kind == .sessionStart || actions[index].kind == .sessionEnd {
             if mode == .pdr { findings.note("a session's start or end in /batch/create") }
-            if actions[place].kind == .sessionStart { actions[place].texts = block }
+            if actions[index].kind == .sessionStart { actions[index].texts = block }
         }
         return actions
     }

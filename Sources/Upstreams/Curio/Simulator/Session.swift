@@ -15,7 +15,7 @@ struct Session {
 
     let visitor: String
     /// Counts the sessions of all visitors in the order of their starts.
-    let place: Int
+    let index: Int
     let device: UInt64?
     var life = Life.live
     var timeout: Duration

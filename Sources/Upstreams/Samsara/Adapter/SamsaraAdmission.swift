@@ -15,9 +15,9 @@ struct SamsaraAdmission: Sendable {
     }
 
     func admit(_ payload: JSONValue, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
-        guard payload.kind == .object else { throw InvalidPayload([PayloadFault("", "must be an object")]) }
+        guard payload.kind == .object else { throw InvalidPayload([PayloadError("", "must be an object")]) }
         let event = Event(payload)
-        var faults = PayloadFaults(atMost: context.maxFaults)
+        var faults = PayloadErrors(atMost: context.maxFaults)
         var defaults = Defaults()
 
         if let timestamp = event.timestamp, timestamp.kind != .null {
@@ -43,13 +43,13 @@ struct SamsaraAdmission: Sendable {
     }
 
     /// A time that the server sets if it is missing.
-    private static func check(_ time: JSONValue?, _ pointer: String, _ faults: inout PayloadFaults) {
+    private static func check(_ time: JSONValue?, _ pointer: String, _ faults: inout PayloadErrors) {
         guard let time, !time.isIntegerLiteral, time.kind != .null else { return }
         faults.add(pointer, "must be an integer or null")
     }
 
     /// Returns the event's `sourceId`, or its replacement.
-    private func lane(of event: Event, _ defaults: inout Defaults, _ faults: inout PayloadFaults) -> Lane {
+    private func lane(of event: Event, _ defaults: inout Defaults, _ faults: inout PayloadErrors) -> Lane {
         if let source = event.sourceID, source.kind != .null {
             guard source.isFilledIn else {
                 faults.add("/sourceId", "must be a non-blank string")

@@ -33,7 +33,7 @@ enum Body {
     }
 
     private static func array(_ scanner: inout JSONScanner) -> Self {
-        scanner.place += 1
+        scanner.position += 1
         guard let first = scanner.peek() else { return .malformed }
         var events: [Event] = []
         if first != UInt8(ascii: "]") {

@@ -18,7 +18,7 @@ struct Event {
     /// Reads the next element; nil if it is not valid. If a key is repeated, the last one counts.
     init?(_ scanner: inout JSONScanner) {
         guard let first = scanner.peek() else { return nil }
-        let start = scanner.place
+        let start = scanner.position
         guard first == UInt8(ascii: "{") else {
             guard let value = scanner.value() else { return nil }
             range = value.range
@@ -45,7 +45,7 @@ struct Event {
             }
         }
         guard isWhole else { return nil }
-        range = start..<scanner.place
+        range = start..<scanner.position
         isObject = true
         (timestamp, sourceId, eventName, id) = fields
         (receivedAt, publishedAt) = times

@@ -33,20 +33,21 @@ struct SamsaraSimulator: Simulator {
         self.status = status
     }
 
-    func judge(_ request: SimulatedRequest, poisons: [Faults.Poison]) -> Judged {
+    func judge(_ request: SimulatedRequest, poisons: [Faults.Poison]) -> SimulatedResult {
         // Aleph's limit on all header lines together.
         guard request.headers.reduce(0, { $0 + $1.name.utf8.count + $1.value.utf8.count + 2 }) <= 8196 else {
-            return Judged(answer: nil, violations: ["header lines of more than 8196 bytes: the server never answers"])
+            return SimulatedResult(
+                answer: nil, violations: ["header lines of more than 8196 bytes: the server never answers"])
         }
         switch (request.method, request.path) {
         case ("POST", "/v1/events"): return judgeEvents(request, poisons)
         case ("GET", "/v1/api-status"), ("HEAD", "/v1/api-status"):
-            return Judged(
+            return SimulatedResult(
                 answer: status.isOnline
                     ? .json(200, #"{"status":"online"}"#) : .json(503, #"{"status":"offline"}"#))
         default:
             let isBelowV1 = request.path == "/v1" || request.path.hasPrefix("/v1/")
-            return Judged(
+            return SimulatedResult(
                 answer: isBelowV1 && !isJSON(request.header("Content-Type")) ? Self.wrongType : Self.notFound,
                 violations: ["\(request.method) \(request.path): there is no such endpoint"])
         }
@@ -65,57 +66,57 @@ struct SamsaraSimulator: Simulator {
 
     // MARK: POST /v1/events, in the server's order
 
-    private func judgeEvents(_ request: SimulatedRequest, _ poisons: [Faults.Poison]) -> Judged {
+    private func judgeEvents(_ request: SimulatedRequest, _ poisons: [Faults.Poison]) -> SimulatedResult {
         var violations = headerViolations(of: request)
         var body = request.body
         if request.header("Content-Encoding")?.lowercased() == "gzip" {
             guard let plain = gunzip(body) else {
-                return Judged(answer: Self.failed, violations: violations + ["the gzip data cannot be read"])
+                return SimulatedResult(answer: Self.failed, violations: violations + ["the gzip data cannot be read"])
             }
             body = plain
         }
         let type = request.header("Content-Type")
-        let verdict = body.withUnsafeBufferPointer { text -> Judged in
+        let verdict = body.withUnsafeBufferPointer { text -> SimulatedResult in
             let content = startsLikeJSON(type) ? Body(text) : .nothing
             if case .malformed = content {
-                return Judged(answer: Self.malformed, violations: ["the body is not JSON"])
+                return SimulatedResult(answer: Self.malformed, violations: ["the body is not JSON"])
             }
-            guard isJSON(type) else { return Judged(answer: Self.wrongType) }
+            guard isJSON(type) else { return SimulatedResult(answer: Self.wrongType) }
             let published = request.header("X-Samsara-publishedTimestamp")
-            if let published, Int64(published) == nil { return Judged(answer: Self.wrongTimestamp) }
+            if let published, Int64(published) == nil { return SimulatedResult(answer: Self.wrongTimestamp) }
             return judge(content, text, isPublished: published != nil, poisons)
         }
         violations += verdict.violations
-        let items = Judged.Items(
+        let items = SimulatedResult.Items(
             text: verdict.items.ranges.isEmpty ? [] : body, ranges: verdict.items.ranges,
             identities: verdict.items.identities)
-        return Judged(answer: verdict.answer, items: items, violations: violations)
+        return SimulatedResult(answer: verdict.answer, items: items, violations: violations)
     }
 
     private func judge(
         _ content: Body, _ text: UnsafeBufferPointer<UInt8>, isPublished: Bool, _ poisons: [Faults.Poison]
-    ) -> Judged {
+    ) -> SimulatedResult {
         let accepted = isPublished ? SimulatedAnswer(status: 202) : Self.acceptedWithWarning
         switch content {
         case .malformed, .nothing:
-            return Judged(answer: accepted, violations: ["a body without events"])
-        case .broken: return Judged(answer: Self.failed, violations: ["the JSON breaks inside the array"])
-        case .notAnArray: return Judged(answer: Self.failed, violations: ["the body is not an array"])
+            return SimulatedResult(answer: accepted, violations: ["a body without events"])
+        case .broken: return SimulatedResult(answer: Self.failed, violations: ["the JSON breaks inside the array"])
+        case .notAnArray: return SimulatedResult(answer: Self.failed, violations: ["the body is not an array"])
         case .events(let events, let oddities):
             var violations = bodyViolations(events, oddities, text)
             guard events.allSatisfy(\.isValid) else {
                 let complaints = events.map { quoted($0.complaint(in: text)) }
-                return Judged(
+                return SimulatedResult(
                     answer: .json(400, "[\(complaints.joined(separator: ","))]"),
                     violations: violations + ["an event that the server refuses"])
             }
             for event in events { note(event, text, in: &violations) }
             if let refusal = refusal(of: events, text, poisons) {
-                return Judged(answer: refusal, violations: violations)
+                return SimulatedResult(answer: refusal, violations: violations)
             }
-            let items = Judged.Items(
+            let items = SimulatedResult.Items(
                 ranges: events.map(\.range), identities: events.map { identity(of: $0, in: text) })
-            return Judged(answer: accepted, items: items, violations: violations)
+            return SimulatedResult(answer: accepted, items: items, violations: violations)
         }
     }
 

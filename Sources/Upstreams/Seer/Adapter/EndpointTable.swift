@@ -2,12 +2,12 @@ import PosternCore
 
 /// `GET /v1/{name}/endpoints`: the SDK's endpoint table with what it means here.
 enum EndpointTable {
-    static func resource(_ endpoints: Endpoints) -> Resource {
+    static func resource(_ endpoints: Endpoints) -> UpstreamRoute {
         let kinds = (SeerKind.presets + endpoints.customNames.map { .custom($0) })
         let rows = endpoints.table.map { endpoint in
             let single = kinds.first { $0.endpoint == endpoint.name }
             let batch = kinds.first { $0.batchEndpoint?.rawValue == endpoint.name }
-            return JSONText.object { json in
+            return JSONWriter.object { json in
                 json.string("name", endpoint.name)
                 json.string("path", "/" + endpoint.path)
                 json.string("url", endpoints.shownURL(of: endpoint))
@@ -16,7 +16,7 @@ enum EndpointTable {
                 json.flag("isPreset", endpoint.isPreset)
             }
         }
-        let text = JSONText.object { $0.raw("endpoints", JSONText.array(rows)) }
-        return Resource(.get, "endpoints", .read { _, _ in .json(text) })
+        let text = JSONWriter.object { $0.raw("endpoints", JSONWriter.array(rows)) }
+        return UpstreamRoute(.get, "endpoints", .read { _, _ in .json(text) })
     }
 }

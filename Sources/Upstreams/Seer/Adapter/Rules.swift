@@ -7,9 +7,9 @@ struct Rules: Sendable {
     let maxBytes: Int
 
     func check(
-        _ payload: JSONValue, as kind: SeerKind, maxFaults: Int = PayloadFaults.most
+        _ payload: JSONValue, as kind: SeerKind, maxFaults: Int = PayloadErrors.most
     ) throws(InvalidPayload) {
-        var faults = Faults(found: PayloadFaults(atMost: maxFaults))
+        var faults = Faults(found: PayloadErrors(atMost: maxFaults))
         if payload.kind != .object {
             faults.add("", "must be an object")
         } else if payload.bytes.count > maxBytes {
@@ -106,7 +106,7 @@ private struct Members {
 
 /// Collects faults, and contains the recurring rules.
 private struct Faults {
-    private(set) var found: PayloadFaults
+    private(set) var found: PayloadErrors
 
     mutating func add(_ pointer: @autoclosure () -> String, _ detail: @autoclosure () -> String) {
         found.add(pointer(), detail())

@@ -21,9 +21,9 @@ struct SeerTokenSource: TokenSource {
             ], body: Array("grant_type=client_credentials".utf8))
     }
 
-    func token(from response: UpstreamResponse, now: Timestamp) throws(TokenRefusal) -> Token {
+    func token(from response: UpstreamResponse, now: Timestamp) throws(TokenError) -> Token {
         guard (200...299).contains(response.status) else {
-            throw TokenRefusal(
+            throw TokenError(
                 credentialsRefused: [400, 401, 403].contains(response.status),
                 detail: "HTTP \(response.status) for the token request")
         }
@@ -34,7 +34,7 @@ struct SeerTokenSource: TokenSource {
             return (text, body["expiration_date"].flatMap(Self.date))
         }
         guard case .success(let found?) = read else {
-            throw TokenRefusal(
+            throw TokenError(
                 credentialsRefused: false, detail: "the response to the token request contains no usable access_token")
         }
         guard let expiresAt = found.expiresAt else {

@@ -4,7 +4,7 @@ public import PosternCore
 ///
 /// A lane for each kind, so that kinds keep their order and do not wait for each other. Payloads are forwarded as they
 /// were received.
-struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, ResourceUpstream, RefusalCodesUpstream,
+struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, RoutingUpstream, RejectionCodesUpstream,
     EventNamingUpstream
 {
     static let typeName = "seer"
@@ -15,7 +15,7 @@ struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, Reso
     let name: UpstreamName
     let kinds: [Kind]
     let tokenSource: (any TokenSource)?
-    let resources: [Resource]
+    let resources: [UpstreamRoute]
 
     let settings: SeerSettings
     private let endpoints: Endpoints
@@ -53,7 +53,7 @@ struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, Reso
             : Admission(lane: .named(lane, group: lane), waitsFor: .schedule)
     }
 
-    func codes(for refusal: StoreRefusal) -> [String: Int] {
+    func codes(for refusal: StoreFullReason) -> [String: Int] {
         switch refusal {
         case .queueFull: ["seerCode": 9]
         case .diskFull: ["seerCode": 10]

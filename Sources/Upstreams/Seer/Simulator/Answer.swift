@@ -12,8 +12,8 @@ enum Answer {
 
     /// With the pointers that break a rule, never with their values.
     static func refusal(of places: [(index: Int, pointers: [String])]) -> SimulatedAnswer {
-        let errors = places.map { place in
-            #"{"index":\#(place.index),"pointers":[\#(place.pointers.map { quoted($0) }.joined(separator: ","))]}"#
+        let errors = places.map { item in
+            #"{"index":\#(item.index),"pointers":[\#(item.pointers.map { quoted($0) }.joined(separator: ","))]}"#
         }
         return json(400, #"{"error":"invalid items","items":[\#(errors.joined(separator: ","))]}"#)
     }

@@ -47,7 +47,7 @@ struct Body {
             return refusal = "a batch without exactly one array called activities"
         }
         var elements = JSONScanner(scanner.text)
-        elements.place = arrays[0].range.lowerBound
+        elements.position = arrays[0].range.lowerBound
         guard elements.elements({ items.append($0) }), !items.isEmpty else { return refusal = "an empty batch" }
         if others == 0, !isTight(scanner.text) { violations.append("bytes in a batch besides items and wrapper") }
     }

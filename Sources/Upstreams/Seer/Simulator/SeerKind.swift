@@ -66,7 +66,7 @@ private struct Node {
     var isFilledObject: Bool {
         guard isObject, let value else { return false }
         var scanner = JSONScanner(text)
-        scanner.place = value.range.lowerBound + 1
+        scanner.position = value.range.lowerBound + 1
         return scanner.peek() != UInt8(ascii: "}")
     }
 
@@ -75,9 +75,9 @@ private struct Node {
         var found = [JSONScanner.Value?](repeating: nil, count: names.count)
         if let value, isObject {
             var scanner = JSONScanner(text)
-            scanner.place = value.range.lowerBound
+            scanner.position = value.range.lowerBound
             _ = scanner.members { key, value in
-                for (place, name) in names.enumerated() where key.equals(name) { found[place] = value }
+                for (position, name) in names.enumerated() where key.equals(name) { found[position] = value }
             }
         }
         return found.map { Node(value: $0, text: text) }

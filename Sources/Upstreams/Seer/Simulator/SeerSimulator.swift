@@ -13,7 +13,7 @@ final class SeerSimulator: ControlledSimulator {
     let name = "seer"
     let orderField = ""
     private let time: any TimeSource
-    private let desk: Mutex<Desk>
+    private let state: Mutex<SeerState>
 
     /// The maximum size of a bundle, whatever the settings of a gateway (specification, section "Settings").
     private static let largestBundle = 1 << 20
@@ -21,17 +21,17 @@ final class SeerSimulator: ControlledSimulator {
     /// - Parameter seed: of the tokens, and of the choice which reports are refused.
     init(seed: UInt64 = 0, time: any TimeSource = SystemTime()) {
         self.time = time
-        desk = Mutex(Desk(seed: seed))
+        state = Mutex(SeerState(seed: seed))
     }
 
-    private var moment: Desk.Moment { .init(now: time.now, instant: time.instant) }
+    private var moment: SeerState.Moment { .init(now: time.now, instant: time.instant) }
 
-    func judge(_ request: SimulatedRequest, poisons: [Faults.Poison]) -> Judged {
+    func judge(_ request: SimulatedRequest, poisons: [Faults.Poison]) -> SimulatedResult {
         if request.path == Endpoint.tokenPath { return judgeTokenRequest(request) }
-        let settings = desk.withLock { $0.settings }
+        let settings = state.withLock { $0.settings }
         guard let endpoint = settings.endpoint(request.path) else {
             let line = "\(request.method) \(request.path)".prefix(100)
-            return Judged(answer: Answer.notFound, violations: ["\(line): there is no such endpoint"])
+            return SimulatedResult(answer: Answer.notFound, violations: ["\(line): there is no such endpoint"])
         }
         return judgeReport(request, to: endpoint, bundleLimit: settings.bundleLimit, poisons)
     }
@@ -44,9 +44,9 @@ final class SeerSimulator: ControlledSimulator {
 
     // MARK: POST /oauth/access_token
 
-    private func judgeTokenRequest(_ request: SimulatedRequest) -> Judged {
+    private func judgeTokenRequest(_ request: SimulatedRequest) -> SimulatedResult {
         let moment = moment
-        desk.withLock { $0.noteTokenRequest(moment) }
+        state.withLock { $0.noteTokenRequest(moment) }
         guard request.method == "POST" else { return Self.wrongMethod(request) }
         var violations = Self.framingViolations(of: request)
         // HTTP libraries send `*/*` if none is set.
@@ -61,9 +61,10 @@ final class SeerSimulator: ControlledSimulator {
         if !hasGrant { violations.append("a token request whose body is not grant_type=client_credentials") }
         let query = Query(request.query)
         guard hasForm, hasGrant else {
-            return Judged(answer: Answer.refusal(400, "invalid_request"), violations: violations + query.violations)
+            return SimulatedResult(
+                answer: Answer.refusal(400, "invalid_request"), violations: violations + query.violations)
         }
-        var judged = desk.withLock { $0.token(login, query, moment) }
+        var judged = state.withLock { $0.token(login, query, moment) }
         judged.violations = violations + judged.violations
         return judged
     }
@@ -72,24 +73,24 @@ final class SeerSimulator: ControlledSimulator {
 
     private func judgeReport(
         _ request: SimulatedRequest, to endpoint: Endpoint, bundleLimit: Int, _ poisons: [Faults.Poison]
-    ) -> Judged {
+    ) -> SimulatedResult {
         guard request.method == "POST" else { return Self.wrongMethod(request) }
         let (moment, path) = (moment, endpoint.path)
         let query = Query(request.query, own: endpoint.query)
-        var (refusal, violations) = desk.withLock {
+        var (refusal, violations) = state.withLock {
             $0.admit(request.header("Authorization"), query, to: path, moment)
         }
         violations += Self.framingViolations(of: request) + Self.headerViolations(of: request)
         if request.body.count > Self.largestBundle { violations.append("a body of more than 1048576 bytes") }
         if refusal == nil { refusal = Self.refusal(of: request, bundleLimit: bundleLimit) }
-        if let refusal { return Judged(answer: refusal, violations: violations) }
+        if let refusal { return SimulatedResult(answer: refusal, violations: violations) }
 
         var judged = request.body.withUnsafeBufferPointer { Self.judge($0, to: endpoint, poisons) }
         judged.violations = violations + judged.violations
         guard judged.answer == Answer.accepted else { return judged }
         judged.items.text = request.body
         let count = judged.items.ranges.count
-        desk.withLock { $0.noteAccepted(items: count, bytes: request.body.count, on: path) }
+        state.withLock { $0.noteAccepted(items: count, bytes: request.body.count, on: path) }
         return judged
     }
 
@@ -104,32 +105,32 @@ final class SeerSimulator: ControlledSimulator {
 
     private static func judge(
         _ text: UnsafeBufferPointer<UInt8>, to endpoint: Endpoint, _ poisons: [Faults.Poison]
-    ) -> Judged {
+    ) -> SimulatedResult {
         let body = Body(text, isBatch: endpoint.isBatch)
         if let refusal = body.refusal {
-            return Judged(answer: Answer.refusal(400, refusal), violations: body.violations + [refusal])
+            return SimulatedResult(answer: Answer.refusal(400, refusal), violations: body.violations + [refusal])
         }
         let complaints = body.items.enumerated()
             .map { (index: $0, pointers: endpoint.kind.complaints(about: $1, in: text)) }
             .filter { !$0.pointers.isEmpty }
         guard complaints.isEmpty else {
-            return Judged(
+            return SimulatedResult(
                 answer: Answer.refusal(of: complaints), violations: body.violations + ["an item the rules refuse"])
         }
         let texts = body.items.map { UnsafeBufferPointer(rebasing: text[$0.range]) }
         if let poison = poisons.first(where: { poison in texts.contains { poison.matches($0) } }) {
-            return Judged(answer: Answer.refusal(poison.status, "bad item"), violations: body.violations)
+            return SimulatedResult(answer: Answer.refusal(poison.status, "bad item"), violations: body.violations)
         }
         let salt = Array(endpoint.kindPath.utf8).withUnsafeBufferPointer { digest($0) }
-        let items = Judged.Items(
+        let items = SimulatedResult.Items(
             ranges: body.items.map(\.range), identities: texts.map { digest($0) ^ salt }, orderKey: endpoint.kindPath)
-        return Judged(answer: Answer.accepted, items: items, violations: body.violations)
+        return SimulatedResult(answer: Answer.accepted, items: items, violations: body.violations)
     }
 
     // MARK: What a gateway must not do
 
-    private static func wrongMethod(_ request: SimulatedRequest) -> Judged {
-        Judged(
+    private static func wrongMethod(_ request: SimulatedRequest) -> SimulatedResult {
+        SimulatedResult(
             answer: Answer.notAllowed,
             violations: ["\(request.method.prefix(20)) \(request.path.prefix(100)): only POST is used"])
     }
@@ -150,10 +151,10 @@ final class SeerSimulator: ControlledSimulator {
 
     // MARK: /control
 
-    func shownControl() -> [JSONTree.Member] { desk.withLock { $0.shown(at: time.now) } }
+    func shownControl() -> [JSONTree.Member] { state.withLock { $0.shown(at: time.now) } }
 
     func change(_ body: [UInt8]) throws(ControlProblem) {
-        try desk.withLock { desk throws(ControlProblem) in try desk.change(body) }
+        try state.withLock { state throws(ControlProblem) in try state.change(body) }
     }
 }
 

@@ -7,7 +7,7 @@ import PosternSimulatorKit
 /// computed from those before, so that a token of an earlier run of the simulator can be distinguished from one that
 /// was never issued.
 struct Tokens: Sendable {
-    enum Standing {
+    enum TokenState {
         case good
         /// Expired, revoked, or of an earlier run.
         case dead
@@ -41,7 +41,7 @@ struct Tokens: Sendable {
         return (token.text, token.expiresAt)
     }
 
-    func standing(of text: String, at now: Timestamp) -> Standing {
+    func state(of text: String, at now: Timestamp) -> TokenState {
         guard let token = find(text) else { return Self.isOurs(text) ? .dead : .unknown }
         return token.isRevoked || now > token.expiresAt ? .dead : .good
     }
@@ -61,13 +61,13 @@ struct Tokens: Sendable {
     private func find(_ text: String) -> Issued? { issued.last { $0.text == text } }
 
     mutating func noteRefusal(of text: String, at instant: MonotonicInstant, revoking: Bool = false) {
-        guard let place = issued.lastIndex(where: { $0.text == text }) else { return }
-        issued[place].refusedAt = issued[place].refusedAt ?? instant
-        if revoking { issued[place].isRevoked = true }
+        guard let index = issued.lastIndex(where: { $0.text == text }) else { return }
+        issued[index].refusedAt = issued[index].refusedAt ?? instant
+        if revoking { issued[index].isRevoked = true }
     }
 
     mutating func revokeAll() {
-        for place in issued.indices { issued[place].isRevoked = true }
+        for index in issued.indices { issued[index].isRevoked = true }
     }
 
     /// A text that looks like a token, for responses whose token must not be used.

@@ -5,7 +5,7 @@ import PosternUpstreamKit
 struct Judge {
     let call: StreamOneCall
     /// Whether an earlier attempt of the same call may have taken effect.
-    let wasTried: Bool
+    let mayHaveArrived: Bool
     let pause: Pause?
     let lengths: Pause.Lengths
     let now: Timestamp
@@ -40,7 +40,7 @@ struct Judge {
 
     /// The call is rejected because it is done already, by an earlier attempt.
     private func isSettled(_ answer: Answer) -> Bool {
-        wasTried && (!answer.status.isAbsence || Actions.isDeletion(call))
+        mayHaveArrived && (!answer.status.isAbsence || Actions.isDeletion(call))
     }
 
     /// The platform authenticates the actor and accepts writes, so any pause has ended. A `refusal` stays with the

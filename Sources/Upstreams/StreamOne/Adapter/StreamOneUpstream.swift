@@ -5,13 +5,13 @@ import PosternUpstreamKit
 /// StreamOne's video platform, version 3 of its API: calls that are queued, and calls that are answered at once.
 ///
 /// Writes of one account or customer keep their order; each is a request of its own, signed when it is sent.
-struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstream, SessionUpstream, ResourceUpstream {
+struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstream, SessionUpstream, RoutingUpstream {
     static let typeName = "streamone"
     static let summary = "Signed calls of StreamOne's video platform, queued or answered at once."
 
     let name: UpstreamName
     let kinds: [Kind] = ["call"]
-    let resources: [Resource]
+    let resources: [UpstreamRoute]
     let settings: StreamOneSettings
 
     private let platform: StreamOnePlatform
@@ -46,9 +46,9 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
         switch actions.nature(of: call) {
         case .write: return Admission(lane: .named(Self.lane(of: call.scope)))
         case .read:
-            throw InvalidPayload([PayloadFault("/action", "only reads, and reads are not queued: use \(direct)")])
+            throw InvalidPayload([PayloadError("/action", "only reads, and reads are not queued: use \(direct)")])
         case .session:
-            throw InvalidPayload([PayloadFault("/command", "is never queued: use /v1/\(name)/sessions")])
+            throw InvalidPayload([PayloadError("/command", "is never queued: use /v1/\(name)/sessions")])
         }
     }
 
@@ -94,7 +94,7 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
     ) throws -> Decision {
         guard let call = call(of: batch.messages[0]) else { return Decision(.reject(reason: "cannot be read")) }
         let judge = Judge(
-            call: call, wasTried: batch.messages[0].wasTried, pause: try Pause(in: context.state),
+            call: call, mayHaveArrived: batch.messages[0].mayHaveArrived, pause: try Pause(in: context.state),
             lengths: settings.pauses, now: context.now)
         return judge.decision(on: response)
     }

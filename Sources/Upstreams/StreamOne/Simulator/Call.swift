@@ -56,8 +56,8 @@ struct Call {
     // MARK: What can be checked without knowing the actor
 
     /// Adds to `violations` what a gateway must never do. Throws if the platform would reject the call.
-    func check(_ violations: inout [String]) throws(StreamOneRefusal) {
-        func refuse(_ status: Status, _ violation: String) throws(StreamOneRefusal) {
+    func check(_ violations: inout [String]) throws(StreamOneError) {
+        func refuse(_ status: Status, _ violation: String) throws(StreamOneError) {
             violations.append(violation)
             throw .status(status)
         }
@@ -107,9 +107,9 @@ struct Call {
     private var isInOrder: Bool {
         var last = 0
         for (index, pair) in parameters.pairs.enumerated() {
-            let place = pair.name == "account" && index == 2 ? 2 : Self.places[pair.name] ?? 0
-            guard place >= last else { return false }
-            last = place
+            let position = pair.name == "account" && index == 2 ? 2 : Self.places[pair.name] ?? 0
+            guard position >= last else { return false }
+            last = position
         }
         return true
     }
@@ -160,7 +160,7 @@ struct Call {
 }
 
 /// Why a call is rejected.
-enum StreamOneRefusal: Error {
+enum StreamOneError: Error {
     case status(Status)
     /// Rejected by an intermediary in front of the platform.
     case http(Int)

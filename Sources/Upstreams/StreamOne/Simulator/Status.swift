@@ -32,8 +32,8 @@ struct Status: RawRepresentable, Hashable, Sendable {
     static let names: [Int: String] = {
         let words = list.split(separator: " ")
         return Dictionary(
-            uniqueKeysWithValues: stride(from: 0, to: words.count - 1, by: 2).compactMap { place in
-                Int(words[place]).map { ($0, String(words[place + 1])) }
+            uniqueKeysWithValues: stride(from: 0, to: words.count - 1, by: 2).compactMap { index in
+                Int(words[index]).map { ($0, String(words[index + 1])) }
             })
     }()
 

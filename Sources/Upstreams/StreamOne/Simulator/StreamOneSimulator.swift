@@ -15,10 +15,10 @@ internal import Synchronization
 struct StreamOneSimulator: ControlledSimulator {
     let name = "streamone"
     let orderField = "account"
-    let held: Held
+    let held: SharedState
     private let time: any TimeSource
 
-    final class Held: Sendable {
+    final class SharedState: Sendable {
         let state: Mutex<StreamOneState>
         /// By user ID, created at the first login.
         let verifiers = Mutex<[String: Verifier]>([:])
@@ -26,21 +26,21 @@ struct StreamOneSimulator: ControlledSimulator {
     }
 
     init(seed: UInt64 = 0, time: any TimeSource = SystemTime()) {
-        held = Held(seed: seed)
+        held = SharedState(seed: seed)
         self.time = time
     }
 
     // MARK: The upstream
 
-    func judge(_ request: SimulatedRequest, poisons: [Faults.Poison]) -> Judged {
+    func judge(_ request: SimulatedRequest, poisons: [Faults.Poison]) -> SimulatedResult {
         let prefix = held.state.withLock { $0.settings.prefix }
         guard let call = Call(request, prefix: prefix) else {
-            return Judged(
+            return SimulatedResult(
                 answer: answer(status: 404),
                 violations: ["\(request.method) \(request.path): there is no such endpoint"])
         }
         guard request.method == "POST" else {
-            return Judged(
+            return SimulatedResult(
                 answer: .notAllowed("POST"), violations: ["\(request.method) \(request.path): every call is a POST"])
         }
         let verifier = verifier(for: call)
@@ -50,13 +50,13 @@ struct StreamOneSimulator: ControlledSimulator {
     private func judge(
         _ call: Call, _ verifier: Verifier?, _ poisons: [Faults.Poison],
         _ state: inout StreamOneState
-    ) -> Judged {
+    ) -> SimulatedResult {
         let offset = state.settings.clockOffsetSeconds
         let moment = StreamOneState.Moment(now: time.now + .seconds(offset), instant: time.instant)
         var violations = call.oddities
         var answer: Answer
         var session: String?
-        do throws(StreamOneRefusal) {
+        do throws(StreamOneError) {
             try call.check(&violations)
             try state.checkTimestamp(call, at: moment, &violations)
             let actor = try state.authenticate(call, at: moment, &violations)
@@ -66,7 +66,7 @@ struct StreamOneSimulator: ControlledSimulator {
             answer.isCacheable = call.isRead
         } catch {
             switch error {
-            case .http(let status): return Judged(answer: self.answer(status: status), violations: violations)
+            case .http(let status): return SimulatedResult(answer: self.answer(status: status), violations: violations)
             case .status(let status): answer = Answer(status: status)
             }
         }
@@ -80,15 +80,16 @@ struct StreamOneSimulator: ControlledSimulator {
         if offset != 0 {
             sent.headers.append(("Date", Faults.RetryAfter(seconds: 0, form: .imf).value(at: moment.now)))
         }
-        return Judged(answer: sent, items: answer.status == .ok ? items(call, &state) : .init(), violations: violations)
+        return SimulatedResult(
+            answer: sent, items: answer.status == .ok ? items(call, &state) : .init(), violations: violations)
     }
 
-    private func items(_ call: Call, _ state: inout StreamOneState) -> Judged.Items {
+    private func items(_ call: Call, _ state: inout StreamOneState) -> SimulatedResult.Items {
         let text = Array(call.received.utf8)
         // No login equals another one.
         let identity = call.command == "session" ? state.random.next() : text.withUnsafeBufferPointer { digest($0) }
         let orderKey = call.accounts.isEmpty ? call.customer : nil
-        return Judged.Items(text: text, ranges: [text.indices], identities: [identity], orderKey: orderKey)
+        return SimulatedResult.Items(text: text, ranges: [text.indices], identities: [identity], orderKey: orderKey)
     }
 
     /// For `session/create` alone: of the user whose challenge it brings.

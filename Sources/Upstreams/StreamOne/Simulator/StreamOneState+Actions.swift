@@ -6,7 +6,7 @@ extension StreamOneState {
     mutating func perform(
         _ call: Call, _ actor: Actor, verifier: Verifier?, poisons: [Faults.Poison],
         at moment: Moment, _ violations: inout [String]
-    ) throws(StreamOneRefusal) -> Answer {
+    ) throws(StreamOneError) -> Answer {
         let made = useNextStatus()
         guard made == .ok else { throw .status(made) }
         if settings.readOnly, !call.isRead, call.command != "session" { throw .status(.readOnlyMode) }
@@ -39,7 +39,7 @@ extension StreamOneState {
     }
 
     /// The item with the ID of the argument `item`, or else a page of all items by `limit` and `offset`.
-    private func items(_ call: Call) throws(StreamOneRefusal) -> Answer {
+    private func items(_ call: Call) throws(StreamOneError) -> Answer {
         let items = settings.items.elements ?? []
         if let id = call.arguments["item"] {
             guard let item = items.first(where: { $0["id"]?.string == id }) else { throw .status(.itemNotFound) }
@@ -52,7 +52,7 @@ extension StreamOneState {
         return answer
     }
 
-    private func checkScope(_ call: Call) throws(StreamOneRefusal) {
+    private func checkScope(_ call: Call) throws(StreamOneError) {
         if !settings.accounts.isEmpty {
             let known = Set(settings.accounts.map(\.id))
             guard known.isSuperset(of: call.accounts) else { throw .status(.accountNotFound) }
@@ -63,7 +63,7 @@ extension StreamOneState {
     }
 
     /// A poison's member is one of the item in `/received`, or an argument as `/arguments/name`.
-    private func checkPoisons(_ call: Call, _ poisons: [Faults.Poison]) throws(StreamOneRefusal) {
+    private func checkPoisons(_ call: Call, _ poisons: [Faults.Poison]) throws(StreamOneError) {
         guard !poisons.isEmpty else { return }
         let item = Array(call.received.utf8)
         let poison = item.withUnsafeBufferPointer { item in poisons.first { $0.matches(item) } }
@@ -76,7 +76,7 @@ extension StreamOneState {
     }
 
     /// The user of the call; an application alone is not a user.
-    private func user(_ actor: Actor) throws(StreamOneRefusal) -> StreamOneSettings.User {
+    private func user(_ actor: Actor) throws(StreamOneError) -> StreamOneSettings.User {
         guard let user = actor.user.flatMap(settings.user(_:)) else { throw .status(.accessDenied) }
         return user
     }

@@ -5,11 +5,11 @@ import PosternSimulatorKit
 extension StreamOneState {
     mutating func initialize(
         _ call: Call, _ actor: Actor, at moment: Moment, _ violations: inout [String]
-    ) throws(StreamOneRefusal) -> Answer {
+    ) throws(StreamOneError) -> Answer {
         let application = try applicationItself(call, actor, &violations)
         try expect(call, ["user", "userip"], &violations)
         let (name, address) = (call.arguments["user"] ?? "", call.arguments["userip"] ?? "")
-        if isBlocked(Self.failures(of: address), at: moment) { throw .status(.rateLimited) }
+        if checkBlock(Self.failures(of: address), at: moment) { throw .status(.rateLimited) }
         let user = settings.user(named: name)
         let challenge = text(of: 32, from: Self.alphanumerics)
         challenges.insert(
@@ -28,7 +28,7 @@ extension StreamOneState {
     mutating func create(
         _ call: Call, _ actor: Actor, verifier: Verifier?, at moment: Moment,
         _ violations: inout [String]
-    ) throws(StreamOneRefusal) -> Answer {
+    ) throws(StreamOneError) -> Answer {
         let application = try applicationItself(call, actor, &violations)
         let hash = call.arguments["v2hash"]
         try expect(call, hash == nil ? ["challenge", "response"] : ["challenge", "response", "v2hash"], &violations)
@@ -42,7 +42,7 @@ extension StreamOneState {
             throw .status(.sessionInvalid)
         }
         challenges.update(text) { $0.isUsed = true }
-        if isBlocked(Self.failures(of: challenge.address), at: moment) { throw .status(.rateLimited) }
+        if checkBlock(Self.failures(of: challenge.address), at: moment) { throw .status(.rateLimited) }
         if challenge.needsV2Hash, hash == nil {
             violations.append("no v2hash, though it was asked for")
             throw .status(.sessionNeedsV2Hash)
@@ -68,7 +68,7 @@ extension StreamOneState {
 
     mutating func delete(
         _ call: Call, _ actor: Actor, _ violations: inout [String]
-    ) throws(StreamOneRefusal) -> Answer {
+    ) throws(StreamOneError) -> Answer {
         guard let session = actor.session else {
             violations.append("session/delete outside a session")
             throw .status(.sessionNotFound)
@@ -97,7 +97,7 @@ extension StreamOneState {
     /// Only an application outside a session may log in a user.
     private func applicationItself(
         _ call: Call, _ actor: Actor, _ violations: inout [String]
-    ) throws(StreamOneRefusal) -> String {
+    ) throws(StreamOneError) -> String {
         guard let application = actor.application, actor.session == nil else {
             violations.append("\(call.name) by an actor other than an application outside a session")
             throw .status(.accessDenied)
@@ -107,7 +107,7 @@ extension StreamOneState {
 
     private func expect(
         _ call: Call, _ names: Set<String>, _ violations: inout [String]
-    ) throws(StreamOneRefusal) {
+    ) throws(StreamOneError) {
         let filled = call.arguments.pairs.filter { !$0.value.isEmpty }.map(\.name)
         guard Set(filled) == names, call.arguments.pairs.count == names.count else {
             violations.append("\(call.name) with other arguments than \(names.sorted().joined(separator: ", "))")

@@ -93,15 +93,15 @@ struct StreamOneState: Sendable {
 
     /// The platform has a hash of the second kind from now on.
     mutating func convert(user id: String) {
-        guard let place = settings.users.firstIndex(where: { $0.id == id }) else { return }
-        settings.users[place].needsV2Hash = false
+        guard let position = settings.users.firstIndex(where: { $0.id == id }) else { return }
+        settings.users[position].needsV2Hash = false
     }
 
     // MARK: Authentication
 
     func checkTimestamp(
         _ call: Call, at moment: Moment, _ violations: inout [String]
-    ) throws(StreamOneRefusal) {
+    ) throws(StreamOneError) {
         guard let text = call.parameters["timestamp"], !text.isEmpty, let seconds = Int64(text),
             text.utf8.allSatisfy({ (0x30...0x39).contains($0) })
         else {
@@ -118,9 +118,9 @@ struct StreamOneState: Sendable {
 
     mutating func authenticate(
         _ call: Call, at moment: Moment, _ violations: inout [String]
-    ) throws(StreamOneRefusal) -> Actor {
+    ) throws(StreamOneError) -> Actor {
         var (actor, key, name) = try identify(call, &violations)
-        if isBlocked(name, at: moment) { throw .status(.rateLimited) }
+        if checkBlock(name, at: moment) { throw .status(.rateLimited) }
         var session: Session?
         if let id = call.session {
             let found = try live(id, of: actor, call, at: moment, &violations)
@@ -149,7 +149,7 @@ struct StreamOneState: Sendable {
     /// The actor that the call names, its key, and a name for counting failures. Without a key if the actor is unknown.
     private func identify(
         _ call: Call, _ violations: inout [String]
-    ) throws(StreamOneRefusal) -> (Actor, key: String?, name: String) {
+    ) throws(StreamOneError) -> (Actor, key: String?, name: String) {
         let isUser: Bool
         switch call.parameters["authentication_type"] {
         case nil, "user": isUser = true
@@ -174,7 +174,7 @@ struct StreamOneState: Sendable {
 
     private func live(
         _ id: String, of actor: Actor, _ call: Call, at moment: Moment, _ violations: inout [String]
-    ) throws(StreamOneRefusal) -> Session {
+    ) throws(StreamOneError) -> Session {
         guard let session = sessions[id], session.application == actor.application else {
             throw .status(.sessionNotFound)
         }
@@ -205,7 +205,7 @@ struct StreamOneState: Sendable {
 
     // MARK: Rate limits
 
-    mutating func isBlocked(_ name: String, at moment: Moment) -> Bool {
+    mutating func checkBlock(_ name: String, at moment: Moment) -> Bool {
         failures[name]?.blockedUntil.map { moment.instant < $0 } ?? false
     }
 

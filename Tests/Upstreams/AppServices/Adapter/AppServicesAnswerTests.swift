@@ -7,18 +7,18 @@ import Testing
 
 /// Section 10 of the specification, row by row.
 @Suite struct AppServicesAnswerTests {
-    private typealias Outcome = Answer.Outcome
+    private typealias Meaning = Answer.Meaning
 
     private func outcome(
         _ status: Int, _ body: String, of step: Step = .connect,
         headers: [(name: String, value: String)] = []
-    ) -> Outcome {
+    ) -> Meaning {
         let response = UpstreamResponse(status: status, headers: headers, body: Array(body.utf8))
         return Answer(response, now: UpstreamFixture.now).outcome(of: step)
     }
 
     /// The kind of an outcome, without its words.
-    private func word(_ outcome: Outcome) -> String {
+    private func word(_ outcome: Meaning) -> String {
         switch outcome {
         case .ok: "ok"
         case .notFound: "not found"
@@ -134,10 +134,10 @@ import Testing
         ("group_remove", "remove_from_group", "failed"), ("group_add", "create_group", "failed"),
     ])
     func notFound_hasAMeaningForEachOperation(kind: String, step: String, end: String) throws {
-        var desk = try AppServicesDesk()
+        var harness = try AppServicesHarness()
         if kind == "preferences" {
-            let first = try desk.post("register", AppServicesItems.registration())
-            _ = try desk.run(first, answer: AppServicesDesk.usual)
+            let first = try harness.post("register", AppServicesItems.registration())
+            _ = try harness.run(first, answer: AppServicesHarness.usual)
         }
         let text =
             switch kind {
@@ -146,11 +146,11 @@ import Testing
             case "unregister": AppServicesItems.item()
             default: AppServicesItems.group()
             }
-        let id = try desk.post(kind, text)
-        _ = try desk.run(id) { request in
+        let id = try harness.post(kind, text)
+        _ = try harness.run(id) { request in
             let isMissing = request.step == step || (step == "create_group" && request.step == "find_group")
-            return isMissing ? AppServicesDesk.error(404, "entity_not_found") : AppServicesDesk.usual(request)
+            return isMissing ? AppServicesHarness.error(404, "entity_not_found") : AppServicesHarness.usual(request)
         }
-        #expect(desk.ended[id]?.state.name == end)
+        #expect(harness.ended[id]?.state.name == end)
     }
 }

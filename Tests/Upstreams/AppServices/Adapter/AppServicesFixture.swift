@@ -14,8 +14,8 @@ import Testing
 extension UpstreamFixture {
     static let appservices = UpstreamFixture(
         type: .appservices,
-        settings: AppServicesDesk.settings.merging(["monitoringEnabled": .bool(true)]) { $1 },
-        secrets: [AppServicesDesk.key, AppServicesItems.u1Token],
+        settings: AppServicesHarness.settings.merging(["monitoringEnabled": .bool(true)]) { $1 },
+        secrets: [AppServicesHarness.key, AppServicesItems.u1Token],
         credentials: [
             AppServicesItems.u1: HeldCredential(value: Array(AppServicesItems.u1Token.utf8), note: "pi"),
             "20981743": HeldCredential(value: Array("MITOK:00042|a9b8c7d6".utf8), note: "mi"),

@@ -9,7 +9,7 @@ import Testing
 @Suite struct AppServicesHandOverTests {
     /// What two users do, and how far it has come.
     private struct World {
-        var desk: AppServicesDesk
+        var harness: AppServicesHarness
         var model = ModelAppServices()
         var accepted: [String] = []
         var toCome: [String: [String]]
@@ -24,16 +24,17 @@ import Testing
 
         /// Equal for worlds that go on alike.
         var fingerprint: String {
-            let values = desk.state.values.sorted { $0.key < $1.key }.map { "\($0.key)=\($0.value)" }
-            let messages = desk.messages.values.sorted { $0.id < $1.id }
-                .map { "\($0.id) \($0.progress ?? []) \($0.wasTried)" }
-            let ended = desk.ended.sorted { $0.key < $1.key }.map { "\($0.key) \($0.value.state)" }
-            let credentials = desk.state.credentials.sorted { $0.key < $1.key }
+            let values = harness.state.values.sorted { $0.key < $1.key }.map { "\($0.key)=\($0.value)" }
+            let messages = harness.messages.values.sorted { $0.id < $1.id }
+                .map { "\($0.id) \($0.progress ?? []) \($0.mayHaveArrived)" }
+            let ended = harness.ended.sorted { $0.key < $1.key }.map { "\($0.key) \($0.value.state)" }
+            let credentials = harness.state.credentials.sorted { $0.key < $1.key }
                 .map { "\($0.key) \($0.value.value) \($0.value.isRefused)" }
             let devices = model.devices.description + model.connections.description + "\(model.violations)"
             return [
                 "\(values)", "\(messages)", "\(ended)", "\(credentials)", devices, "\(model.users.sorted())",
-                "\(accepted)", "\(underWay.keys.sorted())", "\(isTokenOfBDead)", "\(desk.parked.sorted())", "\(losses)",
+                "\(accepted)", "\(underWay.keys.sorted())", "\(isTokenOfBDead)", "\(harness.parked.sorted())",
+                "\(losses)",
                 "\(refused.sorted())", "\(sendsRefused)",
             ].joined(separator: "|")
         }
@@ -64,7 +65,7 @@ import Testing
             var after = world
             after.toCome[user]?.removeFirst()
             let (kind, text) = text(item)
-            after.ids[item] = try after.desk.post(kind, text)
+            after.ids[item] = try after.harness.post(kind, text)
             after.accepted.append(item)
             next.append(after)
         }
@@ -84,9 +85,9 @@ import Testing
             after.isTokenOfBDead = true
             after.model.deadTokens = ["token-b"]
             next.append(after)
-        } else if world.desk.parked.contains("user-b") {
+        } else if world.harness.parked.contains("user-b") {
             var after = world
-            after.desk.hold("token-b-renewed", of: "user-b")
+            after.harness.hold("token-b-renewed", of: "user-b")
             next.append(after)
         }
         return next
@@ -94,20 +95,20 @@ import Testing
 
     /// The oldest item of the user goes out, or ends without.
     private static func sending(_ user: String, in world: World) throws -> World? {
-        guard !world.desk.parked.contains(users[user] ?? ""),
+        guard !world.harness.parked.contains(users[user] ?? ""),
             let item = world.accepted.first(where: { item in
-                item.hasPrefix(user) && world.ids[item].map(world.desk.isOpen) ?? false
+                item.hasPrefix(user) && world.ids[item].map(world.harness.isOpen) ?? false
             }), let id = world.ids[item]
         else { return nil }
         var after = world
-        switch try world.desk.plan(id) {
+        switch try world.harness.plan(id) {
         case .send(let request, _):
             after.underWay[item] = request
             // It arrives at once; what can differ is when its answer is known here.
             after.answers[item] = after.model.answer(request)
             if !after.refused.isDisjoint(with: tokens(request)) { after.sendsRefused = true }
         case .wait: return nil
-        case let plan: try after.desk.obey(plan, id)
+        case let plan: try after.harness.obey(plan, id)
         }
         return after
     }
@@ -120,9 +121,9 @@ import Testing
         guard let id = world.ids[item], let response = after.answers.removeValue(forKey: item) else { return after }
         if isLost {
             after.losses -= 1
-            after.desk.lose(id)
+            after.harness.lose(id)
         } else {
-            try after.desk.judge(response, to: request, of: id)
+            try after.harness.judge(response, to: request, of: id)
             if String(decoding: response.body, as: UTF8.self).contains("expired_token") {
                 after.refused.formUnion(tokens(request))
             }
@@ -150,7 +151,7 @@ import Testing
         let expected = expectation(world)
         // Once the new owner's registration is complete, no request silences it.
         if let expected, !expected.isUnregistered, let id = world.ids[expected.owner + "register"],
-            world.desk.ended[id]?.state == .delivered
+            world.harness.ended[id]?.state == .delivered
         {
             if push != pushTokens[expected.owner] { return "the new owner is silenced" }
             if world.model.connections[AppServicesItems.device] != users[expected.owner] {
@@ -158,8 +159,8 @@ import Testing
             }
         }
         guard isOver else { return nil }
-        if !world.desk.messages.isEmpty { return "a message waits forever" }
-        if world.desk.ended.values.contains(where: { $0.state == .failed }) { return "something failed" }
+        if !world.harness.messages.isEmpty { return "a message waits forever" }
+        if world.harness.ended.values.contains(where: { $0.state == .failed }) { return "something failed" }
         let end = expected.map { $0.isUnregistered ? "" : pushTokens[$0.owner] ?? "" }
         return push == end ? nil : "the push token is \(push ?? "none")"
     }
@@ -170,18 +171,18 @@ import Testing
         ["b": ["bregister", "bunregister"], "c": ["cregister", "cunregister"]],
     ])
     func everyOrder_leavesTheDeviceToItsLatestOwner(items: [String: [String]]) throws {
-        var open = [World(desk: try AppServicesDesk(), toCome: items)]
+        var open = [World(harness: try AppServicesHarness(), toCome: items)]
         var seen: Set<String> = []
         var orders: Set<[String]> = []
         while let world = open.popLast() {
             guard seen.insert(world.fingerprint).inserted else { continue }
             let next = try Self.successors(of: world)
             open += next
-            let isOver = next.isEmpty || world.toCome.values.allSatisfy(\.isEmpty) && world.desk.messages.isEmpty
+            let isOver = next.isEmpty || world.toCome.values.allSatisfy(\.isEmpty) && world.harness.messages.isEmpty
             if isOver { orders.insert(world.accepted) }
             // One expectation for each of so many worlds would take minutes.
             guard let fault = Self.fault(of: world, isOver: isOver) else { continue }
-            Issue.record("\(fault): \(world.accepted), \(world.desk.ended.values)")
+            Issue.record("\(fault): \(world.accepted), \(world.harness.ended.values)")
         }
         #expect(orders.count == (items["c"]?.count == 1 ? 3 : 6))
         #expect(seen.count > 500, "\(seen.count) worlds")

@@ -6,14 +6,14 @@ import Testing
 
 /// Section 4.11: metrics are sent once.
 @Suite struct AppServicesMonitoringTests {
-    private typealias Desk = AppServicesDesk
-    private static let configuration = Desk.response(
+    private typealias Harness = AppServicesHarness
+    private static let configuration = Harness.response(
         200, #"{"instaOpsApplicationId":21493,"orgName":"acme","appName":"campus-dev"}"#)
-    private static let sent = Desk.response(200, #"{"message":"successfully sent"}"#)
+    private static let sent = Harness.response(200, #"{"message":"successfully sent"}"#)
     private static let item = #"{"sessionMetrics":{"appId":"1"}}"#
 
-    private func desk(_ others: [String: SettingValue] = [:]) throws -> Desk {
-        try Desk(["monitoringEnabled": .bool(true)].merging(others) { $1 })
+    private func harness(_ others: [String: SettingValue] = [:]) throws -> Harness {
+        try Harness(["monitoringEnabled": .bool(true)].merging(others) { $1 })
     }
 
     private static func usual(_ request: UpstreamRequest) -> UpstreamResponse {
@@ -21,51 +21,53 @@ import Testing
     }
 
     /// Fails the next request of the message without an answer.
-    private func fail(_ id: MessageID, mayHaveArrived: Bool, _ desk: inout Desk) throws -> Judgement? {
-        guard case .send(let request, _) = try desk.plan(id), let message = desk.messages[id] else { return nil }
+    private func fail(_ id: MessageID, mayHaveArrived: Bool, _ harness: inout Harness) throws -> Judgement? {
+        guard case .send(let request, _) = try harness.plan(id), let message = harness.messages[id] else { return nil }
         let failure = TransferFailure(.unreachable, mayHaveArrived: mayHaveArrived, detail: "as the test wants it")
         let batch = Batch(id: BatchID(rawValue: 1), messages: [message], request: request)
-        let judgement = desk.upstream.judge(failure, to: batch, in: desk.context)
-        desk.state.apply(try desk.upstream.changes(after: .failure(failure), to: batch, in: desk.context))
-        desk.lose(id)
+        let judgement = harness.upstream.judge(failure, to: batch, in: harness.context)
+        harness.state.apply(try harness.upstream.changes(after: .failure(failure), to: batch, in: harness.context))
+        harness.lose(id)
         return judgement
     }
 
     @Test func configuration_isAskedForOnceADay() throws {
-        var desk = try desk()
+        var harness = try harness()
         let both = ["fetch_configuration", "upload_metrics"]
-        #expect(try desk.steps(try desk.post("metrics", Self.item), answer: Self.usual) == both)
-        #expect(try desk.steps(try desk.post("metrics", Self.item), answer: Self.usual) == ["upload_metrics"])
-        desk.now = desk.now + .seconds(86400)
-        #expect(try desk.steps(try desk.post("metrics", Self.item), answer: Self.usual) == both)
+        #expect(try harness.steps(try harness.post("metrics", Self.item), answer: Self.usual) == both)
+        #expect(try harness.steps(try harness.post("metrics", Self.item), answer: Self.usual) == ["upload_metrics"])
+        harness.now = harness.now + .seconds(86400)
+        #expect(try harness.steps(try harness.post("metrics", Self.item), answer: Self.usual) == both)
     }
 
     @Test func upload_isRepeated_onlyWhenItSurelyDidNotArrive() throws {
-        var desk = try desk()
-        _ = try desk.steps(try desk.post("metrics", Self.item), answer: Self.usual)
-        let id = try desk.post("metrics", Self.item)
-        #expect(try fail(id, mayHaveArrived: false, &desk)?.verdict == .retry(after: nil))
-        #expect(try desk.steps(id, answer: Self.usual) == ["upload_metrics"])
-        let other = try desk.post("metrics", Self.item)
-        guard case .reject = try fail(other, mayHaveArrived: true, &desk)?.verdict else { return #expect(Bool(false)) }
+        var harness = try harness()
+        _ = try harness.steps(try harness.post("metrics", Self.item), answer: Self.usual)
+        let id = try harness.post("metrics", Self.item)
+        #expect(try fail(id, mayHaveArrived: false, &harness)?.verdict == .retry(after: nil))
+        #expect(try harness.steps(id, answer: Self.usual) == ["upload_metrics"])
+        let other = try harness.post("metrics", Self.item)
+        guard case .reject = try fail(other, mayHaveArrived: true, &harness)?.verdict else {
+            return #expect(Bool(false))
+        }
     }
 
     @Test func upload_thatMayHaveArrivedInAFormerRun_isDropped() throws {
-        var desk = try desk()
-        _ = try desk.steps(try desk.post("metrics", Self.item), answer: Self.usual)
-        let id = try desk.post("metrics", Self.item)
-        desk.lose(id)
-        #expect(try desk.steps(id, answer: Self.usual) == [])
-        #expect(desk.ended[id]?.state == .dropped)
+        var harness = try harness()
+        _ = try harness.steps(try harness.post("metrics", Self.item), answer: Self.usual)
+        let id = try harness.post("metrics", Self.item)
+        harness.lose(id)
+        #expect(try harness.steps(id, answer: Self.usual) == [])
+        #expect(harness.ended[id]?.state == .dropped)
     }
 
     @Test func configurationThatFailed_isAskedForAgain_andMetricsFollow() throws {
-        var desk = try desk()
-        let id = try desk.post("metrics", Self.item)
-        #expect(try desk.steps(id) { _ in Desk.response(503, "") } == ["fetch_configuration"])
-        #expect(try fail(id, mayHaveArrived: true, &desk) == nil, "a question may be asked twice")
-        #expect(try desk.steps(id, answer: Self.usual) == ["fetch_configuration", "upload_metrics"])
-        #expect(desk.ended[id]?.state == .delivered)
+        var harness = try harness()
+        let id = try harness.post("metrics", Self.item)
+        #expect(try harness.steps(id) { _ in Harness.response(503, "") } == ["fetch_configuration"])
+        #expect(try fail(id, mayHaveArrived: true, &harness) == nil, "a question may be asked twice")
+        #expect(try harness.steps(id, answer: Self.usual) == ["fetch_configuration", "upload_metrics"])
+        #expect(harness.ended[id]?.state == .delivered)
     }
 
     @Test(arguments: [
@@ -73,28 +75,28 @@ import Testing
         (200, #"{"instaOpsApplicationId":1,"orgName":"o","appName":"a","monitoringDisabled":true}"#),
     ])
     func applicationWithoutMonitoring_refusesMetrics(status: Int, body: String) throws {
-        var desk = try desk()
-        let id = try desk.post("metrics", Self.item)
-        #expect(try desk.steps(id) { _ in Desk.response(status, body) } == ["fetch_configuration"])
-        #expect(desk.ended[id]?.state == .failed)
+        var harness = try harness()
+        let id = try harness.post("metrics", Self.item)
+        #expect(try harness.steps(id) { _ in Harness.response(status, body) } == ["fetch_configuration"])
+        #expect(harness.ended[id]?.state == .failed)
     }
 
     @Test func refusedUpload_isNotRepeated() throws {
-        for answer in [Desk.response(500, ""), Desk.response(200, "{}"), Desk.response(429, "")] {
-            var desk = try desk()
-            let id = try desk.post("metrics", Self.item)
-            _ = try desk.steps(id) { $0.step == "upload_metrics" ? answer : Self.configuration }
-            #expect(desk.ended[id]?.state == .failed)
+        for answer in [Harness.response(500, ""), Harness.response(200, "{}"), Harness.response(429, "")] {
+            var harness = try harness()
+            let id = try harness.post("metrics", Self.item)
+            _ = try harness.steps(id) { $0.step == "upload_metrics" ? answer : Self.configuration }
+            #expect(harness.ended[id]?.state == .failed)
         }
     }
 
     @Test func longTexts_areCut_andValuesAreStrings() throws {
-        var desk = try desk(["customUploadUrl": .text("http://127.0.0.1:9/up")])
+        var harness = try harness(["customUploadUrl": .text("http://127.0.0.1:9/up")])
         let logs = (0..<101).map { #"{"logMessage":"\#(String(repeating: "m", count: 250))","timeStamp":\#($0)}"# }
         let text =
             #"{"sessionMetrics":{"appId":7,"none":null},"metrics":[{"url":"\#(String(repeating: "u", count: 300))"}],"#
             + #""logs":[\#(logs.joined(separator: ","))]}"#
-        let requests = try desk.run(try desk.post("metrics", text), answer: Self.usual)
+        let requests = try harness.run(try harness.post("metrics", text), answer: Self.usual)
         let upload = try #require(requests.last)
         let body = String(decoding: upload.body, as: UTF8.self)
         #expect(upload.url == "http://127.0.0.1:9/up")
@@ -106,7 +108,7 @@ import Testing
     }
 
     @Test func metrics_areRefused_whileMonitoringIsOff() throws {
-        var desk = try Desk()
-        #expect(throws: InvalidPayload.self) { try desk.post("metrics", Self.item) }
+        var harness = try Harness()
+        #expect(throws: InvalidPayload.self) { try harness.post("metrics", Self.item) }
     }
 }

@@ -9,11 +9,11 @@ import Testing
 /// What can be asked of AppServices besides taking items.
 @Suite struct AppServicesResourceTests {
     private typealias Items = AppServicesItems
-    private typealias Desk = AppServicesDesk
+    private typealias Harness = AppServicesHarness
 
-    private func resource(_ method: Resource.Method, _ path: String) throws -> (Resource, [String: String]) {
+    private func resource(_ method: UpstreamRoute.Method, _ path: String) throws -> (UpstreamRoute, [String: String]) {
         let segments = path.split(separator: "/")
-        for resource in try Desk().upstream.resources where resource.method == method {
+        for resource in try Harness().upstream.resources where resource.method == method {
             if let parameters = resource.parameters(matching: segments) { return (resource, parameters) }
         }
         throw NoSuchResource()
@@ -22,10 +22,11 @@ import Testing
     private struct NoSuchResource: Error {}
 
     private func read(
-        _ method: Resource.Method, _ path: String, _ body: String = "", _ state: DictionaryState = DictionaryState()
-    ) throws -> ResourceAnswer {
+        _ method: UpstreamRoute.Method, _ path: String, _ body: String = "",
+        _ state: DictionaryState = DictionaryState()
+    ) throws -> UpstreamRouteResponse {
         let (resource, parameters) = try resource(method, path)
-        let request = ResourceRequest(
+        let request = UpstreamRouteRequest(
             parameters: parameters, body: Array(body.utf8), receivedAt: UpstreamFixture.now)
         guard case .read(let respond) = resource.response else { throw NoSuchResource() }
         return try respond(request, state)
@@ -33,9 +34,9 @@ import Testing
 
     private func change(
         _ path: String, _ body: String, _ state: DictionaryState = DictionaryState()
-    ) throws -> ResourceChange {
+    ) throws -> UpstreamRouteChange {
         let (resource, parameters) = try resource(.put, path)
-        let request = ResourceRequest(
+        let request = UpstreamRouteRequest(
             parameters: parameters, body: Array(body.utf8), receivedAt: UpstreamFixture.now)
         guard case .change(let respond) = resource.response else { throw NoSuchResource() }
         return try respond(request, state)
@@ -43,9 +44,9 @@ import Testing
 
     // MARK: Registrations
 
-    private func flags(_ desk: Desk, _ user: String = Items.u1) throws -> [Bool] {
+    private func flags(_ harness: Harness, _ user: String = Items.u1) throws -> [Bool] {
         let path = "registrations/\(user)/\(Items.deviceID)"
-        guard case .json(let text, 200, _) = try read(.get, path, "", desk.state) else { return [] }
+        guard case .json(let text, 200, _) = try read(.get, path, "", harness.state) else { return [] }
         return try JSONParser().parse(Array(text.utf8)) { root in
             [
                 "applicationIsRegisteredForNotifications", "userIsRegisteredWithAppServices",
@@ -55,47 +56,48 @@ import Testing
     }
 
     @Test func requirements_followTheSequence() throws {
-        var desk = try Desk()
+        var harness = try Harness()
         #expect(
-            try read(.get, "registrations/u/\(Items.device)", "", desk.state)
+            try read(.get, "registrations/u/\(Items.device)", "", harness.state)
                 == .notFound("No message was accepted here for that user and device."))
-        let id = try desk.post("register", Items.registration())
-        var seen = [try flags(desk)]
-        while desk.isOpen(id), case .send(let request, _) = try desk.plan(id) {
-            try desk.judge(Desk.usual(request), to: request, of: id)
-            seen.append(try flags(desk))
+        let id = try harness.post("register", Items.registration())
+        var seen = [try flags(harness)]
+        while harness.isOpen(id), case .send(let request, _) = try harness.plan(id) {
+            try harness.judge(Harness.usual(request), to: request, of: id)
+            seen.append(try flags(harness))
         }
         #expect(
             seen == [
                 [true, false, false, false], [true, false, true, false], [true, true, true, false],
                 [true, true, true, true],
             ])
-        let unregister = try desk.post("unregister", Items.item())
-        _ = try desk.steps(unregister)
-        #expect(try flags(desk) == [true, true, false, false])
+        let unregister = try harness.post("unregister", Items.item())
+        _ = try harness.steps(unregister)
+        #expect(try flags(harness) == [true, true, false, false])
     }
 
     @Test func connection_goesWithTheDevice() throws {
-        var desk = try Desk()
-        _ = try desk.steps(try desk.post("register", Items.registration()))
-        _ = try desk.steps(try desk.post("register", Items.registration("20981743", token: "another")))
-        #expect(try flags(desk) == [true, true, true, false])
-        #expect(try flags(desk, "20981743") == [true, true, true, true])
+        var harness = try Harness()
+        _ = try harness.steps(try harness.post("register", Items.registration()))
+        _ = try harness.steps(try harness.post("register", Items.registration("20981743", token: "another")))
+        #expect(try flags(harness) == [true, true, true, false])
+        #expect(try flags(harness, "20981743") == [true, true, true, true])
     }
 
     @Test func registration_saysThatATokenIsNeeded() throws {
-        var desk = try Desk()
-        let id = try desk.post("register", Items.registration())
+        var harness = try Harness()
+        let id = try harness.post("register", Items.registration())
         func text() throws -> String {
             guard
-                case .json(let text, _, _) = try read(.get, "registrations/\(Items.u1)/\(Items.device)", "", desk.state)
+                case .json(let text, _, _) = try read(
+                    .get, "registrations/\(Items.u1)/\(Items.device)", "", harness.state)
             else { return "" }
             return text
         }
         #expect(try text().contains(#""needsToken":false"#))
-        _ = try desk.steps(id) { _ in Desk.error(401, "expired_token") }
+        _ = try harness.steps(id) { _ in Harness.error(401, "expired_token") }
         #expect(try text().contains(#""needsToken":true"#))
-        desk.hold("new", of: Items.u1)
+        harness.hold("new", of: Items.u1)
         #expect(try text().contains(#""needsToken":false"#))
     }
 
@@ -116,13 +118,13 @@ import Testing
     }
 
     @Test func refusedToken_isNotTakenAgain() throws {
-        var desk = try Desk()
-        let id = try desk.post("group_add", Items.group())
-        _ = try desk.steps(id) { _ in Desk.error(401, "expired_token") }
-        let again = try change("users/\(Items.u1)/token", #"{"token":"\#(Items.u1Token)"}"#, desk.state)
+        var harness = try Harness()
+        let id = try harness.post("group_add", Items.group())
+        _ = try harness.steps(id) { _ in Harness.error(401, "expired_token") }
+        let again = try change("users/\(Items.u1)/token", #"{"token":"\#(Items.u1Token)"}"#, harness.state)
         #expect(again.changes.isEmpty)
         guard case .problem(.conflict, 409, _, _) = again.answer else { return #expect(Bool(false)) }
-        #expect(try change("users/\(Items.u1)/token", #"{"token":"new"}"#, desk.state).changes.count == 1)
+        #expect(try change("users/\(Items.u1)/token", #"{"token":"new"}"#, harness.state).changes.count == 1)
     }
 
     @Test(arguments: [

@@ -8,12 +8,12 @@ import Testing
 /// Section 13 of the specification: every request byte for byte, and the sequences that they make up.
 @Suite struct AppServicesVectorTests {
     private typealias Items = AppServicesItems
-    private typealias Desk = AppServicesDesk
+    private typealias Harness = AppServicesHarness
 
-    private static let duplicate = Desk.error(400, "duplicate_unique_property_exists")
+    private static let duplicate = Harness.error(400, "duplicate_unique_property_exists")
     private static let missing = [
-        Desk.error(404, "entity_not_found"), Desk.error(401, "service_resource_not_found"),
-        Desk.error(404, "service_resource_not_found"),
+        Harness.error(404, "entity_not_found"), Harness.error(401, "service_resource_not_found"),
+        Harness.error(404, "service_resource_not_found"),
     ]
 
     private func expect(
@@ -33,24 +33,24 @@ import Testing
 
     @Test(arguments: [AppServicesItems.u1Token, "Bearer " + AppServicesItems.u1Token])
     func firstRegistration_withPreferences_isV1toV4(token: String) throws {
-        var desk = try Desk()
+        var harness = try Harness()
         let text = Items.registration(push: Items.pushToken.uppercased(), Items.details + Items.lists, token: token)
-        let id = try desk.post("register", text)
-        try expect(try desk.run(id, answer: Desk.usual), are: [1, 2, 3, 4])
-        #expect(desk.ended[id]?.state == .delivered)
+        let id = try harness.post("register", text)
+        try expect(try harness.run(id, answer: Harness.usual), are: [1, 2, 3, 4])
+        #expect(harness.ended[id]?.state == .delivered)
     }
 
     @Test func nextLaunch_withNothingStored_isV1V5V3() throws {
-        var desk = try Desk()
-        let id = try desk.post("register", Items.registration(Items.u1, Items.details))
-        let requests = try desk.run(id) { $0.step == "register_user" ? Self.duplicate : Desk.usual($0) }
+        var harness = try Harness()
+        let id = try harness.post("register", Items.registration(Items.u1, Items.details))
+        let requests = try harness.run(id) { $0.step == "register_user" ? Self.duplicate : Harness.usual($0) }
         try expect(requests, are: [1, 5, 3])
-        #expect(desk.ended[id]?.state == .delivered)
+        #expect(harness.ended[id]?.state == .delivered)
     }
 
     @Test func miToken_anotherNotifierAndPreferencesOutsideASCII_areV6V7() throws {
-        var desk = try Desk()
-        let id = try desk.post(
+        var harness = try Harness()
+        let id = try harness.post(
             "register",
             #"""
             {"userId":"20981743","deviceId":"5D3A1F77-0B1C-4E8E-9F10-62A4C1D7E902","notifier":"apple-distribution",
@@ -58,7 +58,7 @@ import Testing
              "preferences":{"whitelist":{"\u00dcbungen 1\/2":["Prüfung „A“","試験"]}},
              "auth":{"provider":"mi","token":"MITOK:00042|a9b8c7d6"}}
             """#)
-        let requests = try desk.run(id, answer: Desk.usual)
+        let requests = try harness.run(id, answer: Harness.usual)
         try expect([requests[0], requests[3]], are: [6, 7])
         #expect(requests.map(\.step) == ["register_device", "register_user", "connect", "save_preferences"])
     }
@@ -67,118 +67,118 @@ import Testing
 
     @Test(arguments: missing.indices)
     func missingGroup_isCreated_V8V9V10(style: Int) throws {
-        var desk = try Desk()
-        let id = try desk.post("group_add", Items.group())
-        let requests = try desk.run(id) { $0.step == "find_group" ? Self.missing[style] : Desk.usual($0) }
+        var harness = try Harness()
+        let id = try harness.post("group_add", Items.group())
+        let requests = try harness.run(id) { $0.step == "find_group" ? Self.missing[style] : Harness.usual($0) }
         try expect(requests, are: [8, 9, 10])
-        #expect(desk.ended[id]?.state == .delivered)
+        #expect(harness.ended[id]?.state == .delivered)
     }
 
     @Test func lostRace_isNoFailure_V8V9V10() throws {
-        var desk = try Desk()
-        let id = try desk.post("group_add", Items.group())
-        let requests = try desk.run(id) { request in
+        var harness = try Harness()
+        let id = try harness.post("group_add", Items.group())
+        let requests = try harness.run(id) { request in
             switch request.step {
             case "find_group": Self.missing[0]
             case "create_group": Self.duplicate
-            default: Desk.usual(request)
+            default: Harness.usual(request)
             }
         }
         try expect(requests, are: [8, 9, 10])
-        #expect(desk.ended[id]?.state == .delivered)
+        #expect(harness.ended[id]?.state == .delivered)
     }
 
     @Test(arguments: missing.indices)
     func onlyExistingGroups_isV8_andNothingMore(style: Int) throws {
-        var desk = try Desk(["onlyAddUserToExistingGroups": .bool(true)])
-        let id = try desk.post("group_add", Items.group())
-        try expect(try desk.run(id) { _ in Self.missing[style] }, are: [8])
-        #expect(desk.ended[id]?.state == .failed)
-        #expect(desk.ended[id]?.reason.contains("(code 4)") == true)
+        var harness = try Harness(["onlyAddUserToExistingGroups": .bool(true)])
+        let id = try harness.post("group_add", Items.group())
+        try expect(try harness.run(id) { _ in Self.missing[style] }, are: [8])
+        #expect(harness.ended[id]?.state == .failed)
+        #expect(harness.ended[id]?.reason.contains("(code 4)") == true)
     }
 
     @Test func removal_isV8V11() throws {
-        var desk = try Desk()
-        let id = try desk.post("group_remove", Items.group())
-        try expect(try desk.run(id, answer: Desk.usual), are: [8, 11])
-        #expect(desk.ended[id]?.state == .delivered)
+        var harness = try Harness()
+        let id = try harness.post("group_remove", Items.group())
+        try expect(try harness.run(id, answer: Harness.usual), are: [8, 11])
+        #expect(harness.ended[id]?.state == .delivered)
     }
 
     // MARK: Unregistration
 
     @Test func unregistration_isV12V13() throws {
-        var desk = try Desk()
-        let id = try desk.post("unregister", Items.item())
-        try expect(try desk.run(id, answer: Desk.usual), are: [12, 13])
-        #expect(desk.ended[id]?.state == .delivered)
+        var harness = try Harness()
+        let id = try harness.post("unregister", Items.item())
+        try expect(try harness.run(id, answer: Harness.usual), are: [12, 13])
+        #expect(harness.ended[id]?.state == .delivered)
     }
 
     @Test func unregistration_afterAnotherUserRegisteredTheDevice_isV12Only() throws {
-        var desk = try Desk()
-        let id = try desk.post("unregister", Items.item())
-        try desk.post("register", Items.registration("20981743", token: "another"))
-        try expect(try desk.run(id, answer: Desk.usual), are: [12])
-        #expect(desk.ended[id]?.state == .delivered)
+        var harness = try Harness()
+        let id = try harness.post("unregister", Items.item())
+        try harness.post("register", Items.registration("20981743", token: "another"))
+        try expect(try harness.run(id, answer: Harness.usual), are: [12])
+        #expect(harness.ended[id]?.state == .delivered)
     }
 
     // MARK: The rest
 
     @Test func idThatNeedsEncoding_isV14() throws {
-        var desk = try Desk()
-        let id = try desk.post(
+        var harness = try Harness()
+        let id = try harness.post(
             "reregister",
             #"""
             {"userId":"pat.lee@example.edu","deviceId":"19f0c2a4-6b7d-4f31-8a55-d0e1f2a3b403",
              "deviceToken":"\#(Items.pushToken)","auth":{"provider":"mi","token":"ST-00917-qrstuv"}}
             """#)
-        let requests = try desk.run(id, answer: Desk.usual)
+        let requests = try harness.run(id, answer: Harness.usual)
         #expect(requests.map(\.step) == ["register_device", "connect"])
         try expect([requests[1]], are: [14])
     }
 
     @Test func metrics_areV15() throws {
-        var desk = try Desk(["monitoringEnabled": .bool(true)])
-        desk.now = Timestamp(milliseconds: 1_412_080_000_123)
-        let id = try desk.post(
+        var harness = try Harness(["monitoringEnabled": .bool(true)])
+        harness.now = Timestamp(milliseconds: 1_412_080_000_123)
+        let id = try harness.post(
             "metrics",
             #"""
             {"sessionMetrics":{"isNetworkChanged":"false","appId":"21493","sdkType":"iOS"},
              "logs":[{"timeStamp":"1412079990000","tag":"sync","logLevel":"E","logMessage":"timeout"}]}
             """#)
-        let requests = try desk.run(id) { request in
+        let requests = try harness.run(id) { request in
             request.step == "fetch_configuration"
-                ? Desk.response(
+                ? Harness.response(
                     200,
                     #"{"instaOpsApplicationId":21493,"orgName":"acme","appName":"campus-dev","fullAppName":"acme_campusdev"}"#
-                ) : Desk.response(200, #"{"message":"Successfully sent to queue"}"#)
+                ) : Harness.response(200, #"{"message":"Successfully sent to queue"}"#)
         }
         #expect(requests.map(\.step) == ["fetch_configuration", "upload_metrics"])
         #expect(
             requests[0].url
                 == "https://mobileservices.openclasslabs.com/appservices/acme/campus-dev/apm/apigeeMobileConfig")
         try expect([requests[1]], are: [15])
-        #expect(desk.ended[id]?.state == .delivered)
+        #expect(harness.ended[id]?.state == .delivered)
     }
 
     /// The last row of V16: up to the refused step, then nothing, then on from there.
     @Test(arguments: 0..<4)
     func refusedToken_stopsAtItsStep_andANewOneGoesOnFromThere(refusedAt: Int) throws {
-        var desk = try Desk()
-        let id = try desk.post("register", Items.registration(Items.u1, Items.details + Items.lists))
+        var harness = try Harness()
+        let id = try harness.post("register", Items.registration(Items.u1, Items.details + Items.lists))
         var sent = 0
-        let before = try desk.run(id) { request in
+        let before = try harness.run(id) { request in
             defer { sent += 1 }
-            return sent == refusedAt ? Desk.error(401, "expired_token") : Desk.usual(request)
+            return sent == refusedAt ? Harness.error(401, "expired_token") : Harness.usual(request)
         }
         try expect(before, are: Array([1, 2, 3, 4].prefix(refusedAt + 1)))
-        #expect(try desk.plan(id) == .park)
-        #expect(desk.messages[id]?.attempts == 0)
-        desk.hold("a-new-token", of: Items.u1)
-        let after = try desk.run(id, answer: Desk.usual)
+        #expect(try harness.plan(id) == .park)
+        #expect(harness.messages[id]?.attempts == 0)
+        harness.hold("a-new-token", of: Items.u1)
+        let after = try harness.run(id, answer: Harness.usual)
         #expect(
             after.map(\.step) == before.map(\.step).suffix(1)
                 + ["register_user", "connect", "save_preferences"].dropFirst(refusedAt))
         #expect(after.allSatisfy { $0.headers.contains { $0 == ("Authorization", "Bearer a-new-token") } })
-        #expect(desk.ended[id]?.state == .delivered)
+        #expect(harness.ended[id]?.state == .delivered)
     }
 }

@@ -143,7 +143,7 @@ private let d1 = "c0ffee11-2233-4455-8677-8899aabbccdd"
         #expect(answer.status == status)
         #expect(answer.bodyText.hasPrefix(body))
         #expect(body.isEmpty == answer.body.isEmpty)
-        #expect(Told(answer, to: .registerDevice) == .refusedToken)
+        #expect(KnownResult(answer, to: .registerDevice) == .refusedToken)
         #expect(fixture.state.contains(#""devices":{}"#))
         #expect(fixture.received.isEmpty)
         #expect(fixture.violations(of: V.v1) == ["register_device: a refused token is sent again"])

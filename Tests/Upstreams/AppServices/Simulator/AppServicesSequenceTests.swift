@@ -246,7 +246,7 @@ private let removal = V.v11.with(path: base + "/groups/bio/users/\(u1)")
 
     // MARK: What an answer tells (V17 and section 10)
 
-    static let answers: [(Int, String, Call.Step, Told)] = [
+    static let answers: [(Int, String, Call.Step, KnownResult)] = [
         (200, #"{"entities":[{"uuid":"x","type":"device"}]}"#, .connect, .ok),
         (200, #"{"application":"x","timestamp":1,"duration":1}"#, .connect, .refusedToken),
         (200, #"{"entities":[]}"#, .connect, .refusedToken),
@@ -275,7 +275,7 @@ private let removal = V.v11.with(path: base + "/groups/bio/users/\(u1)")
     @Test func answers_tellTheBodyBeforeTheStatus() {
         for (status, body, step, told) in Self.answers {
             #expect(
-                Told(SimulatedAnswer(status: status, body: Array(body.utf8)), to: step) == told,
+                KnownResult(SimulatedAnswer(status: status, body: Array(body.utf8)), to: step) == told,
                 "\(status) \(body)")
         }
     }

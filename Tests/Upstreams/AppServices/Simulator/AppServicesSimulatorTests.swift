@@ -208,13 +208,13 @@ private let pushToken = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add
     ]
 
     @Test func mistakes_areRefused_andNoted() {
-        for (place, (request, status, error)) in Self.refused.enumerated() {
+        for (index, (request, status, error)) in Self.refused.enumerated() {
             let fixture = AppServicesFixture()
             let answer = fixture.send(request)
-            #expect(answer.status == status, "\(place)")
-            #expect(answer.usergridError == error, "\(place)")
-            #expect(!fixture.violations.isEmpty, "\(place)")
-            #expect(fixture.received.isEmpty, "\(place)")
+            #expect(answer.status == status, "\(index)")
+            #expect(answer.usergridError == error, "\(index)")
+            #expect(!fixture.violations.isEmpty, "\(index)")
+            #expect(fixture.received.isEmpty, "\(index)")
         }
     }
 
@@ -479,8 +479,8 @@ private let pushToken = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add
         ]
         func spoiled(_ text: String) -> String {
             var bytes = Array(text.utf8)
-            let place = Int(random.next() % UInt64(bytes.count + 1))
-            if let piece = pieces.randomElement(using: &random) { bytes.insert(contentsOf: piece.utf8, at: place) }
+            let index = Int(random.next() % UInt64(bytes.count + 1))
+            if let piece = pieces.randomElement(using: &random) { bytes.insert(contentsOf: piece.utf8, at: index) }
             if !bytes.isEmpty, random.next() % 2 == 0 { bytes.remove(at: Int(random.next() % UInt64(bytes.count))) }
             return String(decoding: bytes, as: UTF8.self)
         }
@@ -492,8 +492,8 @@ private let pushToken = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add
             case 2: request.body = Array(spoiled(String(decoding: request.body, as: UTF8.self)).utf8)
             case 3: request.method = spoiled(request.method)
             default:
-                let place = Int(random.next() % UInt64(request.headers.count))
-                request.headers[place].value = spoiled(request.headers[place].value)
+                let index = Int(random.next() % UInt64(request.headers.count))
+                request.headers[index].value = spoiled(request.headers[index].value)
             }
             #expect((200..<600).contains(fixture.send(request).status))
             let control = SimulatedRequest(method: "POST", path: "/control", headers: [], body: request.body)

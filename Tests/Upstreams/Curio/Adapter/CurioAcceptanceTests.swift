@@ -12,13 +12,13 @@ import Testing
     private func refusal(
         of sample: UpstreamFixture.Sample, after others: [UpstreamFixture.Sample] = [],
         _ settings: [String: SettingValue] = [:]
-    ) throws -> Refusal? {
-        var lab = try CurioLab(settings)
-        for other in others { try lab.post(other) }
+    ) throws -> AcceptanceError? {
+        var harness = try CurioHarness(settings)
+        for other in others { try harness.post(other) }
         do {
-            try lab.post(sample)
+            try harness.post(sample)
             return nil
-        } catch let refusal as Refusal {
+        } catch let refusal as AcceptanceError {
             return refusal
         }
     }
@@ -62,30 +62,32 @@ import Testing
     }
 
     @Test func ends_closeTheLatestOfTheirMark_first() throws {
-        var lab = try CurioLab()
-        try lab.post(CurioSample.sessionStart())
-        let opens = try ["1", "2", "3"].map { try lab.post(CurioSample.screenStart($0, "/")).id }
+        var harness = try CurioHarness()
+        try harness.post(CurioSample.sessionStart())
+        let opens = try ["1", "2", "3"].map { try harness.post(CurioSample.screenStart($0, "/")).id }
         var closed: [MessageID?] = []
         for _ in opens {
-            let end = try lab.post(CurioSample.make("screen_end", CurioSample.screenClass)).id
-            let open = try lab.state.open(at: Key.closing(end, of: CurioSample.session))
+            let end = try harness.post(CurioSample.make("screen_end", CurioSample.screenClass)).id
+            let open = try harness.state.open(at: Key.closing(end, of: CurioSample.session))
             closed.append(open?.id)
             #expect(open?.texts?.first == String(4 - closed.count))
         }
         #expect(closed == opens.reversed())
-        #expect(throws: Refusal.self) { try lab.post(CurioSample.make("screen_end", CurioSample.screenClass)) }
-        #expect(lab.state.values(below: "s/\(CurioSample.session)/o", atMost: 9).isEmpty)
-        #expect(lab.state.values(below: "s/\(CurioSample.session)/u", atMost: 9).isEmpty)
+        #expect(throws: AcceptanceError.self) {
+            try harness.post(CurioSample.make("screen_end", CurioSample.screenClass))
+        }
+        #expect(harness.state.values(below: "s/\(CurioSample.session)/o", atMost: 9).isEmpty)
+        #expect(harness.state.values(below: "s/\(CurioSample.session)/u", atMost: 9).isEmpty)
     }
 
     @Test func screensAndEvents_costAChangeOrTwo() throws {
-        var lab = try CurioLab()
-        try lab.post(CurioSample.sessionStart())
-        #expect(try lab.post(CurioSample.screenStart()).changes.count == 1)
-        #expect(try lab.post(CurioSample.event()).changes.count == 1)
-        #expect(try lab.post(CurioSample.event()).changes.count == 2)
-        #expect(try lab.post(CurioSample.make("screen_end", CurioSample.screenClass)).changes.count == 2)
-        #expect(try lab.post(CurioSample.make("unregister")).changes.isEmpty)
+        var harness = try CurioHarness()
+        try harness.post(CurioSample.sessionStart())
+        #expect(try harness.post(CurioSample.screenStart()).changes.count == 1)
+        #expect(try harness.post(CurioSample.event()).changes.count == 1)
+        #expect(try harness.post(CurioSample.event()).changes.count == 2)
+        #expect(try harness.post(CurioSample.make("screen_end", CurioSample.screenClass)).changes.count == 2)
+        #expect(try harness.post(CurioSample.make("unregister")).changes.isEmpty)
     }
 
     @Test func cap_refusesForAWhile_perVisitor() throws {
@@ -103,41 +105,43 @@ import Testing
     }
 
     @Test func sessionRow_livesOnWithItsActions_andNotLongAfterItsEnd() throws {
-        var lab = try CurioLab(["sessionTimeoutMinutes": .integer(10), "onlineMaxAgeSeconds": .integer(31_536_000)])
+        var harness = try CurioHarness([
+            "sessionTimeoutMinutes": .integer(10), "onlineMaxAgeSeconds": .integer(31_536_000),
+        ])
         func expiry(_ changes: [StateChange]) -> StateExpiry? {
             for case .set(Key.session(CurioSample.session), _, let expiry) in changes { return expiry }
             return nil
         }
-        let began = lab.now
-        let first = try lab.post(CurioSample.sessionStart()).changes
+        let began = harness.now
+        let first = try harness.post(CurioSample.sessionStart()).changes
         #expect(expiry(first) == StateExpiry(at: began + .seconds(24 * 600), lane: CurioSample.visitor))
-        lab.now = began + .seconds(2400)
-        #expect(try expiry(lab.post(CurioSample.event()).changes) == nil)
-        lab.now = began + .seconds(2401)
-        let renewed = try lab.post(CurioSample.event()).changes
-        #expect(expiry(renewed)?.at == lab.now + .seconds(24 * 600))
-        #expect(try expiry(lab.post(CurioSample.event()).changes) == nil)
-        let ended = try lab.post(CurioSample.make("session_end")).changes
-        #expect(expiry(ended) == StateExpiry(at: lab.now + .seconds(1200), lane: CurioSample.visitor))
+        harness.now = began + .seconds(2400)
+        #expect(try expiry(harness.post(CurioSample.event()).changes) == nil)
+        harness.now = began + .seconds(2401)
+        let renewed = try harness.post(CurioSample.event()).changes
+        #expect(expiry(renewed)?.at == harness.now + .seconds(24 * 600))
+        #expect(try expiry(harness.post(CurioSample.event()).changes) == nil)
+        let ended = try harness.post(CurioSample.make("session_end")).changes
+        #expect(expiry(ended) == StateExpiry(at: harness.now + .seconds(1200), lane: CurioSample.visitor))
     }
 
     @Test func waitingLane_isWoken_byWhatDoesNotWait() throws {
-        var lab = try CurioLab(["periodicDispatchEnabled": .bool(true)])
+        var harness = try CurioHarness(["periodicDispatchEnabled": .bool(true)])
         let wake = StateChange.wake(lane: CurioSample.visitor)
-        #expect(try !lab.post(CurioSample.sessionStart()).changes.contains(wake))
-        #expect(try !lab.post(CurioSample.screenStart()).changes.contains(wake))
-        #expect(try !lab.post(CurioSample.event()).changes.contains(wake))
-        #expect(try lab.post(CurioSample.make("unregister")).changes.contains(wake))
-        #expect(try lab.post(CurioSample.event(at: CurioSample.fresh - 361_000)).changes.contains(wake))
-        #expect(try lab.post(CurioSample.make("session_end")).changes.contains(wake))
+        #expect(try !harness.post(CurioSample.sessionStart()).changes.contains(wake))
+        #expect(try !harness.post(CurioSample.screenStart()).changes.contains(wake))
+        #expect(try !harness.post(CurioSample.event()).changes.contains(wake))
+        #expect(try harness.post(CurioSample.make("unregister")).changes.contains(wake))
+        #expect(try harness.post(CurioSample.event(at: CurioSample.fresh - 361_000)).changes.contains(wake))
+        #expect(try harness.post(CurioSample.make("session_end")).changes.contains(wake))
     }
 
     @Test func waitingLane_isWoken_byAFullBatch() throws {
-        var lab = try CurioLab(["periodicDispatchEnabled": .bool(true)])
-        try lab.post(CurioSample.sessionStart())
-        try lab.turn { _ in UpstreamResponse(status: 200) }
+        var harness = try CurioHarness(["periodicDispatchEnabled": .bool(true)])
+        try harness.post(CurioSample.sessionStart())
+        try harness.turn { _ in UpstreamResponse(status: 200) }
         for count in 1...250 {
-            let changes = try lab.post(CurioSample.event()).changes
+            let changes = try harness.post(CurioSample.event()).changes
             #expect(changes.contains(.wake(lane: CurioSample.visitor)) == (count == 250), "\(count)")
         }
     }

@@ -12,35 +12,39 @@ import Testing
     func actions_arriveInOrder_withTheRightCodes(seed: UInt64) throws {
         var dice = SplitMix64(state: seed)
         let isPeriodic = seed % 3 == 0
-        var lab = try CurioLab(["periodicDispatchEnabled": .bool(isPeriodic), "dispatchPeriodMinutes": .integer(2)])
+        var harness = try CurioHarness([
+            "periodicDispatchEnabled": .bool(isPeriodic), "dispatchPeriodMinutes": .integer(2),
+        ])
         var server = ModelServer(codeForm: Int(seed % 4))
         var caller = Caller()
         var posted: [String] = []
         for _ in 0..<60 {
             for _ in 0..<dice.roll(4) {
-                let (sample, name) = caller.next(at: lab.now, &dice)
-                try lab.post(sample)
+                let (sample, name) = caller.next(at: harness.now, &dice)
+                try harness.post(sample)
                 posted.append(name)
             }
-            for _ in 0..<dice.roll(6) { try play(&lab, &server, &dice, troubles: true) }
-            lab.now = lab.now + .seconds(dice.roll(20) == 0 ? 600 : dice.roll(20))
+            for _ in 0..<dice.roll(6) { try play(&harness, &server, &dice, troubles: true) }
+            harness.now = harness.now + .seconds(dice.roll(20) == 0 ? 600 : dice.roll(20))
         }
         // The trouble ends; a lane that waits for its period gets there.
-        for _ in 0..<2000 where !lab.queue.isEmpty {
-            if case .waits(let until) = try play(&lab, &server, &dice, troubles: false) { lab.now = until }
+        for _ in 0..<2000 where !harness.queue.isEmpty {
+            if case .waits(let until) = try play(&harness, &server, &dice, troubles: false) { harness.now = until }
         }
-        #expect(lab.queue.isEmpty)
+        #expect(harness.queue.isEmpty)
         #expect(server.faults.isEmpty, "\(server.faults.prefix(5))")
         #expect(server.arrivals == posted)
-        #expect(lab.settled.allSatisfy { $0.state == .delivered })
+        #expect(harness.settled.allSatisfy { $0.state == .delivered })
     }
 
     @discardableResult
-    private func play(_ lab: inout CurioLab, _ server: inout ModelServer, _ dice: inout SplitMix64, troubles: Bool)
+    private func play(
+        _ harness: inout CurioHarness, _ server: inout ModelServer, _ dice: inout SplitMix64, troubles: Bool
+    )
         throws
-        -> CurioLab.Turn
+        -> CurioHarness.Turn
     {
-        try lab.turn { request in
+        try harness.turn { request in
             guard troubles else { return server.answer(request) }
             switch dice.roll(12) {
             case 0: return UpstreamResponse(status: [500, 503, 429, 412, 404][dice.roll(5)])
@@ -97,8 +101,8 @@ private struct Caller {
                 "open t\(count)"
             )
         case 4...5:
-            guard let place = screens.indices.randomElement(using: &dice) else { fallthrough }
-            let mark = screens[place].mark
+            guard let index = screens.indices.randomElement(using: &dice) else { fallthrough }
+            let mark = screens[index].mark
             guard let latest = screens.lastIndex(where: { $0.mark == mark }) else { fallthrough }
             let screen = screens.remove(at: latest)
             return (make("screen_end", #""screenClass":"\#(screen.mark)""#), "close \(screen.title)")

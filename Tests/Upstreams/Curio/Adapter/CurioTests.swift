@@ -82,7 +82,7 @@ import Testing
 
     // MARK: Bodies
 
-    private static let place = Requests.Place(visitor: CurioSample.visitor, session: CurioSample.session)
+    private static let reference = Requests.SessionReference(visitor: CurioSample.visitor, session: CurioSample.session)
     private static let screen = Texts(subject: .screen, first: "Ana sayfa", second: "/home")
     private static let event = Texts(subject: .event, first: "Buton>Giriş", second: "100% A+B")
     private static let codes = (
@@ -99,7 +99,7 @@ import Testing
 
     @Test func eventEnd_isTheGoldenOne() throws {
         let request = try requests().close(
-            Self.event, duration: 35045, code: "d7a8fbb307d7809469ca9abcb0082e4f", at: Self.place)
+            Self.event, duration: 35045, code: "d7a8fbb307d7809469ca9abcb0082e4f", at: Self.reference)
         #expect(try request.spelledOut == Fixture.bytes("event-end.http"))
     }
 
@@ -110,7 +110,7 @@ import Testing
             record(.close(Self.event, duration: 35045, code: Self.codes.event), after: 37545),
             record(.close(Self.screen, duration: nil, code: Self.codes.screen), after: 40000),
         ]
-        let request = try requests().periodic(records, at: Self.place)
+        let request = try requests().periodic(records, at: Self.reference)
         #expect(try request.spelledOut == Fixture.bytes("periodic-batch.http"))
     }
 
@@ -125,17 +125,17 @@ import Testing
     }
 
     @Test func batch_saysWhatTheGoldenOneSays_exceptForItsOwnCodes() throws {
-        var lab = try CurioLab()
+        var harness = try CurioHarness()
         let start: Int64 = 1_421_920_800_000
-        lab.now = Timestamp(milliseconds: start + 3_600_000)
-        try lab.post(CurioSample.sessionStart(at: start))
-        let opener = try lab.post(CurioSample.screenStart("Ana sayfa", "/home", at: start + 1000)).id
-        try lab.post(CurioSample.make("screen_end", CurioSample.screenClass, at: start + 40000))
-        try lab.post(CurioSample.make("session_end", at: start + 41000))
-        try lab.turn { _ in UpstreamResponse(status: 200) }
-        #expect(lab.queue.isEmpty)
+        harness.now = Timestamp(milliseconds: start + 3_600_000)
+        try harness.post(CurioSample.sessionStart(at: start))
+        let opener = try harness.post(CurioSample.screenStart("Ana sayfa", "/home", at: start + 1000)).id
+        try harness.post(CurioSample.make("screen_end", CurioSample.screenClass, at: start + 40000))
+        try harness.post(CurioSample.make("session_end", at: start + 41000))
+        try harness.turn { _ in UpstreamResponse(status: 200) }
+        #expect(harness.queue.isEmpty)
         let code = Code.open(opener, session: CurioSample.session, visitor: CurioSample.visitor)
-        let text = String(decoding: lab.sent[0].spelledOut, as: UTF8.self)
+        let text = String(decoding: harness.sent[0].spelledOut, as: UTF8.self)
         #expect(text.contains(code))
         #expect(
             try Array(text.replacing(code, with: Self.codes.screen).utf8) == Fixture.bytes("offline-batch.http"))
@@ -144,7 +144,7 @@ import Testing
     @Test func serverCode_needsNoPlainText() throws {
         let odd = #"a"b\&=ş"#
         let records = [record(.close(Self.screen, duration: nil, code: odd), after: 0)]
-        let data = try #require(try requests().periodic(records, at: Self.place).form["data"])
+        let data = try #require(try requests().periodic(records, at: Self.reference).form["data"])
         #expect(data.hasSuffix(#""hitCode":"a\"b\\&=ş"}]"#))
     }
 

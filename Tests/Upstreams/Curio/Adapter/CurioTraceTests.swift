@@ -15,18 +15,18 @@ import Testing
     private static let screenEnd = CurioSample.make("screen_end", CurioSample.screenClass)
 
     /// A lab whose session is alive upstream; what was sent for that is forgotten.
-    private func lab(_ settings: [String: SettingValue] = [:]) throws -> CurioLab {
-        var lab = try CurioLab(settings)
-        try lab.post(CurioSample.sessionStart())
-        try lab.turn { _ in Self.ok }
-        #expect(lab.trace == ["/visit/create \(Self.s)"])
-        lab.sent = []
-        lab.settled = []
-        return lab
+    private func harness(_ settings: [String: SettingValue] = [:]) throws -> CurioHarness {
+        var harness = try CurioHarness(settings)
+        try harness.post(CurioSample.sessionStart())
+        try harness.turn { _ in Self.ok }
+        #expect(harness.trace == ["/visit/create \(Self.s)"])
+        harness.sent = []
+        harness.settled = []
+        return harness
     }
 
-    private func play(_ lab: inout CurioLab, _ answers: UpstreamResponse?...) throws {
-        for answer in answers { try lab.turn { _ in answer } }
+    private func play(_ harness: inout CurioHarness, _ answers: UpstreamResponse?...) throws {
+        for answer in answers { try harness.turn { _ in answer } }
     }
 
     /// The records of a batch.
@@ -35,195 +35,196 @@ import Testing
     // MARK: Sessions that are gone
 
     @Test func expiredSession_isMadeAnew_underItsDeviceBlock() throws {
-        var lab = try lab()
-        try lab.post(CurioSample.screenStart())
-        try play(&lab, Self.gone, Self.ok, Self.hit)
-        let next = try #require(lab.sent[1].form["sessionCode"])
+        var harness = try harness()
+        try harness.post(CurioSample.screenStart())
+        try play(&harness, Self.gone, Self.ok, Self.hit)
+        let next = try #require(harness.sent[1].form["sessionCode"])
         #expect(next != Self.s && Code.isSession(Array(next.utf8)))
-        #expect(lab.trace == ["/hit/create \(Self.s)", "/visit/create \(next)", "/hit/create \(next)"])
+        #expect(harness.trace == ["/hit/create \(Self.s)", "/visit/create \(next)", "/hit/create \(next)"])
         let golden = String(decoding: try Fixture.bytes("session-start.http"), as: UTF8.self)
-        #expect(String(decoding: lab.sent[1].spelledOut, as: UTF8.self) == golden.replacing(Self.s, with: next))
-        #expect(lab.queue.isEmpty)
-        try lab.post(Self.screenEnd)
-        try play(&lab, Self.ok)
-        #expect(lab.trace.last == "/hit/end \(next) h1")
+        #expect(String(decoding: harness.sent[1].spelledOut, as: UTF8.self) == golden.replacing(Self.s, with: next))
+        #expect(harness.queue.isEmpty)
+        try harness.post(Self.screenEnd)
+        try play(&harness, Self.ok)
+        #expect(harness.trace.last == "/hit/end \(next) h1")
         // Nothing is left of what has ended.
         #expect(
-            Set(lab.state.values.keys) == [Key.session(Self.s), Key.life(of: Self.s)], "\(lab.state.values)")
+            Set(harness.state.values.keys) == [Key.session(Self.s), Key.life(of: Self.s)], "\(harness.state.values)")
     }
 
     @Test func closeOfAnExpiredSession_keepsTheServersCode() throws {
-        var lab = try lab()
-        try lab.post(CurioSample.screenStart())
-        try play(&lab, Self.hit)
-        try lab.post(Self.screenEnd)
-        try play(&lab, Self.gone, Self.ok, Self.ok)
-        let next = try #require(lab.sent[2].form["sessionCode"])
+        var harness = try harness()
+        try harness.post(CurioSample.screenStart())
+        try play(&harness, Self.hit)
+        try harness.post(Self.screenEnd)
+        try play(&harness, Self.gone, Self.ok, Self.ok)
+        let next = try #require(harness.sent[2].form["sessionCode"])
         #expect(
-            lab.trace == [
+            harness.trace == [
                 "/hit/create \(Self.s)", "/hit/end \(Self.s) h1", "/visit/create \(next)", "/hit/end \(next) h1",
             ])
-        #expect(lab.queue.isEmpty)
+        #expect(harness.queue.isEmpty)
     }
 
     @Test func expiredPeriodicBatch_keepsItsRecords_underTheNewCode() throws {
-        var lab = try lab(["periodicDispatchEnabled": .bool(true)])
-        try lab.post(CurioSample.screenStart())
-        try lab.post(CurioSample.event())
-        lab.now = lab.now + .seconds(300)
-        try play(&lab, Self.gone, Self.ok, Self.ok)
-        let next = try #require(lab.sent[2].form["sessionCode"])
-        #expect(lab.trace == ["/batch/create \(Self.s)", "/visit/create \(next)", "/batch/create \(next)"])
-        #expect(data(lab.sent[0]).contains(#""sessionCode":"\#(Self.s)""#))
-        #expect(data(lab.sent[2]) == data(lab.sent[0]))
+        var harness = try harness(["periodicDispatchEnabled": .bool(true)])
+        try harness.post(CurioSample.screenStart())
+        try harness.post(CurioSample.event())
+        harness.now = harness.now + .seconds(300)
+        try play(&harness, Self.gone, Self.ok, Self.ok)
+        let next = try #require(harness.sent[2].form["sessionCode"])
+        #expect(harness.trace == ["/batch/create \(Self.s)", "/visit/create \(next)", "/batch/create \(next)"])
+        #expect(data(harness.sent[0]).contains(#""sessionCode":"\#(Self.s)""#))
+        #expect(data(harness.sent[2]) == data(harness.sent[0]))
         // What comes later is recorded under the new code.
-        try lab.post(CurioSample.event(at: lab.now.milliseconds))
-        lab.now = lab.now + .seconds(300)
-        try play(&lab, Self.ok)
-        #expect(lab.trace.last == "/batch/create \(next)")
-        #expect(data(lab.sent[3]).contains(#""sessionCode":"\#(next)""#))
-        #expect(lab.queue.isEmpty)
+        try harness.post(CurioSample.event(at: harness.now.milliseconds))
+        harness.now = harness.now + .seconds(300)
+        try play(&harness, Self.ok)
+        #expect(harness.trace.last == "/batch/create \(next)")
+        #expect(data(harness.sent[3]).contains(#""sessionCode":"\#(next)""#))
+        #expect(harness.queue.isEmpty)
     }
 
     @Test func endOfAnExpiredSession_isDone() throws {
-        var lab = try lab()
-        try lab.post(CurioSample.make("session_end"))
-        try play(&lab, Self.gone, Self.gone)
-        #expect(lab.trace == ["/visit/end \(Self.s)"])
-        #expect(lab.settled.map(\.state) == [.delivered])
+        var harness = try harness()
+        try harness.post(CurioSample.make("session_end"))
+        try play(&harness, Self.gone, Self.gone)
+        #expect(harness.trace == ["/visit/end \(Self.s)"])
+        #expect(harness.settled.map(\.state) == [.delivered])
     }
 
     @Test func refusedCodes_areNeverUsedAgain_andBackOffFromTheSecondRound() throws {
-        var lab = try lab()
-        try lab.post(CurioSample.make("unregister"))
+        var harness = try harness()
+        try harness.post(CurioSample.make("unregister"))
         var verdicts: [Verdict?] = []
         for _ in 1...7 {
-            try play(&lab, Self.gone)
-            verdicts.append(lab.lastVerdict)
-            try play(&lab, Self.ok)
+            try play(&harness, Self.gone)
+            verdicts.append(harness.lastVerdict)
+            try play(&harness, Self.ok)
         }
         #expect(verdicts == [.proceed(progress: [])] + Array(repeating: .backOff, count: 6))
-        let codes = lab.sent.filter { $0.path == "/visitor/unregister" }.compactMap { $0.form["sessionCode"] }
+        let codes = harness.sent.filter { $0.path == "/visitor/unregister" }.compactMap { $0.form["sessionCode"] }
         #expect(codes.count == 7 && Set(codes).count == 7)
-        try play(&lab, Self.ok)
-        #expect(lab.queue.isEmpty)
-        #expect(try lab.state.life(of: Self.s).rounds == 0)
+        try play(&harness, Self.ok)
+        #expect(harness.queue.isEmpty)
+        #expect(try harness.state.life(of: Self.s).rounds == 0)
     }
 
     @Test func screensAndEvents_goOffline_afterFiveRounds() throws {
-        var lab = try lab()
-        try lab.post(CurioSample.event())
-        for _ in 1...6 { try lab.turn { $0.path == "/visit/create" ? Self.ok : Self.gone } }
-        #expect(lab.trace.filter { $0.hasPrefix("/event/create") }.count == 3)
-        while lab.sent.last?.path != "/offline/create" {
-            try lab.turn { $0.path == "/event/create" ? Self.gone : Self.ok }
+        var harness = try harness()
+        try harness.post(CurioSample.event())
+        for _ in 1...6 { try harness.turn { $0.path == "/visit/create" ? Self.ok : Self.gone } }
+        #expect(harness.trace.filter { $0.hasPrefix("/event/create") }.count == 3)
+        while harness.sent.last?.path != "/offline/create" {
+            try harness.turn { $0.path == "/event/create" ? Self.gone : Self.ok }
         }
-        #expect(lab.trace.filter { $0.hasPrefix("/event/create") }.count == 6)
-        #expect(lab.trace.filter { $0.hasPrefix("/visit/create") }.count == 5)
-        #expect(lab.queue.isEmpty)
+        #expect(harness.trace.filter { $0.hasPrefix("/event/create") }.count == 6)
+        #expect(harness.trace.filter { $0.hasPrefix("/visit/create") }.count == 5)
+        #expect(harness.queue.isEmpty)
     }
 
     @Test func endOfADeadSession_goesOffline_sinceNothingLivesThatCouldEnd() throws {
-        var lab = try lab()
-        try lab.post(CurioSample.event())
-        try lab.post(CurioSample.make("session_end"))
-        try play(&lab, Self.gone, Self.down, Self.ok, Self.ok)
-        #expect(lab.sent.map(\.path) == ["/event/create", "/visit/create", "/offline/create", "/offline/create"])
-        #expect(data(lab.sent[3]) == #"[{"type":1,"timestamp":"\#(CurioSample.fresh)","sessionCode":"\#(Self.s)"}]"#)
+        var harness = try harness()
+        try harness.post(CurioSample.event())
+        try harness.post(CurioSample.make("session_end"))
+        try play(&harness, Self.gone, Self.down, Self.ok, Self.ok)
+        #expect(harness.sent.map(\.path) == ["/event/create", "/visit/create", "/offline/create", "/offline/create"])
+        #expect(
+            data(harness.sent[3]) == #"[{"type":1,"timestamp":"\#(CurioSample.fresh)","sessionCode":"\#(Self.s)"}]"#)
     }
 
     @Test func refusedStart_isTriedOnceMore_underAnotherCode_andThenHolds() throws {
-        var lab = try CurioLab()
-        try lab.post(CurioSample.sessionStart())
-        try play(&lab, Self.gone)
-        #expect(lab.lastVerdict == .proceed(progress: []))
-        try play(&lab, Self.gone)
+        var harness = try CurioHarness()
+        try harness.post(CurioSample.sessionStart())
+        try play(&harness, Self.gone)
+        #expect(harness.lastVerdict == .proceed(progress: []))
+        try play(&harness, Self.gone)
         let held = Verdict.holdUpstream(
             .credentials, detail: "HTTP 401 for two new sessions: the api key may be wrong")
-        #expect(lab.lastVerdict == held)
+        #expect(harness.lastVerdict == held)
         // Each probe is one request, with a code of its own.
-        try play(&lab, Self.gone)
-        #expect(lab.lastVerdict == held)
-        try play(&lab, Self.ok)
-        #expect(lab.queue.isEmpty)
-        #expect(Set(lab.trace).count == 4 && lab.trace.allSatisfy { $0.hasPrefix("/visit/create") })
-        try lab.post(CurioSample.event())
-        try play(&lab, Self.ok)
-        #expect(lab.sent[4].form["sessionCode"] == lab.sent[3].form["sessionCode"])
+        try play(&harness, Self.gone)
+        #expect(harness.lastVerdict == held)
+        try play(&harness, Self.ok)
+        #expect(harness.queue.isEmpty)
+        #expect(Set(harness.trace).count == 4 && harness.trace.allSatisfy { $0.hasPrefix("/visit/create") })
+        try harness.post(CurioSample.event())
+        try play(&harness, Self.ok)
+        #expect(harness.sent[4].form["sessionCode"] == harness.sent[3].form["sessionCode"])
     }
 
     // MARK: Credentials, outages, lost answers
 
     @Test(arguments: [412, 403])
     func wrongCredentials_holdEverything_andLoseNothing(status: Int) throws {
-        var lab = try CurioLab()
-        try lab.post(CurioSample.sessionStart())
-        try lab.post(CurioSample.event())
-        try play(&lab, UpstreamResponse(status: status))
-        guard case .holdUpstream(.credentials, _) = lab.lastVerdict else { return #expect(Bool(false)) }
-        #expect(lab.queue.count == 2 && lab.queue.allSatisfy { $0.attempts == 0 && !$0.wasTried })
-        lab.upstream = try UpstreamFixture.curio.make(["trackingCode": .text("RIGHT001")])
-        try play(&lab, Self.ok, Self.ok)
-        #expect(lab.sent.map { $0.form["trackingCode"] } == ["GW7DEM01", "RIGHT001", "RIGHT001"])
-        #expect(lab.trace.map { $0.prefix(13) } == ["/visit/create", "/visit/create", "/event/create"])
-        #expect(lab.queue.isEmpty)
+        var harness = try CurioHarness()
+        try harness.post(CurioSample.sessionStart())
+        try harness.post(CurioSample.event())
+        try play(&harness, UpstreamResponse(status: status))
+        guard case .holdUpstream(.credentials, _) = harness.lastVerdict else { return #expect(Bool(false)) }
+        #expect(harness.queue.count == 2 && harness.queue.allSatisfy { $0.attempts == 0 && !$0.mayHaveArrived })
+        harness.upstream = try UpstreamFixture.curio.make(["trackingCode": .text("RIGHT001")])
+        try play(&harness, Self.ok, Self.ok)
+        #expect(harness.sent.map { $0.form["trackingCode"] } == ["GW7DEM01", "RIGHT001", "RIGHT001"])
+        #expect(harness.trace.map { $0.prefix(13) } == ["/visit/create", "/visit/create", "/event/create"])
+        #expect(harness.queue.isEmpty)
     }
 
     @Test func failedEvent_goesOffline_withItsTimeAndOurCode() throws {
-        var lab = try lab()
-        let id = try lab.post(CurioSample.event()).id
-        try play(&lab, Self.down)
-        #expect(lab.lastVerdict == .retry(after: nil))
-        try play(&lab, Self.ok)
-        #expect(lab.sent.map(\.path) == ["/event/create", "/offline/create"])
+        var harness = try harness()
+        let id = try harness.post(CurioSample.event()).id
+        try play(&harness, Self.down)
+        #expect(harness.lastVerdict == .retry(after: nil))
+        try play(&harness, Self.ok)
+        #expect(harness.sent.map(\.path) == ["/event/create", "/offline/create"])
         let code = Code.open(id, session: Self.s, visitor: CurioSample.visitor)
         #expect(
-            data(lab.sent[1])
+            data(harness.sent[1])
                 == #"[{"type":4,"timestamp":"\#(CurioSample.fresh)","sessionCode":"\#(Self.s)","#
                 + #""eventKey":"Buton%3EGiri%C5%9F","eventValue":"100%25+A%2BB","eventCode":"\#(code)"}]"#)
         // Its end is fresh: it goes alone and quotes that code.
-        try lab.post(CurioSample.eventEnd())
-        try play(&lab, Self.ok)
-        #expect(lab.trace.last == "/event/end \(Self.s) \(code)")
+        try harness.post(CurioSample.eventEnd())
+        try play(&harness, Self.ok)
+        #expect(harness.trace.last == "/event/end \(Self.s) \(code)")
     }
 
     @Test func lostAnswerOfABatch_isRepeatedByteForByte() throws {
-        var lab = try lab()
-        try lab.post(CurioSample.screenStart(at: CurioSample.fresh - 61_000))
-        try lab.post(CurioSample.event(at: CurioSample.fresh - 60_001))
-        try play(&lab, nil)
-        lab.now = lab.now + .seconds(7200)
-        try lab.post(CurioSample.event(at: CurioSample.fresh))
-        try play(&lab, Self.ok)
-        #expect(lab.sent.map(\.path) == ["/offline/create", "/offline/create"])
-        #expect(lab.sent[0] == lab.sent[1])
-        #expect(lab.queue.count == 1)
+        var harness = try harness()
+        try harness.post(CurioSample.screenStart(at: CurioSample.fresh - 61_000))
+        try harness.post(CurioSample.event(at: CurioSample.fresh - 60_001))
+        try play(&harness, nil)
+        harness.now = harness.now + .seconds(7200)
+        try harness.post(CurioSample.event(at: CurioSample.fresh))
+        try play(&harness, Self.ok)
+        #expect(harness.sent.map(\.path) == ["/offline/create", "/offline/create"])
+        #expect(harness.sent[0] == harness.sent[1])
+        #expect(harness.queue.count == 1)
     }
 
     @Test func lostAnswerOfOne_isRepeatedOffline() throws {
-        var lab = try lab()
-        try lab.post(CurioSample.screenStart())
-        try play(&lab, nil, Self.ok)
-        #expect(lab.sent.map(\.path) == ["/hit/create", "/offline/create"])
+        var harness = try harness()
+        try harness.post(CurioSample.screenStart())
+        try play(&harness, nil, Self.ok)
+        #expect(harness.sent.map(\.path) == ["/hit/create", "/offline/create"])
     }
 
     @Test func failedPeriodicBatch_goesOffline() throws {
-        var lab = try lab(["periodicDispatchEnabled": .bool(true)])
-        try lab.post(CurioSample.screenStart())
-        lab.now = lab.now + .seconds(300)
-        try play(&lab, Self.down, Self.ok)
-        #expect(lab.sent.map(\.path) == ["/batch/create", "/offline/create"])
-        #expect(data(lab.sent[0]) == data(lab.sent[1]))
+        var harness = try harness(["periodicDispatchEnabled": .bool(true)])
+        try harness.post(CurioSample.screenStart())
+        harness.now = harness.now + .seconds(300)
+        try play(&harness, Self.down, Self.ok)
+        #expect(harness.sent.map(\.path) == ["/batch/create", "/offline/create"])
+        #expect(data(harness.sent[0]) == data(harness.sent[1]))
     }
 
     @Test func whatHasNoBatchForm_isRepeatedAlone_howeverLate() throws {
-        var lab = try lab()
-        try lab.post(CurioSample.make("push_token", CurioSample.pushToken))
-        try play(&lab, Self.down)
-        lab.now = lab.now + .seconds(86400)
-        try play(&lab, nil, Self.ok)
-        #expect(lab.sent.map(\.path) == Array(repeating: "/visitor/setPushData", count: 3))
-        #expect(lab.queue.isEmpty)
+        var harness = try harness()
+        try harness.post(CurioSample.make("push_token", CurioSample.pushToken))
+        try play(&harness, Self.down)
+        harness.now = harness.now + .seconds(86400)
+        try play(&harness, nil, Self.ok)
+        #expect(harness.sent.map(\.path) == Array(repeating: "/visitor/setPushData", count: 3))
+        #expect(harness.queue.isEmpty)
     }
 
     // MARK: Codes
@@ -233,245 +234,250 @@ import Testing
         #"["hitCode"]"#, #"{"hitCode":true}"#, #"{"hitCode":"\#(String(repeating: "x", count: 1025))"}"#,
     ])
     func openWithoutACode_goesAgain_withItsEnd(body: String) throws {
-        var lab = try lab()
-        let id = try lab.post(CurioSample.screenStart("t", "/p", at: CurioSample.fresh - 1000)).id
-        try play(&lab, UpstreamResponse(status: 200, body: Array(body.utf8)))
-        #expect(lab.settled.map(\.state) == [.delivered])
-        #expect(lab.notices.count == 1)
-        try lab.post(Self.screenEnd)
-        try play(&lab, Self.ok)
+        var harness = try harness()
+        let id = try harness.post(CurioSample.screenStart("t", "/p", at: CurioSample.fresh - 1000)).id
+        try play(&harness, UpstreamResponse(status: 200, body: Array(body.utf8)))
+        #expect(harness.settled.map(\.state) == [.delivered])
+        #expect(harness.notices.count == 1)
+        try harness.post(Self.screenEnd)
+        try play(&harness, Self.ok)
         let code = Code.open(id, session: Self.s, visitor: CurioSample.visitor)
         let rest = #""sessionCode":"\#(Self.s)","pageTitle":"t","path":"%2Fp","hitCode":"\#(code)""#
-        #expect(lab.sent[1].path == "/offline/create")
+        #expect(harness.sent[1].path == "/offline/create")
         #expect(
-            data(lab.sent[1])
+            data(harness.sent[1])
                 == #"[{"type":2,"timestamp":"\#(CurioSample.fresh - 1000)",\#(rest)},"#
                 + #"{"type":3,"timestamp":"\#(CurioSample.fresh)",\#(rest)}]"#)
-        #expect(lab.queue.isEmpty)
+        #expect(harness.queue.isEmpty)
     }
 
     @Test func numericCode_isKept_digitForDigit() throws {
-        var lab = try lab()
-        try lab.post(CurioSample.screenStart())
-        try lab.post(Self.screenEnd)
+        var harness = try harness()
+        try harness.post(CurioSample.screenStart())
+        try harness.post(Self.screenEnd)
         try play(
-            &lab, UpstreamResponse(status: 200, body: Array(#" { "hitCode" : 700000012345678901 } "#.utf8)), Self.ok)
-        #expect(lab.trace == ["/hit/create \(Self.s)", "/hit/end \(Self.s) 700000012345678901"])
+            &harness, UpstreamResponse(status: 200, body: Array(#" { "hitCode" : 700000012345678901 } "#.utf8)), Self.ok
+        )
+        #expect(harness.trace == ["/hit/create \(Self.s)", "/hit/end \(Self.s) 700000012345678901"])
     }
 
     @Test func lateEnd_quotesTheServersCode_offline() throws {
-        var lab = try lab()
-        try lab.post(CurioSample.screenStart())
-        try play(&lab, Self.hit)
-        try lab.post(Self.screenEnd)
-        lab.now = lab.now + .seconds(61)
-        try play(&lab, Self.ok)
-        #expect(lab.sent[1].path == "/offline/create")
-        #expect(data(lab.sent[1]).contains(#""type":3"#) && data(lab.sent[1]).contains(#""hitCode":"h1""#))
-        #expect(!data(lab.sent[1]).contains(#""type":2"#))
+        var harness = try harness()
+        try harness.post(CurioSample.screenStart())
+        try play(&harness, Self.hit)
+        try harness.post(Self.screenEnd)
+        harness.now = harness.now + .seconds(61)
+        try play(&harness, Self.ok)
+        #expect(harness.sent[1].path == "/offline/create")
+        #expect(data(harness.sent[1]).contains(#""type":3"#) && data(harness.sent[1]).contains(#""hitCode":"h1""#))
+        #expect(!data(harness.sent[1]).contains(#""type":2"#))
     }
 
     @Test func code_isDecided_whenTheEndIsSent() throws {
-        var lab = try lab()
-        try lab.post(CurioSample.event())
-        try lab.post(CurioSample.eventEnd())
-        try play(&lab, UpstreamResponse(status: 200, body: Array(#"{"eventCode":"e9"}"#.utf8)), Self.ok)
-        #expect(lab.trace == ["/event/create \(Self.s)", "/event/end \(Self.s) e9"])
+        var harness = try harness()
+        try harness.post(CurioSample.event())
+        try harness.post(CurioSample.eventEnd())
+        try play(&harness, UpstreamResponse(status: 200, body: Array(#"{"eventCode":"e9"}"#.utf8)), Self.ok)
+        #expect(harness.trace == ["/event/create \(Self.s)", "/event/end \(Self.s) e9"])
     }
 
     @Test(arguments: [(#"{"sessionCode":"other-code"}"#, "other-code"), (#"{"sessionCode":77}"#, "77")])
     func otherSessionCode_isUsedFromThenOn(body: String, code: String) throws {
-        var lab = try CurioLab()
-        try lab.post(CurioSample.sessionStart(at: CurioSample.fresh - 100_000))
-        try play(&lab, UpstreamResponse(status: 200, body: Array(body.utf8)))
-        try lab.post(CurioSample.event())
-        try play(&lab, Self.ok)
-        #expect(lab.trace == ["/offline/create", "/event/create \(code)"])
+        var harness = try CurioHarness()
+        try harness.post(CurioSample.sessionStart(at: CurioSample.fresh - 100_000))
+        try play(&harness, UpstreamResponse(status: 200, body: Array(body.utf8)))
+        try harness.post(CurioSample.event())
+        try play(&harness, Self.ok)
+        #expect(harness.trace == ["/offline/create", "/event/create \(code)"])
     }
 
     @Test(arguments: [#"{"sessionCode":"\#(CurioSample.session)"}"#, #"{"sessionCode":""}"#, "{}", "<html>", ""])
     func sameOrNoSessionCode_changesNothing(body: String) throws {
-        var lab = try CurioLab()
-        try lab.post(CurioSample.sessionStart(at: CurioSample.fresh - 100_000))
-        try play(&lab, UpstreamResponse(status: 200, body: Array(body.utf8)))
-        try lab.post(CurioSample.event())
-        try play(&lab, Self.ok)
-        #expect(lab.trace == ["/offline/create", "/event/create \(Self.s)"])
+        var harness = try CurioHarness()
+        try harness.post(CurioSample.sessionStart(at: CurioSample.fresh - 100_000))
+        try play(&harness, UpstreamResponse(status: 200, body: Array(body.utf8)))
+        try harness.post(CurioSample.event())
+        try play(&harness, Self.ok)
+        #expect(harness.trace == ["/offline/create", "/event/create \(Self.s)"])
     }
 
     // MARK: Refusals
 
     /// A4: the lost answer may have been a success, and the session may have died since.
     @Test func refusedStart_afterALostAnswer_isTriedOnceUnderAnotherCode() throws {
-        var lab = try CurioLab()
-        try lab.post(CurioSample.sessionStart())
-        try lab.post(CurioSample.screenStart())
-        try play(&lab, nil, UpstreamResponse(status: 400), Self.ok, Self.hit)
-        #expect(lab.sent.map(\.path) == ["/visit/create", "/offline/create", "/offline/create", "/hit/create"])
-        #expect(data(lab.sent[1]).contains(Self.s) && !data(lab.sent[2]).contains(Self.s))
-        let code = try #require(lab.sent[3].form["sessionCode"])
-        #expect(data(lab.sent[2]).contains(code))
-        #expect(lab.queue.isEmpty && lab.settled.allSatisfy { $0.state == .delivered })
+        var harness = try CurioHarness()
+        try harness.post(CurioSample.sessionStart())
+        try harness.post(CurioSample.screenStart())
+        try play(&harness, nil, UpstreamResponse(status: 400), Self.ok, Self.hit)
+        #expect(harness.sent.map(\.path) == ["/visit/create", "/offline/create", "/offline/create", "/hit/create"])
+        #expect(data(harness.sent[1]).contains(Self.s) && !data(harness.sent[2]).contains(Self.s))
+        let code = try #require(harness.sent[3].form["sessionCode"])
+        #expect(data(harness.sent[2]).contains(code))
+        #expect(harness.queue.isEmpty && harness.settled.allSatisfy { $0.state == .delivered })
     }
 
     @Test func refusalOfTheOtherCode_isFinal() throws {
-        var lab = try CurioLab()
-        try lab.post(CurioSample.sessionStart())
-        try lab.post(CurioSample.screenStart())
-        try play(&lab, nil, UpstreamResponse(status: 400), UpstreamResponse(status: 400), Self.ok)
-        #expect(lab.sent.count == 3)
-        #expect(lab.queue.isEmpty && lab.settled.allSatisfy { $0.state == .failed })
+        var harness = try CurioHarness()
+        try harness.post(CurioSample.sessionStart())
+        try harness.post(CurioSample.screenStart())
+        try play(&harness, nil, UpstreamResponse(status: 400), UpstreamResponse(status: 400), Self.ok)
+        #expect(harness.sent.count == 3)
+        #expect(harness.queue.isEmpty && harness.settled.allSatisfy { $0.state == .failed })
     }
 
     @Test func refusedStart_whoseEarlierAnswerCame_isFinalAtOnce() throws {
-        var lab = try CurioLab()
-        try lab.post(CurioSample.sessionStart())
-        try play(&lab, UpstreamResponse(status: 400))
-        #expect(lab.sent.count == 1 && lab.queue.isEmpty)
+        var harness = try CurioHarness()
+        try harness.post(CurioSample.sessionStart())
+        try play(&harness, UpstreamResponse(status: 400))
+        #expect(harness.sent.count == 1 && harness.queue.isEmpty)
     }
 
     @Test func refusedSession_takesAllItsActionsAlong() throws {
-        var lab = try CurioLab()
-        try lab.post(CurioSample.sessionStart())
-        try lab.post(CurioSample.event())
-        try lab.post(CurioSample.make("unregister"))
+        var harness = try CurioHarness()
+        try harness.post(CurioSample.sessionStart())
+        try harness.post(CurioSample.event())
+        try harness.post(CurioSample.make("unregister"))
         let next = "6d551000-a21d-11e4-8123-03ab5c7d9e20"
-        try lab.post(CurioSample.sessionStart(session: next))
-        try play(&lab, UpstreamResponse(status: 422))
-        #expect(lab.lastVerdict == .split(reason: "HTTP 422"))
-        #expect(try lab.turn { _ in Self.ok } == .settled)
-        #expect(lab.settled.map(\.state) == [.failed, .failed, .failed])
-        try play(&lab, Self.ok)
-        #expect(lab.trace == ["/visit/create \(Self.s)", "/visit/create \(next)"])
+        try harness.post(CurioSample.sessionStart(session: next))
+        try play(&harness, UpstreamResponse(status: 422))
+        #expect(harness.lastVerdict == .split(reason: "HTTP 422"))
+        #expect(try harness.turn { _ in Self.ok } == .settled)
+        #expect(harness.settled.map(\.state) == [.failed, .failed, .failed])
+        try play(&harness, Self.ok)
+        #expect(harness.trace == ["/visit/create \(Self.s)", "/visit/create \(next)"])
     }
 
     @Test func refusedStep_isTheSessions() throws {
-        var lab = try lab()
-        try lab.post(CurioSample.event())
-        try play(&lab, Self.gone, UpstreamResponse(status: 400))
-        #expect(try lab.turn { _ in Self.ok } == .settled)
-        #expect(lab.settled.map(\.state) == [.failed])
+        var harness = try harness()
+        try harness.post(CurioSample.event())
+        try play(&harness, Self.gone, UpstreamResponse(status: 400))
+        #expect(try harness.turn { _ in Self.ok } == .settled)
+        #expect(harness.settled.map(\.state) == [.failed])
     }
 
     @Test func endOfARefusedOpen_isNotSent() throws {
-        var lab = try lab()
-        try lab.post(CurioSample.event())
-        try lab.post(CurioSample.eventEnd())
-        try play(&lab, UpstreamResponse(status: 400))
-        #expect(try lab.turn { _ in Self.ok } == .settled)
-        #expect(lab.settled.map(\.state) == [.failed, .failed])
+        var harness = try harness()
+        try harness.post(CurioSample.event())
+        try harness.post(CurioSample.eventEnd())
+        try play(&harness, UpstreamResponse(status: 400))
+        #expect(try harness.turn { _ in Self.ok } == .settled)
+        #expect(harness.settled.map(\.state) == [.failed, .failed])
     }
 
     @Test func endOfAnOpenThatNeverWent_isNotSent() throws {
-        var lab = try lab()
-        let id = try lab.post(CurioSample.event()).id
-        try lab.post(CurioSample.eventEnd())
-        lab.queue.removeAll { $0.id == id }
-        #expect(try lab.turn { _ in Self.ok } == .settled)
-        #expect(lab.settled.map(\.state) == [.failed])
+        var harness = try harness()
+        let id = try harness.post(CurioSample.event()).id
+        try harness.post(CurioSample.eventEnd())
+        harness.queue.removeAll { $0.id == id }
+        #expect(try harness.turn { _ in Self.ok } == .settled)
+        #expect(harness.settled.map(\.state) == [.failed])
     }
 
     @Test func deviceAheadOfTime_isLateAllTheSame() throws {
-        var lab = try lab()
-        try lab.post(CurioSample.event(at: CurioSample.fresh + 80_000_000))
-        lab.now = lab.now + .seconds(61)
-        try play(&lab, Self.ok)
-        #expect(lab.sent.map(\.path) == ["/offline/create"])
+        var harness = try harness()
+        try harness.post(CurioSample.event(at: CurioSample.fresh + 80_000_000))
+        harness.now = harness.now + .seconds(61)
+        try play(&harness, Self.ok)
+        #expect(harness.sent.map(\.path) == ["/offline/create"])
     }
 
     @Test(arguments: [400, 413, 415, 422])
     func refusedBatch_isHalved_untilTheCulpritIsAlone(status: Int) throws {
-        var lab = try lab()
+        var harness = try harness()
         let opens = try (1...7).map {
-            try lab.post(CurioSample.screenStart("t\($0)", at: CurioSample.fresh - 99_000)).id
+            try harness.post(CurioSample.screenStart("t\($0)", at: CurioSample.fresh - 99_000)).id
         }
-        while !lab.queue.isEmpty {
-            try lab.turn { data($0).contains(#""t5""#) ? UpstreamResponse(status: status) : Self.ok }
+        while !harness.queue.isEmpty {
+            try harness.turn { data($0).contains(#""t5""#) ? UpstreamResponse(status: status) : Self.ok }
         }
-        #expect(lab.settled.filter { $0.state == .failed }.map(\.id) == [opens[4]])
-        #expect(lab.settled.map(\.id) == opens, "order is kept")
+        #expect(harness.settled.filter { $0.state == .failed }.map(\.id) == [opens[4]])
+        #expect(harness.settled.map(\.id) == opens, "order is kept")
     }
 
     @Test func offline401_isSuspect() throws {
-        var lab = try lab()
-        try lab.post(CurioSample.event(at: CurioSample.fresh - 99_000))
-        try play(&lab, Self.gone)
-        #expect(lab.lastVerdict == .suspect(after: nil))
-        #expect(try lab.state.life(of: Self.s) == Life(isStarted: true))
+        var harness = try harness()
+        try harness.post(CurioSample.event(at: CurioSample.fresh - 99_000))
+        try play(&harness, Self.gone)
+        #expect(harness.lastVerdict == .suspect(after: nil))
+        #expect(try harness.state.life(of: Self.s) == Life(isStarted: true))
     }
 
     // MARK: Batches
 
     @Test func staleRun_goesInBatchesOf250_andFreshOnesFollow() throws {
-        var lab = try lab()
-        for number in 1...260 { try lab.post(CurioSample.screenStart("t\(number)", at: CurioSample.fresh - 99_000)) }
-        try lab.post(CurioSample.event())
-        while !lab.queue.isEmpty { try lab.turn { _ in Self.ok } }
-        #expect(lab.sent.map(\.path) == ["/offline/create", "/offline/create", "/event/create"])
-        let titles = lab.sent.dropLast().map { data($0).matches(of: /"pageTitle":"t(\d+)"/).compactMap { Int($0.1) } }
+        var harness = try harness()
+        for number in 1...260 {
+            try harness.post(CurioSample.screenStart("t\(number)", at: CurioSample.fresh - 99_000))
+        }
+        try harness.post(CurioSample.event())
+        while !harness.queue.isEmpty { try harness.turn { _ in Self.ok } }
+        #expect(harness.sent.map(\.path) == ["/offline/create", "/offline/create", "/event/create"])
+        let titles = harness.sent.dropLast().map {
+            data($0).matches(of: /"pageTitle":"t(\d+)"/).compactMap { Int($0.1) }
+        }
         #expect(titles == [Array(1...250), Array(251...260)])
     }
 
     @Test func endsThatBringTheirOpens_countTwice() throws {
-        var lab = try lab()
+        var harness = try harness()
         for _ in 1...130 {
-            try lab.post(CurioSample.screenStart())
-            try play(&lab, Self.ok)
+            try harness.post(CurioSample.screenStart())
+            try play(&harness, Self.ok)
         }
-        lab.sent = []
-        for _ in 1...130 { try lab.post(Self.screenEnd) }
-        try play(&lab, Self.ok, Self.ok)
-        #expect(lab.queue.isEmpty)
-        #expect(lab.sent.map { data($0).count(of: #""type""#) } == [250, 10])
+        harness.sent = []
+        for _ in 1...130 { try harness.post(Self.screenEnd) }
+        try play(&harness, Self.ok, Self.ok)
+        #expect(harness.queue.isEmpty)
+        #expect(harness.sent.map { data($0).count(of: #""type""#) } == [250, 10])
     }
 
     @Test func sessionsOfDifferentDevices_goApart() throws {
-        var lab = try CurioLab()
+        var harness = try CurioHarness()
         let codes = (0...2).map { "6d551000-a21d-11e4-8123-03ab5c7d9e3\($0)" }
         let updated = CurioSample.device.replacing("2.4.0", with: "2.5.0")
-        for (place, device) in [CurioSample.device, CurioSample.device, updated].enumerated() {
-            try lab.post(
-                CurioSample.sessionStart(at: CurioSample.fresh - 99_000, session: codes[place], device: device))
-            try lab.post(CurioSample.make("session_end", at: CurioSample.fresh - 98_000, session: codes[place]))
+        for (index, device) in [CurioSample.device, CurioSample.device, updated].enumerated() {
+            try harness.post(
+                CurioSample.sessionStart(at: CurioSample.fresh - 99_000, session: codes[index], device: device))
+            try harness.post(CurioSample.make("session_end", at: CurioSample.fresh - 98_000, session: codes[index]))
         }
-        try play(&lab, Self.ok, Self.ok)
-        #expect(lab.queue.isEmpty)
-        #expect(lab.sent.map { data($0).count(of: #""type""#) } == [4, 2])
-        #expect(lab.sent.map { $0.form["appVer"] } == ["2.4.0", "2.5.0"])
+        try play(&harness, Self.ok, Self.ok)
+        #expect(harness.queue.isEmpty)
+        #expect(harness.sent.map { data($0).count(of: #""type""#) } == [4, 2])
+        #expect(harness.sent.map { $0.form["appVer"] } == ["2.4.0", "2.5.0"])
     }
 
     @Test func sessionWhoseStartNeverWent_isStartedByItsFirstAction() throws {
         for isLate in [false, true] {
-            var lab = try CurioLab()
-            try lab.post(CurioSample.sessionStart())
+            var harness = try CurioHarness()
+            try harness.post(CurioSample.sessionStart())
             // As a caller may cancel it.
-            lab.queue.removeAll()
-            try lab.post(CurioSample.event())
-            if isLate { lab.now = lab.now + .seconds(61) }
-            while !lab.queue.isEmpty { try lab.turn { _ in Self.ok } }
+            harness.queue.removeAll()
+            try harness.post(CurioSample.event())
+            if isLate { harness.now = harness.now + .seconds(61) }
+            while !harness.queue.isEmpty { try harness.turn { _ in Self.ok } }
             if isLate {
-                #expect(lab.trace == ["/offline/create"])
-                #expect(data(lab.sent[0]).hasPrefix(#"[{"type":0,"timestamp":"\#(CurioSample.fresh)""#))
+                #expect(harness.trace == ["/offline/create"])
+                #expect(data(harness.sent[0]).hasPrefix(#"[{"type":0,"timestamp":"\#(CurioSample.fresh)""#))
             } else {
-                #expect(lab.trace == ["/visit/create \(Self.s)", "/event/create \(Self.s)"])
+                #expect(harness.trace == ["/visit/create \(Self.s)", "/event/create \(Self.s)"])
             }
-            #expect(try lab.state.life(of: Self.s).isStarted)
+            #expect(try harness.state.life(of: Self.s).isStarted)
         }
     }
 
     // MARK: Periodic dispatch
 
     @Test func screensAndEvents_waitForTheirPeriod() throws {
-        var lab = try lab(["periodicDispatchEnabled": .bool(true), "dispatchPeriodMinutes": .integer(3)])
-        let began = lab.now
-        try lab.post(CurioSample.screenStart())
-        lab.now = began + .seconds(100)
-        try lab.post(CurioSample.event(at: lab.now.milliseconds))
-        #expect(try lab.turn { _ in Self.ok } == .waits(until: began + .seconds(180)))
-        lab.now = began + .seconds(180)
-        #expect(try lab.turn { _ in Self.ok } == .sent)
-        #expect(lab.trace == ["/batch/create \(Self.s)"])
-        #expect(data(lab.sent[0]).count(of: #""type""#) == 2)
+        var harness = try harness(["periodicDispatchEnabled": .bool(true), "dispatchPeriodMinutes": .integer(3)])
+        let began = harness.now
+        try harness.post(CurioSample.screenStart())
+        harness.now = began + .seconds(100)
+        try harness.post(CurioSample.event(at: harness.now.milliseconds))
+        #expect(try harness.turn { _ in Self.ok } == .waits(until: began + .seconds(180)))
+        harness.now = began + .seconds(180)
+        #expect(try harness.turn { _ in Self.ok } == .sent)
+        #expect(harness.trace == ["/batch/create \(Self.s)"])
+        #expect(data(harness.sent[0]).count(of: #""type""#) == 2)
     }
 
     @Test func waitingOnes_goBeforeWhatDoesNotWait() throws {
@@ -479,57 +485,58 @@ import Testing
             (CurioSample.make("session_end"), "/visit/end"), (CurioSample.make("unregister"), "/visitor/unregister"),
             (CurioSample.event(at: CurioSample.fresh - 361_000), "/offline/create"),
         ] {
-            var lab = try lab(["periodicDispatchEnabled": .bool(true)])
-            try lab.post(CurioSample.screenStart())
-            try lab.post(sample)
-            try play(&lab, Self.ok, Self.ok)
-            #expect(lab.sent.map(\.path) == ["/batch/create", path])
+            var harness = try harness(["periodicDispatchEnabled": .bool(true)])
+            try harness.post(CurioSample.screenStart())
+            try harness.post(sample)
+            try play(&harness, Self.ok, Self.ok)
+            #expect(harness.sent.map(\.path) == ["/batch/create", path])
         }
     }
 
     @Test func waitingOnes_goAtOnce_whenFlushed_orMoreIsBehindThem() throws {
-        var lab = try lab(["periodicDispatchEnabled": .bool(true)])
-        let id = try lab.post(CurioSample.screenStart()).id
-        lab.flushedThrough = MessageID(rawValue: id.rawValue - 1)
-        #expect(try lab.turn { _ in Self.ok } == .waits(until: lab.now + .seconds(300)))
-        lab.flushedThrough = id
-        #expect(try lab.turn { _ in Self.ok } == .sent)
-        for _ in 1...251 { try lab.post(CurioSample.event()) }
-        #expect(try lab.turn { _ in Self.ok } == .sent)
-        #expect(data(lab.sent[1]).count(of: #""type""#) == 250)
-        #expect(try lab.turn { _ in Self.ok } == .waits(until: lab.now + .seconds(300)))
+        var harness = try harness(["periodicDispatchEnabled": .bool(true)])
+        let id = try harness.post(CurioSample.screenStart()).id
+        harness.flushedThrough = MessageID(rawValue: id.rawValue - 1)
+        #expect(try harness.turn { _ in Self.ok } == .waits(until: harness.now + .seconds(300)))
+        harness.flushedThrough = id
+        #expect(try harness.turn { _ in Self.ok } == .sent)
+        for _ in 1...251 { try harness.post(CurioSample.event()) }
+        #expect(try harness.turn { _ in Self.ok } == .sent)
+        #expect(data(harness.sent[1]).count(of: #""type""#) == 250)
+        #expect(try harness.turn { _ in Self.ok } == .waits(until: harness.now + .seconds(300)))
     }
 
     @Test func batchOfADeadSession_staysTogether_whileItIsMadeAnew() throws {
-        var lab = try lab(["periodicDispatchEnabled": .bool(true)])
-        for _ in 1...3 { try lab.post(CurioSample.event()) }
-        try lab.post(CurioSample.make("session_end"))
-        try play(&lab, Self.gone, Self.ok, Self.ok, Self.ok)
-        #expect(lab.sent.map(\.path) == ["/batch/create", "/visit/create", "/batch/create", "/visit/end"])
-        #expect(data(lab.sent[2]).count(of: #""type""#) == 3)
-        #expect(lab.sent[3].form["sessionCode"] == lab.sent[1].form["sessionCode"])
+        var harness = try harness(["periodicDispatchEnabled": .bool(true)])
+        for _ in 1...3 { try harness.post(CurioSample.event()) }
+        try harness.post(CurioSample.make("session_end"))
+        try play(&harness, Self.gone, Self.ok, Self.ok, Self.ok)
+        #expect(harness.sent.map(\.path) == ["/batch/create", "/visit/create", "/batch/create", "/visit/end"])
+        #expect(data(harness.sent[2]).count(of: #""type""#) == 3)
+        #expect(harness.sent[3].form["sessionCode"] == harness.sent[1].form["sessionCode"])
     }
 
     @Test(arguments: [(30, 1), (29, 0)])
     func periodAsLongAsTheTimeout_isRemarkedUpon(minutes: Int64, remarks: Int) throws {
-        var lab = try lab(["periodicDispatchEnabled": .bool(true), "dispatchPeriodMinutes": .integer(minutes)])
-        try lab.post(CurioSample.event())
-        try lab.post(CurioSample.make("session_end"))
-        try play(&lab, Self.ok, Self.ok)
-        #expect(lab.notices.count == remarks)
+        var harness = try harness(["periodicDispatchEnabled": .bool(true), "dispatchPeriodMinutes": .integer(minutes)])
+        try harness.post(CurioSample.event())
+        try harness.post(CurioSample.make("session_end"))
+        try play(&harness, Self.ok, Self.ok)
+        #expect(harness.notices.count == remarks)
     }
 
     // MARK: Looking
 
     @Test func session_isShown_withWhatIsOpen() throws {
-        var lab = try lab()
-        try lab.post(CurioSample.screenStart("t", "/p"))
-        let event = try lab.post(CurioSample.event()).id
-        try play(&lab, Self.hit)
-        let resource = try #require(lab.upstream.resources.first)
+        var harness = try harness()
+        try harness.post(CurioSample.screenStart("t", "/p"))
+        let event = try harness.post(CurioSample.event()).id
+        try play(&harness, Self.hit)
+        let resource = try #require(harness.upstream.resources.first)
         let parameters = try #require(resource.parameters(matching: ["sessions", Substring(Self.s)]))
         guard case .read(let read) = resource.response,
-            case .json(let text, 200, _) = try read(.init(parameters: parameters, receivedAt: lab.now), lab.state)
+            case .json(let text, 200, _) = try read(
+                .init(parameters: parameters, receivedAt: harness.now), harness.state)
         else {
             Issue.record("no answer")
             return
@@ -541,7 +548,9 @@ import Testing
         ] {
             #expect(text.contains(part), "\(part)")
         }
-        guard case .problem(.notFound, 404, _, _) = try read(.init(parameters: [:], receivedAt: lab.now), lab.state)
+        guard
+            case .problem(.notFound, 404, _, _) = try read(
+                .init(parameters: [:], receivedAt: harness.now), harness.state)
         else {
             Issue.record("an unknown session is shown")
             return

@@ -31,7 +31,7 @@ struct CurioClient {
     func post(
         _ path: String, _ body: String, method: String = "POST", query: String? = nil,
         headers: [(name: String, value: String)] = headers, isLost: Bool = false, poisons: [Faults.Poison] = []
-    ) -> Judged {
+    ) -> SimulatedResult {
         simulator.judge(
             SimulatedRequest(
                 method: method, path: path, query: query, headers: headers, body: Array(body.utf8),
@@ -39,9 +39,9 @@ struct CurioClient {
             poisons: poisons)
     }
 
-    func post(_ example: V.Example) -> Judged { post("/api/v2" + example.suffix, example.body) }
+    func post(_ example: V.Example) -> SimulatedResult { post("/api/v2" + example.suffix, example.body) }
 
-    func send(_ suffix: String, _ parameters: Parameters, isLost: Bool = false) -> Judged {
+    func send(_ suffix: String, _ parameters: Parameters, isLost: Bool = false) -> SimulatedResult {
         post("/api/v2" + suffix, Self.form(parameters), isLost: isLost)
     }
 
@@ -107,35 +107,37 @@ struct CurioClient {
     func start(
         _ session: String = V.session, visitor: String = V.visitor, model: String = "iPhone", timeout: String = "30",
         isLost: Bool = false
-    ) -> Judged {
+    ) -> SimulatedResult {
         send(
             "/visit/create",
             [("apiKey", V.apiKey)] + Self.common(session, visitor: visitor, timeout: timeout)
                 + Self.device(model: model), isLost: isLost)
     }
 
-    func end(_ session: String = V.session, visitor: String = V.visitor) -> Judged {
+    func end(_ session: String = V.session, visitor: String = V.visitor) -> SimulatedResult {
         send("/visit/end", Self.common(session, visitor: visitor))
     }
 
-    func screenStart(_ session: String = V.session, visitor: String = V.visitor, isLost: Bool = false) -> Judged {
+    func screenStart(_ session: String = V.session, visitor: String = V.visitor, isLost: Bool = false)
+        -> SimulatedResult
+    {
         send("/hit/create", Self.common(session, visitor: visitor) + Self.screen(), isLost: isLost)
     }
 
     func screenEnd(
         _ code: String, _ session: String = V.session, visitor: String = V.visitor, title: String = "Ana sayfa"
-    ) -> Judged {
+    ) -> SimulatedResult {
         send("/hit/end", Self.common(session, visitor: visitor) + Self.screen(title) + [("hitCode", code)])
     }
 
-    func pdr(_ records: [String], _ session: String = V.session, visitor: String = V.visitor) -> Judged {
+    func pdr(_ records: [String], _ session: String = V.session, visitor: String = V.visitor) -> SimulatedResult {
         send("/batch/create", Self.common(session, visitor: visitor) + [("data", Self.data(records))])
     }
 
     func ocr(
         _ records: [String], visitor: String = V.visitor, model: String = "iPhone", timeout: String = "30",
         isLost: Bool = false
-    ) -> Judged {
+    ) -> SimulatedResult {
         send(
             "/offline/create",
             [
@@ -169,7 +171,7 @@ struct CurioClient {
     }
 }
 
-extension Judged {
+extension SimulatedResult {
     var status: Int? { answer?.status }
     var text: String { String(decoding: answer?.body ?? [], as: UTF8.self) }
 

@@ -298,7 +298,7 @@ private let twice = C.codes[1]
     }
 
     @Test func duplicates_areTold_byWhatTheServerCanTell() {
-        func identities(_ judged: Judged) -> [UInt64] { judged.items.identities }
+        func identities(_ judged: SimulatedResult) -> [UInt64] { judged.items.identities }
         #expect(identities(client.start()) == identities(client.ocr([C.record(0)])))
         #expect(identities(client.screenStart()) != identities(client.screenStart()))
         let open = identities(client.pdr([C.open(once)]))

@@ -376,11 +376,11 @@ private typealias C = CurioClient
         for _ in 0..<4000 {
             var body = bodies.randomElement(using: &random) ?? []
             for _ in 0..<Int.random(in: 0...4, using: &random) where !body.isEmpty {
-                let place = Int.random(in: body.indices, using: &random)
+                let index = Int.random(in: body.indices, using: &random)
                 switch Int.random(in: 0...2, using: &random) {
-                case 0: body[place] = UInt8.random(in: 0...255, using: &random)
-                case 1: body.removeSubrange(place...)
-                default: body.insert(contentsOf: body[place...].prefix(30), at: place)
+                case 0: body[index] = UInt8.random(in: 0...255, using: &random)
+                case 1: body.removeSubrange(index...)
+                default: body.insert(contentsOf: body[index...].prefix(30), at: index)
                 }
             }
             let judged = client.simulator.judge(

@@ -20,7 +20,7 @@ private let malformed = "Malformed JSON in request body."
         _ body: [UInt8], method: String = "POST", path: String = "/v1/events", query: String? = nil,
         type: String? = "application/json", published: String? = "1479988864057", coding: String? = nil,
         poisons: [Faults.Poison] = []
-    ) -> Judged {
+    ) -> SimulatedResult {
         let headers: [(name: String, value: String?)] = [
             ("Accept", "application/json"), ("Content-Type", type), ("X-Samsara-publishedTimestamp", published),
             ("Content-Encoding", coding),
@@ -35,11 +35,11 @@ private let malformed = "Malformed JSON in request body."
     private func judge(
         _ body: String, type: String? = "application/json", published: String? = "1479988864057", coding: String? = nil,
         poisons: [Faults.Poison] = []
-    ) -> Judged {
+    ) -> SimulatedResult {
         judge(Array(body.utf8), type: type, published: published, coding: coding, poisons: poisons)
     }
 
-    private func texts(_ judged: Judged) -> [String] {
+    private func texts(_ judged: SimulatedResult) -> [String] {
         judged.items.ranges.map { String(decoding: judged.items.text[$0], as: UTF8.self) }
     }
 

@@ -226,13 +226,13 @@ import Testing
         (500, #"{"access_token":"a"}"#), (302, #"{"access_token":"a"}"#), (404, ""),
     ])
     func junk_isNoToken_andBlamesNoCredentials(status: Int, body: String) {
-        let refusal = #expect(throws: TokenRefusal.self) { try token(body, status: status) }
+        let refusal = #expect(throws: TokenError.self) { try token(body, status: status) }
         #expect(refusal?.credentialsRefused == false)
     }
 
     @Test(arguments: [400, 401, 403])
     func refusedCredentials_areSaidToBe(status: Int) {
-        let refusal = #expect(throws: TokenRefusal.self) { try token(#"{"access_token":"a"}"#, status: status) }
+        let refusal = #expect(throws: TokenError.self) { try token(#"{"access_token":"a"}"#, status: status) }
         #expect(refusal?.credentialsRefused == true)
     }
 
@@ -275,7 +275,7 @@ import Testing
         #expect(resource.template == "endpoints")
         guard case .read(let respond) = resource.response,
             case .json(let text, 200, [:]) = try respond(
-                ResourceRequest(receivedAt: UpstreamFixture.now), DictionaryState())
+                UpstreamRouteRequest(receivedAt: UpstreamFixture.now), DictionaryState())
         else {
             Issue.record("no table")
             return

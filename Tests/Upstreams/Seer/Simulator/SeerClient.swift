@@ -15,7 +15,7 @@ struct SeerClient {
     func judge(
         _ method: String = "POST", _ path: String, query: String? = nil, _ headers: Headers, _ body: [UInt8],
         poisons: [Faults.Poison] = []
-    ) -> Judged {
+    ) -> SimulatedResult {
         let length = headers.contains { $0.name == "Content-Length" } ? [] : [("Content-Length", "\(body.count)")]
         return simulator.judge(
             SimulatedRequest(
@@ -34,7 +34,7 @@ struct SeerClient {
     func askForToken(
         _ changed: Headers = [], query: String? = nil, body: String = "grant_type=client_credentials",
         method: String = "POST"
-    ) -> Judged {
+    ) -> SimulatedResult {
         judge(
             method, "/oauth/access_token", query: query, Self.changing(Self.tokenHeaders, changed), Array(body.utf8))
     }
@@ -48,14 +48,14 @@ struct SeerClient {
     func report(
         _ path: String, _ body: String, token: String, _ changed: Headers = [], query: String? = nil,
         method: String = "POST", poisons: [Faults.Poison] = []
-    ) -> Judged {
+    ) -> SimulatedResult {
         report(path, Array(body.utf8), token: token, changed, query: query, method: method, poisons: poisons)
     }
 
     func report(
         _ path: String, _ body: [UInt8], token: String, _ changed: Headers = [], query: String? = nil,
         method: String = "POST", poisons: [Faults.Poison] = []
-    ) -> Judged {
+    ) -> SimulatedResult {
         let headers: Headers = [
             ("Authorization", "Bearer \(token)"), ("Accept", "application/json"), ("Content-Type", "application/json"),
         ]

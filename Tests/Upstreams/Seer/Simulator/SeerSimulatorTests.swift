@@ -327,11 +327,11 @@ private typealias V = SeerVectors
         let token = client.token()
         let batch = Array(V.batch([V.a2, V.t1]).utf8)
         for path in ["/tincan/batch", "/sactivity/batch", "/tincan", "/c", "/oauth/access_token"] {
-            for place in batch.indices {
-                _ = client.report(path, Array(batch[..<place]), token: token)
+            for index in batch.indices {
+                _ = client.report(path, Array(batch[..<index]), token: token)
                 for byte in [0, 0x22, 0x5c, 0x7b, 0x5d, 0xff] as [UInt8] {
                     var changed = batch
-                    changed[place] = byte
+                    changed[index] = byte
                     _ = client.report(path, changed, token: token)
                     _ = client.set(String(decoding: changed, as: UTF8.self))
                 }

@@ -20,7 +20,7 @@ import Testing
 
 /// Callers of a gateway and the platform behind it.
 private struct StreamOneWorld {
-    private let tools = StreamOneTools()
+    private let harness = StreamOneHarness()
     private var random: SplitMix64
     private let instances: [StreamOneUpstream]
     private let sessions: [String: String]
@@ -57,11 +57,11 @@ private struct StreamOneWorld {
             StreamOneSamples.upstream(["id": .text("app1"), "defaultAccountId": .text("A")], name: "two"),
         ]
         var sessions: [String: String] = [:]
-        for (place, upstream) in upstreams.enumerated() {
+        for (index, upstream) in upstreams.enumerated() {
             for (session, user) in [("a", "U1"), ("b", "U1"), ("c", "U2")] {
-                let id = "\(session)\(place)"
+                let id = "\(session)\(index)"
                 sessions[id] = user
-                _ = try StreamOneSamples.login(upstream, tools, id: id, user: user)
+                _ = try StreamOneSamples.login(upstream, harness, id: id, user: user)
             }
         }
         instances = upstreams
@@ -72,7 +72,7 @@ private struct StreamOneWorld {
         switch Int.random(in: 0..<20, using: &random) {
         case 0..<6: try ask()
         case 6: try write()
-        case 7: tools.clock.advance(by: .milliseconds(Int64.random(in: 0..<4000, using: &random)))
+        case 7: harness.clock.advance(by: .milliseconds(Int64.random(in: 0..<4000, using: &random)))
         case 8..<14: actOnOne()
         default: deliverOne()
         }
@@ -80,7 +80,7 @@ private struct StreamOneWorld {
     }
 
     mutating func finish() throws {
-        while !tools.transport.openRequests.isEmpty {
+        while !harness.transport.openRequests.isEmpty {
             actOnOne()
             deliverOne()
         }
@@ -103,15 +103,15 @@ private struct StreamOneWorld {
         if !question.timezone.isEmpty { query["timezone"] = question.timezone }
         return try instances[question.instance].ask(
             .post, "proxy/\(question.command)/\(action)", query: query, session: question.session,
-            body: #"{"x":"\#(question.argument)"}"#, tools)
+            body: #"{"x":"\#(question.argument)"}"#, harness)
     }
 
     private mutating func ask() throws {
         let question = question()
         let oldest = known[question.subject] ?? 0
-        let open = tools.transport.openRequests.count
+        let open = harness.transport.openRequests.count
         let reply = try send(question, "view")
-        if reply.answer == nil, tools.transport.openRequests.count == open { shared += 1 }
+        if reply.answer == nil, harness.transport.openRequests.count == open { shared += 1 }
         waiting.append((question, reply, oldest))
     }
 
@@ -121,14 +121,14 @@ private struct StreamOneWorld {
     }
 
     private mutating func deliverOne() {
-        guard let place = answers.indices.randomElement(using: &random) else { return }
-        let (request, text) = answers.remove(at: place)
-        tools.transport.answer(.status(200, text)) { $0 == request }
+        guard let index = answers.indices.randomElement(using: &random) else { return }
+        let (request, text) = answers.remove(at: index)
+        harness.transport.answer(.status(200, text)) { $0 == request }
     }
 
     /// The platform acts on one of the open requests, by its content. Its response takes time.
     private mutating func actOnOne() {
-        let open = tools.transport.openRequests
+        let open = harness.transport.openRequests
         let untouched = open.filter { one in
             open.count { $0 == one } > answers.count { $0.request == one }
         }

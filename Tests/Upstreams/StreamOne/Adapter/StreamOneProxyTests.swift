@@ -8,8 +8,8 @@ import Testing
 
 /// Calls that are answered at once (the specification's sections 7.4 to 9).
 @Suite struct StreamOneProxyTests {
-    private let tools = StreamOneTools()
-    private var transport: ScriptedTransport { tools.transport }
+    private let harness = StreamOneHarness()
+    private var transport: ScriptedTransport { harness.transport }
     private let kept = StreamOneSamples.answer(cacheable: true, body: "[1]")
 
     private func upstream(_ settings: [String: SettingValue] = [:]) throws -> StreamOneUpstream {
@@ -23,12 +23,12 @@ import Testing
         transport.expect(.status(200, text))
         let reply = try upstream().ask(
             .post, "proxy/item/view", query: ["accounts": "A1,A2", "timezone": "Europe/Amsterdam"],
-            body: #"{"limit":25,"archived":false}"#, tools)
+            body: #"{"limit":25,"archived":false}"#, harness)
         let shown = try #require(reply.json)
         #expect(shown.text == text)
         #expect(shown.status == 200)
         #expect(shown.headers == ["X-Cache": "miss"])
-        let call = try #require(tools.calls.first)
+        let call = try #require(harness.calls.first)
         #expect(call.path == "api/item/view")
         #expect(call.parameters["account"] == "A1,A2")
         #expect(call.parameters["timezone"] == "Europe/Amsterdam")
@@ -42,7 +42,7 @@ import Testing
         for action in ["view", "edit"] {
             transport.answerAll { _ in .status(200, StreamOneSamples.answer(status)) }
             let upstream = try upstream()
-            let shown = try #require(try upstream.ask(.post, "proxy/item/\(action)", tools).json)
+            let shown = try #require(try upstream.ask(.post, "proxy/item/\(action)", harness).json)
             #expect(shown.status == 200)
             #expect(shown.text == StreamOneSamples.answer(status))
         }
@@ -56,8 +56,8 @@ import Testing
         ] as [([String: String], String?, String?)])
     func scope_isTheQuerys_orTheDefault(query: [String: String], account: String?, customer: String?) throws {
         transport.expect(.status(200, StreamOneSamples.answer()))
-        try upstream(["defaultAccountId": .text("D1")]).ask(.post, "proxy/item/view", query: query, tools)
-        let parameters = try #require(tools.calls.first).parameters
+        try upstream(["defaultAccountId": .text("D1")]).ask(.post, "proxy/item/view", query: query, harness)
+        let parameters = try #require(harness.calls.first).parameters
         #expect(parameters["account"] == account)
         #expect(parameters["customer"] == customer)
     }
@@ -74,12 +74,12 @@ import Testing
         ]
         for (path, query, body, status, slug) in bad {
             let problem = try #require(
-                try upstream.ask(.post, path, query: query, body: body, tools).problem, "\(path) \(body)")
+                try upstream.ask(.post, path, query: query, body: body, harness).problem, "\(path) \(body)")
             #expect(problem.status == status && problem.slug == slug, "\(path) \(body)")
         }
-        #expect(try upstream.ask(.post, "proxy/item/view", session: "none", tools).problem?.slug == "unknown-session")
+        #expect(try upstream.ask(.post, "proxy/item/view", session: "none", harness).problem?.slug == "unknown-session")
         let user = try self.upstream(["authenticationType": .text("user")])
-        #expect(try user.ask(.post, "proxy/item/view", session: "none", tools).problem?.slug == "conflict")
+        #expect(try user.ask(.post, "proxy/item/view", session: "none", harness).problem?.slug == "conflict")
         #expect(transport.requests.isEmpty)
     }
 
@@ -93,9 +93,9 @@ import Testing
     func trouble_isAProblem_afterQuickTriesOfAReadAndOneOfAWrite(result: TransferResult, status: Int) throws {
         transport.answerAll { _ in result }
         let upstream = try upstream()
-        #expect(try upstream.ask(.post, "proxy/item/view", tools).problem?.status == status)
+        #expect(try upstream.ask(.post, "proxy/item/view", harness).problem?.status == status)
         #expect(transport.requests.count == (status == 504 ? 1 : 3))
-        #expect(try upstream.ask(.post, "proxy/item/edit", tools).problem?.status == status)
+        #expect(try upstream.ask(.post, "proxy/item/edit", harness).problem?.status == status)
         #expect(transport.requests.count == (status == 504 ? 2 : 4), "a write is not repeated")
     }
 
@@ -104,16 +104,16 @@ import Testing
         let upstream = try upstream()
         for (prefer, seconds) in [("wait=7", 7), ("return=minimal, wait=61", 60), ("", 30), ("wait=x", 30)] {
             let headers = prefer.isEmpty ? [] : [(name: "prefer", value: prefer)]
-            try upstream.ask(.post, "proxy/item/edit", headers: headers, tools)
-            #expect(tools.timeouts.withLock { $0.last } == .seconds(seconds))
+            try upstream.ask(.post, "proxy/item/edit", headers: headers, harness)
+            #expect(harness.timeouts.withLock { $0.last } == .seconds(seconds))
         }
     }
 
     /// Tries of a read share the caller's time.
     @Test func repeatedRead_hasWhatIsLeftOfTheTime() throws {
         let upstream = try upstream()
-        let reply = try upstream.ask(.post, "proxy/item/view", headers: [("Prefer", "wait=5")], tools)
-        tools.clock.advance(by: .seconds(6))
+        let reply = try upstream.ask(.post, "proxy/item/view", headers: [("Prefer", "wait=5")], harness)
+        harness.clock.advance(by: .seconds(6))
         transport.answer(.reset)
         #expect(reply.problem?.status == 504)
         #expect(transport.requests.count == 1)
@@ -123,9 +123,9 @@ import Testing
         let upstream = try upstream()
         for action in ["view", "edit"] {
             transport.expect(.status(200, StreamOneSamples.answer(2)), .status(200, StreamOneSamples.answer(0)))
-            #expect(try upstream.ask(.post, "proxy/item/\(action)", tools).json?.text == StreamOneSamples.answer(0))
+            #expect(try upstream.ask(.post, "proxy/item/\(action)", harness).json?.text == StreamOneSamples.answer(0))
             transport.expect(.status(200, StreamOneSamples.answer(2)), .status(200, StreamOneSamples.answer(2)))
-            #expect(try upstream.ask(.post, "proxy/item/\(action)", tools).json?.text == StreamOneSamples.answer(2))
+            #expect(try upstream.ask(.post, "proxy/item/\(action)", harness).json?.text == StreamOneSamples.answer(2))
         }
         #expect(transport.requests.count == 8)
     }
@@ -133,37 +133,37 @@ import Testing
     @Test func fault_isTriedAgain_forReadsOnly() throws {
         transport.answerAll { _ in .status(200, StreamOneSamples.answer(1)) }
         let upstream = try upstream()
-        #expect(try upstream.ask(.post, "proxy/item/view", tools).json?.text == StreamOneSamples.answer(1))
+        #expect(try upstream.ask(.post, "proxy/item/view", harness).json?.text == StreamOneSamples.answer(1))
         #expect(transport.requests.count == 3)
-        try upstream.ask(.post, "proxy/item/edit", tools)
+        try upstream.ask(.post, "proxy/item/edit", harness)
         #expect(transport.requests.count == 4)
     }
 
     @Test func refusedActor_isNotUsedForAWhile() throws {
         transport.answerAll { _ in .status(200, StreamOneSamples.answer(3)) }
         let upstream = try upstream()
-        try upstream.ask(.post, "proxy/item/edit", tools)
+        try upstream.ask(.post, "proxy/item/edit", harness)
         #expect(transport.requests.count == 2, "signed again once")
-        let problem = try #require(try upstream.ask(.post, "proxy/item/view", tools).problem)
+        let problem = try #require(try upstream.ask(.post, "proxy/item/view", harness).problem)
         #expect(problem.status == 502)
         #expect(transport.requests.count == 2)
-        tools.clock.advance(by: .seconds(61))
+        harness.clock.advance(by: .seconds(61))
         transport.answerAll { _ in .status(200, StreamOneSamples.answer(0)) }
-        #expect(try upstream.ask(.post, "proxy/item/edit", tools).json != nil)
+        #expect(try upstream.ask(.post, "proxy/item/edit", harness).json != nil)
     }
 
     @Test func blockedActor_isNotUsedForAWhile_norByTheQueue() throws {
         transport.answerAll { _ in .status(200, StreamOneSamples.answer(8)) }
         let upstream = try upstream()
-        try upstream.ask(.post, "proxy/item/edit", tools)
+        try upstream.ask(.post, "proxy/item/edit", harness)
         #expect(transport.requests.count == 1)
-        #expect(try upstream.ask(.post, "proxy/item/edit", tools).problem?.status == 429)
+        #expect(try upstream.ask(.post, "proxy/item/edit", harness).problem?.status == 429)
         #expect(transport.requests.count == 1)
-        #expect(try Pause(in: tools.state)?.reason == .rateLimited)
-        tools.clock.advance(by: .seconds(60))
-        try upstream.ask(.post, "proxy/item/edit", tools)
-        tools.clock.advance(by: .seconds(119))
-        #expect(try upstream.ask(.post, "proxy/item/edit", tools).problem?.status == 429, "twice as long")
+        #expect(try Pause(in: harness.state)?.reason == .rateLimited)
+        harness.clock.advance(by: .seconds(60))
+        try upstream.ask(.post, "proxy/item/edit", harness)
+        harness.clock.advance(by: .seconds(119))
+        #expect(try upstream.ask(.post, "proxy/item/edit", harness).problem?.status == 429, "twice as long")
     }
 
     // MARK: Cache
@@ -172,17 +172,17 @@ import Testing
         transport.answerAll { [kept] _ in .status(200, kept) }
         let upstream = try upstream()
         #expect(
-            try upstream.ask(.post, "proxy/item/view", body: #"{"a":1,"b":2}"#, tools).json?.headers == [
+            try upstream.ask(.post, "proxy/item/view", body: #"{"a":1,"b":2}"#, harness).json?.headers == [
                 "X-Cache": "miss"
             ])
-        tools.clock.advance(by: .seconds(42))
-        let hit = try #require(try upstream.ask(.post, "proxy/item/view", body: #"{"b":"2","a":"1"}"#, tools).json)
+        harness.clock.advance(by: .seconds(42))
+        let hit = try #require(try upstream.ask(.post, "proxy/item/view", body: #"{"b":"2","a":"1"}"#, harness).json)
         #expect(hit.headers == ["X-Cache": "hit", "Age": "42"])
         #expect(hit.text == kept)
         #expect(transport.requests.count == 1)
-        tools.clock.advance(by: .seconds(18))
+        harness.clock.advance(by: .seconds(18))
         #expect(
-            try upstream.ask(.post, "proxy/item/view", body: #"{"a":1,"b":2}"#, tools).json?.headers == [
+            try upstream.ask(.post, "proxy/item/view", body: #"{"a":1,"b":2}"#, harness).json?.headers == [
                 "X-Cache": "miss"
             ])
     }
@@ -193,7 +193,7 @@ import Testing
         let upstream = try upstream()
         for text in ["caf\u{E9}", "cafe\u{301}"] {
             for found in ["miss", "hit"] {
-                let reply = try upstream.ask(.post, "proxy/item/view", body: "{\"searchtitle\":\"\(text)\"}", tools)
+                let reply = try upstream.ask(.post, "proxy/item/view", body: "{\"searchtitle\":\"\(text)\"}", harness)
                 #expect(reply.json?.headers["X-Cache"] == found)
             }
         }
@@ -209,21 +209,21 @@ import Testing
             ("item/view", kept, ["writeActions": .list(["item/view"])]),
         ]
         for (path, answer, settings) in answers {
-            let tools = StreamOneTools()
-            tools.transport.answerAll { _ in .status(200, answer) }
+            let harness = StreamOneHarness()
+            harness.transport.answerAll { _ in .status(200, answer) }
             let upstream = try upstream(settings)
             for _ in 0..<2 {
-                let reply = try upstream.ask(.post, "proxy/\(path)", tools)
+                let reply = try upstream.ask(.post, "proxy/\(path)", harness)
                 #expect(reply.json?.headers["X-Cache"] == "miss", "\(path)")
             }
-            #expect(tools.transport.requests.count == 2, "\(path)")
+            #expect(harness.transport.requests.count == 2, "\(path)")
         }
         // Asked for by a setting.
         transport.answerAll { [kept] _ in .status(200, kept) }
         let upstream = try upstream(["readActions": .list(["api/mytokens", "item/overview"])])
         for path in ["api/mytokens", "item/overview"] {
-            try upstream.ask(.post, "proxy/\(path)", tools)
-            #expect(try upstream.ask(.post, "proxy/\(path)", tools).json?.headers["X-Cache"] == "hit")
+            try upstream.ask(.post, "proxy/\(path)", harness)
+            #expect(try upstream.ask(.post, "proxy/\(path)", harness).json?.headers["X-Cache"] == "hit")
         }
     }
 
@@ -238,11 +238,11 @@ import Testing
         let upstream = try upstream()
         func read(_ command: String, _ scope: String) throws -> String? {
             let query = scope.isEmpty ? [:] : [scope == "C" ? "customer" : "account": scope]
-            return try upstream.ask(.post, "proxy/\(command)/view", query: query, tools).json?.headers["X-Cache"]
+            return try upstream.ask(.post, "proxy/\(command)/view", query: query, harness).json?.headers["X-Cache"]
         }
         for scope in found.keys { _ = try read("item", scope) }
         _ = try read("player", "A1")
-        try upstream.ask(.post, "proxy/item/edit", query: scope, tools)
+        try upstream.ask(.post, "proxy/item/edit", query: scope, harness)
         for (scope, from) in found { #expect(try read("item", scope) == from, "\(scope)") }
         #expect(try read("player", "A1") == "hit")
     }
@@ -251,9 +251,9 @@ import Testing
         let upstream = try upstream()
         func isKept(after result: TransferResult) throws -> Bool {
             transport.answerAll { [kept] request in request.url.contains("/edit") ? result : .status(200, kept) }
-            try upstream.ask(.post, "proxy/item/view", tools)
-            try upstream.ask(.post, "proxy/item/edit", tools)
-            return try upstream.ask(.post, "proxy/item/view", tools).json?.headers["X-Cache"] == "hit"
+            try upstream.ask(.post, "proxy/item/view", harness)
+            try upstream.ask(.post, "proxy/item/edit", harness)
+            return try upstream.ask(.post, "proxy/item/view", harness).json?.headers["X-Cache"] == "hit"
         }
         #expect(try !isKept(after: .status(200, StreamOneSamples.answer(0))))
         #expect(try !isKept(after: .status(200, StreamOneSamples.answer(1))))
@@ -265,33 +265,33 @@ import Testing
     @Test func queuedWrite_takesAwayToo() throws {
         transport.answerAll { [kept] _ in .status(200, kept) }
         let upstream = try upstream()
-        try upstream.ask(.post, "proxy/item/view", tools)
+        try upstream.ask(.post, "proxy/item/view", harness)
         let message = Message(
             id: MessageID(sequence: 1, upstream: UpstreamNumber(rawValue: 1)), kind: "call", lane: .named("none"),
             acceptedAt: UpstreamFixture.now, payload: Array(#"{"command":"item","action":"edit"}"#.utf8))
         upstream.settled(
             Batch(id: BatchID(rawValue: 1), messages: [message]),
             by: .success(UpstreamResponse(status: 200, body: Array(StreamOneSamples.answer().utf8))), with: [])
-        #expect(try upstream.ask(.post, "proxy/item/view", tools).json?.headers["X-Cache"] == "miss")
+        #expect(try upstream.ask(.post, "proxy/item/view", harness).json?.headers["X-Cache"] == "miss")
     }
 
     /// The read was under way when the write was answered: it may have seen what was before.
     @Test func readOvertakenByAWrite_isNotKept_norShared() throws {
         let upstream = try upstream()
-        let early = try upstream.ask(.post, "proxy/item/view", tools)
-        let write = try upstream.ask(.post, "proxy/item/edit", tools)
+        let early = try upstream.ask(.post, "proxy/item/view", harness)
+        let write = try upstream.ask(.post, "proxy/item/edit", harness)
         transport.answer(.status(200, StreamOneSamples.answer())) { $0.url.contains("/edit") }
         #expect(write.json != nil)
-        let late = try upstream.ask(.post, "proxy/item/view", tools)
+        let late = try upstream.ask(.post, "proxy/item/view", harness)
         #expect(transport.openRequests.count == 2, "the later read is a request of its own")
         transport.answer(.status(200, StreamOneSamples.answer(cacheable: true, body: #""old""#)))
         #expect(early.json?.text.contains("old") == true)
         #expect(late.answer == nil)
-        let between = try upstream.ask(.post, "proxy/item/view", tools)
+        let between = try upstream.ask(.post, "proxy/item/view", harness)
         #expect(between.answer == nil, "what is old is not kept")
         transport.answer(.status(200, StreamOneSamples.answer(cacheable: true, body: #""new""#)))
         #expect(late.json?.text.contains("new") == true)
-        let hit = try upstream.ask(.post, "proxy/item/view", tools)
+        let hit = try upstream.ask(.post, "proxy/item/view", harness)
         #expect(hit.json?.headers["X-Cache"] == "hit")
         #expect(hit.json?.text.contains("new") == true)
     }
@@ -304,7 +304,7 @@ import Testing
                 Array(StreamOneSamples.answer(cacheable: true, body: "\"\(String(repeating: "x", count: 1000))\"").utf8)
             ))
         var now = MonotonicInstant(nanoseconds: 0)
-        func find(_ number: Int) async -> Cache.Found {
+        func find(_ number: Int) async -> Cache.Lookup {
             let call = StreamOneCall(command: "c\(number % 7)", action: "view", timezone: "\(number)")
             return await cache.find(.init(call, by: actor), session: nil, deadline: now + .seconds(30), now: now)
         }
@@ -330,13 +330,13 @@ import Testing
 
     @Test func equalReads_shareOneRequest() throws {
         let upstream = try upstream()
-        let replies = try (0..<20).map { _ in try upstream.ask(.post, "proxy/item/view", body: #"{"a":1}"#, tools) }
-        let other = try upstream.ask(.post, "proxy/item/view", body: #"{"a":2}"#, tools)
+        let replies = try (0..<20).map { _ in try upstream.ask(.post, "proxy/item/view", body: #"{"a":1}"#, harness) }
+        let other = try upstream.ask(.post, "proxy/item/view", body: #"{"a":2}"#, harness)
         #expect(transport.openRequests.count == 2)
         transport.answer(.status(200, StreamOneSamples.answer(body: "1")))
         for reply in replies { #expect(reply.json?.text == StreamOneSamples.answer(body: "1")) }
         #expect(other.answer == nil)
-        let writes = try (0..<3).map { _ in try upstream.ask(.post, "proxy/item/edit", tools) }
+        let writes = try (0..<3).map { _ in try upstream.ask(.post, "proxy/item/edit", harness) }
         #expect(transport.openRequests.count == 4)
         #expect(writes.allSatisfy { $0.answer == nil })
         while transport.answer(.status(200, StreamOneSamples.answer())) {}
@@ -344,7 +344,7 @@ import Testing
 
     @Test func followers_getTheTroubleToo() throws {
         let upstream = try upstream()
-        let replies = try (0..<3).map { _ in try upstream.ask(.post, "proxy/item/view", tools) }
+        let replies = try (0..<3).map { _ in try upstream.ask(.post, "proxy/item/view", harness) }
         for _ in 0..<3 { transport.answer(.refusedConnection) }
         for reply in replies { #expect(reply.problem?.status == 502) }
         #expect(transport.requests.count == 3)
@@ -355,14 +355,14 @@ import Testing
         let upstream = try upstream()
         let timeout = TransferResult.failure(TransferFailure(.timeout, mayHaveArrived: true, detail: "late"))
         func read(_ seconds: Int) throws -> StreamOneReply {
-            try upstream.ask(.post, "proxy/item/view", headers: [("Prefer", "wait=\(seconds)")], tools)
+            try upstream.ask(.post, "proxy/item/view", headers: [("Prefer", "wait=\(seconds)")], harness)
         }
         let short = try read(5)
         let long = try [read(20), read(10), read(5)]
         #expect(transport.openRequests.count == 1)
         let hurried = try read(3)
         #expect(transport.openRequests.count == 2, "it cannot wait for a slower one")
-        tools.clock.advance(by: .seconds(5))
+        harness.clock.advance(by: .seconds(5))
         transport.answer(timeout)
         #expect(short.problem?.status == 504)
         #expect(long[2].problem?.status == 504)
@@ -377,7 +377,7 @@ import Testing
     // MARK: Callers that hang up
 
     @Test func read_isAborted_onceItsCallerHasLeft() throws {
-        let reply = try upstream().ask(.post, "proxy/item/view", tools)
+        let reply = try upstream().ask(.post, "proxy/item/view", harness)
         #expect(transport.openRequests.count == 1)
         reply.hangUp()
         #expect(transport.openRequests.isEmpty)
@@ -387,22 +387,22 @@ import Testing
     @Test func write_runsToItsEnd_andItsChangesLeaveTheCache() throws {
         transport.answerAll { [kept] request in request.url.contains("/edit") ? nil : .status(200, kept) }
         let upstream = try upstream()
-        try upstream.ask(.post, "proxy/item/view", tools)
-        let write = try upstream.ask(.post, "proxy/item/edit", tools)
+        try upstream.ask(.post, "proxy/item/view", harness)
+        let write = try upstream.ask(.post, "proxy/item/edit", harness)
         write.hangUp()
         #expect(transport.openRequests.count == 1)
         transport.answer(.status(200, StreamOneSamples.answer()))
-        #expect(try upstream.ask(.post, "proxy/item/view", tools).json?.headers["X-Cache"] == "miss")
+        #expect(try upstream.ask(.post, "proxy/item/view", harness).json?.headers["X-Cache"] == "miss")
     }
 
     @Test func writeThatWasNotSentYet_isNotSent_onceItsCallerHasLeft() throws {
         let upstream = try upstream()
-        let session = try StreamOneSamples.login(upstream, tools)
+        let session = try StreamOneSamples.login(upstream, harness)
         let next = try self.upstream()
         let sent = transport.requests.count
         let gate = Gate()
-        tools.whileReading.withLock { $0 = { _ in await gate.wait() } }
-        let reply = try next.ask(.post, "proxy/item/edit", session: session, tools)
+        harness.whileReading.withLock { $0 = { _ in await gate.wait() } }
+        let reply = try next.ask(.post, "proxy/item/edit", session: session, harness)
         reply.hangUp()
         gate.open()
         #expect(reply.answer != nil)
@@ -411,7 +411,7 @@ import Testing
 
     @Test func followerThatLeaves_leavesTheOthersAlone() throws {
         let upstream = try upstream()
-        let replies = try (0..<3).map { _ in try upstream.ask(.post, "proxy/item/view", tools) }
+        let replies = try (0..<3).map { _ in try upstream.ask(.post, "proxy/item/view", harness) }
         replies[1].hangUp()
         #expect(replies[1].problem?.status == 504)
         #expect(transport.openRequests.count == 1)
@@ -422,7 +422,7 @@ import Testing
     /// The others' answer comes by a request of their own.
     @Test func leaderThatLeaves_handsOver() throws {
         let upstream = try upstream()
-        let replies = try (0..<3).map { _ in try upstream.ask(.post, "proxy/item/view", tools) }
+        let replies = try (0..<3).map { _ in try upstream.ask(.post, "proxy/item/view", harness) }
         replies[0].hangUp()
         #expect(transport.requests.count == 2)
         #expect(transport.openRequests.count == 1)
@@ -431,7 +431,7 @@ import Testing
         transport.answer(.status(200, StreamOneSamples.answer()))
         #expect(replies[2].json != nil)
         #expect(transport.requests.count == 3)
-        try upstream.ask(.post, "proxy/item/view", tools)
+        try upstream.ask(.post, "proxy/item/view", harness)
         #expect(transport.openRequests.count == 1, "a read without waiting callers is not shared")
         transport.answer(.status(200, StreamOneSamples.answer()))
     }
@@ -440,12 +440,13 @@ import Testing
     func deadlineOfTheCaller_isConfirmed(preference: String, applied: String?) throws {
         transport.answerAll { _ in .status(200, StreamOneSamples.answer()) }
         let reply = try StreamOneSamples.upstream().ask(
-            .post, "proxy/item/view", headers: [("Prefer", preference)], tools)
+            .post, "proxy/item/view", headers: [("Prefer", preference)], harness)
         #expect(reply.json?.headers["Preference-Applied"] == applied)
     }
 
     @Test(arguments: ["A1,,A2", ",", "A1,"]) func emptyAccountInAList_isRefused(accounts: String) throws {
-        let reply = try StreamOneSamples.upstream().ask(.post, "proxy/item/view", query: ["accounts": accounts], tools)
+        let reply = try StreamOneSamples.upstream().ask(
+            .post, "proxy/item/view", query: ["accounts": accounts], harness)
         #expect(reply.problem?.status == 400)
         #expect(transport.requests.isEmpty)
     }

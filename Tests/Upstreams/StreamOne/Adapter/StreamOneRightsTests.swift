@@ -6,8 +6,8 @@ import Testing
 
 /// What an actor may do (the specification's section 6).
 @Suite struct StreamOneRightsTests {
-    private let tools = StreamOneTools()
-    private var transport: ScriptedTransport { tools.transport }
+    private let harness = StreamOneHarness()
+    private var transport: ScriptedTransport { harness.transport }
 
     private static func role(_ tokens: String, account: String? = nil, customer: String? = nil) -> String {
         let list = tokens.split(separator: " ").map { "\"\($0)\"" }.joined(separator: ",")
@@ -44,34 +44,36 @@ import Testing
         let query = parameter.isEmpty ? [:] : [parameter: value]
         for (tokens, answer) in [(has, "true"), (lacks, "false")] {
             for token in tokens.split(separator: " ") {
-                let reply = try upstream.ask(.get, "tokens/\(token)", query: query, tools)
+                let reply = try upstream.ask(.get, "tokens/\(token)", query: query, harness)
                 #expect(reply.json?.text == #"{"hasToken":\#(answer)}"#, "\(token)")
             }
         }
         let asksForTokens = roles == Self.mixed && parameter == "account"
-        #expect(tools.calls.map(\.path) == ["api/application/getmyroles"] + (asksForTokens ? ["api/api/mytokens"] : []))
-        if asksForTokens { #expect(tools.calls.last?.parameters["account"] == "A1") }
+        #expect(
+            harness.calls.map(\.path) == ["api/application/getmyroles"] + (asksForTokens ? ["api/api/mytokens"] : []))
+        if asksForTokens { #expect(harness.calls.last?.parameters["account"] == "A1") }
     }
 
     @Test func defaultAccount_counts_unlessTakenAway() throws {
         serve(roles: Self.simple)
         let upstream = try StreamOneSamples.upstream(["defaultAccountId": .text("A2")])
-        #expect(try upstream.ask(.get, "tokens/h", tools).json?.text == #"{"hasToken":true}"#)
-        #expect(try upstream.ask(.get, "tokens/h", query: ["accounts": ""], tools).json?.text == #"{"hasToken":false}"#)
+        #expect(try upstream.ask(.get, "tokens/h", harness).json?.text == #"{"hasToken":true}"#)
+        #expect(
+            try upstream.ask(.get, "tokens/h", query: ["accounts": ""], harness).json?.text == #"{"hasToken":false}"#)
     }
 
     @Test func roles_areShownAsTheyCame_andOfTheKindThatActs() throws {
         serve(roles: Self.simple)
         let shown = #"{"roles":[\#(Self.simple.joined(separator: ","))]}"#
         let application = try StreamOneSamples.upstream()
-        #expect(try application.ask(.get, "roles", tools).json?.text == shown)
+        #expect(try application.ask(.get, "roles", harness).json?.text == shown)
         let user = try StreamOneSamples.upstream(["authenticationType": .text("user")])
-        #expect(try user.ask(.get, "roles", tools).json?.text == shown)
-        let session = try StreamOneSamples.login(application, tools)
-        #expect(try application.ask(.get, "roles", session: session, tools).json?.text == shown)
-        let paths = tools.calls.map(\.path).filter { !$0.contains("session/") }
+        #expect(try user.ask(.get, "roles", harness).json?.text == shown)
+        let session = try StreamOneSamples.login(application, harness)
+        #expect(try application.ask(.get, "roles", session: session, harness).json?.text == shown)
+        let paths = harness.calls.map(\.path).filter { !$0.contains("session/") }
         #expect(paths == ["api/application/getmyroles", "api/user/getmyroles", "api/user/getmyroles"])
-        #expect(tools.calls.last?.parameters["session"] == session)
+        #expect(harness.calls.last?.parameters["session"] == session)
     }
 
     @Test func failure_isAnError_andNeverNo() throws {
@@ -83,11 +85,11 @@ import Testing
         ] {
             transport.answerAll { _ in answer }
             let upstream = try StreamOneSamples.upstream()
-            #expect(try upstream.ask(.get, "tokens/a", tools).problem?.status == 502)
+            #expect(try upstream.ask(.get, "tokens/a", harness).problem?.status == 502)
         }
         for body in [#"{"a":1}"#, "null", #""roles""#] {
             transport.answerAll { _ in .status(200, StreamOneSamples.answer(body: body)) }
-            #expect(try StreamOneSamples.upstream().ask(.get, "roles", tools).problem?.status == 502, "\(body)")
+            #expect(try StreamOneSamples.upstream().ask(.get, "roles", harness).problem?.status == 502, "\(body)")
         }
         serve(roles: Self.mixed)
         transport.answerAll { request in
@@ -97,19 +99,19 @@ import Testing
                     ? StreamOneSamples.answer(1)
                     : StreamOneSamples.answer(body: "[\(Self.mixed.joined(separator: ","))]"))
         }
-        #expect(try upstream.ask(.get, "tokens/w", query: ["account": "A1"], tools).problem?.status == 502)
+        #expect(try upstream.ask(.get, "tokens/w", query: ["account": "A1"], harness).problem?.status == 502)
     }
 
     @Test func rights_areKept_forAWhile_butNotForProxiedCalls() throws {
         serve(roles: Self.simple)
         let upstream = try StreamOneSamples.upstream()
-        try upstream.ask(.get, "roles", tools)
-        try upstream.ask(.get, "tokens/a", tools)
+        try upstream.ask(.get, "roles", harness)
+        try upstream.ask(.get, "tokens/a", harness)
         #expect(transport.requests.count == 1)
-        #expect(try upstream.ask(.post, "proxy/application/getmyroles", tools).json?.headers["X-Cache"] == "miss")
+        #expect(try upstream.ask(.post, "proxy/application/getmyroles", harness).json?.headers["X-Cache"] == "miss")
         #expect(transport.requests.count == 2)
-        tools.clock.advance(by: .seconds(61))
-        try upstream.ask(.get, "tokens/a", tools)
+        harness.clock.advance(by: .seconds(61))
+        try upstream.ask(.get, "tokens/a", harness)
         #expect(transport.requests.count == 3)
     }
 
@@ -118,10 +120,10 @@ import Testing
         serve(roles: Self.mixed, tokens: "w")
         let upstream = try StreamOneSamples.upstream()
         for scope in [[:], ["account": "A1"], ["account": "A2"], ["customer": "C1"], ["accounts": "A1,A2"]] {
-            try upstream.ask(.get, "tokens/w", query: scope, tools)
+            try upstream.ask(.get, "tokens/w", query: scope, harness)
         }
-        #expect(tools.calls.filter { $0.path == "api/application/getmyroles" }.count == 1)
-        #expect(tools.calls.filter { $0.path == "api/api/mytokens" }.count == 3)
+        #expect(harness.calls.filter { $0.path == "api/application/getmyroles" }.count == 1)
+        #expect(harness.calls.filter { $0.path == "api/api/mytokens" }.count == 3)
     }
 
     /// Else a role of one account would hold everywhere.
@@ -130,11 +132,11 @@ import Testing
         #""account":{"id":null}"#, #""account":{"id":""}"#, #""account":[]"#, #""account":false"#, #""customer":"C1""#,
         #""customer":{}"#, #""customer":{"id":7}"#,
     ])
-    func roleThatCannotBeRead_isAnError_andNoRight(place: String) throws {
-        serve(roles: [Self.role("a"), #"{"role":{"tokens":["q"]},\#(place)}"#])
+    func roleThatCannotBeRead_isAnError_andNoRight(scope: String) throws {
+        serve(roles: [Self.role("a"), #"{"role":{"tokens":["q"]},\#(scope)}"#])
         let upstream = try StreamOneSamples.upstream()
         for scope in [[:], ["account": "A2"], ["customer": "C9"]] {
-            #expect(try upstream.ask(.get, "tokens/q", query: scope, tools).problem?.status == 502)
+            #expect(try upstream.ask(.get, "tokens/q", query: scope, harness).problem?.status == 502)
         }
     }
 
@@ -144,17 +146,17 @@ import Testing
         transport.answerAll { request in
             .status(200, StreamOneSamples.answer(body: request.url.contains("/getmyroles") ? "[\(roles)]" : body))
         }
-        let reply = try StreamOneSamples.upstream().ask(.get, "tokens/a", query: ["account": "A1"], tools)
+        let reply = try StreamOneSamples.upstream().ask(.get, "tokens/a", query: ["account": "A1"], harness)
         #expect(reply.problem?.status == 502)
     }
 
     @Test func deniedCall_makesRightsBeAskedForAnew() throws {
         serve(roles: Self.simple)
         let upstream = try StreamOneSamples.upstream()
-        try upstream.ask(.get, "roles", tools)
+        try upstream.ask(.get, "roles", harness)
         transport.expect(.status(200, StreamOneSamples.answer(4)))
-        try upstream.ask(.post, "proxy/item/edit", tools)
-        try upstream.ask(.get, "roles", tools)
+        try upstream.ask(.post, "proxy/item/edit", harness)
+        try upstream.ask(.get, "roles", harness)
         #expect(transport.requests.count == 3)
     }
 
@@ -162,12 +164,12 @@ import Testing
         serve(roles: Self.simple)
         let upstream = try StreamOneSamples.upstream()
         for _ in 0..<2 {
-            let session = try StreamOneSamples.login(upstream, tools)
+            let session = try StreamOneSamples.login(upstream, harness)
             serve(roles: Self.simple)
-            try upstream.ask(.get, "roles", session: session, tools)
-            try upstream.ask(.get, "roles", session: session, tools)
-            try upstream.ask(.delete, "sessions/\(session)", tools)
+            try upstream.ask(.get, "roles", session: session, harness)
+            try upstream.ask(.get, "roles", session: session, harness)
+            try upstream.ask(.delete, "sessions/\(session)", harness)
         }
-        #expect(tools.calls.filter { $0.path == "api/user/getmyroles" }.count == 2)
+        #expect(harness.calls.filter { $0.path == "api/user/getmyroles" }.count == 2)
     }
 }

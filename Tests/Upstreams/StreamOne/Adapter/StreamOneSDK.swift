@@ -50,17 +50,17 @@ struct StreamOneSDK {
     }
 }
 
-extension ResourceUpstream {
+extension RoutingUpstream {
     /// Makes a call as an SDK does; `change` spoils it.
     @discardableResult func call(
         _ action: String, with arguments: [(String, String)] = [], by sdk: StreamOneSDK = StreamOneSDK(),
-        _ tools: StreamOneTools, change: (inout StreamOneSDK.Sent) -> Void = { _ in }
+        _ harness: StreamOneHarness, change: (inout StreamOneSDK.Sent) -> Void = { _ in }
     ) throws -> StreamOneReply {
-        var sent = sdk.sent(action, arguments, at: tools.clock.now)
+        var sent = sdk.sent(action, arguments, at: harness.clock.now)
         change(&sent)
         return try ask(
             .post, "api/\(action)", headers: [("Content-Type", "application/x-www-form-urlencoded")],
-            queryText: sent.query, body: sent.body, tools)
+            queryText: sent.query, body: sent.body, harness)
     }
 }
 

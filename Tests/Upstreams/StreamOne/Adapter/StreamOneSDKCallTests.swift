@@ -12,9 +12,9 @@ import Testing
     private static func request(
         _ path: String, _ query: String, _ body: String = "", type: String? = "application/x-www-form-urlencoded",
         now: Timestamp = now
-    ) -> ResourceRequest {
+    ) -> UpstreamRouteRequest {
         let names = path.split(separator: "/").suffix(2).map(String.init)
-        return ResourceRequest(
+        return UpstreamRouteRequest(
             parameters: ["command": names[0], "action": names[1]], queryText: query,
             headers: type.map { [("content-type", $0)] } ?? [], body: Array(body.utf8), receivedAt: now)
     }

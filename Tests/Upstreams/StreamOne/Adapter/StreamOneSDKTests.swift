@@ -6,8 +6,8 @@ import Testing
 
 /// The door for the platform's own SDKs (the specification's section 10).
 @Suite struct StreamOneSDKTests {
-    private let tools = StreamOneTools()
-    private var transport: ScriptedTransport { tools.transport }
+    private let harness = StreamOneHarness()
+    private var transport: ScriptedTransport { harness.transport }
     private let kept = StreamOneSamples.answer(cacheable: true, body: "[1]")
     private let inSession = StreamOneSDK(session: StreamOneVectors.session)
 
@@ -18,15 +18,15 @@ import Testing
         transport.expect(.status(200, text))
         let upstream = try StreamOneSamples.upstream(["defaultAccountId": .text("A9")])
         let sdk = StreamOneSDK(parameters: [("timezone", "Europe/Amsterdam"), ("account", "A1,A2")])
-        let sent = sdk.sent("item/edit", [("b", "Café ~*!'()"), ("a", "")], at: tools.clock.now)
-        tools.clock.advance(by: .seconds(7))
+        let sent = sdk.sent("item/edit", [("b", "Café ~*!'()"), ("a", "")], at: harness.clock.now)
+        harness.clock.advance(by: .seconds(7))
         let reply = try upstream.ask(
-            .post, "api/item/edit", queryText: sent.query, body: sent.body.replacing("+", with: "%20"), tools)
+            .post, "api/item/edit", queryText: sent.query, body: sent.body.replacing("+", with: "%20"), harness)
         #expect(reply.json?.text == text)
         #expect(reply.json?.headers == ["X-Cache": "miss"])
         let request = try #require(transport.requests.first)
         #expect(String(decoding: request.body, as: UTF8.self) == "b=Caf%C3%A9+%7E%2A%21%27%28%29&a=")
-        let parameters = try #require(tools.calls.first).parameters
+        let parameters = try #require(harness.calls.first).parameters
         #expect(parameters["timestamp"] == "1450000007")
         #expect(parameters["account"] == "A1,A2")
         #expect(parameters["timezone"] == "Europe/Amsterdam")
@@ -42,22 +42,22 @@ import Testing
     func scope_isTheSDKs(parameters: [(String, String)], account: String?, customer: String?) throws {
         transport.expect(.status(200, StreamOneSamples.answer()))
         let upstream = try StreamOneSamples.upstream(["defaultAccountId": .text("D1")])
-        try upstream.call("item/view", by: StreamOneSDK(parameters: parameters), tools)
-        let sent = try #require(tools.calls.first).parameters
+        try upstream.call("item/view", by: StreamOneSDK(parameters: parameters), harness)
+        let sent = try #require(harness.calls.first).parameters
         #expect(sent["account"] == account && sent["customer"] == customer)
     }
 
     @Test(arguments: Status.all.map(\.number) + [9999])
     func refusalOfThePlatforms_isPassedOn(status: Int) throws {
         transport.answerAll { _ in .status(200, StreamOneSamples.answer(status)) }
-        let reply = try StreamOneSamples.upstream().call("item/edit", tools)
+        let reply = try StreamOneSamples.upstream().call("item/edit", harness)
         #expect(reply.json?.text == StreamOneSamples.answer(status))
     }
 
     // MARK: Refusing
 
     @Test func refusal_isAnAnswerOfThePlatformsKind() throws {
-        let reply = try StreamOneSamples.upstream().call("item/view", tools) { $0.query += "&limit=3" }
+        let reply = try StreamOneSamples.upstream().call("item/view", harness) { $0.query += "&limit=3" }
         #expect(
             reply.json?.text
                 == #"{"header":{"status":7,"statusmessage":"UNKNOWN_PARAMETER: there is no parameter limit","apiversion":3,"cacheable":false},"body":null}"#
@@ -68,20 +68,20 @@ import Testing
 
     @Test func stranger_isRefused_withoutAsking() throws {
         let upstream = try StreamOneSamples.upstream()
-        #expect(try upstream.call("item/view", by: StreamOneSDK(psk: "wrong"), tools).status == 3)
-        #expect(try upstream.call("item/view", by: StreamOneSDK(psk: ""), tools).status == 3)
-        #expect(try upstream.call("item/view", tools) { $0.body = "a=1" }.status == 3)
+        #expect(try upstream.call("item/view", by: StreamOneSDK(psk: "wrong"), harness).status == 3)
+        #expect(try upstream.call("item/view", by: StreamOneSDK(psk: ""), harness).status == 3)
+        #expect(try upstream.call("item/view", harness) { $0.body = "a=1" }.status == 3)
         let user = StreamOneSDK(actor: StreamOneVectors.user, psk: StreamOneVectors.psk(of: StreamOneVectors.user))
-        #expect(try upstream.call("item/view", by: user, tools).status == 3)
-        #expect(try upstream.call("item/View", tools).status == 5)
-        #expect(try upstream.call("item/view", by: inSession, tools).status == 282)
+        #expect(try upstream.call("item/view", by: user, harness).status == 3)
+        #expect(try upstream.call("item/View", harness).status == 5)
+        #expect(try upstream.call("item/view", by: inSession, harness).status == 282)
         #expect(transport.requests.isEmpty)
         let ofUser = try StreamOneSamples.upstream([
             "authenticationType": .text("user"), "id": .text(user.actor.id), "psk": .text(user.psk),
         ])
         transport.answerAll { _ in .status(200, StreamOneSamples.answer()) }
-        #expect(try ofUser.call("item/view", by: user, tools).status == 0)
-        #expect(try ofUser.call("item/view", tools).status == 3)
+        #expect(try ofUser.call("item/view", by: user, harness).status == 0)
+        #expect(try ofUser.call("item/view", harness).status == 3)
     }
 
     /// Every client can sign with an empty key.
@@ -89,7 +89,7 @@ import Testing
         for settings in [["psk": SettingValue.text("")], ["id": .text("")]] {
             let sdk = StreamOneSDK(
                 actor: StreamOneActor(kind: .application, id: settings["id"] == nil ? "9yC-4pQxT_2a" : ""), psk: "")
-            let reply = try StreamOneSamples.upstream(settings).call("item/view", by: sdk, tools)
+            let reply = try StreamOneSamples.upstream(settings).call("item/view", by: sdk, harness)
             #expect(reply.status == 1)
         }
         #expect(transport.requests.isEmpty)
@@ -103,7 +103,7 @@ import Testing
         transport.answerAll { _ in result }
         let upstream = try StreamOneSamples.upstream()
         for action in ["item/view", "item/edit", "session/initialize"] {
-            #expect(try upstream.call(action, tools).status == 1)
+            #expect(try upstream.call(action, harness).status == 1)
         }
     }
 
@@ -111,9 +111,9 @@ import Testing
         for status in [3, 8] {
             let upstream = try StreamOneSamples.upstream()
             transport.answerAll { _ in .status(200, StreamOneSamples.answer(status)) }
-            #expect(try upstream.call("item/edit", tools).json?.text == StreamOneSamples.answer(status))
+            #expect(try upstream.call("item/edit", harness).json?.text == StreamOneSamples.answer(status))
             let sent = transport.requests.count
-            #expect(try upstream.call("item/edit", tools).status == status)
+            #expect(try upstream.call("item/edit", harness).status == status)
             #expect(transport.requests.count == sent)
         }
     }
@@ -123,18 +123,19 @@ import Testing
     @Test func read_isCached_forAllDoors() throws {
         transport.answerAll { [kept] _ in .status(200, kept) }
         let upstream = try StreamOneSamples.upstream()
-        #expect(try upstream.call("item/view", with: [("a", "1"), ("b", "2")], tools).cache == "miss")
-        tools.clock.advance(by: .seconds(5))
-        let hit = try upstream.call("item/view", with: [("b", "2"), ("a", "1")], tools)
+        #expect(try upstream.call("item/view", with: [("a", "1"), ("b", "2")], harness).cache == "miss")
+        harness.clock.advance(by: .seconds(5))
+        let hit = try upstream.call("item/view", with: [("b", "2"), ("a", "1")], harness)
         #expect(hit.json?.headers == ["X-Cache": "hit", "Age": "5"])
         #expect(hit.json?.text == kept)
-        let proxied = try upstream.ask(.post, "proxy/item/view", body: #"{"a":1,"b":2}"#, tools)
+        let proxied = try upstream.ask(.post, "proxy/item/view", body: #"{"a":1,"b":2}"#, harness)
         #expect(proxied.cache == "hit")
         #expect(
-            try upstream.call("item/view", with: [("a", "1"), ("b", "2")], by: StreamOneSDK(psk: "wrong"), tools).status
+            try upstream.call("item/view", with: [("a", "1"), ("b", "2")], by: StreamOneSDK(psk: "wrong"), harness)
+                .status
                 == 3)
-        #expect(try upstream.call("item/edit", tools).cache == "miss")
-        #expect(try upstream.call("item/view", with: [("a", "1"), ("b", "2")], tools).cache == "miss")
+        #expect(try upstream.call("item/edit", harness).cache == "miss")
+        #expect(try upstream.call("item/view", with: [("a", "1"), ("b", "2")], harness).cache == "miss")
     }
 
     @Test func cache_isEachUsersOwn() throws {
@@ -148,7 +149,7 @@ import Testing
                     body: "\"\(StreamOneSent(request).parameters["session"] ?? "none")\""))
         }
         func seen(_ sdk: StreamOneSDK) throws -> String {
-            let text = try #require(try upstream.call("user/viewme", by: sdk, tools).json?.text)
+            let text = try #require(try upstream.call("user/viewme", by: sdk, harness).json?.text)
             return String(try #require(text.split(separator: "\"").dropLast(0).last { $0 != "}" }))
         }
         #expect(try seen(sessions[0]) == "S1")
@@ -156,10 +157,10 @@ import Testing
         #expect(try seen(StreamOneSDK()) == "none")
         #expect(try seen(sessions[2]) == "S1", "the same user's")
         #expect(
-            transport.requests.suffix(3).count == 3 && tools.calls.filter { $0.path == "api/user/viewme" }.count == 3)
+            transport.requests.suffix(3).count == 3 && harness.calls.filter { $0.path == "api/user/viewme" }.count == 3)
         // A cached response contains the remaining time of the caller's session.
-        tools.clock.advance(by: .seconds(50))
-        let hit = try upstream.call("user/viewme", by: sessions[2], tools)
+        harness.clock.advance(by: .seconds(50))
+        let hit = try upstream.call("user/viewme", by: sessions[2], harness)
         #expect(hit.cache == "hit")
         #expect(hit.json?.text.contains(#""sessiontimeout":3550,"#) == true)
     }
@@ -172,7 +173,7 @@ import Testing
     ) throws -> StreamOneSDK {
         let created = StreamOneSamples.created(id, key: "key of \(id)", user: user)
         transport.expect(.status(200, created))
-        let reply = try upstream.call("session/create", with: [("challenge", "c"), ("response", "r")], tools)
+        let reply = try upstream.call("session/create", with: [("challenge", "c"), ("response", "r")], harness)
         #expect(reply.json?.text == created)
         return StreamOneSDK(session: (id, "key of \(id)"))
     }
@@ -183,36 +184,37 @@ import Testing
             .status(200, StreamOneSamples.initialized), .status(200, StreamOneSamples.created()),
             .status(200, StreamOneSamples.initialized))
         let first = [("user", "jan@example.nl"), ("userip", "10.11.12.13")]
-        #expect(try upstream.call("session/initialize", with: first, tools).json?.text == StreamOneSamples.initialized)
+        #expect(
+            try upstream.call("session/initialize", with: first, harness).json?.text == StreamOneSamples.initialized)
         let second = [("challenge", "OTzt"), ("response", "RgF+/A=="), ("v2hash", "5f4d")]
-        #expect(try upstream.call("session/create", with: second, tools).json?.text == StreamOneSamples.created())
-        #expect(try upstream.call("session/initialize", with: first, tools).cache == "miss", "never cached")
+        #expect(try upstream.call("session/create", with: second, harness).json?.text == StreamOneSamples.created())
+        #expect(try upstream.call("session/initialize", with: first, harness).cache == "miss", "never cached")
         #expect(
             transport.requests.map { String(decoding: $0.body, as: UTF8.self) }
                 == [first, second, first].map(StreamOneSDK.form))
-        #expect(tools.calls.allSatisfy { $0.parameters["session"] == nil })
+        #expect(harness.calls.allSatisfy { $0.parameters["session"] == nil })
     }
 
     @Test func session_livesFromItsCreationToItsEnd() throws {
         let upstream = try StreamOneSamples.upstream()
         let sdk = try begin(upstream)
-        #expect(tools.state.credentials.keys.map { $0.hasSuffix("/Hz1kPspd2Bk1") } == [true])
+        #expect(harness.state.credentials.keys.map { $0.hasSuffix("/Hz1kPspd2Bk1") } == [true])
         transport.answerAll { _ in .status(200, StreamOneSamples.answer(timeout: 1000)) }
-        #expect(try upstream.call("item/edit", by: sdk, tools).status == 0)
-        #expect(tools.calls.last?.parameters["session"] == "Hz1kPspd2Bk1")
+        #expect(try upstream.call("item/edit", by: sdk, harness).status == 0)
+        #expect(harness.calls.last?.parameters["session"] == "Hz1kPspd2Bk1")
         let request = try #require(transport.requests.last?.url)
         let signed = request.dropFirst("http://api.test".count).split(separator: "&signature=")[0] + "&"
         #expect(request.hasSuffix(StreamOneSDK.signature(of: String(signed), key: sdk.psk + "key of Hz1kPspd2Bk1")))
         var thief = sdk
         thief.session?.key = ""
-        #expect(try upstream.call("item/edit", by: thief, tools).status == 3)
+        #expect(try upstream.call("item/edit", by: thief, harness).status == 3)
         // Another run knows it from the store, and what the platform said of its time.
-        tools.clock.advance(by: .seconds(999))
+        harness.clock.advance(by: .seconds(999))
         let next = try StreamOneSamples.upstream()
-        #expect(try next.call("item/edit", by: sdk, tools).status == 0)
-        tools.clock.advance(by: .seconds(1001))
+        #expect(try next.call("item/edit", by: sdk, harness).status == 0)
+        harness.clock.advance(by: .seconds(1001))
         let sent = transport.requests.count
-        #expect(try next.call("item/edit", by: sdk, tools).status == 282)
+        #expect(try next.call("item/edit", by: sdk, harness).status == 282)
         #expect(transport.requests.count == sent)
     }
 
@@ -224,11 +226,11 @@ import Testing
         let upstream = try StreamOneSamples.upstream()
         let sdk = try begin(upstream)
         transport.answerAll { _ in outcome }
-        _ = try upstream.call("session/delete", by: sdk, tools).status
-        #expect(tools.calls.last?.path == "api/session/delete")
-        #expect(tools.state.credentials.isEmpty)
-        #expect(try upstream.call("item/edit", by: sdk, tools).status == 282)
-        #expect(try upstream.call("session/delete", by: sdk, tools).status == 282)
+        _ = try upstream.call("session/delete", by: sdk, harness).status
+        #expect(harness.calls.last?.path == "api/session/delete")
+        #expect(harness.state.credentials.isEmpty)
+        #expect(try upstream.call("item/edit", by: sdk, harness).status == 282)
+        #expect(try upstream.call("session/delete", by: sdk, harness).status == 282)
     }
 
     @Test(arguments: [3, 282])
@@ -236,8 +238,8 @@ import Testing
         let upstream = try StreamOneSamples.upstream()
         let sdk = try begin(upstream)
         transport.answerAll { _ in .status(200, StreamOneSamples.answer(status)) }
-        #expect(try upstream.call("item/edit", by: sdk, tools).json?.text == StreamOneSamples.answer(status))
-        #expect(try upstream.call("item/edit", by: sdk, tools).status == 282)
+        #expect(try upstream.call("item/edit", by: sdk, harness).json?.text == StreamOneSamples.answer(status))
+        #expect(try upstream.call("item/edit", by: sdk, harness).status == 282)
     }
 
     /// Refused, or something that is no session: the SDK sees it as it is.
@@ -246,9 +248,9 @@ import Testing
     ])
     func loginWithoutASession_isPassedOn(answer: String) throws {
         transport.expect(.status(200, answer))
-        let reply = try StreamOneSamples.upstream().call("session/create", with: [("challenge", "c")], tools)
+        let reply = try StreamOneSamples.upstream().call("session/create", with: [("challenge", "c")], harness)
         #expect(reply.json?.text == answer)
-        #expect(tools.state.credentials.isEmpty)
+        #expect(harness.state.credentials.isEmpty)
     }
 
     /// The platform blocks the address of a client that tries passwords; the second step of a login does not name it.
@@ -256,20 +258,24 @@ import Testing
         let upstream = try StreamOneSamples.upstream()
         let blocked = TransferResult.status(200, StreamOneSamples.answer(8))
         transport.expect(blocked)
-        #expect(try upstream.call("session/create", with: [("challenge", "c"), ("response", "r")], tools).status == 8)
-        #expect(try Pause(in: tools.state) == nil, "nor the queue")
+        #expect(
+            try upstream.call("session/create", with: [("challenge", "c"), ("response", "r")], harness).status == 8)
+        #expect(try Pause(in: harness.state) == nil, "nor the queue")
         transport.expect(blocked)
         #expect(
-            try upstream.call("session/initialize", with: [("user", "jan"), ("userip", "10.0.0.1")], tools).status == 8)
+            try upstream.call("session/initialize", with: [("user", "jan"), ("userip", "10.0.0.1")], harness).status
+                == 8)
         let sent = transport.requests.count
         #expect(
-            try upstream.call("session/initialize", with: [("user", "piet"), ("userip", "10.0.0.1")], tools).status == 8
+            try upstream.call("session/initialize", with: [("user", "piet"), ("userip", "10.0.0.1")], harness).status
+                == 8
         )
         #expect(transport.requests.count == sent)
         transport.answerAll { _ in .status(200, StreamOneSamples.answer()) }
         #expect(
-            try upstream.call("session/initialize", with: [("user", "piet"), ("userip", "10.0.0.2")], tools).status == 0
+            try upstream.call("session/initialize", with: [("user", "piet"), ("userip", "10.0.0.2")], harness).status
+                == 0
         )
-        #expect(try upstream.call("item/edit", tools).status == 0)
+        #expect(try upstream.call("item/edit", harness).status == 0)
     }
 }

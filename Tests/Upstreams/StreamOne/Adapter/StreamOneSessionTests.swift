@@ -8,13 +8,13 @@ import Testing
 
 /// Logging in, using a session and logging out (the specification's section 5).
 @Suite(.timeLimit(.minutes(10))) struct StreamOneSessionTests {
-    private let tools = StreamOneTools()
-    private var transport: ScriptedTransport { tools.transport }
+    private let harness = StreamOneHarness()
+    private var transport: ScriptedTransport { harness.transport }
     private let credentials = #"{"username":"jan@example.nl","password":"password","userip":"10.11.12.13"}"#
 
     private func login(_ upstream: StreamOneUpstream, _ outcomes: TransferResult...) throws -> StreamOneReply {
         for outcome in outcomes { transport.expect(outcome) }
-        let reply = try upstream.ask(.post, "sessions", body: credentials, tools)
+        let reply = try upstream.ask(.post, "sessions", body: credentials, harness)
         try reply.wait()
         return reply
     }
@@ -34,7 +34,7 @@ import Testing
         let shown = try #require(reply.json)
         #expect(shown.status == 201)
         #expect(shown.text == #"{"id":"Hz1kPspd2Bk1","user":"QIpMpsuPCBKn","expiresAt":"2015-12-13T10:46:40.000Z"}"#)
-        let calls = tools.calls
+        let calls = harness.calls
         #expect(calls.map(\.path) == ["api/session/initialize", "api/session/create"])
         #expect(calls[0].arguments == ["user": "jan@example.nl", "userip": "10.11.12.13"])
         #expect(
@@ -43,7 +43,7 @@ import Testing
                 "response": "RgFOFwNQQAVeXFtbElkfQRVLVVZUBwtdV1YDWkQoDUsYRC4PDAASUyt+PRoVW2ADYV5hDA4rF1hcUFUU",
             ])
         #expect(calls.allSatisfy { $0.parameters["session"] == nil })
-        #expect(tools.state.values.isEmpty)
+        #expect(harness.state.values.isEmpty)
         #expect(!shown.text.contains("SQKEyak6R2BcwH3qnTakY50SKeABxXcg"), "the key stays here")
     }
 
@@ -52,12 +52,12 @@ import Testing
         _ = try login(
             upstream, initialized(needsHash: true, salt: "$2y$04$gmdjitkypwyd4d1mkeefiv"),
             .status(200, StreamOneSamples.created()))
-        #expect(tools.calls.last?.arguments["v2hash"] == "5f4dcc3b5aa765d61d8327deb882cf99")
+        #expect(harness.calls.last?.arguments["v2hash"] == "5f4dcc3b5aa765d61d8327deb882cf99")
         // Asked for only afterwards, by status 280: from the start, once.
         let quick = initialized(salt: "$2y$04$gmdjitkypwyd4d1mkeefiv")
         let refused = TransferResult.status(200, StreamOneSamples.answer(280))
         #expect(try login(upstream, quick, refused, quick, .status(200, StreamOneSamples.created())).json != nil)
-        #expect(tools.calls.suffix(4).map { $0.arguments["v2hash"] != nil } == [false, false, false, true])
+        #expect(harness.calls.suffix(4).map { $0.arguments["v2hash"] != nil } == [false, false, false, true])
         #expect(try login(upstream, quick, refused, quick, refused).problem?.status == 401)
     }
 
@@ -86,8 +86,8 @@ import Testing
         let sent = transport.requests.count
         #expect(try login(upstream).problem?.status == 429)
         #expect(transport.requests.count == sent)
-        _ = try StreamOneSamples.login(upstream, tools)
-        tools.clock.advance(by: .seconds(60))
+        _ = try StreamOneSamples.login(upstream, harness)
+        harness.clock.advance(by: .seconds(60))
         _ = try login(
             upstream, initialized(salt: "$2y$04$gmdjitkypwyd4d1mkeefiv"), .status(200, StreamOneSamples.created()))
     }
@@ -97,10 +97,10 @@ import Testing
         let upstream = try StreamOneSamples.upstream()
         let quick = initialized(salt: "$2y$04$gmdjitkypwyd4d1mkeefiv")
         _ = try login(upstream, quick, .status(200, StreamOneSamples.answer(8)))
-        #expect(try Pause(in: tools.state) == nil, "nor does the queue wait")
+        #expect(try Pause(in: harness.state) == nil, "nor does the queue wait")
         #expect(try login(upstream).problem?.status == 429)
         transport.answerAll { _ in .status(200, StreamOneSamples.answer()) }
-        #expect(try upstream.ask(.post, "proxy/item/edit", tools).json != nil)
+        #expect(try upstream.ask(.post, "proxy/item/edit", harness).json != nil)
     }
 
     @Test(arguments: [
@@ -127,7 +127,7 @@ import Testing
             (#"{"username":"","password":7,"userip":"x"}"#, ["/username", "/password"]),
         ]
         for (body, pointers) in bad {
-            let reply = try upstream.ask(.post, "sessions", body: body, tools)
+            let reply = try upstream.ask(.post, "sessions", body: body, harness)
             guard case .problem(.invalidPayload, 422, _, let faults)? = reply.answer else {
                 Issue.record("\(body) was taken")
                 continue
@@ -135,7 +135,7 @@ import Testing
             #expect(faults.kept.map(\.pointer) == pointers)
         }
         let user = try StreamOneSamples.upstream(["authenticationType": .text("user")])
-        #expect(try user.ask(.post, "sessions", body: credentials, tools).problem?.slug == "conflict")
+        #expect(try user.ask(.post, "sessions", body: credentials, harness).problem?.slug == "conflict")
         #expect(transport.requests.isEmpty)
     }
 
@@ -143,9 +143,9 @@ import Testing
 
     @Test func callInASession_isSignedWithBothKeys() throws {
         let upstream = try StreamOneSamples.upstream(["defaultAccountId": .text("A4pMV-sKDVEy")])
-        let session = try StreamOneSamples.login(upstream, tools)
+        let session = try StreamOneSamples.login(upstream, harness)
         transport.expect(.status(200, StreamOneSamples.answer()))
-        try upstream.ask(.post, "proxy/item/view", session: session, body: #"{"itemtype":"video"}"#, tools)
+        try upstream.ask(.post, "proxy/item/view", session: session, body: #"{"itemtype":"video"}"#, harness)
         let url = try #require(transport.requests.last?.url)
         // P8 of the specification.
         #expect(url.hasSuffix("&session=Hz1kPspd2Bk1&signature=54eda8dd22660925c196570a1f00da410282bcad"))
@@ -154,49 +154,51 @@ import Testing
     /// Any valid answer of the platform's renews it, a refusal too; a kept one does not.
     @Test func deadline_movesWithTheAnswers() throws {
         let upstream = try StreamOneSamples.upstream(["requestCacheSeconds": .integer(86400)])
-        let session = try StreamOneSamples.login(upstream, tools)
+        let session = try StreamOneSamples.login(upstream, harness)
         func view(_ outcome: TransferResult, _ id: Int = 0) throws -> StreamOneReply {
             transport.answerAll { _ in outcome }
-            return try upstream.ask(.post, "proxy/item/view", session: session, body: #"{"id":\#(id)}"#, tools)
+            return try upstream.ask(.post, "proxy/item/view", session: session, body: #"{"id":\#(id)}"#, harness)
         }
-        tools.clock.advance(by: .seconds(3000))
+        harness.clock.advance(by: .seconds(3000))
         #expect(try view(.status(200, StreamOneSamples.answer(120, timeout: 1000)), 1).json != nil)
-        tools.clock.advance(by: .seconds(900))
+        harness.clock.advance(by: .seconds(900))
         let kept = try view(.status(200, StreamOneSamples.answer(cacheable: true, timeout: 500)))
         #expect(kept.json?.text.contains(#""sessiontimeout":500,"#) == true)
-        tools.clock.advance(by: .seconds(400))
+        harness.clock.advance(by: .seconds(400))
         let hit = try view(.status(503))
         #expect(hit.json?.headers["X-Cache"] == "hit")
         #expect(hit.json?.text.contains(#""sessiontimeout":100,"#) == true, "what is left by the own deadline")
-        tools.clock.advance(by: .seconds(101))
+        harness.clock.advance(by: .seconds(101))
         #expect(try view(.status(503)).problem?.slug == "unknown-session", "a hit is served while the session lives")
     }
 
     @Test(arguments: [3, 282])
     func deadSession_isForgotten(status: Int) throws {
         let upstream = try StreamOneSamples.upstream()
-        let session = try StreamOneSamples.login(upstream, tools)
+        let session = try StreamOneSamples.login(upstream, harness)
         transport.answerAll { _ in .status(200, StreamOneSamples.answer(status)) }
-        let reply = try upstream.ask(.post, "proxy/item/edit", session: session, tools)
+        let reply = try upstream.ask(.post, "proxy/item/edit", session: session, harness)
         #expect(reply.json?.text == StreamOneSamples.answer(status))
         let sent = transport.requests.count
-        #expect(try upstream.ask(.post, "proxy/item/edit", session: session, tools).problem?.slug == "unknown-session")
+        #expect(
+            try upstream.ask(.post, "proxy/item/edit", session: session, harness).problem?.slug == "unknown-session")
         #expect(transport.requests.count == sent)
         // The application itself is not held for it.
-        try upstream.ask(.post, "proxy/item/edit", tools)
+        try upstream.ask(.post, "proxy/item/edit", harness)
         #expect(transport.requests.count > sent)
     }
 
     @Test(arguments: [TransferResult.status(200, StreamOneSamples.answer()), .status(500), .refusedConnection])
     func logout_forgetsTheSession_whateverTheAnswer(outcome: TransferResult) throws {
         let upstream = try StreamOneSamples.upstream()
-        let session = try StreamOneSamples.login(upstream, tools)
+        let session = try StreamOneSamples.login(upstream, harness)
         transport.answerAll { _ in outcome }
-        #expect(try upstream.ask(.delete, "sessions/\(session)", tools).answer == .empty())
-        #expect(tools.calls.last?.path == "api/session/delete")
-        #expect(tools.calls.last?.parameters["session"] == session)
-        #expect(try upstream.ask(.post, "proxy/item/view", session: session, tools).problem?.slug == "unknown-session")
-        guard case .problem(.notFound, 404, _, _)? = try upstream.ask(.delete, "sessions/\(session)", tools).answer
+        #expect(try upstream.ask(.delete, "sessions/\(session)", harness).answer == .empty())
+        #expect(harness.calls.last?.path == "api/session/delete")
+        #expect(harness.calls.last?.parameters["session"] == session)
+        #expect(
+            try upstream.ask(.post, "proxy/item/view", session: session, harness).problem?.slug == "unknown-session")
+        guard case .problem(.notFound, 404, _, _)? = try upstream.ask(.delete, "sessions/\(session)", harness).answer
         else {
             Issue.record("it is still there")
             return
@@ -205,142 +207,143 @@ import Testing
 
     @Test func logout_isAnswered_onceTheEndIsOnDisk() throws {
         let upstream = try StreamOneSamples.upstream()
-        let session = try StreamOneSamples.login(upstream, tools)
+        let session = try StreamOneSamples.login(upstream, harness)
         transport.answerAll { _ in .status(200, StreamOneSamples.answer()) }
-        tools.holdChanges()
-        let reply = try upstream.ask(.delete, "sessions/\(session)", tools)
+        harness.holdChanges()
+        let reply = try upstream.ask(.delete, "sessions/\(session)", harness)
         #expect(reply.answer == nil)
-        tools.release()
+        harness.release()
         #expect(reply.answer == .empty())
     }
 
     @Test func proxiedLogout_forgetsTheSessionToo() throws {
         let upstream = try StreamOneSamples.upstream()
-        let session = try StreamOneSamples.login(upstream, tools)
+        let session = try StreamOneSamples.login(upstream, harness)
         transport.answerAll { _ in .status(200, StreamOneSamples.answer()) }
-        try upstream.ask(.post, "proxy/session/delete", session: session, tools)
-        #expect(try upstream.ask(.post, "proxy/item/view", session: session, tools).problem?.slug == "unknown-session")
+        try upstream.ask(.post, "proxy/session/delete", session: session, harness)
+        #expect(
+            try upstream.ask(.post, "proxy/item/view", session: session, harness).problem?.slug == "unknown-session")
     }
 
     // MARK: Keeping
 
     @Test func session_outlivesTheRun_andItsLogoutToo() throws {
-        let session = try StreamOneSamples.login(StreamOneSamples.upstream(), tools)
-        let held = try #require(tools.state.credentials.first { $0.key.hasSuffix("/\(session)") }?.value)
+        let session = try StreamOneSamples.login(StreamOneSamples.upstream(), harness)
+        let held = try #require(harness.state.credentials.first { $0.key.hasSuffix("/\(session)") }?.value)
         #expect(!"\(held)".contains("SQKEyak6R2BcwH3qnTakY50SKeABxXcg"))
         let next = try StreamOneSamples.upstream(["defaultAccountId": .text("A4pMV-sKDVEy")])
         transport.answerAll { _ in .status(200, StreamOneSamples.answer()) }
-        try next.ask(.post, "proxy/item/view", session: session, body: #"{"itemtype":"video"}"#, tools)
+        try next.ask(.post, "proxy/item/view", session: session, body: #"{"itemtype":"video"}"#, harness)
         let url = try #require(transport.requests.last?.url)
         #expect(url.hasSuffix("&session=Hz1kPspd2Bk1&signature=54eda8dd22660925c196570a1f00da410282bcad"))
-        try next.ask(.delete, "sessions/\(session)", tools)
-        #expect(tools.state.credentials.isEmpty)
+        try next.ask(.delete, "sessions/\(session)", harness)
+        #expect(harness.state.credentials.isEmpty)
         let last = try StreamOneSamples.upstream()
-        #expect(try last.ask(.post, "proxy/item/view", session: session, tools).problem?.slug == "unknown-session")
+        #expect(try last.ask(.post, "proxy/item/view", session: session, harness).problem?.slug == "unknown-session")
     }
 
     /// Its key belongs to one application at one platform, and is shown to no other.
     @Test(arguments: ["id", "apiUrl"])
     func session_isNotKnown_afterAReloadToAnother(setting: String) throws {
-        let session = try StreamOneSamples.login(StreamOneSamples.upstream(), tools)
+        let session = try StreamOneSamples.login(StreamOneSamples.upstream(), harness)
         let other = try StreamOneSamples.upstream([setting: .text(setting == "id" ? "other" : "http://other.test")])
         let sent = transport.requests.count
-        #expect(try other.ask(.post, "proxy/item/view", session: session, tools).problem?.slug == "unknown-session")
+        #expect(try other.ask(.post, "proxy/item/view", session: session, harness).problem?.slug == "unknown-session")
         #expect(transport.requests.count == sent)
         transport.answerAll { _ in .status(200, StreamOneSamples.answer()) }
-        #expect(try StreamOneSamples.upstream().ask(.post, "proxy/item/view", session: session, tools).json != nil)
+        #expect(try StreamOneSamples.upstream().ask(.post, "proxy/item/view", session: session, harness).json != nil)
     }
 
     @Test func blockedSession_holdsNobodyElse() throws {
         let upstream = try StreamOneSamples.upstream()
-        let blocked = try StreamOneSamples.login(upstream, tools, id: "S1")
-        let other = try StreamOneSamples.login(upstream, tools, id: "S2")
+        let blocked = try StreamOneSamples.login(upstream, harness, id: "S1")
+        let other = try StreamOneSamples.login(upstream, harness, id: "S2")
         transport.answerAll { _ in .status(200, StreamOneSamples.answer(8)) }
-        #expect(try upstream.ask(.post, "proxy/item/edit", session: blocked, tools).json != nil)
+        #expect(try upstream.ask(.post, "proxy/item/edit", session: blocked, harness).json != nil)
         let sent = transport.requests.count
         transport.answerAll { _ in .status(200, StreamOneSamples.answer()) }
-        #expect(try upstream.ask(.post, "proxy/item/edit", session: blocked, tools).problem?.status == 429)
+        #expect(try upstream.ask(.post, "proxy/item/edit", session: blocked, harness).problem?.status == 429)
         #expect(transport.requests.count == sent)
-        #expect(try upstream.ask(.post, "proxy/item/edit", session: other, tools).json != nil)
-        #expect(try upstream.ask(.post, "proxy/item/edit", tools).json != nil)
-        tools.clock.advance(by: .seconds(61))
-        #expect(try upstream.ask(.post, "proxy/item/edit", session: blocked, tools).json != nil)
+        #expect(try upstream.ask(.post, "proxy/item/edit", session: other, harness).json != nil)
+        #expect(try upstream.ask(.post, "proxy/item/edit", harness).json != nil)
+        harness.clock.advance(by: .seconds(61))
+        #expect(try upstream.ask(.post, "proxy/item/edit", session: blocked, harness).json != nil)
     }
 
     /// Those behind it get its turn at the processor.
     @Test func login_isNotHashed_onceItsTimeIsOver() throws {
-        let clock = tools.clock
+        let clock = harness.clock
         transport.answerAll { _ in
             clock.advance(by: .seconds(2))
             return .status(200, StreamOneSamples.initialized)
         }
         let reply = try StreamOneSamples.upstream().ask(
-            .post, "sessions", headers: [("Prefer", "wait=1")], body: credentials, tools)
+            .post, "sessions", headers: [("Prefer", "wait=1")], body: credentials, harness)
         try reply.wait()
         #expect(reply.problem?.status == 504)
-        #expect(tools.calls.map(\.path) == ["api/session/initialize"])
+        #expect(harness.calls.map(\.path) == ["api/session/initialize"])
     }
 
     @Test func deadline_isWrittenDown_whenItMovesByAMinute() throws {
         let upstream = try StreamOneSamples.upstream()
-        let session = try StreamOneSamples.login(upstream, tools)
+        let session = try StreamOneSamples.login(upstream, harness)
         transport.answerAll { _ in .status(200, StreamOneSamples.answer(timeout: 3600)) }
-        let before = tools.writes.withLock { $0 }
+        let before = harness.writes.withLock { $0 }
         for _ in 0..<120 {
-            tools.clock.advance(by: .seconds(1))
-            try upstream.ask(.post, "proxy/item/edit", session: session, tools)
+            harness.clock.advance(by: .seconds(1))
+            try upstream.ask(.post, "proxy/item/edit", session: session, harness)
         }
-        #expect(tools.writes.withLock { $0 } == before + 2)
-        #expect(tools.state.credentials.values.first?.expiresAt == tools.clock.now + .seconds(3600))
+        #expect(harness.writes.withLock { $0 } == before + 2)
+        #expect(harness.state.credentials.values.first?.expiresAt == harness.clock.now + .seconds(3600))
         // A former run's deadline counts: over is over.
-        tools.clock.advance(by: .seconds(3601))
+        harness.clock.advance(by: .seconds(3601))
         let next = try StreamOneSamples.upstream()
-        #expect(try next.ask(.post, "proxy/item/view", session: session, tools).problem?.slug == "unknown-session")
-        #expect(tools.state.credentials.isEmpty)
+        #expect(try next.ask(.post, "proxy/item/view", session: session, harness).problem?.slug == "unknown-session")
+        #expect(harness.state.credentials.isEmpty)
     }
 
     @Test func login_says_whenTheSessionWillNotOutliveTheRun() throws {
-        let tools = StreamOneTools(keepsCredentials: false)
-        tools.transport.expect(
+        let harness = StreamOneHarness(keepsCredentials: false)
+        harness.transport.expect(
             .status(200, StreamOneSamples.initialized), .status(200, StreamOneSamples.created()))
-        let reply = try StreamOneSamples.upstream().ask(.post, "sessions", body: credentials, tools)
+        let reply = try StreamOneSamples.upstream().ask(.post, "sessions", body: credentials, harness)
         try reply.wait()
         #expect(reply.json?.text.hasSuffix(#","durableCredentials":false}"#) == true)
     }
 
     /// Else it would come back to life: with every lookup that had begun before.
     @Test func sessionThatEndsWhileItIsLookedUp_staysEnded() async throws {
-        let session = Session(id: "S1", key: "k", user: "u", deadline: tools.clock.now + .seconds(60))
+        let session = Session(id: "S1", key: "k", user: "u", deadline: harness.clock.now + .seconds(60))
         let platform = StreamOnePlatform(
             base: try BaseURL("http://api.test"), actor: StreamOneActor(kind: .application, id: "a"), psk: "p",
             defaultAccount: nil)
-        #expect(await Sessions(of: platform).add(session, tools))
+        #expect(await Sessions(of: platform).add(session, harness))
         let sessions = Sessions(of: platform)
-        tools.whileReading.withLock { $0 = { await sessions.forget("S1", $0) } }
-        #expect(try await sessions.find("S1", tools) == nil)
-        tools.whileReading.withLock { $0 = nil }
-        #expect(try await sessions.find("S1", tools) == nil)
+        harness.whileReading.withLock { $0 = { await sessions.forget("S1", $0) } }
+        #expect(try await sessions.find("S1", harness) == nil)
+        harness.whileReading.withLock { $0 = nil }
+        #expect(try await sessions.find("S1", harness) == nil)
     }
 
     /// A store that cannot be read is not a session that has ended.
     @Test func unreadableStore_isAnError_andNoMissingSession() throws {
-        let session = try StreamOneSamples.login(StreamOneSamples.upstream(), tools)
-        tools.isUnreadable.withLock { $0 = true }
+        let session = try StreamOneSamples.login(StreamOneSamples.upstream(), harness)
+        harness.isUnreadable.withLock { $0 = true }
         let next = try StreamOneSamples.upstream()
-        #expect(try next.ask(.post, "proxy/item/view", session: session, tools).problem?.slug == "internal")
-        #expect(try next.ask(.delete, "sessions/\(session)", tools).problem?.slug == "internal")
-        tools.isUnreadable.withLock { $0 = false }
+        #expect(try next.ask(.post, "proxy/item/view", session: session, harness).problem?.slug == "internal")
+        #expect(try next.ask(.delete, "sessions/\(session)", harness).problem?.slug == "internal")
+        harness.isUnreadable.withLock { $0 = false }
         transport.answerAll { _ in .status(200, StreamOneSamples.answer()) }
-        #expect(try next.ask(.post, "proxy/item/view", session: session, tools).json != nil)
+        #expect(try next.ask(.post, "proxy/item/view", session: session, harness).json != nil)
     }
 
     /// The others get its turn at the processor, and the platform is not asked for a session without an owner.
     @Test func login_endsBetweenItsSteps_onceItsCallerHasLeft() throws {
-        let reply = try StreamOneSamples.upstream().ask(.post, "sessions", body: credentials, tools)
+        let reply = try StreamOneSamples.upstream().ask(.post, "sessions", body: credentials, harness)
         reply.hangUp()
         #expect(transport.openRequests.count == 1, "a step that was sent runs to its end")
         transport.answer(.status(200, StreamOneSamples.initialized))
         try reply.wait()
-        #expect(tools.calls.map(\.path) == ["api/session/initialize"])
+        #expect(harness.calls.map(\.path) == ["api/session/initialize"])
     }
 }

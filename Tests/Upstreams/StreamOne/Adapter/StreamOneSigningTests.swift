@@ -103,8 +103,8 @@ import Testing
         ("-9007199254740992.5", ""), ("{}", ""),
         ("[1,[2]]", "/1"), ("[{}]", "/0"), ("[1,2,1e20]", "/2"),
     ])
-    func argument_isRefused_whereThereIsNoForm(json: String, place: String) throws {
+    func argument_isRefused_whereThereIsNoForm(json: String, pointer: String) throws {
         let fault = try JSONParser().parse(Array(json.utf8)) { StreamOneArgument.fault(of: $0) }.get()
-        #expect(fault?.place == place)
+        #expect(fault?.pointer == pointer)
     }
 }

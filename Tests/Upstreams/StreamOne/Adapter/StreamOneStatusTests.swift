@@ -36,18 +36,20 @@ import Testing
     private let now = UpstreamFixture.now
 
     private func judge(
-        _ body: String, status: Int = 200, action: String = "edit", wasTried: Bool = false,
+        _ body: String, status: Int = 200, action: String = "edit", mayHaveArrived: Bool = false,
         pause: Pause? = nil, headers: [(name: String, value: String)] = []
     ) -> Judgement {
-        decision(body, status: status, action: action, wasTried: wasTried, pause: pause, headers: headers).judgement
+        decision(body, status: status, action: action, mayHaveArrived: mayHaveArrived, pause: pause, headers: headers)
+            .judgement
     }
 
     private func decision(
-        _ body: String, status: Int = 200, action: String = "edit", wasTried: Bool = false,
+        _ body: String, status: Int = 200, action: String = "edit", mayHaveArrived: Bool = false,
         pause: Pause? = nil, headers: [(name: String, value: String)] = []
     ) -> Decision {
         Judge(
-            call: StreamOneCall(command: "item", action: action), wasTried: wasTried, pause: pause, lengths: .init(),
+            call: StreamOneCall(command: "item", action: action), mayHaveArrived: mayHaveArrived, pause: pause,
+            lengths: .init(),
             now: now
         ).decision(on: UpstreamResponse(status: status, headers: headers, body: Array(body.utf8)))
     }
@@ -79,11 +81,11 @@ import Testing
     private func repeatedCall_isDelivered_whenItWasDoneAlready(row: Row, action: String) {
         let text = StreamOneSamples.answer(row.number)
         let isDone = row.word == "permanent†" && (action != "edit" || !row.name.hasSuffix("NOT_FOUND"))
-        let verdict = judge(text, action: action, wasTried: true).verdict
+        let verdict = judge(text, action: action, mayHaveArrived: true).verdict
         if isDone {
             #expect(verdict == .delivered(result: Array(text.utf8)))
         } else {
-            #expect(verdict == judge(text, action: action, wasTried: false).verdict)
+            #expect(verdict == judge(text, action: action, mayHaveArrived: false).verdict)
         }
     }
 
@@ -178,7 +180,7 @@ import Testing
         var moment = now
         return try (0..<times).map { _ in
             let decision = Judge(
-                call: StreamOneCall(command: "item", action: "edit"), wasTried: false,
+                call: StreamOneCall(command: "item", action: "edit"), mayHaveArrived: false,
                 pause: try Pause(in: state),
                 lengths: .init(), now: moment
             ).decision(on: UpstreamResponse(status: 200, body: Array(StreamOneSamples.answer(number).utf8)))

@@ -131,10 +131,10 @@ import Testing
     @Test func emptyCredentials_areMissing_andNothingIsSent() throws {
         let upstream = try StreamOneSamples.upstream(["id": .text(""), "psk": .text("")])
         #expect(upstream.missingSettings == ["id", "psk"])
-        let tools = StreamOneTools()
-        let reply = try upstream.ask(.post, "proxy/item/view", tools)
+        let harness = StreamOneHarness()
+        let reply = try upstream.ask(.post, "proxy/item/view", harness)
         #expect(reply.problem?.status == 502)
-        #expect(tools.transport.requests.isEmpty)
+        #expect(harness.transport.requests.isEmpty)
     }
 
     @Test func typedSettings_areThoseOfTheDesign() {

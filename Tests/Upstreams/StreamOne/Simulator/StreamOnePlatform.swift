@@ -36,7 +36,7 @@ struct StreamOnePlatform {
         _ path: String, _ query: String?, _ body: String = "", method: String = "POST",
         type: String? = "application/x-www-form-urlencoded", headers: [(name: String, value: String)] = [],
         poisons: [Faults.Poison] = []
-    ) -> Judged {
+    ) -> SimulatedResult {
         var all = headers
         if let type { all.append(("Content-Type", type)) }
         if !headers.contains(where: { $0.name == "No-Length" }) { all.append(("Content-Length", "\(body.utf8.count)")) }
@@ -48,7 +48,7 @@ struct StreamOnePlatform {
     /// Sends `parameters` with their signature behind them.
     func signed(
         _ name: String, _ parameters: String, _ body: String, key: String, poisons: [Faults.Poison] = []
-    ) -> Judged {
+    ) -> SimulatedResult {
         let signature = Self.signature(of: "/api/\(name)?\(parameters)&\(body)", key: key)
         return send("/api/\(name)", "\(parameters)&signature=\(signature)", body, poisons: poisons)
     }
@@ -57,7 +57,7 @@ struct StreamOnePlatform {
     func call(
         _ name: String, _ body: String = "", scope: String = "", session: (id: String, key: String)? = nil,
         poisons: [Faults.Poison] = []
-    ) -> Judged {
+    ) -> SimulatedResult {
         let id = session.map { "&session=\($0.id)" } ?? ""
         return signed(
             name,
@@ -65,7 +65,7 @@ struct StreamOnePlatform {
             body, key: Self.applicationKey + (session?.key ?? ""), poisons: poisons)
     }
 
-    func callAsUser(_ name: String, _ body: String = "", scope: String = "") -> Judged {
+    func callAsUser(_ name: String, _ body: String = "", scope: String = "") -> SimulatedResult {
         signed(
             name, "api=3&format=json&authentication_type=user&\(scope)timestamp=\(now)&user=\(Self.user)", body,
             key: Self.userKey)
@@ -75,12 +75,14 @@ struct StreamOnePlatform {
 
     // MARK: Logging in
 
-    func challenge(user: String = "jan%40example.nl", address: String = "10.0.0.1") -> (judged: Judged, text: String) {
+    func challenge(user: String = "jan%40example.nl", address: String = "10.0.0.1") -> (
+        judged: SimulatedResult, text: String
+    ) {
         let judged = call("session/initialize", "user=\(user)&userip=\(address)")
         return (judged, judged.apiJSON["body"]["challenge"].string ?? "")
     }
 
-    func create(challenge: String, form: String = Self.quickForm, hash: String? = nil) -> Judged {
+    func create(challenge: String, form: String = Self.quickForm, hash: String? = nil) -> SimulatedResult {
         let response = Self.response(form: form, challenge: challenge).replacing("+", with: "%2B").replacing(
             "/", with: "%2F")
         return call(
@@ -111,8 +113,8 @@ struct StreamOnePlatform {
     private static func base64(_ bytes: [UInt8]) -> String {
         let letters = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
         return String(
-            stride(from: 0, to: bytes.count - 2, by: 3).flatMap { place -> [Character] in
-                let group = Int(bytes[place]) << 16 | Int(bytes[place + 1]) << 8 | Int(bytes[place + 2])
+            stride(from: 0, to: bytes.count - 2, by: 3).flatMap { index -> [Character] in
+                let group = Int(bytes[index]) << 16 | Int(bytes[index + 1]) << 8 | Int(bytes[index + 2])
                 return [18, 12, 6, 0].map { letters[group >> $0 & 63] }
             })
     }
@@ -130,7 +132,7 @@ struct StreamOnePlatform {
     }
 }
 
-extension Judged {
+extension SimulatedResult {
     var apiText: String { String(decoding: answer?.body ?? [], as: UTF8.self) }
     var apiJSON: JSON { JSON(answer?.body ?? []) }
     /// Of an answer with HTTP 200.

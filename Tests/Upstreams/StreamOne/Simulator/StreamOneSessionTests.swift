@@ -127,7 +127,7 @@ import Testing
         let challenge = platform.challenge().text
         let session = try platform.login()
         platform.change(#"{"applications":[{"id":"b","psk":"b"}]}"#)
-        func send(_ name: String, _ parameters: String, _ body: String, key: String) -> Judged {
+        func send(_ name: String, _ parameters: String, _ body: String, key: String) -> SimulatedResult {
             platform.signed(
                 name,
                 "api=3&format=json&authentication_type=application&timestamp=\(platform.now)&application=b\(parameters)",

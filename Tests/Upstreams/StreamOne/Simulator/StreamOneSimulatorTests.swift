@@ -14,7 +14,8 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
     private let platform = StreamOnePlatform()
 
     /// A signed request of the default user.
-    private func send(_ parameters: String = fresh, _ body: String = "", name: String = "item/view") -> Judged {
+    private func send(_ parameters: String = fresh, _ body: String = "", name: String = "item/view") -> SimulatedResult
+    {
         platform.signed(name, parameters, body, key: StreamOnePlatform.userKey)
     }
 
@@ -34,7 +35,7 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
                     application: StreamOnePlatform.application, user: StreamOnePlatform.user, address: "10.11.12.13",
                     needsV2Hash: true, endsAt: end))
         }
-        func send(_ signature: String) -> Judged {
+        func send(_ signature: String) -> SimulatedResult {
             platform.send(vector.path, "\(vector.parameters)&signature=\(signature)", vector.body)
         }
         let forged = send(String(vector.signature.reversed()))
@@ -139,7 +140,7 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
     }
 
     @Test func headers_thatAGatewayDoesNotSend_areNoted() {
-        func send(type: String?, _ headers: [(name: String, value: String)]) -> Judged {
+        func send(type: String?, _ headers: [(name: String, value: String)]) -> SimulatedResult {
             let signature = StreamOnePlatform.signature(
                 of: "/api/item/view?\(fresh)&x=1", key: StreamOnePlatform.userKey)
             return platform.send(
@@ -396,8 +397,8 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
             func rubbish() -> String {
                 var bytes = Array(seeds.randomElement(using: &random)!.utf8)
                 for _ in 0..<Int.random(in: 0...4, using: &random) {
-                    let place = Int.random(in: 0..<bytes.count, using: &random)
-                    bytes[place] =
+                    let index = Int.random(in: 0..<bytes.count, using: &random)
+                    bytes[index] =
                         Bool.random(using: &random) ? UInt8.random(in: 0...255, using: &random) : UInt8(ascii: "&")
                 }
                 return String(decoding: bytes.prefix(Int.random(in: 0...200, using: &random)), as: UTF8.self)

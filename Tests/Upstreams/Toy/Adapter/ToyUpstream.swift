@@ -25,7 +25,7 @@ struct ToyUpstream: ConfigurableUpstream {
     }
 
     func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
-        guard payload.kind == .object else { throw InvalidPayload([PayloadFault("", "must be an object")]) }
+        guard payload.kind == .object else { throw InvalidPayload([PayloadError("", "must be an object")]) }
         return Admission(lane: .named("notes"))
     }
 

@@ -10,7 +10,7 @@ struct Answer: Sendable, Equatable {
     /// Whether it is a success that the platform allows to be cached (7.3).
     let isCacheable: Bool
     /// The remaining time of the session, in seconds, and the position of that number in `bytes`.
-    let sessionTimeout: (seconds: Int64, place: Range<Int>)?
+    let sessionTimeout: (seconds: Int64, range: Range<Int>)?
     /// As it was received.
     let bytes: [UInt8]
 
@@ -39,11 +39,11 @@ struct Answer: Sendable, Equatable {
     }
 
     private static func headerAlone(of body: [UInt8]) -> Header? {
-        guard let found = JSONOutline(body, finding: "header", "body"), let place = found.values[0],
-            found.values[1] != nil, place.count <= largestReadWhole
+        guard let found = JSONOutline(body, finding: "header", "body"), let range = found.values[0],
+            found.values[1] != nil, range.count <= largestReadWhole
         else { return nil }
-        let text = Array(body[place])
-        let header = try? JSONParser.ofThisThread.parse(text) { Header(header: $0, at: place.lowerBound) }.get()
+        let text = Array(body[range])
+        let header = try? JSONParser.ofThisThread.parse(text) { Header(header: $0, at: range.lowerBound) }.get()
         return header ?? nil
     }
 
@@ -60,8 +60,8 @@ struct Answer: Sendable, Equatable {
 
     /// The bytes with the current remaining time of the session instead of the original one.
     func bytes(sessionTimeout seconds: Int64) -> [UInt8] {
-        guard let place = sessionTimeout?.place else { return bytes }
-        return bytes[..<place.lowerBound] + Array(String(seconds).utf8) + bytes[place.upperBound...]
+        guard let range = sessionTimeout?.range else { return bytes }
+        return bytes[..<range.lowerBound] + Array(String(seconds).utf8) + bytes[range.upperBound...]
     }
 
     /// The result of `body` for the response's `body` member; nil for a response that is too large to be the expected
@@ -78,7 +78,7 @@ struct Answer: Sendable, Equatable {
         let status: Int
         let message: String
         let isCacheable: Bool
-        let sessionTimeout: (seconds: Int64, place: Range<Int>)?
+        let sessionTimeout: (seconds: Int64, range: Range<Int>)?
 
         init?(_ answer: JSONValue) {
             guard answer.kind == .object, answer["body"] != nil, let header = answer["header"] else { return nil }
@@ -95,8 +95,8 @@ struct Answer: Sendable, Equatable {
             isCacheable = header["cacheable"]?.kind == .true
             sessionTimeout = header["sessiontimeout"].flatMap { value in
                 value.integer.flatMap { seconds in
-                    let place = value.range.lowerBound + start..<value.range.upperBound + start
-                    return seconds >= 0 ? (seconds, place) : nil
+                    let range = value.range.lowerBound + start..<value.range.upperBound + start
+                    return seconds >= 0 ? (seconds, range) : nil
                 }
             }
         }

@@ -16,7 +16,7 @@ struct SDKCall: Sendable {
     private static let tolerance = 300
 
     /// Rejects a call as the platform would. `actor`: the required sender.
-    init(_ request: ResourceRequest, by actor: StreamOneActor) throws(RefusedCall) {
+    init(_ request: UpstreamRouteRequest, by actor: StreamOneActor) throws(RefusedCall) {
         let (command, action) = (request.parameters["command"] ?? "", request.parameters["action"] ?? "")
         guard StreamOneCall.isName(command), StreamOneCall.isName(action) else {
             throw .init(5, "commands and actions are names of lower-case letters and digits")
@@ -73,7 +73,7 @@ struct SDKCall: Sendable {
 
     /// PHP sends no body if there are no arguments.
     private static func arguments(
-        of request: ResourceRequest
+        of request: UpstreamRouteRequest
     ) throws(RefusedCall) -> [StreamOneCall.Argument] {
         let type = request.header("Content-Type")?.split(separator: ";").first?.lowercased().filter { $0 != " " }
         guard request.body.isEmpty || type == nil || type == "application/x-www-form-urlencoded",
@@ -153,9 +153,9 @@ struct RefusedCall: Error, Equatable {
     }
 
     /// HTTP 200 in any case: PHP reads nothing else.
-    var answer: ResourceAnswer {
+    var answer: UpstreamRouteResponse {
         .json(
-            JSONText.object { json in
+            JSONWriter.object { json in
                 json.object("header") { json in
                     json.number("status", status.number)
                     json.string("statusmessage", "\(status.name): \(detail)")

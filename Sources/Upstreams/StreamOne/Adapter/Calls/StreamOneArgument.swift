@@ -4,7 +4,7 @@ import PosternCore
 enum StreamOneArgument {
     struct Fault: Equatable {
         /// The element of a list, as a pointer; otherwise empty.
-        var place = ""
+        var pointer = ""
         let detail: String
     }
 
@@ -12,8 +12,8 @@ enum StreamOneArgument {
     static func text(of value: JSONValue) -> String {
         guard value.kind == .array else { return scalar(value) }
         var text = ""
-        for (place, element) in value.elements.enumerated() {
-            if place > 0 { text += "," }
+        for (index, element) in value.elements.enumerated() {
+            if index > 0 { text += "," }
             text += scalar(element)
         }
         return text
@@ -22,8 +22,8 @@ enum StreamOneArgument {
     /// Why a value has no text. Nothing of the value is stored, however long a list is.
     static func fault(of value: JSONValue) -> Fault? {
         guard value.kind == .array else { return detail(of: value).map { Fault(detail: $0) } }
-        for (place, element) in value.elements.enumerated() {
-            if let detail = detail(of: element) { return Fault(place: "/\(place)", detail: detail) }
+        for (index, element) in value.elements.enumerated() {
+            if let detail = detail(of: element) { return Fault(pointer: "/\(index)", detail: detail) }
         }
         return nil
     }

@@ -64,10 +64,10 @@ extension StreamOneCall {
     ///   - isWhole: Whether the call is going to be made. Otherwise it is checked, and has no arguments and only the
     ///     first of its accounts: the texts take several times the memory of the payload.
     init(
-        _ payload: JSONValue, defaultAccount: String?, maxFaults: Int = PayloadFaults.most, isWhole: Bool = true
+        _ payload: JSONValue, defaultAccount: String?, maxFaults: Int = PayloadErrors.most, isWhole: Bool = true
     ) throws(InvalidPayload) {
-        guard payload.kind == .object else { throw InvalidPayload([PayloadFault("", "must be an object")]) }
-        var faults = PayloadFaults(atMost: maxFaults)
+        guard payload.kind == .object else { throw InvalidPayload([PayloadError("", "must be an object")]) }
+        var faults = PayloadErrors(atMost: maxFaults)
         let command = Self.name(payload["command"], "/command", &faults)
         let action = Self.name(payload["action"], "/action", &faults)
         let scope = Scope(payload, defaultAccount: defaultAccount, isWhole: isWhole, &faults)
@@ -91,7 +91,7 @@ extension StreamOneCall {
         "command", "action", "arguments", "account", "accounts", "customer", "timezone",
     ]
 
-    private static func name(_ value: JSONValue?, _ pointer: String, _ faults: inout PayloadFaults) -> String {
+    private static func name(_ value: JSONValue?, _ pointer: String, _ faults: inout PayloadErrors) -> String {
         guard let text = value?.string, value?.kind == .string, isName(text) else {
             faults.add(pointer, "must be a name of lower-case letters and digits")
             return ""
@@ -101,7 +101,7 @@ extension StreamOneCall {
 
     /// The arguments of an object, as texts in its order (the specification's 3.4).
     static func arguments(
-        _ object: JSONValue, at pointer: String, isWhole: Bool = true, _ faults: inout PayloadFaults
+        _ object: JSONValue, at pointer: String, isWhole: Bool = true, _ faults: inout PayloadErrors
     ) -> [Argument] {
         guard object.kind == .object else {
             faults.add(pointer, "must be an object")
@@ -112,7 +112,7 @@ extension StreamOneCall {
         if isWhole { arguments.reserveCapacity(object.members.reduce(0) { count, _ in count + 1 }) }
         for (key, value) in object.members {
             if let fault = StreamOneArgument.fault(of: value) {
-                faults.add(pointer + JSONPointer.member(key) + fault.place, fault.detail)
+                faults.add(pointer + JSONPointer.member(key) + fault.pointer, fault.detail)
             }
             // A call with a fault is not sent.
             guard isWhole, faults.isEmpty else { continue }
@@ -125,29 +125,29 @@ extension StreamOneCall {
 extension Scope {
     /// From the members of a payload. An empty text counts as absent; an empty list removes the default account.
     fileprivate init(
-        _ payload: JSONValue, defaultAccount: String?, isWhole: Bool, _ faults: inout PayloadFaults
+        _ payload: JSONValue, defaultAccount: String?, isWhole: Bool, _ faults: inout PayloadErrors
     ) {
         let account = Self.text(payload["account"], "/account", &faults)
         let customer = Self.text(payload["customer"], "/customer", &faults)
         var accounts: [String]?
         if let list = payload["accounts"], list.kind != .null {
             if list.kind != .array { faults.add("/accounts", "must be an array of strings") }
-            for (place, element) in list.elements.enumerated() {
+            for (index, element) in list.elements.enumerated() {
                 if !element.isFilledString {
-                    faults.add("/accounts/\(place)", "must be a non-empty string")
+                    faults.add("/accounts/\(index)", "must be a non-empty string")
                 } else if element.holdsComma {
-                    faults.add("/accounts/\(place)", "must have no comma")
+                    faults.add("/accounts/\(index)", "must have no comma")
                 }
             }
             let kept = isWhole && faults.isEmpty ? Int.max : 1
             accounts = list.elements.prefix(kept).map { $0.string ?? "" }
         }
-        let given = Given(account: account, accounts: accounts, customer: customer)
+        let given = RequestedScope(account: account, accounts: accounts, customer: customer)
         for fault in given.faults { faults.add("/\(fault.name)", fault.detail) }
         self = given.scope(defaultAccount: defaultAccount)
     }
 
-    private static func text(_ value: JSONValue?, _ pointer: String, _ faults: inout PayloadFaults) -> String? {
+    private static func text(_ value: JSONValue?, _ pointer: String, _ faults: inout PayloadErrors) -> String? {
         guard let value, value.kind != .null else { return nil }
         guard value.kind == .string else {
             faults.add(pointer, "must be a string")
@@ -157,7 +157,7 @@ extension Scope {
     }
 
     /// The scope that a caller gives; at most one of these.
-    struct Given {
+    struct RequestedScope {
         private let account: String?
         private let accounts: [String]?
         private let customer: String?

@@ -55,13 +55,13 @@ final class Cache: Sendable {
     fileprivate struct Follower {
         let number: Int
         let deadline: MonotonicInstant
-        let continuation: CheckedContinuation<Found, Never>
+        let continuation: CheckedContinuation<Lookup, Never>
     }
 
-    enum Found: Sendable {
+    enum Lookup: Sendable {
         case hit(Answer, age: Duration)
         /// The response that the leader of the same read got.
-        case shared(Result<Answer, Trouble>)
+        case shared(Result<Answer, CallFailure>)
         /// The caller has to send the read, and then calls `land` or `handOver` exactly once.
         case lead(Flight)
     }
@@ -101,11 +101,11 @@ final class Cache: Sendable {
 
     /// Returns a cached response, the response of a flight that has no more time than the caller, or a new flight to
     /// lead. If the task is cancelled while it waits, it gets `.abandoned`; the flight continues.
-    func find(_ key: Key, session: String?, deadline: MonotonicInstant, now: MonotonicInstant) async -> Found {
+    func find(_ key: Key, session: String?, deadline: MonotonicInstant, now: MonotonicInstant) async -> Lookup {
         let number = followerNumbers.wrappingAdd(1, ordering: .relaxed).newValue
         return await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
-                let found = state.withLock { state -> Found? in
+                let found = state.withLock { state -> Lookup? in
                     if let entry = state[key], entry.expiresAt > now {
                         return .hit(entry.answer, age: now - entry.storedAt)
                     }
@@ -142,7 +142,7 @@ final class Cache: Sendable {
     /// Ends the flight with `result` for all its followers. A response that `isKept` is cached for `lifetime`, unless
     /// there was a write meanwhile.
     func land(
-        _ flight: Flight, _ result: Result<Answer, Trouble>, isKept: Bool, for lifetime: Duration,
+        _ flight: Flight, _ result: Result<Answer, CallFailure>, isKept: Bool, for lifetime: Duration,
         now: MonotonicInstant
     ) {
         let followers = state.withLock { state in
@@ -171,7 +171,7 @@ final class Cache: Sendable {
             return (next, late)
         }
         for follower in late {
-            follower.continuation.resume(returning: .shared(.failure(.late(Trouble.lateness))))
+            follower.continuation.resume(returning: .shared(.failure(.late(CallFailure.lateness))))
         }
         next?.continuation.resume(returning: .lead(flight))
     }

@@ -25,7 +25,7 @@ struct Client: Sendable {
     }
 
     /// The response of the platform, including a rejection.
-    struct Reply: Sendable {
+    struct CallResponse: Sendable {
         let answer: Answer
         /// Nil unless the response was cached.
         var age: Duration?
@@ -34,14 +34,16 @@ struct Client: Sendable {
     /// How many times a read is sent, including the first time.
     private static let readTries = 3
 
-    func perform(_ call: Call, _ tools: any ResourceTools) async throws(Trouble) -> Reply {
-        guard actions.nature(of: call.content) == .read else { return Reply(answer: try await send(call, tools)) }
+    func perform(_ call: Call, _ context: any UpstreamRouteContext) async throws(CallFailure) -> CallResponse {
+        guard actions.nature(of: call.content) == .read else {
+            return CallResponse(answer: try await send(call, context))
+        }
         let found = await cache.find(
-            key(of: call), session: call.session?.id, deadline: call.deadline, now: tools.time.instant)
+            key(of: call), session: call.session?.id, deadline: call.deadline, now: context.time.instant)
         switch found {
-        case .hit(let answer, let age): return Reply(answer: answer, age: age)
-        case .shared(let result): return Reply(answer: try result.get())
-        case .lead(let flight): return Reply(answer: try await lead(flight, call, tools))
+        case .hit(let answer, let age): return CallResponse(answer: answer, age: age)
+        case .shared(let result): return CallResponse(answer: try result.get())
+        case .lead(let flight): return CallResponse(answer: try await lead(flight, call, context))
         }
     }
 
@@ -58,15 +60,15 @@ struct Client: Sendable {
 
     /// Sends a read for all callers that share it.
     private func lead(
-        _ flight: Cache.Flight, _ call: Call, _ tools: any ResourceTools
-    ) async throws(Trouble) -> Answer {
-        let result: Result<Answer, Trouble>
-        do throws(Trouble) {
-            result = .success(try await send(call, tools))
+        _ flight: Cache.Flight, _ call: Call, _ context: any UpstreamRouteContext
+    ) async throws(CallFailure) -> Answer {
+        let result: Result<Answer, CallFailure>
+        do throws(CallFailure) {
+            result = .success(try await send(call, context))
         } catch {
             result = .failure(error)
         }
-        let now = tools.time.instant
+        let now = context.time.instant
         switch result {
         // Only this caller has no more time, or has hung up; the others may have more.
         case .failure(.late), .failure(.abandoned): cache.handOver(flight, now: now)
@@ -84,25 +86,25 @@ struct Client: Sendable {
     /// Sends the call until there is a response to return: a read a few times, and once more with a new signature if
     /// the platform rejected the old one. If the caller hangs up, a read is aborted. A write that was sent runs to its
     /// end, so that what it may have changed is removed from the cache.
-    private func send(_ call: Call, _ tools: any ResourceTools) async throws(Trouble) -> Answer {
-        try checkBackoff(call, now: tools.time.now)
+    private func send(_ call: Call, _ context: any UpstreamRouteContext) async throws(CallFailure) -> Answer {
+        try checkBackoff(call, now: context.time.now)
         let nature = actions.nature(of: call.content)
         var sendings = 0
         var wasSignedAgain = false
         while true {
             if Task.isCancelled, nature == .read || sendings == 0 { throw .abandoned }
-            let left = call.deadline - tools.time.instant
+            let left = call.deadline - context.time.instant
             guard left > .zero else {
-                throw .late(Trouble.lateness + effect(of: call, isClear: sendings == 0))
+                throw .late(CallFailure.lateness + effect(of: call, isClear: sendings == 0))
             }
             sendings += 1
             let mayRepeat = nature == .read && sendings < Self.readTries
             let request = platform.request(
-                for: call.content, in: call.session.map { ($0.id, $0.key) }, at: tools.time.now)
-            switch await tools.send(request, timeout: left, isAbortable: nature == .read) {
+                for: call.content, in: call.session.map { ($0.id, $0.key) }, at: context.time.now)
+            switch await context.send(request, timeout: left, isAbortable: nature == .read) {
             case .failure where Task.isCancelled && nature == .read: throw .abandoned
             case .failure(let failure) where failure.reason == .timeout:
-                throw .late(Trouble.lateness + effect(of: call, isClear: false))
+                throw .late(CallFailure.lateness + effect(of: call, isClear: false))
             case .failure(let failure):
                 guard failure.reason != .cancelled, mayRepeat else {
                     throw .failed(
@@ -112,21 +114,21 @@ struct Client: Sendable {
             case .success(let response):
                 guard let answer = Answer(response) else {
                     if mayRepeat { continue }
-                    throw .failed(Trouble.unusable(response) + effect(of: call, isClear: false))
+                    throw .failed(CallFailure.unusable(response) + effect(of: call, isClear: false))
                 }
-                renewSession(of: call, answer, tools)
+                renewSession(of: call, answer, context)
                 if answer.status.meaning == .fault, mayRepeat { continue }
                 if !wasSignedAgain, isSignatureRefused(answer, call) {
                     wasSignedAgain = true
                     continue
                 }
-                await apply(answer, to: call, tools)
+                await apply(answer, to: call, context)
                 return answer
             }
         }
     }
 
-    private func checkBackoff(_ call: Call, now: Timestamp) throws(Trouble) {
+    private func checkBackoff(_ call: Call, now: Timestamp) throws(CallFailure) {
         guard platform.hasCredentials else { throw .noCredentials }
         for subject in subjects(of: call) {
             if let pause = backoff.pause(of: subject, now: now) { throw .paused(pause, now) }
@@ -162,25 +164,25 @@ struct Client: Sendable {
 
     // MARK: Consequences of a response
 
-    private func renewSession(of call: Call, _ answer: Answer, _ tools: any ResourceTools) {
+    private func renewSession(of call: Call, _ answer: Answer, _ context: any UpstreamRouteContext) {
         guard let session = call.session, let timeout = answer.sessionTimeout else { return }
-        sessions.renew(session.id, until: tools.time.now + .seconds(timeout.seconds), tools)
+        sessions.renew(session.id, until: context.time.now + .seconds(timeout.seconds), context)
     }
 
-    private func apply(_ answer: Answer, to call: Call, _ tools: any ResourceTools) async {
+    private func apply(_ answer: Answer, to call: Call, _ context: any UpstreamRouteContext) async {
         let session = call.session
         switch answer.status.meaning {
         case .ok:
             backoff.end(session.map { .session($0.id) } ?? .actor)
             invalidateAfterWrite(call)
         case .fault: invalidateAfterWrite(call)
-        case .authentication where session == nil: backoff.begin(.actor, .authentication, now: tools.time.now)
-        case .authentication, .sessionGone: if let session { await forget(session, tools) }
-        case .rateLimited: rateLimited(call, tools)
+        case .authentication where session == nil: backoff.begin(.actor, .authentication, now: context.time.now)
+        case .authentication, .sessionGone: if let session { await forget(session, context) }
+        case .rateLimited: rateLimited(call, context)
         case .denied: cache.forgetRights(of: session?.user)
         case .clock, .readOnly, .permanent, .settledBefore, .needsHash, .loginRefused: break
         }
-        if call.content.path == "/api/session/delete", let session { await forget(session, tools) }
+        if call.content.path == "/api/session/delete", let session { await forget(session, context) }
     }
 
     private func invalidateAfterWrite(_ call: Call) {
@@ -191,17 +193,17 @@ struct Client: Sendable {
 
     /// The platform blocks the address of a login, a session, or the actor itself, which the queue has to know too. The
     /// second step of a login is blocked for its address as well, though only the first one names it.
-    private func rateLimited(_ call: Call, _ tools: any ResourceTools) {
+    private func rateLimited(_ call: Call, _ context: any UpstreamRouteContext) {
         guard let subject = subjects(of: call).last, call.content.command != "session" || subject != .actor else {
             return
         }
-        let pause = backoff.begin(subject, .rateLimited, now: tools.time.now)
-        if subject == .actor { tools.enqueue([pause.change]) }
+        let pause = backoff.begin(subject, .rateLimited, now: context.time.now)
+        if subject == .actor { context.enqueue([pause.change]) }
     }
 
     /// Ends the session at once for all callers. Returns when that is on disk, or cannot be stored.
-    func forget(_ session: Session, _ tools: any ResourceTools) async {
+    func forget(_ session: Session, _ context: any UpstreamRouteContext) async {
         cache.forget(session: session.id)
-        await sessions.forget(session.id, tools)
+        await sessions.forget(session.id, context)
     }
 }

@@ -9,10 +9,10 @@ struct Login: Sendable {
 
     init(_ client: Client) { self.client = client }
 
-    var resources: [Resource] {
+    var resources: [UpstreamRoute] {
         [
-            Resource(.post, "sessions", .perform(begin)),
-            Resource(.delete, "sessions/{sessionCode}", .perform(end)),
+            UpstreamRoute(.post, "sessions", .perform(begin)),
+            UpstreamRoute(.delete, "sessions/{sessionCode}", .perform(end)),
         ]
     }
 
@@ -27,28 +27,28 @@ struct Login: Sendable {
     }
 
     private func begin(
-        _ request: ResourceRequest, _ tools: any ResourceTools
-    ) async throws(ResourceRefusal) -> ResourceAnswer {
+        _ request: UpstreamRouteRequest, _ context: any UpstreamRouteContext
+    ) async throws(UpstreamRouteError) -> UpstreamRouteResponse {
         guard client.platform.actor.kind == .application else { throw .needsApplication }
-        let deadline = tools.time.instant + request.patience
+        let deadline = context.time.instant + request.patience
         let credentials = try request.withObject { body throws(InvalidPayload) in
             try Self.credentials(body, until: deadline)
         }
         // If the store cannot be read, the session's key cannot be stored either.
-        let keepsKeys = (try? await tools.read { $0.keepsCredentials }) ?? false
-        var answer = try await logIn(credentials, sendingOldHash: false, tools)
+        let keepsKeys = (try? await context.read { $0.keepsCredentials }) ?? false
+        var answer = try await logIn(credentials, sendingOldHash: false, context)
         // The platform requires the old hash, although it did not request it at first.
-        if answer.status.meaning == .needsHash { answer = try await logIn(credentials, sendingOldHash: true, tools) }
-        try check(answer, credentials, tools)
-        guard let session = Session(answer, now: tools.time.now) else { throw .unusableLogin }
-        let isStored = await client.sessions.add(session, tools)
+        if answer.status.meaning == .needsHash { answer = try await logIn(credentials, sendingOldHash: true, context) }
+        try check(answer, credentials, context)
+        guard let session = Session(answer, now: context.time.now) else { throw .unusableLogin }
+        let isStored = await client.sessions.add(session, context)
         return .json(session.shown(isDurable: keepsKeys && isStored), status: 201)
     }
 
     private static func credentials(
         _ body: JSONValue, until deadline: MonotonicInstant
     ) throws(InvalidPayload) -> Credentials {
-        var faults = PayloadFaults()
+        var faults = PayloadErrors()
         func text(_ name: StaticString) -> String {
             if let value = body[name], value.isFilledString, let text = value.string { return text }
             faults.add("/\(name)", "must be a non-empty string")
@@ -62,41 +62,43 @@ struct Login: Sendable {
 
     /// The platform's response to the second step, whatever it is.
     private func logIn(
-        _ credentials: Credentials, sendingOldHash: Bool, _ tools: any ResourceTools
-    ) async throws(ResourceRefusal) -> Answer {
+        _ credentials: Credentials, sendingOldHash: Bool, _ context: any UpstreamRouteContext
+    ) async throws(UpstreamRouteError) -> Answer {
         let first = try await send(
             "initialize", [.init("user", credentials.username), .init("userip", credentials.userIP)], credentials,
-            tools)
-        try check(first, credentials, tools)
+            context)
+        try check(first, credentials, context)
         guard let challenge = first.withBody(Challenge.init) else { throw .unusableLogin }
-        let response = try await response(to: challenge, credentials, tools)
+        let response = try await response(to: challenge, credentials, context)
         var arguments = [StreamOneCall.Argument("challenge", challenge.text), .init("response", response)]
         if challenge.needsOldHash || sendingOldHash {
             arguments.append(.init("v2hash", Password.oldHash(of: credentials.password)))
         }
-        return try await send("create", arguments, credentials, tools)
+        return try await send("create", arguments, credentials, context)
     }
 
     /// The most logins that wait for their turn. With more, the last one would wait for half a minute.
     private static let mostWaiting = 100
 
-    /// Hashes the password for a challenge, one at a time, as each takes a core for a quarter of a second. A login whose
-    /// turn comes when its time is over, or when its caller has hung up, is not hashed: others wait for their turn.
+    /// Hashes the password for a challenge, one at a time, as each takes a core for a quarter of a second. A login
+    /// whose turn comes when its time is over, or when its caller has hung up, is not hashed: others wait for their
+    /// turn.
     private func response(
-        to challenge: Challenge, _ credentials: Credentials, _ tools: any ResourceTools
-    ) async throws(ResourceRefusal) -> String {
-        guard tools.computations.waiting < Self.mostWaiting else {
-            let overload = ResourceAnswer.problem(
+        to challenge: Challenge, _ credentials: Credentials, _ context: any UpstreamRouteContext
+    ) async throws(UpstreamRouteError) -> String {
+        guard context.computations.waiting < Self.mostWaiting else {
+            let overload = UpstreamRouteResponse.problem(
                 slug: .overloaded, status: 503, detail: "Too many logins are in progress; try again later.")
-            throw ResourceRefusal(.later(overload, after: .seconds(5)))
+            throw UpstreamRouteError(.later(overload, after: .seconds(5)))
         }
         let isAbandoned = Flag()
-        let hashed: Result<String, ResourceRefusal> = await withTaskCancellationHandler {
+        let hashed: Result<String, UpstreamRouteError> = await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
-                tools.computations.run {
-                    guard tools.time.instant < credentials.deadline, !isAbandoned.value.load(ordering: .relaxed) else {
-                        let late = Trouble.late("The login could not be processed in time.")
-                        return continuation.resume(returning: .failure(ResourceRefusal(late.answer)))
+                context.computations.run {
+                    guard context.time.instant < credentials.deadline, !isAbandoned.value.load(ordering: .relaxed)
+                    else {
+                        let late = CallFailure.late("The login could not be processed in time.")
+                        return continuation.resume(returning: .failure(UpstreamRouteError(late.answer)))
                     }
                     let response = Password.response(
                         to: challenge.text, password: credentials.password, salt: challenge.salt)
@@ -112,39 +114,40 @@ struct Login: Sendable {
     private final class Flag: Sendable { let value = Atomic<Bool>(false) }
 
     private func send(
-        _ action: String, _ arguments: [StreamOneCall.Argument], _ credentials: Credentials, _ tools: any ResourceTools
-    ) async throws(ResourceRefusal) -> Answer {
+        _ action: String, _ arguments: [StreamOneCall.Argument], _ credentials: Credentials,
+        _ context: any UpstreamRouteContext
+    ) async throws(UpstreamRouteError) -> Answer {
         let call = StreamOneCall(command: "session", action: action, arguments: arguments)
-        return try await client.reply(to: .init(content: call, deadline: credentials.deadline), tools).answer
+        return try await client.reply(to: .init(content: call, deadline: credentials.deadline), context).answer
     }
 
     /// A step that fails ends the login: nothing is retried.
     private func check(
-        _ answer: Answer, _ credentials: Credentials, _ tools: any ResourceTools
-    ) throws(ResourceRefusal) {
+        _ answer: Answer, _ credentials: Credentials, _ context: any UpstreamRouteContext
+    ) throws(UpstreamRouteError) {
         guard !answer.isSuccess else { return }
         guard answer.status.meaning == .rateLimited else { throw .login(answer) }
-        let now = tools.time.now
+        let now = context.time.now
         let pause = client.backoff.begin(.address(credentials.userIP), .rateLimited, now: now)
-        throw ResourceRefusal(Trouble.paused(pause, now).answer)
+        throw UpstreamRouteError(CallFailure.paused(pause, now).answer)
     }
 
     // MARK: Ending
 
     /// The session is removed whatever the platform's response is.
     private func end(
-        _ request: ResourceRequest, _ tools: any ResourceTools
-    ) async throws(ResourceRefusal) -> ResourceAnswer {
-        let deadline = tools.time.instant + request.patience
-        guard let session = try await client.session(request.parameters["sessionCode"] ?? "", tools) else {
-            throw ResourceRefusal(
+        _ request: UpstreamRouteRequest, _ context: any UpstreamRouteContext
+    ) async throws(UpstreamRouteError) -> UpstreamRouteResponse {
+        let deadline = context.time.instant + request.patience
+        guard let session = try await client.session(request.parameters["sessionCode"] ?? "", context) else {
+            throw UpstreamRouteError(
                 .notFound("There is no such session: it has ended, has expired, or was never begun here."))
         }
         let call = StreamOneCall(command: "session", action: "delete")
-        _ = try? await client.perform(.init(content: call, session: session, deadline: deadline), tools)
+        _ = try? await client.perform(.init(content: call, session: session, deadline: deadline), context)
         // The response is sent once that is on disk: a session whose end was confirmed does not exist again after a
         // crash.
-        await client.forget(session, tools)
+        await client.forget(session, context)
         return .empty()
     }
 }
@@ -177,7 +180,7 @@ extension Session {
     }
 
     fileprivate func shown(isDurable: Bool) -> String {
-        JSONText.object { json in
+        JSONWriter.object { json in
             json.string("id", id)
             json.string("user", user)
             json.time("expiresAt", deadline)
@@ -186,11 +189,11 @@ extension Session {
     }
 }
 
-extension ResourceRefusal {
-    fileprivate static let unusableLogin = ResourceRefusal(
+extension UpstreamRouteError {
+    fileprivate static let unusableLogin = UpstreamRouteError(
         .deliveryFailed, 502, "The platform's answer to the login cannot be used.")
 
-    static let needsApplication = ResourceRefusal(
+    static let needsApplication = UpstreamRouteError(
         .conflict, 409, "Only an application has sessions; this upstream signs as a user.")
 
     /// A wrong name, a wrong password, or a fault that the caller did not cause.

@@ -5,31 +5,31 @@ import PosternJSON
 struct Proxy: Sendable {
     let client: Client
 
-    var resource: Resource {
-        Resource(
+    var resource: UpstreamRoute {
+        UpstreamRoute(
             .post, "proxy/{command}/{action}", query: ["account", "accounts", "customer", "timezone"], .perform(call))
     }
 
     private func call(
-        _ request: ResourceRequest, _ tools: any ResourceTools
-    ) async throws(ResourceRefusal) -> ResourceAnswer {
+        _ request: UpstreamRouteRequest, _ context: any UpstreamRouteContext
+    ) async throws(UpstreamRouteError) -> UpstreamRouteResponse {
         let content = try call(request)
-        let deadline = tools.time.instant + request.patience
-        let session = try await client.session(of: request, tools)
+        let deadline = context.time.instant + request.patience
+        let session = try await client.session(of: request, context)
         let call = Client.Call(content: content, session: session, deadline: deadline)
-        let shown = try await client.reply(to: call, tools).passedOn(in: session, now: tools.time.now)
+        let shown = try await client.reply(to: call, context).passedOn(in: session, now: context.time.now)
         return request.wait.map { shown.applying("wait=\($0)") } ?? shown
     }
 
-    private func call(_ request: ResourceRequest) throws(ResourceRefusal) -> StreamOneCall {
+    private func call(_ request: UpstreamRouteRequest) throws(UpstreamRouteError) -> StreamOneCall {
         let command = request.parameters["command"] ?? ""
         let action = request.parameters["action"] ?? ""
         guard StreamOneCall.isName(command), StreamOneCall.isName(action) else {
-            throw ResourceRefusal(.notFound("Commands and actions are names of lower-case letters and digits."))
+            throw UpstreamRouteError(.notFound("Commands and actions are names of lower-case letters and digits."))
         }
         let scope = try request.scope(defaultAccount: client.platform.defaultAccount)
         let arguments = try request.withObject { body throws(InvalidPayload) in
-            var faults = PayloadFaults()
+            var faults = PayloadErrors()
             let arguments = StreamOneCall.arguments(body, at: "", &faults)
             guard faults.isEmpty else { throw InvalidPayload(faults) }
             return arguments
@@ -40,10 +40,10 @@ struct Proxy: Sendable {
     }
 }
 
-extension Client.Reply {
+extension Client.CallResponse {
     /// The platform's response is passed on unchanged, including rejections. Only in a cached response, the remaining
     /// time of the session is the current one.
-    func passedOn(in session: Session?, now: Timestamp) -> ResourceAnswer {
+    func passedOn(in session: Session?, now: Timestamp) -> UpstreamRouteResponse {
         guard let age else {
             return .json(String(decoding: answer.bytes, as: UTF8.self), headers: ["X-Cache": "miss"])
         }
@@ -58,35 +58,35 @@ extension Client.Reply {
 extension Client {
     /// The session that the request's `Postern-Session` names; nil without that header.
     func session(
-        of request: ResourceRequest, _ tools: any ResourceTools
-    ) async throws(ResourceRefusal) -> Session? {
+        of request: UpstreamRouteRequest, _ context: any UpstreamRouteContext
+    ) async throws(UpstreamRouteError) -> Session? {
         guard let id = request.header("Postern-Session") else { return nil }
         guard platform.actor.kind == .application else { throw .needsApplication }
-        guard let session = try await session(id, tools) else {
-            throw ResourceRefusal(
+        guard let session = try await session(id, context) else {
+            throw UpstreamRouteError(
                 .unknownSession, 409, "There is no such session: it has ended, or was never begun here. Log in again.")
         }
         return session
     }
 
-    func session(_ id: String, _ tools: any ResourceTools) async throws(ResourceRefusal) -> Session? {
+    func session(_ id: String, _ context: any UpstreamRouteContext) async throws(UpstreamRouteError) -> Session? {
         do throws(StateError) {
-            return try await sessions.find(id, tools)
+            return try await sessions.find(id, context)
         } catch {
-            throw ResourceRefusal(error)
+            throw UpstreamRouteError(error)
         }
     }
 
-    func reply(to call: Call, _ tools: any ResourceTools) async throws(ResourceRefusal) -> Reply {
-        do throws(Trouble) {
-            return try await perform(call, tools)
+    func reply(to call: Call, _ context: any UpstreamRouteContext) async throws(UpstreamRouteError) -> CallResponse {
+        do throws(CallFailure) {
+            return try await perform(call, context)
         } catch {
-            throw ResourceRefusal(error.answer)
+            throw UpstreamRouteError(error.answer)
         }
     }
 }
 
-extension ResourceAnswer {
+extension UpstreamRouteResponse {
     /// Confirms a preference of the request (RFC 7240, section 3).
     fileprivate func applying(_ preference: String) -> Self {
         guard case .json(let text, let status, var headers) = self else { return self }
@@ -95,38 +95,38 @@ extension ResourceAnswer {
     }
 }
 
-extension ResourceRequest {
+extension UpstreamRouteRequest {
     /// How long the caller waits: its `Prefer: wait=N`, or else 30 s.
     var patience: Duration { .seconds(wait ?? 30) }
 
     /// From `account`, `accounts` (with commas between) or `customer` of the query.
-    func scope(defaultAccount: String?) throws(ResourceRefusal) -> Scope {
+    func scope(defaultAccount: String?) throws(UpstreamRouteError) -> Scope {
         let accounts = query["accounts"].map { text in
             text.isEmpty ? [] : text.split(separator: ",", omittingEmptySubsequences: false).map(String.init)
         }
         guard accounts?.contains("") != true else {
-            throw ResourceRefusal(.badRequest, 400, "One of the accounts is empty.")
+            throw UpstreamRouteError(.badRequest, 400, "One of the accounts is empty.")
         }
-        let given = Scope.Given(account: query["account"], accounts: accounts, customer: query["customer"])
+        let given = Scope.RequestedScope(account: query["account"], accounts: accounts, customer: query["customer"])
         guard let fault = given.faults.first else { return given.scope(defaultAccount: defaultAccount) }
-        throw ResourceRefusal(.badRequest, 400, "\(fault.name) \(fault.detail).")
+        throw UpstreamRouteError(.badRequest, 400, "\(fault.name) \(fault.detail).")
     }
 
     /// The result of `read` for the JSON object of the body; an empty body is an empty object.
-    func withObject<R>(_ read: (JSONValue) throws(InvalidPayload) -> R) throws(ResourceRefusal) -> R {
-        let parsed: Result<R, JSONFault>
+    func withObject<R>(_ read: (JSONValue) throws(InvalidPayload) -> R) throws(UpstreamRouteError) -> R {
+        let parsed: Result<R, JSONError>
         do throws(InvalidPayload) {
             parsed = try JSONParser.ofThisThread.parse(body.isEmpty ? Array("{}".utf8) : body) {
                 value throws(InvalidPayload) in
-                guard value.kind == .object else { throw InvalidPayload([PayloadFault("", "must be an object")]) }
+                guard value.kind == .object else { throw InvalidPayload([PayloadError("", "must be an object")]) }
                 return try read(value)
             }
         } catch {
-            throw ResourceRefusal(.invalidPayload, 422, "The platform would reject this call.", faults: error.faults)
+            throw UpstreamRouteError(.invalidPayload, 422, "The platform would reject this call.", faults: error.faults)
         }
         switch parsed {
         case .success(let value): return value
-        case .failure(let fault): throw ResourceRefusal(.invalidJSON, 400, "The body is not valid JSON: \(fault).")
+        case .failure(let fault): throw UpstreamRouteError(.invalidJSON, 400, "The body is not valid JSON: \(fault).")
         }
     }
 }

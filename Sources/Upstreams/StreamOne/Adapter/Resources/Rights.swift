@@ -4,34 +4,34 @@ import PosternCore
 struct Rights: Sendable {
     let client: Client
 
-    var resources: [Resource] {
+    var resources: [UpstreamRoute] {
         [
-            Resource(.get, "tokens/{token}", query: ["account", "accounts", "customer"], .perform(hasToken)),
-            Resource(.get, "roles", query: ["account", "accounts", "customer"], .perform(roles)),
+            UpstreamRoute(.get, "tokens/{token}", query: ["account", "accounts", "customer"], .perform(hasToken)),
+            UpstreamRoute(.get, "roles", query: ["account", "accounts", "customer"], .perform(roles)),
         ]
     }
 
     private func roles(
-        _ request: ResourceRequest, _ tools: any ResourceTools
-    ) async throws(ResourceRefusal) -> ResourceAnswer {
-        let answer = try await fetchRoles(try await question(request, tools), tools)
+        _ request: UpstreamRouteRequest, _ context: any UpstreamRouteContext
+    ) async throws(UpstreamRouteError) -> UpstreamRouteResponse {
+        let answer = try await fetchRoles(try await question(request, context), context)
         let list = answer.withBody { $0.kind == .array ? String(decoding: $0.bytes, as: UTF8.self) : nil }
         guard let roles = list else { throw .unusableRights }
-        return .json(JSONText.object { $0.raw("roles", roles) })
+        return .json(JSONWriter.object { $0.raw("roles", roles) })
     }
 
     private func hasToken(
-        _ request: ResourceRequest, _ tools: any ResourceTools
-    ) async throws(ResourceRefusal) -> ResourceAnswer {
+        _ request: UpstreamRouteRequest, _ context: any UpstreamRouteContext
+    ) async throws(UpstreamRouteError) -> UpstreamRouteResponse {
         let token = request.parameters["token"] ?? ""
-        let question = try await question(request, tools)
-        guard let roles = try await fetchRoles(question, tools).withBody(Role.list) else {
+        let question = try await question(request, context)
+        guard let roles = try await fetchRoles(question, context).withBody(Role.list) else {
             throw .unusableRights
         }
         if let known = Role.hasToken(token, roles: roles, scope: question.content.scope) {
             return .hasToken(known)
         }
-        let answer = try await fetch("api", "mytokens", question, tools)
+        let answer = try await fetch("api", "mytokens", question, context)
         guard let tokens = answer.withBody(\.texts) else { throw .unusableRights }
         return .hasToken(tokens.contains(token))
     }
@@ -40,32 +40,32 @@ struct Rights: Sendable {
 
     /// A call in the request's scope and session; `fetch` fills in the action.
     private func question(
-        _ request: ResourceRequest, _ tools: any ResourceTools
-    ) async throws(ResourceRefusal) -> Client.Call {
+        _ request: UpstreamRouteRequest, _ context: any UpstreamRouteContext
+    ) async throws(UpstreamRouteError) -> Client.Call {
         let scope = try request.scope(defaultAccount: client.platform.defaultAccount)
-        let deadline = tools.time.instant + request.patience
+        let deadline = context.time.instant + request.patience
         return Client.Call(
             content: StreamOneCall(command: "", action: "", scope: scope),
-            session: try await client.session(of: request, tools), isForRights: true, deadline: deadline)
+            session: try await client.session(of: request, context), isForRights: true, deadline: deadline)
     }
 
     /// In a session, or signed by a user, the actor is a user.
     private func fetchRoles(
-        _ question: Client.Call, _ tools: any ResourceTools
-    ) async throws(ResourceRefusal) -> Answer {
+        _ question: Client.Call, _ context: any UpstreamRouteContext
+    ) async throws(UpstreamRouteError) -> Answer {
         let isUser = question.session != nil || client.platform.actor.kind == .user
-        return try await fetch(isUser ? "user" : "application", "getmyroles", question, tools)
+        return try await fetch(isUser ? "user" : "application", "getmyroles", question, context)
     }
 
     /// Only a success is used: a failure is an error, and never "no".
     private func fetch(
-        _ command: String, _ action: String, _ question: Client.Call, _ tools: any ResourceTools
-    ) async throws(ResourceRefusal) -> Answer {
+        _ command: String, _ action: String, _ question: Client.Call, _ context: any UpstreamRouteContext
+    ) async throws(UpstreamRouteError) -> Answer {
         var call = question
         (call.content.command, call.content.action) = (command, action)
-        let answer = try await client.reply(to: call, tools).answer
+        let answer = try await client.reply(to: call, context).answer
         guard answer.isSuccess else {
-            throw ResourceRefusal(
+            throw UpstreamRouteError(
                 .deliveryFailed, 502, "The platform did not return the rights of the actor: \(answer.summary)")
         }
         return answer
@@ -84,8 +84,8 @@ struct Role: Sendable, Equatable {
         guard body.kind == .array else { return nil }
         var roles: [Role] = []
         for element in body.elements {
-            guard let tokens = element["role"]?["tokens"]?.texts, let account = place(element["account"]),
-                let customer = place(element["customer"])
+            guard let tokens = element["role"]?["tokens"]?.texts, let account = index(element["account"]),
+                let customer = index(element["customer"])
             else { return nil }
             roles.append(Role(account: account.id, customer: customer.id, tokens: Set(tokens)))
         }
@@ -93,7 +93,7 @@ struct Role: Sendable, Equatable {
     }
 
     /// The scope of a role. If it is missing or null, the role applies everywhere.
-    private static func place(_ value: JSONValue?) -> (id: String?, Void)? {
+    private static func index(_ value: JSONValue?) -> (id: String?, Void)? {
         guard let value, value.kind != .null else { return (nil, ()) }
         guard let id = value["id"], id.isFilledString else { return nil }
         return (id.string, ())
@@ -124,11 +124,11 @@ extension JSONValue {
     }
 }
 
-extension ResourceRefusal {
-    fileprivate static let unusableRights = ResourceRefusal(
+extension UpstreamRouteError {
+    fileprivate static let unusableRights = UpstreamRouteError(
         .deliveryFailed, 502, "The platform's roles or tokens cannot be read.")
 }
 
-extension ResourceAnswer {
-    fileprivate static func hasToken(_ has: Bool) -> Self { .json(JSONText.object { $0.flag("hasToken", has) }) }
+extension UpstreamRouteResponse {
+    fileprivate static func hasToken(_ has: Bool) -> Self { .json(JSONWriter.object { $0.flag("hasToken", has) }) }
 }

@@ -10,55 +10,55 @@ struct SDKs: Sendable {
 
     /// Order and duplicates in the query matter, and the body is a form: both are validated here. The SDKs authenticate
     /// by their own signature, not by an API key.
-    var resource: Resource {
-        Resource(.post, "api/{command}/{action}", query: nil, access: .open, body: .any, .perform(answer))
+    var resource: UpstreamRoute {
+        UpstreamRoute(.post, "api/{command}/{action}", query: nil, access: .open, body: .any, .perform(answer))
     }
 
     private func answer(
-        _ request: ResourceRequest, _ tools: any ResourceTools
-    ) async throws(ResourceRefusal) -> ResourceAnswer {
+        _ request: UpstreamRouteRequest, _ context: any UpstreamRouteContext
+    ) async throws(UpstreamRouteError) -> UpstreamRouteResponse {
         do throws(RefusedCall) {
-            return try await call(request, tools)
+            return try await call(request, context)
         } catch {
             return error.answer
         }
     }
 
     private func call(
-        _ request: ResourceRequest, _ tools: any ResourceTools
-    ) async throws(RefusedCall) -> ResourceAnswer {
+        _ request: UpstreamRouteRequest, _ context: any UpstreamRouteContext
+    ) async throws(RefusedCall) -> UpstreamRouteResponse {
         // An empty key is known to every client.
-        guard client.platform.hasCredentials else { throw Trouble.noCredentials.refusal }
+        guard client.platform.hasCredentials else { throw CallFailure.noCredentials.refusal }
         let sent = try SDKCall(request, by: client.platform.actor)
-        let deadline = tools.time.instant + request.patience
-        let session = try await session(of: sent, tools)
+        let deadline = context.time.instant + request.patience
+        let session = try await session(of: sent, context)
         guard sent.isSigned(with: client.platform.psk + (session?.key ?? "")) else {
             throw .init(3, "the signature does not match")
         }
         let call = Client.Call(content: sent.call, session: session, deadline: deadline)
-        let reply: Client.Reply
-        do throws(Trouble) {
-            reply = try await client.perform(call, tools)
+        let reply: Client.CallResponse
+        do throws(CallFailure) {
+            reply = try await client.perform(call, context)
         } catch {
             // It has ended for its SDK, whatever the platform's response is.
-            if sent.call.path == "/api/session/delete", let session { await client.forget(session, tools) }
+            if sent.call.path == "/api/session/delete", let session { await client.forget(session, context) }
             throw error.refusal
         }
         // A new session has to be known before its first call arrives.
         if sent.call.path == "/api/session/create", reply.answer.isSuccess,
-            let begun = Session(reply.answer, now: tools.time.now)
+            let begun = Session(reply.answer, now: context.time.now)
         {
-            _ = await client.sessions.add(begun, tools)
+            _ = await client.sessions.add(begun, context)
         }
-        return reply.passedOn(in: session, now: tools.time.now)
+        return reply.passedOn(in: session, now: context.time.now)
     }
 
     private func session(
-        of sent: SDKCall, _ tools: any ResourceTools
+        of sent: SDKCall, _ context: any UpstreamRouteContext
     ) async throws(RefusedCall) -> Session? {
         guard let id = sent.session else { return nil }
         do throws(StateError) {
-            if let session = try await client.sessions.find(id, tools) { return session }
+            if let session = try await client.sessions.find(id, context) { return session }
         } catch {
             throw .init(1, "\(error)")
         }

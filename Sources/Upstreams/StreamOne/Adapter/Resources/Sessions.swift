@@ -49,7 +49,7 @@ final class Sessions: Sendable {
 
     /// Nil if there is no session of that id, or if it has expired. An expired session is removed without a request to
     /// the platform. The store is read only if the session is not in memory.
-    func find(_ id: String, _ tools: any ResourceTools) async throws(StateError) -> Session? {
+    func find(_ id: String, _ context: any UpstreamRouteContext) async throws(StateError) -> Session? {
         let (known, hasEnded) = state.withLock { state in
             let known = state.known[id]?.session
             let hasEnded = known == nil && state.ending.contains(id)
@@ -57,17 +57,17 @@ final class Sessions: Sendable {
             return (known, hasEnded)
         }
         if hasEnded { return nil }
-        let found = if let known { known } else { try await lookUp(id, tools) }
-        guard let found, found.deadline < tools.time.now else { return found }
-        await forget(id, tools)
+        let found = if let known { known } else { try await lookUp(id, context) }
+        guard let found, found.deadline < context.time.now else { return found }
+        await forget(id, context)
         return nil
     }
 
     /// The stored session, unless something newer is known by now.
-    private func lookUp(_ id: String, _ tools: any ResourceTools) async throws(StateError) -> Session? {
+    private func lookUp(_ id: String, _ context: any UpstreamRouteContext) async throws(StateError) -> Session? {
         defer { state.withLock { $0.endLookup(id) } }
         let owner = owner(of: id)
-        let held = try await tools.read { try $0.credential(of: owner) }
+        let held = try await context.read { try $0.credential(of: owner) }
         return state.withLock { state in
             // Another caller may have read it first, and renewed it since.
             if let known = state.known[id] { return known.session }
@@ -81,13 +81,13 @@ final class Sessions: Sendable {
 
     /// Adds a session. Returns when it is on disk, or cannot be stored; it can be used in either case.
     /// - Returns: Whether it is on disk.
-    func add(_ session: Session, _ tools: any ResourceTools) async -> Bool {
+    func add(_ session: Session, _ context: any UpstreamRouteContext) async -> Bool {
         state.withLock { state in
             state.ending.remove(session.id)
             state.keep(Known(session: session, storedDeadline: session.deadline), most: Self.mostKnown)
         }
         do {
-            try await tools.change([.hold(credential(of: session))])
+            try await context.change([.hold(credential(of: session))])
             return true
         } catch {
             return false
@@ -95,7 +95,7 @@ final class Sessions: Sendable {
     }
 
     /// Called after a response of the platform itself. A session that was removed meanwhile stays removed.
-    func renew(_ id: String, until deadline: Timestamp, _ tools: any ResourceTools) {
+    func renew(_ id: String, until deadline: Timestamp, _ context: any UpstreamRouteContext) {
         state.withLock { state in
             guard var known = state.known[id] else { return }
             known.session.deadline = deadline
@@ -104,21 +104,21 @@ final class Sessions: Sendable {
             if change >= Self.slack {
                 known.storedDeadline = deadline
                 // While the lock is held, so that it cannot be stored after the end of the session.
-                tools.enqueue([.hold(credential(of: known.session))])
+                context.enqueue([.hold(credential(of: known.session))])
             }
             state.known[id] = known
         }
     }
 
     /// Ends the session at once for all callers. Returns when that is on disk, or cannot be stored.
-    func forget(_ id: String, _ tools: any ResourceTools) async {
+    func forget(_ id: String, _ context: any UpstreamRouteContext) async {
         state.withLock { state in
             state.known[id] = nil
             state.ending.insert(id)
             state.lookups[id]?.isOvertaken = true
         }
         // If the store cannot be written, the session may exist again after a restart, until it expires.
-        try? await tools.change([.drop(credentialOf: owner(of: id))])
+        try? await context.change([.drop(credentialOf: owner(of: id))])
         state.withLock { state in _ = state.ending.remove(id) }
     }
 

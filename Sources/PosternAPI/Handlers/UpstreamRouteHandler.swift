@@ -1,0 +1,166 @@
+import Logging
+import PosternCore
+import PosternDelivery
+import PosternHTTP
+import PosternStore
+
+/// The routes of an upstream's type in addition to ingest: `Upstream.resources`.
+struct UpstreamRouteHandler: Sendable {
+    let context: APIContext
+
+    func answer(_ found: MatchedUpstreamRoute, _ body: [UInt8], _ reply: MeteredResponder) {
+        let head = reply.head
+        let question = UpstreamRouteRequest(
+            parameters: found.parameters,
+            query: Dictionary(head.query?.pairs.map { ($0.name, $0.value) } ?? [], uniquingKeysWith: { $1 }),
+            queryText: head.query?.text ?? "", headers: head.headers.map { ($0.name, $0.value) }, body: body,
+            receivedAt: context.time.now)
+        let target = found.target
+        switch found.resource.response {
+        case .read(let respond):
+            context.readers.run { [self] in
+                do throws(StoreError) {
+                    let answer = try context.outbox.withState(of: target.queue.number) {
+                        try respond(question, $0)
+                    }
+                    send(answer, reply)
+                } catch {
+                    context.logger.error("cannot read the store", metadata: ["error": "\(error)"])
+                    reply.send(Self.unreadable)
+                }
+            }
+        case .change(let respond): change(respond, question, of: target, reply)
+        case .perform(let respond): perform(respond, question, of: target, reply)
+        }
+    }
+
+    private func perform(
+        _ respond:
+            @escaping @Sendable (UpstreamRouteRequest, any UpstreamRouteContext) async throws(UpstreamRouteError) ->
+            UpstreamRouteResponse,
+        _ question: UpstreamRouteRequest, of target: ConfiguredUpstream, _ reply: MeteredResponder
+    ) {
+        let work: @Sendable () async -> Void = { [self] in
+            let answer: UpstreamRouteResponse
+            do throws(UpstreamRouteError) {
+                answer = try await respond(question, RouteContext(target: target, context: context)).shown(
+                    by: target.upstream.mask)
+            } catch {
+                answer = error.answer.shown(by: target.upstream.mask)
+            }
+            if Task.isCancelled { reply.abandon() } else { send(answer, reply) }
+        }
+        // Unstructured, because the connection's thread cannot wait for it. The task starts on this thread, so an
+        // answer that needs no waiting, such as a cached one, costs no change of threads. A large request would keep
+        // the thread too long: reading its arguments, encoding, and signing them.
+        let task =
+            question.body.count <= Self.mostOnThisThread
+            ? Task.immediate(executorPreference: context.taskExecutor, operation: work)
+            : Task(executorPreference: context.taskExecutor, operation: work)
+        reply.onHangUp { task.cancel() }
+    }
+
+    private static let mostOnThisThread = 64 << 10
+
+    private func change(
+        _ respond: @escaping @Sendable (UpstreamRouteRequest, any UpstreamState) throws -> UpstreamRouteChange,
+        _ question: UpstreamRouteRequest, of target: ConfiguredUpstream, _ reply: MeteredResponder
+    ) {
+        context.outbox.change(of: target.queue) { state in
+            let change = try respond(question, state)
+            return (change.changes, change.answer)
+        } completion: { [self] result in
+            if case .success(let answer) = result { return send(answer, reply) }
+            reply.send(
+                Problem(slug: .internal, status: 500, detail: "The store cannot be written; nothing was changed."))
+        }
+    }
+
+    private func send(
+        _ answer: UpstreamRouteResponse, _ reply: MeteredResponder, headers: [(name: String, value: String)] = []
+    ) {
+        switch answer {
+        case .json(let text, let status, let more):
+            let more = more.sorted { $0.key < $1.key }.map { (name: $0.key, value: $0.value) }
+            reply.send(.json(status, text, headers: headers + more))
+        case .empty(let status): reply.send(HTTPResponse(status: status, headers: headers))
+        case .problem(let slug, let status, let detail, let faults):
+            reply.send(
+                Problem(
+                    slug: slug, status: status, detail: detail,
+                    members: faults.isEmpty ? [] : faults.members, headers: headers))
+        case .later(let answer, let after):
+            // Rounded up: a second too early would only be refused again.
+            let seconds = max(1, (after.wholeMilliseconds + 999) / 1000)
+            send(answer, reply, headers: headers + [("Retry-After", String(seconds))])
+        }
+    }
+
+    private static let unreadable = Problem(
+        slug: .internal, status: 500, detail: "The store cannot be read; see the log.")
+}
+
+/// A resource that matches a request.
+struct MatchedUpstreamRoute {
+    let target: ConfiguredUpstream
+    let resource: UpstreamRoute
+    let parameters: [String: String]
+}
+
+private struct RouteContext: UpstreamRouteContext {
+    let target: ConfiguredUpstream
+    let context: APIContext
+    var time: any TimeSource { context.time }
+    var computations: BlockingExecutor { context.computations }
+
+    func send(_ request: UpstreamRequest, timeout: Duration, isAbortable: Bool) async -> TransferResult {
+        await target.worker.send(request, timeout: timeout, isAbortable: isAbortable)
+    }
+
+    func read<T: Sendable>(
+        _ body: @escaping @Sendable (any UpstreamState) throws -> T
+    ) async throws(StateError) -> T {
+        let result: Result<T, StateError> = await withCheckedContinuation { continuation in
+            context.readers.run { [self] in
+                do {
+                    let found = try context.outbox.withState(of: target.queue.number, body)
+                    continuation.resume(returning: .success(found))
+                } catch {
+                    context.logger.error("cannot read the store", metadata: ["error": "\(error)"])
+                    continuation.resume(returning: .failure(.unreadable))
+                }
+            }
+        }
+        return try result.get()
+    }
+
+    func change(_ changes: [StateChange]) async throws(StateError) {
+        let result: Result<Void, StateError> = await withCheckedContinuation { continuation in
+            context.outbox.change(of: target.queue) { _ in
+                (changes, ())
+            } completion: { result in
+                continuation.resume(returning: result.mapError { _ in .unwritable })
+            }
+        }
+        try result.get()
+    }
+
+    func enqueue(_ changes: [StateChange]) {
+        context.outbox.change(of: target.queue) { _ in
+            (changes, ())
+        } completion: { _ in
+        }
+    }
+}
+
+extension UpstreamRouteResponse {
+    /// A problem may quote the upstream's response.
+    fileprivate func shown(by mask: SecretMask) -> UpstreamRouteResponse {
+        switch self {
+        case .problem(let slug, let status, let detail, let faults):
+            .problem(slug: slug, status: status, detail: mask.excerpt(detail), faults: faults)
+        case .later(let answer, let after): .later(answer.shown(by: mask), after: after)
+        case .json, .empty: self
+        }
+    }
+}

@@ -1,0 +1,79 @@
+import Logging
+import PosternCore
+import PosternHTTP
+
+/// Sends the response to a client, and counts, times, and logs it.
+struct MeteredResponder: Sendable {
+    let request: APIRequest
+    /// Nil unless the request has an `Idempotency-Key` that applies.
+    var idempotent: IdempotentRequest?
+    private let responder: Responder
+    private let since: MonotonicInstant
+
+    var head: RequestHead { request.head }
+    /// Nil if the request required no key.
+    var caller: Caller? { request.caller }
+
+    init(_ request: APIRequest, _ responder: Responder) {
+        self.request = request
+        self.responder = responder
+        since = request.handler.context.time.instant
+    }
+
+    func send(_ response: HTTPResponse) {
+        record(response.status)
+        responder.respond(withLimits(response))
+    }
+
+    /// As above, of a status that is known before; see `Responder.respond(rendering:)`.
+    func send(_ status: Int, rendering render: @escaping @Sendable () -> HTTPResponse) {
+        record(status)
+        responder.respond { withLimits(render()) }
+    }
+
+    /// Logs which key did what, and from where.
+    private func note() {
+        request.handler.context.logger.notice(
+            "steered",
+            metadata: [
+                "request": "\(head.method) \(head.path)", "request.id": "\(head.requestID)", "client": "\(head.peer)",
+                "key": "\(caller?.key.name ?? "none")",
+            ])
+    }
+
+    private func withLimits(_ response: HTTPResponse) -> HTTPResponse {
+        guard let caller, caller.isLimited else { return response }
+        var response = response
+        response.headers += caller.limitHeaders
+        return response
+    }
+
+    func send(_ problem: Problem) {
+        record(problem.status, problem.slug)
+        responder.respond(withLimits(problem.response(to: head)))
+    }
+
+    /// Calls `action` if the client hangs up before the response is sent.
+    func onHangUp(_ action: @escaping @Sendable () -> Void) { responder.onHangUp(action) }
+
+    /// The client has hung up: counts the request under 499, which is never sent.
+    func abandon() {
+        record(499)
+        responder.hangUp()
+    }
+
+    /// Sends a response that takes the place of the 202 that was stored with the messages.
+    func sendInstead(_ response: HTTPResponse) {
+        guard let idempotent else { return send(response) }
+        idempotent.replace(with: response, in: request.handler.context.outbox) { send(response) }
+    }
+
+    private func record(_ status: Int, _ slug: ProblemSlug? = nil) {
+        idempotent?.end()
+        let (match, handler) = (request.match, request.handler)
+        let duration = handler.context.time.instant - since
+        match.metrics.count(status, took: duration)
+        handler.log.answered(head, route: match.metrics.route, status: status, slug: slug, took: duration)
+        if match.route.isSteering, status < 400 { note() }
+    }
+}

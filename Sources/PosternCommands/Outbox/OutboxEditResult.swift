@@ -1,0 +1,71 @@
+public import PosternCore
+
+/// The result of `postern outbox retry` or `cancel`.
+public struct OutboxEditResult: Sendable, Equatable {
+    public enum Action: String, Sendable { case retried, cancelled }
+
+    /// A message that was not changed.
+    public struct Rejection: Sendable, Equatable {
+        public let id: MessageID
+        /// A sentence for people, without its full stop.
+        public let reason: String
+
+        public init(_ id: MessageID, _ reason: String) {
+            self.id = id
+            self.reason = reason
+        }
+    }
+
+    public let action: Action
+    /// How many messages were changed, or would be in a preview.
+    public var count: Int
+    /// The messages that were not changed, in the order of the request.
+    public var refused: [Rejection]
+    /// The URL of the gateway that made the change; nil if the store itself was changed.
+    public let gatewayURL: String?
+    /// Whether `count` messages were only counted.
+    public let isPreview: Bool
+
+    public init(
+        _ action: Action, count: Int = 0, refused: [Rejection] = [], gatewayURL: String? = nil, isPreview: Bool = false
+    ) {
+        self.isPreview = isPreview
+        self.action = action
+        self.count = count
+        self.refused = refused
+        self.gatewayURL = gatewayURL
+    }
+
+    /// 1 if any message was not changed.
+    public var exitCode: Int32 { refused.isEmpty ? 0 : CommandFailure.no }
+
+    /// One line for the result, and one for each message that was not changed.
+    public var text: String {
+        let messages = count == 1 ? "1 message" : "\(count) messages"
+        let done: String
+        switch action {
+        case _ where isPreview:
+            done = "\(messages) would be \(action.rawValue); nothing was changed. Add --yes to do it."
+        case .retried: done = "\(messages) queued again" + (gatewayURL == nil ? "; sent when the gateway runs." : ".")
+        case .cancelled: done = "\(messages) cancelled."
+        }
+        return ([done] + refused.map { "\($0.id): \($0.reason)" }).joined(separator: "\n")
+    }
+
+    /// One JSON object with the same content.
+    public var json: String {
+        JSONWriter.object { json in
+            json.number(action.rawValue, count)
+            if isPreview { json.flag("preview", true) }
+            json.raw(
+                "refused",
+                JSONWriter.array(
+                    refused.map { refusal in
+                        JSONWriter.object { json in
+                            json.string("id", refusal.id.description)
+                            json.string("detail", refusal.reason)
+                        }
+                    }))
+        }
+    }
+}

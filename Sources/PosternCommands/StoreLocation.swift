@@ -1,0 +1,41 @@
+import PosternCore
+public import PosternGateway
+import PosternStore
+
+/// The location of the store that a command works on, and of the gateway that may be using it.
+public struct StoreLocation: Sendable, Equatable {
+    /// The path of the SQLite file.
+    public let path: String
+    /// Nil if the address of the gateway is not known.
+    public let gateway: GatewayAddress?
+
+    public init(path: String, gateway: GatewayAddress? = nil) {
+        self.path = path
+        self.gateway = gateway
+    }
+
+    /// The location that a configuration gives; `choice` takes precedence over its address.
+    public init(_ loader: ConfigurationLoader, _ choice: GatewayAddress.Choice = .init()) throws(CommandFailure) {
+        let configuration: GatewayConfiguration
+        do throws(ConfigurationProblems) {
+            configuration = try loader.load().configuration
+        } catch {
+            throw CommandFailure(CheckReport.configurationError, CheckReport.text(loader.file, error.problems))
+        }
+        path = configuration.outbox.absolutePath
+        gateway = try GatewayAddress(of: configuration.server, choice)
+    }
+
+    func summaries() throws(CommandFailure) -> [UpstreamSummary] {
+        do throws(StoreError) { return try StoreView(path: path).summaries() } catch { throw CommandFailure(error) }
+    }
+}
+
+extension [UpstreamSummary] {
+    /// The summary of one upstream. Throws an error that lists the known upstreams if none has that name.
+    func upstream(_ name: UpstreamName) throws(CommandFailure) -> UpstreamSummary {
+        if let found = first(where: { $0.name == name }) { return found }
+        let known = isEmpty ? "none yet" : map(\.name.description).joined(separator: ", ")
+        throw CommandFailure(CommandFailure.no, "The store has no upstream \(name); it has: \(known).")
+    }
+}

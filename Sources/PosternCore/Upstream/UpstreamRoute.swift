@@ -1,0 +1,182 @@
+/// A route of an upstream's type in addition to ingest: a method and a path below `/v1/{upstream}/`.
+public struct UpstreamRoute: Sendable {
+    public enum Method: String, Sendable, CaseIterable {
+        case delete = "DELETE"
+        case get = "GET"
+        case post = "POST"
+        case put = "PUT"
+    }
+
+    /// The accepted form of a body. A request without a body is always accepted.
+    public enum Body: Sendable {
+        /// A body of the media type `application/json`, or without one.
+        case json
+        /// The resource validates the body itself.
+        case any
+    }
+
+    /// How the response is produced.
+    public enum Response: Sendable {
+        /// Only reads the state. Called on a reader's thread.
+        case read(@Sendable (UpstreamRouteRequest, any UpstreamState) throws -> UpstreamRouteResponse)
+        /// Reads the state and returns its changes, on the writer's thread: it must be quick and do no I/O except
+        /// reading the state. The response is sent once the changes are on disk.
+        case change(@Sendable (UpstreamRouteRequest, any UpstreamState) throws -> UpstreamRouteChange)
+        /// Waits for other systems. Starts on the thread that serves the connection and continues wherever it is
+        /// resumed, so it must not block. If the caller hangs up, the task is cancelled and the response is discarded.
+        case perform(
+            @Sendable (UpstreamRouteRequest, any UpstreamRouteContext) async throws(UpstreamRouteError) ->
+                UpstreamRouteResponse)
+    }
+
+    public let method: Method
+    /// Without a slash at the start; a segment in braces is a parameter, e.g. `sessions/{sessionCode}`.
+    public let template: String
+    /// The accepted query parameters. Nil if the resource validates `UpstreamRouteRequest.queryText` itself.
+    public let query: [String]?
+    /// What the caller needs; checked before the request reaches the upstream.
+    public let access: RouteAccess
+    public let body: Body
+    public let response: Response
+    private let path: PathTemplate
+
+    /// `access` is by default the scope `read` for GET and `write` for any other method.
+    public init(
+        _ method: Method, _ template: String, query: [String]? = [], access: RouteAccess? = nil, body: Body = .json,
+        _ response: Response
+    ) {
+        self.method = method
+        self.template = template
+        self.query = query
+        self.access = access ?? .scope(method == .get ? .read : .write)
+        self.body = body
+        self.response = response
+        path = PathTemplate(template)
+    }
+
+    /// The values of the template's parameters if `path` matches it, segment by segment; its segments are
+    /// percent-decoded. No value is empty.
+    public func parameters(matching path: some Collection<Substring>) -> [String: String]? {
+        self.path.parameters(matching: path).flatMap { $0.values.contains("") ? nil : $0 }
+    }
+}
+
+/// A request for such a route, after routing and authentication.
+public struct UpstreamRouteRequest: Sendable {
+    /// The path parameters, by the names in the template.
+    public let parameters: [String: String]
+    /// The query parameters, percent-decoded. If a name occurs several times, the last one counts.
+    public let query: [String: String]
+    /// The query as it was sent, without the `?`, for resources to which order, duplicates, or spelling matter.
+    public let queryText: String
+    /// In the order received, with duplicates. May contain credentials.
+    public let headers: [(name: String, value: String)]
+    /// Decompressed; empty if there was none.
+    public let body: [UInt8]
+    /// The time for everything that the response depends on.
+    public let receivedAt: Timestamp
+
+    public init(
+        parameters: [String: String] = [:], query: [String: String] = [:], queryText: String = "",
+        headers: [(name: String, value: String)] = [], body: [UInt8] = [], receivedAt: Timestamp
+    ) {
+        self.parameters = parameters
+        self.query = query
+        self.queryText = queryText
+        self.headers = headers
+        self.body = body
+        self.receivedAt = receivedAt
+    }
+
+    /// The first header of that name, whatever its case.
+    public func header(_ name: String) -> String? {
+        headers.first { $0.name.lowercased() == name.lowercased() }?.value
+    }
+
+    /// The seconds of `Prefer: wait=N`, 1 to 60.
+    public var wait: Int? {
+        PreferHeader(headers.lazy.filter { $0.name.lowercased() == "prefer" }.map(\.value)).wait
+    }
+}
+
+/// The response to such a request.
+public enum UpstreamRouteResponse: Sendable, Equatable {
+    /// A JSON text.
+    case json(String, status: Int = 200, headers: [String: String] = [:])
+    /// No body.
+    case empty(status: Int = 204)
+    /// A problem document.
+    case problem(slug: ProblemSlug, status: Int, detail: String, faults: PayloadErrors = [])
+    /// A problem document with a `Retry-After`.
+    indirect case later(UpstreamRouteResponse, after: Duration)
+
+    /// A 404 of the slug `not-found`.
+    public static func notFound(_ detail: String) -> Self { .problem(slug: .notFound, status: 404, detail: detail) }
+}
+
+/// A response together with the state changes on which it depends.
+public struct UpstreamRouteChange: Sendable {
+    /// Stored before the response is sent; may be empty.
+    public let changes: [StateChange]
+    /// The response, which is sent once `changes` are on disk.
+    public let answer: UpstreamRouteResponse
+
+    public init(_ changes: [StateChange] = [], answer: UpstreamRouteResponse) {
+        self.changes = changes
+        self.answer = answer
+    }
+}
+
+/// Why a request is rejected.
+public struct UpstreamRouteError: Error, Sendable {
+    public let answer: UpstreamRouteResponse
+
+    public init(_ answer: UpstreamRouteResponse) { self.answer = answer }
+
+    public init(_ slug: ProblemSlug, _ status: Int, _ detail: String, faults: PayloadErrors = []) {
+        self.init(.problem(slug: slug, status: status, detail: detail, faults: faults))
+    }
+
+    public init(_ error: StateError) { self.init(.internal, 500, "\(error)") }
+}
+
+/// Why the state of an upstream could not be used. The log has the cause.
+public enum StateError: Error, Sendable, Equatable, CustomStringConvertible {
+    case unreadable
+    /// The state could not be written. None of the changes is stored.
+    case unwritable
+
+    public var description: String {
+        switch self {
+        case .unreadable: "The store cannot be read; see the log."
+        case .unwritable: "The store cannot be written; nothing was changed."
+        }
+    }
+}
+
+/// The services of a resource that waits for other systems; for one upstream, from any thread.
+public protocol UpstreamRouteContext: Sendable {
+    var time: any TimeSource { get }
+
+    /// For work that keeps a core busy for long, such as hashing a password. One piece runs at a time, over all
+    /// upstreams.
+    var computations: BlockingExecutor { get }
+
+    /// Sends a request outside the queue; `timeout` bounds the whole exchange.
+    ///
+    /// - Parameter isAbortable: Whether the request is aborted, and fails with `.cancelled`, when the task is
+    ///   cancelled. If not, it runs to its end, so that the changes that follow from the response are not lost.
+    func send(_ request: UpstreamRequest, timeout: Duration, isAbortable: Bool) async -> TransferResult
+
+    /// Reads the state on one snapshot; `body` runs on a reader's thread.
+    func read<T: Sendable>(
+        _ body: @escaping @Sendable (any UpstreamState) throws -> T
+    ) async throws(StateError) -> T
+
+    /// Returns once the changes are on disk.
+    func change(_ changes: [StateChange]) async throws(StateError)
+
+    /// Passes the changes to the writer, after all earlier ones, without waiting for the disk. If the process stops
+    /// before the next commit they are lost.
+    func enqueue(_ changes: [StateChange])
+}

@@ -1,0 +1,209 @@
+import Logging
+import PosternAPI
+import PosternCore
+import PosternDelivery
+import PosternHTTP
+import PosternMetrics
+import PosternProcess
+import PosternStore
+import Synchronization
+
+/// The services of the gateway, in the order in which they start.
+final class Services: Sendable {
+    let outbox: Outbox
+    let workerGroup: WorkerGroup
+    private let transport: any OwnedTransport
+    private let listeners: any Listeners
+    private let context: APIContext
+    private let handler: GatewayHandler
+    private let logger: Logger
+    private let time: any TimeSource
+    private let current: Mutex<GatewayConfiguration>
+    private let certificateWarning = Mutex(CertificateWarning())
+
+    var configuration: GatewayConfiguration { current.withLock { $0 } }
+
+    init(
+        _ loaded: ConfigurationLoader.LoadedConfiguration, _ options: App.Options,
+        in environment: Environment = Environment(),
+        logger: Logger
+    ) throws(AppError) {
+        let (time, random) = (environment.time, environment.random)
+        let configuration = loaded.configuration
+        let metrics = Metrics()
+        let memory = configuration.server.memory
+        self.logger = logger
+        self.time = time
+        current = Mutex(configuration)
+        do throws(StoreError) {
+            outbox = try Outbox(
+                configuration.outbox.located, startFresh: options.startFresh, recover: options.recover,
+                time: time, threads: environment.threads, metrics: metrics, logger: logger)
+        } catch {
+            throw .store(error)
+        }
+        do throws(AppError) {
+            transport = try environment.makeTransport()
+        } catch {
+            outbox.close()
+            throw error
+        }
+        do throws(StoreError) {
+            var workers: [UpstreamWorker] = []
+            var described: [(type: String, worker: UpstreamWorker)] = []
+            let dependencies = UpstreamWorker.Dependencies(
+                outbox: outbox, transport: transport, time: time, metrics: metrics, logger: logger,
+                random: { Double(random() >> 11) * 0x1p-53 })
+            for upstream in loaded.upstreams {
+                guard let settings = configuration.upstreams.first(where: { $0.name == upstream.name }) else {
+                    continue
+                }
+                let queue = try outbox.register(upstream, type: settings.type, cap: settings.queue)
+                let worker = try UpstreamWorker(
+                    queue: queue, settings: settings.deliverySettings, dependencies: dependencies)
+                workers.append(worker)
+                described.append((settings.type, worker))
+            }
+            try outbox.registerStored()
+            try outbox.markDisabled()
+            let workerGroup = WorkerGroup(workers, outbox: outbox, time: time)
+            self.workerGroup = workerGroup
+            context = APIContext(
+                outbox: outbox, upstreams: described, limits: configuration.server.limits, memory: memory,
+                isSimulated: options.simulate, time: time, random: { (random(), random()) }, metrics: metrics,
+                logger: logger, stalledWorkers: { workerGroup.stalledWorkers(at: time.instant) })
+        } catch {
+            transport.stop()
+            outbox.close()
+            throw .store(error)
+        }
+        handler = GatewayHandler(
+            context, callers: CallerPolicy(configuration.server),
+            hasAdminListener: configuration.server.adminHTTP != nil)
+        handler.adopt(configuration.auth.keys, opensMetrics: configuration.auth.openMetrics)
+        context.setEventTypes(configuration.cloudEvents.types)
+        listeners = environment.makeListeners(configuration.server, memory, handler, logger)
+    }
+
+    /// Starts delivering, then listening. Returns the ports.
+    func start() throws(AppError) -> (main: UInt16, admin: UInt16?) {
+        workerGroup.start()
+        let ports = try listeners.start()
+        checkCertificate()
+        return ports
+    }
+
+    /// Closes what was opened, after a failed start.
+    func abandon() {
+        workerGroup.stop(deadline: time.instant) { transport.stop() }
+        outbox.close()
+    }
+
+    var upstreamNames: [UpstreamName] { workerGroup.workers.map(\.name) }
+    var upstreams: [RegisteredUpstream] { workerGroup.workers.map(\.queue.upstream) }
+
+    /// Unready → no new connections → running requests answered → claiming stops → transfers finish or are cancelled →
+    /// claims returned → store closed. All of it within the grace period; if `isHurried`, without waiting.
+    func stop(isHurried: () -> Bool) {
+        let deadline = time.instant + configuration.server.shutdownGrace
+        logger.notice("stopping", metadata: ["graceSeconds": "\(configuration.server.shutdownGrace.inSeconds)"])
+        context.beginDraining()
+        listeners.stopAccepting()
+        workerGroup.beginStopping()
+        wait(until: deadline, or: isHurried) { listeners.runningRequests == 0 }
+        listeners.stop()
+        wait(until: deadline, or: isHurried) { workerGroup.workers.allSatisfy { $0.snapshot.inFlight == 0 } }
+        workerGroup.stop(deadline: time.instant) { transport.stop() }
+        context.stop()
+        outbox.close()
+    }
+
+    private func wait(until deadline: MonotonicInstant, or isHurried: () -> Bool, _ isDone: () -> Bool) {
+        let pause = Inbox<Void>()
+        while !isDone(), time.instant < deadline, !isHurried() {
+            _ = outbox.threads.take(from: pause, until: outbox.threads.instant + .milliseconds(10))
+        }
+    }
+
+    var hasCertificate: Bool { listeners.certificateExpiry != nil }
+
+    /// Loads TLS files that have changed, and warns about a certificate that is about to expire.
+    func checkCertificate() {
+        defer { context.showCertificateExpiry(listeners.certificateExpiry) }
+        let (isRenewed, failure) = listeners.renewCertificates()
+        if let failure {
+            logger.error(
+                "new TLS files cannot be used; keeping the previous ones", metadata: ["error": "\(failure.detail)"])
+        } else if isRenewed, let expiresAt = listeners.certificateExpiry {
+            logger.notice("certificate renewed", metadata: ["expiresAt": "\(expiresAt)"])
+        }
+        guard let expiresAt = listeners.certificateExpiry,
+            let days = certificateWarning.withLock({ $0.daysLeft(until: expiresAt, now: time.now) })
+        else { return }
+        logger.warning("certificate expires soon", metadata: ["expiresAt": "\(expiresAt)", "daysLeft": "\(days)"])
+    }
+
+    /// Puts a new configuration in force as far as it can change while running.
+    func adopt(_ loaded: ConfigurationLoader.LoadedConfiguration) -> ReloadPlan {
+        let plan = configuration.changes(to: loaded.configuration)
+        current.withLock { $0 = plan.configuration }
+        if plan.changesKeys {
+            handler.adopt(plan.configuration.auth.keys, opensMetrics: plan.configuration.auth.openMetrics)
+        }
+        context.setEventTypes(plan.configuration.cloudEvents.types)
+        if plan.changesLogLevel { StandardErrorLog.setLevel(plan.configuration.log.level) }
+        for name in plan.upstreams {
+            guard let worker = workerGroup.worker(named: name),
+                let settings = plan.configuration.upstreams.first(where: { $0.name == name }),
+                let upstream = loaded.upstreams.first(where: { $0.name == name })
+            else { continue }
+            do {
+                try worker.queue.replace(upstream)
+            } catch {
+                logger.error(
+                    "cannot store the kinds of a reloaded upstream; keeping its previous settings",
+                    metadata: ["upstream": "\(name)", "error": "\(error)"])
+                continue
+            }
+            worker.adopt(settings.deliverySettings, upstream: upstream)
+        }
+        if !plan.upstreams.isEmpty { handler.refreshUpstreams() }
+        return plan
+    }
+}
+
+// MARK: From the operator's units to those of the services
+
+extension GatewayConfiguration.UpstreamConfiguration {
+    /// `delivery` with the other settings of transfers.
+    var deliverySettings: DeliverySettings {
+        var settings = delivery
+        settings.transfer.trust = caFile.isEmpty ? .system : .authorities(file: caFile)
+        return settings
+    }
+}
+
+extension CallerPolicy {
+    // Keys do not change this as long as no request requires one.
+    init(_ settings: GatewayConfiguration.Server) {
+        // The names on which the gateway listens are its own.
+        self.init(
+            hosts: settings.hosts + [settings.http.host, settings.admin.host].filter { !$0.isEmpty },
+            origins: settings.corsOrigins, servesTLS: settings.http.tls.isOn)
+    }
+}
+
+extension GatewayConfiguration.Server {
+    /// The memory for bodies and large responses of all listeners.
+    var memory: ByteBudget { ByteBudget(maxBodyMemoryBytes > 0 ? maxBodyMemoryBytes : MemoryLimit.bytes() / 2) }
+
+    /// The listener for operators; nil if there is none.
+    var adminHTTP: HTTPServerSettings? {
+        guard admin.isOn else { return nil }
+        var settings = http
+        (settings.host, settings.port) = (admin.host, admin.port)
+        // One thread is enough for operators, and it is not shared with the callers.
+        settings.workerThreads = 1
+        return settings
+    }
+}

@@ -1,0 +1,48 @@
+import PosternCore
+
+/// The result of the key rotation when the store was opened: credentials that were encrypted with a previous key are
+/// encrypted with the current one, and those that were only in the memory of an earlier run are deleted.
+public struct KeyRotationReport: Sendable, Equatable {
+    /// The number of credentials that were encrypted again, with the current key.
+    public var resealed = 0
+    /// The number that were encrypted with the current key already.
+    public var current = 0
+    /// The number that were encrypted with a key that is not configured. Their messages wait for new credentials.
+    public var unreadable = 0
+
+    static func run(with sql: SQL, vault: Vault) throws -> KeyRotationReport {
+        try sql.run("DELETE FROM credentials WHERE sealed IS NULL AND isRefused = 0")
+        var result = KeyRotationReport()
+        let held = try sql.all(
+            "SELECT upstream, owner, version, keyId, nonce, sealed FROM credentials WHERE sealed IS NOT NULL"
+        ) { row in
+            let credentialKey = Vault.CredentialKey(upstream: row[0], owner: row[1], version: row[2])
+            return (credentialKey, Vault.Sealed(keyID: row[3], nonce: row[4], box: row[5]))
+        }
+        for (credentialKey, sealed) in held {
+            guard let value = vault.value(sealed, at: credentialKey) else {
+                result.unreadable += 1
+                continue
+            }
+            if sealed.keyID == vault.currentKeyID {
+                result.current += 1
+            } else if let resealed = try vault.put(value, at: credentialKey) {
+                try sql.run(
+                    "UPDATE credentials SET keyId = ?, nonce = ?, sealed = ?, digest = ? WHERE upstream = ? AND owner = ?",
+                    resealed.keyID, resealed.nonce, resealed.box,
+                    vault.digest(of: value, upstream: credentialKey.upstream, owner: credentialKey.owner),
+                    credentialKey.upstream, credentialKey.owner)
+                result.resealed += 1
+            } else {
+                // There is no current key: the row is not changed, and can be read while the previous key is
+                // configured.
+                result.current += 1
+            }
+        }
+        let latest = try sql.value(
+            "SELECT max(version) FROM (SELECT version FROM credentials UNION SELECT version FROM formerCredentials)",
+            as: Int64.self)
+        vault.learn(version: latest ?? 0)
+        return result
+    }
+}

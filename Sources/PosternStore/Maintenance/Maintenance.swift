@@ -1,0 +1,229 @@
+import PosternCore
+
+/// Maintenance of the store: retention, expiry, shrinking the file. Each turn does little, on the writer's connection,
+/// so that no write waits long for it.
+final class Maintenance: @unchecked Sendable {
+    // @unchecked: belongs to the writer's thread.
+
+    /// The time between two turns if there is nothing more to do.
+    static let interval = Duration.seconds(1)
+    /// The time between two turns if there is more to do: 40,000 rows per second.
+    static let pause = Duration.milliseconds(50)
+    /// The maximum number of rows that a turn removes, per table.
+    static let rowsPerTurn = 2000
+    /// The maximum number of rows with a payload.
+    static let heavyRowsPerTurn = 200
+    /// When to check again a value that has expired but is still needed.
+    static let stateRecheck = Duration.seconds(60)
+    /// How long the digests of an owner's previous credentials are kept.
+    static let formerCredentialRetention = Duration.seconds(30 * 86400)
+    /// The maximum number of pages that a turn returns to the file system.
+    static let pagesPerTurn = 256
+
+    private unowned let outbox: Outbox
+    /// Messages up to this one are not examined for their age, because an operator queued them again.
+    private var passedForAge: [UpstreamNumber: MessageID] = [:]
+    /// Attempts up to this one were examined; they are kept longer than those that delivered.
+    private var lookedAtBatch: Int64 = 0
+
+    init(outbox: Outbox) { self.outbox = outbox }
+
+    /// One turn. Returns true if there is more to do.
+    func run(in transaction: Transaction) throws -> Bool {
+        let now = outbox.time.now
+        let deliveredRetention = outbox.options.deliveredRetention
+        let failedRetention = outbox.options.failedRetention
+        var hasMore = false
+        for account in transaction.accounts.open {
+            if try purgeDelivered(of: account, before: now - deliveredRetention, with: transaction.sql) {
+                hasMore = true
+            }
+            if try purgeEnded(of: account, before: now - failedRetention, with: transaction.sql) { hasMore = true }
+            if let queue = outbox.queue(account.number), try expire(from: queue, at: now, in: transaction) {
+                hasMore = true
+            }
+        }
+        if try expireState(at: now, with: transaction.sql) { hasMore = true }
+        if try forgetCredentials(at: now, with: transaction.sql) { hasMore = true }
+        if try purgeAttempts(delivered: now - deliveredRetention, others: now - failedRetention, with: transaction.sql)
+        {
+            hasMore = true
+        }
+        let responseLimit = now - outbox.options.idempotencyRetention
+        if try purgeResponses(before: responseLimit, with: transaction.sql) { hasMore = true }
+        if try shrink(transaction.sql) { hasMore = true }
+        return hasMore
+    }
+
+    /// Receipts are stored in the order of acceptance, which is nearly that of delivery: the oldest few thousand are
+    /// examined, and those past their retention are deleted. A second index, by time, would cost more than it saves.
+    private func purgeDelivered(of account: UpstreamWriteState, before limit: Timestamp, with sql: SQL) throws -> Bool {
+        let gone = try sql.run(
+            """
+            DELETE FROM delivered_# WHERE id IN (SELECT id FROM
+              (SELECT id, settledAtMs FROM delivered_# ORDER BY id LIMIT ?) WHERE settledAtMs < ?)
+            """, of: account.number, Self.rowsPerTurn, limit)
+        if gone > 0 { account.ledger.purge(gone, of: .delivered) }
+        return gone == Self.rowsPerTurn
+    }
+
+    private func purgeEnded(of account: UpstreamWriteState, before limit: Timestamp, with sql: SQL) throws -> Bool {
+        var gone = 0
+        try sql.each(
+            """
+            DELETE FROM ended_# WHERE id IN
+              (SELECT id FROM ended_# WHERE settledAtMs < ? ORDER BY settledAtMs LIMIT ?) RETURNING state
+            """, of: account.number, limit, Self.heavyRowsPerTurn
+        ) { row in
+            account.ledger.purge(1, of: row[0])
+            gone += 1
+        }
+        return gone == Self.heavyRowsPerTurn
+    }
+
+    /// Ends messages that are past their own expiry or have reached the age at which those of their upstream expire,
+    /// whatever they wait for. Messages that are being sent are not affected.
+    private func expire(from queue: UpstreamQueue, at now: Timestamp, in transaction: Transaction) throws -> Bool {
+        var ids: [MessageID] = []
+        try transaction.sql.walk(
+            "SELECT id FROM queue_# WHERE expiresAtMs <= ? ORDER BY expiresAtMs", of: queue.number, now
+        ) { row in
+            if transaction.tryRemoving(row[0], from: queue) { ids.append(row[0]) }
+            return ids.count < Self.heavyRowsPerTurn
+        }
+        let hasMore = try expire(ids, from: queue, at: now, in: transaction)
+        let age = queue.collecting.expireAfter
+        guard age > .zero else { return hasMore }
+        return try expire(from: queue, acceptedBefore: now - age, at: now, in: transaction) || hasMore
+    }
+
+    /// Ids are in the order of acceptance, so the rows in front are the oldest. Those that an operator queued again
+    /// stay there, with their own expiry; they are skipped once.
+    private func expire(
+        from queue: UpstreamQueue, acceptedBefore limit: Timestamp, at now: Timestamp, in transaction: Transaction
+    ) throws -> Bool {
+        var ids: [MessageID] = []
+        var isFront = true
+        try transaction.sql.walk(
+            "SELECT id, acceptedAtMs, tried & 4 <> 0 FROM queue_# WHERE id > ? ORDER BY id", of: queue.number,
+            passedForAge[queue.number] ?? MessageID(rawValue: 0)
+        ) { row in
+            guard row[1] <= limit else { return false }
+            if row[2] {
+                if isFront { passedForAge[queue.number] = row[0] as MessageID }
+                return true
+            }
+            isFront = false
+            if transaction.tryRemoving(row[0], from: queue) { ids.append(row[0]) }
+            return ids.count < Self.heavyRowsPerTurn
+        }
+        return try expire(ids, from: queue, at: now, in: transaction)
+    }
+
+    /// Returns whether there may be more of them.
+    private func expire(
+        _ ids: [MessageID], from queue: UpstreamQueue, at now: Timestamp, in transaction: Transaction
+    ) throws -> Bool {
+        for id in ids { try transaction.end(id, in: queue, as: .expired, error: nil, at: now) }
+        return ids.count == Self.heavyRowsPerTurn
+    }
+
+    /// Deletes expired values, unless their lane still has queued messages: those are checked again later.
+    private func expireState(at now: Timestamp, with sql: SQL) throws -> Bool {
+        let rows = try sql.all(
+            """
+            SELECT upstream, key, EXISTS (SELECT 1 FROM lanes
+              WHERE lanes.upstream = state.upstream AND lanes.name = state.lane)
+            FROM state WHERE expiresAtMs <= ? ORDER BY expiresAtMs LIMIT ?
+            """, now, Self.heavyRowsPerTurn
+        ) { (upstream: $0[0] as UpstreamNumber, key: $0[1] as String, isNeeded: $0[2] as Bool) }
+        for (upstream, key, isNeeded) in rows {
+            if isNeeded {
+                try sql.run(
+                    "UPDATE state SET expiresAtMs = ? WHERE upstream = ? AND key = ?", now + Self.stateRecheck,
+                    upstream, key)
+            } else {
+                try sql.run(
+                    "DELETE FROM state WHERE upstream = ? AND (key = ? OR key > ? AND key < ?)", upstream, key,
+                    key + "/", key + "0")
+            }
+        }
+        return rows.count == Self.heavyRowsPerTurn
+    }
+
+    /// Deletes the values of expired credentials. The remaining row records that a new one is needed.
+    private func forgetCredentials(at now: Timestamp, with sql: SQL) throws -> Bool {
+        try sql.run(
+            """
+            UPDATE credentials SET isRefused = 1, keyId = NULL, nonce = NULL, sealed = NULL
+            WHERE expiresAtMs <= ? AND isRefused = 0 AND isKept = 0
+            """, now)
+        try sql.run("DELETE FROM credentials WHERE expiresAtMs <= ? AND isKept = 1", now)
+        let forgotten = try sql.run(
+            """
+            DELETE FROM formerCredentials WHERE (upstream, owner, digest) IN
+              (SELECT upstream, owner, digest FROM formerCredentials WHERE atMs < ? ORDER BY atMs LIMIT ?)
+            """, now - Self.formerCredentialRetention, Self.rowsPerTurn)
+        try sweepMemory(sql)
+        return forgotten == Self.rowsPerTurn
+    }
+
+    private func sweepMemory(_ sql: SQL) throws {
+        let vault = outbox.vault
+        guard vault.countInMemory > 0 else { return }
+        var inUse: Set<Vault.CredentialKey> = []
+        try sql.each("SELECT upstream, owner, version FROM credentials WHERE sealed IS NULL AND isRefused = 0") {
+            inUse.insert(.init(upstream: $0[0], owner: $0[1], version: $0[2]))
+        }
+        vault.sweep { inUse.contains($0) }
+    }
+
+    /// Attempts that delivered are kept as long as the receipts, others as long as the dead letters. Batch numbers grow
+    /// with time, so both kinds are found at the front: the others before all, and the delivered ones after those that
+    /// were skipped before.
+    private func purgeAttempts(delivered: Timestamp, others: Timestamp, with sql: SQL) throws -> Bool {
+        let old = try sql.run(
+            """
+            DELETE FROM attempts WHERE batch IN (SELECT batch FROM
+              (SELECT batch, endedAtMs FROM attempts ORDER BY batch LIMIT ?) WHERE endedAtMs < ?)
+            """, Self.heavyRowsPerTurn, min(others, delivered))
+        var looked = 0
+        var gone: [Int64] = []
+        try sql.walk(
+            "SELECT batch, outcome, endedAtMs FROM attempts WHERE batch > ? ORDER BY batch LIMIT ?", lookedAtBatch,
+            Self.heavyRowsPerTurn
+        ) { row in
+            guard let endedAt = row[2] as Timestamp?, endedAt < delivered else { return false }
+            looked += 1
+            lookedAtBatch = row[0]
+            if row[1] as String == "delivered" { gone.append(lookedAtBatch) }
+            return true
+        }
+        for batch in gone { try sql.run("DELETE FROM attempts WHERE batch = ?", batch) }
+        return old == Self.heavyRowsPerTurn || looked == Self.heavyRowsPerTurn
+    }
+
+    private func purgeResponses(before limit: Timestamp, with sql: SQL) throws -> Bool {
+        let gone = try sql.run(
+            """
+            DELETE FROM responses WHERE key IN
+              (SELECT key FROM responses WHERE createdAtMs <= ? ORDER BY createdAtMs LIMIT ?)
+            """, limit, Self.rowsPerTurn)
+        return gone == Self.rowsPerTurn
+    }
+
+    /// Free pages are used again first; what stays free beyond a quarter of the file is returned to the file system.
+    private func shrink(_ sql: SQL) throws -> Bool {
+        let free = try sql.value("PRAGMA freelist_count", as: Int.self) ?? 0
+        let all = try sql.value("PRAGMA page_count", as: Int.self) ?? 0
+        // While the disk is full, all free pages are returned, in steps that the log has room for.
+        if outbox.isFull {
+            guard free > Self.pagesPerTurn else { return false }
+            try sql.run("PRAGMA incremental_vacuum(32)")
+            return true
+        }
+        guard free > Self.pagesPerTurn, free > all / 4 else { return false }
+        try sql.run("PRAGMA incremental_vacuum(256)")
+        return true
+    }
+}

@@ -1,0 +1,87 @@
+import Logging
+public import PosternCore
+
+/// The stored summary of one upstream, configured or not.
+public struct UpstreamSummary: Sendable, Equatable {
+    public var name: UpstreamName
+    public var number: UpstreamNumber
+    /// The type with which it was registered last.
+    public var type: String
+    public var ledger: Ledger
+    /// The health as the worker last stored it; nil if the stored record is not valid.
+    public var circuit: CircuitRecord?
+    /// Stored, so it outlives a restart.
+    public var isPaused: Bool
+    /// The last message that flushes have covered so far.
+    public var flushedThrough = MessageID(rawValue: 0)
+    /// When the oldest queued message was accepted, if that was requested.
+    public var oldestQueuedAt: Timestamp?
+
+    /// All upstreams, by name, without counting rows: quick however many messages are queued.
+    static func all(with sql: SQL) throws -> [UpstreamSummary] {
+        try sql.all(
+            """
+            SELECT number, name, type, circuit, isPaused, flushedThrough,
+              lastId, accepted, queuedBytes, ambiguousSends, queued, delivered, failed, cancelled, dropped, expired,
+              purgedDelivered, purgedFailed, purgedCancelled, purgedDropped, purgedExpired
+            FROM upstreams ORDER BY name
+            """
+        ) { row -> UpstreamSummary? in
+            guard let name = UpstreamName(row[1]) else { return nil }
+            let ledger = Ledger(
+                lastID: row[6], accepted: row[7], queuedBytes: row[8],
+                counts: Ledger.Counts(
+                    queued: row[10], delivered: row[11], failed: row[12], cancelled: row[13], dropped: row[14],
+                    expired: row[15]),
+                purged: Ledger.Counts(
+                    delivered: row[16], failed: row[17], cancelled: row[18], dropped: row[19], expired: row[20]),
+                ambiguousSends: row[9])
+            return UpstreamSummary(
+                name: name, number: row[0], type: row[2], ledger: ledger,
+                circuit: JSONRecord.decode(row[3], as: CircuitRecord.self), isPaused: row[4], flushedThrough: row[5])
+        }.compactMap { $0 }
+    }
+}
+
+extension StoreView {
+    /// The ledgers, by name.
+    public func summaries() throws(StoreError) -> [UpstreamSummary] {
+        try read { reader in
+            try UpstreamSummary.all(with: reader.sql).map { summary in
+                var summary = summary
+                summary.oldestQueuedAt = try reader.oldestQueued(of: summary.number, at: now)
+                return summary
+            }
+        }
+    }
+}
+
+extension Outbox {
+    /// The stored health of an upstream that is being registered.
+    public func summary(of number: UpstreamNumber) throws(StoreError) -> UpstreamSummary? {
+        let summary = try read { sql in try UpstreamSummary.all(with: sql).first { $0.number == number } }
+        if let summary, summary.circuit == nil {
+            logger.error(
+                "stored health record is not valid; starting without it", metadata: ["upstream": "\(summary.name)"])
+        }
+        return summary
+    }
+
+    // MARK: Upstreams without a worker
+
+    /// The name of an upstream in `disabledUpstreams`, without reading the store.
+    public func disabledUpstream(named name: String) -> UpstreamName? {
+        names.first { $0.value.description == name && isDisabledWithMessages($0.key) }?.value
+    }
+
+    /// The upstreams that have messages queued although this process does not deliver to them, by name: they are
+    /// disabled, or no longer configured. Reads the store only if there are any.
+    public func disabledUpstreams() throws(StoreError) -> [UpstreamSummary] {
+        guard names.keys.contains(where: isDisabledWithMessages) else { return [] }
+        return try read { try UpstreamSummary.all(with: $0) }.filter { isDisabledWithMessages($0.number) }
+    }
+
+    private func isDisabledWithMessages(_ number: UpstreamNumber) -> Bool {
+        ledger(of: number).queued > 0 && queue(number)?.isDisabled == true
+    }
+}

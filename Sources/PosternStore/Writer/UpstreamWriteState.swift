@@ -1,0 +1,93 @@
+import GRDB
+import PosternCore
+
+/// The writer's state of one upstream: its ledger, and the changes of the current transaction.
+///
+/// Belongs to the writer's thread and outlives transactions, so that the hot path accesses no dictionary.
+final class UpstreamWriteState {
+    let number: UpstreamNumber
+    var ledger: Ledger
+    /// The ledger as it is on disk.
+    private(set) var committed: Ledger
+    var arrival: Arrival?
+    /// Lanes to update before the commit; true for those that were served and move behind the others.
+    var touchedLanes: [Int64: Bool] = [:]
+    /// The named lane that got the last message: consecutive messages are mostly of one lane. Nil if its row may have
+    /// changed since.
+    var openLane: OpenLane?
+    var settled = [Int](repeating: 0, count: MessageState.allCases.count)
+    // The kind that was bound last: consecutive messages are mostly of one kind.
+    private var lastKind: (kind: Kind, number: Int64)?
+
+    init(number: UpstreamNumber, ledger: Ledger) {
+        self.number = number
+        self.ledger = ledger
+        committed = ledger
+    }
+
+    var isChanged: Bool { ledger != committed }
+
+    func kindNumber(of kind: Kind, in kinds: KindTable) -> Int64 {
+        if let lastKind, lastKind.kind == kind { return lastKind.number }
+        let number = Int64(kinds.number(of: kind))
+        lastKind = (kind, number)
+        return number
+    }
+
+    func begin() {
+        arrival = nil
+        openLane = nil
+        touchedLanes.removeAll(keepingCapacity: true)
+        for state in settled.indices { settled[state] = 0 }
+    }
+
+    func didCommit() { committed = ledger }
+    func didRollBack() { ledger = committed }
+}
+
+/// A named lane with queued messages, as it is stored.
+struct OpenLane {
+    let name: String
+    let number: Int64
+    /// Nil while it is parked.
+    let readyAt: Timestamp?
+    /// Whether it is held or parked: arrivals do not make it ready earlier.
+    let isBound: Bool
+
+    func isReady(by moment: Timestamp) -> Bool { isBound || readyAt.map { $0 <= moment } ?? false }
+}
+
+/// What a transaction added to one queue.
+struct Arrival {
+    let queue: UpstreamQueue
+    /// The number of messages that can be sent at once, and their payload bytes.
+    var messages = 0
+    var bytes = 0
+    var newest: Int64 = 0
+    /// When the first scheduled message, or the first lane, is due.
+    var dueAt: Timestamp?
+
+    mutating func announceDue(at moment: Timestamp) { dueAt = min(dueAt ?? moment, moment) }
+}
+
+/// The states by number.
+final class UpstreamWriteStates {
+    private var all = [UpstreamWriteState?](repeating: nil, count: 256)
+    private(set) var open: [UpstreamWriteState] = []
+
+    init(_ ledgers: [UpstreamNumber: Ledger]) {
+        for (number, ledger) in ledgers { add(UpstreamWriteState(number: number, ledger: ledger)) }
+    }
+
+    private func add(_ account: UpstreamWriteState) {
+        all[Int(account.number.rawValue)] = account
+        open.append(account)
+    }
+
+    subscript(number: UpstreamNumber) -> UpstreamWriteState {
+        if let known = all[Int(number.rawValue)] { return known }
+        let account = UpstreamWriteState(number: number, ledger: Ledger())
+        add(account)
+        return account
+    }
+}

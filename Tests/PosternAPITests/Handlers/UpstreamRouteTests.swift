@@ -1,0 +1,206 @@
+import Glibc
+import PosternCompression
+import PosternCore
+import PosternDelivery
+import PosternHTTP
+import PosternStore
+import PosternTestKit
+import Testing
+
+@testable import PosternAPI
+
+/// What every type's resources have in common.
+@Suite struct ResourceTests {
+    /// Answers what it was sent, one way or the other.
+    private static let echo: @Sendable (UpstreamRouteRequest) -> UpstreamRouteResponse = { request in
+        .json(String(decoding: request.body, as: UTF8.self), status: 203)
+    }
+
+    private static let setup: Setup = {
+        let resources = [
+            UpstreamRoute(.post, "echo/at-once", .perform { request, _ in echo(request) }),
+            UpstreamRoute(.post, "echo/of-anything", body: .any, .perform { request, _ in echo(request) }),
+            UpstreamRoute(.post, "echo/query", query: nil, .perform { request, _ in .json(request.queryText) }),
+            UpstreamRoute(.put, "echo/read", .read { request, _ in echo(request) }),
+            UpstreamRoute(.post, "echo/changed", .change { request, _ in UpstreamRouteChange(answer: echo(request)) }),
+            UpstreamRoute(.get, "thread", .perform { _, _ in .json(await nameOfThread()) }),
+            sending("aborted", isAbortable: true), sending("finished", isAbortable: false),
+            UpstreamRoute(
+                .get, "keeps",
+                .perform { _, tools in .json("\((try? await tools.read { $0.keepsCredentials }) ?? true)") }),
+        ]
+        var setup = Setup()
+        setup.upstreams = [PlainUpstream("plain", resources: resources)]
+        return setup
+    }()
+
+    private static func nameOfThread() async -> String {
+        guard let file = fopen("/proc/thread-self/comm", "r") else { return "" }
+        defer { fclose(file) }
+        var name = [UInt8](repeating: 0, count: 32)
+        let count = fread(&name, 1, name.count, file)
+        return String(decoding: name.prefix(count), as: UTF8.self)
+    }
+
+    private static func sending(_ name: String, isAbortable: Bool) -> UpstreamRoute {
+        UpstreamRoute(
+            .post, "sent/\(name)",
+            .perform { _, tools in
+                _ = await tools.send(
+                    UpstreamRequest(url: "http://plain.test/"), timeout: .seconds(60), isAbortable: isAbortable)
+                return .empty()
+            })
+    }
+
+    private static let ways = [("POST", "at-once"), ("PUT", "read"), ("POST", "changed")]
+
+    @Test(arguments: ways) func gzippedBody_comesUnpacked(method: String, way: String) throws {
+        try withGateway(Self.setup) { gateway in
+            let answer = try gateway.client.ask(
+                method, "/v1/plain/echo/\(way)", Gzip.compress(Array(#"{"n":1}"#.utf8)),
+                headers: [("Content-Encoding", "gzip")])
+            #expect(answer.status == 203)
+            #expect(answer.text == #"{"n":1}"#)
+        }
+    }
+
+    @Test(arguments: ways) func spoiledOrHugeGzip_isRefused(method: String, way: String) throws {
+        try withGateway(Self.setup) { gateway in
+            try gateway.client.ask(
+                method, "/v1/plain/echo/\(way)", Array("no gzip".utf8), headers: [("Content-Encoding", "gzip")]
+            ).problem(400, "bad-request")
+            let bomb = Gzip.compress([UInt8](repeating: 32, count: 8 << 20))
+            try gateway.client.ask(method, "/v1/plain/echo/\(way)", bomb, headers: [("Content-Encoding", "gzip")])
+                .problem(413, "payload-too-large")
+            try gateway.client.ask(
+                method, "/v1/plain/echo/\(way)", Array("{}".utf8), headers: [("Content-Encoding", "br")]
+            ).problem(415, "unsupported-media-type")
+        }
+    }
+
+    @Test(arguments: ways) func bodyThatIsNoJSON_isRefused_byItsMediaType(method: String, way: String) throws {
+        try withGateway(Self.setup) { gateway in
+            let type = [("Content-Type", "application/x-www-form-urlencoded")]
+            let answer = try gateway.client.ask(method, "/v1/plain/echo/\(way)", Array("n=1".utf8), headers: type)
+            answer.problem(415, "unsupported-media-type")
+            #expect(answer.header("Accept") == "application/json")
+            #expect(try gateway.client.ask(method, "/v1/plain/echo/\(way)", [], headers: type).status == 203)
+        }
+    }
+
+    @Test func resourceThatTakesAnything_getsIt() throws {
+        try withGateway(Self.setup) { gateway in
+            let answer = try gateway.client.ask(
+                "POST", "/v1/plain/echo/of-anything", Array("n=1".utf8),
+                headers: [("Content-Type", "application/x-www-form-urlencoded")])
+            #expect(answer.text == "n=1")
+        }
+    }
+
+    @Test func resourceThatJudgesItsQuery_getsItAsItWasSent() throws {
+        try withGateway(Self.setup) { gateway in
+            let query = "b=%41&a=+&b=2&c"
+            #expect(try gateway.client.post("/v1/plain/echo/query?\(query)").text == query)
+            #expect(try gateway.client.post("/v1/plain/echo/query").text == "")
+            try gateway.client.post("/v1/plain/echo/at-once?\(query)").problem(400, "bad-request")
+        }
+    }
+
+    @Test func bodyOfAResource_mayBeAsLargeAsAnyOther() throws {
+        try withGateway(Self.setup) { gateway in
+            let limit = Self.setup.limits.maxBodyBytes
+            let largest = "\"" + String(repeating: "x", count: limit - 2) + "\""
+            #expect(try gateway.client.post("/v1/plain/echo/at-once", largest).status == 203)
+            try gateway.client.post("/v1/plain/echo/at-once", largest + " ").problem(413, "payload-too-large")
+        }
+    }
+
+    @Test(arguments: ["shelf=%zz", "shelf=%f", "shelf=%ff", "shelf=a&shelf=b"])
+    func queryThatCanBeReadInTwoWays_isRefused(query: String) throws {
+        var setup = Setup()
+        setup.upstreams = [
+            PlainUpstream(
+                "plain", resources: [UpstreamRoute(.get, "books", query: ["shelf"], .read { _, _ in .empty() })])
+        ]
+        try withGateway(setup) { gateway in
+            try gateway.client.get("/v1/plain/books?\(query)").problem(400, "bad-request")
+            let answer = try gateway.client.get("/v1/plain/books?shelf=%C3%A9%2Fa")
+            #expect(answer.status == 204)
+        }
+    }
+
+    @Test func messageInASession_isRefused_whereThereAreSessions() throws {
+        var setup = Setup()
+        setup.upstreams = [PlainUpstream("plain"), PlainUpstream("personal", hasSessions: true)]
+        let session = [("Postern-Session", "S1")]
+        try withPausedGateway(setup) { gateway in
+            try gateway.client.post("/v1/personal/thing", "{}", headers: session).problem(422, "invalid-payload")
+            try gateway.client.post(
+                "/v1/messages", #"{"upstream":"personal","kind":"thing","payload":{}}"#, headers: session
+            ).problem(422, "invalid-payload")
+            #expect(gateway.queued == 0)
+            let plain = try gateway.client.post("/v1/plain/thing", "{}", headers: session)
+            let personal = try gateway.client.post("/v1/personal/thing", "{}")
+            #expect([plain.status, personal.status] == [202, 202])
+        }
+    }
+
+    /// Such as a kept answer: no other thread has to be woken for it.
+    @Test func answerThatNeedsNoWaiting_isMadeOnTheConnectionsThread() throws {
+        try withGateway(Self.setup) { gateway in
+            let name = try gateway.client.get("/v1/plain/thread").text
+            #expect(name.hasPrefix("postern-http-"), "\(name)")
+        }
+    }
+
+    /// Its task is cancelled, which aborts what may be aborted; the request is counted as 499.
+    @Test func callerThatHangsUp_endsItsCall() throws {
+        try withGateway(Self.setup) { gateway in
+            for (path, isAbortable) in [("aborted", true), ("finished", false)] {
+                do {
+                    let client = try HTTPClient(port: gateway.port)
+                    client.sendRequest("POST", "/v1/plain/sent/\(path)", [], headers: [])
+                    try gateway.waitForOpenRequest()
+                }
+                #expect(eventually(within: .seconds(10)) { gateway.server.runningRequests == 0 })
+                if isAbortable {
+                    #expect(eventually { gateway.transport.openRequests.isEmpty })
+                } else {
+                    #expect(gateway.transport.openRequests.count == 1, "it was cut off")
+                    gateway.transport.answer(.status(200))
+                }
+                let series = #"postern_http_requests_total{route="/v1/{upstream}/sent/\#(path)",status="499"}"#
+                #expect(try eventually { try gateway.sample(series) == 1 })
+            }
+        }
+    }
+
+    @Test func resourceThatTakesItsTime_mayReadTheState() throws {
+        try withGateway(Self.setup) { gateway in
+            let answer = try gateway.client.get("/v1/plain/keeps")
+            #expect(answer.text == "false")
+        }
+    }
+
+    @Test func replacedUpstream_hasItsNewKindsAndRoutes_andNoOldOnes() throws {
+        func upstream(_ word: String) -> PlainUpstream {
+            PlainUpstream(
+                "plain", kinds: [Kind(word)],
+                resources: [UpstreamRoute(.get, word, .read { _, _ in .json(#""\#(word)""#) })])
+        }
+        var setup = Setup()
+        setup.upstreams = [upstream("old")]
+        try withPausedGateway(setup) { gateway in
+            #expect(try gateway.client.post("/v1/plain/old", "{}").status == 202)
+            try gateway.workers[0].queue.replace(upstream("new"))
+            gateway.handler.refreshUpstreams()
+            try HTTPClient(port: gateway.port).post("/v1/plain/old", "{}").problem(404, "unknown-kind")
+            try gateway.client.get("/v1/plain/old").problem(404, "unknown-kind")
+            #expect(try gateway.client.post("/v1/plain/new", "{}").status == 202)
+            #expect(try gateway.client.get("/v1/plain/new").text == #""new""#)
+            let envelope = #"{"upstream":"plain","kind":"new","payload":{}}"#
+            #expect(try gateway.client.post("/v1/messages", envelope).status == 202)
+            #expect(try gateway.upstream("plain")["kinds"][0].string == "new")
+        }
+    }
+}

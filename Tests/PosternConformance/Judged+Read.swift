@@ -1,8 +1,0 @@
-package import PosternSimulatorKit
-package import PosternTestKit
-
-extension Judged {
-    /// The texts of the items that were accepted.
-    package var texts: [String] { items.ranges.map { String(decoding: items.text[$0], as: UTF8.self) } }
-    package var json: JSON { JSON(answer?.body ?? []) }
-}

@@ -1,0 +1,8 @@
+package import PosternSimulatorKit
+package import PosternTestKit
+
+extension SimulatedResult {
+    /// The texts of the items that were accepted.
+    package var texts: [String] { items.ranges.map { String(decoding: items.text[$0], as: UTF8.self) } }
+    package var json: JSON { JSON(answer?.body ?? []) }
+}

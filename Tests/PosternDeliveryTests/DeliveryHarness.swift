@@ -1,0 +1,267 @@
+import Foundation
+import GRDB
+import Logging
+import PosternCore
+import PosternJSON
+import PosternMetrics
+@testable import PosternStore
+import PosternTestKit
+import Synchronization
+import Testing
+
+@testable import PosternDelivery
+
+/// A worker on a bench: a real store, a scripted transport, and time that the test moves. The worker's loop and the
+/// writer's turn on the thread of the test.
+final class DeliveryHarness {
+    static let tokenURL = "http://plain.test/token"
+    private static func isTokenRequest(_ request: UpstreamRequest) -> Bool {
+        request.url == tokenURL || request.url.contains("/oauth/access_token")
+    }
+    struct Stuck: Error {}
+
+    let threads = ManualThreads()
+    var time: ManualTime { threads.time }
+    let metrics = Metrics()
+    let transport = ScriptedTransport()
+    let log = LogRecorder()
+    private let folder = ScratchFolder()
+    private let dice = Dice()
+    private var run: Run?
+
+    var outbox: Outbox { run!.outbox }
+    var queue: UpstreamQueue { run!.queue }
+    var worker: UpstreamWorker { run!.worker }
+
+    /// What the worker draws for its jitter, 0 ... 1.
+    private final class Dice: Sendable {
+        let value = Mutex(1.0)
+    }
+
+    /// What a restart replaces.
+    private struct Run {
+        let outbox: Outbox
+        let queue: UpstreamQueue
+        let worker: UpstreamWorker
+    }
+
+    private let encryptionKeys: EncryptionKeys
+
+    init(
+        _ upstream: some Upstream = PlainUpstream(), settings: DeliverySettings = DeliverySettings(),
+        encryptionKeys: EncryptionKeys = EncryptionKeys()
+    ) throws {
+        self.encryptionKeys = encryptionKeys
+        try start(upstream, settings)
+        // The first look at a store is for what a former run left; let it be over.
+        try turn()
+    }
+
+    deinit { run?.outbox.close() }
+
+    private func start(_ upstream: some Upstream, _ settings: DeliverySettings) throws {
+        let logger = Logger(label: "test") { [log] _ in log }
+        let outbox = try Outbox(
+            OutboxOptions.with { ($0.path, $0.encryptionKeys) = (folder.file("store.sqlite"), encryptionKeys) },
+            time: time, threads: threads, metrics: metrics, logger: logger)
+        let queue = try outbox.register(upstream, type: "plain", cap: QueueCap())
+        let worker = try UpstreamWorker(
+            queue: queue, settings: settings,
+            dependencies: .init(
+                outbox: outbox, transport: transport, time: time, metrics: metrics, logger: logger,
+                random: { [dice] in dice.value.withLock { $0 } }))
+        run = Run(outbox: outbox, queue: queue, worker: worker)
+    }
+
+    /// Ends this run without stopping the worker, and begins the next one on the same store.
+    func restart(_ upstream: some Upstream = PlainUpstream(), settings: DeliverySettings) throws {
+        run?.outbox.close()
+        run = nil
+        try start(upstream, settings)
+    }
+
+    /// Goes on with a copy of the files as they are on disk, as after a kill: what this run still does is lost.
+    func kill(_ upstream: some Upstream = PlainUpstream(), settings: DeliverySettings) throws {
+        commit()
+        let files = try files()
+        run?.outbox.close()
+        run = nil
+        for name in try FileManager.default.contentsOfDirectory(atPath: folder.path) {
+            try FileManager.default.removeItem(atPath: folder.file(name))
+        }
+        for (name, bytes) in files { try Data(bytes).write(to: URL(filePath: folder.file(name))) }
+        try start(upstream, settings)
+    }
+
+    func execute(_ sql: String) throws {
+        let done = Inbox<Result<Void, StoreError>>()
+        outbox.writer.change({ try $0.db.execute(sql: sql) }) { done.put($0) }
+        guard let result = threads.take(from: done).first else { throw Stuck() }
+        try result.get()
+    }
+
+    /// Returns whether the message was cancelled.
+    func cancel(_ id: MessageID) throws -> Bool {
+        let done = Inbox<Result<[MessageID], StoreError>>()
+        outbox.cancel([id]) { done.put($0) }
+        guard let result = threads.take(from: done).first else { throw Stuck() }
+        return try result.get() == [id]
+    }
+
+    /// What the next draws give.
+    func draw(_ random: Double) { dice.value.withLock { $0 = random } }
+
+    // MARK: Messages
+
+    /// Has the upstream look at payloads and accepts them as it says.
+    @discardableResult func post(
+        _ payloads: [String], as kind: Kind, isAwaited: Bool = false
+    ) throws -> [MessageID] {
+        let context = AdmissionContext(acceptedAt: time.now, isAwaited: isAwaited)
+        let messages = try payloads.map { text in
+            let admission = try JSONParser().parse(Array(text.utf8)) { payload throws(InvalidPayload) in
+                try queue.upstream.admit(payload, of: kind, in: context)
+            }.get()
+            return NewMessage(
+                queue: queue, kind: kind, lane: admission.lane, acceptedAt: time.now,
+                bytes: admission.rewritten ?? Array(text.utf8), waitsFor: admission.waitsFor,
+                credential: admission.credential)
+        }
+        return try append(messages)
+    }
+
+    /// Changes the upstream's state, as a resource would.
+    func change(_ changes: [StateChange]) throws {
+        let done = Inbox<Result<Void, StoreError>>()
+        outbox.change(of: queue) { _ in
+            (changes, ())
+        } completion: {
+            done.put($0)
+        }
+        guard let result = threads.take(from: done).first else { throw Stuck() }
+        try result.get()
+    }
+
+    /// All files of the store, as they are on disk now.
+    func files() throws -> [String: [UInt8]] {
+        let names = try FileManager.default.contentsOfDirectory(atPath: folder.path)
+        return Dictionary(
+            uniqueKeysWithValues: names.map {
+                ($0, [UInt8](FileManager.default.contents(atPath: folder.file($0)) ?? Data()))
+            }
+        )
+    }
+
+    /// Takes a failed message up again, as an operator does.
+    func requeue(_ id: MessageID) throws {
+        let done = Inbox<Bool>()
+        outbox.requeue([id]) { result in done.put((try? result.get().isEmpty) == false) }
+        #expect(threads.take(from: done).first == true)
+    }
+
+    @discardableResult func accept(
+        _ payloads: [String], lane: Lane = .none, notBefore: Timestamp? = nil
+    ) throws -> [MessageID] {
+        let messages = payloads.map {
+            NewMessage(
+                queue: queue, kind: "thing", lane: lane, acceptedAt: time.now, notBefore: notBefore,
+                bytes: Array($0.utf8))
+        }
+        return try append(messages)
+    }
+
+    private func append(_ messages: [NewMessage]) throws -> [MessageID] {
+        let done = Inbox<Result<AppendReceipt, AppendError>>()
+        outbox.append(messages) { done.put($0) }
+        guard let result = threads.take(from: done).first else { throw Stuck() }
+        return try result.get().ids
+    }
+
+    /// Accepts messages `{"n":1}`, `{"n":2}` …
+    @discardableResult func accept(_ count: Int, lane: Lane = .none) throws -> [MessageID] {
+        try accept((1...count).map { "{\"n\":\($0)}" }, lane: lane)
+    }
+
+    func record(_ id: MessageID) throws -> MessageRecord { try #require(try outbox.message(id)) }
+    func state(_ id: MessageID) throws -> MessageState { try record(id).state }
+    var ledger: Ledger { outbox.ledger(of: queue.number) }
+
+    // MARK: Turning
+
+    /// Turns until nothing changes any more without an answer or time; answers how long the worker wants to sleep.
+    @discardableResult func turn() throws -> Duration {
+        for _ in 0..<10_000 {
+            let before = trace
+            _ = worker.turn()
+            commit()
+            let next = worker.turn()
+            if trace == before, threads.dueNames.isEmpty { return next - time.instant }
+        }
+        throw Stuck()
+    }
+
+    private struct Trace: Equatable {
+        let requests: Int
+        let open: Int
+        let unsettled: Int
+        let snapshot: UpstreamSnapshot
+    }
+    private var trace: Trace {
+        Trace(
+            requests: transport.requests.count, open: transport.openRequests.count,
+            unsettled: worker.unsettledBatches, snapshot: worker.snapshot)
+    }
+
+    /// Lets time pass as the worker's own thread would live it, and answers how often it turned.
+    @discardableResult func run(for span: Duration) throws -> Int {
+        let end = time.instant + span
+        var turns = 0
+        while true {
+            let next = try turn()
+            turns += 1
+            guard turns < 20_000 else { throw Stuck() }
+            guard time.instant + next < end else { break }
+            time.advance(by: max(next, .microseconds(10)))
+        }
+        time.advance(by: end - time.instant)
+        try turn()
+        return turns
+    }
+
+    /// Answers the oldest open batch and lets the worker deal with it.
+    @discardableResult func answer(_ outcome: TransferResult) throws -> Duration {
+        #expect(transport.answer(outcome) { !Self.isTokenRequest($0) })
+        return try turn()
+    }
+
+    /// Flushes, and returns the result once time has passed; nil if the flush has not ended by then.
+    func flush(for span: Duration = .seconds(1)) throws -> FlushReport? {
+        let reports = Inbox<FlushReport>()
+        worker.flush { reports.put($0) }
+        try turn()
+        try run(for: span)
+        return reports.takeAll().first
+    }
+
+    /// Has the writer take what was handed to it.
+    func commit() { threads.turnAll() }
+
+    // MARK: What was sent
+
+    /// What was sent besides token requests.
+    var reports: [UpstreamRequest] { transport.requests.filter { !Self.isTokenRequest($0) } }
+    var tokenRequests: [UpstreamRequest] { transport.requests.filter(Self.isTokenRequest) }
+    /// Bodies of the batches sent.
+    var sent: [String] {
+        reports.map { String(decoding: $0.body, as: UTF8.self) }
+    }
+    /// How many messages each batch held.
+    var sizes: [Int] { sent.map { $0.split(separator: ",").count } }
+    var open: [String] {
+        transport.openRequests.filter { !Self.isTokenRequest($0) }.map { String(decoding: $0.body, as: UTF8.self) }
+    }
+}
+
+extension UpstreamRequest {
+    var text: String { String(decoding: body, as: UTF8.self) }
+}

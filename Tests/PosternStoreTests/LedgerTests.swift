@@ -1,0 +1,164 @@
+import Foundation
+import PosternCore
+import PosternTestKit
+import Testing
+
+@testable import PosternStore
+
+@Suite struct SettlementTests {
+    @Test func settlement_isNotKept_ifItsChangesCannotBeComputed() throws {
+        let store = try TestStore()
+        let queue = try store.register()
+        try store.append(1, to: queue)
+        var settlement = store.settlement(.delivered)
+        settlement.delivered = try store.claim(queue).messages
+        let unreadable = StoreError.failed(detail: "as the test demands")
+        let done = SharedValue<Result<[StateChange], StoreError>?>(nil)
+        store.outbox.settle(settlement, of: queue) { _ in
+            throw unreadable
+        } completion: {
+            done.set($0)
+        }
+        try store.settleDown()
+        #expect(done.value == .failure(unreadable))
+        #expect(try store.state(settlement.delivered[0].id) == .queued)
+    }
+}
+
+@Suite struct UpkeepTests {
+    @Test func retention_removesReceipts_andTheBooksStayBalanced() throws {
+        let store = try TestStore { $0.deliveredRetention = .seconds(100) }
+        let queue = try store.register()
+        let old = try store.append(5000, to: queue)
+        try store.drain(queue)
+        store.time.advance(by: .seconds(99))
+        let young = try store.append(10, to: queue)
+        try store.drain(queue)
+        try store.runMaintenance()
+        #expect(try store.state(old[0]) == .delivered)
+        store.time.advance(by: .seconds(2))
+        try store.runMaintenance()
+        #expect(try store.state(old[4999]) == nil)
+        #expect(try store.state(young[0]) == .delivered)
+        #expect(store.outbox.ledger(of: queue.number).purged.delivered == 5000)
+        #expect(try store.isBalanced())
+        store.time.advance(by: .seconds(100))
+        try store.runMaintenance()
+        #expect(try store.kept(.delivered) == 0)
+        #expect(store.outbox.ledger(of: queue.number).delivered == 5010)
+        #expect(try store.isBalanced())
+    }
+
+    @Test func deadLetters_areKeptLonger() throws {
+        let store = try TestStore { options in
+            options.deliveredRetention = .seconds(100)
+            options.failedRetention = .seconds(1000)
+        }
+        let queue = try store.register()
+        let ids = try store.append(3, to: queue)
+        try store.fail(Array(store.claim(queue, most: 1).messages), of: queue)
+        #expect(try store.cancel(ids[1]))
+        store.time.advance(by: .seconds(999))
+        try store.runMaintenance()
+        #expect(try store.state(ids[0]) == .failed)
+        store.time.advance(by: .seconds(2))
+        try store.runMaintenance()
+        #expect(try store.state(ids[0]) == nil)
+        #expect(try store.state(ids[1]) == nil)
+        #expect(try store.state(ids[2]) == .queued)
+        #expect(try store.isBalanced())
+    }
+
+    @Test func noRetention_keepsNoReceipts() throws {
+        let store = try TestStore { $0.deliveredRetention = .zero }
+        let queue = try store.register()
+        try store.append(10, to: queue)
+        try store.deliver(store.claim(queue, most: 1).messages, of: queue)
+        try store.drain(queue)
+        #expect(try store.kept(.delivered) == 0)
+        #expect(store.outbox.ledger(of: queue.number).delivered == 10)
+        #expect(try store.isBalanced())
+    }
+
+    @Test func attempts_goWithTheReceipts_pastFailuresThatAreKept() throws {
+        let store = try TestStore { options in
+            options.deliveredRetention = .seconds(100)
+            options.failedRetention = .seconds(1000)
+        }
+        let queue = try store.register()
+        let outcomes = (0..<600).map { $0 < 400 ? Settlement.Outcome.retry : .delivered }
+        let time = store.time.now
+        let batches = outcomes.map { _ in store.outbox.nextBatch() }
+        for (batch, outcome) in zip(batches, outcomes) {
+            store.outbox.openAttempt(batch, carrying: [MessageID(rawValue: 1)], at: time, of: queue) { _ in }
+            let settlement = Settlement(batch: batch, outcome: outcome, endedAt: time)
+            store.outbox.settle(settlement, of: queue) { _ in
+                []
+            } completion: { _ in
+            }
+        }
+        store.time.advance(by: .seconds(101))
+        try store.runMaintenance()
+        #expect(try store.storedAttempts == 400)
+        store.time.advance(by: .seconds(1000))
+        try store.runMaintenance()
+        #expect(try store.storedAttempts == 0)
+    }
+}
+
+@Suite struct ReadingTests {
+    @Test func pages_goThroughAllStates_inTheOrderOfAcceptance() throws {
+        let store = try TestStore()
+        let first = try store.register(PlainUpstream("first"))
+        let second = try store.register(PlainUpstream("second"))
+        var ids: [MessageID] = []
+        for index in 0..<40 { ids.append(try store.append(to: index % 3 == 0 ? second : first, key: "k\(index % 2)")) }
+        try store.deliver(store.claim(first, most: 10).messages, of: first)
+        try store.fail(store.claim(second, most: 5).messages, of: second)
+        func all(_ filter: MessageFilter) throws -> [MessageID] {
+            var found: [MessageID] = []
+            var cursor: MessageID?
+            repeat {
+                let page = try store.outbox.messages(filter, after: cursor, limit: 7)
+                #expect(page.messages.count <= 7)
+                found += page.messages.map(\.id)
+                cursor = page.next
+            } while cursor != nil
+            return found
+        }
+        #expect(try all(MessageFilter()) == ids)
+        #expect(try all(MessageFilter(upstream: second.name)) == ids.indices.filter { $0 % 3 == 0 }.map { ids[$0] })
+        #expect(try all(MessageFilter(key: "k1")) == ids.indices.filter { $0 % 2 == 1 }.map { ids[$0] })
+        #expect(try all(MessageFilter(state: .delivered)).count == 10)
+        #expect(try all(MessageFilter(state: .failed)).count == 5)
+        #expect(try all(MessageFilter(state: .queued)).count == 25)
+    }
+
+    @Test func attempts_areFound_byTheMessagesTheyCarried() throws {
+        let store = try TestStore()
+        let queue = try store.register()
+        let ids = try store.append(6, to: queue)
+        for members in [[ids[0], ids[2]], [ids[1]], [ids[2], ids[5]]] {
+            try store.openAttempt(store.outbox.nextBatch(), carrying: members, of: queue)
+        }
+        #expect(try store.outbox.attempts(of: ids[2]).map(\.batch.rawValue) == [1, 3])
+        #expect(try store.outbox.attempts(of: ids[1]).map(\.messages) == [1])
+        #expect(try store.outbox.attempts(of: ids[3]).isEmpty)
+    }
+
+    @Test func disabledUpstreams_areThoseWithMessages_thatNobodyDelivers() throws {
+        let store = try TestStore()
+        for (name, count) in [("zulu", 2), ("empty", 0), ("alpha", 1), ("mine", 1)] {
+            let queue = try store.register(PlainUpstream(name))
+            if count > 0 { try store.append(count, to: queue) }
+        }
+        #expect(try store.outbox.disabledUpstreams().isEmpty)
+        try store.reopen()
+        _ = try store.register(PlainUpstream("mine"))
+        try store.outbox.registerStored()
+        let disabled = try store.outbox.disabledUpstreams()
+        #expect(disabled.map(\.name.description) == ["alpha", "zulu"])
+        #expect(disabled.map { store.outbox.ledger(of: $0.number).queued } == [1, 2])
+        #expect(disabled.map(\.type) == ["plain", "plain"])
+    }
+}

@@ -1,0 +1,198 @@
+import PosternConformance
+import PosternCore
+import PosternJSON
+import PosternStore
+import PosternTestKit
+import Testing
+
+@testable import AppServicesAdapter
+
+/// Items on their way through an AppServices upstream, without a store: what the store and a worker do for it, on
+/// values.
+struct AppServicesHarness {
+    static let key = "SAMPLEKEY7Q2W9E4R6T1Y8U3I5O0PAS1"
+    static let settings: [String: SettingValue] = [
+        "organization": .text("acme"), "application": .text("campus-dev"), "apiKey": .text(key),
+    ]
+
+    let upstream: AppServicesUpstream
+    var state = DictionaryState()
+    var now = UpstreamFixture.now
+    private(set) var messages: [MessageID: Message] = [:]
+    private(set) var ended: [MessageID: (state: MessageState, reason: String)] = [:]
+    private(set) var parked: Set<String> = []
+    private(set) var lastChanges: [StateChange] = []
+    private var sequence: Int64 = 0
+
+    init(_ others: [String: SettingValue] = [:]) throws {
+        let settings = Self.settings.merging(others) { $1 }
+        upstream = AppServicesUpstream(
+            try #require(UpstreamName("appservices")), try AppServicesSettings(settings))
+    }
+
+    var context: PlanContext { PlanContext(now: now, token: nil, state: state) }
+
+    // MARK: Accepting
+
+    @discardableResult mutating func post(_ kind: String, _ text: String) throws -> MessageID {
+        let (now, upstream) = (now, upstream)
+        let admitted = try JSONParser().parse(Array(text.utf8)) { payload throws(InvalidPayload) in
+            let admission = try upstream.admit(payload, of: Kind(kind), in: AdmissionContext(acceptedAt: now))
+            return (admission, admission.rewritten ?? Array(payload.bytes))
+        }.get()
+        sequence += 1
+        let message = Message(
+            id: MessageID(sequence: sequence, upstream: UpstreamNumber(rawValue: 1)), kind: Kind(kind),
+            lane: admitted.0.lane, acceptedAt: now, payload: admitted.1)
+        if let credential = admitted.0.credential { hold(credential) }
+        let candidate = PendingMessage(
+            id: message.id, kind: message.kind, lane: message.lane, acceptedAt: now, payload: message.payload,
+            credentialOwner: admitted.0.credential?.owner)
+        state.apply(try upstream.accept(candidate, in: state))
+        messages[message.id] = message
+        count(message, 1)
+        return message.id
+    }
+
+    /// Another token, with a message or alone.
+    mutating func hold(_ credential: Credential) {
+        let former = state.credential(of: credential.owner)?.version
+        state.apply([.hold(credential)])
+        if state.credential(of: credential.owner)?.version != former { parked.remove(credential.owner) }
+    }
+
+    mutating func hold(_ token: String, of user: String, provider: String = "pi") {
+        hold(Credential(owner: user.lowercased(), value: Array(token.utf8), note: provider))
+    }
+
+    private mutating func count(_ message: Message, _ change: Int) {
+        guard case .named(let lane, _) = message.lane else { return }
+        state.queued[lane, default: 0] += change
+        if change > 0 { state.open.insert(message.id) } else { state.open.remove(message.id) }
+    }
+
+    // MARK: Sending
+
+    func plan(_ id: MessageID) throws -> Plan {
+        try upstream.plan(for: [try #require(messages[id], "it has ended")], in: context)
+    }
+
+    func isOpen(_ id: MessageID) -> Bool { messages[id] != nil }
+
+    /// Does what a plan says that sends nothing.
+    mutating func obey(_ plan: Plan, _ id: MessageID) throws {
+        guard let message = messages[id] else { return }
+        switch plan {
+        case .settle(_, let end, let reason):
+            state.apply(try upstream.changes(settling: [message], as: end, in: context))
+            finish(message, end, reason)
+        case .park: park(message)
+        case .send, .wait: break
+        }
+    }
+
+    @discardableResult
+    mutating func judge(_ response: UpstreamResponse, to request: UpstreamRequest, of id: MessageID) throws -> Judgement
+    {
+        guard let message = messages[id] else { return Judgement(.retry(after: nil)) }
+        let batch = Batch(id: BatchID(rawValue: 1), messages: [message], request: request)
+        let judgement = try RegisteredUpstream(upstream).judge(response, to: batch, in: context)
+        lastChanges = try upstream.changes(after: .success(response), to: batch, in: context)
+        state.apply(lastChanges)
+        let settlement = MachineDriver.settlement(.success(response), judgement, of: batch, at: now)
+        messages[id]?.follow(settlement)
+        if !settlement.delivered.isEmpty { finish(message, .delivered, "") }
+        for ended in settlement.ended { finish(message, ended.state, ended.error?.detail ?? "") }
+        if !settlement.parked.isEmpty { park(message) }
+        return judgement
+    }
+
+    mutating func lose(_ id: MessageID) { messages[id]?.mayHaveArrived = true }
+
+    private mutating func park(_ message: Message) {
+        guard case .named(_, let owner?) = message.lane else { return }
+        if let held = state.credential(of: owner), held.isUsable(at: now) { return }
+        parked.insert(owner)
+    }
+
+    private mutating func finish(_ message: Message, _ end: MessageState, _ reason: String) {
+        messages[message.id] = nil
+        ended[message.id] = (end, reason)
+        count(message, -1)
+    }
+
+    /// Sends what the message needs until it ends, is parked or waits; answers the requests.
+    mutating func run(_ id: MessageID, answer: (UpstreamRequest) -> UpstreamResponse) throws -> [UpstreamRequest] {
+        var requests: [UpstreamRequest] = []
+        while isOpen(id) {
+            let plan = try plan(id)
+            guard case .send(let request, 1) = plan else {
+                try obey(plan, id)
+                return requests
+            }
+            requests.append(request)
+            try #require(requests.count < 20, "a loop")
+            let judgement = try judge(answer(request), to: request, of: id)
+            switch judgement.verdict {
+            case .proceed, .delivered, .reject: continue
+            case .park where !parked.contains(owner(of: id)): continue
+            case .park, .each, .retry, .backOff, .suspect, .refreshToken, .holdUpstream, .split: return requests
+            }
+        }
+        return requests
+    }
+
+    func owner(of id: MessageID) -> String {
+        if case .named(_, let owner?) = messages[id]?.lane { owner } else { "" }
+    }
+
+    /// Their steps, for short.
+    mutating func steps(
+        _ id: MessageID, answer: (UpstreamRequest) -> UpstreamResponse = { AppServicesHarness.usual($0) }
+    ) throws -> [String] {
+        try run(id, answer: answer).map { $0.step ?? "" }
+    }
+
+    /// What AppServices says when all is well.
+    static func usual(_ request: UpstreamRequest) -> UpstreamResponse {
+        UpstreamResponse(status: 200, body: Array(#"{"entities":[{"uuid":"e","type":"device"}]}"#.utf8))
+    }
+
+    static func response(_ status: Int, _ body: String) -> UpstreamResponse {
+        UpstreamResponse(status: status, body: Array(body.utf8))
+    }
+
+    static func error(_ status: Int, _ code: String) -> UpstreamResponse {
+        response(status, #"{"error":"\#(code)","error_description":"words","duration":0}"#)
+    }
+}
+
+/// Items of the specification's test vectors.
+enum AppServicesItems {
+    static let u1 = "ffffffff54d00d1e0b07c0de5eed0011"
+    static let u1Token = "PiTok-7f.abc_DEF~123"
+    static let deviceID = "C0FFEE11-2233-4455-8677-8899AABBCCDD"
+    static let device = "c0ffee11-2233-4455-8677-8899aabbccdd"
+    static let pushToken = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed"
+
+    static func item(
+        _ user: String = u1, _ members: String = "", token: String = u1Token, device: String? = deviceID
+    ) -> String {
+        let deviceMember = device.map { #","deviceId":"\#($0)""# } ?? ""
+        return #"{"userId":"\#(user)"\#(deviceMember)\#(members),"auth":{"token":"\#(token)"}}"#
+    }
+
+    static let details = #","deviceModel":"iPhone 5s","devicePlatform":"iPhone OS","deviceOSVersion":"8.1.3""#
+    static let lists = #","preferences":{"whitelist":{"forum":["chat","polls"],"assignments":[]}}"#
+
+    static func registration(
+        _ user: String = u1, push: String = pushToken, _ more: String = "", token: String = u1Token,
+        device: String = deviceID
+    ) -> String {
+        item(user, #","deviceToken":"\#(push)"\#(more)"#, token: token, device: device)
+    }
+
+    static func group(_ user: String = u1, _ name: String = "Fall-2014-Biology", token: String = u1Token) -> String {
+        item(user, #","group":"\#(name)""#, token: token, device: nil)
+    }
+}

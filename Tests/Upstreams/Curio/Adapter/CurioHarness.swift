@@ -1,0 +1,157 @@
+import PosternConformance
+import PosternCore
+import PosternStore
+import PosternTestKit
+import Testing
+
+@testable import CurioAdapter
+
+/// An upstream of type `curio` with a queue, a state and a clock, and the delivery machine: enough to play a visitor's
+/// traffic without a store or a socket.
+struct CurioHarness {
+    var upstream: RegisteredUpstream
+    var state = DictionaryState()
+    var now = Timestamp(milliseconds: CurioSample.fresh)
+    var queue: [Message] = []
+    /// What went out, in order.
+    var sent: [UpstreamRequest] = []
+    /// Of the messages that were settled, and how.
+    var settled: [(id: MessageID, state: MessageState)] = []
+    var lastVerdict: Verdict?
+    var notices: [String] = []
+    var flushedThrough: MessageID?
+    /// Sizes of the batches that go again as they were, oldest first.
+    private var pieces: [Int] = []
+    private var sequence: Int64 = 1000
+
+    init(_ settings: [String: SettingValue] = [:]) throws {
+        upstream = try UpstreamFixture.curio.make(settings)
+    }
+
+    // MARK: Accepting
+
+    @discardableResult
+    mutating func post(_ sample: UpstreamFixture.Sample) throws -> (id: MessageID, changes: [StateChange]) {
+        let fixture = UpstreamFixture.curio
+        let (_, admitted) = try fixture.admit(sample, to: upstream)
+        sequence += 1
+        let id = MessageID(sequence: sequence, upstream: UpstreamNumber(rawValue: 1))
+        guard case .named(let lane, _) = admitted.lane else { throw NoLane() }
+        state.queued[lane] = queue.filter { $0.lane == admitted.lane }.count
+        let candidate = PendingMessage(
+            id: id, kind: sample.kind, lane: admitted.lane, acceptedAt: now, payload: admitted.payload)
+        let changes = try upstream.accept(candidate, in: state)
+        state.apply(changes)
+        queue.append(
+            Message(
+                id: id, kind: sample.kind, lane: admitted.lane, acceptedAt: now, payload: admitted.payload))
+        return (id, changes)
+    }
+
+    struct NoLane: Error {}
+
+    // MARK: Delivering
+
+    enum Turn: Equatable {
+        case sent, settled, idle
+        case waits(until: Timestamp)
+    }
+
+    /// Plans the first messages and plays the response; `answer` is nil for one that is lost.
+    @discardableResult
+    mutating func turn(_ answer: (UpstreamRequest) throws -> UpstreamResponse?) throws -> Turn {
+        guard let lane = queue.first?.lane else { return .idle }
+        let own = queue.filter { $0.lane == lane }
+        let claimed = Array(own.prefix(pieces.first ?? 250))
+        if case .named(let name, _) = lane { state.queued[name] = own.count }
+        switch try upstream.plan(for: claimed, in: context) {
+        case .wait(_, let until): return .waits(until: until)
+        case .park: return .waits(until: .never)
+        case .settle(let count, let outcome, _):
+            state.apply(try upstream.changes(settling: Array(claimed.prefix(count)), as: outcome, in: context))
+            settle(claimed.prefix(count), as: outcome)
+            if !pieces.isEmpty { pieces.removeFirst() }
+            return .settled
+        case .send(let request, let count):
+            let second = try upstream.plan(for: claimed, in: context)
+            precondition(second == .send(request, count: count), "plans are pure")
+            if !pieces.isEmpty { pieces.removeFirst() }
+            sent.append(request)
+            let carried = Array(claimed.prefix(count))
+            let batch = Batch(id: BatchID(rawValue: Int64(sent.count)), messages: carried, request: request)
+            guard let response = try answer(request) else {
+                let lost = TransferFailure(.interrupted, mayHaveArrived: true, detail: "lost")
+                follow(MachineDriver.settlement(.failure(lost), nil, of: batch, at: now))
+                return .sent
+            }
+            // So much time passes that a plan made again would be another one.
+            now = now + .seconds(61)
+            let judgement = try upstream.judge(response, to: batch, in: context)
+            let changes = try upstream.changes(after: .success(response), to: batch, in: context)
+            now = now - .seconds(61)
+            if let notice = judgement.notice { notices.append(notice) }
+            state.apply(changes)
+            lastVerdict = judgement.verdict
+            follow(MachineDriver.settlement(.success(response), judgement, of: batch, at: now))
+            return .sent
+        }
+    }
+
+    private var context: PlanContext {
+        PlanContext(now: now, token: nil, state: state, flushedThrough: flushedThrough)
+    }
+
+    private mutating func follow(_ settlement: Settlement) {
+        settle(settlement.delivered[...], as: .delivered)
+        for ended in settlement.ended { settle([ended.message], as: ended.state) }
+        for index in queue.indices { queue[index].follow(settlement) }
+        pieces = settlement.again.map(\.messages.count) + pieces
+    }
+
+    private mutating func settle(_ messages: ArraySlice<Message>, as state: MessageState) {
+        let ids = Set(messages.map(\.id))
+        settled += messages.map { ($0.id, state) }
+        queue.removeAll { ids.contains($0.id) }
+    }
+
+    // MARK: Looking
+
+    /// The ends of the URLs, and what the request says of session and code.
+    var trace: [String] { sent.map(\.inShort) }
+}
+
+extension UpstreamRequest {
+    /// The form's parameters, decoded once.
+    var form: [String: String] {
+        let text = String(decoding: body, as: UTF8.self)
+        let pairs = text.split(separator: "&").map { pair in
+            let halves = pair.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
+            return (String(halves[0]), decoded(halves[1]))
+        }
+        return Dictionary(uniqueKeysWithValues: pairs)
+    }
+
+    var path: String { String(url.dropFirst("https://curio.example.com/api/v2".count)) }
+
+    var inShort: String {
+        let form = form
+        return [path, form["sessionCode"], form["hitCode"] ?? form["eventCode"]].compactMap(\.self)
+            .joined(separator: " ")
+    }
+}
+
+/// Undoes `enc`.
+func decoded(_ text: some StringProtocol) -> String {
+    var bytes: [UInt8] = []
+    var rest = text.utf8[...]
+    while let byte = rest.popFirst() {
+        switch byte {
+        case UInt8(ascii: "+"): bytes.append(UInt8(ascii: " "))
+        case UInt8(ascii: "%"):
+            bytes.append(UInt8(String(decoding: rest.prefix(2), as: UTF8.self), radix: 16) ?? 0)
+            rest = rest.dropFirst(2)
+        default: bytes.append(byte)
+        }
+    }
+    return String(decoding: bytes, as: UTF8.self)
+}

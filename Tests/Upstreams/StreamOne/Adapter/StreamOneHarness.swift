@@ -1,0 +1,225 @@
+import Foundation
+import PosternCore
+import PosternTestKit
+import Synchronization
+import Testing
+
+@testable import StreamOneAdapter
+
+/// The tools of a resource, with a platform that answers what the test says.
+final class StreamOneHarness: UpstreamRouteContext {
+    let clock = ManualTime(now: Timestamp(milliseconds: 1_450_000_000_000))
+    let transport = ScriptedTransport()
+    private let stored = Mutex(DictionaryState())
+    var time: any TimeSource { clock }
+    let computations = BlockingExecutor(name: "test-computing", atATime: 1, on: DedicatedThreads())
+    var state: DictionaryState { stored.withLock { $0 } }
+    /// How often something was written.
+    let writes = Mutex(0)
+
+    init(keepsCredentials: Bool = true) { stored.withLock { $0.keepsCredentials = keepsCredentials } }
+
+    func send(_ request: UpstreamRequest, timeout: Duration, isAbortable: Bool) async -> TransferResult {
+        timeouts.withLock { $0.append(timeout) }
+        return await transport.send(
+            request, options: TransferOptions(requestTimeout: timeout), isAbortable: isAbortable)
+    }
+
+    func read<T: Sendable>(
+        _ body: @escaping @Sendable (any UpstreamState) throws -> T
+    ) async throws(StateError) -> T {
+        let seen: T
+        do {
+            seen = try body(state)
+        } catch {
+            throw .unreadable
+        }
+        if let happening = whileReading.withLock({ $0 }) { await happening(self) }
+        if isUnreadable.withLock({ $0 }) { throw .unreadable }
+        return seen
+    }
+
+    func change(_ changes: [StateChange]) async throws(StateError) {
+        enqueue(changes)
+        await withCheckedContinuation { continuation in
+            let isHeld = held.withLock { held in
+                held?.append { continuation.resume() }
+                return held != nil
+            }
+            if !isHeld { continuation.resume() }
+        }
+    }
+
+    func enqueue(_ changes: [StateChange]) {
+        stored.withLock { $0.apply(changes) }
+        writes.withLock { $0 += 1 }
+    }
+
+    /// How long each request was given.
+    let timeouts = Mutex<[Duration]>([])
+    /// What happens between a look at the state and its result.
+    let whileReading = Mutex<(@Sendable (StreamOneHarness) async -> Void)?>(nil)
+    let isUnreadable = Mutex(false)
+    private let held = Mutex<[@Sendable () -> Void]?>(nil)
+
+    /// From now on changes are not on disk until `release`.
+    func holdChanges() { held.withLock { $0 = [] } }
+    func release() {
+        let completions = held.withLock { held in
+            defer { held = nil }
+            return held ?? []
+        }
+        completions.forEach { $0() }
+    }
+
+    var calls: [StreamOneSent] { transport.requests.map(StreamOneSent.init) }
+}
+
+/// A request to the platform, taken apart.
+struct StreamOneSent {
+    let path: String
+    let parameters: [String: String]
+    let arguments: [String: String]
+
+    init(_ request: UpstreamRequest) {
+        let parts = request.url.split(separator: "?", maxSplits: 1).map(String.init)
+        path = parts[0].split(separator: "/").suffix(3).joined(separator: "/")
+        parameters = Self.pairs(parts.count == 2 ? parts[1] : "")
+        arguments = Self.pairs(String(decoding: request.body, as: UTF8.self))
+    }
+
+    private static func pairs(_ text: String) -> [String: String] {
+        var pairs: [String: String] = [:]
+        for pair in text.split(separator: "&") {
+            let halves = pair.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false).map {
+                $0.replacingOccurrences(of: "+", with: " ").removingPercentEncoding ?? ""
+            }
+            pairs[halves[0]] = halves.count == 2 ? halves[1] : ""
+        }
+        return pairs
+    }
+}
+
+/// The answer to a request for a resource.
+final class StreamOneReply: Sendable {
+    private let answers = Mutex<[UpstreamRouteResponse]>([])
+    private let task = Mutex<Task<Void, Never>?>(nil)
+    func take(_ answer: UpstreamRouteResponse) { answers.withLock { $0.append(answer) } }
+    func begin(_ task: Task<Void, Never>) { self.task.withLock { $0 = task } }
+
+    /// The caller hangs up.
+    func hangUp() { task.withLock { $0?.cancel() } }
+
+    /// Nil while there is none; a second one fails the test that looks.
+    var answer: UpstreamRouteResponse? {
+        answers.withLock { answers in
+            #expect(answers.count < 2, "answered twice")
+            return answers.first
+        }
+    }
+
+    var json: (text: String, status: Int, headers: [String: String])? {
+        if case .json(let text, let status, let headers)? = answer { (text, status, headers) } else { nil }
+    }
+
+    var problem: (slug: String, status: Int, detail: String)? {
+        switch answer {
+        case .problem(let slug, let status, let detail, _)?, .later(.problem(let slug, let status, let detail, _), _)?:
+            (slug.rawValue, status, detail)
+        default: nil
+        }
+    }
+
+    /// Waits for an answer that another thread brings.
+    func wait() throws {
+        try #require(eventually { answers.withLock { !$0.isEmpty } }, "no answer")
+    }
+}
+
+/// Runs a task on the thread that resumes it, so that all that follows from an event has happened when the event's
+/// function returns.
+private final class InlineExecutor: TaskExecutor {
+    func enqueue(_ job: consuming ExecutorJob) { job.runSynchronously(on: asUnownedTaskExecutor()) }
+}
+private let executor = InlineExecutor()
+
+extension RoutingUpstream {
+    /// Asks for a resource as the API does.
+    @discardableResult func ask(
+        _ method: UpstreamRoute.Method, _ path: String, query: [String: String] = [:], session: String? = nil,
+        headers: [(name: String, value: String)] = [], queryText: String = "", body: String = "",
+        _ harness: StreamOneHarness
+    ) throws -> StreamOneReply {
+        let segments = path.split(separator: "/")
+        let found = resources.filter { $0.method == method }.lazy.compactMap { resource in
+            resource.parameters(matching: segments).map { (resource, $0) }
+        }.first
+        let (resource, parameters) = try #require(found, "\(path)")
+        #expect(resource.query.map { Set(query.keys).isSubset(of: $0) } ?? query.isEmpty)
+        let reply = StreamOneReply()
+        let request = UpstreamRouteRequest(
+            parameters: parameters, query: query, queryText: queryText,
+            headers: headers + (session.map { [("postern-session", $0)] } ?? []), body: Array(body.utf8),
+            receivedAt: harness.clock.now)
+        guard case .perform(let perform) = resource.response else {
+            Issue.record("\(path) does not take its time")
+            return reply
+        }
+        reply.begin(
+            Task.immediate(executorPreference: executor) {
+                do throws(UpstreamRouteError) {
+                    reply.take(try await perform(request, harness))
+                } catch {
+                    reply.take(error.answer)
+                }
+            })
+        return reply
+    }
+}
+
+enum StreamOneSamples {
+    static func answer(
+        _ status: Int = 0, cacheable: Bool = false, timeout: Int? = nil, body: String = "null"
+    ) -> String {
+        let session = timeout.map { #","sessiontimeout":\#($0)"# } ?? ""
+        return
+            #"{"header":{"status":\#(status),"statusmessage":"M\#(status)","apiversion":3,"cacheable":\#(cacheable)\#(session),"timezone":"Europe\/Amsterdam"},"body":\#(body)}"#
+    }
+
+    static let initialized = answer(
+        body:
+            #"{"challenge":"OTzt9VSAQHQSFuEf03PZT6e5P4OoS1sw","salt":"$2y$04$jyhye3p43mjoxvtfxflfkv","needsv2hash":false}"#
+    )
+
+    static func created(
+        _ id: String = "Hz1kPspd2Bk1", key: String = "SQKEyak6R2BcwH3qnTakY50SKeABxXcg", user: String = "QIpMpsuPCBKn"
+    )
+        -> String
+    {
+        answer(body: #"{"id":"\#(id)","key":"\#(key)","timeout":3600,"user":"\#(user)"}"#)
+    }
+
+    static func upstream(
+        _ settings: [String: SettingValue] = [:], name: String = "streamone"
+    ) throws -> StreamOneUpstream {
+        let all: [String: SettingValue] = [
+            "apiUrl": .text("http://api.test"), "id": .text("9yC-4pQxT_2a"),
+            "psk": .text("ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu"),
+        ]
+        return StreamOneUpstream(
+            try #require(UpstreamName(name)), try StreamOneSettings(all.merging(settings) { $1 }))
+    }
+
+    /// Logs in; the session's id.
+    static func login(
+        _ upstream: StreamOneUpstream, _ harness: StreamOneHarness, id: String = "Hz1kPspd2Bk1",
+        user: String = "QIpMpsuPCBKn"
+    ) throws -> String {
+        harness.transport.expect(.status(200, initialized), .status(200, created(id, user: user)))
+        let reply = try upstream.ask(
+            .post, "sessions", body: #"{"username":"jan","password":"secret","userip":"10.0.0.1"}"#, harness)
+        try reply.wait()
+        _ = try #require(reply.json, "\(String(describing: reply.answer))")
+        return id
+    }
+}
