@@ -33,8 +33,7 @@ func tests(of name: String, _ dependencies: [Target.Dependency] = []) -> Target 
 func upstream(_ name: String) -> [Target] {
     let libraries: [Target.Dependency] = ["CCrypt", crypto]
     let tests: [Target.Dependency] = [
-        "PosternTestKit", "PosternConformance", "PosternCore", "PosternJSON", "PosternStore", "PosternDelivery",
-        "PosternTransport", crypto, logging,
+        "PosternTestKit", "PosternConformance", "PosternCore", "PosternJSON", "PosternTransport", crypto, logging,
     ]
     return [
         .target(
@@ -45,7 +44,9 @@ func upstream(_ name: String) -> [Target] {
             path: "Sources/Upstreams/\(name)/Simulator", swiftSettings: strict),
         .testTarget(
             name: name + "AdapterTests",
-            dependencies: [.init(stringLiteral: name + "Adapter"), "PosternUpstreamKit"] + tests,
+            dependencies: [
+                .init(stringLiteral: name + "Adapter"), "PosternUpstreamKit", "PosternMachineDriver", "PosternStore",
+            ] + tests,
             path: "Tests/Upstreams/\(name)/Adapter", swiftSettings: strict),
         .testTarget(
             name: name + "SimulatorTests",
@@ -168,10 +169,13 @@ let package = Package(
         .target(
             name: "PosternConformance",
             dependencies: [
-                "PosternTestKit", "PosternCore", "PosternJSON", "PosternStore", "PosternDelivery", "PosternTransport",
-                "PosternSimulatorKit", logging,
+                "PosternTestKit", "PosternCore", "PosternJSON", "PosternTransport", "PosternSimulatorKit", logging,
             ],
             path: "Tests/PosternConformance", swiftSettings: strict),
+        // Apart from the conformance suite, so that a change of the store compiles only the tests that drive the machine.
+        .target(
+            name: "PosternMachineDriver", dependencies: ["PosternCore", "PosternStore", "PosternDelivery"],
+            path: "Tests/PosternMachineDriver", swiftSettings: strict),
         .testTarget(
             name: "ToyTests",
             dependencies: [

@@ -1,6 +1,7 @@
 import PosternConformance
 import PosternCore
 import PosternJSON
+import PosternMachineDriver
 import PosternStore
 import PosternTestKit
 import Testing

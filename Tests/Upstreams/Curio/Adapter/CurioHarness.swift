@@ -1,5 +1,6 @@
 import PosternConformance
 import PosternCore
+import PosternMachineDriver
 import PosternStore
 import PosternTestKit
 import Testing
