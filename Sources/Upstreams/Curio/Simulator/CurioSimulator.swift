@@ -47,6 +47,7 @@ final class CurioSimulator: ControlledSimulator {
                 return SimulatedResult(answer: answer(status: poison.status), violations: parsed.findings.violations)
             }
             let taken = state.take(parsed, at: moment)
+            if !request.isAnswerLost { state.gatewayKnows(of: parsed) }
             return SimulatedResult(answer: taken.answer, items: taken.items, violations: taken.findings.violations)
         }
     }

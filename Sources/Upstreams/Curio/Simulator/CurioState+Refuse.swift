@@ -18,8 +18,16 @@ extension CurioState {
         }
         if request.findings.isRefused { return Rejection(status: 400) }
         let refusal = request.mode == .ocr ? nil : sessionRefusal(of: request, at: moment, isLost: isLost)
-        if refusal != nil { counts.refusedSessions += 1 }
+        if refusal != nil {
+            counts.refusedSessions += 1
+            if !isLost { gatewayKnows(of: request) }
+        }
         return refusal
+    }
+
+    /// The response to the request reaches the gateway.
+    mutating func gatewayKnows(of request: Request) {
+        for code in [request.session] + request.actions.map(\.session) { sessions[code]?.isKnown = true }
     }
 
     private mutating func wrongCredentials() -> Rejection {
@@ -38,11 +46,11 @@ extension CurioState {
         }
         let isLive = checkLive(code, at: moment)
         if request.endpoint == .visitCreate {
-            let isRepeat = isRepeat(request)
+            let mayRepeat = !session.isKnown || isRepeat(request)
             return isLive
                 ? nil
                 : Rejection(
-                    status: 401, violation: isRepeat ? nil : "a session code used again after the session was over")
+                    status: 401, violation: mayRepeat ? nil : "a session code used again after the session was over")
         }
         guard isLive, !diesNow() else { return refusal(ofDead: code, request, isLost: isLost) }
         return nil

@@ -26,6 +26,8 @@ struct Session {
     var refusals = 0
     /// Another session of the visitor started after a refusal.
     var isReplaced = false
+    /// Whether a response about it has reached the gateway. Until then, its start may be repeated.
+    var isKnown = false
 
     /// As far as the gateway can know.
     var isHealthy: Bool { life == .live || life == .ended }

@@ -92,6 +92,14 @@ private let twice = C.codes[1]
         #expect(client.start().outcome == "401")
     }
 
+    @Test func start_mayBeRepeated_afterABatch_whenItsAnswerWasLost() {
+        #expect(client.start(C.other, isLost: true).outcome == "200")
+        #expect(client.ocr([C.record(0)]).outcome == "200")
+        client.time.advance(by: .seconds(1800))
+        #expect(client.start(C.other).outcome == "401")
+        #expect(client.start(C.other).outcome == "401 | a session code used again after the session was over")
+    }
+
     @Test func session_belongsToOneVisitor() {
         _ = client.start()
         let violation = "a session code of another visitor"
