@@ -32,6 +32,8 @@ final class Door: Listeners, @unchecked Sendable {
         }
 
         func settle(_ outcome: ResponseAction, requestNumber: UInt64) {
+            // The door may be gone.
+            guard completion != nil else { return }
             door.willAnswer?()
             switch outcome {
             case .response(let response): end(response)
@@ -50,6 +52,8 @@ final class Door: Listeners, @unchecked Sendable {
             door.open.removeAll { $0 === self }
             completion(response)
         }
+
+        fileprivate func abandon() { completion = nil }
 
         /// The client leaves; the gateway notices if it has asked to.
         func hangUp() {
@@ -93,7 +97,15 @@ final class Door: Listeners, @unchecked Sendable {
     /// The gateway is gone.
     func cutOff() {
         isAccepting = false
+        willAnswer = nil
         for exchange in open { exchange.end(nil) }
+    }
+
+    /// The world is over: no caller gets what the gateway still answers.
+    func abandon() {
+        for exchange in open { exchange.abandon() }
+        open = []
+        cutOff()
     }
 
     // MARK: Listeners

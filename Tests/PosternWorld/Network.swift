@@ -113,6 +113,12 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         transfers = []
     }
 
+    /// The world is over.
+    func abandon() {
+        isStopped = true
+        transfers = []
+    }
+
     /// Whether something has been sent there that was not answered.
     func isBusy(with service: Service) -> Bool { transfers.contains { $0.service === service } }
 

@@ -72,6 +72,12 @@ public final class World {
                 UpstreamKind(rawValue: worker.name.description).map { ($0, worker) }
             }
         }
+
+        /// The world is over: it hears of nothing that is still under way.
+        func abandon() {
+            door.abandon()
+            network.abandon()
+        }
     }
 
     /// Runs that were killed in the middle of a turn, until that turn is over.
@@ -177,6 +183,7 @@ public final class World {
         if promises.broken == nil { Ending(self).play() }
         let worked = run != nil
         if worked, promises.broken == nil { stop() }
+        run?.abandon()
         if run != nil || !dead.isEmpty {
             run = nil
             endThreads()
