@@ -1,12 +1,4 @@
-/// The value of a hexadecimal digit, either case.
-package func hexValue(_ digit: UInt8) -> UInt8? {
-    switch digit {
-    case 0x30...0x39: digit - 0x30
-    case 0x41...0x46: digit - 0x37
-    case 0x61...0x66: digit - 0x57
-    default: nil
-    }
-}
+import PosternCore
 
 /// The lowest digits of `number`, that many, in lower case.
 package func hexDigits(_ number: UInt64, count: Int = 16) -> String {
@@ -38,7 +30,7 @@ package struct PercentDecoded {
         var rest = raw[...]
         while let byte = rest.popFirst() {
             if byte == UInt8(ascii: "%") {
-                if let high = rest.first.flatMap(hexValue), let low = rest.dropFirst().first.flatMap(hexValue) {
+                if let high = rest.first?.hexadecimalValue, let low = rest.dropFirst().first?.hexadecimalValue {
                     bytes.append(high << 4 | low)
                     rest = rest.dropFirst(2)
                     continue

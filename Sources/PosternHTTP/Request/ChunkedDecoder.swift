@@ -1,4 +1,5 @@
 import Glibc
+import PosternCore
 
 /// Decodes the chunked transfer coding (RFC 9112, section 7.1), strictly. Extensions and trailers are checked and
 /// discarded.
@@ -101,7 +102,7 @@ struct ChunkedDecoder {
 private func chunkSize(_ line: UnsafeBufferPointer<UInt8>) throws(RequestFault) -> Int {
     var size = 0
     var index = 0
-    while index < line.count, let digit = hexValue(line[index]) {
+    while index < line.count, let digit = line[index].hexadecimalValue {
         guard size < 1 << 55 else { throw .malformed("a chunk size is larger than any body") }
         size = size << 4 | Int(digit)
         index += 1

@@ -1,3 +1,5 @@
+import PosternCore
+
 /// The query of a request's target.
 public struct RequestQuery: Sendable {
     /// The query as it was sent, without the `?`.
@@ -41,8 +43,8 @@ private func unescaped(_ text: Substring.UTF8View) -> (bytes: [UInt8], isWhole: 
     var isWhole = true
     var position = 0
     while position < bytes.count {
-        if bytes[position] == UInt8(ascii: "%"), position + 2 < bytes.count, let high = hexValue(bytes[position + 1]),
-            let low = hexValue(bytes[position + 2])
+        if bytes[position] == UInt8(ascii: "%"), position + 2 < bytes.count,
+            let high = bytes[position + 1].hexadecimalValue, let low = bytes[position + 2].hexadecimalValue
         {
             decoded.append(high << 4 | low)
             position += 3
@@ -53,13 +55,4 @@ private func unescaped(_ text: Substring.UTF8View) -> (bytes: [UInt8], isWhole: 
         }
     }
     return (decoded, isWhole)
-}
-
-func hexValue(_ digit: UInt8) -> UInt8? {
-    switch digit {
-    case 0x30...0x39: digit - 0x30
-    case 0x41...0x46: digit - 0x37
-    case 0x61...0x66: digit - 0x57
-    default: nil
-    }
 }

@@ -1,3 +1,5 @@
+import PosternCore
+
 /// Walks over JSON text byte by byte, as Jackson does for a Clojure server: checks syntax, copies nothing.
 ///
 /// More lenient than RFC 8259 in one point: raw control characters inside strings are accepted, and recorded.
@@ -123,7 +125,7 @@ package struct JSONScanner {
         case UInt8(ascii: "u"):
             guard position + 4 <= text.count else { return false }
             position += 4
-            return text[(position - 4)..<position].allSatisfy(isHexDigit)
+            return text[(position - 4)..<position].allSatisfy { $0.hexadecimalValue != nil }
         case UInt8(ascii: "\""), UInt8(ascii: "\\"), UInt8(ascii: "/"), UInt8(ascii: "b"), UInt8(ascii: "f"),
             UInt8(ascii: "n"), UInt8(ascii: "r"), UInt8(ascii: "t"):
             return true
@@ -182,10 +184,6 @@ package struct JSONScanner {
 
         package var name: String { unescaped(raw) }
     }
-}
-
-private func isHexDigit(_ byte: UInt8) -> Bool {
-    byte &- 0x30 < 10 || (byte | 0x20) &- UInt8(ascii: "a") < 6
 }
 
 private func isWordByte(_ byte: UInt8) -> Bool {

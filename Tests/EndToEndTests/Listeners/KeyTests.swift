@@ -8,7 +8,7 @@ extension EndToEnd {
     /// API keys, from `keys new` to the log.
     @Suite struct APIKeys {
         private func entry(_ name: String, _ key: String, _ scopes: [String]) -> [String: Any] {
-            let digest = KeyText.digest(of: key).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+            let digest = KeyText.digest(of: key).hexadecimal
             return ["name": name, "sha256": digest, "scopes": scopes]
         }
 

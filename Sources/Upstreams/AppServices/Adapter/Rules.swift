@@ -144,14 +144,7 @@ struct Rules: Sendable {
         }
     }
 
-    private static func isHexDigit(_ byte: UInt8) -> Bool {
-        switch byte {
-        case UInt8(ascii: "a")...UInt8(ascii: "f"), UInt8(ascii: "A")...UInt8(ascii: "F"),
-            UInt8(ascii: "0")...UInt8(ascii: "9"):
-            true
-        default: false
-        }
-    }
+    private static func isHexDigit(_ byte: UInt8) -> Bool { byte.hexadecimalValue != nil }
 }
 
 /// Collects faults, with the framework's code for the first.

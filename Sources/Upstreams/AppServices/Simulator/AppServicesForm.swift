@@ -1,3 +1,4 @@
+import PosternCore
 import PosternSimulatorKit
 
 /// The forms of ids, names, and tokens (specification, section 9).
@@ -36,7 +37,7 @@ enum AppServicesForm {
             && !["(null)", "null", "nil"].contains(text)
     }
 
-    static func isHexDigit(_ byte: UInt8) -> Bool { hexValue(byte) != nil }
+    static func isHexDigit(_ byte: UInt8) -> Bool { byte.hexadecimalValue != nil }
 
     static func isAlphanumeric(_ byte: UInt8) -> Bool { byte &- 0x30 < 10 || (byte | 0x20) &- UInt8(ascii: "a") < 26 }
 }

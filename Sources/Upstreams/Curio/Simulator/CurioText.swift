@@ -1,3 +1,4 @@
+import PosternCore
 import PosternSimulatorKit
 
 /// A text after `enc` (section 4.2) was undone: UTF-8, `A-Z a-z 0-9 . - _ ~` as they are, a space as `+`, every other
@@ -24,8 +25,8 @@ struct CurioText {
             switch byte {
             case UInt8(ascii: "+"): bytes.append(0x20)
             case UInt8(ascii: "%"):
-                guard let first = rest.popFirst(), let second = rest.popFirst(), let high = hexValue(first),
-                    let low = hexValue(second)
+                guard let first = rest.popFirst(), let second = rest.popFirst(), let high = first.hexadecimalValue,
+                    let low = second.hexadecimalValue
                 else { return nil }
                 let decoded = high << 4 | low
                 if first >= 0x60 || second >= 0x60 { oddity = oddity ?? .lowerCase }

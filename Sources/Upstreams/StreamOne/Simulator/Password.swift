@@ -1,12 +1,13 @@
 internal import CCrypt
 internal import Crypto
 internal import Glibc
+import PosternCore
 import PosternSimulatorKit
 
 /// What the platform computes for a login (specification, section 5.1). Hexadecimal digits are lower case.
 enum Password {
     /// `v2hash`: hex MD5 of the password.
-    static func md5(_ password: String) -> String { hex(Insecure.MD5.hash(data: Array(password.utf8))) }
+    static func md5(_ password: String) -> String { Insecure.MD5.hash(data: Array(password.utf8)).hexadecimal }
 
     /// What the platform keeps of a password: hex SHA-256 of the bcrypt of its MD5. Nil if the salt cannot be used.
     /// Takes about a quarter of a second at cost 12.
@@ -47,18 +48,13 @@ enum Password {
         guard let masked = base64Decoded(response.utf8), masked.count == 60 else { return false }
         let mask = sha256(verifier + challenge).utf8
         let form = zip(masked, mask).map { $0 ^ $1 }
-        return hex(SHA256.hash(data: form)) == verifier
+        return SHA256.hash(data: form).hexadecimal == verifier
     }
 
     /// Hex HMAC-SHA1.
     static func signature(of text: [UInt8], key: String) -> String {
-        hex(HMAC<Insecure.SHA1>.authenticationCode(for: text, using: SymmetricKey(data: Array(key.utf8))))
+        HMAC<Insecure.SHA1>.authenticationCode(for: text, using: SymmetricKey(data: Array(key.utf8))).hexadecimal
     }
 
-    private static func sha256(_ text: String) -> String { hex(SHA256.hash(data: Array(text.utf8))) }
-
-    private static func hex(_ bytes: some Sequence<UInt8>) -> String {
-        let digits = Array("0123456789abcdef".utf8)
-        return String(decoding: bytes.flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] }, as: UTF8.self)
-    }
+    private static func sha256(_ text: String) -> String { SHA256.hash(data: Array(text.utf8)).hexadecimal }
 }
