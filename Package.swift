@@ -200,7 +200,7 @@ let package = Package(
             ["PosternConformance", "PosternCore", "PosternHTTP", "PosternTransport", logging] + simulators),
         .target(
             name: "PosternGatewayTestKit",
-            dependencies: ["PosternCore", "PosternGateway"],
+            dependencies: ["PosternTestKit", "PosternCore", "PosternGateway"],
             path: "Tests/PosternGatewayTestKit", swiftSettings: strict),
         tests(
             of: "PosternGateway",
@@ -212,7 +212,7 @@ let package = Package(
             of: "PosternCommands",
             [
                 "PosternGatewayTestKit", "PosternCore", "PosternDelivery", "PosternMetrics", "PosternProcess",
-                "PosternAPI", "PosternGateway", "PosternStore", logging,
+                "PosternAPI", "PosternGateway", "PosternStore", crypto, logging,
             ]),
         // The simulated world, and what runs many of them.
         .target(
@@ -230,7 +230,7 @@ let package = Package(
             name: "EndToEndTests",
             dependencies: [
                 "PosternTestKit", "PosternCommands", "PosternCore", "PosternHTTP", "PosternAPI",
-                "PosternSimulatorKit", "PosternSimulators", "PosternStore", "PosternTransport", grdb, logging,
+                "PosternSimulatorKit", "PosternSimulators", "PosternStore", "PosternTransport", crypto, grdb, logging,
             ],
             swiftSettings: strict),
     ] + upstreams.flatMap(upstream),

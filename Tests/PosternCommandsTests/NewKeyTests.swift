@@ -1,3 +1,4 @@
+import Crypto
 import PosternAPI
 import PosternCore
 import PosternGateway
@@ -21,7 +22,7 @@ import Testing
         var random = Counting()
         let key = NewKey(name: "back\"end", scopes: [.write, .read], random: &random)
         #expect(key.key == "postern_003aUlTJC7tjlCTQj2uNU3MFagCXG9LRKRcwGkBIDlf1EaAPf")
-        #expect(key.sha256 == SHA256.hex(of: Array(key.key.utf8)))
+        #expect(key.sha256 == SHA256.hash(data: Array(key.key.utf8)).hexadecimal)
         #expect(key.entry == #"{"name":"back\"end","sha256":"\#(key.sha256)","scopes":["write","read"]}"#)
         #expect(key.json == #"{"key":"\#(key.key)","sha256":"\#(key.sha256)","entry":\#(key.entry)}"#)
         #expect(key.text.hasPrefix("key     \(key.key)\nsha256  \(key.sha256)\n"))

@@ -1,3 +1,4 @@
+import PosternConformance
 import PosternSimulatorKit
 import PosternTestKit
 import Testing
@@ -11,9 +12,9 @@ private let d1 = "c0ffee11-2233-4455-8677-8899aabbccdd"
 @Suite struct AppServicesControlTests {
     // MARK: Asking
 
-    @Test func control_showsTheSettings() {
+    @Test func control_showsTheSettings() throws {
         let fixture = AppServicesFixture(#"{"tokens":[{"token":"t","user":"Ann","valid":false}],"style":401}"#)
-        let answer = fixture.ask("/control")
+        let answer = try #require(fixture.control())
         #expect(answer.status == 200)
         #expect(
             answer.text.hasPrefix(
@@ -25,10 +26,10 @@ private let d1 = "c0ffee11-2233-4455-8677-8899aabbccdd"
                 #""notFoundError":"service_resource_not_found","onlyDeclaredTokens":false,"onlyExistingGroups":false,"#
                     + #""organization":null,"seed":7,"style":"401","tokenLifeSeconds":0,"#
                     + #""tokens":[{"provider":null,"token":"t","user":"ann","valid":false}]}"#))
-        #expect(fixture.control("{}").text == answer.text)
-        #expect(fixture.ask("/control", "PUT").status == 405)
-        #expect(fixture.ask("/control/state", "POST").status == 405)
-        #expect(fixture.ask("/control/x").status == 0)
+        #expect(fixture.control("{}")?.text == answer.text)
+        #expect(fixture.control(method: "PUT")?.status == 405)
+        #expect(fixture.control("", at: "/control/state")?.status == 405)
+        #expect(fixture.control(at: "/control/x") == nil)
     }
 
     static let problems: [(String, String)] = [
@@ -65,18 +66,18 @@ private let d1 = "c0ffee11-2233-4455-8677-8899aabbccdd"
         (#"{"answers":[{"status":200,"headers":{"a":1}}]}"#, "answers[0].headers.a: "),
     ]
 
-    @Test func problems_areToldInASentence_andChangeNothing() {
+    @Test func problems_areToldInASentence_andChangeNothing() throws {
         for (body, sentence) in Self.problems {
             let fixture = AppServicesFixture()
-            let before = fixture.ask("/control").text + fixture.state
+            let before = fixture.shown.description + fixture.state
             // The valid members next to it are not applied either.
             let rest = body.hasPrefix("{\"") ? #"{"users":["z"],"apiKey":"z","# + body.dropFirst() : body
             for body in [body, body.contains("users") ? body : rest] {
-                let answer = fixture.control(body)
+                let answer = try #require(fixture.control(body))
                 #expect(answer.status == 400, "\(body)")
                 #expect(answer.text.hasPrefix(sentence), "\(answer.text)")
             }
-            #expect(fixture.ask("/control").text + fixture.state == before)
+            #expect(fixture.shown.description + fixture.state == before)
         }
     }
 
@@ -141,7 +142,7 @@ private let d1 = "c0ffee11-2233-4455-8677-8899aabbccdd"
             #"{"errorStyle":"\#(style)","tokens":[{"token":"PiTok-7f.abc_DEF~123","valid":false}]}"#)
         let answer = fixture.send(V.v1)
         #expect(answer.status == status)
-        #expect(answer.bodyText.hasPrefix(body))
+        #expect(answer.text.hasPrefix(body))
         #expect(body.isEmpty == answer.body.isEmpty)
         #expect(KnownResult(answer, to: .registerDevice) == .refusedToken)
         #expect(fixture.state.contains(#""devices":{}"#))
@@ -159,16 +160,16 @@ private let d1 = "c0ffee11-2233-4455-8677-8899aabbccdd"
             """)
         let first = fixture.send(V.v1)
         #expect(first.status == 500)
-        #expect(first.bodyJSON["fault"]["detail"]["errorcode"].string == "policies.ratelimit.QuotaViolation")
+        #expect(first.json["fault"]["detail"]["errorcode"].string == "policies.ratelimit.QuotaViolation")
         fixture.send(V.v1)
         let user = fixture.send(V.v2)
-        #expect(user.bodyText == "<html>")
+        #expect(user.text == "<html>")
         #expect(user.headers.contains { $0 == ("X-A", "b") })
         #expect(fixture.state.contains(#""users":["\#(u1)"]"#))
         #expect(fixture.statuses(V.v3, V.v3, V.v3) == [403, 403, 200])
         #expect(fixture.violations.isEmpty)
         #expect(fixture.received.count == 3)
-        #expect(fixture.ask("/control").text.contains(#""answers":[]"#))
+        #expect(fixture.shown["answers"].description == "[]")
     }
 
     @Test func scriptedRefusal_makesATokenRefused() {
@@ -203,7 +204,7 @@ private let d1 = "c0ffee11-2233-4455-8677-8899aabbccdd"
         fixture.time.advance(by: .seconds(0.1))
         fixture.control(#"{"errorStyle":"fault"}"#)
         #expect(
-            fixture.send(V.v1).bodyJSON["fault"]["detail"]["errorcode"].string
+            fixture.send(V.v1).json["fault"]["detail"]["errorcode"].string
                 == "keymanagement.service.access_token_expired")
         #expect(fixture.send(V.v6).status == 200)
         #expect(fixture.violations.isEmpty)
@@ -230,7 +231,7 @@ private let d1 = "c0ffee11-2233-4455-8677-8899aabbccdd"
         #expect(fixture.violations.isEmpty)
         let answer = fixture.send(V.v1)
         #expect(answer.status == 404)
-        #expect(answer.bodyJSON["fault"]["detail"]["errorcode"].string?.hasSuffix("ApplicationNotFound") == true)
+        #expect(answer.json["fault"]["detail"]["errorcode"].string?.hasSuffix("ApplicationNotFound") == true)
         #expect(fixture.violations.count == 1)
         fixture.control(#"{"basePath":""}"#)
         #expect(fixture.send(V.v1.with(path: path)).status == 200)
@@ -239,7 +240,7 @@ private let d1 = "c0ffee11-2233-4455-8677-8899aabbccdd"
     @Test func monitoring_isOfferedAsWanted() {
         let fixture = AppServicesFixture(#"{"monitoring":{"instaOpsApplicationId":5,"customUploadUrl":"http://x"}}"#)
         let configuration = V.v15.with(method: "GET", path: "/acme/campus-dev/apm/apigeeMobileConfig", body: "")
-        #expect(fixture.send(configuration).bodyJSON["customUploadUrl"].string == "http://x")
+        #expect(fixture.send(configuration).json["customUploadUrl"].string == "http://x")
         #expect(fixture.send(V.v15).status == 400)
         fixture.control(#"{"monitoring":true}"#)
         #expect(fixture.send(V.v15).status == 200)

@@ -1,3 +1,4 @@
+import PosternConformance
 import PosternCore
 import PosternSimulatorKit
 import PosternTestKit
@@ -5,7 +6,7 @@ import PosternTestKit
 @testable import AppServicesSimulator
 
 /// A simulator with a clock of its own, and what it said.
-final class AppServicesFixture {
+final class AppServicesFixture: SimulatorClient {
     let time = ManualTime()
     let simulator: AppServicesSimulator
     private(set) var violations: [String] = []
@@ -21,7 +22,7 @@ final class AppServicesFixture {
     @discardableResult func send(_ request: SimulatedRequest, poisons: [Faults.Poison] = []) -> SimulatedAnswer {
         let judged = simulator.judge(request, poisons: poisons)
         violations += judged.violations
-        received += judged.items.ranges.map { String(decoding: judged.items.text[$0], as: UTF8.self) }
+        received += judged.texts
         identities += judged.items.identities
         return judged.answer ?? SimulatedAnswer(status: 0)
     }
@@ -32,17 +33,7 @@ final class AppServicesFixture {
     /// What the next request is told off for.
     func violations(of request: SimulatedRequest) -> [String] { simulator.judge(request, poisons: []).violations }
 
-    @discardableResult func control(_ text: String) -> (status: Int, text: String) {
-        ask("/control", "POST", text)
-    }
-
-    func ask(_ path: String, _ method: String = "GET", _ body: String = "") -> (status: Int, text: String) {
-        let request = SimulatedRequest(method: method, path: path, headers: [], body: Array(body.utf8))
-        let answer = simulator.control(request)
-        return (answer?.status ?? 0, answer?.bodyText ?? "")
-    }
-
-    var state: String { ask("/control/state").text }
+    var state: String { control(at: "/control/state")?.text ?? "" }
 
     /// The register sequence of the specification's first user, with preferences.
     func register() {
@@ -51,7 +42,5 @@ final class AppServicesFixture {
 }
 
 extension SimulatedAnswer {
-    var bodyText: String { String(decoding: body, as: UTF8.self) }
-    var bodyJSON: JSON { JSON(body) }
-    var usergridError: String? { bodyJSON["error"].string }
+    var usergridError: String? { json["error"].string }
 }

@@ -1,3 +1,4 @@
+import PosternConformance
 import PosternSimulatorKit
 import PosternTestKit
 import Testing

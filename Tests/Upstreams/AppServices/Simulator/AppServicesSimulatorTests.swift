@@ -1,3 +1,4 @@
+import PosternConformance
 import PosternSimulatorKit
 import PosternTestKit
 import Testing
@@ -36,7 +37,7 @@ private let pushToken = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add
         #expect(answers.map(\.status) == [200, 400, 200])
         #expect(answers[1].usergridError == "duplicate_unique_property_exists")
         #expect(
-            answers[1].bodyJSON["error_description"].string
+            answers[1].json["error_description"].string
                 == "Entity user requires that property named username be unique, value of \(u1) exists")
         #expect(fixture.violations.isEmpty)
     }
@@ -67,9 +68,9 @@ private let pushToken = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add
         let answers = [V.v8, V.v9, V.v10, V.v8].map { fixture.send($0) }
         #expect(answers.map(\.status) == [404, 200, 200, 200])
         #expect(answers[0].usergridError == "service_resource_not_found")
-        #expect(answers[0].bodyJSON["error_description"].string == "Service resource not found")
-        #expect(answers[2].bodyJSON["entities"][0]["type"].string == "user")
-        #expect(answers[3].bodyJSON["entities"][0]["title"].string == "Fall-2014-Biology")
+        #expect(answers[0].json["error_description"].string == "Service resource not found")
+        #expect(answers[2].json["entities"][0]["type"].string == "user")
+        #expect(answers[3].json["entities"][0]["title"].string == "Fall-2014-Biology")
         #expect(fixture.state.contains(#""groups":{"Fall-2014-Biology":["\#(u1)"]}"#))
         #expect(fixture.statuses(V.v8, V.v11, V.v11) == [200, 200, 200])
         #expect(fixture.state.contains(#""groups":{"Fall-2014-Biology":[]}"#))
@@ -101,8 +102,8 @@ private let pushToken = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add
         let configuration = V.v15.with(
             method: "GET", path: "/appservices/acme/campus-dev/apm/apigeeMobileConfig", body: "",
             ["Content-Type": nil, "Content-Length": nil])
-        #expect(fixture.send(configuration).bodyJSON["instaOpsApplicationId"].int == 21493)
-        #expect(fixture.send(V.v15).bodyJSON["message"].string == "Successfully sent metrics")
+        #expect(fixture.send(configuration).json["instaOpsApplicationId"].int == 21493)
+        #expect(fixture.send(V.v15).json["message"].string == "Successfully sent metrics")
         fixture.send(
             V.v15.with(body: String(decoding: V.v15.body, as: UTF8.self).replacing("80000123", with: "80000124")))
         let crash = V.v15.with(
@@ -127,7 +128,7 @@ private let pushToken = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add
 
     @Test func success_hasTheWholeEnvelope() {
         let fixture = AppServicesFixture()
-        let json = fixture.send(V.v1).bodyJSON
+        let json = fixture.send(V.v1).json
         #expect(
             json.keys == [
                 "action", "application", "params", "path", "uri", "entities", "timestamp", "duration", "organization",
@@ -142,7 +143,7 @@ private let pushToken = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add
         #expect(entity["apple.notifier.id"].string == pushToken)
         #expect(entity["metadata"]["path"].string == "/devices/\(d1)")
         fixture.send(V.v2)
-        #expect(fixture.send(V.v3).bodyJSON["entities"][0]["type"].string == "device")
+        #expect(fixture.send(V.v3).json["entities"][0]["type"].string == "device")
     }
 
     @Test func put_mergesTopLevelMembers() {
@@ -232,9 +233,9 @@ private let pushToken = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add
         let fixture = AppServicesFixture(#"{"apiKey":"right"}"#)
         let wrong = fixture.send(V.v2)
         #expect(wrong.status == 401)
-        #expect(wrong.bodyJSON["fault"]["detail"]["errorcode"].string == "oauth.v2.InvalidApiKey")
+        #expect(wrong.json["fault"]["detail"]["errorcode"].string == "oauth.v2.InvalidApiKey")
         let none = fixture.send(V.v2.with(query: .some(nil)))
-        #expect(none.bodyJSON["fault"]["detail"]["errorcode"].string == "steps.oauth.v2.FailedToResolveAPIKey")
+        #expect(none.json["fault"]["detail"]["errorcode"].string == "steps.oauth.v2.FailedToResolveAPIKey")
         #expect(fixture.send(V.v2.with(query: "api_key=right")).status == 200)
         #expect(fixture.violations == ["register_user: no api_key in the query"])
     }

@@ -1,3 +1,4 @@
+import Foundation
 import PosternConformance
 import PosternCore
 import PosternMachineDriver
@@ -143,16 +144,5 @@ extension UpstreamRequest {
 
 /// Undoes `enc`.
 func decoded(_ text: some StringProtocol) -> String {
-    var bytes: [UInt8] = []
-    var rest = text.utf8[...]
-    while let byte = rest.popFirst() {
-        switch byte {
-        case UInt8(ascii: "+"): bytes.append(UInt8(ascii: " "))
-        case UInt8(ascii: "%"):
-            bytes.append(UInt8(String(decoding: rest.prefix(2), as: UTF8.self), radix: 16) ?? 0)
-            rest = rest.dropFirst(2)
-        default: bytes.append(byte)
-        }
-    }
-    return String(decoding: bytes, as: UTF8.self)
+    text.replacingOccurrences(of: "+", with: " ").removingPercentEncoding ?? ""
 }

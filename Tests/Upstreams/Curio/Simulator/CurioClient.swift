@@ -1,3 +1,4 @@
+import PosternConformance
 import PosternCore
 import PosternSimulatorKit
 import PosternTestKit
@@ -5,7 +6,7 @@ import PosternTestKit
 @testable import CurioSimulator
 
 /// Sends requests to a simulator of its own, well-formed ones unless told otherwise.
-struct CurioClient {
+struct CurioClient: SimulatorClient {
     typealias V = CurioVectors
     typealias Parameters = [(name: String, value: String)]
 
@@ -19,7 +20,7 @@ struct CurioClient {
 
     init(seed: UInt64 = 1) {
         simulator = CurioSimulator(seed: seed, time: time)
-        _ = control(#"{"apiKey":"\#(V.apiKey)","trackingCode":"\#(V.trackingCode)"}"#)
+        control(#"{"apiKey":"\#(V.apiKey)","trackingCode":"\#(V.trackingCode)"}"#)
     }
 
     static let requestHeaders: [(name: String, value: String)] = [
@@ -43,20 +44,6 @@ struct CurioClient {
 
     func send(_ suffix: String, _ parameters: Parameters, isLost: Bool = false) -> SimulatedResult {
         post("/api/v2" + suffix, Self.form(parameters), isLost: isLost)
-    }
-
-    func control(_ body: String) -> SimulatedAnswer? {
-        simulator.control(
-            SimulatedRequest(method: "POST", path: "/control", query: nil, headers: [], body: Array(body.utf8)))
-    }
-
-    /// A number that `GET /control` shows.
-    func count(_ name: String) -> Int? {
-        let answer = simulator.control(
-            SimulatedRequest(method: "GET", path: "/control", query: nil, headers: [], body: []))
-        let text = String(decoding: answer?.body ?? [], as: UTF8.self)
-        guard let mark = text.firstRange(of: "\"\(name)\":") else { return nil }
-        return Int(text[mark.upperBound...].prefix { $0.isNumber })
     }
 
     // MARK: Requests
@@ -172,9 +159,6 @@ struct CurioClient {
 }
 
 extension SimulatedResult {
-    var status: Int? { answer?.status }
-    var text: String { String(decoding: answer?.body ?? [], as: UTF8.self) }
-
     /// What an answer like `{"hitCode":"e3b0"}` brings.
     var code: String? {
         guard let body = answer?.body else { return nil }

@@ -1,3 +1,4 @@
+import PosternConformance
 import PosternSimulatorKit
 import PosternTestKit
 import Testing
@@ -10,8 +11,6 @@ private typealias C = CurioClient
 @Suite struct CurioControlTests {
     private let client = CurioClient()
 
-    private func shown(_ answer: SimulatedAnswer?) -> String { String(decoding: answer?.body ?? [], as: UTF8.self) }
-
     @Test func control_showsSettingsAndCounts() {
         _ = client.start()
         _ = client.screenStart()
@@ -20,7 +19,7 @@ private typealias C = CurioClient
         _ = client.screenStart(C.other, visitor: C.stranger)
         _ = client.end(C.other, visitor: C.stranger)
         #expect(
-            shown(client.control("{}")) == """
+            client.control("{}")?.text == """
                 {"actions":{"custom_id":0,"event":1,"event_end":0,"location":0,"notification_read":0,"push_token":0,\
                 "screen_end":0,"screen_start":2,"session_end":1,"session_start":2,"unregister":0,"user_tags":0},\
                 "adoptOtherSessionCode":false,"apiKey":"\(V.apiKey)","codeForm":"string","killSessionRate":0,\
@@ -30,21 +29,21 @@ private typealias C = CurioClient
                 "trackingCode":"\(V.trackingCode)","visitors":2,"wrongCredentials":0}
                 """)
         client.time.advance(by: .seconds(1800))
-        #expect(client.count("orphanScreens") == 2)
-        #expect(client.count("openEvents") == 0)
+        #expect(client.shown["orphanScreens"].int == 2)
+        #expect(client.shown["openEvents"].int == 0)
     }
 
     @Test func credentials_areChanged_andChangedBack() {
-        _ = client.control(#"{"trackingCode":"OTHER","apiKey":"k"}"#)
+        client.control(#"{"trackingCode":"OTHER","apiKey":"k"}"#)
         #expect(client.start().outcome == "412")
-        _ = client.control(#"{"trackingCode":"GW7DEM01"}"#)
+        client.control(#"{"trackingCode":"GW7DEM01"}"#)
         #expect(client.start().outcome == "412")
-        _ = client.control(#"{"apiKey":"\#(V.apiKey)"}"#)
+        client.control(#"{"apiKey":"\#(V.apiKey)"}"#)
         #expect(client.start().outcome == "200")
-        _ = client.control(#"{"trackingCode":"OTHER"}"#)
+        client.control(#"{"trackingCode":"OTHER"}"#)
         #expect(client.screenStart().outcome == "412")
-        #expect(client.count("wrongCredentials") == 3)
-        _ = client.control(#"{"trackingCode":"","apiKey":""}"#)
+        #expect(client.shown["wrongCredentials"].int == 3)
+        client.control(#"{"trackingCode":"","apiKey":""}"#)
         #expect(client.screenStart().outcome == "200")
     }
 
@@ -54,25 +53,25 @@ private typealias C = CurioClient
         #expect(client.control(#"{"killSessions":"\#(C.stranger)"}"#)?.status == 200)
         #expect(client.screenStart(C.other, visitor: C.stranger).outcome == "401")
         #expect(client.screenStart().outcome == "200")
-        _ = client.control(#"{"killSessions":"all"}"#)
+        client.control(#"{"killSessions":"all"}"#)
         #expect(client.screenStart().outcome == "401")
-        #expect(client.count("killed") == 2)
+        #expect(client.shown["sessions"]["killed"].int == 2)
     }
 
     @Test func killSessionRate_kills_beforeTheRequest() {
-        _ = client.control(#"{"killSessionRate":1}"#)
+        client.control(#"{"killSessionRate":1}"#)
         #expect(client.start().outcome == "200")
         #expect(client.start().outcome == "200")
         #expect(client.ocr([C.open(C.codes[0])]).outcome == "200")
         #expect(client.pdr([C.close(C.codes[0])]).outcome == "401")
-        _ = client.control(#"{"killSessionRate":0}"#)
+        client.control(#"{"killSessionRate":0}"#)
         #expect(client.start(C.other).outcome == "200")
         #expect(client.screenStart(C.other).outcome == "200")
     }
 
     @Test func seed_repeatsTheChoices() {
         func run(_ client: CurioClient, seed: Int) -> [String] {
-            _ = client.control(#"{"seed":\#(seed),"killSessionRate":0.5,"codeForm":"mixed"}"#)
+            client.control(#"{"seed":\#(seed),"killSessionRate":0.5,"codeForm":"mixed"}"#)
             return (10..<50).map { number in
                 let session = "000000\(number)" + C.other.dropFirst(8)
                 _ = client.start(session)
@@ -87,12 +86,12 @@ private typealias C = CurioClient
 
     @Test func sessionTimeout_standsInForTheRequests() {
         _ = client.start(timeout: "30")
-        _ = client.control(#"{"sessionTimeoutMinutes":0.05}"#)
+        client.control(#"{"sessionTimeoutMinutes":0.05}"#)
         client.time.advance(by: .seconds(2))
         #expect(client.screenStart().outcome == "200")
         client.time.advance(by: .seconds(3))
         #expect(client.screenStart().outcome == "401")
-        _ = client.control(#"{"sessionTimeoutMinutes":null}"#)
+        client.control(#"{"sessionTimeoutMinutes":null}"#)
         _ = client.start(C.other)
         client.time.advance(by: .seconds(1799))
         #expect(client.screenStart(C.other).outcome == "200")
@@ -124,7 +123,7 @@ private typealias C = CurioClient
     }
 
     @Test func otherSession_takesThePlaceOfTheBatchs_whenAskedFor() {
-        _ = client.control(#"{"adoptOtherSessionCode":true}"#)
+        client.control(#"{"adoptOtherSessionCode":true}"#)
         let records = [C.record(0), C.open(C.codes[0])]
         let answer = client.ocr(records)
         let adopted = answer.code ?? ""
@@ -135,7 +134,7 @@ private typealias C = CurioClient
         #expect(client.screenStart().outcome == "401")
         #expect(client.screenEnd(C.codes[0], adopted).outcome == "200")
         #expect(client.ocr([C.record(0, C.other), C.record(1, C.other)]).code == C.other)
-        #expect(client.count("adopted") == 1)
+        #expect(client.shown["sessions"]["adopted"].int == 1)
     }
 
     // MARK: Refusals
@@ -159,21 +158,17 @@ private typealias C = CurioClient
     ]
 
     @Test(arguments: refused) func change_isRefusedAsAWhole(body: String, problem: String) {
-        let before = shown(client.control("{}"))
+        let before = client.control("{}")?.text
         let refused = client.control(body)
         #expect(refused?.status == 400)
-        #expect(shown(refused).hasPrefix(problem), "\(shown(refused))")
-        _ = client.control(#"{"codeForm":"html","seed":"x"}"#)
-        #expect(shown(client.control("{}")) == before)
+        #expect(refused?.text.hasPrefix(problem) == true, "\(refused?.text ?? "")")
+        client.control(#"{"codeForm":"html","seed":"x"}"#)
+        #expect(client.control("{}")?.text == before)
     }
 
     @Test func control_knowsTwoMethodsAndOnePath() {
-        func status(_ method: String, _ path: String) -> Int? {
-            client.simulator.control(
-                SimulatedRequest(method: method, path: path, query: nil, headers: [], body: []))?.status
-        }
-        #expect(status("GET", "/control") == 200)
-        #expect(status("DELETE", "/control") == 405)
-        #expect(status("GET", "/control/sessions") == nil)
+        #expect(client.control()?.status == 200)
+        #expect(client.control(method: "DELETE")?.status == 405)
+        #expect(client.control(at: "/control/sessions") == nil)
     }
 }

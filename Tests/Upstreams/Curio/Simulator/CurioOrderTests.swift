@@ -1,3 +1,4 @@
+import PosternConformance
 import PosternCore
 import PosternSimulatorKit
 import PosternTestKit
@@ -34,7 +35,7 @@ private let twice = C.codes[1]
         #expect(client.send("/location/set", C.three() + [("lat", "1"), ("long", "2")]).outcome == "200")
         client.time.advance(by: .seconds(1800))
         #expect(client.screenStart().outcome == "401")
-        #expect(client.count("timedOut") == 1)
+        #expect(client.shown["sessions"]["timedOut"].int == 1)
     }
 
     @Test func session_isRenewed_byBatches_withTheTimeoutTheyName() {
@@ -66,8 +67,8 @@ private let twice = C.codes[1]
         #expect(client.start().outcome == "200")
         #expect(client.screenStart().outcome == "200")
         #expect(client.start().outcome == "200")
-        #expect(client.count("repeats") == 2)
-        #expect(client.count("session_start") == 1)
+        #expect(client.shown["repeats"].int == 2)
+        #expect(client.shown["actions"]["session_start"].int == 1)
     }
 
     @Test func start_isNoted_withAnotherDeviceBlock() {
@@ -82,13 +83,13 @@ private let twice = C.codes[1]
     @Test func start_isRefused_forACodeThatIsDead() {
         _ = client.start()
         _ = client.screenStart()
-        _ = client.control(#"{"killSessions":"all"}"#)
+        client.control(#"{"killSessions":"all"}"#)
         #expect(client.start().outcome == "401 | a session code used again after the session was over")
     }
 
     @Test func start_isRefusedWithoutAComment_whenOnlyItsAnswerWasLost() {
         _ = client.start()
-        _ = client.control(#"{"killSessions":"all"}"#)
+        client.control(#"{"killSessions":"all"}"#)
         #expect(client.start().outcome == "401")
     }
 
@@ -121,7 +122,7 @@ private let twice = C.codes[1]
         #expect(client.screenEnd(code).outcome == "401")
         #expect(client.start(C.other).outcome == "200")
         #expect(client.screenEnd(code, C.other).outcome == "200")
-        #expect(client.count("recreations") == 1)
+        #expect(client.shown["recreations"].int == 1)
         #expect(
             client.screenStart().outcome == "401 | a refused session code quoted after another one took its place")
     }
@@ -137,11 +138,11 @@ private let twice = C.codes[1]
     @Test func batch_whoseAnswerWasLost_mayComeAgainUnderANewCode() {
         _ = client.start()
         #expect(client.pdr([C.open(once), C.close(once)]).outcome == "200")
-        _ = client.control(#"{"killSessions":"\#(V.visitor)"}"#)
+        client.control(#"{"killSessions":"\#(V.visitor)"}"#)
         #expect(client.pdr([C.open(once), C.close(once)]).outcome == "401")
         _ = client.start(C.other)
         #expect(client.pdr([C.open(once), C.close(once)], C.other).outcome == "200")
-        #expect(client.count("repeats") == 2)
+        #expect(client.shown["repeats"].int == 2)
     }
 
     @Test func end_ofAnExpiredSession_isItsEnd() {
@@ -152,29 +153,29 @@ private let twice = C.codes[1]
         #expect(client.end().outcome == "401")
         #expect(client.ocr([C.record(1)]).outcome == "200")
         #expect(client.ocr([C.open(once)]).outcome == "200 | a record after the end of its session")
-        #expect(client.count("recreations") == 0)
+        #expect(client.shown["recreations"].int == 0)
         #expect(client.start(C.other).outcome == "200")
-        #expect(client.count("recreations") == 0)
+        #expect(client.shown["recreations"].int == 0)
     }
 
     @Test func answerWithoutCode_isMadeGood_byOpenAndCloseInOneBatch() {
-        _ = client.control(#"{"codeForm":"html"}"#)
+        client.control(#"{"codeForm":"html"}"#)
         _ = client.start()
         let opened = client.screenStart()
         #expect(opened.text == "<html>")
         #expect(opened.code == nil)
         #expect(client.ocr([C.open(once), C.close(once)]).outcome == "200")
         _ = client.end()
-        #expect(client.count("orphanScreens") == 1)
+        #expect(client.shown["orphanScreens"].int == 1)
     }
 
     @Test func refusedCode_isNoted_whenQuotedAgainAndAgain() {
         _ = client.start()
-        _ = client.control(#"{"killSessions":"all"}"#)
+        client.control(#"{"killSessions":"all"}"#)
         for _ in 0..<20 { #expect(client.screenStart(isLost: true).outcome == "401") }
         for _ in 0..<5 { #expect(client.screenStart().outcome == "401") }
         #expect(client.screenStart().outcome == "401 | a refused session code quoted again and again")
-        #expect(client.count("refusedSessions") == 26)
+        #expect(client.shown["refusedSessions"].int == 26)
     }
 
     // MARK: Codes
@@ -214,7 +215,7 @@ private let twice = C.codes[1]
         let code = client.screenStart().code ?? ""
         #expect(client.screenEnd(code).outcome == "200")
         #expect(client.ocr([C.close(code)]).outcome == "200")
-        #expect(client.count("repeats") == 1)
+        #expect(client.shown["repeats"].int == 1)
         _ = client.screenStart()
         #expect(client.screenEnd(code).outcome == "200 | a second end for one start")
     }
@@ -285,8 +286,8 @@ private let twice = C.codes[1]
             #expect(client.ocr(part).outcome == "200")
         }
         #expect(client.ocr(records + [C.record(0, C.other, at: 9)]).outcome == "200")
-        #expect(client.count("repeats") == 12)
-        #expect(client.count("ended") == 1)
+        #expect(client.shown["repeats"].int == 12)
+        #expect(client.shown["sessions"]["ended"].int == 1)
     }
 
     @Test func repeat_isNoted_afterSomethingNew() {
@@ -302,7 +303,7 @@ private let twice = C.codes[1]
         _ = client.pdr([C.close(once)])
         _ = client.end()
         #expect(client.ocr([C.record(1), C.record(0, C.other)]).outcome == "200")
-        #expect(client.count("repeats") == 2)
+        #expect(client.shown["repeats"].int == 2)
     }
 
     @Test func duplicates_areTold_byWhatTheServerCanTell() {
@@ -326,6 +327,6 @@ private let twice = C.codes[1]
         #expect(refused.outcome == "400")
         #expect(refused.items.ranges.isEmpty)
         #expect(client.post("/batch/create", body).outcome == "200")
-        #expect(client.count("repeats") == 0)
+        #expect(client.shown["repeats"].int == 0)
     }
 }

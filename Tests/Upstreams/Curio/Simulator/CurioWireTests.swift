@@ -1,5 +1,6 @@
 import PosternConformance
 import PosternSimulatorKit
+import PosternTestKit
 import Testing
 
 @testable import CurioSimulator

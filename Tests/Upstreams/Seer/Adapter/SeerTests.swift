@@ -1,3 +1,4 @@
+import Crypto
 import PosternConformance
 import PosternCore
 import PosternJSON
@@ -78,7 +79,7 @@ import Testing
         let messages = try fixture.messages(of: items.map { .init(Kind(kind), $0) }, to: upstream)
         let body = try fixture.request(for: messages, to: upstream).body
         #expect(body.count == size)
-        #expect(SHA256.hex(of: body) == digest)
+        #expect(SHA256.hash(data: body).hexadecimal == digest)
     }
 
     @Test(arguments: [

@@ -1,10 +1,11 @@
+import PosternConformance
 import PosternSimulatorKit
 import PosternTestKit
 
 @testable import SeerSimulator
 
 /// Asks a simulator of Seer as a gateway would, but for what a test wants otherwise.
-struct SeerClient {
+struct SeerClient: SimulatorClient {
     typealias Headers = [(name: String, value: String)]
 
     let time = ManualTime()
@@ -40,7 +41,7 @@ struct SeerClient {
     }
 
     func token(query: String? = nil) -> String {
-        JSON(askForToken(query: query).answer?.body ?? [])["access_token"].string ?? "none"
+        askForToken(query: query).json["access_token"].string ?? "none"
     }
 
     // MARK: Reports
@@ -64,16 +65,5 @@ struct SeerClient {
 
     private static func changing(_ headers: Headers, _ changed: Headers) -> Headers {
         headers.filter { header in !changed.contains { $0.name == header.name } } + changed
-    }
-
-    // MARK: Control
-
-    @discardableResult func set(_ json: String) -> SimulatedAnswer? {
-        simulator.control(SimulatedRequest(method: "POST", path: "/control", headers: [], body: Array(json.utf8)))
-    }
-
-    var shown: JSON {
-        JSON(
-            simulator.control(SimulatedRequest(method: "GET", path: "/control", headers: [], body: []))?.body ?? [])
     }
 }

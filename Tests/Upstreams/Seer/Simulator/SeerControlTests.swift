@@ -17,7 +17,7 @@ private typealias V = SeerVectors
     // MARK: The life of tokens
 
     @Test func token_isGood_untilItsDate() {
-        client.set(#"{"tokenLifeSeconds":2.5}"#)
+        client.control(#"{"tokenLifeSeconds":2.5}"#)
         let token = client.token()
         client.time.advance(by: .milliseconds(2500))
         #expect(status(token) == 200)
@@ -33,9 +33,9 @@ private typealias V = SeerVectors
         let tokens = [client.token(), client.token()]
         #expect(Set(tokens).count == 2)
         #expect(tokens.map(status) == [200, 200])
-        client.set(#"{"revokeNow":false}"#)
+        client.control(#"{"revokeNow":false}"#)
         #expect(client.shown["validTokens"].int == 2)
-        client.set(#"{"revokeNow":true}"#)
+        client.control(#"{"revokeNow":true}"#)
         #expect(tokens.map(status) == [401, 401])
         #expect(client.shown["validTokens"].int == 0)
         #expect(status(client.token()) == 200)
@@ -51,7 +51,7 @@ private typealias V = SeerVectors
 
     @Test func token_thatWasRefused_isNotUsedAnyMore_seconds_later() {
         let token = client.token()
-        client.set(#"{"revokeNow":true}"#)
+        client.control(#"{"revokeNow":true}"#)
         for (seconds, count) in [(0, 0), (5, 0), (1, 1)] {
             client.time.advance(by: .seconds(seconds))
             let judged = client.report("/tincan", V.t1, token: token)
@@ -78,7 +78,7 @@ private typealias V = SeerVectors
     ]
 
     @Test(arguments: forms) func expirationDate_isWritten_inTheFormThatIsSet(form: String, written: String?) {
-        client.set(#"{"expirationForm":"\#(form)"}"#)
+        client.control(#"{"expirationForm":"\#(form)"}"#)
         let answer = text(client.askForToken().answer)
         #expect(answer.hasSuffix(written.map { #"==","expiration_date":\#($0)}"# } ?? #"=="}"#))
         #expect(status(client.token()) == 200)
@@ -89,7 +89,7 @@ private typealias V = SeerVectors
     }
 
     @Test func junk_isOKWithoutAToken_inManyForms() {
-        client.set(#"{"tokenAnswer":"junk"}"#)
+        client.control(#"{"tokenAnswer":"junk"}"#)
         let answers = (0..<20).map { _ in client.askForToken().answer }
         #expect(answers.allSatisfy { $0?.status == 200 })
         #expect(Set(answers.map(text)).count > 5)
@@ -99,7 +99,7 @@ private typealias V = SeerVectors
 
     @Test(arguments: [(200, true), (201, true), (204, nil), (304, nil), (401, false), (503, false)])
     func status_isAnswered_andItsTokenGoodOnlyWithSuccess(status: Int, isGood: Bool?) {
-        client.set(#"{"tokenAnswer":"status:\#(status)"}"#)
+        client.control(#"{"tokenAnswer":"status:\#(status)"}"#)
         let judged = client.askForToken()
         #expect(judged.answer?.status == status)
         #expect(judged.violations.isEmpty)
@@ -111,7 +111,7 @@ private typealias V = SeerVectors
     }
 
     @Test func slowAnswer_isDelayed_andOthersMeanwhileAreCounted() {
-        client.set(#"{"tokenAnswer":"slow:300"}"#)
+        client.control(#"{"tokenAnswer":"slow:300"}"#)
         #expect(client.askForToken().delay == .milliseconds(300))
         client.time.advance(by: .milliseconds(299))
         #expect(client.askForToken().answer?.status == 200)
@@ -127,7 +127,7 @@ private typealias V = SeerVectors
     @Test func refusals_areAsOftenAsSet_andRepeatWithTheSeed() {
         func refusals(_ seed: Int) -> [Bool] {
             let token = client.token()
-            client.set(#"{"refuse401Rate":0.3,"seed":\#(seed)}"#)
+            client.control(#"{"refuse401Rate":0.3,"seed":\#(seed)}"#)
             return (0..<500).map { _ in status(token) == 401 }
         }
         let first = refusals(7)
@@ -140,11 +140,11 @@ private typealias V = SeerVectors
     @Test func refusal_leavesTheTokenGood_unlessItRevokes() {
         let token = client.token()
         for (revokes, after) in [(false, 200), (true, 401)] {
-            client.set(#"{"refuse401Rate":1,"revoke":\#(revokes)}"#)
+            client.control(#"{"refuse401Rate":1,"revoke":\#(revokes)}"#)
             let judged = client.report("/tincan", V.t1, token: token)
             #expect(judged.answer == Answer.badToken)
             #expect(judged.violations.isEmpty)
-            client.set(#"{"refuse401Rate":0}"#)
+            client.control(#"{"refuse401Rate":0}"#)
             #expect(status(token) == after)
         }
     }
@@ -153,7 +153,7 @@ private typealias V = SeerVectors
 
     @Test func body_beyondTheLimit_isTooLarge() {
         let token = client.token()
-        client.set(#"{"bundleLimit":310}"#)
+        client.control(#"{"bundleLimit":310}"#)
         #expect(status(token) == 200)
         let judged = client.report("/tincan/batch", V.batch([V.t1]), token: token)
         #expect(judged.answer?.status == 413)
@@ -163,7 +163,7 @@ private typealias V = SeerVectors
     @Test(arguments: [(1_048_576, 200), (1_048_577, 413)]) func body_ofMoreThanAnyBundle_isAViolation(
         bytes: Int, status: Int
     ) {
-        client.set(#"{"customPaths":["c"]}"#)
+        client.control(#"{"customPaths":["c"]}"#)
         let body = #"{"x":"\#(String(repeating: "x", count: bytes - 8))"}"#
         let judged = client.report("/c", body, token: client.token())
         #expect(judged.answer?.status == status)
@@ -193,13 +193,12 @@ private typealias V = SeerVectors
                 "refuse401Rate":0,"reports":{},"reportsWithoutAuthorization":0,"revoke":false,"tokenAnswer":"normal",\
                 "tokenLifeSeconds":3600,"tokenRequests":0,"tokensIssued":0,"validTokens":0}
                 """)
-        let answer = client.set(
+        let answer = client.control(
             #"{"apiKey":"K","bundleLimit":5,"clientId":"i","clientSecret":"s","customPaths":["/a/","b//c?d=1"],"expirationForm":"word","refuse401Rate":0.5,"revoke":true,"tokenAnswer":"status:503","tokenLifeSeconds":0.5,"seed":3,"revokeNow":true}"#
         )
         #expect(answer?.status == 200)
         #expect(answer?.body.count == text(answer).utf8.count)
-        #expect(
-            JSON(answer?.body ?? []).description == client.shown.description)
+        #expect(answer?.json.description == client.shown.description)
         #expect(
             client.shown.description.hasPrefix(
                 """
@@ -248,10 +247,10 @@ private typealias V = SeerVectors
         body: String, problem: String
     ) {
         let before = client.shown.description
-        let answer = client.set(body)
+        let answer = client.control(body)
         #expect(answer?.status == 400)
         #expect(text(answer).hasPrefix(problem), "\(text(answer))")
-        _ = client.set(#"{"clientId":"x",\#(body.dropFirst())"#)
+        _ = client.control(#"{"clientId":"x",\#(body.dropFirst())"#)
         #expect(client.shown.description == before)
     }
 

@@ -24,51 +24,10 @@ private typealias V = SeerVectors
         #expect(client.report("/tincan", V.t1, token: token, query: "apikey=KEY123").answer?.status == 200)
     }
 
-    @Test(arguments: V.singles) func single_ofTheExamples_isTaken(path: String, item: String, bytes: Int) {
-        client.set(#"{"customPaths":["/customendpoint"]}"#)
-        #expect(item.utf8.count == bytes)
-        let judged = client.report(path, item, token: client.token())
-        #expect(judged.answer == Answer.accepted)
-        #expect(judged.texts == [item])
-        #expect(judged.items.orderKey == path)
-        #expect(judged.violations.isEmpty)
-    }
-
-    @Test(arguments: V.batches) func batch_ofTheVectors_isTaken(
-        items: [String], path: String, bytes: Int, digest: String
-    ) {
-        let body = V.batch(items)
-        #expect(body.utf8.count == bytes)
-        #expect(SHA256.hex(of: Array(body.utf8)) == digest)
-        let judged = client.report(path, body, token: client.token())
-        #expect(judged.answer == Answer.accepted)
-        #expect(judged.texts == items)
-        #expect(judged.items.orderKey == "/" + path.split(separator: "/")[0])
-        #expect(judged.violations.isEmpty)
-    }
-
-    @Test(arguments: V.validation) func payload_isTaken_ifItKeepsTheRules(
-        path: String, payload: String, complaints: [String]
-    ) {
-        client.set(#"{"customPaths":["customendpoint"]}"#)
-        let token = client.token()
-        let judged = client.report(path, payload, token: token)
-        #expect(judged.answer?.status == (complaints.isEmpty ? 200 : 400))
-        #expect(judged.violations == (complaints.isEmpty ? [] : ["an item the rules refuse"]))
-        #expect(judged.json["items"][0]["pointers"].strings == complaints)
-        #expect(judged.texts == (complaints.isEmpty ? [payload] : []))
-        guard path == "/tincan" || path == "/sactivity" else { return }
-        let good = path == "/tincan" ? V.t1 : V.a1
-        let batch = client.report(path + "/batch", V.batch([good, payload]), token: token)
-        #expect(batch.answer?.status == (complaints.isEmpty ? 200 : 400))
-        if !complaints.isEmpty { #expect(batch.json["items"][0]["index"].int == 1) }
-        #expect(batch.texts == (complaints.isEmpty ? [good, payload] : []))
-    }
-
     @Test func digitsAndEscapes_areShown_asTheyCame() {
         let item =
             #"{"a":[9007199254740993,18446744073709551617,0.1234567890123456789012345,0.95,1e-7,1234567890123456.78,true,1],"b":"zo\u00eb \/"}"#
-        client.set(#"{"customPaths":["c"]}"#)
+        client.control(#"{"customPaths":["c"]}"#)
         #expect(client.report("/c", item, token: client.token()).texts == [item])
     }
 
@@ -122,7 +81,7 @@ private typealias V = SeerVectors
     @Test(arguments: queries) func apiKey_thatIsSet_isWantedOnEveryURL(
         query: String?, status: Int, violations: [String]
     ) {
-        client.set(#"{"apiKey":"a b&c"}"#)
+        client.control(#"{"apiKey":"a b&c"}"#)
         let token = client.token(query: "apikey=a%20b%26c")
         for judged in [client.askForToken(query: query), client.report("/tincan", V.t1, token: token, query: query)] {
             #expect(judged.answer?.status == status)
@@ -138,13 +97,13 @@ private typealias V = SeerVectors
             #expect(judged.answer?.status == 200)
             #expect(judged.violations == ["an apikey other than in the first request"])
         }
-        client.set(#"{"apiKey":""}"#)
+        client.control(#"{"apiKey":""}"#)
         #expect(client.report("/tincan", V.t1, token: token).violations.isEmpty)
         #expect(!client.report("/tincan", V.t1, token: token, query: "apikey=K1").violations.isEmpty)
     }
 
     @Test func customPath_mayHaveAQueryOfItsOwn() {
-        client.set(#"{"customPaths":["//a/b?v=1/","c?"]}"#)
+        client.control(#"{"customPaths":["//a/b?v=1/","c?"]}"#)
         let token = client.token(query: "apikey=K1")
         func violations(_ query: String?) -> [String] {
             client.report("/a/b", "{}", token: token, query: query).violations
@@ -213,10 +172,10 @@ private typealias V = SeerVectors
     }
 
     @Test func credentials_mustBeThoseThatAreSet() {
-        client.set(#"{"clientId":"gw-client","clientSecret":"gw:secret/1"}"#)
+        client.control(#"{"clientId":"gw-client","clientSecret":"gw:secret/1"}"#)
         #expect(client.askForToken().answer?.status == 200)
         for change in [#"{"clientId":"gw"}"#, #"{"clientId":"","clientSecret":"no"}"#] {
-            client.set(change)
+            client.control(change)
             let judged = client.askForToken()
             #expect(judged.answer == Answer.badLogin)
             #expect(judged.violations.isEmpty)
@@ -228,7 +187,7 @@ private typealias V = SeerVectors
         let other = client.askForToken([("Authorization", "Basic Yzpz")])
         #expect(other.answer?.status == 200)
         #expect(other.violations == ["credentials other than in the first request"])
-        client.set(#"{"clientId":""}"#)
+        client.control(#"{"clientId":""}"#)
         #expect(client.askForToken([("Authorization", "Basic Yzpz")]).violations.isEmpty)
     }
 
@@ -323,7 +282,7 @@ private typealias V = SeerVectors
 
     /// Any cut, any changed byte, and a few thousand brackets.
     @Test func judging_survives_whateverComes() {
-        client.set(#"{"customPaths":["c"]}"#)
+        client.control(#"{"customPaths":["c"]}"#)
         let token = client.token()
         let batch = Array(V.batch([V.a2, V.t1]).utf8)
         for path in ["/tincan/batch", "/sactivity/batch", "/tincan", "/c", "/oauth/access_token"] {
@@ -333,7 +292,7 @@ private typealias V = SeerVectors
                     var changed = batch
                     changed[index] = byte
                     _ = client.report(path, changed, token: token)
-                    _ = client.set(String(decoding: changed, as: UTF8.self))
+                    _ = client.control(String(decoding: changed, as: UTF8.self))
                 }
             }
             let deep = String(repeating: "[", count: 5000)

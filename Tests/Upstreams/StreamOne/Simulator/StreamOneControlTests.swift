@@ -1,4 +1,5 @@
 import Logging
+import PosternConformance
 import PosternCore
 import PosternSimulatorKit
 import PosternTestKit
@@ -13,7 +14,7 @@ import Testing
     // MARK: Settings
 
     @Test func control_showsEveryMember_asItIsByDefault() {
-        let shown = String(decoding: platform.control("GET")?.body ?? [], as: UTF8.self)
+        let shown = platform.control()?.text ?? ""
         #expect(
             shown == """
                 {"accounts":[],"answers":{},"applications":[{"id":"9yC-4pQxT_2a","name":"gateway","roles":[]}],\
@@ -33,7 +34,7 @@ import Testing
              "statusRate":{"8":0.25,"10":0.5},"nextStatus":[0,-1,1337],"readOnly":true,"onlyKnownActions":true,
              "items":[{"id":"I1","views":1.50}],"answers":{"a/b":[1, 2]},"timezone":"UTC","seed":7}
             """#
-        let shown = platform.change(change).text
+        let shown = platform.control(change)?.text ?? ""
         for member in [
             #""accounts":[{"customer":"C1","id":"A1"},{"id":"A2"}]"#, #""answers":{"a/b":[1,2]}"#,
             #""challengeTimeoutSeconds":2,"clockOffsetSeconds":-4,"clockSkewToleranceSeconds":3,"customers":["C1"]"#,
@@ -73,30 +74,30 @@ import Testing
         (#"{"statuses":{}}"#, #"unknown member "statuses"; known are accounts, answers, applications, "#),
     ]
 
-    @Test(arguments: refused) func control_refusesWhatItCannotUse(body: String, problem: String) {
-        let answer = platform.change(body)
+    @Test(arguments: refused) func control_refusesWhatItCannotUse(body: String, problem: String) throws {
+        let answer = try #require(platform.control(body))
         #expect(answer.status == 400)
         #expect(answer.text.hasPrefix(problem), "\(answer.text)")
     }
 
     @Test func control_changesAllOrNothing() {
-        #expect(platform.change(#"{"readOnly":true,"timezone":5}"#).status == 400)
+        #expect(platform.control(#"{"readOnly":true,"timezone":5}"#)?.status == 400)
         #expect(platform.call("item/edit").apiStatus == 0)
-        #expect(platform.control("PUT")?.status == 405)
+        #expect(platform.control(method: "PUT")?.status == 405)
     }
 
     // MARK: Statuses
 
     @Test func nextStatus_isPlayedOnce_forCallsThatAreSignedWell() {
-        platform.change(#"{"nextStatus":[10,0,1337]}"#)
+        platform.control(#"{"nextStatus":[10,0,1337]}"#)
         #expect(platform.signed("item/edit", "api=3", "", key: "x").apiStatus == 6)
         let first = platform.call("item/edit")
         #expect(
-            first.apiText.hasPrefix(
+            first.text.hasPrefix(
                 #"{"header":{"status":10,"statusmessage":"Api in readonly mode","apiversion":3,"cacheable":false,"#))
         #expect(first.items.ranges.isEmpty)
         #expect((0..<3).map { platform.call("item/edit", "x=\($0)").apiStatus } == [0, 1337, 0])
-        let shown = String(decoding: platform.control("GET")?.body ?? [], as: UTF8.self)
+        let shown = platform.control()?.text ?? ""
         #expect(
             shown.contains(#""nextStatus":[],"#) && shown.contains(#""statuses":{"0":2,"10":1,"1337":1,"6":1},"#))
     }
@@ -104,17 +105,17 @@ import Testing
     @Test func everyStatusOfTheSpecification_canBeMade() {
         #expect(Status.names.count == 138)
         let statuses = Status.names.keys.sorted().filter { $0 != 0 }
-        platform.change(#"{"nextStatus":[\#(statuses.map(String.init).joined(separator: ","))]}"#)
+        platform.control(#"{"nextStatus":[\#(statuses.map(String.init).joined(separator: ","))]}"#)
         for status in statuses {
             let judged = platform.call("item/edit")
             #expect(judged.apiStatus == status)
-            #expect(judged.apiJSON["header"]["statusmessage"].string?.contains("Status ") == false)
+            #expect(judged.json["header"]["statusmessage"].string?.contains("Status ") == false)
         }
     }
 
     @Test func statusRate_isKept_andRepeatsWithTheSeed() {
         func play() -> [Int?] {
-            platform.change(#"{"statusRate":{"10":0.2,"8":0.1},"seed":3}"#)
+            platform.control(#"{"statusRate":{"10":0.2,"8":0.1},"seed":3}"#)
             return (0..<500).map { platform.call("item/edit", "x=\($0)").apiStatus }
         }
         let first = play()
@@ -122,13 +123,13 @@ import Testing
         #expect((25...75).contains(first.filter { $0 == 8 }.count))
         #expect(Set(first) == [0, 8, 10])
         #expect(play() == first)
-        platform.change(#"{"statusRate":{"1":1}}"#)
+        platform.control(#"{"statusRate":{"1":1}}"#)
         #expect(platform.call("item/edit").apiStatus == 1)
     }
 
     @Test func accountsAndCustomers_areChecked_whenTheyAreGiven() {
         #expect(platform.call("item/view", scope: "account=any&").apiStatus == 0)
-        platform.change(#"{"accounts":["A1",{"id":"A2"}],"customers":["C1"]}"#)
+        platform.control(#"{"accounts":["A1",{"id":"A2"}],"customers":["C1"]}"#)
         #expect(platform.call("item/view", scope: "account=A1%2CA2&").apiStatus == 0)
         #expect(platform.call("item/view", scope: "account=A1%2CA3&").apiStatus == 290)
         #expect(platform.call("item/view", scope: "customer=C1&").apiStatus == 0)
@@ -137,23 +138,23 @@ import Testing
     }
 
     @Test func answers_standInForTheSimulators() {
-        platform.change(#"{"answers":{"item/view":[{"id" : "é/"},1.0],"user/viewme":null}}"#)
+        platform.control(#"{"answers":{"item/view":[{"id" : "é/"},1.0],"user/viewme":null}}"#)
         let judged = platform.call("item/view")
         #expect(
-            judged.apiText.hasSuffix(
+            judged.text.hasSuffix(
                 #""cacheable":true,"count":2,"timezone":"Europe\/Amsterdam"},"body":[{"id":"é/"},1.0]}"#))
-        #expect(platform.call("user/viewme").apiText.hasSuffix(#""body":null}"#))
+        #expect(platform.call("user/viewme").text.hasSuffix(#""body":null}"#))
     }
 
     // MARK: Actions
 
     @Test func items_areViewed_byIDAndByPage_whenThereAreSome() {
-        #expect(platform.call("item/view", "item=I1").apiJSON["body"]["item"].string == "I1")
-        platform.change(#"{"items":[{"id":"I1","title":"a"},{"id":"I2"},{"id":"I3"}]}"#)
-        let one = platform.call("item/view", "item=I1").apiJSON
+        #expect(platform.call("item/view", "item=I1").json["body"]["item"].string == "I1")
+        platform.control(#"{"items":[{"id":"I1","title":"a"},{"id":"I2"},{"id":"I3"}]}"#)
+        let one = platform.call("item/view", "item=I1").json
         #expect(one["body"].description == #"[{"id":"I1","title":"a"}]"#)
         #expect(one["header"]["count"].int == 1)
-        let page = platform.call("item/view", "limit=1&offset=1").apiJSON
+        let page = platform.call("item/view", "limit=1&offset=1").json
         #expect(page["body"].description == #"[{"id":"I2"}]"#)
         #expect(page["header"]["count"].int == 3)
         #expect(platform.call("item/view", "item=I9").apiStatus == 120)
@@ -162,26 +163,26 @@ import Testing
 
     @Test func unknownAction_isInvalid_whenOnlyKnownOnesAre() {
         #expect(platform.call("nothing/here").apiStatus == 0)
-        platform.change(#"{"onlyKnownActions":true,"answers":{"a/b":1}}"#)
+        platform.control(#"{"onlyKnownActions":true,"answers":{"a/b":1}}"#)
         #expect(platform.call("nothing/here").apiStatus == 5)
         #expect(platform.call("a/b").apiStatus == 0)
         #expect(platform.call("api/mytokens").apiStatus == 0)
     }
 
     @Test func applications_andUsers_areShown() throws {
-        let list = platform.call("application/view", "application=9yC-4pQxT_2a&limit=3").apiJSON
+        let list = platform.call("application/view", "application=9yC-4pQxT_2a&limit=3").json
         #expect(list["header"]["count"].int == 1)
         #expect(
             list["body"][0].keys == [
                 "id", "name", "description", "datecreated", "datemodified", "active", "iplock", "timezone",
             ])
         #expect(platform.call("application/view", "application=x").apiStatus == 260)
-        #expect(platform.callAsUser("user/viewme").apiJSON["body"]["id"].string == StreamOnePlatform.user)
+        #expect(platform.callAsUser("user/viewme").json["body"]["id"].string == StreamOnePlatform.user)
         #expect(platform.call("user/viewme").apiStatus == 4)
     }
 
     @Test func roles_areTheActors() throws {
-        platform.change(
+        platform.control(
             #"""
             {"applications":[{"id":"9yC-4pQxT_2a","psk":"ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu",
                               "roles":[{"id":"R1","name":"all","tokens":["a"]}]}],
@@ -190,12 +191,12 @@ import Testing
                        "roles":[{"tokens":["b"],"account":"A1"},{"tokens":["c"],"customer":"C1"}]}]}
             """#)
         #expect(
-            platform.call("application/getmyroles").apiText.hasSuffix(
+            platform.call("application/getmyroles").text.hasSuffix(
                 #""body":[{"role":{"id":"R1","name":"all","tokens":["a"]}}]}"#))
         let session = try platform.login()
         for judged in [platform.call("user/getmyroles", session: session), platform.callAsUser("user/getmyroles")] {
-            let list = judged.apiJSON["body"]
-            #expect(judged.apiJSON["header"]["count"].int == 2)
+            let list = judged.json["body"]
+            #expect(judged.json["header"]["count"].int == 2)
             #expect(list[0].keys == ["role", "account"])
             #expect(list[0]["account"].keys == ["id", "name"])
             #expect(list[0]["account"]["id"].string == "A1")
@@ -224,12 +225,12 @@ import Testing
     }()
 
     @Test(arguments: tokens) func tokens_areThoseOfTheScope(roles: String, scope: String, has: Set<String>) {
-        platform.change(
+        platform.control(
             """
             {"accounts":[{"id":"A1","customer":"C1"},"A2","A3"],
              "applications":[{"id":"9yC-4pQxT_2a","psk":"ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu","roles":[\(roles)]}]}
             """)
-        let tokens = platform.call("api/mytokens", scope: scope).apiJSON["body"].strings
+        let tokens = platform.call("api/mytokens", scope: scope).json["body"].strings
         #expect(Set(tokens) == has)
         #expect(tokens.count == has.count)
     }

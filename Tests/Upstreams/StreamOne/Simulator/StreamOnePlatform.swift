@@ -1,4 +1,6 @@
 import Crypto
+import Foundation
+import PosternConformance
 import PosternCore
 import PosternSimulatorKit
 import PosternTestKit
@@ -7,7 +9,7 @@ import Testing
 @testable import StreamOneSimulator
 
 /// The simulator at 1450000000, and a client that writes and signs requests without help from it.
-struct StreamOnePlatform {
+struct StreamOnePlatform: SimulatorClient {
     static let application = "9yC-4pQxT_2a"
     static let applicationKey = "ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu"
     static let user = "Cmv8fnKfjF2l"
@@ -26,7 +28,7 @@ struct StreamOnePlatform {
 
     init(_ control: String = "{}") {
         simulator = StreamOneSimulator(seed: 1, time: time)
-        #expect(change(control).status == 200)
+        #expect(self.control(control)?.status == 200)
     }
 
     // MARK: Requests
@@ -79,7 +81,7 @@ struct StreamOnePlatform {
         judged: SimulatedResult, text: String
     ) {
         let judged = call("session/initialize", "user=\(user)&userip=\(address)")
-        return (judged, judged.apiJSON["body"]["challenge"].string ?? "")
+        return (judged, judged.json["body"]["challenge"].string ?? "")
     }
 
     func create(challenge: String, form: String = Self.quickForm, hash: String? = nil) -> SimulatedResult {
@@ -90,53 +92,26 @@ struct StreamOnePlatform {
     }
 
     func login() throws -> (id: String, key: String) {
-        let body = create(challenge: challenge().text).apiJSON["body"]
+        let body = create(challenge: challenge().text).json["body"]
         return (try #require(body["id"].string), try #require(body["key"].string))
     }
 
     static func signature(of text: String, key: String) -> String {
-        hex(
-            HMAC<Insecure.SHA1>.authenticationCode(
-                for: Array(text.utf8), using: SymmetricKey(data: Array(key.utf8))))
+        HMAC<Insecure.SHA1>.authenticationCode(
+            for: Array(text.utf8), using: SymmetricKey(data: Array(key.utf8))
+        ).hexadecimal
     }
 
     static func response(form: String, challenge: String) -> String {
-        let kept = hex(SHA256.hash(data: Array(form.utf8)))
-        let mask = hex(SHA256.hash(data: Array((kept + challenge).utf8)))
-        return base64(zip(mask.utf8, form.utf8).map { $0 ^ $1 })
-    }
-
-    private static func hex(_ bytes: some Sequence<UInt8>) -> String {
-        bytes.map { String($0 >> 4, radix: 16) + String($0 & 15, radix: 16) }.joined()
-    }
-
-    private static func base64(_ bytes: [UInt8]) -> String {
-        let letters = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
-        return String(
-            stride(from: 0, to: bytes.count - 2, by: 3).flatMap { index -> [Character] in
-                let group = Int(bytes[index]) << 16 | Int(bytes[index + 1]) << 8 | Int(bytes[index + 2])
-                return [18, 12, 6, 0].map { letters[group >> $0 & 63] }
-            })
-    }
-
-    // MARK: Control
-
-    func control(_ method: String, _ path: String = "/control", _ body: String = "") -> SimulatedAnswer? {
-        simulator.control(
-            SimulatedRequest(method: method, path: path, query: nil, headers: [], body: Array(body.utf8)))
-    }
-
-    @discardableResult func change(_ text: String) -> (status: Int?, text: String) {
-        let answer = control("POST", "/control", text)
-        return (answer?.status, String(decoding: answer?.body ?? [], as: UTF8.self))
+        let kept = SHA256.hash(data: Array(form.utf8)).hexadecimal
+        let mask = SHA256.hash(data: Array((kept + challenge).utf8)).hexadecimal
+        return Data(zip(mask.utf8, form.utf8).map { $0 ^ $1 }).base64EncodedString()
     }
 }
 
 extension SimulatedResult {
-    var apiText: String { String(decoding: answer?.body ?? [], as: UTF8.self) }
-    var apiJSON: JSON { JSON(answer?.body ?? []) }
     /// Of an answer with HTTP 200.
-    var apiStatus: Int? { answer?.status == 200 ? apiJSON["header"]["status"].int : nil }
+    var apiStatus: Int? { answer?.status == 200 ? json["header"]["status"].int : nil }
     /// The call as `/received` shows it.
     var call: String? { items.ranges.first.map { String(decoding: items.text[$0], as: UTF8.self) } }
 }

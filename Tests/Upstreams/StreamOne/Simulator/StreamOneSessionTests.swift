@@ -1,3 +1,4 @@
+import PosternConformance
 import PosternCore
 import PosternSimulatorKit
 import PosternTestKit
@@ -47,30 +48,30 @@ import Testing
     @Test func login_leadsToASession() throws {
         let platform = StreamOnePlatform()
         let (judged, challenge) = platform.challenge()
-        let body = judged.apiJSON["body"]
+        let body = judged.json["body"]
         #expect(body.keys == ["challenge", "salt", "needsv2hash"])
         #expect(challenge.utf8.count == 32)
         #expect(body["salt"].string == StreamOneVectors.logins[0].salt)
         #expect(body["needsv2hash"].bool == false)
-        #expect(judged.apiJSON["header"]["cacheable"].bool == false)
-        #expect(judged.apiJSON["header"]["sessiontimeout"].isThere == false)
+        #expect(judged.json["header"]["cacheable"].bool == false)
+        #expect(judged.json["header"]["sessiontimeout"].isThere == false)
         let created = platform.create(challenge: challenge, form: StreamOneVectors.logins[0].form)
         #expect(created.apiStatus == 0)
         #expect(created.violations.isEmpty)
-        let session = created.apiJSON["body"]
+        let session = created.json["body"]
         #expect(session.keys == ["id", "key", "timeout", "user"])
         #expect(session["user"].string == StreamOnePlatform.user)
         #expect(session["timeout"].int == 3600)
         let (id, key) = (try #require(session["id"].string), try #require(session["key"].string))
         #expect((id.utf8.count, key.utf8.count) == (12, 32))
         let viewed = platform.call("user/viewme", session: (id, key))
-        #expect(viewed.apiJSON["body"]["username"].string == "jan@example.nl")
-        #expect(viewed.apiJSON["header"]["sessiontimeout"].int == 3600)
+        #expect(viewed.json["body"]["username"].string == "jan@example.nl")
+        #expect(viewed.json["header"]["sessiontimeout"].int == 3600)
         #expect(viewed.call?.hasSuffix(#""arguments":{},"session":"\#(id)"}"#) == true)
         #expect(platform.call("user/viewme", session: (id, "")).apiStatus == 3)
         let deleted = platform.call("session/delete", session: (id, key))
         #expect(deleted.apiStatus == 0)
-        #expect(deleted.apiJSON["header"]["sessiontimeout"].isThere == false)
+        #expect(deleted.json["header"]["sessiontimeout"].isThere == false)
         #expect((judged.violations + viewed.violations + deleted.violations).isEmpty)
     }
 
@@ -79,11 +80,11 @@ import Testing
         #expect(judged.call?.contains(#""arguments":{"user":"jan@example.nl","userip":"10.0.0.1"}"#) == true)
         let created = platform.create(challenge: challenge)
         #expect(created.call?.contains(#""arguments":{"challenge":"hidden","response":"hidden"}"#) == true)
-        let shown = String(decoding: platform.control("GET")?.body ?? [], as: UTF8.self)
-        let listed = String(decoding: platform.control("GET", "/control/sessions")?.body ?? [], as: UTF8.self)
+        let shown = platform.control()?.text ?? ""
+        let listed = platform.control(at: "/control/sessions")?.text ?? ""
         for secret in [
             StreamOnePlatform.userKey, StreamOnePlatform.applicationKey, "\"password\"",
-            created.apiJSON["body"]["key"].string ?? "\"",
+            created.json["body"]["key"].string ?? "\"",
         ] {
             #expect(!shown.contains(secret) && !listed.contains(secret))
         }
@@ -96,10 +97,10 @@ import Testing
     }
 
     @Test func user_thatDoesNotExist_getsTheSameSaltEachTime_andNoSession() {
-        let salts = (0..<2).map { _ in platform.challenge(user: "absent").judged.apiJSON["body"]["salt"].string ?? "" }
+        let salts = (0..<2).map { _ in platform.challenge(user: "absent").judged.json["body"]["salt"].string ?? "" }
         #expect(salts[0] == salts[1])
         #expect(Password.isSalt(salts[0]))
-        #expect(platform.challenge(user: "nobody2").judged.apiJSON["body"]["salt"].string != salts[0])
+        #expect(platform.challenge(user: "nobody2").judged.json["body"]["salt"].string != salts[0])
         let judged = platform.create(challenge: platform.challenge(user: "absent").text)
         #expect(judged.apiStatus == 281)
         #expect(judged.violations.isEmpty)
@@ -126,7 +127,7 @@ import Testing
     @Test func challengesAndSessions_areOfOneApplication() throws {
         let challenge = platform.challenge().text
         let session = try platform.login()
-        platform.change(#"{"applications":[{"id":"b","psk":"b"}]}"#)
+        platform.control(#"{"applications":[{"id":"b","psk":"b"}]}"#)
         func send(_ name: String, _ parameters: String, _ body: String, key: String) -> SimulatedResult {
             platform.signed(
                 name,
@@ -140,13 +141,13 @@ import Testing
     }
 
     @Test func v2hash_isWanted_untilItCameOnce() {
-        platform.change(
+        platform.control(
             #"{"users":[{"id":"u","username":"jan","password":"password","salt":"$2y$04$gmdjitkypwyd4d1mkeefiv","needsV2Hash":true}]}"#
         )
         let hash = "5f4dcc3b5aa765d61d8327deb882cf99"
         func challenge() -> (Bool?, String) {
             let (judged, text) = platform.challenge(user: "jan")
-            return (judged.apiJSON["body"]["needsv2hash"].bool, text)
+            return (judged.json["body"]["needsv2hash"].bool, text)
         }
         let (needs, first) = challenge()
         #expect(needs == true)
@@ -166,9 +167,9 @@ import Testing
     }
 
     @Test func salt_thatCannotBeUsed_mustEndTheLogin() {
-        platform.change(#"{"users":[{"id":"u","username":"jan","password":"password","salt":"$2y$12$short"}]}"#)
+        platform.control(#"{"users":[{"id":"u","username":"jan","password":"password","salt":"$2y$12$short"}]}"#)
         let (judged, challenge) = platform.challenge(user: "jan")
-        #expect(judged.apiJSON["body"]["salt"].string == "$2y$12$short")
+        #expect(judged.json["body"]["salt"].string == "$2y$12$short")
         let created = platform.create(challenge: challenge)
         #expect(created.apiStatus == 281)
         #expect(created.violations == ["a login that went on after a salt that cannot be used"])
@@ -210,18 +211,18 @@ import Testing
     }
 
     @Test func session_isRenewedByEachCall_andDiesOtherwise() throws {
-        platform.change(#"{"sessionTimeoutSeconds":100}"#)
+        platform.control(#"{"sessionTimeoutSeconds":100}"#)
         let session = try platform.login()
         for _ in 0..<3 {
             platform.time.advance(by: .seconds(100))
             let judged = platform.call("item/view", session: session)
             #expect(judged.apiStatus == 0)
-            #expect(judged.apiJSON["header"]["sessiontimeout"].int == 100)
+            #expect(judged.json["header"]["sessiontimeout"].int == 100)
         }
         platform.time.advance(by: .seconds(101))
         let dead = platform.call("item/view", session: session)
         #expect(dead.apiStatus == 282)
-        #expect(dead.apiJSON["header"]["sessiontimeout"].isThere == false)
+        #expect(dead.json["header"]["sessiontimeout"].isThere == false)
         #expect(dead.violations.isEmpty)
         platform.time.advance(by: .seconds(10))
         let late = platform.call("item/view", session: session)
@@ -230,13 +231,13 @@ import Testing
     }
 
     @Test func session_isRenewedByRefusalsToo_butNotByForgeries() throws {
-        platform.change(#"{"sessionTimeoutSeconds":100}"#)
+        platform.control(#"{"sessionTimeoutSeconds":100}"#)
         let session = try platform.login()
         platform.time.advance(by: .seconds(60))
-        platform.change(#"{"nextStatus":[120]}"#)
+        platform.control(#"{"nextStatus":[120]}"#)
         let refused = platform.call("item/view", session: session)
         #expect(refused.apiStatus == 120)
-        #expect(refused.apiJSON["header"]["sessiontimeout"].int == 100)
+        #expect(refused.json["header"]["sessiontimeout"].int == 100)
         platform.time.advance(by: .seconds(60))
         #expect(platform.call("item/view", session: (session.id, "x")).apiStatus == 3)
         platform.time.advance(by: .seconds(60))
@@ -260,21 +261,20 @@ import Testing
     @Test func session_isListed_andForgottenOnDemand() throws {
         let session = try platform.login()
         platform.time.advance(by: .seconds(30))
-        let listed = platform.control("GET", "/control/sessions")?.body
         #expect(
-            String(decoding: listed ?? [], as: UTF8.self)
+            platform.control(at: "/control/sessions")?.text
                 == #"[{"application":"9yC-4pQxT_2a","id":"\#(session.id)","secondsLeft":3570,"user":"Cmv8fnKfjF2l"}]"#)
-        #expect(platform.control("DELETE", "/control/sessions")?.status == 204)
-        #expect(platform.control("GET", "/control/sessions")?.body == Array("[]".utf8))
+        #expect(platform.control(at: "/control/sessions", method: "DELETE")?.status == 204)
+        #expect(platform.control(at: "/control/sessions")?.text == "[]")
         let judged = platform.call("item/view", session: session)
         #expect(judged.apiStatus == 282)
         #expect(judged.violations.isEmpty)
-        #expect(platform.control("PUT", "/control/sessions")?.status == 405)
-        #expect(platform.control("GET", "/control/other") == nil)
+        #expect(platform.control(at: "/control/sessions", method: "PUT")?.status == 405)
+        #expect(platform.control(at: "/control/other") == nil)
     }
 
     @Test func logins_thatFail_blockTheirAddressForAWhile() {
-        platform.change(#"{"failuresUntilRateLimited":3,"rateLimitSeconds":60,"challengeTimeoutSeconds":1000}"#)
+        platform.control(#"{"failuresUntilRateLimited":3,"rateLimitSeconds":60,"challengeTimeoutSeconds":1000}"#)
         let early = platform.challenge().text
         for _ in 0..<3 {
             #expect(
@@ -293,7 +293,7 @@ import Testing
     }
 
     @Test func signatures_thatFail_blockTheirActorForAWhile() {
-        platform.change(#"{"failuresUntilRateLimited":3}"#)
+        platform.control(#"{"failuresUntilRateLimited":3}"#)
         func forged() -> Int? {
             platform.signed(
                 "item/view", "api=3&format=json&authentication_type=user&timestamp=\(platform.now)&user=Cmv8fnKfjF2l",

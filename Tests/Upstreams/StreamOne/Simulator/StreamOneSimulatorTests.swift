@@ -1,3 +1,4 @@
+import PosternConformance
 import PosternCore
 import PosternSimulatorKit
 import PosternTestKit
@@ -118,7 +119,7 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
     }
 
     @Test func prefix_isPartOfThePath_andNotSigned() {
-        platform.change(#"{"prefix":"/long/path"}"#)
+        platform.control(#"{"prefix":"/long/path"}"#)
         let signature = StreamOnePlatform.signature(
             of: "/api/item/view?\(fresh)&", key: StreamOnePlatform.userKey)
         #expect(platform.send("/long/path/api/item/view", "\(fresh)&signature=\(signature)").apiStatus == 0)
@@ -243,7 +244,7 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
         ] {
             let judged = send(fresh.replacing("&time", with: "&timezone=\(name)&time"))
             #expect(judged.apiStatus == 9)
-            #expect(judged.apiJSON["header"]["timezone"].string == "Europe/Amsterdam")
+            #expect(judged.json["header"]["timezone"].string == "Europe/Amsterdam")
         }
     }
 
@@ -292,9 +293,9 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
             self.send(fresh.replacing("1450000000", with: "\(1_450_000_000 + offset)")).apiStatus
         }
         #expect([-301, -300, 0, 300, 301].map(send) == [2, 0, 0, 0, 2])
-        platform.change(#"{"clockSkewToleranceSeconds":5}"#)
+        platform.control(#"{"clockSkewToleranceSeconds":5}"#)
         #expect([-6, -5, 5, 6].map(send) == [2, 0, 0, 2])
-        platform.change(#"{"clockOffsetSeconds":100}"#)
+        platform.control(#"{"clockOffsetSeconds":100}"#)
         #expect([94, 95, 105, 106].map(send) == [2, 0, 0, 2])
     }
 
@@ -309,7 +310,7 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
 
     @Test func date_isThePlatforms_whenItsClockIsOff() {
         #expect(send().answer?.headers.contains { $0.name == "Date" } == false)
-        platform.change(#"{"clockOffsetSeconds":100}"#)
+        platform.control(#"{"clockOffsetSeconds":100}"#)
         #expect(
             send().answer?.headers.last.map { $0 == ("Date", "Sun, 13 Dec 2015 09:48:20 GMT") } == true)
     }
@@ -334,12 +335,12 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
         let judged = send(
             fresh.replacing("&time", with: "&timezone=UTC&time"), "title=Caf%C3%A9+%F0%9F%98%80+a%2Fb%22%00%7F&x=")
         #expect(
-            judged.apiText == #"""
+            judged.text == #"""
                 {"header":{"status":0,"statusmessage":"OK","apiversion":3,"cacheable":true,"timezone":"UTC"},\#
                 "body":{"title":"Caf\u00e9 \ud83d\ude00 a\/b\"\u0000\#u{7f}","x":""}}
                 """#)
         #expect(
-            platform.signed("item/view", fresh, "", key: "other").apiText == #"""
+            platform.signed("item/view", fresh, "", key: "other").text == #"""
                 {"header":{"status":3,"statusmessage":"Authentication failed","apiversion":3,"cacheable":false,\#
                 "timezone":"Europe\/Amsterdam"},"body":null}
                 """#)
@@ -349,8 +350,8 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
         ("item/view", true), ("api/info", true), ("user/getroles", true), ("item/listall", true), ("item/edit", false),
         ("user/create", false), ("item/information", false),
     ]) func reads_areCacheable(name: String, isRead: Bool) {
-        #expect(send(name: name).apiJSON["header"]["cacheable"].bool == isRead)
-        platform.change(#"{"readOnly":true}"#)
+        #expect(send(name: name).json["header"]["cacheable"].bool == isRead)
+        platform.control(#"{"readOnly":true}"#)
         #expect(send(name: name).apiStatus == (isRead ? 0 : 10))
     }
 
@@ -406,7 +407,7 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
             let path = ["/api/item/view", "/api/session/create", "/api//", "/api/\(rubbish())"].randomElement(
                 using: &random)!
             #expect(platform.send(path, rubbish(), rubbish()).answer != nil)
-            #expect(platform.control("POST", "/control", rubbish())?.status == 400)
+            #expect(platform.control(rubbish())?.status == 400)
         }
     }
 }

@@ -1,0 +1,27 @@
+package import PosternSimulatorKit
+package import PosternTestKit
+
+/// A test's client of a simulator that no server is in front of.
+package protocol SimulatorClient {
+    associatedtype Served: Simulator
+    var simulator: Served { get }
+}
+
+extension SimulatorClient {
+    /// Sends `body` to a path below `/control`; without one, asks for it. Nil if there is no such path.
+    @discardableResult package func control(
+        _ body: String? = nil, at path: String = "/control", method: String? = nil
+    ) -> SimulatedAnswer? {
+        simulator.control(
+            SimulatedRequest(
+                method: method ?? (body == nil ? "GET" : "POST"), path: path, body: Array((body ?? "").utf8)))
+    }
+
+    /// What `/control` shows.
+    package var shown: JSON { control()?.json ?? JSON([]) }
+}
+
+extension SimulatedAnswer {
+    package var text: String { String(decoding: body, as: UTF8.self) }
+    package var json: JSON { JSON(body) }
+}
