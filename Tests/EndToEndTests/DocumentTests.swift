@@ -23,7 +23,7 @@ extension EndToEnd {
             settings.delivery = [:]
             settings.upstreams = Self.ports.mapValues { _ in [:] }
             let directory = try GatewayDirectory(settings)
-            let process = try Binary(["serve", "--config", directory.config, "--simulate"])
+            let process = try Binary.start(["serve", "--config", directory.config, "--simulate"])
             var urls: [Int: String] = [:]
             // Lines come in the order of the types' names.
             for (type, port) in Self.ports.sorted(by: { $0.key < $1.key }) {

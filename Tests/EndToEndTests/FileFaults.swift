@@ -36,7 +36,7 @@ extension EndToEnd {
             while true {
                 change += step
                 let directory = try GatewayDirectory(Settings())
-                let first = try Binary(
+                let first = try Binary.start(
                     ["serve", "--config", directory.config],
                     environment: try FileFaults.environment("kill=\(change)", below: directory.folder.file("data")))
                 if (try? await GatewayProcess(first, at: directory)) != nil {
@@ -62,7 +62,7 @@ extension EndToEnd {
             let root = directory.folder.file("data")
             try directory.write(Settings().json(store: root + "/a/b/postern.sqlite"))
             let list = directory.folder.file("synced")
-            let process = try Binary(
+            let process = try Binary.start(
                 ["serve", "--config", directory.config],
                 environment: try FileFaults.environment("folders=\(list)", below: directory.folder.path))
             try await GatewayProcess(process, at: directory).stop()
@@ -80,7 +80,7 @@ extension EndToEnd {
         func failedSync_isAnswered503_untilTheStoreWasChecked() async throws {
             let directory = try GatewayDirectory(Settings())
             let isBroken = directory.folder.file("broken")
-            let process = try Binary(
+            let process = try Binary.start(
                 ["serve", "--config", directory.config],
                 environment: try FileFaults.environment(
                     "sync=10000,while=\(isBroken)", below: directory.folder.file("data")))
@@ -107,7 +107,7 @@ extension EndToEnd {
         func answeredMessages_survive_whenAFailedSyncTakesBackItsPages(chance: Int) async throws {
             let directory = try GatewayDirectory(Settings())
             let isBroken = directory.folder.file("broken")
-            let process = try Binary(
+            let process = try Binary.start(
                 ["serve", "--config", directory.config],
                 environment: try FileFaults.environment(
                     "sync=\(chance),lose=1,seed=7,while=\(isBroken)", below: directory.folder.file("data")))

@@ -68,7 +68,7 @@ extension EndToEnd {
         func crash_writesNoCoreDump() async throws {
             let directory = try GatewayDirectory(Settings())
             // Swift's own handler of crashes would look at every thread first.
-            let process = try Binary(
+            let process = try Binary.start(
                 ["serve", "--config", directory.config], environment: ["SWIFT_BACKTRACE": "enable=no"],
                 through: Self.allowingCoreDumps(in: directory.folder.path))
             _ = try await GatewayProcess(process, at: directory)

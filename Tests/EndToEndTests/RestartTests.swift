@@ -148,7 +148,7 @@ extension EndToEnd {
                 #expect(ready.status == 503)
                 return round * 10
             }
-            throw Binary.Failure(description: "100 MB were accepted")
+            throw ChildProcess.Failure(description: "100 MB were accepted")
         }
 
         /// Everything accepted arrives, new messages are taken again, and the books say so.

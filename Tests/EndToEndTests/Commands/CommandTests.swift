@@ -1,3 +1,4 @@
+import Crypto
 import Foundation
 import Glibc
 import PosternCore
@@ -58,7 +59,7 @@ import Testing
     // MARK: simulate, healthcheck, keys
 
     @Test func simulate_printsEachAddress_andEndsOnSIGTERM() async throws {
-        let simulators = try Binary(["simulate", "--port", "0", "--faults", "status=503:x1"])
+        let simulators = try Binary.start(["simulate", "--port", "0", "--faults", "status=503:x1"])
         let line = try await simulators.line { $0.hasPrefix("samsara http://127.0.0.1:") }
         let received = try await ask(.get, line.dropFirst("samsara ".count) + "/received")
         #expect(received.status == 200)
@@ -89,7 +90,7 @@ import Testing
         let answer = try JSONDecoder().decode(KeyAnswer.self, from: Data(ended.output.utf8))
         #expect(answer.key.hasPrefix("postern_"))
         #expect(answer.key.count == 8 + 43 + 6)
-        #expect(answer.sha256 == SHA256.hex(of: Array(answer.key.utf8)))
+        #expect(answer.sha256 == SHA256.hash(data: Array(answer.key.utf8)).hexadecimal)
         #expect(answer.entry == .init(name: "app", sha256: answer.sha256, scopes: ["write", "read"]))
     }
 
@@ -128,13 +129,13 @@ import Testing
     // MARK: outbox
 
     /// A gateway whose upstream does not exist; the store's path and the gateway's address.
-    private func startGateway() async throws -> (gateway: Binary, config: String, url: String) {
+    private func startGateway() async throws -> (gateway: ChildProcess, config: String, url: String) {
         let config = folder.file("postern.json")
         try """
         {"server": {"port": 0}, "outbox": {"path": "\(folder.file("store.sqlite"))"},
          "upstreams": {"samsara": {"url": "http://127.0.0.1:1"}}}
         """.write(toFile: config, atomically: true, encoding: .utf8)
-        let gateway = try Binary(["serve", "--config", config])
+        let gateway = try Binary.start(["serve", "--config", config])
         let line = try await gateway.line(of: .errors) { $0.contains(" started ") }
         let port = try #require(line.split(separator: " ").first { $0.hasPrefix("port=") })
         return (gateway, config, "http://127.0.0.1:\(port.dropFirst("port=".count))")

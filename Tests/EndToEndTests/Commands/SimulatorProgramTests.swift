@@ -25,7 +25,7 @@ import Testing
     }
 
     @Test func simulators_end_whenTheGatewayIsKilled() async throws {
-        let gateway = try Binary(["serve", "--config", try configuration(), "--simulate"])
+        let gateway = try Binary.start(["serve", "--config", try configuration(), "--simulate"])
         let line = try await gateway.line(of: .errors) {
             $0.contains("simulator started") && $0.contains("type=samsara")
         }

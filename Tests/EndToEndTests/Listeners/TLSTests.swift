@@ -1,3 +1,4 @@
+import Crypto
 import Foundation
 import Glibc
 import Logging
@@ -13,7 +14,7 @@ extension EndToEnd {
         private let folder = ScratchFolder()
 
         private func entry(_ name: String, _ key: String, _ scopes: [String]) -> [String: Any] {
-            ["name": name, "sha256": SHA256.hex(of: Array(key.utf8)), "scopes": scopes]
+            ["name": name, "sha256": SHA256.hash(data: Array(key.utf8)).hexadecimal, "scopes": scopes]
         }
 
         private func settings(_ own: TestCertificate, port: UInt16 = 0) -> Settings {
@@ -157,11 +158,9 @@ extension EndToEnd {
             MinProtocol = TLSv1
             CipherString = DEFAULT@SECLEVEL=0
             """.write(toFile: limits, atomically: true, encoding: .utf8)
-            let socket = boundSocket()
-            let port = port(of: socket)
-            close(socket)
-            let server = try Binary(
-                command: [
+            let port = freePort()
+            let server = try ChildProcess(
+                [
                     "/usr/bin/openssl", "s_server", "-accept", "127.0.0.1:\(port)", version, "-cert", own.certificate,
                     "-key", own.key, "-www",
                 ], environment: ["OPENSSL_CONF": limits])
