@@ -49,12 +49,12 @@ final class GatewayDirectory: Sendable {
 
     /// Starts a gateway here and waits until it serves.
     func start(_ arguments: [String] = [], program: [String] = []) async throws -> GatewayProcess {
-        let process = try Binary(["serve", "--config", config] + arguments, through: program)
+        let process = try Binary.start(["serve", "--config", config] + arguments, through: program)
         return try await GatewayProcess(process, at: self)
     }
 
     /// Runs a gateway that is expected to refuse to.
-    func fail(_ arguments: [String] = []) async throws -> Binary.Ended {
+    func fail(_ arguments: [String] = []) async throws -> ChildProcess.Ended {
         try await Binary.run(["serve", "--config", config] + arguments)
     }
 
@@ -74,15 +74,16 @@ final class GatewayDirectory: Sendable {
 }
 
 /// A gateway that serves.
-final class GatewayProcess: Sendable {
-    let process: Binary
+final class GatewayProcess: GatewayHarness, Sendable {
+    let usualUpstream = "samsara"
+    let process: ChildProcess
     let port: UInt16
     /// What the log said when it served.
     let startLine: String
     /// Its folder goes with the last reference.
     private let directory: GatewayDirectory?
 
-    init(_ process: Binary, at directory: GatewayDirectory? = nil) async throws {
+    init(_ process: ChildProcess, at directory: GatewayDirectory? = nil) async throws {
         self.process = process
         self.directory = directory
         let line = try await process.line(of: .errors) { $0.contains(" started ") && $0.contains(" port=") }
@@ -96,7 +97,7 @@ final class GatewayProcess: Sendable {
     }
 
     /// Stops it in good order.
-    @discardableResult func stop(within: Duration = .seconds(30)) async throws -> Binary.Ended {
+    @discardableResult func stop(within: Duration = .seconds(30)) async throws -> ChildProcess.Ended {
         process.signal(SIGTERM)
         let ended = try await process.end(within: within)
         #expect(ended.exitCode == 0, "\(ended.errors)")
@@ -108,11 +109,7 @@ final class GatewayProcess: Sendable {
         _ = try await process.end()
     }
 
-    func upstream(_ name: String = "samsara") throws -> JSON { try client().get("/v1/upstreams/\(name)").json }
-
-    func message(_ id: String, include: String = "") throws -> JSON {
-        try client().get("/v1/messages/\(id)" + (include.isEmpty ? "" : "?include=\(include)")).json
-    }
+    func connection() throws -> HTTPClient { try client() }
 
     /// Waits until nothing is queued any more.
     func waitUntilDelivered(to name: String = "samsara", within: Duration = .seconds(60)) throws {
@@ -123,21 +120,6 @@ final class GatewayProcess: Sendable {
             return last["queued"].int == 0 && last["inFlight"].int == 0
         }
         try #require(isDone, "still queued: \(last)")
-    }
-
-    func waitForState(_ state: String, of id: String, within: Duration = .seconds(30)) throws {
-        let client = try client()
-        var last = JSON([])
-        let isThere = try eventually(within: within, every: .milliseconds(10)) {
-            last = try client.get("/v1/messages/\(id)").json
-            return last["state"].string == state
-        }
-        try #require(isThere, "\(id) did not become \(state): \(last)")
-    }
-
-    func sample(_ series: String) throws -> Double? {
-        try client().get("/metrics").text.split(separator: "\n").first { $0.hasPrefix(series + " ") }
-            .flatMap { Double($0.dropFirst(series.count + 1)) }
     }
 }
 

@@ -1,0 +1,41 @@
+import Testing
+
+/// A gateway in a test, and what tests ask it again and again.
+public protocol GatewayHarness {
+    /// The upstream that is meant if no other is named.
+    var usualUpstream: String { get }
+    func connection() throws -> HTTPClient
+}
+
+extension GatewayHarness {
+    public func upstream(_ name: String? = nil) throws -> JSON {
+        try connection().get("/v1/upstreams/\(name ?? usualUpstream)").json
+    }
+
+    public func message(_ id: String, include: String? = nil) throws -> JSON {
+        try connection().get("/v1/messages/\(id)" + (include.map { "?include=\($0)" } ?? "")).json
+    }
+
+    /// Waits until a member of a message has a value; nil: until it has none.
+    public func wait(
+        for member: String, _ value: String?, of id: String, within patience: Duration = .seconds(30)
+    ) throws {
+        let connection = try connection()
+        var last = JSON([])
+        let isThere = try eventually(within: patience) {
+            last = try connection.get("/v1/messages/\(id)").json
+            return last[member].string == value
+        }
+        try #require(isThere, "\(id) does not have \(member) \(value ?? "nil"): \(last)")
+    }
+
+    public func waitForState(_ state: String, of id: String, within patience: Duration = .seconds(30)) throws {
+        try wait(for: "state", state, of: id, within: patience)
+    }
+
+    /// The value of one sample of `/metrics`.
+    public func sample(_ series: String) throws -> Double? {
+        try connection().get("/metrics").text.split(separator: "\n").first { $0.hasPrefix(series + " ") }
+            .flatMap { Double($0.dropFirst(series.count + 1)) }
+    }
+}
