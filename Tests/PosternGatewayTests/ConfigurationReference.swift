@@ -44,35 +44,24 @@ enum ConfigurationReference {
         return "{\n" + members.map { "\(indent)  \($0)" }.joined(separator: ",\n") + "\n\(indent)}"
     }
 
-    /// `docs/configuration.md`.
-    static func markdown(types: [UpstreamType]) -> String {
-        var text = introduction
+    /// For `docs/configuration.md`: the table of each section, and all sections of the types, by name.
+    static func parts(types: [UpstreamType]) -> [String: String] {
+        var parts = ["auth.keys": table(KeyEntry.fields.map(\.setting), needed: KeyEntry.needed)]
         for section in ConfigurationSchema.fixed {
-            text += "\n## `\(section.path.joined(separator: "."))`\n\n\(table(section.settings))"
-            if section.path == ["auth"] {
-                text +=
-                    "\n### `auth.keys`\n\n\(aboutKeys)\n\(table(KeyEntry.fields.map(\.setting), needed: KeyEntry.needed))"
-            }
-            if section.path == ["delivery"] { text += upstreams(types) }
+            parts[section.path.joined(separator: ".")] = table(section.settings)
         }
-        return text + reload
+        for section in ConfigurationSchema.common(at: ["upstreams", "<name>"]) where section.path.last != "delivery" {
+            parts[section.path.joined(separator: ".")] = table(section.settings)
+        }
+        parts["the types"] = types.map(section).joined(separator: "\n")
+        return parts
     }
 
-    private static func upstreams(_ types: [UpstreamType]) -> String {
-        var text = "\n## `upstreams`\n\n\(aboutUpstreams)\n"
-        let sections = ConfigurationSchema.common(at: ["upstreams", "<name>"])
-        for section in sections where section.path.last != "delivery" {
-            text += "### `\(section.path.joined(separator: "."))`, of any type\n\n\(table(section.settings))\n"
-        }
-        text += "`upstreams.<name>.delivery` takes every setting of `delivery`, for this upstream alone.\n"
-        for type in types {
-            text += "\n### `upstreams.<name>`, type `\(type.name)`\n\n\(table(type.settings))"
-            if type.batchMaxMessages != nil {
-                text +=
-                    "\nThe global `delivery.batchMaxMessages` does not bound its batches; its own does, if there is one.\n"
-            }
-        }
+    private static func section(_ type: UpstreamType) -> String {
+        let text = "### `upstreams.<name>`, type `\(type.name)`\n\n\(table(type.settings))"
+        guard type.batchMaxMessages != nil else { return text }
         return text
+            + "\nThe global `delivery.batchMaxMessages` does not bound its batches; its own does, if there is one.\n"
     }
 
     private static func table(_ settings: [Setting], needed: [String] = []) -> String {
@@ -117,52 +106,4 @@ enum ConfigurationReference {
     }
 
     private static func cell(_ text: String) -> String { text.replacing("|", with: "\\|") }
-
-    private static let introduction = """
-        # Configuration
-
-        This page is made from the code and checked against it by the tests (`ConfigurationReferenceTests`).
-        [`config.example.json`](../config.example.json) holds every setting with its default and runs as it is.
-
-        ## Where values come from
-
-        | strongest first | form of `upstreams.push-dev.apiKey` | notes |
-        |---|---|---|
-        | environment variable | `POSTERN_UPSTREAMS_PUSH_DEV_API_KEY` | `POSTERN_`, then the path: words in capitals, joined by `_` |
-        | secret file | `/run/secrets/upstreams-push-dev-apiKey` | one value per file; white space around it is cut off; another directory: `POSTERN_SECRETS_DIR` |
-        | JSON file | `{"upstreams": {"push-dev": {"apiKey": "…"}}}` | the file given by `--config` |
-
-        In variables and secret files a list is written `a,b,c`, and an object of texts as JSON. Only the JSON file says which
-        upstreams and which `auth.keys` there are. Files named in the configuration are looked for from the
-        working directory.
-
-        Settings that end in `Seconds` may have a fraction. `postern check --config FILE` reports every problem at once,
-        each with its path, its value (secrets as `***`) and what is allowed, and exits with 0 or 78. Unknown settings
-        are problems, and so are `POSTERN_` variables that match none; foreign secret files are
-        ignored, and one whose name is nearly that of a setting gets a warning.
-
-        """
-
-    private static let aboutKeys = """
-        An array of objects, `[]` by default: the gateway then serves loopback addresses only, unless `allowAnonymous` is
-        true. As soon as there is one, every caller needs a key, see [security.md](security.md). `name` and `scopes` have to
-        be given, and `sha256`, here or in the secret file `auth-keys-<name>`, or `certificateName`.
-
-        """
-
-    private static let aboutUpstreams = """
-        An object: its members are the upstreams, by name (`[a-z][a-z0-9-]{0,30}`; not `messages`, `cloudevents`,
-        `events`, `upstreams` or `stream`; at most 255). An upstream whose name is no type says its `type`.
-
-        """
-
-    private static let reload = """
-
-        ## Reloading
-
-        `SIGHUP` loads the configuration again. These take effect at once: `auth`, `log.level`, `delivery`, and of each
-        upstream its `delivery`, its `caFile` and the settings of its type. All others are named in the log and wait for the next
-        start. A configuration with problems changes nothing.
-
-        """
 }

@@ -7,8 +7,8 @@ import Testing
 
 @testable import PosternGateway
 
-/// `docs/configuration.md` and `config.example.json` are what the tables in the code make of them. After a change of
-/// the tables, `UPDATE_REFERENCE=1 swift test --filter ConfigurationReferenceTests` rewrites them; one test after the
+/// `config.example.json` and the tables of `docs/configuration.md` are made from the tables in the code. After a change
+/// of those, `UPDATE_REFERENCE=1 swift test --filter ConfigurationReferenceTests` rewrites them; one test after the
 /// other, because some read what others write.
 @Suite(.serialized) struct ConfigurationReferenceTests {
     private let top = URL(fileURLWithPath: #filePath)
@@ -24,8 +24,23 @@ import Testing
         #expect(try String(contentsOf: file, encoding: .utf8) == expected)
     }
 
+    /// The parts of a page that people write which are made from the code.
+    private func expectPage(_ name: String, toHold parts: [String: String]) throws {
+        var text = try String(contentsOf: top.appendingPathComponent(name), encoding: .utf8)
+        #expect(text.ranges(of: "<!-- begin of ").count == parts.count)
+        for (part, expected) in parts {
+            let begin = text.firstRange(of: "<!-- begin of \(part), made from the code -->\n")
+            let end = text.firstRange(of: "<!-- end of \(part) -->")
+            let (start, stop) = (
+                try #require(begin, "\(name) has no place for \(part)"), try #require(end, "\(part) has no end")
+            )
+            text.replaceSubrange(start.upperBound..<stop.lowerBound, with: expected)
+        }
+        try expectFile(name, toHold: text)
+    }
+
     @Test func reference_saysWhatTheCodeSays() throws {
-        try expectFile("docs/configuration.md", toHold: ConfigurationReference.markdown(types: UpstreamRegistry.all))
+        try expectPage("docs/configuration.md", toHold: ConfigurationReference.parts(types: UpstreamRegistry.all))
     }
 
     @Test func example_holdsEverySettingWithItsDefault() throws {
@@ -35,17 +50,13 @@ import Testing
     /// Tables of types inside pages that people write.
     @Test(arguments: ["README.md", "docs/simulators.md"])
     func page_listsEveryType(page: String) throws {
-        let text = try String(contentsOf: top.appendingPathComponent(page), encoding: .utf8)
-        let parts = text.split(separator: #/<!-- (begin|end) of the types.*-->\n/#, omittingEmptySubsequences: false)
-        try #require(parts.count == 3, "\(page) has no place for the types")
         let pages = Dictionary(uniqueKeysWithValues: try Slice.all().map { ($0.type, $0.page) })
         let table =
             page == "README.md"
             ? ConfigurationReference.typeTable(UpstreamRegistry.all, pages: pages)
             : ConfigurationReference.portTable(
                 SimulatorRegistry.all.map(\.name), from: SimulatorHost.defaultPort, pages: pages)
-        let marked = "<!-- begin of the types, made from the code -->\n\(table)<!-- end of the types -->\n"
-        try expectFile(page, toHold: parts[0] + marked + parts[2])
+        try expectPage(page, toHold: ["the types": table])
     }
 
     @Test func example_loads_toTheDefaults() throws {
