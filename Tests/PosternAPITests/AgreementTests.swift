@@ -10,19 +10,10 @@ import Testing
 /// The API and the command line say the same of one store: why a message waits, until when, and which lanes wait.
 @Suite struct AgreementTests {
     /// An upstream with a lane for each value of `lane`. A lane `later` waits for a schedule that no time ends.
-    private struct LanedUpstream: BatchingUpstream, SettingsHoldingUpstream {
-        let name: UpstreamName
-        let kinds: [Kind] = ["event"]
-        let laneRule = LaneRule.separate
+    private struct LanedUpstream: PlainAtHeart, SettingsHoldingUpstream {
+        let plain = PlainUpstream("laned", kinds: ["event"], laneRule: .separate)
         var missingSettings: [String] = []
         var secrets: [String] { [] }
-        private let plain: PlainUpstream
-
-        init(missingSettings: [String] = []) {
-            plain = PlainUpstream("laned")
-            name = plain.name
-            self.missingSettings = missingSettings
-        }
 
         func admit(
             _ payload: JSONValue, of kind: Kind, in context: AdmissionContext

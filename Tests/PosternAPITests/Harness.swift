@@ -12,17 +12,13 @@ import Testing
 
 /// An upstream with rules, so that there is something to break: an object, `n` an integer, `name` a string if it is
 /// there. Messages of one `lane` keep their order. Everything else is `PlainUpstream`'s.
-struct PickyUpstream: BatchingUpstream, TokenUpstream, SettingsHoldingUpstream {
-    let name: UpstreamName
-    let kinds: [Kind] = ["event", "note"]
-    let laneRule = LaneRule.mixed
-    var tokenSource: (any TokenSource)?
+struct PickyUpstream: PlainAtHeart, TokenUpstream, SettingsHoldingUpstream {
     static let secret = "hush-hush"
-    private let plain: PlainUpstream
+    let plain: PlainUpstream
+    var tokenSource: (any TokenSource)?
 
     init(_ name: String, tokenSource: (any TokenSource)? = nil) {
-        plain = PlainUpstream(name)
-        self.name = plain.name
+        plain = PlainUpstream(name, kinds: ["event", "note"])
         self.tokenSource = tokenSource
     }
 
@@ -45,10 +41,6 @@ struct PickyUpstream: BatchingUpstream, TokenUpstream, SettingsHoldingUpstream {
             UpstreamRequest(
                 url: "http://picky.test/events", headers: headers, body: messages.spliced(prefix: "[", suffix: "]")),
             count: messages.count)
-    }
-
-    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
-        plain.judge(response, to: batch, in: context)
     }
 }
 
@@ -94,7 +86,8 @@ struct Setup {
 }
 
 /// A gateway with a real store and a real server; its upstreams answer what the test says.
-final class TestGateway {
+final class TestGateway: GatewayHarness {
+    let usualUpstream = "picky"
     let folder: ScratchFolder
     let transport = ScriptedTransport()
     let outbox: Outbox
@@ -164,29 +157,7 @@ final class TestGateway {
         return try #require(answer.json["id"].string, "\(answer.text)")
     }
 
-    func message(_ id: String, include: String? = nil) throws -> JSON {
-        try client.get("/v1/messages/\(id)" + (include.map { "?include=\($0)" } ?? "")).json
-    }
-
-    func upstream(_ name: String = "picky") throws -> JSON { try client.get("/v1/upstreams/\(name)").json }
-
-    func waitForState(_ state: String, of id: String) throws {
-        var last = JSON([])
-        let isThere = try eventually {
-            last = try message(id)
-            return last["state"].string == state
-        }
-        try #require(isThere, "\(id) did not become \(state): \(last)")
-    }
-
-    func waitFor(_ reason: String?, of id: String) throws {
-        var last = JSON([])
-        let isThere = try eventually {
-            last = try message(id)
-            return last["waitingFor"].string == reason
-        }
-        try #require(isThere, "\(id) does not wait for \(reason ?? "nothing"): \(last)")
-    }
+    func waitFor(_ reason: String?, of id: String) throws { try wait(for: "waitingFor", reason, of: id) }
 
     func waitForOpenRequest() throws {
         try #require(eventually { !transport.openRequests.isEmpty }, "nothing was sent")
@@ -197,12 +168,7 @@ final class TestGateway {
 
     var queued: Int { workers.reduce(0) { $0 + outbox.ledger(of: $1.queue.number).queued } }
 
-    /// The value of one sample of /metrics.
-    func sample(_ series: String) throws -> Double? {
-        let text = try client.get("/metrics").text
-        return text.split(separator: "\n").first { $0.hasPrefix(series + " ") }
-            .flatMap { Double($0.dropFirst(series.count + 1)) }
-    }
+    func connection() -> HTTPClient { client }
 }
 
 /// Runs `body` against a gateway of its own, stops it and has its books checked.

@@ -30,14 +30,10 @@ import Testing
     /// Holds a credential for good.
     private func hold(_ outbox: Outbox) throws {
         let queue = try outbox.register(PlainUpstream(), type: "plain", cap: QueueCap())
-        let done = Inbox<Result<Void, StoreError>>()
-        outbox.change(of: queue) { _ in
-            ([.hold(Credential(owner: "u", value: Array("canary".utf8), isKept: true))], ())
-        } completion: {
-            done.put($0)
+        let credential = Credential(owner: "u", value: Array("canary".utf8), isKept: true)
+        try DedicatedThreads().result {
+            outbox.change(of: queue, { _ in ([.hold(credential)], ()) }, completion: $0)
         }
-        let result = done.takeAll(waitingUntil: SystemTime().instant + .seconds(10)).first
-        try #require(result).get()
     }
 
     private func failure(_ scratch: ScratchConfiguration) -> CommandFailure? {

@@ -112,3 +112,14 @@ import Testing
         #expect(request.body.starts(with: [0x1f, 0x8b]))
     }
 }
+
+/// Wants its bodies compressed.
+private struct CompressedUpstream: PlainAtHeart {
+    func plan(for messages: [Message], in context: PlanContext) -> Plan {
+        guard case .send(var request, let count) = plain.plan(for: messages, in: context) else {
+            preconditionFailure("a plain upstream always sends")
+        }
+        request.gzip = true
+        return .send(request, count: count)
+    }
+}

@@ -94,18 +94,12 @@ final class DeliveryHarness {
     }
 
     func execute(_ sql: String) throws {
-        let done = Inbox<Result<Void, StoreError>>()
-        outbox.writer.change({ try $0.db.execute(sql: sql) }) { done.put($0) }
-        guard let result = threads.take(from: done).first else { throw Stuck() }
-        try result.get()
+        try threads.result { outbox.writer.change({ try $0.db.execute(sql: sql) }, completion: $0) }
     }
 
     /// Returns whether the message was cancelled.
     func cancel(_ id: MessageID) throws -> Bool {
-        let done = Inbox<Result<[MessageID], StoreError>>()
-        outbox.cancel([id]) { done.put($0) }
-        guard let result = threads.take(from: done).first else { throw Stuck() }
-        return try result.get() == [id]
+        try threads.result { outbox.cancel([id], completion: $0) } == [id]
     }
 
     /// What the next draws give.
@@ -132,14 +126,7 @@ final class DeliveryHarness {
 
     /// Changes the upstream's state, as a resource would.
     func change(_ changes: [StateChange]) throws {
-        let done = Inbox<Result<Void, StoreError>>()
-        outbox.change(of: queue) { _ in
-            (changes, ())
-        } completion: {
-            done.put($0)
-        }
-        guard let result = threads.take(from: done).first else { throw Stuck() }
-        try result.get()
+        try threads.result { outbox.change(of: queue, { _ in (changes, ()) }, completion: $0) }
     }
 
     /// All files of the store, as they are on disk now.
@@ -154,9 +141,7 @@ final class DeliveryHarness {
 
     /// Takes a failed message up again, as an operator does.
     func requeue(_ id: MessageID) throws {
-        let done = Inbox<Bool>()
-        outbox.requeue([id]) { result in done.put((try? result.get().isEmpty) == false) }
-        #expect(threads.take(from: done).first == true)
+        #expect(try threads.result { outbox.requeue([id], completion: $0) } == [id])
     }
 
     @discardableResult func accept(
@@ -171,10 +156,7 @@ final class DeliveryHarness {
     }
 
     private func append(_ messages: [NewMessage]) throws -> [MessageID] {
-        let done = Inbox<Result<AppendReceipt, AppendError>>()
-        outbox.append(messages) { done.put($0) }
-        guard let result = threads.take(from: done).first else { throw Stuck() }
-        return try result.get().ids
+        try threads.result { outbox.append(messages, completion: $0) }.ids
     }
 
     /// Accepts messages `{"n":1}`, `{"n":2}` …

@@ -1,4 +1,3 @@
-import GRDB
 import PosternCore
 import PosternTestKit
 import Testing
@@ -8,13 +7,6 @@ import Testing
 
 /// Outcomes that the store does not take in at first.
 @Suite(.timeLimit(.minutes(10))) struct RecordingTests {
-    private func execute(_ sql: String, on harness: DeliveryHarness) throws {
-        let done = Inbox<Result<Void, StoreError>>()
-        harness.outbox.writer.change({ try $0.db.execute(sql: sql) }) { done.put($0) }
-        let result = try #require(harness.threads.take(from: done).first)
-        try result.get()
-    }
-
     /// Turns once for what is there already, and once for what the store says to that.
     private func turnAndListen(_ harness: DeliveryHarness) {
         _ = harness.worker.turn()
@@ -28,7 +20,7 @@ import Testing
         let ids = try harness.accept(3)
         try harness.turn()
         let trouble = "CREATE TRIGGER trouble BEFORE DELETE ON queue_1 BEGIN SELECT RAISE(ABORT, 'trouble'); END"
-        try execute(trouble, on: harness)
+        try harness.execute(trouble)
         harness.transport.answer(.status(200))
         turnAndListen(harness)
         for _ in 1...5 {
@@ -38,7 +30,7 @@ import Testing
         #expect(harness.sent.count == 2)
         #expect(harness.worker.unsettledBatches == 2)
         #expect(try harness.state(ids[0]) == .queued)
-        try execute("DROP TRIGGER trouble", on: harness)
+        try harness.execute("DROP TRIGGER trouble")
         harness.time.advance(by: .milliseconds(500))
         try harness.turn()
         #expect(try harness.state(ids[0]) == .delivered)
@@ -57,12 +49,12 @@ import Testing
         let ids = try harness.accept(100)
         try harness.turn()
         // The store may not grow by a single page.
-        try execute("PRAGMA max_page_count = 1", on: harness)
+        try harness.execute("PRAGMA max_page_count = 1")
         harness.transport.answer(.status(200, String(repeating: "x", count: 100_000)))
         turnAndListen(harness)
         #expect(harness.worker.unsettledBatches == 1)
         #expect(harness.sent.count == 1)
-        try execute("PRAGMA max_page_count = 1000000", on: harness)
+        try harness.execute("PRAGMA max_page_count = 1000000")
         harness.transport.answerAll { _ in .status(200) }
         harness.time.advance(by: .milliseconds(500))
         try harness.run(for: .seconds(1))

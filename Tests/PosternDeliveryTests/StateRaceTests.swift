@@ -8,10 +8,8 @@ import Testing
 /// Acceptance and delivery change one state side by side.
 @Suite(.timeLimit(.minutes(10))) struct StateRaceTests {
     /// Counts in one value what it accepted and what was delivered.
-    private struct Counting: BatchingUpstream, AcceptingUpstream, StatefulUpstream {
-        let name = UpstreamName("counting")!
-        let kinds: [Kind] = ["thing"]
-        let laneRule = LaneRule.separate
+    private struct Counting: PlainAtHeart, AcceptingUpstream, StatefulUpstream {
+        let plain = PlainUpstream("counting", laneRule: .separate)
         static let key = "count"
 
         static func more(_ state: any UpstreamState) throws -> [StateChange] {

@@ -218,3 +218,10 @@ import Testing
         #expect(try harness.outbox.audit().isBalanced)
     }
 }
+
+/// Refuses every lane's token.
+private struct ParkingUpstream: PlainAtHeart {
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
+        response.status == 401 ? Judgement(.park) : plain.judge(response, to: batch, in: context)
+    }
+}

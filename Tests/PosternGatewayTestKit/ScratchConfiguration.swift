@@ -1,24 +1,23 @@
 import Foundation
 public import PosternCore
 public import PosternGateway
+public import PosternTestKit
 import Testing
 
 /// A directory of its own for one test, with a configuration file and secret files; gone with the last reference.
 public final class ScratchConfiguration {
-    public let directory: String
-    public var file: String { directory + "/config.json" }
+    private let folder = ScratchFolder()
+    public var directory: String { folder.path }
+    public var file: String { folder.file("config.json") }
 
     public init(_ text: String? = "{}", secrets: [String: String] = [:]) throws {
-        directory = FileManager.default.temporaryDirectory.path + "/postern-\(UUID().uuidString)"
-        try FileManager.default.createDirectory(atPath: directory + "/secrets", withIntermediateDirectories: true)
+        try FileManager.default.createDirectory(atPath: folder.file("secrets"), withIntermediateDirectories: true)
         if let text { try write(text, to: "config.json") }
         for (name, secret) in secrets { try write(secret, to: "secrets/\(name)") }
     }
 
-    deinit { try? FileManager.default.removeItem(atPath: directory) }
-
     public func write(_ text: String, to name: String) throws {
-        try Data(text.utf8).write(to: URL(fileURLWithPath: "\(directory)/\(name)"))
+        try text.write(toFile: folder.file(name), atomically: true, encoding: .utf8)
     }
 
     public func loader(environment: [String: String] = [:], types: [UpstreamType] = [.post, .trap])
@@ -95,25 +94,12 @@ public struct PostSettings: SettingsSection {
     }
 }
 
-/// An upstream for tests that make some but send nothing.
-public protocol SilentUpstream: ConfigurableUpstream, BatchingUpstream {}
+/// An upstream for tests that make some and send nothing.
+public protocol SilentUpstream: ConfigurableUpstream, PlainAtHeart {}
 
 extension SilentUpstream {
     public static var summary: String { "Takes letters and sends nothing." }
     public var kinds: [Kind] { ["letter"] }
-    public var laneRule: LaneRule { .mixed }
-
-    public func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload)
-        -> Admission
-    {
-        Admission()
-    }
-    public func plan(for messages: [Message], in context: PlanContext) -> Plan {
-        .settle(count: messages.count, as: .failed, reason: "configuration tests send nothing")
-    }
-    public func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
-        Judgement(.delivered())
-    }
 }
 
 public struct PostUpstream: SilentUpstream {

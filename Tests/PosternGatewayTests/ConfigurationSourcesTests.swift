@@ -3,6 +3,7 @@ import PosternCore
 import PosternDelivery
 import PosternHTTP
 import PosternStore
+import PosternTestKit
 import PosternGatewayTestKit
 import Testing
 

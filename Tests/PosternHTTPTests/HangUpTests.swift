@@ -1,4 +1,5 @@
 import Glibc
+import PosternTestKit
 import Synchronization
 import Testing
 
@@ -25,7 +26,7 @@ import Testing
     @Test(arguments: [false, true]) func hangUp_endsTheRequest_andIsReportedOnce(isReset: Bool) throws {
         let patient = Patient()
         try withServer(patient.handler) { server, port in
-            var client: RawClient? = try RawClient(port: port)
+            var client: HTTPClient? = try HTTPClient(port: port)
             client?.send(Self.get)
             let request = patient.held.take()
             if isReset {
@@ -34,9 +35,9 @@ import Testing
             }
             let start = ContinuousClock.now
             client = nil
-            eventually("the request goes on") { server.runningRequests == 0 && server.openConnections == 0 }
+            #expect(eventually { server.runningRequests == 0 && server.openConnections == 0 }, "the request goes on")
             #expect(ContinuousClock.now - start < .seconds(5), "a second, and what a busy machine takes")
-            eventually("no handler was notified") { patient.count > 0 }
+            #expect(eventually { patient.count > 0 }, "no handler was notified")
             request?.responder.respond(HTTPResponse(status: 200))
             #expect(patient.count == 1)
         }
@@ -46,11 +47,11 @@ import Testing
     @Test func hangUp_endsTheRequest_withoutAnAction() throws {
         let held = PendingRequests()
         try withServer(held.handler) { server, port in
-            var client: RawClient? = try RawClient(port: port)
+            var client: HTTPClient? = try HTTPClient(port: port)
             client?.send(Self.get)
             let request = held.take()
             client = nil
-            eventually("the connection is kept") { server.openConnections == 0 }
+            #expect(eventually { server.openConnections == 0 }, "the connection is kept")
             request?.responder.respond(HTTPResponse(status: 200))
         }
     }
@@ -59,7 +60,7 @@ import Testing
     @Test func halfClosedClient_getsItsResponse() throws {
         let patient = Patient()
         try withServer(patient.handler) { _, port in
-            let client = try RawClient(port: port)
+            let client = try HTTPClient(port: port)
             client.send(Self.get)
             shutdown(client.socket, Int32(SHUT_WR))
             let request = patient.held.take()
@@ -67,7 +68,7 @@ import Testing
             request?.responder.respond(HTTPResponse(status: 200, body: Array("late".utf8)))
             let answer = try client.answer()
             #expect(answer.status == 200)
-            #expect(answer.body == "late")
+            #expect(answer.text == "late")
             #expect(patient.count == 0)
         }
     }
@@ -75,7 +76,7 @@ import Testing
     @Test func halfClosedClient_thatLeavesLater_isNoticed() throws {
         let patient = Patient()
         try withServer(patient.handler) { server, port in
-            var client: RawClient? = try RawClient(port: port)
+            var client: HTTPClient? = try HTTPClient(port: port)
             client?.send(Self.get)
             shutdown(client?.socket ?? -1, Int32(SHUT_WR))
             let request = patient.held.take()
@@ -83,7 +84,7 @@ import Testing
             client = nil
             // Its system says so as soon as it gets something that it has not asked for.
             request?.responder.respond(HTTPResponse(status: 200))
-            eventually("the connection is kept") { server.openConnections == 0 }
+            #expect(eventually { server.openConnections == 0 }, "the connection is kept")
         }
     }
 
@@ -92,27 +93,27 @@ import Testing
         let request = "GET / HTTP/1.0\r\n\r\n"
         let patient = Patient()
         try withServer(patient.handler) { server, port in
-            let client = try RawClient(port: port)
+            let client = try HTTPClient(port: port)
             client.send(request)
             shutdown(client.socket, Int32(SHUT_WR))
             let taken = patient.held.take()
             try client.waitForEnd()
-            eventually("no handler was notified") { patient.count == 1 }
+            #expect(eventually { patient.count == 1 }, "no handler was notified")
             taken?.responder.respond(HTTPResponse(status: 200))
         }
         let held = PendingRequests()
         try withServer(held.handler) { server, port in
             // Closed by a reset at the same time: once that was noticed, both were looked at.
-            let client = try RawClient(port: port)
+            let client = try HTTPClient(port: port)
             client.send(request)
             let taken = held.take()
             shutdown(client.socket, Int32(SHUT_WR))
             for _ in 0..<2 {
-                var other: RawClient? = try RawClient(port: port)
+                var other: HTTPClient? = try HTTPClient(port: port)
                 other?.send(Self.get)
                 let others = held.take()
                 other = nil
-                eventually("a hang-up was not noticed") { server.openConnections == 1 }
+                #expect(eventually { server.openConnections == 1 }, "a hang-up was not noticed")
                 others?.responder.respond(HTTPResponse(status: 200))
             }
             taken?.responder.respond(HTTPResponse(status: 200))
@@ -124,12 +125,12 @@ import Testing
         let patient = Patient()
         try withServer(patient.handler) { server, port in
             do {
-                let client = try RawClient(port: port)
+                let client = try HTTPClient(port: port)
                 client.send(Self.get)
                 patient.held.take()?.responder.respond(HTTPResponse(status: 200))
                 #expect(try client.answer().status == 200)
             }
-            eventually("the connection is kept") { server.openConnections == 0 }
+            #expect(eventually { server.openConnections == 0 }, "the connection is kept")
             #expect(patient.count == 0)
         }
     }
@@ -140,11 +141,11 @@ import Testing
             kept.withLock { $0 = responder }
             responder.onHangUp { kept.withLock { $0 = nil } }
         }
-        var client: RawClient?
+        var client: HTTPClient?
         try withServer(handler, grace: .zero) { _, port in
-            client = try RawClient(port: port)
+            client = try HTTPClient(port: port)
             client?.send(Self.get)
-            eventually("no request came") { kept.withLock { $0 != nil } }
+            #expect(eventually { kept.withLock { $0 != nil } }, "no request came")
         }
         let isReleased = kept.withLock { $0 == nil }
         #expect(isReleased)

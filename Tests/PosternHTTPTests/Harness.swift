@@ -1,5 +1,5 @@
-import Glibc
 import Logging
+import PosternTestKit
 import Synchronization
 import Testing
 
@@ -50,20 +50,8 @@ func withServer(
     #expect(server.openConnections == 0)
     #expect(server.suspendedConnections == 0)
     // The thread that sent the last response may not have released its responder yet.
-    eventually("a connection is still retained") { server.livingConnections == 0 }
+    #expect(eventually { server.livingConnections == 0 }, "a connection is still retained")
     try result.get()
-}
-
-/// Waits until `condition` holds; fails loudly when it does not in time.
-func eventually(_ comment: Comment, _ condition: () -> Bool) {
-    let end = ContinuousClock.now + .seconds(10)
-    while !condition() {
-        guard ContinuousClock.now < end else {
-            Issue.record(comment)
-            return
-        }
-        sched_yield()
-    }
 }
 
 /// Responders to be answered later, and a way to wait for them.
@@ -76,11 +64,18 @@ final class PendingRequests: Sendable {
     var count: Int { held.withLock { $0.count } }
 
     func take() -> (request: IncomingRequest, responder: Responder)? {
-        eventually("no request came") { count > 0 }
+        #expect(eventually { count > 0 }, "no request came")
         return held.withLock { $0.isEmpty ? nil : $0.removeFirst() }
     }
 }
 
 extension TestHandler {
     init(_ onAnswer: @escaping @Sendable (IncomingRequest, Responder) -> Void) { self.onAnswer = onAnswer }
+}
+
+extension HTTPClient {
+    /// Sends a POST with nothing but what it needs and `headers`, and does not wait for the answer.
+    func sendPost(_ path: String, _ body: String, headers: String = "") {
+        send("POST \(path) HTTP/1.1\r\nHost: t\r\n\(headers)Content-Length: \(body.utf8.count)\r\n\r\n\(body)")
+    }
 }

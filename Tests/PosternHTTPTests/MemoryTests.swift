@@ -1,4 +1,5 @@
 import PosternCore
+import PosternTestKit
 import Testing
 
 @testable import PosternHTTP
@@ -24,30 +25,30 @@ import Testing
 
     @Test func bodyThatDoesNotFit_isRefused_andFitsLater() throws {
         try withBudget(100_000) { port, budget in
-            let first = try RawClient(port: port)
+            let first = try HTTPClient(port: port)
             first.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 60000\r\n\r\nabc")
-            eventually("nothing taken") { budget.bytesInUse == 60_000 }
-            let second = try RawClient(port: port)
-            second.post("/", String(repeating: "x", count: 60_000))
+            #expect(eventually { budget.bytesInUse == 60_000 }, "nothing taken")
+            let second = try HTTPClient(port: port)
+            second.sendPost("/", String(repeating: "x", count: 60_000))
             let refusal = try second.answer()
             #expect(refusal.status == 503)
             #expect(refusal.header("Retry-After") == "1")
-            #expect(refusal.body.contains("urn:postern:problem:overloaded"))
+            #expect(refusal.text.contains("urn:postern:problem:overloaded"))
             try second.waitForEnd()
             first.send(String(repeating: "x", count: 59_997))
             #expect(try first.answer().status == 200)
-            let third = try RawClient(port: port)
-            third.post("/", String(repeating: "x", count: 60_000))
+            let third = try HTTPClient(port: port)
+            third.sendPost("/", String(repeating: "x", count: 60_000))
             #expect(try third.answer().status == 200)
         }
     }
 
     @Test func chunkedBodyThatGrowsBeyondTheBudget_isRefused() throws {
         try withBudget(100_000) { port, budget in
-            let holder = try RawClient(port: port)
+            let holder = try HTTPClient(port: port)
             holder.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 60000\r\n\r\n")
-            eventually("nothing taken") { budget.bytesInUse == 60_000 }
-            let client = try RawClient(port: port)
+            #expect(eventually { budget.bytesInUse == 60_000 }, "nothing taken")
+            let client = try HTTPClient(port: port)
             let chunk = "4000\r\n" + String(repeating: "x", count: 0x4000) + "\r\n"
             client.send("POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk + chunk + chunk)
             #expect(try client.answer().status == 503)
@@ -56,8 +57,8 @@ import Testing
 
     @Test func bodyLargerThanTheBudget_isTakenAlone() throws {
         try withBudget(1000) { port, _ in
-            let client = try RawClient(port: port)
-            client.post("/", String(repeating: "x", count: 5000))
+            let client = try HTTPClient(port: port)
+            client.sendPost("/", String(repeating: "x", count: 5000))
             #expect(try client.answer().status == 200)
         }
     }
@@ -66,11 +67,11 @@ import Testing
         let large = [UInt8](repeating: 0x61, count: 8 << 20)
         try withBudget(1 << 30, TestHandler { _, responder in responder.respond(.init(status: 200, body: large)) }) {
             port, budget in
-            let client = try RawClient(port: port, receiveBuffer: 4096)
-            client.post("/", "")
-            eventually("not counted") { budget.bytesInUse == large.count }
-            #expect(try client.answer().body.utf8.count == large.count)
-            eventually("still counted") { budget.bytesInUse == 0 }
+            let client = try HTTPClient(port: port, receiveBuffer: 4096)
+            client.sendPost("/", "")
+            #expect(eventually { budget.bytesInUse == large.count }, "not counted")
+            #expect(try client.answer().body.count == large.count)
+            #expect(eventually { budget.bytesInUse == 0 }, "still counted")
         }
     }
 
@@ -78,10 +79,10 @@ import Testing
         let large = [UInt8](repeating: 0x61, count: 8 << 20)
         let handler = TestHandler { _, responder in responder.respond(.init(status: 200, body: large)) }
         try withBudget(1 << 30, handler, headerTimeout: .milliseconds(400), responseRate: 64 << 20) { port, budget in
-            let clients = try (0..<12).map { _ in try RawClient(port: port, receiveBuffer: 4096) }
-            for client in clients { client.post("/", "") }
-            eventually("not counted") { budget.bytesInUse > 0 }
-            eventually("still held") { budget.bytesInUse == 0 }
+            let clients = try (0..<12).map { _ in try HTTPClient(port: port, receiveBuffer: 4096) }
+            for client in clients { client.sendPost("/", "") }
+            #expect(eventually { budget.bytesInUse > 0 }, "not counted")
+            #expect(eventually { budget.bytesInUse == 0 }, "still held")
         }
     }
 }

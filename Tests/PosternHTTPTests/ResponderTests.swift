@@ -1,4 +1,5 @@
-import Glibc
+import PosternCore
+import PosternTestKit
 import Synchronization
 import Testing
 
@@ -8,17 +9,17 @@ import Testing
     @Test func answer_mayComeLater_fromAnotherThread() throws {
         let held = PendingRequests()
         try withServer(held.handler) { server, port in
-            let client = try RawClient(port: port)
+            let client = try HTTPClient(port: port)
             for number in 0..<5 {
-                client.post("/", "\(number)")
+                client.sendPost("/", "\(number)")
                 let (request, responder) = try #require(held.take())
                 #expect(request.body == Array("\(number)".utf8))
-                eventually("the connection was not suspended") { server.suspendedConnections == 1 }
+                #expect(eventually { server.suspendedConnections == 1 }, "the connection was not suspended")
                 #expect(server.runningRequests == 1)
                 responder.respond(.init(status: 202, body: request.body))
-                #expect(try client.answer().body == "\(number)")
+                #expect(try client.answer().text == "\(number)")
             }
-            eventually("a request stayed") { server.runningRequests == 0 }
+            #expect(eventually { server.runningRequests == 0 }, "a request stayed")
         }
     }
 
@@ -27,16 +28,17 @@ import Testing
         let queue = Mutex<[(IncomingRequest, Responder)]>([])
         let isDone = Atomic<Bool>(false)
         let handler = TestHandler { request, responder in queue.withLock { $0.append((request, responder)) } }
-        let answering = BackgroundLoop {
-            let next = queue.withLock { $0.popLast() }
-            if let (request, responder) = next { responder.respond(.init(status: 200, body: request.body)) }
-            return !isDone.load(ordering: .relaxed)
+        let answering = DedicatedThread(name: "answering") {
+            while !isDone.load(ordering: .relaxed) {
+                let next = queue.withLock { $0.popLast() }
+                if let (request, responder) = next { responder.respond(.init(status: 200, body: request.body)) }
+            }
         }
         try withServer(handler) { _, port in
-            let clients = try (0..<8).map { _ in try RawClient(port: port) }
+            let clients = try (0..<8).map { _ in try HTTPClient(port: port) }
             for round in 0..<200 {
-                for (index, client) in clients.enumerated() { client.post("/", "\(round)/\(index)") }
-                for (index, client) in clients.enumerated() { #expect(try client.answer().body == "\(round)/\(index)") }
+                for (index, client) in clients.enumerated() { client.sendPost("/", "\(round)/\(index)") }
+                for (index, client) in clients.enumerated() { #expect(try client.answer().text == "\(round)/\(index)") }
             }
         }
         isDone.store(true, ordering: .relaxed)
@@ -50,9 +52,9 @@ import Testing
             responder.hangUp()
         }
         try withServer(handler) { _, port in
-            let client = try RawClient(port: port)
+            let client = try HTTPClient(port: port)
             for _ in 0..<2 {
-                client.post("/", "")
+                client.sendPost("/", "")
                 #expect(try client.answer().status == 201)
             }
         }
@@ -61,12 +63,12 @@ import Testing
     @Test func lateAnswer_doesNotReach_theNextRequest() throws {
         let held = PendingRequests()
         try withServer(held.handler) { _, port in
-            let client = try RawClient(port: port)
-            client.post("/", "")
+            let client = try HTTPClient(port: port)
+            client.sendPost("/", "")
             let first = try #require(held.take()).responder
             first.respond(.init(status: 201))
             #expect(try client.answer().status == 201)
-            client.post("/", "")
+            client.sendPost("/", "")
             let second = try #require(held.take()).responder
             first.target.settle(.response(.init(status: 500)), requestNumber: first.requestNumber)
             second.respond(.init(status: 202))
@@ -76,21 +78,21 @@ import Testing
 
     @Test func droppedResponder_answers500() throws {
         try withServer(TestHandler { _, _ in }) { _, port in
-            let client = try RawClient(port: port)
-            client.post("/lost", "")
+            let client = try HTTPClient(port: port)
+            client.sendPost("/lost", "")
             let answer = try client.answer()
             #expect(answer.status == 500)
-            #expect(answer.body.contains("urn:postern:problem:internal"))
-            #expect(answer.body.contains("\"instance\":\"/lost\""))
+            #expect(answer.text.contains("urn:postern:problem:internal"))
+            #expect(answer.text.contains("\"instance\":\"/lost\""))
         }
     }
 
     @Test func droppedResponder_answers500_alsoLater() throws {
         let held = PendingRequests()
         try withServer(held.handler) { server, port in
-            let client = try RawClient(port: port)
-            client.post("/", "")
-            eventually("not suspended") { server.suspendedConnections == 1 }
+            let client = try HTTPClient(port: port)
+            client.sendPost("/", "")
+            #expect(eventually { server.suspendedConnections == 1 }, "not suspended")
             _ = held.take()
             #expect(try client.answer().status == 500)
         }
@@ -100,39 +102,39 @@ import Testing
         let held = PendingRequests()
         try withServer(held.handler) { server, port in
             do {
-                let client = try RawClient(port: port)
-                client.post("/", "x")
-                eventually("not suspended") { server.suspendedConnections == 1 }
+                let client = try HTTPClient(port: port)
+                client.sendPost("/", "x")
+                #expect(eventually { server.suspendedConnections == 1 }, "not suspended")
             }
             held.take()?.responder.respond(.init(status: 200, body: [UInt8](repeating: 1, count: 1 << 20)))
-            eventually("the connection stayed") { server.openConnections == 0 && server.runningRequests == 0 }
+            #expect(eventually { server.openConnections == 0 && server.runningRequests == 0 }, "the connection stayed")
         }
     }
 
     @Test func answer_isHarmless_afterTheStop() throws {
         let held = PendingRequests()
-        let client: RawClient?
+        let client: HTTPClient?
         do {
             let server = HTTPServer(.init { $0.port = 0 }, handler: held.handler, logger: testLogger)
-            client = try RawClient(port: server.start())
-            client?.post("/", "x")
-            eventually("not suspended") { server.suspendedConnections == 1 }
+            client = try HTTPClient(port: server.start())
+            client?.sendPost("/", "x")
+            #expect(eventually { server.suspendedConnections == 1 }, "not suspended")
             server.stopAndWait(grace: .zero)
         }
         held.take()?.responder.respond(.init(status: 200))
-        #expect(try client?.readToEnd() == "")
+        #expect(try client?.readToEnd() == [])
     }
 
     @Test func head_keptForLater_hasItsHeaders() throws {
         let held = PendingRequests()
         try withServer(held.handler) { server, port in
-            let client = try RawClient(port: port)
-            client.post("/p/%41?a=1&b=%20x&a", "x", headers: "X-One: 1\r\nx-two: 2\r\nX-ONE: 3\r\n")
+            let client = try HTTPClient(port: port)
+            client.sendPost("/p/%41?a=1&b=%20x&a", "x", headers: "X-One: 1\r\nx-two: 2\r\nX-ONE: 3\r\n")
             let (request, responder) = try #require(held.take())
-            eventually("not suspended") { server.suspendedConnections == 1 }
+            #expect(eventually { server.suspendedConnections == 1 }, "not suspended")
             responder.respond(.init(status: 200))
             _ = try client.answer()
-            client.post("/", "y", headers: "Other: \(String(repeating: "o", count: 500))\r\n")
+            client.sendPost("/", "y", headers: "Other: \(String(repeating: "o", count: 500))\r\n")
             let next = try #require(held.take()).responder
             let head = request.head
             #expect(head.method == "POST")
@@ -158,30 +160,9 @@ import Testing
             responder.respond(.init(status: 200, body: Array("\(request.head.header("HOST") ?? "-") \(all)".utf8)))
         }
         try withServer(handler) { _, port in
-            let client = try RawClient(port: port)
+            let client = try HTTPClient(port: port)
             client.send("GET http://t/a HTTP/1.1\r\nHost: t\r\nA: 1\r\na: 2\r\n\r\n")
-            #expect(try client.answer().body == "t Host=t;A=1;a=2")
+            #expect(try client.answer().text == "t Host=t;A=1;a=2")
         }
     }
-}
-
-/// A thread that repeats `step` while it says so.
-final class BackgroundLoop {
-    private final class Work: Sendable {
-        let step: @Sendable () -> Bool
-        init(_ step: @escaping @Sendable () -> Bool) { self.step = step }
-    }
-    private var thread = pthread_t()
-
-    init(_ step: @escaping @Sendable () -> Bool) {
-        pthread_create(
-            &thread, nil,
-            { context in
-                let work = Unmanaged<Work>.fromOpaque(context!).takeRetainedValue()
-                while work.step() {}
-                return nil
-            }, Unmanaged.passRetained(Work(step)).toOpaque())
-    }
-
-    func join() { pthread_join(thread, nil) }
 }

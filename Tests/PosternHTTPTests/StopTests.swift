@@ -1,4 +1,6 @@
 import Glibc
+import PosternCore
+import PosternTestKit
 import Synchronization
 import Testing
 
@@ -7,18 +9,18 @@ import Testing
 @Suite(.serialized) struct StopTests {
     @Test func stopAccepting_refusesNewClients_andClosesKeptOnesWithTheirNextAnswer() throws {
         try withServer { server, port in
-            let kept = try RawClient(port: port)
-            kept.post("/", "1")
+            let kept = try HTTPClient(port: port)
+            kept.sendPost("/", "1")
             #expect(try kept.answer().header("Connection") == nil)
             server.stopAccepting()
             #expect {
-                _ = try RawClient(port: port)
+                _ = try HTTPClient(port: port)
             } throws: { error in
-                if case RawClient.Failure.connect(ECONNREFUSED) = error { true } else { false }
+                if case HTTPClient.Failure.connect(ECONNREFUSED) = error { true } else { false }
             }
-            kept.post("/", "2")
+            kept.sendPost("/", "2")
             let last = try kept.answer()
-            #expect(last.body == "2")
+            #expect(last.text == "2")
             #expect(last.header("Connection") == "close")
             try kept.waitForEnd()
         }
@@ -27,16 +29,15 @@ import Testing
     @Test func stop_waits_untilRunningRequestsAreAnswered() throws {
         let held = PendingRequests()
         try withServer(held.handler) { server, port in
-            let client = try RawClient(port: port)
-            client.post("/", "x")
-            eventually("not suspended") { server.suspendedConnections == 1 }
+            let client = try HTTPClient(port: port)
+            client.sendPost("/", "x")
+            #expect(eventually { server.suspendedConnections == 1 }, "not suspended")
             let isStopped = Atomic<Bool>(false)
-            let stopping = BackgroundLoop {
+            let stopping = DedicatedThread(name: "stopping") {
                 server.stopAndWait(grace: .seconds(10))
                 isStopped.store(true, ordering: .sequentiallyConsistent)
-                return false
             }
-            eventually("still accepting") { (try? RawClient(port: port)) == nil }
+            #expect(eventually { (try? HTTPClient(port: port)) == nil }, "still accepting")
             let stoppedEarly = isStopped.load(ordering: .sequentiallyConsistent)
             #expect(!stoppedEarly)
             held.take()?.responder.respond(.init(status: 200))
@@ -47,17 +48,17 @@ import Testing
 
     @Test func stop_cutsOff_whatIsUnansweredAfterTheGrace() throws {
         let held = PendingRequests()
-        var clients: [RawClient] = []
+        var clients: [HTTPClient] = []
         try withServer(held.handler) { server, port in
             for _ in 0..<10 {
-                let client = try RawClient(port: port)
-                client.post("/", "x")
+                let client = try HTTPClient(port: port)
+                client.sendPost("/", "x")
                 clients.append(client)
             }
-            let halfway = try RawClient(port: port)
+            let halfway = try HTTPClient(port: port)
             halfway.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 10\r\n\r\nabc")
             clients.append(halfway)
-            eventually("not suspended") { server.suspendedConnections == 10 && server.runningRequests == 11 }
+            #expect(eventually { server.suspendedConnections == 10 && server.runningRequests == 11 }, "not suspended")
             server.stopAndWait(grace: .milliseconds(50))
             while held.count > 0 { _ = held.take() }
         }
@@ -68,24 +69,25 @@ import Testing
         for _ in 0..<5 {
             let isDone = Atomic<Bool>(false)
             let port = Atomic<Int>(0)
-            let asking = BackgroundLoop {
-                if let client = try? RawClient(port: UInt16(port.load(ordering: .relaxed))) {
+            let asking = DedicatedThread(name: "asking") {
+                while !isDone.load(ordering: .relaxed) {
+                    guard let client = try? HTTPClient(port: UInt16(port.load(ordering: .relaxed))) else { continue }
                     for _ in 0..<20 {
-                        client.post("/", "x")
+                        client.sendPost("/", "x")
                         guard (try? client.answer()) != nil else { break }
                     }
                 }
-                return !isDone.load(ordering: .relaxed)
             }
             let responders = Mutex<[Responder]>([])
-            let answering = BackgroundLoop {
-                responders.withLock { $0.popLast() }?.respond(.init(status: 200))
-                return !isDone.load(ordering: .relaxed)
+            let answering = DedicatedThread(name: "answering") {
+                while !isDone.load(ordering: .relaxed) {
+                    responders.withLock { $0.popLast() }?.respond(.init(status: 200))
+                }
             }
             let asynchronous = TestHandler { _, responder in responders.withLock { $0.append(responder) } }
             try withServer(asynchronous, grace: .milliseconds(20)) { server, chosen in
                 port.store(Int(chosen), ordering: .relaxed)
-                eventually("no client connected") { server.openConnections > 0 }
+                #expect(eventually { server.openConnections > 0 }, "no client connected")
             }
             isDone.store(true, ordering: .relaxed)
             asking.join()
@@ -97,8 +99,8 @@ import Testing
     @Test func stop_isSafe_whileWorkersReachTheConnectionLimit() throws {
         for _ in 0..<100 {
             try withServer(maxConnections: 2) { _, port in
-                let clients = try (0..<2).map { _ in try RawClient(port: port) }
-                for client in clients { client.post("/", "x") }
+                let clients = try (0..<2).map { _ in try HTTPClient(port: port) }
+                for client in clients { client.sendPost("/", "x") }
             }
         }
     }

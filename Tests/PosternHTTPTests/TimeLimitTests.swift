@@ -1,4 +1,5 @@
 import Glibc
+import PosternTestKit
 import Testing
 
 @testable import PosternHTTP
@@ -6,15 +7,15 @@ import Testing
 @Suite(.serialized) struct TimeLimitTests {
     @Test func silentClient_isCutOff_afterTheHeaderTimeout() throws {
         try withServer(headerTimeout: .milliseconds(200)) { server, port in
-            let client = try RawClient(port: port)
+            let client = try HTTPClient(port: port)
             try client.waitForEnd()
-            eventually("the connection stayed") { server.openConnections == 0 }
+            #expect(eventually { server.openConnections == 0 }, "the connection stayed")
         }
     }
 
     @Test func drippingHeaders_areCutOff() throws {
         try withServer(headerTimeout: .milliseconds(200)) { server, port in
-            let client = try RawClient(port: port)
+            let client = try HTTPClient(port: port)
             client.send("GET / HTTP/1.1\r\nHost: t\r\n")
             #expect(client.drip("X-Slow: abcdefghijklmnopqrstuvwxyz", every: 20) < 30)
         }
@@ -22,8 +23,8 @@ import Testing
 
     @Test func drippingHeaders_areCutOff_onAKeptConnection() throws {
         try withServer(headerTimeout: .milliseconds(200), idleTimeout: .seconds(60)) { _, port in
-            let client = try RawClient(port: port)
-            client.post("/", "x")
+            let client = try HTTPClient(port: port)
+            client.sendPost("/", "x")
             _ = try client.answer()
             client.pause(milliseconds: 50)
             #expect(client.drip("GET / HTTP/1.1\r\nHost: t\r\n" + String(repeating: "X", count: 200), every: 20) < 100)
@@ -32,16 +33,16 @@ import Testing
 
     @Test func silentBody_isCutOff() throws {
         try withServer(headerTimeout: .milliseconds(200)) { server, port in
-            let client = try RawClient(port: port)
+            let client = try HTTPClient(port: port)
             client.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 100\r\n\r\nabc")
             try client.waitForEnd()
-            eventually("the request stayed") { server.runningRequests == 0 }
+            #expect(eventually { server.runningRequests == 0 }, "the request stayed")
         }
     }
 
     @Test func drippingBody_isCutOff_belowTheLeastRate() throws {
         try withServer(headerTimeout: .milliseconds(200)) { _, port in
-            let client = try RawClient(port: port)
+            let client = try HTTPClient(port: port)
             client.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 1000\r\n\r\n")
             #expect(client.drip(String(repeating: "b", count: 500), every: 10) < 300)
         }
@@ -49,19 +50,19 @@ import Testing
 
     @Test func idleConnection_isClosed_afterTheIdleTimeout() throws {
         try withServer(idleTimeout: .milliseconds(200)) { server, port in
-            let client = try RawClient(port: port)
-            client.post("/", "x")
+            let client = try HTTPClient(port: port)
+            client.sendPost("/", "x")
             _ = try client.answer()
-            #expect(try client.readToEnd() == "")
+            #expect(try client.readToEnd() == [])
         }
     }
 
     @Test func slowHandler_isNotCutOff_byAnyDeadline() throws {
         let held = PendingRequests()
         try withServer(held.handler, headerTimeout: .milliseconds(50), idleTimeout: .milliseconds(50)) { _, port in
-            let client = try RawClient(port: port)
-            client.post("/", "x")
-            let other = try RawClient(port: port)
+            let client = try HTTPClient(port: port)
+            client.sendPost("/", "x")
+            let other = try HTTPClient(port: port)
             try other.waitForEnd()  // By now its deadline, which is later than ours would be, is over.
             held.take()?.responder.respond(.init(status: 200))
             #expect(try client.answer().status == 200)
@@ -69,7 +70,7 @@ import Testing
     }
 }
 
-extension RawClient {
+extension HTTPClient {
     /// Sends one byte after the other; returns how many were taken before the peer cut the connection.
     fileprivate func drip(_ text: String, every milliseconds: Int32) -> Int {
         var taken = 0

@@ -6,19 +6,10 @@ import Testing
 @testable import PosternStore
 
 /// Separate lanes, each in the group that is named before the slash.
-private struct OwnedUpstream: BatchingUpstream, ExclusiveLanesUpstream {
-    let name = UpstreamName("owned")!
-    let kinds: [Kind] = ["thing"]
-    let laneRule = LaneRule.separate
-    private let plain = PlainUpstream("owned")
+private struct OwnedUpstream: PlainAtHeart, ExclusiveLanesUpstream {
+    let plain = PlainUpstream("owned", laneRule: .separate)
 
-    func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
-        Admission()
-    }
     func plan(for messages: [Message], in context: PlanContext) -> Plan { .park }
-    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
-        plain.judge(response, to: batch, in: context)
-    }
     func exclusion(ofLane name: String) -> String? { String(name.split(separator: "/")[1]) }
 }
 

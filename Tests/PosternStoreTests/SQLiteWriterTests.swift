@@ -307,3 +307,13 @@ import Testing
         #expect(try store.outbox.audit().accounts.map(\.ledger.queued) == [10])
     }
 }
+
+/// An upstream whose consent depends on its state: counts what it took, and refuses payloads that say "no".
+private struct CountingUpstream: PlainAtHeart, AcceptingUpstream {
+    let plain = PlainUpstream("counting")
+
+    func accept(_ candidate: PendingMessage, in state: any UpstreamState) throws -> [StateChange] {
+        guard candidate.payload != Array("no".utf8) else { throw AcceptanceError(.conflict, "no") }
+        return [.set(key: "taken", value: (try state.value(of: "taken") ?? []) + [1])]
+    }
+}

@@ -8,9 +8,7 @@ import PosternTestKit
 /// What tests ask of the engine rather than of the store. Another engine brings a file like this one.
 extension TestStore {
     func transact(_ body: @escaping @Sendable (Transaction) throws -> Void) throws {
-        let waiter = Waiter<Result<Void, StoreError>>()
-        outbox.writer.change(body) { waiter.put($0) }
-        try waiter.take().get()
+        try threads.result { outbox.writer.change(body, completion: $0) }
     }
 
     /// Waits until what was handed to the writer is committed, completions included.

@@ -12,6 +12,7 @@ import Testing
 final class TestStore {
     let folder = ScratchFolder()
     let time = ManualTime()
+    let threads = DedicatedThreads()
     let metrics = Metrics()
     var options: OutboxOptions
     private(set) var outbox: Outbox
@@ -58,9 +59,7 @@ final class TestStore {
     }
 
     @discardableResult func append(_ messages: [NewMessage]) throws -> AppendReceipt {
-        let waiter = Waiter<Result<AppendReceipt, AppendError>>()
-        outbox.append(messages) { waiter.put($0) }
-        return try waiter.take().get()
+        try threads.result { outbox.append(messages, completion: $0) }
     }
 
     /// One message of `text`; answers its id.
@@ -78,26 +77,16 @@ final class TestStore {
     }
 
     func change(_ changes: [StateChange], of queue: UpstreamQueue) throws {
-        let waiter = Waiter<Result<Void, StoreError>>()
-        outbox.change(of: queue) { _ in
-            (changes, ())
-        } completion: {
-            waiter.put($0)
-        }
-        try waiter.take().get()
+        try threads.result { outbox.change(of: queue, { _ in (changes, ()) }, completion: $0) }
     }
 
     /// Returns whether the message was cancelled.
     func cancel(_ id: MessageID) throws -> Bool {
-        let waiter = Waiter<Result<[MessageID], StoreError>>()
-        outbox.cancel([id]) { waiter.put($0) }
-        return try waiter.take().get() == [id]
+        try threads.result { outbox.cancel([id], completion: $0) } == [id]
     }
 
     func requeue(_ ids: [MessageID]) throws -> [MessageID] {
-        let waiter = Waiter<Result<[MessageID], StoreError>>()
-        outbox.requeue(ids) { waiter.put($0) }
-        return try waiter.take().get()
+        try threads.result { outbox.requeue(ids, completion: $0) }
     }
 
     // MARK: Delivering
@@ -115,21 +104,32 @@ final class TestStore {
     }
 
     func settle(_ settlement: Settlement, of queue: UpstreamQueue, changes: [StateChange] = []) throws {
-        let waiter = Waiter<Result<[StateChange], StoreError>>()
-        outbox.settle(settlement, of: queue) { _ in
-            changes
-        } completion: {
-            waiter.put($0)
-        }
-        _ = try waiter.take().get()
+        _ = try threads.result { outbox.settle(settlement, of: queue, changes: { _ in changes }, completion: $0) }
     }
 
     /// As a worker does: on disk first, then released.
-    func deliver(_ messages: [Message], of queue: UpstreamQueue) throws {
-        var settlement = settlement(.delivered)
-        settlement.delivered = messages
+    private func end(
+        _ messages: [Message], of queue: UpstreamQueue, _ outcome: Settlement.Outcome,
+        _ change: (inout Settlement) -> Void
+    ) throws {
+        var settlement = settlement(outcome)
+        change(&settlement)
         try settle(settlement, of: queue)
         queue.release(messages)
+    }
+
+    func deliver(_ messages: [Message], of queue: UpstreamQueue) throws {
+        try end(messages, of: queue, .delivered) { $0.delivered = messages }
+    }
+
+    func fail(_ messages: [Message], of queue: UpstreamQueue) throws {
+        try end(messages, of: queue, .rejected) {
+            $0.ended = messages.map { .init($0, as: .failed, error: error(.refused)) }
+        }
+    }
+
+    func expire(_ messages: [Message], of queue: UpstreamQueue) throws {
+        try end(messages, of: queue, .expired) { $0.ended = messages.map { .init($0, as: .expired, error: nil) } }
     }
 
     func openAttempt(_ messages: [Message], of queue: UpstreamQueue) throws {
@@ -137,23 +137,7 @@ final class TestStore {
     }
 
     func openAttempt(_ batch: BatchID, carrying ids: [MessageID], of queue: UpstreamQueue) throws {
-        let waiter = Waiter<Result<Void, StoreError>>()
-        outbox.openAttempt(batch, carrying: ids, at: time.now, of: queue) { waiter.put($0) }
-        try waiter.take().get()
-    }
-
-    func fail(_ messages: [Message], of queue: UpstreamQueue) throws {
-        var settlement = settlement(.rejected)
-        settlement.ended = messages.map { .init($0, as: .failed, error: error(.refused)) }
-        try settle(settlement, of: queue)
-        queue.release(messages)
-    }
-
-    func expire(_ messages: [Message], of queue: UpstreamQueue) throws {
-        var settlement = settlement(.expired)
-        settlement.ended = messages.map { .init($0, as: .expired, error: nil) }
-        try settle(settlement, of: queue)
-        queue.release(messages)
+        try threads.result { outbox.openAttempt(batch, carrying: ids, at: time.now, of: queue, completion: $0) }
     }
 
     func sendLater(_ messages: [Message], of queue: UpstreamQueue, at moment: Timestamp, counts: Bool = true) throws {
@@ -206,10 +190,7 @@ final class Waiter<Value: Sendable>: Sendable {
     private let inbox = Inbox<Value>()
     func put(_ value: Value) { inbox.put(value) }
 
-    func take() throws -> Value {
-        let values = inbox.takeAll(waitingUntil: SystemTime().instant + .seconds(20))
-        return try #require(values.first, "nothing came within 20 seconds")
-    }
+    func take() throws -> Value { try take(1)[0] }
 
     /// Waits until so many have come.
     func take(_ count: Int) throws -> [Value] {
@@ -236,25 +217,5 @@ final class Gate: Sendable {
     func open() {
         isOpen.store(true, ordering: .releasing)
         opened.put(())
-    }
-}
-
-/// An upstream whose consent depends on its state: counts what it took, and refuses payloads that say "no".
-struct CountingUpstream: BatchingUpstream, AcceptingUpstream {
-    let name = UpstreamName("counting")!
-    let kinds: [Kind] = ["thing"]
-    let laneRule = LaneRule.mixed
-    private let plain = PlainUpstream("counting")
-
-    func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
-        Admission()
-    }
-    func accept(_ candidate: PendingMessage, in state: any UpstreamState) throws -> [StateChange] {
-        guard candidate.payload != Array("no".utf8) else { throw AcceptanceError(.conflict, "no") }
-        return [.set(key: "taken", value: (try state.value(of: "taken") ?? []) + [1])]
-    }
-    func plan(for messages: [Message], in context: PlanContext) -> Plan { plain.plan(for: messages, in: context) }
-    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
-        plain.judge(response, to: batch, in: context)
     }
 }

@@ -53,3 +53,27 @@ public struct PlainUpstream: BatchingUpstream, TokenUpstream, RoutingUpstream, S
         }
     }
 }
+
+/// An upstream that does what a plain one does, unless it says otherwise.
+public protocol PlainAtHeart: BatchingUpstream {
+    var plain: PlainUpstream { get }
+}
+
+extension PlainAtHeart {
+    public var plain: PlainUpstream { PlainUpstream() }
+    public var name: UpstreamName { plain.name }
+    public var kinds: [Kind] { plain.kinds }
+    public var laneRule: LaneRule { plain.laneRule }
+
+    public func admit(
+        _ payload: JSONValue, of kind: Kind, in context: AdmissionContext
+    ) throws(InvalidPayload) -> Admission {
+        try plain.admit(payload, of: kind, in: context)
+    }
+    public func plan(for messages: [Message], in context: PlanContext) -> Plan {
+        plain.plan(for: messages, in: context)
+    }
+    public func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
+        plain.judge(response, to: batch, in: context)
+    }
+}

@@ -220,7 +220,7 @@ extension TransferResult {
 
     @Test func failedHandshake_isUnreachable_andNothingArrived() async {
         let server = RawServer { connection, _ in
-            _ = connection.read()
+            try? connection.receiveMore()
             connection.send("HTTP/1.1 400 Bad Request\r\n\r\n")
         }
         defer { server.stop() }
@@ -281,7 +281,7 @@ extension TransferResult {
     }
 
     @Test func silence_isATimeout_afterTheRequestTimeout() async {
-        let server = RawServer { connection, _ in connection.waitForEnd() }
+        let server = RawServer { connection, _ in try? connection.waitForEnd() }
         defer { server.stop() }
         let clock = ContinuousClock()
         let start = clock.now
@@ -315,7 +315,7 @@ extension TransferResult {
     }
 
     @Test func silentHandshake_isATimeout_andNothingArrived() async {
-        let server = RawServer { connection, _ in connection.waitForEnd() }
+        let server = RawServer { connection, _ in try? connection.waitForEnd() }
         defer { server.stop() }
         let failure = await fixture.send(
             UpstreamRequest(url: "https://127.0.0.1:\(server.port)/", body: [1]),
@@ -333,7 +333,7 @@ extension TransferResult {
             _ = connection.request()
             guard number == 1 else { return _ = connection.send(ok) }
             arrived.continuation.yield()
-            connection.waitForEnd()
+            try? connection.waitForEnd()
             gone.continuation.yield()
         }
         defer { server.stop() }
@@ -348,7 +348,7 @@ extension TransferResult {
     }
 
     @Test func taskThatIsCancelledBefore_sendsNothing_orEndsAtOnce() async {
-        let server = RawServer { connection, _ in connection.waitForEnd() }
+        let server = RawServer { connection, _ in try? connection.waitForEnd() }
         defer { server.stop() }
         let task = Task {
             withUnsafeCurrentTask { $0?.cancel() }
@@ -505,7 +505,7 @@ extension TransferResult {
         let server = RawServer { connection, _ in
             _ = connection.request()
             arrived.continuation.yield()
-            connection.waitForEnd()
+            try? connection.waitForEnd()
         }
         defer { server.stop() }
         let loop = fixture.loop

@@ -31,7 +31,7 @@ final class RawServer: Sendable {
                 count += 1
                 return count
             }
-            detach { play(RawConnection(connection), number) }
+            _ = DedicatedThread(name: "raw-play") { play(RawConnection(connection), number) }
         }
     }
 
@@ -45,53 +45,14 @@ final class RawServer: Sendable {
     }
 }
 
-/// The server's end of one connection; closed when it is released.
-final class RawConnection: Sendable {
-    private let socket: Int32
-
-    init(_ socket: Int32) {
-        self.socket = socket
-        var deadline = timeval(tv_sec: 60, tv_usec: 0)
-        setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &deadline, socklen_t(MemoryLayout<timeval>.size))
-        setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &deadline, socklen_t(MemoryLayout<timeval>.size))
-    }
-
-    deinit { close(socket) }
+/// The server's end of one connection.
+final class RawConnection: TestConnection {
+    init(_ socket: Int32) { super.init(socket: socket, patience: .seconds(60)) }
 
     /// Head and body of the next request; nil when the client has gone or takes too long.
     func request() -> String? {
-        var bytes: [UInt8] = []
-        while true {
-            if let end = endOfHead(bytes) {
-                let head = String(decoding: bytes[..<end], as: UTF8.self)
-                let length = head.split(separator: "\r\n").compactMap { line in
-                    line.hasPrefix("Content-Length: ") ? Int(line.dropFirst(16)) : nil
-                }
-                if bytes.count >= end + (length.first ?? 0) { return String(decoding: bytes, as: UTF8.self) }
-            }
-            guard let more = read() else { return nil }
-            bytes += more
-        }
-    }
-
-    /// What has arrived; waits for at least one byte.
-    func read() -> [UInt8]? {
-        var buffer = [UInt8](repeating: 0, count: 1 << 16)
-        let count = recv(socket, &buffer, buffer.count, 0)
-        return count > 0 ? Array(buffer[..<count]) : nil
-    }
-
-    /// False when the client no longer takes anything.
-    @discardableResult func send(_ text: String) -> Bool {
-        var bytes = Array(text.utf8)[...]
-        while !bytes.isEmpty {
-            let sent = bytes.withUnsafeBytes {
-                Glibc.send(socket, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL))
-            }
-            guard sent > 0 else { return false }
-            bytes = bytes.dropFirst(sent)
-        }
-        return true
+        guard let (head, body) = try? next() else { return nil }
+        return head.joined(separator: "\r\n") + "\r\n\r\n" + String(decoding: body, as: UTF8.self)
     }
 
     /// From now on closing means a reset, not an orderly end.
@@ -108,30 +69,4 @@ final class RawConnection: Sendable {
         var ready = pollfd(fd: socket, events: Int16(POLLIN), revents: 0)
         return poll(&ready, 1, milliseconds) > 0
     }
-
-    /// Waits until the client has closed its end.
-    func waitForEnd() { while read() != nil {} }
-
-    private func endOfHead(_ bytes: [UInt8]) -> Int? {
-        let end = Array("\r\n\r\n".utf8)
-        guard bytes.count >= 4 else { return nil }
-        return (4...bytes.count).first { bytes[($0 - 4)..<$0].elementsEqual(end) }
-    }
-}
-
-/// Runs `body` on a thread of its own.
-private func detach(_ body: @escaping @Sendable () -> Void) {
-    final class Box {
-        let body: () -> Void
-        init(_ body: @escaping () -> Void) { self.body = body }
-    }
-    var thread = pthread_t()
-    let box = Unmanaged.passRetained(Box(body))
-    pthread_create(
-        &thread, nil,
-        { context in
-            Unmanaged<Box>.fromOpaque(context!).takeRetainedValue().body()
-            return nil
-        }, box.toOpaque())
-    pthread_detach(thread)
 }

@@ -7,11 +7,8 @@ import Testing
 @testable import PosternAPI
 
 /// An upstream whose payloads bring a `token` along, for the lanes of their `user`.
-private struct KeyedUpstream: BatchingUpstream, StatefulUpstream {
-    let name = UpstreamName("keyed")!
-    let kinds: [Kind] = ["event"]
-    let laneRule = LaneRule.separate
-    private let plain = PlainUpstream("keyed")
+private struct KeyedUpstream: PlainAtHeart, StatefulUpstream {
+    let plain = PlainUpstream("keyed", kinds: ["event"], laneRule: .separate)
 
     func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
         let user = payload["user"]?.string ?? ""

@@ -253,15 +253,8 @@ import Testing
 }
 
 /// Refuses whole batches at once.
-private struct RefusingUpstream: BatchingUpstream {
-    private let plain = PlainUpstream("refusing")
-    var name: UpstreamName { plain.name }
-    var kinds: [Kind] { plain.kinds }
-    var laneRule: LaneRule { plain.laneRule }
-    func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
-        try plain.admit(payload, of: kind, in: context)
-    }
-    func plan(for messages: [Message], in context: PlanContext) -> Plan { plain.plan(for: messages, in: context) }
+private struct RefusingUpstream: PlainAtHeart {
+    let plain = PlainUpstream("refusing")
     func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
         Judgement(.reject(reason: "refused"))
     }

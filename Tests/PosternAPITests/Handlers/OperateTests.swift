@@ -115,20 +115,14 @@ import Testing
     }
 
     /// Each kind has an endpoint of its own.
-    private struct TwoPaths: BatchingUpstream {
-        private let plain = PlainUpstream("paths", kinds: ["event", "note"], laneRule: .separate)
-        var name: UpstreamName { plain.name }
-        var kinds: [Kind] { plain.kinds }
-        var laneRule: LaneRule { plain.laneRule }
+    private struct TwoPaths: PlainAtHeart {
+        let plain = PlainUpstream("paths", kinds: ["event", "note"], laneRule: .separate)
 
         func admit(
             _ payload: JSONValue, of kind: Kind, in context: AdmissionContext
         ) throws(InvalidPayload) -> Admission { Admission(lane: .named(kind.description)) }
         func plan(for messages: [Message], in context: PlanContext) -> Plan {
             .send(UpstreamRequest(url: "http://paths.test/", endpoint: messages[0].kind.description), count: 1)
-        }
-        func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
-            plain.judge(response, to: batch, in: context)
         }
     }
 

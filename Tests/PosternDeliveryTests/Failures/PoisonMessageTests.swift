@@ -175,3 +175,42 @@ import Testing
         #expect(harness.ledger.delivered == 3)
     }
 }
+
+/// Takes the words of the answer for its messages, one each: `taken`, `again` or `refused`.
+private struct SortingUpstream: PlainAtHeart {
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
+        Judgement(
+            .each(
+                String(decoding: response.body, as: UTF8.self).split(separator: " ").map { word in
+                    switch word {
+                    case "taken": .delivered
+                    case "again": .again
+                    default: .reject(reason: String(word))
+                    }
+                }))
+    }
+}
+
+/// Sends each message in three steps.
+private struct SteppingUpstream: PlainAtHeart {
+    private func step(of message: Message) -> UInt8 { message.progress?.first ?? 0 }
+
+    func plan(for messages: [Message], in context: PlanContext) -> Plan {
+        .send(UpstreamRequest(url: "http://plain.test/", body: Array("step \(step(of: messages[0]))".utf8)), count: 1)
+    }
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
+        let step = step(of: batch.messages[0])
+        return Judgement(step < 2 ? .proceed(progress: [step + 1]) : .delivered())
+    }
+}
+
+/// Does not send messages that say `skip`.
+private struct SkippingUpstream: PlainAtHeart {
+    func plan(for messages: [Message], in context: PlanContext) -> Plan {
+        let skipped = messages.prefix { String(decoding: $0.payload, as: UTF8.self).contains("skip") }
+        guard skipped.isEmpty else {
+            return .settle(count: skipped.count, as: .failed, reason: "nothing to send")
+        }
+        return plain.plan(for: messages, in: context)
+    }
+}

@@ -1,6 +1,7 @@
 import Dispatch
 import Glibc
 import PosternCore
+import PosternTestKit
 import Synchronization
 import Testing
 
@@ -18,7 +19,7 @@ import Testing
     func bytes_areServedOrRefused(framing: FramingCase) throws {
         let log = RequestLog()
         try withServer(log.handler) { _, port in
-            let client = try RawClient(port: port)
+            let client = try HTTPClient(port: port)
             client.send(framing.bytes + Array("GET /after HTTP/1.1\r\nHost: t\r\n\r\n".utf8))
             for _ in framing.served { #expect(try client.answer().status == 200) }
             guard let refusal = framing.refusal else {
@@ -33,24 +34,24 @@ import Testing
     }
 
     /// Exactly one response, a problem with its request id, and then the end.
-    private func expectRefusal(_ status: Int, _ client: RawClient) throws {
+    private func expectRefusal(_ status: Int, _ client: HTTPClient) throws {
         let answer = try client.answer()
         #expect(answer.status == status)
         #expect(answer.header("Connection") == "close")
         #expect(answer.header("Content-Type") == "application/problem+json")
         let id = try #require(answer.header("X-Request-Id"))
-        #expect(answer.body.contains("\"requestId\":\"\(id)\""))
-        #expect(answer.body.contains("\"status\":\(status)"))
+        #expect(answer.text.contains("\"requestId\":\"\(id)\""))
+        #expect(answer.text.contains("\"status\":\(status)"))
         try client.waitForEnd()
         #expect(!client.hasMore)
     }
 
     @Test func requestID_losesTheBlanksAroundIt() throws {
         try withServer { _, port in
-            let client = try RawClient(port: port)
-            client.post("/", "", headers: "X-Request-Id:  mine \t\r\n")
+            let client = try HTTPClient(port: port)
+            client.sendPost("/", "", headers: "X-Request-Id:  mine \t\r\n")
             #expect(try client.answer().header("X-Request-Id") == "mine")
-            client.post("/", "", headers: "X-Request-Id: a\r\nX-Request-Id: b\r\n")
+            client.sendPost("/", "", headers: "X-Request-Id: a\r\nX-Request-Id: b\r\n")
             #expect(try client.answer().header("X-Request-Id")?.count == 13)
         }
     }
@@ -60,9 +61,9 @@ import Testing
             responder.respond(HTTPResponse(status: 200, body: Array((request.head.header("Prefer") ?? "").utf8)))
         }
         try withServer(handler) { _, port in
-            let client = try RawClient(port: port)
-            client.post("/", "", headers: "Prefer: wait=1\r\nX: y\r\npREFER: handling=lenient\r\n")
-            #expect(try client.answer().body == "wait=1, handling=lenient")
+            let client = try HTTPClient(port: port)
+            client.sendPost("/", "", headers: "Prefer: wait=1\r\nX: y\r\npREFER: handling=lenient\r\n")
+            #expect(try client.answer().text == "wait=1, handling=lenient")
         }
     }
 
@@ -70,7 +71,7 @@ import Testing
     @Test(arguments: ["Content-Length: 5\r\n\r\nhello", "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"])
     func refusal_keepsTheConnection_whenTheBodyIsShort(rest: String) throws {
         try withServer(.refusing) { _, port in
-            let client = try RawClient(port: port)
+            let client = try HTTPClient(port: port)
             for _ in 0..<3 {
                 client.send("POST /x HTTP/1.1\r\nHost: t\r\n")
                 client.send(rest)
@@ -84,7 +85,7 @@ import Testing
     @Test(arguments: ["Content-Length: 100000\r\n\r\n", "Content-Length: 5\r\nExpect: 100-continue\r\n\r\n"])
     func refusal_closes_whenTheBodyIsLongOrHeldBack(rest: String) throws {
         try withServer(.refusing) { _, port in
-            let client = try RawClient(port: port)
+            let client = try HTTPClient(port: port)
             client.send("POST /x HTTP/1.1\r\nHost: t\r\n" + rest)
             let answer = try client.answer()
             #expect(answer.status == 404)
@@ -95,13 +96,13 @@ import Testing
 
     @Test func expectationWithoutBody_isAnswered_andSoIsWhatFollows() throws {
         try withServer { _, port in
-            let client = try RawClient(port: port)
+            let client = try HTTPClient(port: port)
             client.send("POST /a HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: 0\r\n\r\n")
             #expect(try client.answer().status == 200)
             client.send("POST /a HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n")
             #expect(try client.answer().status == 100)
             client.send("2\r\nok\r\n0\r\n\r\n")
-            #expect(try client.answer().body == "ok")
+            #expect(try client.answer().text == "ok")
         }
     }
 
@@ -109,7 +110,7 @@ import Testing
     @Test(arguments: ["GET / HTTP/1.1\r\nHost: t\r\n\r\n", "GET / HTTP/1.1\r\nHost: t\r\n\r\nGET /", "GET /"])
     func endOfStream_isNoticed_inTheSegmentOfARequest(text: String) throws {
         try withServer(headerTimeout: .seconds(100), idleTimeout: .seconds(100)) { _, port in
-            let client = try RawClient(port: port)
+            let client = try HTTPClient(port: port)
             var isOn: Int32 = 1
             setsockopt(client.socket, Int32(IPPROTO_TCP), TCP_CORK, &isOn, 4)
             client.send(text)
@@ -128,22 +129,22 @@ import Testing
             if later { queue.async { responder.respond(response) } } else { responder.respond(response) }
         }
         try withServer(handler) { _, port in
-            let clients = try (0..<8).map { _ in try RawClient(port: port) }
+            let clients = try (0..<8).map { _ in try HTTPClient(port: port) }
             let request = "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 10\r\n\r\n0123456789"
             for client in clients { client.send(String(repeating: request, count: 200)) }
             for client in clients {
-                for _ in 0..<200 { #expect(try client.answer().body == "0123456789") }
+                for _ in 0..<200 { #expect(try client.answer().text == "0123456789") }
             }
         }
     }
 
     @Test func manyPipelinedRequests_areAllAnswered() throws {
         try withServer { _, port in
-            let client = try RawClient(port: port)
+            let client = try HTTPClient(port: port)
             let request =
                 "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 100\r\n\r\n" + String(repeating: "x", count: 100)
             client.send(String(repeating: request, count: 1000))
-            for _ in 0..<1000 { #expect(try client.answer().body.count == 100) }
+            for _ in 0..<1000 { #expect(try client.answer().text.count == 100) }
         }
     }
 }

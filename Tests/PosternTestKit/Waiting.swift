@@ -1,0 +1,29 @@
+import Glibc
+public import PosternCore
+
+/// Polls until `condition` holds. False when it does not in time; the caller fails the test.
+public func eventually(
+    within patience: Duration = .seconds(20), every pause: Duration = .milliseconds(5),
+    _ condition: () throws -> Bool
+) rethrows -> Bool {
+    let end = ContinuousClock.now + patience
+    while try !condition() {
+        guard ContinuousClock.now < end else { return false }
+        usleep(UInt32(pause.components.attoseconds / 1_000_000_000_000) + UInt32(pause.components.seconds) * 1_000_000)
+    }
+    return true
+}
+
+extension Threads {
+    /// What `begin` hands to its completion. A test of real threads waits for it with a deadline.
+    public func result<Value: Sendable, Failure: Error>(
+        of begin: (@escaping @Sendable (Result<Value, Failure>) -> Void) throws -> Void
+    ) throws -> Value {
+        let results = Inbox<Result<Value, Failure>>()
+        try begin { results.put($0) }
+        guard let result = take(from: results, until: instant + .seconds(20)).first else { throw NothingCame() }
+        return try result.get()
+    }
+}
+
+private struct NothingCame: Error {}
