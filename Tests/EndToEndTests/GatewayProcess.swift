@@ -160,8 +160,6 @@ final class SimulatedService: Sendable {
             return (String(parts[0]), parts.count > 1 ? String(parts[1]) : "")
         }
     }
-
-    func startOver() throws { _ = try HTTPClient(port: port).ask("DELETE", "/received") }
 }
 
 /// An event of Samsara's.

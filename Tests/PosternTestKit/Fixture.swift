@@ -1,3 +1,4 @@
+import Foundation
 import Glibc
 
 /// Files that tests read.
@@ -7,6 +8,11 @@ public enum Fixture {
     /// - Parameter source: A source file in a folder next to `Fixtures`.
     public static func bytes(_ name: String, of source: StaticString = #filePath) throws -> [UInt8] {
         try read(folder(of: source, above: 2) + "/Fixtures/" + name)
+    }
+
+    /// The value in a JSON file of that folder.
+    public static func value<Value: Decodable>(_ name: String, of source: StaticString = #filePath) throws -> Value {
+        try JSONDecoder().decode(Value.self, from: Data(bytes(name, of: source)))
     }
 
     /// The bytes of a file of the package, e.g. `openapi/openapi.yaml`.

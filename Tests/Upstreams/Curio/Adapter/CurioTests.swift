@@ -11,24 +11,9 @@ import Testing
 
     // MARK: Encoding
 
-    @Test(arguments: [
-        ("Master view", "Master+view", "Master%2Bview"), ("Master-view", "Master-view", "Master-view"),
-        (
-            "Ana sayfa – Şarkılar", "Ana+sayfa+%E2%80%93+%C5%9Eark%C4%B1lar",
-            "Ana%2Bsayfa%2B%25E2%2580%2593%2B%25C5%259Eark%25C4%25B1lar"
-        ),
-        (
-            "/müzik?x=1+1&y=%20", "%2Fm%C3%BCzik%3Fx%3D1%2B1%26y%3D%2520",
-            "%252Fm%25C3%25BCzik%253Fx%253D1%252B1%2526y%253D%252520"
-        ),
-        ("100% A+B", "100%25+A%2BB", "100%2525%2BA%252BB"),
-        ("Cat1>Cat2>Cat3", "Cat1%3ECat2%3ECat3", "Cat1%253ECat2%253ECat3"),
-        ("~.-_*'()!", "~.-_%2A%27%28%29%21", "~.-_%252A%2527%2528%2529%2521"),
-        ("日本語", "%E6%97%A5%E6%9C%AC%E8%AA%9E", "%25E6%2597%25A5%25E6%259C%25AC%25E8%25AA%259E"),
-        ("😀", "%F0%9F%98%80", "%25F0%259F%2598%2580"), ("line1\nline2", "line1%0Aline2", "line1%250Aline2"),
-        ("", "", ""),
-    ])
-    func text_isEncoded_onceOrTwice(text: String, once: String, twice: String) {
+    /// Section 11.1: a text, after `enc` once, after `enc` twice.
+    @Test(arguments: try Fixture.value("texts.json") as [[String]]) func text_isEncoded_onceOrTwice(texts: [String]) {
+        let (text, once, twice) = (texts[0], texts[1], texts[2])
         #expect(String(decoding: CurioEncoding.encoded(text), as: UTF8.self) == once)
         var form = CurioForm()
         form.addTwice("x", text)

@@ -70,7 +70,9 @@ private typealias C = CurioClient
         #expect(ocr.texts[0].contains(#""screenWidth":"750","screenHeight":"1334","lang":"tr-TR""#))
     }
 
-    @Test(arguments: V.texts) func texts_areDecodedTwice(text: String, inner: String, outer: String) {
+    /// Section 11.1: a text, after `enc` once, after `enc` twice.
+    @Test(arguments: try Fixture.value("texts.json") as [[String]]) func texts_areDecodedTwice(texts: [String]) {
+        let (text, inner, outer) = (texts[0], texts[1], texts[2])
         _ = client.start()
         #expect(C.enc(text) == inner)
         #expect(C.enc(inner) == outer)

@@ -1,4 +1,3 @@
-import Foundation
 import PosternTestKit
 import Testing
 
@@ -46,5 +45,5 @@ enum StreamOneVectors {
         let php: [Vector]
         let ios: [Signed]
     }
-    private static let vectors = try! JSONDecoder().decode(Vectors.self, from: Data(Fixture.bytes("vectors.json")))
+    private static let vectors: Vectors = try! Fixture.value("vectors.json")
 }

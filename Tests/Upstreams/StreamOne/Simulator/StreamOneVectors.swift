@@ -1,4 +1,3 @@
-import Foundation
 import PosternTestKit
 import Testing
 
@@ -36,5 +35,5 @@ enum StreamOneVectors {
         let ios: [Signed]
         let logins: [Login]
     }
-    private static let vectors = try! JSONDecoder().decode(Vectors.self, from: Data(Fixture.bytes("vectors.json")))
+    private static let vectors: Vectors = try! Fixture.value("vectors.json")
 }
