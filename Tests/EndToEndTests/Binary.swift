@@ -6,8 +6,7 @@ enum Binary {
     /// `POSTERN_BINARY`, or the debug build.
     static var path: String {
         if let named = ProcessInfo.processInfo.environment["POSTERN_BINARY"], !named.isEmpty { return named }
-        return URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-            .deletingLastPathComponent().appending(path: ".build/debug/postern").path(percentEncoded: false)
+        return Fixture.top + "/.build/debug/postern"
     }
 
     /// Whether it is a release build, by its path.

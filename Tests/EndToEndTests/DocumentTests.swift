@@ -7,8 +7,7 @@ import Testing
 extension EndToEnd {
     /// What the pages show is typed by newcomers first, so it is run as printed, and has to print what they show.
     @Suite struct Documents {
-        private static let top = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-            .deletingLastPathComponent()
+        private static let top = URL(filePath: Fixture.top)
 
         /// The usual ports of the types' simulators.
         private static let ports = Dictionary(

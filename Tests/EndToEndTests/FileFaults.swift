@@ -8,8 +8,7 @@ import Testing
 enum FileFaults {
     private static let folder = ScratchFolder()
     private static let library = Result { () throws -> String in
-        let source = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-            .appending(path: "FaultShim/faults.c").path(percentEncoded: false)
+        let source = Fixture.top + "/Tests/FaultShim/faults.c"
         let library = folder.file("faults.so")
         let compiler = ["/usr/bin/env", "cc", "-O1", "-shared", "-fPIC", source, "-o", library, "-ldl", "-lpthread"]
         let ended = try ChildProcess.run(compiler)

@@ -11,8 +11,7 @@ import Testing
 /// of those, `UPDATE_REFERENCE=1 swift test --filter ConfigurationReferenceTests` rewrites them; one test after the
 /// other, because some read what others write.
 @Suite(.serialized) struct ConfigurationReferenceTests {
-    private let top = URL(fileURLWithPath: #filePath)
-        .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent()
+    private let top = URL(fileURLWithPath: Fixture.top)
 
     private func expectFile(_ name: String, toHold expected: String) throws {
         let file = top.appendingPathComponent(name)

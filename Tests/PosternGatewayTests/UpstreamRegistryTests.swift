@@ -10,8 +10,7 @@ import Testing
 
 /// What goes with every type of upstream.
 @Suite struct UpstreamRegistryTests {
-    private let top = URL(fileURLWithPath: #filePath)
-        .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent()
+    private let top = URL(fileURLWithPath: Fixture.top)
 
     private func upstreams() throws -> [RegisteredUpstream] {
         try UpstreamRegistry.all.map { RegisteredUpstream(try $0.make(try #require(UpstreamName($0.name)))) }

@@ -7,7 +7,8 @@ public enum Fixture {
     ///
     /// - Parameter source: A source file in a folder next to `Fixtures`.
     public static func bytes(_ name: String, of source: StaticString = #filePath) throws -> [UInt8] {
-        try read(folder(of: source, above: 2) + "/Fixtures/" + name)
+        let folder = source.description.split(separator: "/", omittingEmptySubsequences: false).dropLast(2)
+        return try read(folder.joined(separator: "/") + "/Fixtures/" + name)
     }
 
     /// The value in a JSON file of that folder.
@@ -21,12 +22,7 @@ public enum Fixture {
     }
 
     /// The package.
-    public static let top = folder(of: #filePath, above: 3)
-
-    private static func folder(of source: StaticString, above levels: Int) -> String {
-        source.description.split(separator: "/", omittingEmptySubsequences: false).dropLast(levels)
-            .joined(separator: "/")
-    }
+    public static let top = #filePath.components(separatedBy: "/Tests/PosternTestKit/")[0]
 
     private static func read(_ path: String) throws -> [UInt8] {
         guard let file = fopen(path, "r") else { throw Missing(path: path) }
