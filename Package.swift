@@ -229,7 +229,7 @@ let package = Package(
         .testTarget(
             name: "EndToEndTests",
             dependencies: [
-                "PosternTestKit", "PosternCommands", "PosternCore", "PosternHTTP", "PosternAPI",
+                "PosternTestKit", "PosternConformance", "PosternCommands", "PosternCore", "PosternHTTP", "PosternAPI",
                 "PosternSimulatorKit", "PosternSimulators", "PosternStore", "PosternTransport", crypto, grdb, logging,
             ],
             swiftSettings: strict),

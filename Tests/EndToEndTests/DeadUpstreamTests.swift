@@ -1,4 +1,5 @@
 import Glibc
+import PosternConformance
 import PosternCore
 import PosternStore
 import PosternTestKit
@@ -11,8 +12,8 @@ extension EndToEnd {
 
         @Test(.timeLimit(.minutes(10)))
         func latencyOfTheAPI_doesNotDependOnTheUpstream() async throws {
-            let live = try SimulatedService()
-            let hanging = try SimulatedService(faults: "hang")
+            let live = try HostedSimulator()
+            let hanging = try HostedSimulator(faults: "hang")
             let urls = [live.url, "http://127.0.0.1:\(freePort())", hanging.url]
             var gateways: [GatewayProcess] = []
             var clients: [HTTPClient] = []
@@ -40,7 +41,7 @@ extension EndToEnd {
 
         @Test(.timeLimit(.minutes(10)))
         func stop_endsWithinTheGracePeriod_whenTheUpstreamHangs_andNothingIsLost() async throws {
-            let samsara = try SimulatedService(faults: "hang")
+            let samsara = try HostedSimulator(faults: "hang")
             var settings = Settings(upstreamURL: samsara.url)
             settings.server["shutdownGraceSeconds"] = 1
             let directory = try GatewayDirectory(settings)
@@ -63,7 +64,7 @@ extension EndToEnd {
 
         @Test(.timeLimit(.minutes(10)))
         func secondSignal_endsTheWaiting() async throws {
-            let samsara = try SimulatedService(faults: "hang")
+            let samsara = try HostedSimulator(faults: "hang")
             var settings = Settings(upstreamURL: samsara.url)
             settings.server["shutdownGraceSeconds"] = 600
             let directory = try GatewayDirectory(settings)
@@ -79,7 +80,7 @@ extension EndToEnd {
 
         @Test(.timeLimit(.minutes(10)))
         func requestsUnderWay_areAnsweredDuringTheStop() async throws {
-            let samsara = try SimulatedService(faults: "hang")
+            let samsara = try HostedSimulator(faults: "hang")
             var settings = Settings(upstreamURL: samsara.url)
             settings.server["shutdownGraceSeconds"] = 10
             let directory = try GatewayDirectory(settings)
@@ -110,7 +111,7 @@ extension EndToEnd {
             #expect(try gateway.client().post(eventPath, events(0..<100)).status == 202)
             #expect(try eventually { try gateway.upstream()["health"].string == "down" })
             #expect(try gateway.client().get("/readyz").status == 200)
-            let samsara = try SimulatedService()
+            let samsara = try HostedSimulator()
             var settings = Settings(upstreamURL: samsara.url)
             settings.logLevel = "debug"
             try directory.configure(settings)
@@ -129,7 +130,7 @@ extension EndToEnd {
         private func requests(
             faults: String, followed: Bool = false
         ) async throws -> (total: Int, answers: JSON, log: String) {
-            let samsara = try SimulatedService(faults: faults)
+            let samsara = try HostedSimulator(faults: faults)
             var settings = Settings(upstreamURL: samsara.url)
             // A try counts if another message was delivered since the last one: the pause leaves time for one.
             let pause = followed ? 0.2 : 0.01

@@ -1,5 +1,6 @@
 import Foundation
 import Glibc
+import PosternConformance
 import PosternStore
 import PosternTestKit
 import Testing
@@ -10,7 +11,7 @@ extension EndToEnd {
         /// Clients hold every descriptor, so that those that come later wait, and nothing can be delivered meanwhile.
         @Test(.timeLimit(.minutes(10)))
         func exhaustedDescriptors_delayClientsAndDeliveries_andAreLoggedOnce() async throws {
-            let samsara = try SimulatedService()
+            let samsara = try HostedSimulator()
             let directory = try GatewayDirectory(Settings(upstreamURL: samsara.url))
             let gateway = try await directory.start(program: ["/bin/bash", "-c", #"ulimit -n 64; exec "$0" "$@""#])
             var clients = try (0..<100).map { _ in try gateway.client() }
@@ -29,7 +30,7 @@ extension EndToEnd {
 
         /// Stopped while the upstream processes a request, and continued when its time is long over.
         @Test(.timeLimit(.minutes(10))) func suspendedProcess_goesOn_andLosesNothing() async throws {
-            let samsara = try SimulatedService(faults: "delay=1000ms")
+            let samsara = try HostedSimulator(faults: "delay=1000ms")
             var settings = Settings(upstreamURL: samsara.url)
             settings.delivery["requestTimeoutSeconds"] = 2
             let directory = try GatewayDirectory(settings)
@@ -58,7 +59,7 @@ extension EndToEnd {
         /// the system does not know.
         @Test(.timeLimit(.minutes(10)), .enabled(if: BareContainer.isAllowed))
         func readOnlyRoot_unknownUser_andEmptyEnvironment_areEnough() async throws {
-            let samsara = try SimulatedService()
+            let samsara = try HostedSimulator()
             let directory = try GatewayDirectory(Settings(upstreamURL: samsara.url))
             let gateway = try await directory.start(program: BareContainer.program(for: directory.folder.file("data")))
             let client = try gateway.client()

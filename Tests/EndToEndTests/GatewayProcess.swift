@@ -1,6 +1,6 @@
 import Foundation
 import Glibc
-import Logging
+import PosternConformance
 import PosternCore
 import PosternSimulatorKit
 import PosternSimulators
@@ -123,42 +123,10 @@ final class GatewayProcess: GatewayHarness, Sendable {
     }
 }
 
-/// A strict simulator in the test's own process: it stays when gateways are killed.
-final class SimulatedService: Sendable {
-    private let host: SimulatorHost
-    let url: String
-    let port: UInt16
-
-    init(_ type: String = "samsara", faults: String = "", seed: UInt64 = 1) throws {
-        let logger = Logger(label: "simulator") { _ in SwiftLogNoOpLogHandler() }
-        host = try SimulatorHost.start(
-            [try #require(SimulatorRegistry.all.first { $0.name == type })], port: 0,
-            faults: Faults(parsing: faults), seed: seed, workerThreads: 2, logger: logger)
-        url = try #require(host.urls[type])
-        port = try #require(url.split(separator: ":").last.flatMap { UInt16($0) })
-    }
-
-    deinit { host.stop() }
-
-    func play(_ faults: String) throws {
-        #expect(try HTTPClient(port: port).post("/faults", faults).status == 200)
-    }
-
-    /// Sets members of its `/control`, and answers what that shows then.
-    @discardableResult func control(_ change: String? = nil) throws -> JSON {
-        let client = try HTTPClient(port: port)
-        if let change { #expect(try client.post("/control", change).status == 200, "\(change)") }
-        return try client.get("/control").json
-    }
-
-    var received: JSON { get throws { try HTTPClient(port: port).get("/received").json } }
-
-    /// The values of a member of every item, in the order of their arrival, with whose order each is in.
-    func values(of field: String) throws -> [(source: String, value: String)] {
-        try HTTPClient(port: port).get("/received?field=\(field)").text.split(separator: "\n").map { line in
-            let parts = line.split(separator: "\t", omittingEmptySubsequences: false)
-            return (String(parts[0]), parts.count > 1 ? String(parts[1]) : "")
-        }
+extension HostedSimulator {
+    convenience init(_ type: String = "samsara", faults: String = "", seed: UInt64 = 1) throws {
+        let known = try #require(SimulatorRegistry.all.first { $0.name == type })
+        try self.init(known, faults: faults, seed: seed)
     }
 }
 

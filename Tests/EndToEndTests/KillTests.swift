@@ -1,4 +1,5 @@
 import Glibc
+import PosternConformance
 import PosternCore
 import PosternStore
 import PosternTestKit
@@ -41,7 +42,7 @@ extension EndToEnd {
         func everythingAccepted_arrives_whenTheGatewayIsKilledTwentyTimesUnderLoad() async throws {
             let batch = 10
             let kills = 20
-            let samsara = try SimulatedService(
+            let samsara = try HostedSimulator(
                 faults: "delay=10ms:0.2,status=503:0.08,reset-before:0.05,reset-after:0.05,truncate:0.03")
             var settings = Settings(upstreamURL: samsara.url)
             settings.delivery["batchMaxMessages"] = batch

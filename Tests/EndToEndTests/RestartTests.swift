@@ -1,5 +1,6 @@
 import Foundation
 import Glibc
+import PosternConformance
 import PosternCore
 import PosternStore
 import PosternTestKit
@@ -11,7 +12,7 @@ extension EndToEnd {
         @Test(.timeLimit(.minutes(10)))
         func attemptsTimesAndDeadLetters_surviveARestart() async throws {
             // An answer of 500 counts an attempt, a 400 that names the event refuses it.
-            let samsara = try SimulatedService(faults: "poison=eventName:bad:array,poison=eventName:odd:500")
+            let samsara = try HostedSimulator(faults: "poison=eventName:bad:array,poison=eventName:odd:500")
             var settings = Settings(upstreamURL: samsara.url)
             settings.delivery = ["retryBaseSeconds": 3600, "retryMaxSeconds": 3600, "batchMaxWaitSeconds": 0]
             let directory = try GatewayDirectory(settings)
@@ -55,7 +56,7 @@ extension EndToEnd {
 
         @Test(.timeLimit(.minutes(10)))
         func sendThatTheEndCutShort_isCountedAndRepeated() async throws {
-            let samsara = try SimulatedService(faults: "hang-after")
+            let samsara = try HostedSimulator(faults: "hang-after")
             let directory = try GatewayDirectory(Settings(upstreamURL: samsara.url))
             var gateway = try await directory.start()
             let id = try #require(try gateway.client().post(eventPath, event(1)).json["id"].string)
@@ -76,7 +77,7 @@ extension EndToEnd {
     @Suite struct Reload {
         @Test(.timeLimit(.minutes(10)))
         func newAddressDeliveryAndLogLevel_takeEffect() async throws {
-            let (old, new) = (try SimulatedService(), try SimulatedService())
+            let (old, new) = (try HostedSimulator(), try HostedSimulator())
             var settings = Settings(upstreamURL: old.url)
             let directory = try GatewayDirectory(settings)
             let gateway = try await directory.start()
@@ -109,7 +110,7 @@ extension EndToEnd {
 
         @Test(.timeLimit(.minutes(10)), arguments: ["{", #"{"delivery": {"maxInFlight": 0}}"#])
         func badFile_changesNothing(text: String) async throws {
-            let samsara = try SimulatedService()
+            let samsara = try HostedSimulator()
             let directory = try GatewayDirectory(Settings(upstreamURL: samsara.url))
             let gateway = try await directory.start()
             try directory.write(text)
@@ -123,7 +124,7 @@ extension EndToEnd {
 
     /// A disk that is full.
     @Suite struct FullDisk {
-        private func settings(_ samsara: SimulatedService) -> Settings {
+        private func settings(_ samsara: HostedSimulator) -> Settings {
             var settings = Settings(upstreamURL: samsara.url)
             settings.outbox["deliveredRetentionSeconds"] = 0
             return settings
@@ -153,7 +154,7 @@ extension EndToEnd {
 
         /// Everything accepted arrives, new messages are taken again, and the books say so.
         private func recover(
-            _ gateway: GatewayProcess, _ samsara: SimulatedService, _ directory: GatewayDirectory, accepted: Int
+            _ gateway: GatewayProcess, _ samsara: HostedSimulator, _ directory: GatewayDirectory, accepted: Int
         ) async throws {
             try gateway.waitUntilDelivered()
             let client = try gateway.client()
@@ -173,7 +174,7 @@ extension EndToEnd {
         /// A limit on the size of files fails the same calls as a disk without room, and can be lifted from outside.
         @Test(.timeLimit(.minutes(10)))
         func limitOnFiles_refusesMessages_untilItIsLifted() async throws {
-            let samsara = try SimulatedService()
+            let samsara = try HostedSimulator()
             let directory = try GatewayDirectory(settings(samsara))
             // In KiB; the reserve takes 8 MiB.
             let limited = ["/bin/bash", "-c", #"ulimit -S -f 12288; exec "$0" "$@""#]
@@ -189,7 +190,7 @@ extension EndToEnd {
         /// A real one, where this machine lets us have one: deliveries make the room by themselves.
         @Test(.timeLimit(.minutes(10)), .enabled(if: SmallDisk.isToBeHad))
         func fullDisk_deliversWhatItHas_andTakesMessagesAgain() async throws {
-            let samsara = try SimulatedService()
+            let samsara = try HostedSimulator()
             let directory = try GatewayDirectory(settings(samsara))
             let gateway = try await directory.start(
                 program: SmallDisk.program(at: directory.folder.file("data"), megabytes: 40))

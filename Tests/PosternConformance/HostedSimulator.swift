@@ -1,19 +1,25 @@
 import Logging
 package import PosternCore
 package import PosternSimulatorKit
+package import PosternTestKit
 import PosternTransport
+import Testing
 
-/// A simulator behind its server, and the gateway's own transport in front of it.
+/// A simulator behind its server, and the gateway's own transport in front of it. It stays when gateways are killed.
 package final class HostedSimulator: Sendable {
     package let host: SimulatorHost
+    package let url: String
+    package let port: UInt16
     private let loop: CurlLoop
-    private let type: SimulatorType
-    package var url: String { host.urls[type.name]! }
 
-    package init(_ type: SimulatorType, faults: String = "", keep: SimulatorHost.Keep = .texts) throws {
-        self.type = type
+    package init(
+        _ type: SimulatorType, faults: String = "", seed: UInt64 = 1, keep: SimulatorHost.Keep = .texts
+    ) throws {
+        let logger = Logger(label: "simulator") { _ in SwiftLogNoOpLogHandler() }
         host = try SimulatorHost.start(
-            [type], port: 0, faults: Faults(parsing: faults), seed: 1, keep: keep, logger: Logger(label: "test"))
+            [type], port: 0, faults: Faults(parsing: faults), seed: seed, keep: keep, workerThreads: 2, logger: logger)
+        url = try #require(host.urls[type.name])
+        port = try #require(url.split(separator: ":").last.flatMap { UInt16($0) })
         loop = try CurlLoop(.init(version: "0"))
     }
 
@@ -21,6 +27,8 @@ package final class HostedSimulator: Sendable {
         loop.stop()
         host.stop()
     }
+
+    // MARK: Through the transport
 
     package func send(
         _ method: UpstreamRequest.Method, _ path: String, headers: [(name: String, value: String)] = [],
@@ -38,6 +46,30 @@ package final class HostedSimulator: Sendable {
         _ path: String, _ method: UpstreamRequest.Method = .get, _ body: String = ""
     ) async throws -> String {
         String(decoding: try await send(method, path, body).get().body, as: UTF8.self)
+    }
+
+    // MARK: Directly
+
+    package func ask(_ method: String, _ path: String, _ body: String = "") throws -> HTTPClient.Answer {
+        try HTTPClient(port: port).ask(method, path, Array(body.utf8))
+    }
+
+    package func play(_ faults: String) throws { #expect(try ask("POST", "/faults", faults).status == 200) }
+
+    /// Sets members of its `/control`, and answers what that shows then.
+    @discardableResult package func control(_ change: String? = nil) throws -> JSON {
+        if let change { #expect(try ask("POST", "/control", change).status == 200, "\(change)") }
+        return try ask("GET", "/control").json
+    }
+
+    package var received: JSON { get throws { try ask("GET", "/received").json } }
+
+    /// The values of a member of every item, in the order of their arrival, with whose order each is in.
+    package func values(of field: String) throws -> [(source: String, value: String)] {
+        try ask("GET", "/received?field=\(field)").text.split(separator: "\n").map { line in
+            let parts = line.split(separator: "\t", omittingEmptySubsequences: false)
+            return (String(parts[0]), parts.count > 1 ? String(parts[1]) : "")
+        }
     }
 }
 

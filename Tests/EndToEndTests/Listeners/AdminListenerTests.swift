@@ -1,5 +1,6 @@
 import Foundation
 import Glibc
+import PosternConformance
 import PosternTestKit
 import Testing
 
@@ -18,7 +19,7 @@ extension EndToEnd {
         }
 
         @Test(.timeLimit(.minutes(10))) func operators_areServedThere_andCallersHere() async throws {
-            let samsara = try SimulatedService()
+            let samsara = try HostedSimulator()
             var settings = self.settings(admin: ["host": "127.0.0.1", "port": 0])
             settings.upstreams = ["samsara": ["url": samsara.url]]
             let directory = try GatewayDirectory(settings)

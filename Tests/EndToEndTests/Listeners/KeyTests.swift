@@ -1,5 +1,6 @@
 import Glibc
 import PosternAPI
+import PosternConformance
 import PosternCore
 import PosternTestKit
 import Testing
@@ -15,7 +16,7 @@ extension EndToEnd {
         /// A listener that is not on loopback: a caller without a key gets no further than the probes.
         @Test(.timeLimit(.minutes(10)))
         func keys_guardAGatewayThatOthersReach_andCanBeReplacedWhileItRuns() async throws {
-            let samsara = try SimulatedService()
+            let samsara = try HostedSimulator()
             var settings = Settings(upstreamURL: samsara.url)
             settings.server["host"] = "0.0.0.0"
             settings.auth["keys"] = [
@@ -55,7 +56,7 @@ extension EndToEnd {
         }
 
         @Test(.timeLimit(.minutes(10))) func commands_presentTheKeyOfTheEnvironment() async throws {
-            let samsara = try SimulatedService()
+            let samsara = try HostedSimulator()
             var settings = Settings(upstreamURL: samsara.url)
             settings.auth["keys"] = [entry("ops", "steer", ["read", "admin", "write"])]
             let directory = try GatewayDirectory(settings)

@@ -1,4 +1,5 @@
 import Foundation
+import PosternConformance
 import PosternCore
 import PosternStore
 import PosternTestKit
@@ -64,7 +65,7 @@ extension EndToEnd {
             }
         }
 
-        private func settings(_ appservices: SimulatedService) -> Settings {
+        private func settings(_ appservices: HostedSimulator) -> Settings {
             var settings = Settings()
             settings.delivery = ["retryBaseSeconds": 0.02, "retryMaxSeconds": 0.1, "maxInFlight": Self.maxInFlight]
             settings.outbox = ["encryptionKey": String(repeating: "5a", count: 32)]
@@ -81,7 +82,7 @@ extension EndToEnd {
 
         @Test(.timeLimit(.minutes(10)), arguments: [false, true])
         func platformEndsAsTheUsersWanted_whileTokensDie(andTheGatewayIsKilled isKilled: Bool) async throws {
-            let platform = try SimulatedService("appservices", faults: "status=503:0.1,reset-after:0.05")
+            let platform = try HostedSimulator("appservices", faults: "status=503:0.1,reset-after:0.05")
             try platform.control(#"{"organization":"acme","application":"campus","apiKey":"KEY","bindTokens":true}"#)
             let directory = try GatewayDirectory(settings(platform))
             var gateway = try await directory.start()

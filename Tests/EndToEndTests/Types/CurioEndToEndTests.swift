@@ -1,4 +1,5 @@
 import Foundation
+import PosternConformance
 import PosternCore
 import PosternStore
 import PosternTestKit
@@ -48,7 +49,7 @@ extension EndToEnd {
                 """#
         }
 
-        private func settings(_ curio: SimulatedService) -> Settings {
+        private func settings(_ curio: HostedSimulator) -> Settings {
             var settings = Settings()
             settings.delivery = ["retryBaseSeconds": 0.02, "retryMaxSeconds": 0.1, "maxInFlight": 16]
             settings.upstreams = [
@@ -59,7 +60,7 @@ extension EndToEnd {
 
         @Test(.timeLimit(.minutes(10)))
         func everyActionArrives_inOrder_withTheRightCodes_whileSessionsDieAndTheGatewayIsKilled() async throws {
-            let curio = try SimulatedService("curio", faults: "status=503:0.1,reset-after:0.05")
+            let curio = try HostedSimulator("curio", faults: "status=503:0.1,reset-after:0.05")
             try curio.control(#"{"apiKey":"key","trackingCode":"GW7DEM01","killSessionRate":0.02,"codeForm":"mixed"}"#)
             let directory = try GatewayDirectory(settings(curio))
             var gateway = try await directory.start()
@@ -107,7 +108,7 @@ extension EndToEnd {
 
         @Test(.timeLimit(.minutes(10)))
         func actionOfAnUnknownSession_isRefused_withWhatToSendFirst() async throws {
-            let curio = try SimulatedService("curio")
+            let curio = try HostedSimulator("curio")
             let gateway = try await GatewayDirectory(settings(curio)).start()
             let client = try gateway.client()
             let visitor = Visitor(1)

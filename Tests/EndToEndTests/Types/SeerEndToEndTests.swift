@@ -1,11 +1,12 @@
 import Foundation
+import PosternConformance
 import PosternTestKit
 import Testing
 
 extension EndToEnd {
     /// Seer over real sockets: tokens that expire all the time, an upstream that fails, answers that are lost.
     @Suite struct Seer {
-        private func settings(_ seer: SimulatedService, _ more: [String: Any] = [:]) -> Settings {
+        private func settings(_ seer: HostedSimulator, _ more: [String: Any] = [:]) -> Settings {
             var settings = Settings()
             settings.delivery = ["retryBaseSeconds": 0.01, "retryMaxSeconds": 0.05, "maxInFlight": 8]
             var upstream: [String: Any] = [
@@ -25,7 +26,7 @@ extension EndToEnd {
         @Test(.timeLimit(.minutes(10)))
         func everythingArrives_inOrder_whileTokensExpireAndTheUpstreamFails() async throws {
             let bundle = 4096
-            let seer = try SimulatedService("seer", faults: "status=503:0.1,reset-after:0.05")
+            let seer = try HostedSimulator("seer", faults: "status=503:0.1,reset-after:0.05")
             try seer.control(
                 #"{"clientId":"gw-client","clientSecret":"gw:secret/1","apiKey":"KEY123","tokenLifeSeconds":3}"#)
             let gateway = try await GatewayDirectory(settings(seer, ["bundleSizeBytes": bundle])).start()
@@ -76,7 +77,7 @@ extension EndToEnd {
         /// Promise 6, over the wire: numbers, escapes, order of members and white space.
         @Test(.timeLimit(.minutes(10)))
         func bytesGoOut_asTheyCameIn() async throws {
-            let seer = try SimulatedService("seer")
+            let seer = try HostedSimulator("seer")
             let gateway = try await GatewayDirectory(settings(seer)).start()
             let odd = [
                 "0.1000", "1e400", "-0", "123456789012345678901234567890", "0.95", "1e-7",
@@ -94,7 +95,7 @@ extension EndToEnd {
 
         @Test(.timeLimit(.minutes(10)))
         func queueThatWaits_saysSo_andAFlushAnswersWithCounts() async throws {
-            let seer = try SimulatedService("seer")
+            let seer = try HostedSimulator("seer")
             let gateway = try await GatewayDirectory(settings(seer, ["autoReportQueue": false])).start()
             let client = try gateway.client()
             let accepted = try client.post("/v1/seer/tincan", payload("tincan", 1)).json
@@ -115,7 +116,7 @@ extension EndToEnd {
 
         @Test(.timeLimit(.minutes(10)))
         func fullQueue_dropsTheOldest_andNamesThem_orRefusesWithTheSDKsCode() async throws {
-            let seer = try SimulatedService("seer")
+            let seer = try HostedSimulator("seer")
             let size = payload("tincan", 1).utf8.count
             for (policy, status) in [("dropOldest", 202), ("reject", 503)] {
                 let gateway = try await GatewayDirectory(
@@ -141,7 +142,7 @@ extension EndToEnd {
         /// sent.
         @Test(.timeLimit(.minutes(10)))
         func reload_changesKindsAndEndpoints() async throws {
-            let seer = try SimulatedService("seer")
+            let seer = try HostedSimulator("seer")
             try seer.control(
                 #"{"clientId":"gw-client","clientSecret":"gw:secret/1","apiKey":"KEY123","customPaths":["/old","/new"]}"#
             )

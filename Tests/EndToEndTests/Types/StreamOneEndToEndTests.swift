@@ -1,4 +1,5 @@
 import Foundation
+import PosternConformance
 import PosternCore
 import PosternStore
 import PosternTestKit
@@ -9,7 +10,7 @@ extension EndToEnd {
     /// StreamOne over real sockets: writes of many accounts, a platform that is busy, rate-limited or failing, and a
     /// gateway that is killed.
     @Suite struct StreamOne {
-        private func settings(_ platform: SimulatedService) -> Settings {
+        private func settings(_ platform: HostedSimulator) -> Settings {
             var settings = Settings()
             settings.delivery = ["retryBaseSeconds": 0.02, "retryMaxSeconds": 0.1, "maxInFlight": 16]
             settings.upstreams = [
@@ -25,7 +26,7 @@ extension EndToEnd {
         func everyWriteArrives_inOrderPerAccount_withItsResult() async throws {
             let accounts = 50
             let writes = 100
-            let platform = try SimulatedService("streamone", faults: "status=503:0.1")
+            let platform = try HostedSimulator("streamone", faults: "status=503:0.1")
             try platform.control(
                 #"{"statusRate":{"10":0.02,"8":0.002},"clockOffsetSeconds":1,"failuresUntilRateLimited":0}"#)
             let directory = try GatewayDirectory(settings(platform))
@@ -74,7 +75,7 @@ extension EndToEnd {
         /// Not even while everything is logged; but the session itself lives on.
         @Test(.timeLimit(.minutes(10)))
         func login_leavesNoPasswordBehind_andItsSessionOutlivesAKill() async throws {
-            let platform = try SimulatedService("streamone")
+            let platform = try HostedSimulator("streamone")
             try platform.control(
                 #"{"users":[{"id":"Cmv8fnKfjF2l","username":"jan","password":"canary-Pa55","needsV2Hash":true}]}"#)
             var settings = settings(platform)

@@ -1,4 +1,4 @@
-import Logging
+import PosternConformance
 import PosternSimulatorKit
 import PosternTestKit
 import Testing
@@ -10,30 +10,8 @@ private let u1 = "ffffffff54d00d1e0b07c0de5eed0011"
 
 /// Behind a server, with faults.
 @Suite(.timeLimit(.minutes(10))) struct AppServicesHostTests {
-    private final class Fixture {
-        let host = try! SimulatorHost.start([.appservices], port: 0, logger: Logger(label: "test"))
-        var port: UInt16 { UInt16(host.urls["appservices"]!.split(separator: ":")[2])! }
-
-        deinit { host.stop() }
-
-        func ask(_ method: String, _ path: String, _ body: String = "") throws -> HTTPClient.Answer {
-            try HTTPClient(port: port).ask(method, path, Array(body.utf8))
-        }
-
-        /// Sends the request of the vector unchanged. Nil if the connection ends without a response.
-        func send(_ vector: SimulatedRequest) throws -> Int? {
-            let client = try HTTPClient(port: port)
-            let lines = vector.headers.map { "\($0.name): \($0.value)\r\n" }.joined()
-            let target = vector.path + (vector.query.map { "?" + $0 } ?? "")
-            client.send(Array("\(vector.method) \(target) HTTP/1.1\r\n\(lines)\r\n".utf8) + vector.body)
-            return try? client.answer().status
-        }
-
-        func violations() throws -> [String] { try ask("GET", "/received").json["violations"].strings }
-    }
-
     @Test func vectors_areTaken_asTheyStand() throws {
-        let fixture = Fixture()
+        let fixture = try HostedSimulator(.appservices)
         let vectors = [V.v1, V.v2, V.v3, V.v4, V.v5, V.v6, V.v8, V.v9, V.v10, V.v11, V.v12, V.v13, V.v15]
         #expect(
             try vectors.map { try fixture.send($0) } == [
@@ -53,7 +31,7 @@ private let u1 = "ffffffff54d00d1e0b07c0de5eed0011"
     }
 
     @Test func lostAnswers_areNotHeldAgainstTheGateway() throws {
-        let fixture = Fixture()
+        let fixture = try HostedSimulator(.appservices)
         for fault in ["reset-after", "truncate", "garbage"] {
             _ = try fixture.ask("POST", "/faults", "\(fault):x1")
             _ = try fixture.ask("POST", "/control", #"{"reset":true,"invalidateToken":"PiTok-7f.abc_DEF~123"}"#)
@@ -66,10 +44,23 @@ private let u1 = "ffffffff54d00d1e0b07c0de5eed0011"
     }
 
     @Test func statusOfAFault_isSeenByTheSimulator() throws {
-        let fixture = Fixture()
+        let fixture = try HostedSimulator(.appservices)
         _ = try fixture.ask("POST", "/faults", "status=404:x1")
         #expect(try fixture.send(V.v8) == 404)
         #expect(try fixture.send(V.v9) == 200)
         #expect(try fixture.violations() == [])
     }
+}
+
+extension HostedSimulator {
+    /// Sends the request of the vector unchanged. Nil if the connection ends without a response.
+    fileprivate func send(_ vector: SimulatedRequest) throws -> Int? {
+        let client = try HTTPClient(port: port)
+        let lines = vector.headers.map { "\($0.name): \($0.value)\r\n" }.joined()
+        let target = vector.path + (vector.query.map { "?" + $0 } ?? "")
+        client.send(Array("\(vector.method) \(target) HTTP/1.1\r\n\(lines)\r\n".utf8) + vector.body)
+        return try? client.answer().status
+    }
+
+    fileprivate func violations() throws -> [String] { try received["violations"].strings }
 }
