@@ -3,7 +3,6 @@ import Foundation
 import Glibc
 import PosternCore
 import PosternTestKit
-import PosternTransport
 import Testing
 
 @Suite struct CommandTests {
@@ -61,8 +60,8 @@ import Testing
     @Test func simulate_printsEachAddress_andEndsOnSIGTERM() async throws {
         let simulators = try Binary.start(["simulate", "--port", "0", "--faults", "status=503:x1"])
         let line = try await simulators.line { $0.hasPrefix("samsara http://127.0.0.1:") }
-        let received = try await ask(.get, line.dropFirst("samsara ".count) + "/received")
-        #expect(received.status == 200)
+        let port = try #require(line.split(separator: ":").last.flatMap { UInt16($0) })
+        #expect(try HTTPClient(port: port).get("/received").status == 200)
         simulators.signal(SIGTERM)
         let ended = try await simulators.end()
         #expect(ended.exitCode == 0)
@@ -128,35 +127,6 @@ import Testing
 
     // MARK: outbox
 
-    /// A gateway whose upstream does not exist; the store's path and the gateway's address.
-    private func startGateway() async throws -> (gateway: ChildProcess, config: String, url: String) {
-        let config = folder.file("postern.json")
-        try """
-        {"server": {"port": 0}, "outbox": {"path": "\(folder.file("store.sqlite"))"},
-         "upstreams": {"samsara": {"url": "http://127.0.0.1:1"}}}
-        """.write(toFile: config, atomically: true, encoding: .utf8)
-        let gateway = try Binary.start(["serve", "--config", config])
-        let line = try await gateway.line(of: .errors) { $0.contains(" started ") }
-        let port = try #require(line.split(separator: " ").first { $0.hasPrefix("port=") })
-        return (gateway, config, "http://127.0.0.1:\(port.dropFirst("port=".count))")
-    }
-
-    private func ask(
-        _ method: UpstreamRequest.Method, _ url: some StringProtocol, body: String? = nil
-    ) async throws -> UpstreamResponse {
-        let loop = try CurlLoop(.init(version: "test"))
-        defer { loop.stop() }
-        let headers = body == nil ? [] : [(name: "Content-Type", value: "application/json")]
-        let request = UpstreamRequest(
-            method: method, url: String(url), headers: headers, body: Array((body ?? "").utf8))
-        return try await withCheckedContinuation { continuation in
-            loop.submit(request, options: TransferOptions(requestTimeout: .seconds(10))) {
-                continuation.resume(returning: $0)
-            }
-        }.get()
-    }
-
-    private struct Receipts: Decodable { let ids: [String] }
     private struct Stats: Decodable {
         struct Upstream: Decodable {
             let name: String
@@ -173,21 +143,24 @@ import Testing
     }
 
     @Test func outbox_isReadAndSteered_besideAGateway_andWithoutOne() async throws {
-        let (gateway, config, url) = try await startGateway()
+        // Its upstream does not exist.
+        let directory = try GatewayDirectory(Settings(upstreamURL: "http://127.0.0.1:1"))
+        let gateway = try await directory.start()
+        let (config, url, client) = (directory.config, "http://127.0.0.1:\(gateway.port)", try gateway.client())
         let healthy = try await Binary.run(["healthcheck", "--url", url])
         #expect(healthy.exitCode == 0, "\(healthy.errors)")
         let events = (1...3).map { #"{"timestamp":\#($0), "sourceId":"s","eventName":"e"}"# }
-        let answer = try await ask(.post, url + "/v1/samsara/event", body: "[\(events.joined(separator: ","))]")
+        let answer = try client.post(eventPath, "[\(events.joined(separator: ","))]")
         #expect(answer.status == 202)
-        let ids = try JSONDecoder().decode(Receipts.self, from: Data(answer.body)).ids
+        let ids = answer.json["ids"].strings
         try #require(ids.count == 3)
 
         // While the gateway runs: reads from the store, changes through the API. What is being sent at the moment cannot
         // be cancelled, so the upstream is paused first and its answer, a refusal to connect, waited for.
         let seen = try await stats(config)
         #expect(seen.queued == 3)
-        #expect(try await ask(.post, url + "/v1/upstreams/samsara/pause").status == 202)
-        try await untilNothingIsUnderWay(url)
+        #expect(try client.post("/v1/upstreams/samsara/pause").status == 202)
+        #expect(try eventually { try gateway.upstream()["inFlight"].int == 0 }, "a request stays under way")
         let first = try await Binary.run(["outbox", "cancel", ids[0], "--config", config, "--url", url])
         #expect(first.exitCode == 0, "\(first.errors)\(first.output)")
         #expect(first.output == "1 message cancelled.\n")
@@ -207,8 +180,7 @@ import Testing
         let counted = try await Binary.run(backlog)
         #expect(counted.output == #"{"cancelled":2,"preview":true,"refused":[]}"# + "\n")
 
-        gateway.signal(SIGTERM)
-        #expect(try await gateway.end().exitCode == 0)
+        try await gateway.stop()
 
         // Without one: the store itself.
         let second = try await Binary.run(["outbox", "cancel", ids[1], ids[0], "--config", config, "--json"])
@@ -230,19 +202,8 @@ import Testing
         let audit = try await Binary.run(["outbox", "audit", "--config", config])
         #expect(audit.exitCode == 0, "\(audit.output)")
         #expect(audit.output.contains("balanced"))
-        let shown = try await Binary.run(["outbox", "show", ids[2], "--store", folder.file("store.sqlite")])
+        let shown = try await Binary.run(["outbox", "show", ids[2], "--store", directory.store])
         #expect(shown.exitCode == 0)
         #expect(!shown.output.contains("sourceId"))
-    }
-
-    private struct Upstream: Decodable { let inFlight: Int }
-
-    private func untilNothingIsUnderWay(_ url: String) async throws {
-        let deadline = ContinuousClock.now + .seconds(20)
-        while true {
-            let answer = try await ask(.get, url + "/v1/upstreams/samsara")
-            if try JSONDecoder().decode(Upstream.self, from: Data(answer.body)).inFlight == 0 { return }
-            try #require(ContinuousClock.now < deadline, "a request stays under way")
-        }
     }
 }

@@ -49,7 +49,7 @@ import Testing
 
     private static func isRead(_ path: String) -> Bool {
         ["swift", "c", "h", "md", "yaml", "py", "sh"].contains { path.hasSuffix(".\($0)") }
-            && !path.hasPrefix("Tests/PosternGatewayTests/Citation") && path != "CHANGELOG.md"
+            && !path.hasPrefix("Tests/PosternGatewayTests/Documents/Citation") && path != "CHANGELOG.md"
     }
 
     /// The type of upstream that a file is about, by its folder or its name.
