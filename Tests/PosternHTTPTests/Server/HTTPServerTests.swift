@@ -1,5 +1,4 @@
 import PosternTestKit
-import Synchronization
 import PosternCore
 import Testing
 

@@ -1,6 +1,5 @@
 import PosternCore
 import PosternTestKit
-import Synchronization
 import Testing
 
 @testable import PosternStore

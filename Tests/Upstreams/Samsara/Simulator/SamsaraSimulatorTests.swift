@@ -6,7 +6,6 @@ import Testing
 @testable import SamsaraSimulator
 
 private typealias V = SamsaraVectors
-private let jsonType = "application/json; charset=utf-8"
 private let warning =
     #"{"status":"OK","warning":"For completeness, please provide the 'X-Samsara-publishedTimestamp' header."}"#
 private let wrongType = #"{"status":"ERROR","message":"Invalid format, content-type must be application/json"}"#
