@@ -17,6 +17,7 @@ public struct UpstreamSnapshot: Sendable, Equatable {
     public var circuit: Circuit.State = .closed
     /// The number of failures in a row.
     public var failures = 0
+    /// Why an operator has to intervene for the upstream as a whole; nil if that is not necessary.
     public var hold: HoldReason?
     /// Endpoints that wait although the upstream does not.
     public var endpoints: [EndpointWait] = []
@@ -24,6 +25,7 @@ public struct UpstreamSnapshot: Sendable, Equatable {
     public var token: TokenStatus?
     /// Nil if no request has succeeded in the life of the store.
     public var lastSuccessAt: Timestamp?
+    /// The last failed attempt of any endpoint; kept when a later one succeeds.
     public var lastError: AttemptError?
 
     /// An endpoint that waits although the upstream does not.

@@ -15,11 +15,14 @@ public final class Metrics: Sendable {
     public let attempts = Metrics.counters("upstream", "outcome")
     /// In seconds, from sending the request to its response.
     public let attemptDuration = Metrics.histograms("upstream", bounds: Histogram.durationBounds)
+    /// Messages per request to the upstream.
     public let batchMessages = Metrics.histograms("upstream", bounds: Histogram.countBounds)
     /// Requests that may or may not have arrived.
     public let ambiguousSends = Metrics.counters("upstream")
+    /// Fetches of a token: `fetched`, `refused` (because of the credentials), or `failed`.
     public let tokenRefreshes = Metrics.counters("upstream", "outcome")
     public let upstreamEvents = Metrics.counters("upstream", "event")
+    /// Requests of callers, by the template of their route.
     public let requests = Metrics.counters("route", "status")
     /// In seconds, from the last byte of the request to the response.
     public let requestDuration = Metrics.histograms("route", bounds: Histogram.durationBounds)

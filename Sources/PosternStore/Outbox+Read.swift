@@ -10,6 +10,7 @@ public struct MessageRecord: Sendable, Equatable {
     public var key: String?
     /// Attempts that count against the message.
     public var attempts: Int
+    /// The time that the response to its sender named; retries by an operator do not change it.
     public var acceptedAt: Timestamp
     /// Nil while it is queued.
     public var settledAt: Timestamp?
@@ -30,11 +31,13 @@ public struct MessageRecord: Sendable, Equatable {
 
 /// The facts about a queued message, from the store and the queue.
 public struct QueuedFacts: Sendable, Equatable {
+    /// Whether a request that carries it has been sent and not been answered.
     public var isInFlight = false
     /// Whether its lane, with its group, waits for a credential that a caller has to hand in.
     public var isParked = false
     /// What its lane waits for, because of a plan or of its endpoint, and until when.
     public var laneWaitsFor: WaitReason?
+    /// Nil if no time ends the wait, for example that for a credential.
     public var laneWaitsUntil: Timestamp?
     /// The time before which it is not sent; nil if it does not wait for a time.
     public var nextAttemptAt: Timestamp?
@@ -52,6 +55,7 @@ extension MessageRecord {
 /// A request that carried a message.
 public struct AttemptRow: Sendable, Equatable {
     public var batch: BatchID
+    /// When the attempt was recorded; its request is sent after that is on disk.
     public var startedAt: Timestamp
     /// Nil while it is in flight.
     public var endedAt: Timestamp?
@@ -67,6 +71,7 @@ public struct AttemptRow: Sendable, Equatable {
 
 /// A filter for messages.
 public struct MessageFilter: Sendable, Equatable {
+    /// Nil means all, as in `kind`, `state` and `key`.
     public var upstream: UpstreamName?
     /// The upstreams whose messages are listed; nil means all.
     public var visible: Set<UpstreamName>?

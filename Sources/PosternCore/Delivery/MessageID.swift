@@ -18,6 +18,7 @@ public struct MessageID: Hashable, Comparable, Sendable, CustomStringConvertible
     @inlinable public var sequence: Int64 { rawValue >> 8 }
     @inlinable public var upstream: UpstreamNumber { UpstreamNumber(rawValue: UInt8(truncatingIfNeeded: rawValue)) }
 
+    /// Orders messages as they were accepted, over all upstreams.
     @inlinable public static func < (left: MessageID, right: MessageID) -> Bool { left.rawValue < right.rawValue }
 
     private static let alphabet = Array("0123456789abcdefghjkmnpqrstvwxyz".utf8)

@@ -55,6 +55,7 @@ public struct PendingMessage: Sendable {
     public let id: MessageID
     public let kind: Kind
     public let lane: Lane
+    /// That of the `AdmissionContext`.
     public let acceptedAt: Timestamp
     /// The payload as it will be stored.
     public let payload: [UInt8]

@@ -61,6 +61,7 @@ public struct UpstreamResponse: Sendable, Equatable {
     public var status: Int
     /// In the order received, trailers excluded.
     public var headers: [(name: String, value: String)]
+    /// Empty if there was none.
     public var body: [UInt8]
 
     public init(status: Int, headers: [(name: String, value: String)] = [], body: [UInt8] = []) {

@@ -18,6 +18,7 @@
 public struct Faults: Sendable, Equatable {
     /// In their order: the first one that applies wins.
     public var rules: [Rule] = []
+    /// Checked in each request that no rule keeps from the simulator.
     public var poisons: [Poison] = []
 
     public init() {}
@@ -29,6 +30,7 @@ public struct Faults: Sendable, Equatable {
         public var fault: Fault
         /// The beginning of the paths that are affected; empty means all.
         public var path: String
+        /// Which of the requests to these paths are affected.
         public var when: When
 
         public init(_ fault: Fault, path: String = "", when: When = .always) {
@@ -38,6 +40,7 @@ public struct Faults: Sendable, Equatable {
         }
     }
 
+    /// What goes wrong; the text form is described at `Faults`.
     public enum Fault: Sendable, Equatable {
         case status(Int, retryAfter: RetryAfter?)
         case resetBefore, resetAfter, hang, hangAfter, garbage, truncate, pass
@@ -45,6 +48,7 @@ public struct Faults: Sendable, Equatable {
         case drip(Duration)
     }
 
+    /// Which requests a rule affects, counted by the player.
     public enum When: Sendable, Equatable {
         case always
         /// 0 to 1.
@@ -53,6 +57,7 @@ public struct Faults: Sendable, Equatable {
         case next(Int)
     }
 
+    /// A `Retry-After` header.
     public struct RetryAfter: Sendable, Equatable {
         /// The forms of RFC 9110, sections 5.6.7 and 10.2.3.
         public enum Form: String, Sendable, CaseIterable {
@@ -71,6 +76,7 @@ public struct Faults: Sendable, Equatable {
     /// Refuses requests with an item whose member `field`, top-level or a JSON Pointer, has `value`, as a string or as
     /// a literal.
     public struct Poison: Sendable, Equatable {
+        /// How the request is refused. The raw value is the text form.
         public enum Answer: String, Sendable, CaseIterable {
             case failure = "500"
             case tooLarge = "413"
@@ -78,6 +84,7 @@ public struct Faults: Sendable, Equatable {
             /// The upstream's own way of naming the items, if it has one.
             case naming = "array"
         }
+        /// A member of the item, or a JSON Pointer (RFC 6901), which begins with a slash.
         public var field: String
         public var value: String
         public var answer: Answer
@@ -92,12 +99,14 @@ public struct Faults: Sendable, Equatable {
 
 /// What to do with one request.
 public struct FaultDecision: Sendable, Equatable {
+    /// The fault of one request, with its delays taken out.
     public enum Action: Sendable, Equatable {
         case proceed
         case status(Int, retryAfter: Faults.RetryAfter?)
         case resetBefore, resetAfter, hang, hangAfter, garbage, truncate
         case drip(Duration)
     }
+    /// Before anything is answered: the sum over all rules that apply.
     public var delay: Duration = .zero
     public var outcome = Action.proceed
 }

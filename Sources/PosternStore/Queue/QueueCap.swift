@@ -9,6 +9,7 @@ public struct QueueCap: Sendable, Equatable {
     public var maxMessages = 0
     /// Payload bytes; 0 means no limit.
     public var maxBytes = 0
+    /// Also decides what happens when the disk is full.
     public var whenFull = WhenFull.reject
 
     public init() {}
