@@ -38,6 +38,17 @@ public struct Plan: Sendable, CustomStringConvertible {
         if later.chance(0.4) {
             for _ in 0..<later.from(1...4) { diskFaults.append(DiskPlan(hours, later)) }
         }
+        if seed.isMultiple(of: 3) { addMore(of: types) }
+    }
+
+    /// Every third world is a busy one, in which more happens at the same time.
+    private mutating func addMore(of types: [UpstreamKind]) {
+        let dice = Dice(seed: seed, for: "busy plan")
+        for _ in 0..<dice.from(8...24) { actions.append(ActionPlan(ActionPlan.Kind.allCases, types, hours, dice)) }
+        for _ in 0..<dice.from(4...12) {
+            faults.append(FaultPlan(FaultPlan.Kind.first, dice.pick(types), hours, dice))
+        }
+        actions.sort { $0.atHour < $1.atHour }
     }
 
     /// Leaves out all syncs, and cuts the power every two hours.

@@ -260,7 +260,8 @@ final class Promises: @unchecked Sendable {
     private func isRemoved(_ entry: Book.Entry) -> Bool {
         let isKept = world.plan.settings.retention == SettingsPlan.longestRetention
         guard !isKept || world.purged.contains(entry.upstream) else { return false }
-        return entry.arrivals > 0 || !entry.leavesMark || !isKept && (entry.isPoison || entry.isExempt)
+        let mayEnd = entry.isPoison || entry.isExempt || world.plan.settings.dropsOldest(of: entry.upstream)
+        return entry.arrivals > 0 || !entry.leavesMark || !isKept && mayEnd
     }
 
     private func audit() {

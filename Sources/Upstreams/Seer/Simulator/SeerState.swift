@@ -124,20 +124,21 @@ struct SeerState: Sendable {
 
     // MARK: Reports
 
-    /// Why a report is rejected without being read; nil if it is read.
+    /// Why a report is rejected without being read; nil if it is read. `isLost`: whether the response will not reach the
+    /// gateway.
     mutating func admit(
-        _ authorization: String?, _ query: Query, to path: String, _ moment: Moment
+        _ authorization: String?, _ query: Query, to path: String, _ moment: Moment, isLost: Bool
     ) -> (refusal: SimulatedAnswer?, violations: [String]) {
         counts.reports[path, default: Reports()].requests += 1
         let key = check(query)
         var violations = key.violations
-        let isLetIn = authorize(authorization, moment, &violations)
+        let isLetIn = authorize(authorization, moment, isLost: isLost, &violations)
         if key.isRefused { return (Answer.forbidden, violations) }
         return (isLetIn ? nil : Answer.badToken, violations)
     }
 
     private mutating func authorize(
-        _ authorization: String?, _ moment: Moment, _ violations: inout [String]
+        _ authorization: String?, _ moment: Moment, isLost: Bool, _ violations: inout [String]
     ) -> Bool {
         guard let authorization else {
             counts.reportsWithoutAuthorization += 1
@@ -158,12 +159,12 @@ struct SeerState: Sendable {
             return false
         case .dead:
             if tokens.isExpired(token, at: moment.now) { counts.expiredTokenReports += 1 }
-            tokens.noteRefusal(of: token, at: moment.instant)
+            tokens.noteRefusal(of: token, at: moment.instant, isLost: isLost)
             return false
         case .good:
             guard random.fraction() < settings.refuse401Rate else { return true }
             counts.randomRefusals += 1
-            tokens.noteRefusal(of: token, at: moment.instant, revoking: settings.revoke)
+            tokens.noteRefusal(of: token, at: moment.instant, isLost: isLost, revoking: settings.revoke)
             return false
         }
     }

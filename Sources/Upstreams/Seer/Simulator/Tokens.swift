@@ -60,9 +60,9 @@ struct Tokens: Sendable {
     /// The newest are looked up most.
     private func find(_ text: String) -> Issued? { issued.last { $0.text == text } }
 
-    mutating func noteRefusal(of text: String, at instant: MonotonicInstant, revoking: Bool = false) {
+    mutating func noteRefusal(of text: String, at instant: MonotonicInstant, isLost: Bool, revoking: Bool = false) {
         guard let index = issued.lastIndex(where: { $0.text == text }) else { return }
-        issued[index].refusedAt = issued[index].refusedAt ?? instant
+        if !isLost { issued[index].refusedAt = issued[index].refusedAt ?? instant }
         if revoking { issued[index].isRevoked = true }
     }
 

@@ -15,13 +15,13 @@ struct SeerClient: SimulatorClient {
 
     func judge(
         _ method: String = "POST", _ path: String, query: String? = nil, _ headers: Headers, _ body: [UInt8],
-        poisons: [Faults.Poison] = []
+        poisons: [Faults.Poison] = [], isLost: Bool = false
     ) -> SimulatedResult {
         let length = headers.contains { $0.name == "Content-Length" } ? [] : [("Content-Length", "\(body.count)")]
         return simulator.judge(
             SimulatedRequest(
                 method: method, path: path, query: query,
-                headers: (headers + length).filter { !$0.value.isEmpty }, body: body),
+                headers: (headers + length).filter { !$0.value.isEmpty }, body: body, isAnswerLost: isLost),
             poisons: poisons)
     }
 
@@ -48,19 +48,22 @@ struct SeerClient: SimulatorClient {
 
     func report(
         _ path: String, _ body: String, token: String, _ changed: Headers = [], query: String? = nil,
-        method: String = "POST", poisons: [Faults.Poison] = []
+        method: String = "POST", poisons: [Faults.Poison] = [], isLost: Bool = false
     ) -> SimulatedResult {
-        report(path, Array(body.utf8), token: token, changed, query: query, method: method, poisons: poisons)
+        report(
+            path, Array(body.utf8), token: token, changed, query: query, method: method, poisons: poisons,
+            isLost: isLost)
     }
 
     func report(
         _ path: String, _ body: [UInt8], token: String, _ changed: Headers = [], query: String? = nil,
-        method: String = "POST", poisons: [Faults.Poison] = []
+        method: String = "POST", poisons: [Faults.Poison] = [], isLost: Bool = false
     ) -> SimulatedResult {
         let headers: Headers = [
             ("Authorization", "Bearer \(token)"), ("Accept", "application/json"), ("Content-Type", "application/json"),
         ]
-        return judge(method, path, query: query, Self.changing(headers, changed), body, poisons: poisons)
+        return judge(
+            method, path, query: query, Self.changing(headers, changed), body, poisons: poisons, isLost: isLost)
     }
 
     private static func changing(_ headers: Headers, _ changed: Headers) -> Headers {

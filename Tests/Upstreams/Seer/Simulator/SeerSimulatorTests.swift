@@ -219,6 +219,17 @@ private typealias V = SeerVectors
         ([("Authorization", "Bearer madeUp")], 401, ["a token that was never issued"]),
     ]
 
+    @Test func refusedToken_mayBeUsed_untilTheGatewayHearsOfIt() {
+        let token = client.token()
+        client.control(#"{"revokeNow":true}"#)
+        for isLost in [true, true, false] {
+            #expect(client.report("/tincan", V.t1, token: token, isLost: isLost).violations.isEmpty)
+            client.time.advance(by: .seconds(6))
+        }
+        let violations = client.report("/tincan", V.t1, token: token).violations
+        #expect(violations == ["a token that was refused more than five seconds before"])
+    }
+
     @Test(arguments: reports) func report_isChecked(changed: SeerClient.Headers, status: Int, violations: [String]) {
         let judged = client.report("/tincan", V.t1, token: client.token(), changed)
         #expect(judged.answer?.status == status)
