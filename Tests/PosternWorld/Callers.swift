@@ -294,6 +294,9 @@ final class Caller {
             // Whatever it says: the call is over.
             for entry in post.entries { entry.refusals += 1 }
             if post.method == "PUT", response.status >= 500 { again(post) }
+        case 202 where text.hasPrefix(#"{"accepted":0"#) && world.removed.contains(plan.upstream):
+            // A lenient request rejects each of its events by itself.
+            for entry in post.entries { entry.refusals += 1 }
         case 200..<300, 502:
             world.promises.accepted(post.entries, response)
             if response.status != 502 { repeats.accepted(post, response) }

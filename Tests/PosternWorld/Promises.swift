@@ -96,8 +96,10 @@ final class Promises: @unchecked Sendable {
 
     /// - Parameter first: The response that the request got before.
     func repeated(_ post: Post, _ first: HTTPResponse, _ response: HTTPResponse) {
-        // The disk may have lost it, and the gateway may be busy.
-        guard ![409, 429, 503, 507].contains(response.status), !post.entries.contains(where: \.isWaived) else { return }
+        // The disk may have lost it, the gateway may be busy, and its path may be gone for a while.
+        guard ![409, 429, 503, 507].contains(response.status), !post.entries.contains(where: \.isWaived),
+            response.status != 404 || !world.removed.contains(post.entries[0].upstream)
+        else { return }
         let isMarked = response.headers.contains { $0.name == "Idempotent-Replay" && $0.value == "true" }
         guard !isMarked || response.status != first.status || response.body != first.body else {
             return coverage.visit("repeat: a request gets its first response")
