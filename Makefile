@@ -20,7 +20,7 @@ SOURCES = Package.swift Sources Tests
 
 .DEFAULT_GOAL := help
 .PHONY: help dependencies bench-tools debug build test test-e2e test-soak torture memory storm scenarios simulate mutants toy-upstream \
-	sanitize sanitize-thread sanitize-address format lint coverage bench openapi framing cloudevents run smoke install clean verify
+	sanitize sanitize-thread sanitize-address format lint coverage bench openapi framing cloudevents stream run smoke install clean verify
 
 help:
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,11 @@ cloudevents: debug ## does the Python SDK of CloudEvents, from PyPI, get its eve
 	python3 -m venv .build/python
 	.build/python/bin/pip install --quiet --disable-pip-version-check 'cloudevents>=2.2,<3'
 	.build/python/bin/python scripts/cloud_events.py --binary $(DEBUG_BINARY)
+
+stream: debug ## does a client of Server-Sent Events, from PyPI, get all events?
+	python3 -m venv .build/python
+	.build/python/bin/pip install --quiet --disable-pip-version-check 'httpx-sse>=0.4,<0.5'
+	.build/python/bin/python scripts/event_stream.py --binary $(DEBUG_BINARY)
 
 framing: debug ## does an independent HTTP parser frame requests as the gateway does?
 	scripts/framing.py --binary $(DEBUG_BINARY) $(ARGS)

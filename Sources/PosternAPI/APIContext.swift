@@ -1,6 +1,7 @@
 public import Logging
 public import PosternCore
 public import PosternDelivery
+import PosternHTTP
 public import PosternMetrics
 public import PosternStore
 import Synchronization
@@ -39,6 +40,8 @@ public final class APIContext: Sendable {
     let isDraining = Atomic<Bool>(false)
     let pendingReplies: PendingReplies
     let idempotentRequests = IdempotentRequests()
+    /// Those who listen to what happens.
+    let stream: EventStream
     /// `<upstream>.<kind>` by the type of a CloudEvent.
     private let mappedEventTypes = Mutex<[String: String]>([:])
     /// For what reads the store: a read blocks, and the threads that serve connections must not.
@@ -77,6 +80,8 @@ public final class APIContext: Sendable {
         let targets = upstreams.map { ConfiguredUpstream(type: $0.type, worker: $0.worker, metrics: metrics) }
         directory = Mutex(UpstreamDirectory(targets))
         pendingReplies = PendingReplies(outbox, timer)
+        stream = EventStream(
+            outbox.events, run: UInt64(clamping: time.now.milliseconds), keys: keys, timer: timer, time: time)
     }
 
     /// For the metric.
@@ -93,10 +98,11 @@ public final class APIContext: Sendable {
     }
 
     /// Makes the gateway unready. Requests that are running are still answered; those that wait for their messages are
-    /// answered at once.
+    /// answered at once, and streams end.
     public func beginDraining() {
         isDraining.store(true, ordering: .releasing)
         pendingReplies.close()
+        stream.close()
     }
 
     /// Ends the threads that work for requests. Call it when every request has been answered or aborted.
@@ -119,6 +125,14 @@ public final class APIContext: Sendable {
     /// The upstream called `name` if it is configured, or if the store holds messages of it.
     func knownUpstream(_ name: String) -> UpstreamName? {
         target(named: name)?.name ?? outbox.names.values.first { $0.description == name }
+    }
+    /// The same, for a caller that names it in a query.
+    func knownUpstream(_ name: String, for caller: Caller?) throws(Problem) -> UpstreamName {
+        guard let known = knownUpstream(name) else {
+            throw RoutingProblem.unknownUpstream(name).problem(in: self, for: caller)
+        }
+        if let caller, !caller.mayUse(known) { throw Gatekeeper.foreign(known, to: caller) }
+        return known
     }
     /// The upstream called `name` if it is not configured and has messages queued.
     func disabledUpstream(named name: String) -> UpstreamName? {

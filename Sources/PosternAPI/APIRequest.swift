@@ -22,9 +22,9 @@ final class APIRequest: AdmittedRequest {
         let body = match.route.body
         form = body.form(head)
         if body.holdsMessages { try handler.handlers.ingest.checkReadiness(for: form, of: body) }
-        guard !match.route.respondsInJSON || acceptsJSON(head.header("Accept")) else {
+        if let mediaType = match.route.mediaType, !accepts(mediaType, head.header("Accept")) {
             throw Problem(
-                slug: .notAcceptable, status: 406, detail: "Responses are application/json; `Accept` excludes it.")
+                slug: .notAcceptable, status: 406, detail: "Responses are \(mediaType); `Accept` excludes it.")
         }
         self.head = head
         self.match = match
@@ -43,7 +43,8 @@ final class APIRequest: AdmittedRequest {
             throw Problem(
                 slug: .badRequest, status: 400, detail: "This path has no query parameter \(stranger). \(hint)")
         }
-        guard Set(names).count == names.count else {
+        let single = names.filter { !route.repeatable.contains($0) }
+        guard Set(single).count == single.count else {
             throw Problem(slug: .badRequest, status: 400, detail: "The query contains a parameter twice.")
         }
     }

@@ -166,6 +166,7 @@ final class Handlers: Sendable {
     let resources: UpstreamRouteHandler
     let probes: ProbeHandler
     let keys: KeyHandler
+    let stream: StreamHandler
 
     init(_ context: APIContext) {
         self.context = context
@@ -175,5 +176,6 @@ final class Handlers: Sendable {
         resources = UpstreamRouteHandler(context: context)
         probes = ProbeHandler(context: context)
         keys = KeyHandler(context: context)
+        stream = StreamHandler(context: context)
     }
 }

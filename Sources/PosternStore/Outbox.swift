@@ -17,6 +17,8 @@ public final class Outbox: Sendable {
     let time: any TimeSource
     /// Drives the writer and the other loops of this store.
     public let threads: any Threads
+    /// What happens to messages, and what the workers add to that.
+    public let events = EventFeed()
     let metrics: Metrics
     let logger: Logger
     let pool: DatabasePool
@@ -211,6 +213,15 @@ public final class Outbox: Sendable {
             for state in MessageState.allCases where counts[Int(state.rawValue)] > 0 {
                 metrics.settled(name, state.name).add(counts[Int(state.rawValue)])
             }
+        }
+    }
+
+    func tell(_ events: [MessageEvent]) {
+        guard !events.isEmpty else { return }
+        let names = names
+        for run in events.runs {
+            guard let name = run.first.flatMap({ names[$0.id.upstream] }), let first = run.first else { continue }
+            self.events.record(Event(first.type, name, ids: run.map(\.id)), isOrdered: first.isAgain)
         }
     }
 

@@ -39,9 +39,13 @@ final class Door: Listeners, @unchecked Sendable {
             case .response(let response): end(response)
             case .rendered(let render): end(render())
             case .problem(let problem): end(head.map { problem.response(to: $0) })
-            case .hangUp, .detached: end(nil)
+            case .hangUp, .detached, .stream: end(nil)
             }
         }
+
+        // No caller listens to a stream.
+        func wake(requestNumber: UInt64) {}
+        func cut(requestNumber: UInt64?) {}
 
         func onHangUp(requestNumber: UInt64, _ action: @escaping @Sendable () -> Void) { hangUpAction = action }
 

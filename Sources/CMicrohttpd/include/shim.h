@@ -91,6 +91,16 @@ static inline int postern_verify_client(gnutls_session_t session, unsigned int *
     return gnutls_certificate_verify_peers(session, &purpose, 1, status);
 }
 
+/// `MHD_CONTENT_READER_END_OF_STREAM` is a cast, which Swift does not import.
+enum { POSTERN_STREAM_END = -1 };
+_Static_assert(POSTERN_STREAM_END == MHD_CONTENT_READER_END_OF_STREAM, "the result of a content reader at its end");
+/// `MHD_set_response_options` is variadic. The response is ended by the end of its connection.
+static inline void postern_mhd_do_not_chunk(struct MHD_Response *response) {
+    MHD_set_response_options(response, MHD_RF_HTTP_1_0_COMPATIBLE_STRICT, MHD_RO_END);
+}
+/// `MHD_SIZE_UNKNOWN` is a macro that Swift does not import.
+static const uint64_t postern_mhd_size_unknown = MHD_SIZE_UNKNOWN;
+
 // MARK: Reading in libmicrohttpd's place (receive.c)
 
 enum {

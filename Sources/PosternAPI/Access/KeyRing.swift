@@ -34,6 +34,11 @@ public final class KeyRing: Sendable {
 
     var all: [Caller] { callers.withLock { $0.all }.sorted { $0.key.name < $1.key.name } }
 
+    /// Whether a caller that was let in before would be let in again.
+    func admits(_ caller: Caller, now: Timestamp) -> Bool {
+        callers.withLock { $0.all.contains { $0 === caller } } && caller.key.expiresAt.map { now < $0 } ?? true
+    }
+
     enum Authentication {
         case caller(Caller)
         /// No key was presented.

@@ -189,15 +189,12 @@ struct ListQuery {
         for (name, value) in reply.head.query?.pairs ?? [] {
             switch name {
             case "upstream":
-                guard let name = context.knownUpstream(value) else {
-                    reply.send(RoutingProblem.unknownUpstream(value).problem(in: context, for: reply.caller))
+                do throws(Problem) {
+                    filter.upstream = try context.knownUpstream(value, for: reply.caller)
+                } catch {
+                    reply.send(error)
                     return nil
                 }
-                if let caller = reply.caller, !caller.mayUse(name) {
-                    reply.send(Gatekeeper.foreign(name, to: caller))
-                    return nil
-                }
-                filter.upstream = name
             case "kind": filter.kind = Kind(value)
             case "key": filter.key = value
             case "state":

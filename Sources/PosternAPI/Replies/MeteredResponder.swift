@@ -31,6 +31,12 @@ struct MeteredResponder: Sendable {
         responder.respond { withLimits(render()) }
     }
 
+    /// Sends a response whose body is the stream that `make` returns.
+    func stream(_ response: HTTPResponse, _ make: (Responder) -> any ResponseStream) {
+        record(response.status)
+        responder.stream(withLimits(response), make(responder))
+    }
+
     /// Logs which key did what, and from where.
     private func note() {
         request.handler.context.logger.notice(

@@ -14,6 +14,8 @@ struct Route: Sendable {
     let template: PathTemplate
     /// The accepted query parameters. Nil if the route validates the query itself.
     let query: [String]?
+    /// Those of them that may be given more than once.
+    let repeatable: Set<String>
     /// Whom `Gatekeeper` lets pass once a key is configured.
     let access: RouteAccess
     /// Where the route is served if operators have a listener of their own. Without one, there is only the main one,
@@ -89,17 +91,22 @@ struct Route: Sendable {
         return access == .scope(.admin) && method != .get
     }
 
-    /// Whether a client that does not accept JSON is refused. Probes, metrics, and what speaks an SDK's protocol
-    /// respond in any case.
-    var respondsInJSON: Bool { if case .scope = access { template.text != "/metrics" } else { false } }
+    /// The media type of successful responses; a client that does not accept it is refused. Nil for probes, metrics,
+    /// and what speaks an SDK's protocol, which respond in any case.
+    var mediaType: String? {
+        guard case .scope = access, template.text != "/metrics" else { return nil }
+        return template.text == "/v1/stream" ? StreamHandler.mediaType : "application/json"
+    }
 
     init(
-        _ method: Method, _ template: String, query: [String]? = [], _ access: RouteAccess,
+        _ method: Method, _ template: String, query: [String]? = [], repeatable: Set<String> = [],
+        _ access: RouteAccess,
         on listeners: Set<Listener>? = nil, body: Body = .none, _ action: Action
     ) {
         self.method = method
         self.template = PathTemplate(template)
         self.query = query
+        self.repeatable = repeatable
         self.access = access
         self.listeners = listeners ?? Self.usualListeners(access)
         self.body = body
@@ -166,6 +173,10 @@ struct Route: Sendable {
         Route(
             .post, "/v1/upstreams/{name}/resume", .scope(.admin), body: .json,
             .upstream { $0.upstreams.perform(.resume, on: $1, $2) }),
+
+        Route(
+            .get, "/v1/stream", query: ["upstream", "type"], repeatable: ["type"], .scope(.read),
+            .plain { $0.stream.listen($2) }),
 
         Route(.get, "/v1/keys", .scope(.admin), .plain { $0.keys.list($2) }),
 

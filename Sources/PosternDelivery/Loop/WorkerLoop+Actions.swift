@@ -42,7 +42,10 @@ extension WorkerLoop {
         switch notice {
         case .isDown(let error, let until):
             write(.notice, "upstream is down", described(error).merging(["circuit.reopensAt": "\(until)"]) { $1 })
-        case .isBack: write(.notice, "upstream is back")
+            tellListeners(.upstreamDown)
+        case .isBack:
+            write(.notice, "upstream is back")
+            tellListeners(.upstreamUp)
         case .endpointIsDown(let endpoint, let error, let until):
             let more: Logger.Metadata = ["endpoint": "\(endpoint)", "circuit.reopensAt": "\(until)"]
             write(.notice, "endpoint is down; others are delivered", described(error).merging(more) { $1 })
@@ -56,6 +59,7 @@ extension WorkerLoop {
         case .tokenFetched(let isFirst):
             write(.info, "token fetched")
             reportFetch("fetched")
+            tellListeners(.tokenRefreshed)
             if isFirst { tell(.ready) }
         case .tokenFailed(let error, let isNew, let credentialsRefused, let delay):
             write(
@@ -63,7 +67,13 @@ extension WorkerLoop {
                 "token fetch failed; messages wait for a token",
                 described(error).merging(["retry.delayMs": "\(delay.wholeMilliseconds)"]) { $1 })
             reportFetch(credentialsRefused ? "refused" : "failed")
+            tellListeners(.tokenFailed)
         }
+    }
+
+    /// Tells the listeners of the stream what concerns the whole upstream.
+    func tellListeners(_ type: EventType, count: Int = 0) {
+        outbox.events.record(Event(type, queue.name, count: count), isOrdered: true)
     }
 
     private func reportFetch(_ outcome: String) {

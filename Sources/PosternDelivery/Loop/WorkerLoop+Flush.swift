@@ -20,6 +20,7 @@ extension WorkerLoop {
         let counts: Logger.Metadata = ["delivered": "\(report.delivered)", "failed": "\(report.failed)"]
         logger.info("flush finished", metadata: counts.merging(["upstream": "\(queue.name)"]) { $1 })
         tell(.flushFinished, counts)
+        tellListeners(.flushFinished, count: report.delivered + report.failed)
         flushCompletions.removeFirst()(report)
     }
 

@@ -136,6 +136,7 @@ extension WorkerLoop {
     private func submit(_ flight: InFlightBatch) {
         guard let request = flight.batch.request else { return }
         metrics.batchMessages(queue.name.description).observe(Double(flight.batch.messages.count))
+        outbox.events.record(Event(.batchSent, queue.name, ids: flight.batch.messages.map(\.id)))
         transport.submit(compressed(request), options: settings.transfer) { [inbox] result in
             inbox.put(.answered(flight, result))
         }

@@ -14,11 +14,17 @@ extension Connection {
 
     /// The number of the request that the connection is suspended for; nil if it is not.
     var suspendedTurn: UInt64? {
-        stage.withLock { stage in if case .suspended = stage { requestNumber } else { nil } }
+        stage.withLock { stage in
+            switch stage {
+            case .suspended, .streaming(isSuspended: true): requestNumber
+            case .receiving, .answering, .detached, .settled, .sending, .streaming, .closed: nil
+            }
+        }
     }
 
     /// The client has hung up: the connection is closed, and the handler's action is called.
     func endHungUp(requestNumber: UInt64) {
+        cut(requestNumber: requestNumber)
         let action = resumeIfSuspended { stage in
             guard requestNumber == self.requestNumber, case .suspended = stage else { return false }
             return settle(&stage, .hangUp)
@@ -41,6 +47,8 @@ extension Connection {
     /// handler has registered for hang-ups, as it does for a long wait.
     func examineHalfClosed(requestNumber: UInt64) -> HalfClosed {
         stage.withLock { stage in
+            // In the middle of a stream, there is no place for an interim response. Listeners do not close their side.
+            if requestNumber == self.requestNumber, case .streaming(isSuspended: true) = stage { return .hungUp }
             // Under the lock the request cannot be settled, so libmicrohttpd does not write.
             guard requestNumber == self.requestNumber, case .suspended = stage else { return .unknown }
             guard !core.settings.tls.isOn, head?.version == .http11 else {

@@ -11,6 +11,7 @@ extension Connection {
         case .response(let response): return send(response)
         case .rendered(let render): return send(render())
         case .problem(let problem): return head.map { send(problem.response(to: $0)) } ?? .NO
+        case .stream(let response, let stream): return send(response, reading: stream)
         case .hangUp: return .NO
         case .detached(let use):
             suspendDetached()
@@ -22,6 +23,11 @@ extension Connection {
     /// Queues the response. It is built on this thread and not on the one that produced it, whose time is scarcer.
     func send(_ response: HTTPResponse) -> MHD_Result {
         guard let reply = makeReply(of: response.body) else { return .NO }
+        return queue(reply, for: response)
+    }
+
+    /// Adds the headers, and hands `reply` over to libmicrohttpd.
+    func queue(_ reply: OpaquePointer, for response: HTTPResponse) -> MHD_Result {
         defer { MHD_destroy_response(reply) }
         for (name, value) in response.headers { add(name, value, to: reply) }
         if let head {

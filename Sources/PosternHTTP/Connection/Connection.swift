@@ -22,6 +22,8 @@ final class Connection: @unchecked Sendable {
         case settled(ResponseAction)
         /// The response is being sent.
         case sending
+        /// The same for a stream; `isSuspended` while it has nothing to send.
+        case streaming(isSuspended: Bool)
         case closed
     }
 
@@ -40,6 +42,8 @@ final class Connection: @unchecked Sendable {
     private(set) var requestNumber: UInt64 = 0
     /// Called if the client hangs up before its response is there; used under the lock of `stage`.
     var hangUpAction: (@Sendable () -> Void)?
+    /// Used under the lock of `stage`.
+    var streamState = StreamState()
 
     // @unchecked: what follows belongs to the worker thread.
     /// Verified once, with the first request.
@@ -109,6 +113,7 @@ final class Connection: @unchecked Sendable {
 
     /// Ends the request that waits here.
     func abort() {
+        cut(requestNumber: nil)
         let action = resumeIfSuspended { stage in
             if case .receiving = stage { shutdown(socket, Int32(SHUT_RDWR)) }
             // A running handler is not interrupted: its thread checks `core.isAborting` when it returns.
@@ -132,7 +137,7 @@ final class Connection: @unchecked Sendable {
     func isWaitedFor(_ stage: Stage) -> Bool {
         switch stage {
         case .answering, .suspended: true
-        case .receiving, .detached, .settled, .sending, .closed: false
+        case .receiving, .detached, .settled, .sending, .streaming, .closed: false
         }
     }
 
@@ -145,7 +150,7 @@ final class Connection: @unchecked Sendable {
         case .suspended, .detached:
             stage = .settled(outcome)
             return true
-        case .receiving, .settled, .sending, .closed: return false
+        case .receiving, .settled, .sending, .streaming, .closed: return false
         }
     }
 
@@ -153,6 +158,7 @@ final class Connection: @unchecked Sendable {
         stage.withLock { stage in
             switch stage {
             case .suspended, .detached: true
+            case .streaming(let isSuspended): isSuspended
             case .receiving, .answering, .settled, .sending, .closed: false
             }
         }
@@ -203,7 +209,7 @@ final class Connection: @unchecked Sendable {
                 readsOn = true
                 stage = .suspended
                 return nil
-            case .receiving, .suspended, .detached, .sending, .closed: return nil
+            case .receiving, .suspended, .detached, .sending, .streaming, .closed: return nil
             }
         }
     }

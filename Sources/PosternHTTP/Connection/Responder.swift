@@ -28,6 +28,15 @@ public final class Responder: Sendable {
     /// caller's time.
     public func respond(rendering render: @escaping @Sendable () -> HTTPResponse) { settle(.rendered(render)) }
 
+    /// Sends `head`, whose body is read from `stream` as the client takes it. `wake` and `cut` then steer the stream.
+    public func stream(_ head: HTTPResponse, _ stream: any ResponseStream) { settle(.stream(head, stream)) }
+
+    /// Has the stream read again. Does nothing if it has ended, or before it was read for the first time.
+    public func wake() { target.wake(requestNumber: requestNumber) }
+
+    /// Breaks off the stream and closes the connection, also if the client does not read.
+    public func cut() { target.cut(requestNumber: requestNumber) }
+
     /// Calls `action`, at most once, if the client hangs up before the response is sent, or if the server stops without
     /// waiting. The connection is then closed. Once a request is suspended, a hang-up is detected within a second.
     public func onHangUp(_ action: @escaping @Sendable () -> Void) {
@@ -51,6 +60,10 @@ protocol ResponseTarget: AnyObject, Sendable {
     func settle(_ outcome: ResponseAction, requestNumber: UInt64)
     /// Calls `action` if the client hangs up before the response to request `requestNumber` is sent.
     func onHangUp(requestNumber: UInt64, _ action: @escaping @Sendable () -> Void)
+    /// The stream that is the response to request `requestNumber` has more.
+    func wake(requestNumber: UInt64)
+    /// Breaks off the stream that is the response to request `requestNumber`, or to any request.
+    func cut(requestNumber: UInt64?)
 }
 
 extension Connection: ResponseTarget {}
@@ -62,6 +75,8 @@ enum ResponseAction: Sendable {
     /// A problem document, rendered by the connection when it is sent, because the connection knows path and request
     /// id.
     case problem(Problem)
+    /// A response without its body, and what that is read from.
+    case stream(HTTPResponse, any ResponseStream)
     /// The connection is closed without a response.
     case hangUp
     /// The owner of the detached connection closes it.

@@ -283,6 +283,7 @@ final class WriterLoop: Loop, @unchecked Sendable {
             arrival.queue.arrived(arrival, at: outbox.time.instant)
         }
         if accepted > 0 { outbox.metrics.commitMessages.observe(Double(accepted)) }
+        outbox.tell(transaction.events)
         outbox.announce(transaction.notices)
     }
 

@@ -177,6 +177,7 @@ extension Transaction {
                 of: queue.number, QueueColumn.retrying, waiting.nextAttemptAt, waiting.counts, error,
                 waiting.mayHaveArrived,
                 message.id)
+            tell(.messageRetrying, of: message.id)
             try touchLane(of: message, in: queue)
         }
         if let first = waiting.messages.first { try failLane(of: first, in: queue) }
@@ -258,6 +259,7 @@ extension Transaction {
         account.ledger.counts[found.state] -= 1
         account.ledger.counts.queued += 1
         account.ledger.queuedBytes += found.bytes
+        tell(.messageQueued, of: id, isAgain: true)
         return true
     }
 }

@@ -13,6 +13,8 @@ final class Transaction {
     var sequence: Int64
     /// Settled messages, if a reply waits for one.
     private(set) var notices: [SettledNotice] = []
+    /// What happens to messages, if events are collected.
+    private(set) var events: [MessageEvent] = []
     /// Rows that must not be claimed until the transaction has ended.
     private var removals: [(queue: UpstreamQueue, ids: [MessageID])] = []
     /// Queues whose lanes have changed.
@@ -20,6 +22,7 @@ final class Transaction {
     /// Owners whose credential may no longer be needed.
     var touchedOwners: Set<CredentialOwner> = []
     private let isWaitedFor: Bool
+    private let collectsEvents: Bool
 
     init(sql: SQL, outbox: Outbox, accounts: UpstreamWriteStates, sequence: Int64) {
         self.sql = sql
@@ -27,6 +30,7 @@ final class Transaction {
         self.accounts = accounts
         self.sequence = sequence
         isWaitedFor = outbox.isWaitedFor
+        collectsEvents = outbox.events.isCollecting
         accounts.open.forEach { $0.begin() }
     }
 
@@ -47,8 +51,14 @@ final class Transaction {
         _ state: MessageState, of id: MessageID, in account: UpstreamWriteState, error: AttemptError?, result: [UInt8]?
     ) {
         account.settled[Int(state.rawValue)] += 1
+        if let type = EventType(state) { tell(type, of: id) }
         guard isWaitedFor else { return }
         notices.append(SettledNotice(id: id, state: state, error: error, result: result))
+    }
+
+    /// `isAgain`: the message had an end before.
+    func tell(_ type: EventType, of id: MessageID, isAgain: Bool = false) {
+        if collectsEvents { events.append(MessageEvent(type: type, id: id, isAgain: isAgain)) }
     }
 
     func lanesAreDue(of queue: UpstreamQueue, at moment: Timestamp) { lanesDue.append((queue, moment)) }
@@ -71,13 +81,14 @@ extension Transaction {
     /// Runs `body`. If it returns false, its changes are undone, in the rows and in memory.
     func attempt(_ body: () throws -> Bool) throws {
         let sequence = sequence
-        let noted = notices.count
+        let (noted, told) = (notices.count, events.count)
         let removed = removals.count
         let before = accounts.open.map { (account: $0, ledger: $0.ledger, arrival: $0.arrival, settled: $0.settled) }
         try sql.db.inSavepoint {
             if try body() { return .commit }
             self.sequence = sequence
             notices.removeSubrange(noted...)
+            events.removeSubrange(told...)
             for (queue, ids) in removals[removed...] { queue.doneRemoving(ids, areGone: false) }
             removals.removeSubrange(removed...)
             for (account, ledger, arrival, settled) in before {
@@ -175,6 +186,7 @@ extension Transaction {
         account.ledger.accepted += 1
         account.ledger.counts.queued += 1
         account.ledger.queuedBytes += message.range.count
+        tell(.messageQueued, of: id)
         arrival.newest = id.rawValue
         if scheduledAt == nil {
             arrival.messages += 1

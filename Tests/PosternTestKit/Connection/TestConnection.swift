@@ -54,6 +54,31 @@ open class TestConnection {
         return (head, Array(received.prefix(length)))
     }
 
+    /// The next bytes, exactly so many.
+    public func read(_ count: Int) throws -> [UInt8] {
+        while received.count < count { try receiveMore() }
+        defer { received.removeFirst(count) }
+        return Array(received[..<count])
+    }
+
+    /// The next chunk of a body; nil after the last one.
+    public func nextChunk() throws -> [UInt8]? {
+        var line: [UInt8] = []
+        while !line.suffix(2).elementsEqual([13, 10]) { line += try read(1) }
+        guard let size = Int(String(decoding: line.dropLast(2), as: UTF8.self), radix: 16) else {
+            throw Failure.garbled(String(decoding: line, as: UTF8.self))
+        }
+        let chunk = try read(size + 2)
+        return size == 0 ? nil : Array(chunk.dropLast(2))
+    }
+
+    /// A body in chunks, until its end.
+    public func readChunks() throws -> String {
+        var body: [UInt8] = []
+        while let chunk = try nextChunk() { body += chunk }
+        return String(decoding: body, as: UTF8.self)
+    }
+
     /// Everything until the peer closes in good order.
     public func readToEnd() throws -> [UInt8] {
         while true {

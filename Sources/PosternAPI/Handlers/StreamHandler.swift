@@ -1,0 +1,52 @@
+import PosternCore
+import PosternHTTP
+import Synchronization
+
+/// Tells clients what happens, as it happens.
+struct StreamHandler: Sendable {
+    let context: APIContext
+
+    static let mediaType = "text/event-stream"
+
+    func listen(_ reply: MeteredResponder) {
+        do throws(Problem) {
+            guard !context.isDraining.load(ordering: .acquiring) else { throw Self.shuttingDown }
+            let filter = try filter(reply)
+            // Some clients send it empty if they have no id.
+            let lastID = reply.head.header("Last-Event-ID").flatMap { $0.isEmpty ? nil : $0 }
+            let response = HTTPResponse(
+                status: 200,
+                headers: [
+                    ("Content-Type", Self.mediaType), ("Cache-Control", "no-store"),
+                    // Has a proxy (nginx) pass on each event at once.
+                    ("X-Accel-Buffering", "no"),
+                ])
+            reply.stream(response) { [stream = context.stream] responder in
+                StreamListener(filter, lastID: lastID, caller: reply.caller, responder, of: stream)
+            }
+        } catch {
+            reply.send(error)
+        }
+    }
+
+    private func filter(_ reply: MeteredResponder) throws(Problem) -> StreamListener.Filter {
+        var filter = StreamListener.Filter(visible: reply.caller?.key.upstreams)
+        for (name, value) in reply.head.query?.pairs ?? [] {
+            if name == "upstream" {
+                filter.upstream = try context.knownUpstream(value, for: reply.caller)
+            } else if name == "type" {
+                guard let type = EventType(rawValue: value) else { throw Self.unknownType }
+                filter.types = (filter.types ?? []).union([type])
+            }
+        }
+        return filter
+    }
+
+    private static let unknownType = Problem(
+        slug: .badRequest, status: 400,
+        detail: "The parameter type must be one of \(EventType.allCases.map(\.rawValue).joined(separator: ", ")).")
+
+    private static let shuttingDown = Problem(
+        slug: .shuttingDown, status: 503, detail: "The gateway is stopping; listen again later.",
+        headers: [("Retry-After", "1")])
+}

@@ -1,0 +1,75 @@
+import PosternCore
+
+/// The latest events, each in the form in which it is sent (WHATWG HTML, section 9.2), for listeners that lag behind or
+/// come back. Bounded by the size of that text.
+struct EventRing {
+    struct Entry {
+        let type: EventType
+        let upstream: UpstreamName
+        let text: [UInt8]
+    }
+
+    /// What a ring holds at most.
+    static let maxBytes = 4 << 20
+
+    private let maxBytes: Int
+    /// Distinguishes the ids of this run from those of earlier ones.
+    private let run: String
+    private(set) var entries: [Entry] = []
+    /// The number of the first entry; events are numbered from 1 on.
+    private(set) var first = 1
+    private var bytes = 0
+
+    init(run: UInt64, maxBytes: Int = Self.maxBytes) {
+        self.run = String(run, radix: 16)
+        self.maxBytes = maxBytes
+    }
+
+    /// The number that the next event gets.
+    var next: Int { first + entries.count }
+
+    subscript(_ number: Int) -> Entry { entries[number - first] }
+
+    mutating func append(_ event: Event) {
+        let ids = event.ids.map { "\"\($0)\"" }.joined(separator: ",")
+        let data = "{\"upstream\":\"\(event.upstream)\",\"ids\":[\(ids)],\"count\":\(event.count)}"
+        let text = Array("id: \(id(next))\nevent: \(event.type.rawValue)\ndata: \(data)\n\n".utf8)
+        entries.append(Entry(type: event.type, upstream: event.upstream, text: text))
+        bytes += text.count
+    }
+
+    /// Removes the oldest events, as many as have to go. Returns whether that was any.
+    mutating func trim() -> Bool {
+        var surplus = 0
+        while bytes > maxBytes, surplus < entries.count - 1 {
+            bytes -= entries[surplus].text.count
+            surplus += 1
+        }
+        entries.removeFirst(surplus)
+        first += surplus
+        return surplus > 0
+    }
+
+    /// Forgets all events. The next one does not follow the last: what happens until then is not known.
+    mutating func interrupt() {
+        first = next + 1
+        entries = []
+        bytes = 0
+    }
+
+    // MARK: Ids
+
+    private func id(_ number: Int) -> String { "\(run)-\(number)" }
+
+    /// The number of the event after the one with this id; nil if events are missing in between, or the id is not one of
+    /// this run.
+    func number(after id: String) -> Int? {
+        let parts = id.split(separator: "-", omittingEmptySubsequences: false)
+        guard parts.count == 2, parts[0] == run, let number = Int(parts[1]) else { return nil }
+        return (first - 1..<next).contains(number) ? number + 1 : nil
+    }
+
+    /// What a listener gets that has missed events. It has the id of the latest event, so that a listener that comes back
+    /// misses nothing more.
+    var gap: [UInt8] { Array("id: \(id(next - 1))\nevent: gap\ndata: {}\n\n".utf8) }
+}

@@ -1,0 +1,186 @@
+import PosternCore
+import PosternHTTP
+import Synchronization
+
+/// Tells events to those who listen. Any thread.
+///
+/// Events are told in rounds: what has happened since the last one is merged, written once, and read by the connections of
+/// the listeners from one ring. The more listeners there are, the rarer are the rounds, so that they cost the gateway
+/// about the same; without listeners nothing is collected. Nothing waits for a listener: one that the ring has overtaken
+/// is cut off.
+final class EventStream: Sendable {
+    /// The time between two comments that keep a connection alive (design, section 3.2).
+    static let heartbeat = Duration.seconds(15)
+    /// Events are collected for at least that many heartbeats after the last listener has left, so that it can come back.
+    static let heartbeatsAlone = 4
+    /// The least time between two rounds: for a few listeners, and for each of many.
+    static let (pause, pausePerListener) = (Duration.milliseconds(50), Duration.milliseconds(1))
+    /// How many ids all listeners together get in one round. An event has the number of its messages in any case.
+    static let idsPerRound = 1_000_000
+    /// How long a listener may take for the rest when the gateway stops.
+    static let endingTime = Duration.seconds(1)
+
+    fileprivate struct State {
+        var ring: EventRing
+        var listeners: [ObjectIdentifier: StreamListener] = [:]
+        var isCollecting = false
+        /// Heartbeats since there were listeners.
+        var heartbeatsAlone = 0
+        var isClosed = false
+    }
+
+    private let feed: EventFeed
+    private let timer: TimerQueue
+    private let time: any TimeSource
+    private let keys: KeyRing
+    private let state: Mutex<State>
+    /// When the next round may be, in monotonic nanoseconds. An atomic, so that the writer waits for no listener.
+    private let nextRound = Atomic<Int64>(0)
+
+    /// `run` distinguishes this run of the gateway from others.
+    init(
+        _ feed: EventFeed, run: UInt64, maxBytes: Int = EventRing.maxBytes, keys: KeyRing, timer: TimerQueue,
+        time: any TimeSource
+    ) {
+        self.feed = feed
+        self.keys = keys
+        self.timer = timer
+        self.time = time
+        state = Mutex(State(ring: EventRing(run: run, maxBytes: maxBytes)))
+    }
+
+    /// How many listen at the moment.
+    var listenerCount: Int { state.withLock { $0.listeners.count } }
+
+    // MARK: Listeners
+
+    /// What comes next for `listener`; the first call adds it.
+    func read(_ listener: StreamListener, into buffer: UnsafeMutableRawBufferPointer) -> StreamPart {
+        let (part, isFirst) = state.withLock { state in
+            let isFirst = listener.next == nil && add(listener, to: &state)
+            return (listener.fill(buffer, from: state.ring), isFirst)
+        }
+        if isFirst { timer.run(after: Self.heartbeat) { [weak self] in self?.beat() } }
+        return part
+    }
+
+    /// Returns whether events are collected from now on, and were not before.
+    private func add(_ listener: StreamListener, to state: inout State) -> Bool {
+        listener.next = state.ring.next
+        // Clients and proxies see at once that the response has begun.
+        listener.owesHeartbeat = true
+        guard !state.isClosed else {
+            listener.finish()
+            return false
+        }
+        let isFirst = !state.isCollecting
+        if isFirst {
+            state.isCollecting = true
+            state.ring.interrupt()
+            listener.next = state.ring.next
+            feed.open { [weak self] in self?.scheduleRound() }
+        }
+        if let id = listener.lastID {
+            if let next = state.ring.number(after: id) { listener.next = next } else { listener.send(state.ring.gap) }
+        }
+        state.heartbeatsAlone = 0
+        state.listeners[ObjectIdentifier(listener)] = listener
+        setLimits(state.listeners.count)
+        return isFirst
+    }
+
+    func remove(_ listener: StreamListener) {
+        state.withLock { state in
+            guard state.listeners.removeValue(forKey: ObjectIdentifier(listener)) != nil else { return }
+            setLimits(state.listeners.count)
+        }
+    }
+
+    private func setLimits(_ listeners: Int) {
+        var limits = EventFeed.Limits()
+        limits.ids = min(limits.ids, max(10, Self.idsPerRound / max(1, listeners)))
+        limits.idsPerEvent = limits.ids / 10
+        feed.setLimits(limits)
+    }
+
+    // MARK: Rounds
+
+    /// Called on the thread on which something happens.
+    private func scheduleRound() {
+        let due = MonotonicInstant(nanoseconds: nextRound.load(ordering: .relaxed))
+        timer.run(after: max(.zero, due - time.instant)) { [weak self] in self?.tell() }
+    }
+
+    /// Tells what has happened since the last round.
+    private func tell() {
+        let events = feed.take()
+        let (woken, slow) = state.withLock { state in
+            let next = time.instant + max(Self.pause, Self.pausePerListener * state.listeners.count)
+            nextRound.store(next.nanoseconds, ordering: .relaxed)
+            let first = state.ring.next
+            for event in events { state.ring.append(event) }
+            let woken = state.listeners.values.filter { $0.awaits(eventsFrom: first, in: state.ring) }
+            return (woken, state.ring.trim() ? state.dropSlow() : [])
+        }
+        for listener in woken { listener.responder.wake() }
+        for listener in slow { listener.responder.cut() }
+    }
+
+    /// Once in `heartbeat`, while events are collected.
+    private func beat() {
+        let now = time.now
+        let (woken, goesOn) = state.withLock { state in
+            state.heartbeatsAlone = state.listeners.isEmpty ? state.heartbeatsAlone + 1 : 0
+            guard !state.isClosed, state.heartbeatsAlone <= Self.heartbeatsAlone else {
+                state.isCollecting = false
+                feed.close()
+                return ([StreamListener](), false)
+            }
+            for listener in state.listeners.values {
+                listener.owesHeartbeat = true
+                // A key that was removed or has expired ends what it began.
+                if !(listener.caller.map { keys.admits($0, now: now) } ?? keys.isEmpty) { listener.finish() }
+            }
+            return (state.takeWaiting(), true)
+        }
+        if goesOn { timer.run(after: Self.heartbeat) { [weak self] in self?.beat() } }
+        for listener in woken { listener.responder.wake() }
+    }
+
+    // MARK: Stopping
+
+    /// Ends all streams properly, and every later one at once. Those that do not read are cut off.
+    func close() {
+        if feed.isCollecting { tell() }
+        let (woken, areAllGone) = state.withLock { state in
+            state.isClosed = true
+            feed.close()
+            for listener in state.listeners.values where listener.end == nil { listener.finish(at: state.ring.next) }
+            return (state.takeWaiting(), state.listeners.isEmpty)
+        }
+        for listener in woken { listener.responder.wake() }
+        guard !areAllGone else { return }
+        timer.run(after: Self.endingTime) { [weak self] in
+            for listener in self?.state.withLock({ Array($0.listeners.values) }) ?? [] { listener.responder.cut() }
+        }
+    }
+}
+
+extension EventStream.State {
+    /// The listeners that have got everything; they are woken now.
+    fileprivate func takeWaiting() -> [StreamListener] {
+        let waiting = listeners.values.filter(\.isWaiting)
+        for listener in waiting { listener.isWaiting = false }
+        return waiting
+    }
+
+    /// Removes the listeners that would have to read what the ring has lost.
+    fileprivate mutating func dropSlow() -> [StreamListener] {
+        let slow = listeners.values.filter { !$0.isWaiting && $0.next.map { $0 < ring.first } ?? false }
+        for listener in slow {
+            listener.finish()
+            listeners[ObjectIdentifier(listener)] = nil
+        }
+        return slow
+    }
+}

@@ -1,0 +1,17 @@
+/// The body of a response that is produced while it is sent (`Responder.stream`).
+public protocol ResponseStream: AnyObject, Sendable {
+    /// Fills `buffer` with what comes next. Called on the connection's worker thread whenever the client has taken what
+    /// came before; must not block. It is not called for HEAD.
+    func read(into buffer: UnsafeMutableRawBufferPointer) -> StreamPart
+    /// Called once when nothing is read any more: the response has ended, the client has left, or the server stops.
+    func ended()
+}
+
+/// What a stream has to send at the moment.
+public enum StreamPart: Sendable, Equatable {
+    /// That many bytes of the buffer, at least one.
+    case bytes(Int)
+    /// Nothing until `Responder.wake`.
+    case nothing
+    case end
+}

@@ -1,0 +1,40 @@
+import PosternCore
+
+/// What a transaction does with a message, told after its commit.
+struct MessageEvent {
+    let type: EventType
+    let id: MessageID
+    /// Whether an operator queued the message again: it had an end before.
+    var isAgain = false
+}
+
+extension [MessageEvent] {
+    /// Consecutive events that can be told as one.
+    var runs: [ArraySlice<MessageEvent>] {
+        var runs: [ArraySlice<MessageEvent>] = []
+        var start = startIndex
+        for index in indices where index > start {
+            let (first, next) = (self[start], self[index])
+            if first.type == next.type, first.isAgain == next.isAgain, first.id.upstream == next.id.upstream {
+                continue
+            }
+            runs.append(self[start..<index])
+            start = index
+        }
+        if start < endIndex { runs.append(self[start...]) }
+        return runs
+    }
+}
+
+extension EventType {
+    /// How the end of a message is told; nil for one that callers brought about.
+    init?(_ state: MessageState) {
+        switch state {
+        case .delivered: self = .messageDelivered
+        case .failed: self = .messageFailed
+        case .dropped: self = .messageDropped
+        case .expired: self = .messageExpired
+        case .queued, .cancelled: return nil
+        }
+    }
+}

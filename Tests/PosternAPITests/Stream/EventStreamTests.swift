@@ -1,0 +1,260 @@
+import PosternCore
+import PosternTestKit
+import Testing
+
+@testable import PosternAPI
+
+/// Rounds, heartbeats, lagging and returning listeners, in virtual time.
+@Suite struct EventStreamTests {
+    private final class Bench {
+        let threads = ManualThreads()
+        let feed = EventFeed()
+        let keys = KeyRing()
+        let stream: EventStream
+        private let timer: TimerQueue
+        private var number: Int64 = 0
+
+        init(maxBytes: Int = EventRing.maxBytes, run: UInt64 = 10) {
+            timer = TimerQueue(name: "timer", on: threads)
+            stream = EventStream(feed, run: run, maxBytes: maxBytes, keys: keys, timer: timer, time: threads.time)
+        }
+
+        func record(_ type: EventType = .messageQueued, _ upstream: String = "one", count: Int = 1) {
+            let ids = (0..<count).map { _ in
+                number += 1
+                return MessageID(rawValue: number)
+            }
+            feed.record(Event(type, UpstreamName(upstream)!, ids: ids))
+        }
+
+        /// Records an event and lets it be told.
+        func tell(_ type: EventType = .messageQueued, _ upstream: String = "one", count: Int = 1) {
+            record(type, upstream, count: count)
+            threads.advance(by: .seconds(1))
+        }
+
+        func listen(
+            _ filter: StreamListener.Filter = .init(), lastID: String? = nil, bufferBytes: Int = 4096
+        ) -> ManualListener {
+            let listener = ManualListener(stream, filter, lastID: lastID, bufferBytes: bufferBytes)
+            _ = listener.read()
+            return listener
+        }
+
+        deinit { timer.stop() }
+    }
+
+    @Test func event_isWrittenWithItsIDAndData() {
+        let bench = Bench()
+        let listener = bench.listen()
+        bench.tell(.messageDelivered, count: 2)
+        let event = listener.read().first
+        #expect(event?.id == "a-2" && event?.type == "message.delivered")
+        #expect(event?.data == #"{"upstream":"one","ids":["0000000000001","0000000000002"],"count":2}"#)
+    }
+
+    @Test func firstEvent_isToldAtOnce_andFurtherOnesInRounds() {
+        let bench = Bench()
+        let listener = bench.listen()
+        bench.record()
+        bench.threads.turnAll()
+        #expect(listener.wakes == 1 && listener.read().count == 1)
+        for _ in 0..<10 {
+            bench.record()
+            bench.threads.advance(by: .milliseconds(4))
+        }
+        #expect(listener.wakes == 1 && listener.read().isEmpty)
+        bench.threads.advance(by: .milliseconds(10))
+        #expect(listener.wakes == 2)
+        #expect(listener.read().map { $0.json["count"].int } == [10])
+    }
+
+    @Test func rounds_areRarer_theMoreListen() {
+        let bench = Bench()
+        let listeners = (0..<1000).map { _ in bench.listen() }
+        for _ in 0..<100 {
+            bench.record(count: 1000)
+            bench.threads.advance(by: .milliseconds(30))
+            listeners.forEach { $0.readPart() }
+        }
+        #expect(listeners.allSatisfy { (3...5).contains($0.wakes) }, "one in a second")
+        bench.threads.advance(by: .seconds(2))
+        #expect(listeners[0].read().last?.ids.count == 100, "all of the ids would be too many for so many listeners")
+    }
+
+    @Test func filters_selectByTypeAndUpstream_andDoNotWakeForOthers() throws {
+        let bench = Bench()
+        let (one, two) = (try #require(UpstreamName("one")), try #require(UpstreamName("two")))
+        let byType = bench.listen(.init(types: [.messageFailed, .messageExpired]))
+        let byUpstream = bench.listen(.init(upstream: two))
+        let byKey = bench.listen(.init(visible: [two]))
+        let none = bench.listen(.init(upstream: one, visible: [two]))
+        bench.tell(.messageQueued, "one")
+        #expect(byType.wakes + byUpstream.wakes + byKey.wakes == 0)
+        bench.tell(.messageFailed, "one")
+        bench.tell(.messageFailed, "two")
+        #expect(byType.read().map(\.type) == ["message.failed", "message.failed"])
+        #expect(byUpstream.read().map { $0.json["upstream"].string } == ["two"])
+        #expect(byKey.read().map { $0.json["upstream"].string } == ["two"])
+        #expect(none.read().isEmpty && none.wakes == 0)
+    }
+
+    @Test func heartbeat_isACommentEvery15Seconds() {
+        let bench = Bench()
+        let listener = bench.listen()
+        #expect(listener.parser.comments == 1, "the first says that the stream has begun")
+        bench.threads.advance(by: .milliseconds(14_900))
+        #expect(listener.wakes == 0)
+        for count in 2...10 {
+            bench.threads.advance(by: .seconds(15))
+            #expect(listener.wakes == count - 1)
+            #expect(listener.read().isEmpty && listener.parser.comments == count)
+        }
+        #expect(listener.parser.text == String(repeating: ":\n", count: 10))
+    }
+
+    // MARK: Coming back
+
+    @Test func returningListener_getsWhatItMissed() throws {
+        let bench = Bench()
+        let listener = bench.listen()
+        for _ in 0..<3 { bench.tell() }
+        let events = listener.read()
+        listener.leave()
+        bench.tell(.messageFailed)
+        for (index, event) in events.enumerated() {
+            let back = ManualListener(bench.stream, lastID: event.id)
+            #expect(back.read().map(\.id) == events.dropFirst(index + 1).map(\.id) + ["a-5"])
+            back.leave()
+        }
+        let filtered = ManualListener(bench.stream, .init(types: [.messageFailed]), lastID: events[0].id)
+        #expect(filtered.read().map(\.type) == ["message.failed"])
+    }
+
+    @Test(arguments: ["a-0", "a-99", "b-2", "a", "a-", "-2", "a-x", "a-2-2", "", "a--2", "a-9223372036854775807"])
+    func unknownID_getsAGapFirst(id: String) {
+        let bench = Bench()
+        let listener = bench.listen()
+        bench.tell()
+        #expect(listener.read().map(\.id) == ["a-2"])
+        let back = ManualListener(bench.stream, .init(types: [.messageFailed]), lastID: id)
+        let first = back.read()
+        #expect(first.map(\.type) == ["gap"], "\(first)")
+        #expect(first.first?.id == "a-2", "what follows can be resumed")
+        bench.tell(.messageFailed)
+        #expect(back.read().map(\.type) == ["message.failed"])
+    }
+
+    @Test func idOfAnEventThatTheRingHasLost_getsAGap() {
+        let bench = Bench(maxBytes: 1000)
+        let listener = bench.listen()
+        var ids: [String] = []
+        for _ in 0..<50 {
+            bench.tell()
+            ids += listener.read().map(\.id)
+        }
+        #expect(ids.count == 50)
+        #expect(ManualListener(bench.stream, lastID: ids[0]).read().map(\.type) == ["gap"])
+        #expect(ManualListener(bench.stream, lastID: ids[46]).read().map(\.id) == Array(ids[47...]))
+    }
+
+    @Test func collecting_goesOnForAMinute_afterTheLastListenerHasLeft() {
+        let bench = Bench()
+        let listener = bench.listen()
+        bench.tell()
+        let id = listener.read().last?.id ?? ""
+        listener.leave()
+        bench.threads.advance(by: .seconds(58))
+        bench.tell()
+        #expect(bench.feed.isCollecting)
+        let back = ManualListener(bench.stream, lastID: id)
+        #expect(back.read().map(\.type) == ["message.queued"])
+        back.leave()
+        bench.threads.advance(by: .seconds(80))
+        #expect(!bench.feed.isCollecting)
+        bench.tell()
+        let late = ManualListener(bench.stream, lastID: id)
+        #expect(late.read().map(\.type) == ["gap"])
+        #expect(bench.feed.isCollecting)
+        bench.tell()
+        #expect(late.read().map(\.type) == ["message.queued"])
+        bench.threads.advance(by: .seconds(300))
+        #expect(
+            late.read().isEmpty && late.parser.comments == 2, "one heartbeat is owed, however long it does not read")
+    }
+
+    // MARK: Slow readers
+
+    @Test func slowReader_isDropped_whenTheRingOvertakesIt_andHoldsUpNoOther() {
+        let bench = Bench(maxBytes: 10_000)
+        let (quick, slow) = (bench.listen(), bench.listen(bufferBytes: 50))
+        let unconcerned = bench.listen(.init(types: [.flushFinished]))
+        for _ in 0..<500 {
+            bench.tell(count: 10)
+            slow.readPart()
+            #expect(quick.read().count == 1 && unconcerned.read().isEmpty)
+        }
+        #expect(slow.isCut && !quick.isCut && !unconcerned.isCut)
+        while slow.readPart() {}
+        #expect(slow.hasEnded, "nothing more is read for it")
+        bench.tell(.flushFinished)
+        #expect(unconcerned.read().count == 1)
+    }
+
+    /// One that has stopped to read altogether keeps nothing alive but the ring.
+    @Test func ring_isBounded_whateverHappens() {
+        var ring = EventRing(run: 1, maxBytes: 10_000)
+        for number in 0..<10_000 {
+            ring.append(Event(.messageQueued, UpstreamName("one")!, ids: [MessageID(rawValue: Int64(number))]))
+            _ = ring.trim()
+            #expect(ring.entries.reduce(0) { $0 + $1.text.count } <= 10_000)
+        }
+        #expect(ring.next == 10_001)
+    }
+
+    // MARK: Ending
+
+    @Test func close_tellsTheRest_endsStreams_andCutsThoseThatDoNotRead() {
+        let bench = Bench()
+        let (listener, deaf) = (bench.listen(), bench.listen(bufferBytes: 10))
+        bench.tell()
+        #expect(listener.read().count == 1)
+        deaf.readPart()
+        bench.record(.messageFailed)
+        bench.stream.close()
+        #expect(listener.read().map(\.type) == ["message.failed"] && listener.hasEnded)
+        listener.leave()
+        #expect(!deaf.isCut)
+        bench.threads.advance(by: EventStream.endingTime)
+        #expect(deaf.isCut && !listener.isCut)
+        let late = ManualListener(bench.stream)
+        #expect(late.read().isEmpty && late.hasEnded)
+        #expect(!bench.feed.isCollecting)
+    }
+
+    @Test func removedOrExpiredKey_endsItsStreams() {
+        let bench = Bench()
+        let expiry = bench.threads.time.now + .seconds(20)
+        let keys = [
+            APIKey(name: "kept", sha256: KeyText.digest(of: "1"), scopes: [.read]),
+            APIKey(name: "expiring", sha256: KeyText.digest(of: "2"), scopes: [.read], expiresAt: expiry),
+            APIKey(name: "removed", sha256: KeyText.digest(of: "3"), scopes: [.read]),
+        ]
+        let anonymous = bench.listen()
+        bench.keys.replace(with: keys, at: bench.threads.instant)
+        let listeners = bench.keys.all.map { ManualListener(bench.stream, caller: $0) }
+        func whoHasEnded() -> [String] {
+            listeners.forEach { $0.read() }
+            return listeners.filter(\.hasEnded).compactMap { $0.listener.caller?.key.name }
+        }
+        bench.threads.advance(by: .seconds(16))
+        #expect(whoHasEnded().isEmpty)
+        anonymous.read()
+        #expect(anonymous.hasEnded, "it had no key when none was required")
+        bench.threads.advance(by: .seconds(15))
+        #expect(whoHasEnded() == ["expiring"])
+        bench.keys.replace(with: Array(keys.prefix(2)), at: bench.threads.instant)
+        bench.threads.advance(by: .seconds(15))
+        #expect(whoHasEnded() == ["expiring", "removed"])
+    }
+}
