@@ -53,7 +53,7 @@ cloudevents: debug ## does the Python SDK of CloudEvents, from PyPI, get its eve
 
 stream: debug ## does a client of Server-Sent Events, from PyPI, get all events?
 	python3 -m venv .build/python
-	.build/python/bin/pip install --quiet --disable-pip-version-check 'httpx-sse>=0.4,<0.5'
+	.build/python/bin/pip install --quiet --disable-pip-version-check 'httpx-sse>=0.4,<0.5' 'httpx<1'
 	.build/python/bin/python scripts/event_stream.py --binary $(DEBUG_BINARY)
 
 framing: debug ## does an independent HTTP parser frame requests as the gateway does?
