@@ -59,7 +59,8 @@ def outage(gateway, simulator):
     with listening(gateway, upstream="samsara") as events:
         simulator.play("status=503")
         ids = send(gateway)
-        check(until(events, "message.retrying")[1]["ids"] == ids, "message.retrying")
+        # Two retries within a round are one event, with the id twice.
+        check(set(until(events, "message.retrying")[1]["ids"]) == set(ids), "message.retrying")
         until(events, "upstream.down")
         simulator.play("")
         post(gateway, "/v1/upstreams/samsara/flush")
