@@ -72,25 +72,26 @@ import Testing
         #expect(harness.ledger.delivered == 8)
     }
 
-    @Test func flush_sendsWhatWaitsForARetry() throws {
+    /// The first request has failed; the next one succeeds.
+    private func harnessWithAWaitingRetry() throws -> DeliveryHarness {
         let harness = try DeliveryHarness(settings: Self.single)
         harness.transport.expect(.status(503))
         harness.transport.answerAll { _ in .status(200) }
         try harness.accept(1)
         try harness.turn()
         #expect(harness.ledger.queued == 1)
+        return harness
+    }
+
+    @Test func flush_sendsWhatWaitsForARetry() throws {
+        let harness = try harnessWithAWaitingRetry()
         harness.worker.flush()
         try harness.turn()
         #expect(harness.ledger.delivered == 1)
     }
 
     @Test func retry_isNotPutOff_whenTheClockIsSetBack() throws {
-        let harness = try DeliveryHarness(settings: Self.single)
-        harness.transport.expect(.status(503))
-        harness.transport.answerAll { _ in .status(200) }
-        try harness.accept(1)
-        try harness.turn()
-        #expect(harness.ledger.queued == 1)
+        let harness = try harnessWithAWaitingRetry()
         harness.time.setWallClock(back: .seconds(3600))
         try harness.turn()
         #expect(harness.ledger.delivered == 1)
