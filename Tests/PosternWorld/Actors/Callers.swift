@@ -80,7 +80,7 @@ final class Caller {
     /// What decides on habits that leave the rest as it is.
     private let habits: Dice
     private let repeats: Repeats
-    private let story: any Story
+    private let scenario: any Scenario
     var wakeUp: Inbox<Void>?
     /// Never while it waits for a response.
     private(set) var nextAt: MonotonicInstant { didSet { wakeUp?.nudge() } }
@@ -102,7 +102,7 @@ final class Caller {
         habits = Dice(seed: world.plan.seed, for: "habits \(plan.number)")
         repeats = Repeats(plan, world)
         nextAt = world.time.instant + .milliseconds(Int(plan.startHour * 3_600_000))
-        story =
+        scenario =
             switch plan.upstream {
             case .samsara: SamsaraScenario(plan)
             case .seer: SeerScenario()
@@ -171,7 +171,7 @@ final class Caller {
     }
 
     private func setKey(of post: inout Post) {
-        guard story.mayBeRefused, let key = repeats.key() else { return post.setKey("\(plan.number)/\(requests)") }
+        guard scenario.mayBeRefused, let key = repeats.key() else { return post.setKey("\(plan.number)/\(requests)") }
         post.setKey(key)
         refuse(&post)
     }
@@ -207,7 +207,7 @@ final class Caller {
 
     private func newPost() -> Post {
         let count = dice.chance(plan.bulk) ? dice.from(2...12) : 1
-        let items = story.next(count, world, dice, poison: plan.poison)
+        let items = scenario.next(count, world, dice, poison: plan.poison)
         let entries = items.compactMap(\.entry)
         if items.count == 1, let method = items[0].method {
             return Post(
@@ -215,7 +215,7 @@ final class Caller {
         }
         if repeats.sendsEvents() { return events(items) }
         let isOneKind = Set(items.map(\.kind)).count == 1
-        let isScheduled = dice.chance(plan.scheduled) && story.mayBeScheduled && !entries.contains(where: \.isNeeded)
+        let isScheduled = dice.chance(plan.scheduled) && scenario.mayBeScheduled && !entries.contains(where: \.isNeeded)
         guard isOneKind, !isScheduled, dice.chance(0.7) else {
             return envelopes(items, entries, isScheduled: isScheduled)
         }
@@ -238,7 +238,7 @@ final class Caller {
             }
         }
         let former = repeats.formerEvents()
-        if events.count == 1, story.mayBeRefused, let id = former.first?.id, habits.chance(0.2) {
+        if events.count == 1, scenario.mayBeRefused, let id = former.first?.id, habits.chance(0.2) {
             events[0].id = id
             var post = Post(events, isBinary: habits.chance(0.5))
             refuse(&post)
@@ -312,7 +312,7 @@ final class Caller {
                 world.promises.coverage.visit("repeat: another under a key is refused")
             }
             for entry in post.entries { entry.refusals += 1 }
-            if !post.isInvalid { story.refused(response.status) }
+            if !post.isInvalid { scenario.refused(response.status) }
         }
     }
 

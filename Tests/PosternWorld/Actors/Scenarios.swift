@@ -10,7 +10,7 @@ struct ScenarioItem {
 }
 
 /// What one caller has to tell its upstream.
-protocol Story: AnyObject {
+protocol Scenario: AnyObject {
     var mayBeScheduled: Bool { get }
     /// Whether what comes later stays valid if something is refused.
     var mayBeRefused: Bool { get }
@@ -19,14 +19,14 @@ protocol Story: AnyObject {
     func refused(_ status: Int)
 }
 
-extension Story {
+extension Scenario {
     var mayBeScheduled: Bool { true }
     var mayBeRefused: Bool { true }
     func refused(_ status: Int) {}
 }
 
 /// Events of some devices.
-final class SamsaraScenario: Story {
+final class SamsaraScenario: Scenario {
     private let devices: [String]
     init(_ plan: CallerPlan) { devices = (0..<5).map { "device-\(plan.number)-\($0)" } }
 
@@ -45,7 +45,7 @@ final class SamsaraScenario: Story {
 }
 
 /// Activities, statements and instrumentation, each in its order.
-final class SeerScenario: Story {
+final class SeerScenario: Scenario {
     func next(_ count: Int, _ world: World, _ dice: Dice, poison: Double) -> [ScenarioItem] {
         (0..<count).map { _ in
             let kind = dice.pick(["activity", "tincan", "instrumentation"])
@@ -62,7 +62,7 @@ final class SeerScenario: Story {
 }
 
 /// Writes to some accounts.
-final class StreamOneScenario: Story {
+final class StreamOneScenario: Scenario {
     private let accounts: [String]
     init(_ plan: CallerPlan) { accounts = (0..<3).map { "A\(plan.number)x\($0)" } }
 
@@ -82,7 +82,7 @@ final class StreamOneScenario: Story {
 }
 
 /// A visitor with one session after the other: screens and events between its start and its end.
-final class CurioScenario: Story {
+final class CurioScenario: Scenario {
     let mayBeScheduled = false
     let mayBeRefused = false
     private let visitor: String
@@ -151,7 +151,7 @@ final class CurioScenario: Story {
 }
 
 /// A user with a device, groups that the user joins, and tokens that die.
-final class AppServicesScenario: Story {
+final class AppServicesScenario: Scenario {
     let mayBeRefused = false
     private let user: String
     private let device: String
