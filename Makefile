@@ -20,7 +20,7 @@ SOURCES = Package.swift Sources Tests
 
 .DEFAULT_GOAL := help
 .PHONY: help dependencies bench-tools debug build test test-e2e test-soak torture memory storm scenarios simulate mutants toy-upstream \
-	sanitize sanitize-thread sanitize-address format lint coverage bench openapi framing cloudevents stream run smoke install clean verify
+	sanitize sanitize-thread sanitize-address format lint coverage bench openapi contract framing cloudevents stream run smoke install clean verify
 
 help:
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,7 +42,7 @@ build: dependencies ## the release binaries, .build/release/postern and, for --s
 	$(SWIFT) build -c release --product postern
 	$(SWIFT) build -c release --product postern-simulate
 
-test: debug ## every test, against a debug build; loopback only
+test: debug contract ## every test, against a debug build; loopback only
 	scripts/framing.py --binary $(DEBUG_BINARY)
 	POSTERN_BINARY=$(DEBUG_BINARY) scripts/test.sh $(RUN_TESTS)
 
@@ -55,6 +55,11 @@ stream: debug ## does a client of Server-Sent Events, from PyPI, get all events?
 	python3 -m venv .build/python
 	.build/python/bin/pip install --quiet --disable-pip-version-check 'httpx-sse>=0.4,<0.5' 'httpx<1'
 	.build/python/bin/python scripts/event_stream.py --binary $(DEBUG_BINARY)
+
+contract: debug ## does the gateway do what openapi.yaml says? with tools from PyPI
+	python3 -m venv .build/python
+	.build/python/bin/pip install --quiet --disable-pip-version-check 'openapi-spec-validator>=0.7,<0.8'
+	.build/python/bin/python scripts/contract.py --binary $(DEBUG_BINARY)
 
 framing: debug ## does an independent HTTP parser frame requests as the gateway does?
 	scripts/framing.py --binary $(DEBUG_BINARY) $(ARGS)

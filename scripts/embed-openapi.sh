@@ -17,6 +17,7 @@ whole() {
     while IFS= read -r line; do
         case $line in
             '  # The paths of upstream types:'*) section paths ;;
+            '    # The parameters of upstream types:'*) section parameters ;;
             '    # The schemas of upstream types:'*) section schemas ;;
             *) printf '%s\n' "$line" ;;
         esac

@@ -191,7 +191,9 @@ def new_key(binary):
 class Gateway(Process):
     """`postern serve` on a store of its own. Unless `keys` is false it requires an API key, which `call` presents."""
 
-    def __init__(self, binary, directory, settings, port=None, wait=True, environment=None, keys=True, **options):
+    def __init__(
+        self, binary, directory, settings, port=None, wait=True, environment=None, keys=True, arguments=(), **options
+    ):
         self.binary = binary
         self.key, self.entry = new_key(binary) if keys else (None, None)
         self.directory = pathlib.Path(directory)
@@ -205,7 +207,8 @@ class Gateway(Process):
         self.started_at = time.monotonic()
         if environment:
             options["env"] = {**os.environ, **environment}
-        super().__init__([binary, "serve", "--config", self.config], self.directory / "gateway.log", **options)
+        command = [binary, "serve", "--config", self.config, *arguments]
+        super().__init__(command, self.directory / "gateway.log", **options)
         if wait:
             self.wait_ready()
 

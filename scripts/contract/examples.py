@@ -1,0 +1,178 @@
+"""Sends every example of the document to the gateway, and checks each response by the document."""
+
+import http.client
+import json
+import urllib.parse
+
+from contract.document import examples
+from contract.gateway import DROPPING
+from harness import KEYS, Failure, call
+
+
+def check(known, gateway):
+    session = Session(known, gateway)
+    # A session has to be begun first.
+    for operation in sorted(known.operations, key=lambda operation: operation.id == "endSession"):
+        for request in session.requests(operation):
+            session.run(operation, request)
+    if session.faults:
+        raise Failure("these examples fail:\n  " + "\n  ".join(session.faults))
+    return f"{session.count} requests to {len(known.operations)} operations"
+
+
+class Request:
+    def __init__(self, name, parameters, media_type=None, body=None):
+        self.name, self.parameters, self.media_type, self.body = name, parameters, media_type, body
+
+    def encoded_body(self):
+        if self.media_type is None:
+            return None
+        if self.media_type == "application/x-www-form-urlencoded":
+            return urllib.parse.urlencode(self.body).encode()
+        return (self.body if isinstance(self.body, str) else json.dumps(self.body)).encode()
+
+
+class Session:
+    """Requests in the order of the document, of which some need what earlier ones were answered."""
+
+    def __init__(self, known, gateway):
+        self.known, self.gateway = known, gateway
+        self.faults, self.count = [], 0
+        # By operation: the body of the last response.
+        self.answers = {}
+        # Parameters whose example was sent.
+        self.sent = set()
+
+    def requests(self, operation):
+        """One request for each example of the body, then one for each optional parameter with an example."""
+        required = {}
+        optional = []
+        known = self.values(operation)
+        for pointer, parameter in operation.parameters:
+            place = (parameter["in"], parameter["name"])
+            values = [known[parameter["name"]]] if parameter["name"] in known else [v for _, v in examples(parameter)]
+            if parameter.get("required"):
+                if not values:
+                    self.faults.append(f"{operation}: {parameter['name']} is required and has no example")
+                    return
+                required[place] = values[0]
+            elif values and pointer not in self.sent:
+                self.sent.add(pointer)
+                optional.append((place, values[0]))
+        bodies = list(operation.body_examples()) or [(None, None, None)]
+        for media_type, name, body in bodies:
+            parameters = required
+            if operation.id == "postCloudEvents" and media_type == "application/json":
+                # An event in binary mode has its attributes in headers.
+                attributes = {place: value for place, value in optional if place[1].startswith("ce-")}
+                parameters = required | attributes
+            yield Request(f"{media_type} {name}" if name else "", parameters, media_type, body)
+        for place, value in optional:
+            if not place[1].startswith("ce-"):
+                yield Request(place[1], required | {place: value}, bodies[0][0], bodies[0][2])
+
+    def run(self, operation, request):
+        self.count += 1
+        path, query, headers = operation.path, [], {}
+        for (place, name), value in request.parameters.items():
+            texts = [json.dumps(v) if isinstance(v, bool) else str(v) for v in (value if isinstance(value, list) else [value])]
+            if place == "path":
+                path = path.replace(f"{{{name}}}", urllib.parse.quote(texts[0], safe=""))
+            elif place == "query":
+                query += [(name, text) for text in texts]
+            else:
+                headers[name] = texts[0]
+        if query:
+            path += "?" + urllib.parse.urlencode(query)
+        if request.media_type:
+            headers["Content-Type"] = request.media_type
+        status, answer, body = ask(self.gateway.port, operation.method.upper(), path, request.encoded_body(), headers)
+        for fault in self.violations(operation, status, answer, body):
+            self.faults.append(f"{operation.method.upper()} {path} {request.name}: {fault}")
+
+    def violations(self, operation, status, headers, body):
+        documented = operation.description["responses"].get(str(status))
+        if documented is None or not 200 <= status < 300:
+            yield f"{status} {body[:500].decode(errors='replace')}"
+            return
+        pointer, response = self.known.resolved(f"{operation.pointer}/responses/{status}", documented)
+        for name, header in response.get("headers", {}).items():
+            where, header = self.known.resolved(f"{pointer}/headers/{name}", header)
+            if header.get("required") and name not in headers:
+                yield f"the response has no {name}"
+        content = response.get("content", {})
+        media_type = headers.get("Content-Type", "").split(";")[0]
+        if not content:
+            if body:
+                yield f"the response should have no body: {body[:200]}"
+            return
+        if media_type not in content:
+            yield f"the response has the type {media_type}"
+        elif media_type == "application/json":
+            value = self.answers[operation.id] = json.loads(body)
+            key = media_type.replace("/", "~1")
+            yield from self.known.violations(value, f"{pointer}/content/{key}/schema")
+
+    # Values of parameters that depend on what happened before.
+
+    def values(self, operation):
+        match operation.id:
+            case "getMessage": return {"id": self.queued()}
+            case "cancelMessage": return {"id": self.queued()}
+            case "retryMessage": return {"id": self.dropped()}
+            case "getBatch": return {"batch": self.batch()}
+            case "getSession": return self.session()
+            case "endSession": return {"sessionCode": self.answers["beginSession"]["id"]}
+            case "getRegistration": return self.registration()
+        return {}
+
+    def post(self, path, payload, headers=None):
+        headers = {"Content-Type": "application/json", **(headers or {})}
+        status, _, body = call(self.gateway.port, "POST", path, json.dumps(payload), headers)
+        if not 200 <= status < 300:
+            raise Failure(f"POST {path}: {status} {body.decode()}")
+        return json.loads(body)
+
+    EVENT = {"sourceId": "device", "eventName": "viewed"}
+
+    def queued(self):
+        envelope = {"upstream": "samsara", "kind": "event", "payload": self.EVENT, "notBefore": "2100-01-01T00:00:00Z"}
+        return self.post("/v1/messages", envelope)["id"]
+
+    def dropped(self):
+        call(self.gateway.port, "POST", f"/v1/upstreams/{DROPPING}/pause")
+        self.post(f"/v1/{DROPPING}/event", self.EVENT)
+        return self.post(f"/v1/{DROPPING}/event", self.EVENT)["evicted"][0]
+
+    def batch(self):
+        message = self.post("/v1/samsara/event", self.EVENT, {"Prefer": "wait=10"})["id"]
+        shown = json.loads(call(self.gateway.port, "GET", f"/v1/messages/{message}?include=attempts")[2])
+        return shown["attemptLog"][0]["batch"]
+
+    def session(self):
+        """Begins one."""
+        self.post("/v1/curio/session_start", {
+            "visitorCode": "visitor-1", "sessionCode": "2c5ea4c0-4067-11e9-8bad-9b1deb4d3b7d", "timestamp": 1769860800000,
+            "screenWidth": 1080, "screenHeight": 1920, "lang": "en", "simOperator": "", "simOpCountry": "",
+            "networkOpName": "", "connType": "wifi", "brand": "a", "model": "b", "osType": "Android", "osVer": "13",
+            "curioSdkVer": "1.2.4", "appVer": "1"})
+        return {"sessionCode": "2c5ea4c0-4067-11e9-8bad-9b1deb4d3b7d"}
+
+    def registration(self):
+        """Registers a device."""
+        user, device = "u1", "6e4f1b2c-8a3d-4c5e-9f70-1a2b3c4d5e6f"
+        self.post("/v1/appservices/register", {
+            "userId": user, "deviceId": device, "deviceToken": "0123456789abcdef" * 4, "auth": {"token": "t1"}})
+        return {"userId": user, "deviceId": device}
+
+
+def ask(port, method, path, body, headers):
+    """Like `call`, but does not wait for the end of a stream of events."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request(method, path, body, {**headers, "Authorization": f"Bearer {KEYS[port]}"})
+        answer = connection.getresponse()
+        is_stream = answer.headers.get("Content-Type", "").startswith("text/event-stream")
+        return answer.status, answer.headers, b"" if is_stream else answer.read()
+    finally:
+        connection.close()
