@@ -18,6 +18,7 @@ whole() {
         case $line in
             '  # The paths of upstream types:'*) section paths ;;
             '    # The parameters of upstream types:'*) section parameters ;;
+            '    # The examples of upstream types:'*) section examples ;;
             '    # The schemas of upstream types:'*) section schemas ;;
             *) printf '%s\n' "$line" ;;
         esac

@@ -65,6 +65,20 @@ import Testing
         #expect(described == resources.sorted())
     }
 
+    /// The paths of kinds, under the usual name of an upstream, are those of `/v1/{upstream}/{kind}`.
+    @Test func describedKinds_exist_andRequireTheScopeWrite() throws {
+        let document = OpenAPIOutline(
+            String(decoding: try Fixture.bytes(inPackage: "openapi/openapi.yaml"), as: UTF8.self))
+        let known = try upstreams().flatMap { upstream in upstream.kinds.map { "\(upstream.name)/\($0)" } }
+        let described = document.operations.filter { $0.kind != nil }
+        #expect(described.count > 20)
+        for operation in described {
+            let (upstream, kind) = try #require(operation.kind)
+            #expect(known.contains("\(upstream)/\(kind)"), "\(operation.path)")
+            #expect(document.access["POST \(operation.path)"] == "write", "\(operation.path)")
+        }
+    }
+
     /// Design, section 3.5: a caller that may only read changes nothing and calls nothing.
     @Test func resources_requireTheScopeOfWhatTheyDo() throws {
         let document = OpenAPIOutline(

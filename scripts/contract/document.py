@@ -55,7 +55,7 @@ class Operation:
     def body_examples(self):
         """(media type, name, value) of each example of a request body."""
         for media_type, content in self.description.get("requestBody", {}).get("content", {}).items():
-            for name, value in examples(content):
+            for name, value in self.known.examples(content):
                 yield media_type, name, value
 
 
@@ -87,6 +87,13 @@ class Document:
             value = value[int(part)] if isinstance(value, list) else value[part]
         return value
 
+    def examples(self, content):
+        """(name, value) of the examples of a parameter or a media type."""
+        if "example" in content:
+            yield "example", content["example"]
+        for name, example in content.get("examples", {}).items():
+            yield name, self.resolved("", example)[1]["value"]
+
     def violations(self, value, pointer):
         """What is wrong with `value` by the schema at `pointer`."""
         validator = Draft202012Validator(
@@ -101,14 +108,6 @@ def escaped(part):
 
 def fragment(pointer):
     return re.sub(r"[^\w~/!$&'()*+,;=:@.-]", lambda match: f"%{ord(match[0]):02X}", pointer)
-
-
-def examples(content):
-    """(name, value) of the examples of a parameter or a media type."""
-    if "example" in content:
-        yield "example", content["example"]
-    for name, example in content.get("examples", {}).items():
-        yield name, example["value"]
 
 
 def parts(value, pointer=""):
@@ -132,7 +131,7 @@ def check(known):
         if not isinstance(part, dict) or re.search("/(example|value|examples/[^/]*)(/|$)", pointer):
             continue
         if isinstance(part.get("schema"), dict):
-            found = [(f"{pointer}/schema", name, value) for name, value in examples(part)]
+            found = [(f"{pointer}/schema", name, value) for name, value in known.examples(part)]
         else:
             found = [(pointer, index, value) for index, value in enumerate(schema_examples(part))]
         for schema, name, value in found:

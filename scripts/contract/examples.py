@@ -2,22 +2,43 @@
 
 import http.client
 import json
+import re
+import time
 import urllib.parse
 
-from contract.document import examples
 from contract.gateway import DROPPING
-from harness import KEYS, Failure, call
+from harness import KEYS, ROOT, Failure, call
 
 
 def check(known, gateway):
     session = Session(known, gateway)
-    # A session has to be begun first.
-    for operation in sorted(known.operations, key=lambda operation: operation.id == "endSession"):
+    for operation in sorted(known.operations, key=rank):
         for request in session.requests(operation):
             session.run(operation, request)
+    session.faults += rejected(gateway)
     if session.faults:
         raise Failure("these examples fail:\n  " + "\n  ".join(session.faults))
     return f"{session.count} requests to {len(known.operations)} operations"
+
+
+def rank(operation):
+    """Messages are sent before they are read, and a session is begun before it is ended."""
+    return 2 if operation.id == "endSession" else 0 if is_kind(operation) else 1
+
+
+def is_kind(operation):
+    """Whether messages of one kind are sent by it."""
+    return operation.method == "post" and re.fullmatch("/v1/[a-z-]+/[a-z_]+", operation.path) and "{" not in operation.path \
+        and not operation.path.startswith("/v1/messages/")
+
+
+def rejected(gateway):
+    """The messages that the simulated upstreams reject."""
+    for name in json.loads((ROOT / "config.example.json").read_text())["upstreams"]:
+        call(gateway.port, "POST", f"/v1/upstreams/{name}/resume")
+        call(gateway.port, "POST", f"/v1/upstreams/{name}/flush", headers={"Prefer": "wait=10"}, timeout=20)
+    failed = json.loads(call(gateway.port, "GET", "/v1/messages?state=failed")[2])["messages"]
+    return [f"{message['upstream']}/{message['kind']} is rejected: {message['lastError']}" for message in failed]
 
 
 class Request:
@@ -50,7 +71,7 @@ class Session:
         known = self.values(operation)
         for pointer, parameter in operation.parameters:
             place = (parameter["in"], parameter["name"])
-            values = [known[parameter["name"]]] if parameter["name"] in known else [v for _, v in examples(parameter)]
+            values = [known[parameter["name"]]] if parameter["name"] in known else [v for _, v in self.known.examples(parameter)]
             if parameter.get("required"):
                 if not values:
                     self.faults.append(f"{operation}: {parameter['name']} is required and has no example")
@@ -62,6 +83,8 @@ class Session:
         bodies = list(operation.body_examples()) or [(None, None, None)]
         for media_type, name, body in bodies:
             parameters = required
+            if operation.path == "/v1/curio/location":
+                body = body | {"timestamp": int(time.time() * 1000)}  # Old locations are refused.
             if operation.id == "postCloudEvents" and media_type == "application/json":
                 # An event in binary mode has its attributes in headers.
                 attributes = {place: value for place, value in optional if place[1].startswith("ce-")}
@@ -121,9 +144,7 @@ class Session:
             case "cancelMessage": return {"id": self.queued()}
             case "retryMessage": return {"id": self.dropped()}
             case "getBatch": return {"batch": self.batch()}
-            case "getSession": return self.session()
             case "endSession": return {"sessionCode": self.answers["beginSession"]["id"]}
-            case "getRegistration": return self.registration()
         return {}
 
     def post(self, path, payload, headers=None):
@@ -148,22 +169,6 @@ class Session:
         message = self.post("/v1/samsara/event", self.EVENT, {"Prefer": "wait=10"})["id"]
         shown = json.loads(call(self.gateway.port, "GET", f"/v1/messages/{message}?include=attempts")[2])
         return shown["attemptLog"][0]["batch"]
-
-    def session(self):
-        """Begins one."""
-        self.post("/v1/curio/session_start", {
-            "visitorCode": "visitor-1", "sessionCode": "2c5ea4c0-4067-11e9-8bad-9b1deb4d3b7d", "timestamp": 1769860800000,
-            "screenWidth": 1080, "screenHeight": 1920, "lang": "en", "simOperator": "", "simOpCountry": "",
-            "networkOpName": "", "connType": "wifi", "brand": "a", "model": "b", "osType": "Android", "osVer": "13",
-            "curioSdkVer": "1.2.4", "appVer": "1"})
-        return {"sessionCode": "2c5ea4c0-4067-11e9-8bad-9b1deb4d3b7d"}
-
-    def registration(self):
-        """Registers a device."""
-        user, device = "u1", "6e4f1b2c-8a3d-4c5e-9f70-1a2b3c4d5e6f"
-        self.post("/v1/appservices/register", {
-            "userId": user, "deviceId": device, "deviceToken": "0123456789abcdef" * 4, "auth": {"token": "t1"}})
-        return {"userId": user, "deviceId": device}
 
 
 def ask(port, method, path, body, headers):

@@ -1,3 +1,5 @@
+import PosternCore
+
 /// The operations that an OpenAPI document lists, and the query parameters of each.
 ///
 /// Reads only as much YAML as `openapi/openapi.yaml` requires: block style, two spaces per level.
@@ -12,6 +14,15 @@ public struct OpenAPIOutline {
             self.method = method
             self.path = path
             self.query = query
+        }
+
+        /// The upstream and kind, if the path is that of one kind: an instance of `/v1/{upstream}/{kind}`.
+        public var kind: (upstream: String, kind: String)? {
+            let segments = path.split(separator: "/").map(String.init)
+            guard method == "POST", segments.count == 3, segments[0] == "v1", !path.contains("{"),
+                !UpstreamName.reserved.contains(segments[1])
+            else { return nil }
+            return (segments[1], segments[2])
         }
 
         public var description: String {
