@@ -58,7 +58,8 @@ stream: debug ## does a client of Server-Sent Events, from PyPI, get all events?
 
 contract: debug ## does the gateway do what openapi.yaml says? with tools from PyPI
 	python3 -m venv .build/python
-	.build/python/bin/pip install --quiet --disable-pip-version-check 'openapi-spec-validator>=0.7,<0.8'
+	.build/python/bin/pip install --quiet --disable-pip-version-check 'openapi-spec-validator>=0.7,<0.8' \
+		'schemathesis>=4.32,<4.33' 'openapi-python-client>=0.29,<0.30'
 	.build/python/bin/python scripts/contract.py --binary $(DEBUG_BINARY)
 
 framing: debug ## does an independent HTTP parser frame requests as the gateway does?

@@ -15,7 +15,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from contract import document, examples  # noqa: E402
+from contract import document, examples, fuzzing, generated  # noqa: E402
 from contract.gateway import SimulatedGateway  # noqa: E402
 from harness import ROOT, Failure  # noqa: E402
 
@@ -29,6 +29,7 @@ def check_version(known, binary):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", required=True)
+    parser.add_argument("--quick", action="store_true", help="without schemathesis")
     options = parser.parse_args()
 
     started = time.monotonic()
@@ -42,6 +43,11 @@ def main():
     with tempfile.TemporaryDirectory(prefix="postern-contract-") as directory:
         with SimulatedGateway(options.binary, directory) as gateway:
             step("examples", lambda: examples.check(known, gateway))
+            gateway.check_alive()
+        with SimulatedGateway(options.binary, directory + "/client") as gateway:
+            step("client by openapi-python-client", lambda: generated.check(known, gateway, directory))
+        with SimulatedGateway(options.binary, directory + "/fuzzing") as gateway:
+            options.quick or step("schemathesis", lambda: fuzzing.check(known, gateway, directory))
             gateway.check_alive()
     print("contract: ok")
 

@@ -61,9 +61,9 @@ class Operation:
 
 class Document:
     def __init__(self, path):
-        self.source = path.read_text()
+        self.path = path
         try:
-            self.text = yaml.load(self.source, StrictLoader)
+            self.text = yaml.load(path.read_text(), StrictLoader)
         except yaml.YAMLError as error:
             raise Failure(f"{path.name} is not valid YAML: {error}") from error
         resource = Resource(contents=self.text, specification=DRAFT202012)

@@ -32,6 +32,11 @@ def is_kind(operation):
         and not operation.path.startswith("/v1/messages/")
 
 
+def refresh(operation, body):
+    """The example; with the current time in that of a location, which must not be old."""
+    return body | {"timestamp": int(time.time() * 1000)} if operation.path == "/v1/curio/location" else body
+
+
 def rejected(gateway):
     """The messages that the simulated upstreams reject."""
     for name in json.loads((ROOT / "config.example.json").read_text())["upstreams"]:
@@ -39,6 +44,10 @@ def rejected(gateway):
         call(gateway.port, "POST", f"/v1/upstreams/{name}/flush", headers={"Prefer": "wait=10"}, timeout=20)
     failed = json.loads(call(gateway.port, "GET", "/v1/messages?state=failed")[2])["messages"]
     return [f"{message['upstream']}/{message['kind']} is rejected: {message['lastError']}" for message in failed]
+
+
+# Headers that every response may have.
+OF_HTTP = {"Cache-Control", "Connection", "Content-Length", "Content-Type", "Date", "Transfer-Encoding"}
 
 
 class Request:
@@ -83,8 +92,7 @@ class Session:
         bodies = list(operation.body_examples()) or [(None, None, None)]
         for media_type, name, body in bodies:
             parameters = required
-            if operation.path == "/v1/curio/location":
-                body = body | {"timestamp": int(time.time() * 1000)}  # Old locations are refused.
+            body = refresh(operation, body)
             if operation.id == "postCloudEvents" and media_type == "application/json":
                 # An event in binary mode has its attributes in headers.
                 attributes = {place: value for place, value in optional if place[1].startswith("ce-")}
@@ -123,6 +131,8 @@ class Session:
             where, header = self.known.resolved(f"{pointer}/headers/{name}", header)
             if header.get("required") and name not in headers:
                 yield f"the response has no {name}"
+        for name in sorted({name.title() for name in headers} - {name.title() for name in response.get("headers", {})} - OF_HTTP):
+            yield f"the header {name} of the response is not described"
         content = response.get("content", {})
         media_type = headers.get("Content-Type", "").split(";")[0]
         if not content:

@@ -13,6 +13,8 @@ class SimulatedGateway(Gateway):
         example = json.loads((ROOT / "config.example.json").read_text())
         changes = {
             DROPPING: {"type": "samsara", "url": "http://127.0.0.1:9", "queue": {"maxMessages": 1, "whenFull": "dropOldest"}},
+            # So that no event lacks it.
+            "samsara": {"sourceId": "gateway"},
             "appservices": {"monitoringEnabled": True},
         }
         settings = {"upstreams": merged(example["upstreams"], changes)}
