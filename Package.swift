@@ -104,7 +104,7 @@ let package = Package(
         part("PosternHTTP", ["PosternCore", "CMicrohttpd", logging]),
         part("PosternTransport", ["PosternCore", "CCurl"]),
         // What Postern is.
-        part("PosternUpstreamKit", ["PosternCore"]),
+        part("PosternUpstreamKit", ["PosternCore", "PosternJSON"]),
         part(
             "PosternDelivery",
             ["PosternCore", "PosternMetrics", "PosternStore", "PosternCompression", logging]),

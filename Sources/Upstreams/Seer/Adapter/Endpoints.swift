@@ -95,15 +95,6 @@ struct Endpoints: Sendable {
         if ["activity", "instrumentation", "tincan"].contains(name) {
             return "is a kind already; to give it another path, name the SDK's endpoint, e.g. SeerTincanReport"
         }
-        let isFit = name.utf8.allSatisfy { byte in
-            switch byte {
-            case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-                UInt8(ascii: "0")...UInt8(ascii: "9"):
-                true
-            default: "-_.".utf8.contains(byte)
-            }
-        }
-        return isFit && (1...64).contains(name.utf8.count)
-            ? nil : "cannot be a kind: 1 to 64 letters, digits, '-', '_' and '.' can"
+        return KindName.problem(with: name)
     }
 }

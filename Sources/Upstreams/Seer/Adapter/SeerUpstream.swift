@@ -33,7 +33,7 @@ struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, Rout
         endpoints = Endpoints(settings)
         kinds = SeerKind.presets.map(\.kind) + endpoints.customNames.map { Kind($0) }
         rules = Rules(maxBytes: settings.bundleSize)
-        tokenSource = SeerTokenSource(
+        tokenSource = SeerTokenSource.make(
             url: endpoints.url(.tokenFetch), clientID: settings.clientID, clientSecret: settings.clientSecret)
         resources = [EndpointTable.resource(endpoints)]
     }

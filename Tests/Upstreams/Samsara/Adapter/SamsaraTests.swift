@@ -2,6 +2,7 @@ import Crypto
 import PosternConformance
 import PosternCore
 import PosternTestKit
+import PosternUpstreamKit
 import Testing
 
 @testable import SamsaraAdapter

@@ -190,7 +190,7 @@ import Testing
     // MARK: Tokens
 
     private func token(_ body: String, status: Int = 200, nowMs: Int64 = 1_426_200_084_360) throws -> Token {
-        try SeerTokenSource(url: "https://h", clientID: "a", clientSecret: "b")
+        try SeerTokenSource.make(url: "https://h", clientID: "a", clientSecret: "b")
             .token(
                 from: UpstreamResponse(status: status, body: Array(body.utf8)), now: Timestamp(milliseconds: nowMs))
     }
