@@ -10,10 +10,15 @@ public struct Setting: Sendable, Equatable {
         case number(ClosedRange<Double>)
         /// An object of strings, for example header names and values.
         case strings
+        /// An object of such objects, for example the kinds of an upstream by name.
+        case objects
         case list
+        /// A list of whole numbers.
+        case integers(ClosedRange<Int64>)
     }
 
-    /// The member's name in its section of the configuration.
+    /// The member's name in its section of the configuration. A member of an object inside the section has the names of
+    /// both, with a dot between them: `auth.type`.
     public let name: String
     public let kind: Kind
     /// The value in the example configuration.
@@ -28,6 +33,12 @@ public struct Setting: Sendable, Equatable {
     /// One line for the documentation: meaning and unit.
     public let summary: String
 
+    /// Where the setting is in its section.
+    public var path: [String] { Self.path(of: name) }
+
+    /// The path of the setting with that name.
+    public static func path(of name: String) -> [String] { name.split(separator: ".").map(String.init) }
+
     /// The permitted values, in words.
     public var allowed: String {
         switch kind {
@@ -38,7 +49,9 @@ public struct Setting: Sendable, Equatable {
         case .integer(let range): "\(range.lowerBound) to \(range.upperBound)"
         case .number(let range): "\(plain(range.lowerBound)) to \(plain(range.upperBound))"
         case .strings: "an object of texts"
+        case .objects: "an object of objects of texts"
         case .list: "a list of texts"
+        case .integers(let range): "a list of numbers from \(range.lowerBound) to \(range.upperBound)"
         }
     }
 
@@ -51,7 +64,9 @@ public struct Setting: Sendable, Equatable {
         case .integer: "expected a whole number"
         case .number: "expected a number"
         case .strings: "expected an object of texts"
+        case .objects: "expected an object of objects of texts"
         case .list: "expected a list of texts"
+        case .integers: "expected a list of whole numbers"
         }
     }
 }
@@ -63,7 +78,9 @@ public enum SettingValue: Sendable, Equatable {
     case integer(Int64)
     case number(Double)
     case strings([String: String])
+    case objects([String: [String: String]])
     case list([String])
+    case integers([Int64])
 
     public var text: String? { if case .text(let text) = self { text } else { nil } }
     public var bool: Bool? { if case .bool(let flag) = self { flag } else { nil } }
@@ -72,19 +89,22 @@ public enum SettingValue: Sendable, Equatable {
         switch self {
         case .number(let number): number
         case .integer(let number): Double(number)
-        case .text, .bool, .strings, .list: nil
+        case .text, .bool, .strings, .objects, .list, .integers: nil
         }
     }
     public var strings: [String: String]? { if case .strings(let texts) = self { texts } else { nil } }
+    public var objects: [String: [String: String]]? { if case .objects(let objects) = self { objects } else { nil } }
     public var list: [String]? { if case .list(let list) = self { list } else { nil } }
+    public var integers: [Int]? { if case .integers(let numbers) = self { numbers.map { Int($0) } } else { nil } }
 
     /// The strings in it.
     var allTexts: [String] {
         switch self {
         case .text(let text): [text]
         case .strings(let texts): Array(texts.values)
+        case .objects(let objects): objects.values.flatMap(\.values)
         case .list(let list): list
-        case .bool, .integer, .number: []
+        case .bool, .integer, .number, .integers: []
         }
     }
 }

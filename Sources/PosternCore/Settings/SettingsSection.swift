@@ -203,6 +203,17 @@ extension SettingField {
             try value.list.obeying(rule)
         }
     }
+
+    /// An array of whole numbers inside `range`, bounds included.
+    public static func integers(
+        _ name: String, _ range: ClosedRange<Int64>, _ property: Property<[Int]>, _ summary: String
+    ) -> Self {
+        Self(name, .integers(range), property, summary) {
+            .integers($0.map { Int64($0) })
+        } decode: {
+            $0.integers
+        }
+    }
 }
 
 extension Optional {

@@ -158,7 +158,7 @@ struct ConfigurationCheck {
         let before = problems.count
         var values: [String: SettingValue] = [:]
         for setting in type.settings {
-            let settingPath = path + [setting.name]
+            let settingPath = path + setting.path
             value(sources.value(at: settingPath), of: setting, named: dotted(settingPath)) {
                 (value) throws(SettingMismatch) in
                 try type.check(value, of: setting)
@@ -167,7 +167,7 @@ struct ConfigurationCheck {
         }
         guard problems.count == before else { return values }
         for conflict in type.conflicts(in: values) {
-            let settingPath = path + [conflict.setting.name]
+            let settingPath = path + conflict.setting.path
             let shown =
                 conflict.setting.isSecret
                 ? "***" : (values[conflict.setting.name] ?? conflict.setting.defaultValue).json

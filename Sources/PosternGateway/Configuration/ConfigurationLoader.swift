@@ -97,7 +97,9 @@ public struct ConfigurationLoader: Sendable {
                 made.append(try type.make(upstream.name, values))
             } catch {
                 throw ConfigurationProblems(
-                    error.problems.map { .init(dotted(["upstreams", "\(upstream.name)", $0.setting]), $0.detail) })
+                    error.problems.map {
+                        .init(dotted(["upstreams", "\(upstream.name)"] + Setting.path(of: $0.setting)), $0.detail)
+                    })
             }
         }
         return made

@@ -49,7 +49,7 @@ struct ConfigurationSchema {
             sections += Self.common(at: path) + [Section(path: path, settings: type?.settings ?? [])]
         }
         leaves = Set(
-            sections.flatMap { section in section.settings.map { section.path + [$0.name] } } + [Self.keysPath])
+            sections.flatMap { section in section.settings.map { section.path + $0.path } } + [Self.keysPath])
         branches = Set(leaves.flatMap { leaf in (0..<leaf.count).map { Array(leaf[..<$0]) } } + [["upstreams"]])
         open = Set(upstreams.filter { $0.type == nil }.map { ["upstreams", $0.name] })
     }

@@ -96,7 +96,7 @@ extension GatewayConfiguration.UpstreamConfiguration {
         }
         let settings = Set(values.keys).union(new.values.keys).sorted().filter { values[$0] != new.values[$0] }
         let authorities = caFile == new.caFile ? [] : [dotted(path + [Common.name(of: \.caFile)])]
-        return authorities + settings.map { dotted(path + [$0]) }
+        return authorities + settings.map { dotted(path + Setting.path(of: $0)) }
             + own.map { dotted(path + ["delivery", $0.setting.name]) }
     }
 

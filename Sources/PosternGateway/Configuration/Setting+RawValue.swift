@@ -14,15 +14,18 @@ extension Setting {
         case (.text, .string(let text)), (.url, .string(let text)): .text(text)
         case (.choice(let choices), .string(let text)) where choices.contains(text): .text(text)
         case (.bool, .flag(let flag)): .bool(flag)
-        case (.integer(let range), .number(let spelling)): try integer(spelling, in: range)
+        case (.integer(let range), .number(let spelling)): .integer(try integer(spelling, in: range))
         case (.number(let range), .number(let spelling)): try number(spelling, in: range)
-        case (.strings, .object(let members)):
-            .strings(
+        case (.strings, .object): .strings(try texts(node))
+        case (.objects, .object(let members)):
+            .objects(
                 Dictionary(
-                    try members.map { (member) throws(SettingMismatch) in (member.name, try text(member.value)) },
+                    try members.map { (member) throws(SettingMismatch) in (member.name, try texts(member.value)) },
                     uniquingKeysWith: { $1 }))
         case (.list, .array(let elements)):
             .list(try elements.map { (element) throws(SettingMismatch) in try text(element) })
+        case (.integers(let range), .array(let elements)):
+            .integers(try elements.map { (element) throws(SettingMismatch) in try wholeNumber(element, in: range) })
         default: throw SettingMismatch(expectation)
         }
     }
@@ -32,11 +35,13 @@ extension Setting {
         switch kind {
         case .text, .url, .choice: return try value(of: .string(text))
         case .bool where text == "true" || text == "false": return .bool(text == "true")
-        case .integer(let range): return try integer(text, in: range)
+        case .integer(let range): return .integer(try integer(text, in: range))
         case .number(let range): return try number(text, in: range)
         case .list:
             return .list(text.split(separator: ",").map(trimmed))
-        case .strings:
+        case .integers:
+            return try value(of: .array(text.split(separator: ",").map { .number(trimmed($0)) }))
+        case .strings, .objects:
             guard let node = try? ConfigurationNode.parse(Array(text.utf8)) else { throw SettingMismatch(expectation) }
             return try value(of: node)
         case .bool: throw SettingMismatch(expectation)
@@ -48,10 +53,26 @@ extension Setting {
         return text
     }
 
-    private func integer(_ spelling: String, in range: ClosedRange<Int64>) throws(SettingMismatch) -> SettingValue {
+    private func texts(_ node: ConfigurationNode) throws(SettingMismatch) -> [String: String] {
+        guard case .object(let members) = node else { throw SettingMismatch(expectation) }
+        return Dictionary(
+            try members.map { (member) throws(SettingMismatch) in (member.name, try text(member.value)) },
+            uniquingKeysWith: { $1 })
+    }
+
+    private func wholeNumber(
+        _ node: ConfigurationNode, in range: ClosedRange<Int64>
+    ) throws(SettingMismatch) -> Int64 {
+        guard case .number(let spelling) = node else { throw SettingMismatch(expectation) }
+        return try integer(spelling, in: range)
+    }
+
+    private func integer(_ spelling: String, in range: ClosedRange<Int64>) throws(SettingMismatch) -> Int64 {
         guard spelling.wholeMatch(of: #/-?[0-9]+/#) != nil else { throw SettingMismatch(expectation) }
-        guard let number = Int64(spelling), range.contains(number) else { throw SettingMismatch("allowed \(allowed)") }
-        return .integer(number)
+        guard let number = Int64(spelling), range.contains(number) else {
+            throw SettingMismatch("allowed \(range.lowerBound) to \(range.upperBound)")
+        }
+        return number
     }
 
     private func number(_ spelling: String, in range: ClosedRange<Double>) throws(SettingMismatch) -> SettingValue {
@@ -101,11 +122,17 @@ extension SettingValue {
         case .bool(let flag): flag ? "true" : "false"
         case .integer(let number): String(number)
         case .number(let number): plain(number)
-        case .strings(let texts):
-            "{"
-                + texts.sorted { $0.key < $1.key }
-                .map { "\(JSONEscapes.quoted($0)): \(JSONEscapes.quoted($1))" }.joined(separator: ", ") + "}"
+        case .strings(let texts): Self.object(of: texts.mapValues(JSONEscapes.quoted))
+        case .objects(let objects):
+            Self.object(of: objects.mapValues { Self.object(of: $0.mapValues(JSONEscapes.quoted)) })
         case .list(let list): "[" + list.map(JSONEscapes.quoted).joined(separator: ", ") + "]"
+        case .integers(let numbers): "[" + numbers.map(String.init).joined(separator: ", ") + "]"
         }
+    }
+
+    /// `members`: JSON texts by name.
+    private static func object(of members: [String: String]) -> String {
+        let sorted = members.sorted { $0.key < $1.key }
+        return "{" + sorted.map { "\(JSONEscapes.quoted($0)): \($1)" }.joined(separator: ", ") + "}"
     }
 }

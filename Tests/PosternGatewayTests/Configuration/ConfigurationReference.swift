@@ -30,12 +30,15 @@ enum ConfigurationReference {
         let common = GatewayConfiguration.UpstreamConfiguration.Common.fields.map(\.setting).filter {
             $0.name != "type"
         }
-        return (common + type.settings).map(member)
+        let own = type.settings.filter { $0.path.count == 1 }
+        let nested = Dictionary(grouping: type.settings.filter { $0.path.count > 1 }) { $0.path[0] }
+        return (common + own).map(member)
+            + nested.sorted { $0.key < $1.key }.map { "\"\($0)\": \(object($1.map(member), depth: 3))" }
             + ["\"delivery\": {}", "\"queue\": \(object(queue, depth: 3))"]
     }
 
     private static func member(_ setting: Setting) -> String {
-        "\"\(setting.name)\": \(setting.defaultValue.json)"
+        "\"\(setting.path.last ?? "")\": \(setting.defaultValue.json)"
     }
 
     private static func object(_ members: [String], depth: Int) -> String {
@@ -101,7 +104,7 @@ enum ConfigurationReference {
         case .choice(let choices): choices.map { "`\($0)`" }.joined(separator: ", ")
         case .bool: "`true`, `false`"
         case .integer: "whole, \(setting.allowed)"
-        case .number, .text, .url, .strings, .list: setting.allowed
+        case .number, .text, .url, .strings, .objects, .list, .integers: setting.allowed
         }
     }
 

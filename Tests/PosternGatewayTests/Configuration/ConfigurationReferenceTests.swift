@@ -82,7 +82,7 @@ import Testing
         }
         for type in UpstreamRegistry.all {
             for setting in type.settings {
-                let raw = try #require(sources.value(at: ["upstreams", type.name, setting.name]))
+                let raw = try #require(sources.value(at: ["upstreams", type.name] + setting.path))
                 #expect(try setting.value(of: raw) == setting.defaultValue)
             }
         }

@@ -163,7 +163,7 @@ import Testing
                     [plain(range.lowerBound), plain(range.upperBound)],
                     [plain(range.lowerBound.nextDown), plain(range.upperBound.nextUp)]
                 )
-            case .text, .url, .choice, .bool, .strings, .list: continue
+            case .text, .url, .choice, .bool, .strings, .objects, .list, .integers: continue
             }
             let path = section.path + [setting.name]
             for edge in edges.inside {
