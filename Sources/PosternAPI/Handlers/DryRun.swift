@@ -20,9 +20,13 @@ struct DryRun {
             for (lane, limits) in lanes(of: messages, target) {
                 var rest = lane[...]
                 while !rest.isEmpty {
-                    let (request, count) = plan(firstBatch(of: rest, limits), target, notes)
+                    var batch = firstBatch(of: rest, limits)
+                    let later = rest.dropFirst(batch.count)
+                    var others: [Message] = []
+                    if target.upstream.sendsKindsApart { (batch, others) = batch.dividedByKind() }
+                    let (request, count) = plan(batch, target, notes)
                     requests.append(request)
-                    rest = rest.dropFirst(max(1, count))
+                    rest = batch.dropFirst(max(1, count)) + others + later
                 }
             }
         }

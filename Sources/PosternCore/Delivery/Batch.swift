@@ -30,6 +30,25 @@ extension [Message] {
     }
 }
 
+extension [Message] {
+    /// Those of the first message's kind, and the others, both in their order. A message that follows another one of its
+    /// lane among the others is one of them, too, so that the lane keeps its order.
+    public func dividedByKind() -> (ofFirstKind: [Message], others: [Message]) {
+        guard let kind = first?.kind, contains(where: { $0.kind != kind }) else { return (self, []) }
+        var divided: (ofFirstKind: [Message], others: [Message]) = ([], [])
+        var waitingLanes: Set<Lane> = []
+        for message in self {
+            if message.kind == kind, !waitingLanes.contains(message.lane) {
+                divided.ofFirstKind.append(message)
+            } else {
+                divided.others.append(message)
+                if message.lane != .none { waitingLanes.insert(message.lane) }
+            }
+        }
+        return divided
+    }
+}
+
 /// Identifies a request to an upstream, in logs and in the attempts of its messages; counts up inside one store.
 public struct BatchID: Hashable, Sendable, CustomStringConvertible {
     /// At least 1.

@@ -8,6 +8,8 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
     public let kinds: [Kind]
     /// Fixed for the life of a store: the tables depend on it.
     public let laneRule: LaneRule
+    /// See `BatchingUpstream.sendsKindsApart`.
+    public let sendsKindsApart: Bool
     /// Whether `accept` has to be called. If not, the write path skips it.
     public let acceptsByState: Bool
     /// Nil if requests need no token that the gateway fetches.
@@ -39,6 +41,7 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
         kinds = base.kinds
         batching = base as? any BatchingUpstream
         laneRule = batching?.laneRule ?? .separate
+        sendsKindsApart = batching?.sendsKindsApart ?? false
         accepting = base as? any AcceptingUpstream
         acceptsByState = accepting != nil
         stateful = base as? any StatefulUpstream

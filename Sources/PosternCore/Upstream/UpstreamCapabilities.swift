@@ -4,6 +4,9 @@
 public protocol BatchingUpstream: Upstream {
     /// Separate by default.
     var laneRule: LaneRule { get }
+    /// Whether a request carries messages of one kind only, for example because each kind has its own address. If so,
+    /// `plan` never gets messages of two kinds. False by default.
+    var sendsKindsApart: Bool { get }
     /// What one request may carry, given what the configuration allows.
     func limits(_ configured: BatchLimits) -> BatchLimits
     /// The same for requests of one named lane; never more than the above.
@@ -12,6 +15,7 @@ public protocol BatchingUpstream: Upstream {
 
 extension BatchingUpstream {
     public var laneRule: LaneRule { .separate }
+    public var sendsKindsApart: Bool { false }
     /// The configured limits by default.
     public func limits(_ configured: BatchLimits) -> BatchLimits { configured }
     /// The same for every lane by default.

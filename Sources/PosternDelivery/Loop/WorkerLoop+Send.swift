@@ -66,6 +66,13 @@ extension WorkerLoop {
     private func plan(_ claim: Claim) {
         let now = time.now
         var claim = claim
+        if upstream.sendsKindsApart {
+            let (ofFirstKind, others) = claim.messages.dividedByKind()
+            if !others.isEmpty {
+                queue.sendAgain(others, from: now, history: claim.history)
+                claim = claim.narrowed(to: ofFirstKind)
+            }
+        }
         if let limit = machine.probeLimit, claim.messages.count > limit {
             let rest = Array(claim.messages.dropFirst(limit))
             queue.sendAgain(rest, from: now, history: claim.history)
