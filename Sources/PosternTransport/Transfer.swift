@@ -177,11 +177,11 @@ final class Transfer: @unchecked Sendable {
     /// Returns false to end the transfer instead of sending the request.
     ///
     /// If a kept connection ends without a byte of a response, libcurl sends the request again on another one. The
-    /// upstream may have processed the first one, and repeating a POST is not harmless (RFC 9110, section 9.2.2): the
-    /// submitter has to decide, and to count. Other methods may be repeated, and so may any request of which nothing
-    /// was sent.
+    /// upstream may have processed the first one, and repeating a POST or PATCH is not harmless (RFC 9110, section
+    /// 9.2.2): the submitter has to decide, and to count. Other methods may be repeated, and so may any request of which
+    /// nothing was sent.
     fileprivate func maySend() -> Bool {
-        wasSentBefore = request.method == .post && bytesSent > 0
+        wasSentBefore = [.post, .patch].contains(request.method) && bytesSent > 0
         return !wasSentBefore
     }
 

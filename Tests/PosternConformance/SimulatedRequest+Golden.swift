@@ -2,7 +2,7 @@ package import PosternSimulatorKit
 import PosternTestKit
 
 extension SimulatedRequest {
-    /// The golden request in a file, as a client sends it: with `Host`, and with `Content-Length` if it is a POST or PUT.
+    /// The golden request in a file, as a client sends it: with `Host`, and with `Content-Length` if it has a body.
     ///
     /// - Parameter source: A source file in a folder next to `Fixtures`.
     package init(golden file: String, of source: StaticString = #filePath) throws {
@@ -19,7 +19,7 @@ extension SimulatedRequest {
             return (String(pair[0]), String(pair[1]))
         }
         let body = Array(parts[1].utf8)
-        if ["POST", "PUT"].contains(words[0]) { headers.append(("Content-Length", "\(body.count)")) }
+        if ["POST", "PUT", "PATCH"].contains(words[0]) { headers.append(("Content-Length", "\(body.count)")) }
         self.init(
             method: String(words[0]), path: ends[0], query: ends.count > 1 ? ends[1] : nil, headers: headers, body: body
         )
