@@ -20,7 +20,7 @@ SOURCES = Package.swift Sources Tests
 
 .DEFAULT_GOAL := help
 .PHONY: help dependencies bench-tools debug build test test-e2e test-soak torture memory storm scenarios simulate mutants toy-upstream \
-	sanitize sanitize-thread sanitize-address format lint coverage bench openapi contract framing cloudevents stream run smoke install clean verify
+	sanitize sanitize-thread sanitize-address format lint coverage bench openapi contract framing cloudevents stream webhooks run smoke install clean verify
 
 help:
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,11 @@ contract: debug ## does the gateway do what openapi.yaml says? with tools from P
 	.build/python/bin/pip install --quiet --disable-pip-version-check 'openapi-spec-validator>=0.7,<0.8' \
 		'schemathesis>=4.32,<4.33' 'openapi-python-client>=0.29,<0.30'
 	.build/python/bin/python scripts/contract.py --binary $(DEBUG_BINARY)
+
+webhooks: debug ## does the Python library of Standard Webhooks, from PyPI, verify the requests?
+	python3 -m venv .build/python
+	.build/python/bin/pip install --quiet --disable-pip-version-check 'standardwebhooks>=1.0,<2'
+	.build/python/bin/python scripts/webhooks.py --binary $(DEBUG_BINARY)
 
 framing: debug ## does an independent HTTP parser frame requests as the gateway does?
 	scripts/framing.py --binary $(DEBUG_BINARY) $(ARGS)

@@ -63,6 +63,7 @@ let upstreams = [
     "Curio",
     "AppServices",
     "StreamOne",
+    "Webhook",
 ]
 let adapters = upstreams.map { Target.Dependency(stringLiteral: $0 + "Adapter") }
 let simulators = upstreams.map { Target.Dependency(stringLiteral: $0 + "Simulator") }

@@ -26,7 +26,7 @@ sed -i '1i @testable import ToySimulator' Tests/Upstreams/Toy/Simulator/ToySimul
 printf '# Toy\n\nTakes notes.\n' >Sources/Upstreams/Toy/toy.md
 
 step "its line"
-sed -i 's/^    "StreamOne",$/&\n    "Toy",/' Package.swift
+sed -i 's/^    "Webhook",$/&\n    "Toy",/' Package.swift
 diff "$source/Package.swift" Package.swift && exit 1
 scripts/write-registry.sh
 
@@ -54,7 +54,7 @@ step "the documents follow"
 UPDATE_REFERENCE=1 test ConfigurationReferenceTests >/dev/null
 grep -q '"toy": {' config.example.json
 grep -q '| `toy` | Notes' README.md
-grep -q '9005' docs/simulators.md
+grep -q '9006' docs/simulators.md
 
 step "conformance, registry, documents"
 test 'ToyConformance|UpstreamRegistryTests|ConfigurationReferenceTests' | tail -n 1

@@ -5,6 +5,7 @@ public import PosternCore
 import SamsaraAdapter
 import SeerAdapter
 import StreamOneAdapter
+import WebhookAdapter
 
 /// Every type of upstream there is (see CONTRIBUTING.md).
 public enum UpstreamRegistry {
@@ -14,5 +15,6 @@ public enum UpstreamRegistry {
         .curio,
         .appservices,
         .streamone,
+        .webhook,
     ]
 }

@@ -5,6 +5,7 @@ public import PosternSimulatorKit
 import SamsaraSimulator
 import SeerSimulator
 import StreamOneSimulator
+import WebhookSimulator
 
 /// The simulator of every type of upstream, in the order of their ports.
 public enum SimulatorRegistry {
@@ -14,5 +15,6 @@ public enum SimulatorRegistry {
         .curio,
         .appservices,
         .streamone,
+        .webhook,
     ]
 }

@@ -47,4 +47,18 @@ extension SettingField {
         strings(
             name, property, rule: SettingRule { FixedHeaders.problems(in: $0, besides: own) }, secret: true, summary)
     }
+
+    /// The same, with values that cannot be shown.
+    package static func secretHeaders(
+        _ name: String, _ property: Property<[String: Secret]>, besides own: Set<String>, _ summary: String
+    ) -> Self {
+        Self(name, .strings, property, secret: true, summary) {
+            .strings($0.mapValues(\.value))
+        } decode: { value throws(SettingMismatch) in
+            guard let headers = value.strings else { return nil }
+            let problems = FixedHeaders.problems(in: headers, besides: own)
+            guard problems.isEmpty else { throw SettingMismatch(details: problems) }
+            return headers.mapValues { Secret($0) }
+        }
+    }
 }

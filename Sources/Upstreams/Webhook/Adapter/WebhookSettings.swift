@@ -1,0 +1,173 @@
+import PosternCore
+import PosternUpstreamKit
+
+struct WebhookSettings: SettingsSection {
+    var url = Self.placeholder
+    var kinds = ["event": Endpoint()]
+    var batch = Batching.none
+    var wrapIn = "items"
+    var orderBy = Pointer.none
+    var auth = Authentication()
+    var headers: [String: Secret] = [:]
+    var signingSecrets: [Secret] = []
+    var successStatuses: [Int] = []
+
+    /// No such host exists (RFC 2606).
+    private static let placeholder = BaseURL(known: "https://webhook.example")
+
+    /// How several messages become one body.
+    enum Batching: String, CaseIterable { case none, array, ndjson, wrapped }
+
+    struct Authentication: Equatable {
+        enum Scheme: String, CaseIterable { case none, basic, bearer, oauth2 }
+
+        var scheme = Scheme.none
+        var username = ""
+        var password = Secret("")
+        var token = Secret("")
+        var tokenURL = ""
+        var clientID = ""
+        var clientSecret = Secret("")
+        var scope = ""
+    }
+
+    static let fields: [SettingField<Self>] = [
+        .address("url", \.url, "URL of the API; the default must be replaced."),
+        .kinds("kinds", \.kinds),
+        .choice("batch", \.batch, "How several messages become one body; none: a request for each message."),
+        .text("wrapIn", \.wrapIn, rule: .filled, "The member that holds the array of a wrapped batch."),
+        SettingField(
+            "orderBy", .text, \.orderBy,
+            "JSON Pointer to a member; messages with equal values of it keep their order. Empty: no order."
+        ) {
+            .text($0.text)
+        } decode: { value throws(SettingMismatch) in
+            guard let text = value.text else { return nil }
+            guard let pointer = Pointer(text) else { throw SettingMismatch(Pointer.form) }
+            return pointer
+        },
+        .choice("auth.type", \.auth.scheme, "How requests are authenticated."),
+        .text(
+            "auth.username", \.auth.username, rule: noColon, simulated: "simulated-user",
+            "User name for basic; without a colon."),
+        .secret("auth.password", \.auth.password, simulated: "simulated-password", "Password for basic."),
+        .secret("auth.token", \.auth.token, simulated: "simulated-token", "Token for bearer.", problem: tokenProblem),
+        .spelledURL(
+            "auth.tokenURL", \.auth.tokenURL, isAddress: true,
+            "Where oauth2 gets its token for client credentials (RFC 6749, section 4.4)."),
+        .text(
+            "auth.clientId", \.auth.clientID, rule: .printable, simulated: "simulated-client", "Client id for oauth2."),
+        .secret("auth.clientSecret", \.auth.clientSecret, simulated: "simulated-secret", "Client secret for oauth2."),
+        .text("auth.scope", \.auth.scope, rule: .printable, "Scopes for oauth2, separated by blanks; empty: none."),
+        .secretHeaders("headers", \.headers, besides: ownHeaders, "Further headers of every request."),
+        .signingSecrets("signingSecrets", \.signingSecrets),
+        .integers(
+            "successStatuses", 200...499, \.successStatuses,
+            "Statuses that mean success; empty: 200 to 299. Another status of that range then stops the upstream."),
+    ]
+
+    /// Names that the type sets, in addition to those of any upstream.
+    private static let ownHeaders: Set<String> = [
+        "idempotency-key", "webhook-id", "webhook-timestamp", "webhook-signature",
+    ]
+
+    /// RFC 7617, section 2: the first colon ends the user name.
+    private static let noColon = SettingRule<String>("must not contain a colon or a control character") {
+        !$0.contains(":") && isPrintable($0)
+    }
+
+    private static let tokenProblem: @Sendable (String) -> String? = { token in
+        token.utf8.allSatisfy { (0x21...0x7E).contains($0) } ? nil : "must be ASCII without white space"
+    }
+
+    var conflicts: [(property: PartialKeyPath<Self>, detail: String)] {
+        guard auth.scheme != .none, headers.keys.contains(where: { $0.lowercased() == "authorization" }) else {
+            return []
+        }
+        return [(\.headers, "must not contain Authorization, which auth.type \(auth.scheme.rawValue) sets")]
+    }
+
+    /// Settings that have to be filled in before anything can be sent.
+    var unset: [String] {
+        let required: Set<String> =
+            switch auth.scheme {
+            case .none: []
+            case .basic: ["auth.username", "auth.password"]
+            case .bearer: ["auth.token"]
+            case .oauth2: ["auth.clientId", "auth.clientSecret"]
+            }
+        return (url == Self.placeholder ? ["url"] : [])
+            + (auth.scheme == .oauth2 && auth.tokenURL.isEmpty ? ["auth.tokenURL"] : [])
+            + missing.filter(required.contains)
+    }
+}
+
+/// Where the messages of a kind go.
+struct Endpoint: Sendable, Equatable {
+    /// Appended to the URL of the upstream; empty, or with a slash at its beginning.
+    var path = ""
+    var method = UpstreamRequest.Method.post
+
+    fileprivate static let methods: [UpstreamRequest.Method] = [.post, .put, .patch]
+    private static let members = ["path", "method"]
+
+    fileprivate var written: [String: String] { ["path": path, "method": method.rawValue] }
+
+    fileprivate init(written: [String: String]) {
+        path = written["path"] ?? ""
+        method = written["method"].flatMap(UpstreamRequest.Method.init) ?? .post
+    }
+
+    init() {}
+
+    fileprivate static func problems(with kind: String, _ written: [String: String]) -> [String] {
+        var problems = [KindName.problem(with: kind).map { "'\(kind)' \($0)" }].compactMap(\.self)
+        for name in written.keys.sorted() where !members.contains(name) {
+            problems.append("'\(kind)' has a member '\(name)'; allowed are \(members.joined(separator: " and "))")
+        }
+        if let path = written["path"], !path.isEmpty {
+            if !path.utf8.allSatisfy({ (0x21...0x7E).contains($0) }) || path.contains("#") {
+                problems.append("the path of '\(kind)' must be ASCII without white space and fragment")
+            } else if !path.hasPrefix("/"), !path.hasPrefix("?") {
+                problems.append("the path of '\(kind)' must begin with a slash or a question mark")
+            }
+        }
+        if let method = written["method"], !methods.contains(where: { $0.rawValue == method }) {
+            let allowed = methods.map(\.rawValue).joined(separator: ", ")
+            problems.append("the method of '\(kind)' must be one of \(allowed)")
+        }
+        return problems
+    }
+}
+
+extension SettingField<WebhookSettings> {
+    fileprivate static func kinds(_ name: String, _ property: Property<[String: Endpoint]>) -> Self {
+        Self(
+            name, .objects, property,
+            "The kinds of messages. Each may have a `path`, which is appended to the URL, and a `method`: POST, PUT or PATCH."
+        ) {
+            .objects($0.mapValues(\.written))
+        } decode: { value throws(SettingMismatch) in
+            guard let kinds = value.objects else { return nil }
+            let problems = kinds.sorted { $0.key < $1.key }.flatMap { Endpoint.problems(with: $0, $1) }
+            guard problems.isEmpty else { throw SettingMismatch(details: problems) }
+            guard !kinds.isEmpty else { throw SettingMismatch("at least one kind is required") }
+            return kinds.mapValues(Endpoint.init(written:))
+        }
+    }
+
+    fileprivate static func signingSecrets(_ name: String, _ property: Property<[Secret]>) -> Self {
+        Self(
+            name, .list, property, secret: true,
+            "Secrets of Standard Webhooks, each `whsec_` and 24 to 64 bytes in base64. If there are any, requests are signed with each."
+        ) {
+            .list($0.map(\.value))
+        } decode: { value throws(SettingMismatch) in
+            guard let texts = value.list else { return nil }
+            for (index, text) in texts.enumerated() where Signer.key(of: text) == nil {
+                throw SettingMismatch("secret \(index + 1) is not whsec_ and 24 to 64 bytes in base64")
+            }
+            return texts.map { Secret($0) }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+import Foundation
+public import PosternCore
+import PosternUpstreamKit
+
+/// Any HTTP API that takes JSON by POST, PUT or PATCH.
+///
+/// The configuration says which kinds there are and where they go. Payloads are forwarded as they were received, several
+/// in one request if that is configured. Messages with equal values of one member keep their order, others do not.
+struct WebhookUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream {
+    static let typeName = "webhook"
+    static let summary = "Any HTTP API that takes JSON, with the requests and signatures of webhooks."
+
+    let name: UpstreamName
+    let kinds: [Kind]
+    let laneRule = LaneRule.mixed
+    let sendsKindsApart = true
+    let tokenSource: (any TokenSource)?
+
+    let settings: WebhookSettings
+    private let body: Body
+    private let signer: Signer
+    /// Nil if there is none, or if it depends on a token that is fetched.
+    private let authorization: String?
+    /// In the order of their names, so that requests are the same each time.
+    private let fixedHeaders: [(name: String, value: String)]
+
+    init(_ name: UpstreamName, _ settings: WebhookSettings) {
+        self.name = name
+        self.settings = settings
+        kinds = settings.kinds.keys.sorted().map { Kind($0) }
+        body = Body(settings)
+        signer = Signer(settings.signingSecrets)
+        authorization = settings.auth.authorization
+        tokenSource = settings.auth.tokenSource
+        fixedHeaders = settings.headers.sorted { $0.key < $1.key }.map { ($0.key, $0.value.value) }
+    }
+
+    var missingSettings: [String] { settings.unset }
+
+    // MARK: Accepting
+
+    func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
+        Admission(lane: try settings.orderBy.lane(of: payload))
+    }
+
+    // MARK: Sending
+
+    func limits(_ configured: BatchLimits) -> BatchLimits { body.limits(configured) }
+
+    func plan(for messages: [Message], in context: PlanContext) -> Plan {
+        guard let endpoint = settings.kinds[messages[0].kind.description] else {
+            // The kind is no longer configured. After a reload, it is planned again.
+            return .wait(.credentials, until: .never)
+        }
+        let carried = settings.batch == .none ? Array(messages.prefix(1)) : messages
+        let url = settings.url.text + endpoint.path
+        let key = BatchKey.of(carried, for: name)
+        var request = UpstreamRequest(
+            method: endpoint.method, url: url, body: body.bytes(of: carried),
+            endpoint: "\(endpoint.method.rawValue) \(url)")
+        if let authorization { request.headers.append(("Authorization", authorization)) }
+        if tokenSource != nil { request.headers.append(("Authorization", "Bearer \(context.token?.value ?? "")")) }
+        request.headers += [("Accept", "*/*"), ("Content-Type", body.mediaType), ("Idempotency-Key", key)]
+        sign(&request, id: key, at: context.now)
+        request.headers += fixedHeaders
+        return .send(request, count: carried.count)
+    }
+
+    /// The time is that of the attempt, so that a receiver can refuse old requests.
+    private func sign(_ request: inout UpstreamRequest, id: String, at now: Timestamp) {
+        guard signer.isOn else { return }
+        let seconds = now.milliseconds / 1000
+        request.proofs = signer.signatures(id: id, seconds: seconds, body: request.body)
+        request.headers += [
+            ("webhook-id", id), ("webhook-timestamp", "\(seconds)"),
+            ("webhook-signature", request.proofs.map { "v1,\($0)" }.joined(separator: " ")),
+        ]
+    }
+
+    // MARK: Judging
+
+    /// What an API says about single messages of a batch has no common form, so a batch that is rejected is halved.
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
+        let status = response.status
+        if settings.successStatuses.contains(status) { return Judgement(.delivered()) }
+        switch status {
+        case 200..<300 where !settings.successStatuses.isEmpty:
+            return Judgement(
+                .holdUpstream(.configuration, detail: "HTTP \(status), which is not one of successStatuses"))
+        case 401 where tokenSource != nil: return Judgement(.refreshToken)
+        default: return Judgement(.usual(for: response, now: context.now))
+        }
+    }
+}
+
+extension WebhookSettings.Authentication {
+    fileprivate var authorization: String? {
+        switch scheme {
+        case .none, .oauth2: nil
+        case .basic: "Basic \(Data("\(username):\(password.value)".utf8).base64EncodedString())"
+        case .bearer: "Bearer \(token.value)"
+        }
+    }
+
+    fileprivate var tokenSource: ClientCredentials? {
+        guard scheme == .oauth2 else { return nil }
+        let scopes = scope.isEmpty ? "" : "&scope=\(PercentEncoding.encode(scope))"
+        return ClientCredentials(
+            url: tokenURL, id: PercentEncoding.encode(clientID), secret: PercentEncoding.encode(clientSecret.value),
+            body: "grant_type=client_credentials\(scopes)", headers: [("Accept", "application/json")]
+        ) { body, now in
+            // RFC 6749, section 5.1: seconds. Some servers write a string.
+            let text = body["expires_in"].flatMap {
+                $0.kind == .number ? String(decoding: $0.bytes, as: UTF8.self) : $0.string
+            }
+            guard let seconds = text.flatMap(Double.init), (1...1e9).contains(seconds) else { return nil }
+            return now + .seconds(Int64(seconds))
+        }
+    }
+}
+
+extension UpstreamType {
+    /// For `UpstreamRegistry`.
+    public static let webhook = UpstreamType(WebhookUpstream.self)
+}

@@ -1,0 +1,126 @@
+internal import PosternCore
+import PosternSimulatorKit
+
+/// The state of the webhook simulator: settings, tokens, and the requests that were seen. A value; `WebhookSimulator`
+/// guards it.
+struct WebhookState: Sendable {
+    private(set) var settings = WebhookSettings()
+    /// When each token expires.
+    private var tokens: [String: Timestamp] = [:]
+    private var random: SeededRandom
+    private var requests = KnownRequests()
+    private var counts = Counts()
+
+    struct Counts: Encodable, Sendable {
+        var tokensIssued = 0
+        /// Requests with a key that was accepted before; their items are not accepted again.
+        var replays = 0
+        var signedRequests = 0
+    }
+
+    init(seed: UInt64) { random = SeededRandom(seed: ~seed) }
+
+    // MARK: Tokens (RFC 6749, section 4.4)
+
+    mutating func token(_ authorization: String?, _ form: [String: String], at now: Timestamp) -> SimulatedResult {
+        guard form["grant_type"] == "client_credentials",
+            form["scope"] ?? "" == settings.scope || settings.scope.isEmpty
+        else {
+            return SimulatedResult(
+                answer: Answer.refusal(400, "invalid_request"), violations: ["a form of another kind"])
+        }
+        guard let login = authorization.flatMap({ Login(authorization: $0) }) else {
+            return SimulatedResult(
+                answer: Answer.badCredentials("Basic"), violations: ["a token request without Basic credentials"])
+        }
+        guard settings.clientId.isEmpty || settings.clientId == login.id,
+            settings.clientSecret.isEmpty || settings.clientSecret == login.secret
+        else { return SimulatedResult(answer: Answer.badCredentials("Basic")) }
+        // It contains the time, so tokens of the next run are different, whatever the seed.
+        let token = hexDigits(random.next()) + "." + hexDigits(UInt64(bitPattern: now.milliseconds)) + "+/=="
+        tokens = tokens.filter { $0.value > now }
+        tokens[token] = now + .milliseconds(settings.tokenLifeSeconds * 1000)
+        counts.tokensIssued += 1
+        let life = Int(settings.tokenLifeSeconds)
+        return SimulatedResult(
+            answer: .json(200, #"{"access_token":"\#(token)","token_type":"Bearer","expires_in":\#(life)}"#))
+    }
+
+    /// Whether a request with that header may be processed.
+    func isAuthorized(_ authorization: String?, at now: Timestamp) -> Bool {
+        guard settings.authorization.isEmpty else { return authorization == settings.authorization }
+        guard counts.tokensIssued > 0, authorization?.hasPrefix("Basic ") != true else { return true }
+        guard let authorization, authorization.hasPrefix("Bearer ") else { return false }
+        return tokens[String(authorization.dropFirst("Bearer ".count))].map { now <= $0 } ?? false
+    }
+
+    // MARK: Repeated requests
+
+    /// See `KnownRequests.judge`.
+    func judge(_ key: String, _ fingerprint: UInt64) -> KnownRequests.Verdict { requests.judge(key, fingerprint) }
+
+    mutating func noteSigned() { counts.signedRequests += 1 }
+    mutating func noteReplay() { counts.replays += 1 }
+    mutating func noteAccepted(_ key: String, _ fingerprint: UInt64) { requests.accept(key, fingerprint) }
+
+    // MARK: Control
+
+    mutating func change(_ body: [UInt8]) throws(ControlProblem) {
+        let request = try ControlRequest<WebhookSettings, Commands>(body, changing: settings)
+        settings = request.settings
+        if request.commands.revokeNow == true { tokens = [:] }
+    }
+
+    func shown() -> [JSONTree.Member] { settings.shown + (tree(of: counts).members ?? []) }
+}
+
+/// The keys of requests that were accepted, the newest ten thousand of them.
+struct KnownRequests: Sendable {
+    enum Verdict { case new, repeated, different }
+
+    private var fingerprints: [String: UInt64] = [:]
+    private var keys: [String] = []
+    private static let kept = 10_000
+
+    /// Whether a request has the key of one that was accepted, and whether it is the same.
+    func judge(_ key: String, _ fingerprint: UInt64) -> Verdict {
+        fingerprints[key].map { $0 == fingerprint ? .repeated : .different } ?? .new
+    }
+
+    mutating func accept(_ key: String, _ fingerprint: UInt64) {
+        guard fingerprints.updateValue(fingerprint, forKey: key) == nil else { return }
+        keys.append(key)
+        guard keys.count > 2 * Self.kept else { return }
+        for old in keys.prefix(Self.kept) { fingerprints[old] = nil }
+        keys.removeFirst(Self.kept)
+    }
+}
+
+/// Credentials of the scheme Basic, as RFC 6749, section 2.3.1, encodes them.
+struct Login: Equatable {
+    let id: String
+    let secret: String
+
+    init?(authorization: String) {
+        guard authorization.hasPrefix("Basic "), let bytes = base64Decoded(authorization.dropFirst(6).utf8) else {
+            return nil
+        }
+        let parts = bytes.split(separator: UInt8(ascii: ":"), maxSplits: 1, omittingEmptySubsequences: false)
+        let texts = parts.compactMap { PercentDecoded($0, plusIsSpace: true).text }
+        guard texts.count == 2 else { return nil }
+        (id, secret) = (texts[0], texts[1])
+    }
+}
+
+/// The responses of the simulator.
+enum Answer {
+    static func refusal(_ status: Int, _ reason: String) -> SimulatedAnswer {
+        .json(status, #"{"error":\#(quoted(reason))}"#)
+    }
+
+    static func badCredentials(_ scheme: String) -> SimulatedAnswer {
+        var answer = refusal(401, "invalid_client")
+        answer.headers.append(("WWW-Authenticate", "\(scheme) realm=\"webhook\""))
+        return answer
+    }
+}

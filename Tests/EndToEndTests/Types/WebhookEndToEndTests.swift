@@ -1,0 +1,110 @@
+import Foundation
+import PosternConformance
+import PosternTestKit
+import Testing
+
+extension EndToEnd {
+    /// Webhooks over real sockets, to a simulator that verifies signatures and processes each key once.
+    @Suite struct Webhook {
+        private static let secrets = [
+            "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX",
+        ]
+
+        private func settings(_ hook: HostedSimulator, _ more: [String: Any] = [:]) -> Settings {
+            var settings = Settings()
+            settings.delivery = [
+                "retryBaseSeconds": 0.01, "retryMaxSeconds": 0.05, "maxInFlight": 8, "batchMaxMessages": 50,
+            ]
+            var upstream: [String: Any] = [
+                "type": "webhook", "url": hook.url, "kinds": ["order": ["path": "/orders"], "part": ["method": "PUT"]],
+                "batch": "array", "orderBy": "/key", "signingSecrets": Self.secrets, "headers": ["X-Tenant": "7"],
+            ]
+            upstream.merge(more) { $1 }
+            settings.upstreams = ["hook": upstream]
+            return settings
+        }
+
+        @Test(.timeLimit(.minutes(10)), arguments: ["none", "array", "ndjson", "wrapped"])
+        func everythingArrives_onceAndInOrder_whileTheUpstreamFails(batch: String) async throws {
+            let hook = try HostedSimulator("webhook", faults: "status=503:0.1,reset-after:0.1,poison=/seq:poison:400")
+            try hook.control(#"{"batch":"\#(batch)","signingSecrets":["\#(Self.secrets[1])"],"paths":["/orders","/"]}"#)
+            let gateway = try await GatewayDirectory(settings(hook, ["batch": batch])).start()
+            let client = try gateway.client()
+            let count = 600
+            let lines = (0..<count).map { number in
+                let kind = number % 4 == 0 ? "part" : "order"
+                return #"{"upstream":"hook","kind":"\#(kind)","payload":{"key":"k\#(number % 7)","seq":\#(number)}}"#
+            }
+            let answer = try client.post(
+                "/v1/messages", lines.joined(separator: "\n"), headers: [("Content-Type", "application/x-ndjson")])
+            #expect(answer.status == 202)
+            let poison = try client.post("/v1/hook/order", #"{"key":"k1","seq":"poison"}"#).json
+            try gateway.waitForState("failed", of: try #require(poison["id"].string))
+            try gateway.waitUntilDelivered(to: "hook", within: .seconds(120))
+
+            let arrived = try hook.values(of: "seq")
+            #expect(arrived.count == count)
+            for key in 0..<7 {
+                let numbers = arrived.filter { $0.source == "k\(key)" }.compactMap { Int($0.value) }
+                #expect(numbers == Array(stride(from: key, to: count, by: 7)), "k\(key)")
+            }
+            let received = try hook.received
+            #expect(received["violationCount"].int == 0, "\(received["violations"])")
+            let control = try hook.control()
+            #expect(try #require(control["signedRequests"].int) > 0)
+            // What was taken before its response was lost was sent again under its key.
+            #expect(try #require(control["replays"].int) > 0 || batch != "none")
+            try await gateway.stop()
+        }
+
+        @Test(.timeLimit(.minutes(10)))
+        func token_isFetched_andFetchedAgain_whenItIsRevoked() async throws {
+            let hook = try HostedSimulator("webhook")
+            try hook.control(#"{"clientId":"id","clientSecret":"a:b","scope":"events"}"#)
+            let auth = [
+                "type": "oauth2", "tokenURL": hook.url + "/token", "clientId": "id", "clientSecret": "a:b",
+                "scope": "events",
+            ]
+            let gateway = try await GatewayDirectory(settings(hook, ["auth": auth])).start()
+            let client = try gateway.client()
+            for number in 1...2 {
+                let answer = try client.post("/v1/hook/order", "[[\(number)]]", headers: [("Prefer", "wait=20")])
+                #expect(answer.status == 200)
+                #expect(try hook.control(#"{"revokeNow":true}"#)["tokensIssued"].int == number)
+            }
+            #expect(try hook.received["violationCount"].int == 0)
+            #expect(try hook.values(of: "key").count == 2)
+            try await gateway.stop()
+        }
+
+        @Test(.timeLimit(.minutes(10)))
+        func kinds_areRoutes_metricsAndMayChange() async throws {
+            let hook = try HostedSimulator("webhook")
+            let directory = try GatewayDirectory(settings(hook))
+            let gateway = try await directory.start()
+            let client = try gateway.client()
+            #expect(try client.post("/v1/hook/refund", "{}").status == 404)
+            #expect(try client.get("/metrics").text.contains(#"accepted_total{upstream="hook",kind="part"} 0"#))
+            #expect(try gateway.upstream("hook")["kinds"].strings == ["order", "part"])
+            let dryRun = try client.post(
+                "/v1/messages?dryRun=true",
+                """
+                [{"upstream":"hook","kind":"order","payload":1},{"upstream":"hook","kind":"part","payload":2},
+                {"upstream":"hook","kind":"order","payload":3}]
+                """)
+            let bodies = dryRun.json["requests"].array.compactMap { $0["body"].string }
+            #expect(bodies == ["[1,3]", "[2]"])
+            for secret in Self.secrets { #expect(!dryRun.text.contains(secret)) }
+            #expect(dryRun.text.contains("v1,*** v1,***"))
+
+            try directory.configure(settings(hook, ["kinds": ["refund": ["path": "/refunds"]]]))
+            gateway.process.signal(SIGHUP)
+            #expect(
+                try eventually(within: .seconds(20)) {
+                    try client.post("/v1/hook/refund", "{}", headers: [("Prefer", "wait=20")]).status == 200
+                })
+            #expect(try client.post("/v1/hook/order", "{}").status == 404)
+            try await gateway.stop()
+        }
+    }
+}

@@ -1,0 +1,93 @@
+import PosternCore
+import PosternGatewayTestKit
+import Testing
+
+@testable import PosternGateway
+
+/// Settings inside an object of an upstream, and those that are objects of objects or lists of numbers.
+@Suite struct NestedSettingTests {
+    private let types = UpstreamRegistry.all
+
+    private func values(
+        _ text: String, environment: [String: String] = [:], secrets: [String: String] = [:]
+    ) throws -> [String: SettingValue] {
+        let scratch = try ScratchConfiguration(#"{"upstreams": {"hook": \#(text)}}"#, secrets: secrets)
+        let loaded = try scratch.loader(environment: environment, types: types).load()
+        return try #require(loaded.configuration.upstreams.first).values
+    }
+
+    private func problems(_ text: String, environment: [String: String] = [:]) throws -> [String] {
+        try ScratchConfiguration(#"{"upstreams": {"hook": \#(text)}}"#).problems(environment: environment, types: types)
+    }
+
+    @Test func settings_areRead_fromTheFile() throws {
+        let values = try values(
+            #"{"type": "webhook", "kinds": {"a": {"path": "/a"}, "b": {}}, "successStatuses": [200, 409], "auth": {"type": "bearer"}}"#
+        )
+        #expect(values["kinds"] == .objects(["a": ["path": "/a"], "b": [:]]))
+        #expect(values["successStatuses"] == .integers([200, 409]))
+        #expect(values["auth.type"] == .text("bearer"))
+        #expect(values["auth.token"] == .text(""))
+    }
+
+    @Test func settings_areRead_fromTheEnvironmentAndSecretFiles() throws {
+        let values = try values(
+            #"{"type": "webhook", "auth": {"type": "bearer", "token": "old"}}"#,
+            environment: [
+                "POSTERN_UPSTREAMS_HOOK_AUTH_TYPE": "oauth2", "POSTERN_UPSTREAMS_HOOK_SUCCESS_STATUSES": "200, 202",
+                "POSTERN_UPSTREAMS_HOOK_AUTH_TOKEN_URL": "https://h/token",
+                "POSTERN_UPSTREAMS_HOOK_KINDS": #"{"c": {"method": "PUT"}}"#,
+            ], secrets: ["upstreams-hook-auth-clientSecret": "sesame\n"])
+        #expect(values["auth.type"] == .text("oauth2"))
+        #expect(values["auth.token"] == .text("old"))
+        #expect(values["auth.tokenURL"] == .text("https://h/token"))
+        #expect(values["auth.clientSecret"] == .text("sesame"))
+        #expect(values["successStatuses"] == .integers([200, 202]))
+        #expect(values["kinds"] == .objects(["c": ["method": "PUT"]]))
+    }
+
+    static let refused: [(text: String, problem: String)] = [
+        (#""auth": "bearer""#, #"upstreams.hook.auth is "bearer"; expected an object"#),
+        (#""auth": {"typ": "none"}"#, "upstreams.hook.auth.typ is unknown; did you mean upstreams.hook.auth.type?"),
+        (
+            #""auth": {"type": "digest"}"#,
+            #"upstreams.hook.auth.type is "digest"; allowed none, basic, bearer, oauth2"#
+        ),
+        (#""auth": {"token": "a\nb"}"#, "upstreams.hook.auth.token is ***; must not contain a control character"),
+        (#""kinds": {"a": "/x"}"#, "upstreams.hook.kinds is an object; expected an object of objects of texts"),
+        (#""kinds": {"a": {"path": 1}}"#, "upstreams.hook.kinds is an object; expected an object of objects of texts"),
+        (#""kinds": {}"#, "upstreams.hook.kinds is an object; at least one kind is required"),
+        (#""successStatuses": [199]"#, "upstreams.hook.successStatuses is an array; allowed 200 to 499"),
+        (
+            #""successStatuses": ["200"]"#,
+            "upstreams.hook.successStatuses is an array; expected a list of whole numbers"
+        ),
+        (#""successStatuses": 200"#, "upstreams.hook.successStatuses is 200; expected a list of whole numbers"),
+        (
+            #""auth": {"type": "basic"}, "headers": {"Authorization": "x"}"#,
+            "upstreams.hook.headers is ***; must not contain Authorization, which auth.type basic sets"
+        ),
+    ]
+
+    @Test(arguments: refused) func setting_isRefused_withItsPath(text: String, problem: String) throws {
+        #expect(try problems(#"{"type": "webhook", \#(text)}"#) == [problem])
+    }
+
+    @Test func problem_namesTheVariable() throws {
+        #expect(
+            try problems(#"{"type": "webhook"}"#, environment: ["POSTERN_UPSTREAMS_HOOK_SUCCESS_STATUSES": "200,x"])
+                == [
+                    #"upstreams.hook.successStatuses is "200,x" (from POSTERN_UPSTREAMS_HOOK_SUCCESS_STATUSES); expected a list of whole numbers"#
+                ])
+    }
+
+    @Test func change_isReported_withItsPath() throws {
+        func configuration(_ text: String) throws -> GatewayConfiguration {
+            let scratch = try ScratchConfiguration(#"{"upstreams": {"hook": {"type": "webhook", \#(text)}}}"#)
+            return try scratch.loader(types: types).load().configuration
+        }
+        let plan = try configuration(#""auth": {"token": "a"}"#).changes(to: configuration(#""auth": {"token": "b"}"#))
+        #expect(plan.live == ["upstreams.hook.auth.token"])
+        #expect(plan.needsRestart.isEmpty)
+    }
+}

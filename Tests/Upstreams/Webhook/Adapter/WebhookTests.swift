@@ -1,0 +1,193 @@
+import Foundation
+import PosternConformance
+import PosternCore
+import PosternTestKit
+import PosternUpstreamKit
+import Testing
+
+@testable import WebhookAdapter
+
+/// What only webhooks have; the rest is in `WebhookConformance`.
+@Suite struct WebhookTests {
+    private let fixture = UpstreamFixture.webhook
+
+    private func message(_ number: Int64, _ text: String = "{}", of kind: Kind = "order", at milliseconds: Int64 = 7)
+        -> Message
+    {
+        Message(
+            id: MessageID(sequence: number, upstream: UpstreamNumber(rawValue: 1)), kind: kind,
+            acceptedAt: Timestamp(milliseconds: milliseconds), payload: Array(text.utf8))
+    }
+
+    // MARK: Signatures
+
+    /// The test vector of the libraries of Standard Webhooks.
+    @Test func signature_isThatOfTheSpecification() {
+        let signer = Signer([Secret(UpstreamFixture.signingSecret)])
+        let body = Array(#"{"test": 2432232314}"#.utf8)
+        #expect(
+            signer.signatures(id: "msg_p5jXN8AQM9LWM0D4loKWxJek", seconds: 1_614_265_330, body: body)
+                == ["g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="])
+    }
+
+    private static func secret(_ size: Int) -> String {
+        "whsec_" + Data(repeating: 7, count: size).base64EncodedString()
+    }
+
+    static let secrets: [(text: String, size: Int?)] = [
+        (secret(24), 24), (secret(64), 64), (secret(25).replacing("=", with: ""), 25), (secret(23), nil),
+        (secret(65), nil), (String(secret(24).dropFirst(6)), nil), ("whsec_", nil), ("", nil),
+        ("whsec_-_-_-_-_-_-_-_-_-_-_-_-_-_-_-_-_", nil), ("whsk_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", nil),
+    ]
+
+    @Test(arguments: secrets)
+    func secret_hasTheSpecifiedForm(text: String, size: Int?) {
+        #expect(Signer.key(of: text)?.count == size)
+    }
+
+    // MARK: The key of a batch
+
+    @Test func key_isThatOfTheMessages_andOfNothingElse() throws {
+        let upstream = try fixture.make(["batch": .text("array")])
+        let batch = [message(1), message(2, "[1]")]
+        let key = try header("Idempotency-Key", of: fixture.request(for: batch, to: upstream))
+        #expect(key.wholeMatch(of: #/[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}/#) != nil)
+
+        var retried = batch
+        for index in retried.indices {
+            (retried[index].attempts, retried[index].mayHaveArrived, retried[index].wasRetried) = (3, true, true)
+        }
+        let later = PlanContext(now: UpstreamFixture.now + .seconds(3600), token: nil, state: DictionaryState())
+        guard case .send(let request, 2) = try upstream.plan(for: retried, in: later) else {
+            Issue.record("not sent")
+            return
+        }
+        #expect(try header("Idempotency-Key", of: request) == key)
+        #expect(try header("webhook-id", of: request) == key)
+        #expect(try header("webhook-timestamp", of: request) == "1479992464")
+    }
+
+    @Test func key_isAnother_forOtherMessages() throws {
+        let name = try #require(UpstreamName("webhook"))
+        let batches = [
+            [message(1)], [message(2)], [message(1), message(2)], [message(2), message(1)], [message(1, "[]")],
+            // Another gateway may give out the same ids.
+            [message(1, at: 8)],
+        ]
+        let keys = batches.map { BatchKey.of($0, for: name) } + [BatchKey.of(batches[0], for: UpstreamName("other")!)]
+        #expect(Set(keys).count == keys.count)
+    }
+
+    // MARK: Requests
+
+    @Test(arguments: [
+        ("http://h", "", "http://h"), ("http://h/", "", "http://h"), ("http://h/a/", "/", "http://h/a/"),
+        ("http://h/a", "/b/?c=d", "http://h/a/b/?c=d"), ("http://h", "?x", "http://h?x"),
+    ])
+    func url_isJoined(url: String, path: String, joined: String) throws {
+        let upstream = try fixture.make(["url": .text(url), "kinds": .objects(["k": ["path": path]])])
+        #expect(try fixture.request(for: [message(1, of: "k")], to: upstream).url == joined)
+    }
+
+    @Test(arguments: [("none", 1, 0), ("array", 50, 2), ("ndjson", 50, 1), ("wrapped", 50, 12)])
+    func limits_leaveRoomForWhatIsAroundThePayloads(batch: String, most: Int, overhead: Int) throws {
+        let limits = try fixture.make(["batch": .text(batch)]).limits(BatchLimits(maxMessages: 50, maxBytes: 900))
+        #expect(limits == BatchLimits(maxMessages: most, maxBytes: 900, overhead: overhead))
+        let messages = (1...3).map { message($0, #"{"n":1}"#) }
+        guard most > 1 else { return }
+        let body = try fixture.request(for: messages, to: fixture.make(["batch": .text(batch)])).body
+        #expect(body.count == 3 * 7 + 2 + overhead)
+    }
+
+    @Test func message_ofAKindThatIsNoLongerConfigured_waits() throws {
+        let plan = try fixture.make().plan(for: [message(1, of: "gone")], in: fixture.planContext)
+        #expect(plan == .wait(.credentials, until: .never))
+    }
+
+    // MARK: Order
+
+    static let lanes: [(pointer: String, payload: String, value: String?)] = [
+        ("", #"{"a":1}"#, nil), ("/a", "[1]", nil), ("/a", #"{"a":null}"#, nil), ("/a", "7", nil),
+        ("/a", #"{"b":1,"a":"x"}"#, "x"), ("/a", #"{"a":"\u0078"}"#, "x"), ("/a", #"{"a":1.0}"#, "1.0"),
+        ("/a", #"{"a":true}"#, "true"), ("/a/b", #"{"a":{"b":"é"}}"#, "é"), ("/a/1", #"{"a":["x","y"]}"#, "y"),
+        ("/a/01", #"{"a":["x","y"]}"#, nil), ("/a/-1", #"{"a":["x","y"]}"#, nil), ("/a/2", #"{"a":["x","y"]}"#, nil),
+        ("/m~1n~0o~01", #"{"m/n~o~1":"x"}"#, "x"), ("/", #"{"":"x"}"#, "x"), ("//a", #"{"":{"a":"x"}}"#, "x"),
+    ]
+
+    @Test(arguments: lanes) func lane_isThatOfTheValue(pointer: String, payload: String, value: String?) throws {
+        let upstream = try fixture.make(["orderBy": .text(pointer)])
+        let admission = try fixture.admit(.init("order", payload), to: upstream).admission
+        #expect(admission.lane == value.map { .digest(of: $0.utf8) } ?? .none)
+        #expect(admission.rewritten == nil)
+    }
+
+    // MARK: Responses
+
+    @Test func successStatuses_decide_andOtherSuccessesAreNotTrusted() throws {
+        let upstream = try fixture.make(["successStatuses": .integers([202, 409])])
+        func verdict(_ status: Int) throws -> Verdict {
+            let batch = Batch(id: BatchID(rawValue: 1), messages: [message(1)])
+            return try upstream.judge(.init(status: status), to: batch, in: fixture.planContext).verdict
+        }
+        #expect(try verdict(202) == .delivered())
+        #expect(try verdict(409) == .delivered())
+        for status in [200, 204] {
+            #expect(
+                try verdict(status)
+                    == .holdUpstream(.configuration, detail: "HTTP \(status), which is not one of successStatuses"))
+        }
+        #expect(try verdict(410) == .split(reason: "HTTP 410"))
+        #expect(try verdict(503) == .retry(after: nil))
+    }
+
+    @Test func token_isFetchedAgain_afterA401_ifThereIsOne() throws {
+        let upstream = try fixture.make(["auth.type": .text("oauth2")])
+        let batch = Batch(id: BatchID(rawValue: 1), messages: [message(1)])
+        let judgement = try upstream.judge(.init(status: 401), to: batch, in: fixture.planContext)
+        #expect(judgement.verdict == .refreshToken)
+        #expect(try fixture.make().tokenSource == nil)
+    }
+
+    // MARK: Tokens
+
+    private func source(_ scope: String = "") throws -> any TokenSource {
+        try #require(
+            try fixture.make([
+                "auth.type": .text("oauth2"), "auth.tokenURL": .text("https://h/token"),
+                "auth.clientId": .text("a:b c"),
+                "auth.scope": .text(scope),
+            ]).tokenSource)
+    }
+
+    /// RFC 6749, sections 2.3.1 and 4.4.2.
+    @Test(arguments: [
+        ("", "grant_type=client_credentials"),
+        ("read write:x", "grant_type=client_credentials&scope=read%20write%3Ax"),
+    ])
+    func tokenRequest_isAForm_withEncodedCredentials(scope: String, body: String) throws {
+        let request = try source(scope).tokenRequest
+        #expect(request.method == .post)
+        #expect(request.url == "https://h/token")
+        #expect(String(decoding: request.body, as: UTF8.self) == body)
+        let login = Data("a%3Ab%20c:client%20secret%3F".utf8).base64EncodedString()
+        #expect(try header("Authorization", of: request) == "Basic \(login)")
+        #expect(try header("Content-Type", of: request) == "application/x-www-form-urlencoded")
+    }
+
+    @Test(arguments: [
+        ("", 300, 300), (#","expires_in":3600"#, 3540, 3600), (#","expires_in":"100""#, 90, 100),
+        (#","expires_in":99.9"#, 89, 99), (#","expires_in":0"#, 300, 300), (#","expires_in":-5"#, 300, 300),
+        (#","expires_in":1e300"#, 300, 300), (#","expires_in":null"#, 300, 300), (#","expires_in":{}"#, 300, 300),
+    ])
+    func token_isUsedAsLongAsItSays(member: String, renewal: Int, expiry: Int) throws {
+        let token = try source().token(
+            from: .init(status: 200, body: Array(#"{"access_token":"t"\#(member)}"#.utf8)), now: UpstreamFixture.now)
+        #expect(token.value == "t")
+        #expect((token.renewAt - UpstreamFixture.now).components.seconds == renewal)
+        #expect(token.expiresAt.map { ($0 - UpstreamFixture.now).components.seconds } == Int64(expiry))
+    }
+
+    private func header(_ name: String, of request: UpstreamRequest) throws -> String {
+        try #require(request.headers.first { $0.name == name }).value
+    }
+}
