@@ -16,8 +16,6 @@ struct CurioSettings: SettingsSection {
     /// Older locations are rejected.
     var longestLocationAge = Duration.seconds(600)
     var userAgentVersion = "1.2.4"
-    var registersForNotifications = true
-    var notificationTypes = "Sound,Badge,Alert"
 
     static let fields: [SettingField<Self>] = [
         .address("serverURL", \.serverURL, "URL of the API, including its version."),
@@ -49,10 +47,6 @@ struct CurioSettings: SettingsSection {
         .text(
             "userAgentVersion", \.userAgentVersion, rule: headerWord,
             "Version in the User-Agent, IOS CurioSDK v<version>."),
-        .bool(
-            "registerForRemoteNotifications", \.registersForNotifications,
-            "Affects devices only; accepted so that an application's settings can be in one file."),
-        .text("notificationTypes", \.notificationTypes, "For devices alone, as above: Sound, Badge, Alert."),
     ]
 
     private static let noNUL = SettingRule<String>("must not hold U+0000") { !$0.utf8.contains(0) }
