@@ -37,14 +37,6 @@ bool postern_disk_is_damaged(struct postern_disk *disk) {
     return is_damaged;
 }
 
-bool postern_disk_is_dirty(struct postern_disk *disk) {
-    pthread_mutex_lock(&disk->lock);
-    bool is_dirty = disk->naming_count > 0;
-    for (struct file *file = disk->files; file; file = file->next) is_dirty = is_dirty || file->event_count > 0;
-    pthread_mutex_unlock(&disk->lock);
-    return is_dirty;
-}
-
 /// The block of a file that is written and clean, as the `number`th of all; counts them if `number` is negative.
 static int64_t clean_block(const struct file *file, int64_t number) {
     int64_t count = 0;

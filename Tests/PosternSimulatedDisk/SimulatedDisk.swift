@@ -113,9 +113,6 @@ public final class SimulatedDisk: @unchecked Sendable {
     /// Whether a bit was flipped.
     public var isDamageMarked: Bool { postern_disk_is_damaged(disk) }
 
-    /// Whether something that was written is not synced.
-    public var isDirty: Bool { postern_disk_is_dirty(disk) }
-
     public struct Counts: Sendable, Equatable {
         public let reads, writes, syncs: Int
     }

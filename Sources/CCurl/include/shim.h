@@ -38,9 +38,6 @@ static inline CURLcode postern_curl_get_long(CURL *handle, CURLINFO info, long *
 static inline CURLcode postern_curl_get_offset(CURL *handle, CURLINFO info, curl_off_t *value) {
     return curl_easy_getinfo(handle, info, value);
 }
-static inline CURLcode postern_curl_get_pointer(CURL *handle, CURLINFO info, char **value) {
-    return curl_easy_getinfo(handle, info, value);
-}
 
 /// `curl_multi_setopt` is variadic.
 static inline CURLMcode postern_curl_multi_set_long(CURLM *multi, CURLMoption option, long value) {

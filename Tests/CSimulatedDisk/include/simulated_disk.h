@@ -88,8 +88,6 @@ bool postern_disk_flip(struct postern_disk *disk, const char *name, const char *
 
 bool postern_disk_is_loss_allowed(struct postern_disk *disk);
 bool postern_disk_is_damaged(struct postern_disk *disk);
-/// Whether something that was written is not synced.
-bool postern_disk_is_dirty(struct postern_disk *disk);
 
 struct postern_disk_counts postern_disk_counts(struct postern_disk *disk, const char *name);
 /// Calls so far that changed something or synced, and a digest of all calls with their results.

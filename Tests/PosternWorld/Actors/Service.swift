@@ -14,8 +14,7 @@ final class Service {
     /// Whether the end has come, when everything works.
     var isHealed = false
 
-    /// What refuses a payload with the member `poison`, at the place where the type has room for one.
-    static let poisonAnswer = Faults.Poison.Answer.refusal
+    /// Which items the simulator refuses, by the value of a member.
     private let poisons: [Faults.Poison]
 
     init(_ kind: UpstreamKind, _ plan: Plan, _ time: UpstreamTime) {
