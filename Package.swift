@@ -14,6 +14,7 @@ let strict: [SwiftSetting] = [
 let grdb = Target.Dependency.product(name: "GRDB", package: "GRDB.swift")
 let grdbSQLite = Target.Dependency.product(name: "GRDBSQLite", package: "GRDB.swift")
 let logging = Target.Dependency.product(name: "Logging", package: "swift-log")
+let memoryLogging = Target.Dependency.product(name: "InMemoryLogging", package: "swift-log")
 let deque = Target.Dependency.product(name: "DequeModule", package: "swift-collections")
 let crypto = Target.Dependency.product(name: "Crypto", package: "swift-crypto")
 let arguments = Target.Dependency.product(name: "ArgumentParser", package: "swift-argument-parser")
@@ -187,7 +188,7 @@ let package = Package(
             of: "PosternDelivery",
             [
                 "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternTransport", "PosternHTTP",
-                "PosternFaultServer", grdb, logging,
+                "PosternFaultServer", grdb, logging, memoryLogging,
             ] + adapters),
         tests(
             of: "PosternAPI",

@@ -1,5 +1,6 @@
 import Foundation
 import GRDB
+import InMemoryLogging
 import Logging
 import PosternCore
 import PosternJSON
@@ -24,7 +25,7 @@ final class DeliveryHarness {
     var time: ManualTime { threads.time }
     let metrics = Metrics()
     let transport = ScriptedTransport()
-    let log = LogRecorder()
+    let log = InMemoryLogHandler()
     private let folder = ScratchFolder()
     private let dice = Dice()
     private var run: Run?
@@ -60,7 +61,8 @@ final class DeliveryHarness {
     deinit { run?.outbox.close() }
 
     private func start(_ upstream: some Upstream, _ settings: DeliverySettings) throws {
-        let logger = Logger(label: "test") { [log] _ in log }
+        var logger = Logger(label: "test") { [log] _ in log }
+        logger.logLevel = .trace
         let outbox = try Outbox(
             OutboxOptions.with { ($0.path, $0.encryptionKeys) = (folder.file("store.sqlite"), encryptionKeys) },
             time: time, threads: threads, metrics: metrics, logger: logger)
@@ -211,8 +213,8 @@ final class DeliveryHarness {
     }
 
     /// Answers the oldest open batch and lets the worker deal with it.
-    @discardableResult func answer(_ outcome: TransferResult) throws -> Duration {
-        #expect(transport.answer(outcome) { !Self.isTokenRequest($0) })
+    @discardableResult func answer(_ result: TransferResult) throws -> Duration {
+        #expect(transport.answer(result) { !Self.isTokenRequest($0) })
         return try turn()
     }
 
@@ -234,16 +236,8 @@ final class DeliveryHarness {
     var reports: [UpstreamRequest] { transport.requests.filter { !Self.isTokenRequest($0) } }
     var tokenRequests: [UpstreamRequest] { transport.requests.filter(Self.isTokenRequest) }
     /// Bodies of the batches sent.
-    var sent: [String] {
-        reports.map { String(decoding: $0.body, as: UTF8.self) }
-    }
+    var sent: [String] { reports.map(\.text) }
     /// How many messages each batch held.
     var sizes: [Int] { sent.map { $0.split(separator: ",").count } }
-    var open: [String] {
-        transport.openRequests.filter { !Self.isTokenRequest($0) }.map { String(decoding: $0.body, as: UTF8.self) }
-    }
-}
-
-extension UpstreamRequest {
-    var text: String { String(decoding: body, as: UTF8.self) }
+    var open: [String] { transport.openRequests.filter { !Self.isTokenRequest($0) }.map(\.text) }
 }

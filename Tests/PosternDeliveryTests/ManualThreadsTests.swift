@@ -135,7 +135,7 @@ import Testing
             }
         }
         #expect(receipts.takeAll().reduce(0, +) == 60)
-        let numbers = transport.requests.flatMap { String(decoding: $0.body, as: UTF8.self).split(separator: ",") }
+        let numbers = transport.requests.flatMap { $0.text.split(separator: ",") }
         #expect(numbers.count == 60)
         #expect(Set(numbers).count == 60)
         #expect(try outbox.audit().isBalanced)

@@ -19,14 +19,15 @@ struct DiskStore {
         let queue: UpstreamQueue
         let threads: ManualThreads
 
-        /// Stores a message, and throws unless that is answered as done.
-        @discardableResult func append(length: Int = 100) throws -> MessageID {
+        func message(length: Int = 100) -> NewMessage {
             let text = "{\"text\":\"\(String(repeating: "x", count: length))\"}"
-            let message = NewMessage(
-                queue: queue, kind: "thing", acceptedAt: outbox.time.now, bytes: Array(text.utf8))
-            let receipts = Inbox<Result<AppendReceipt, AppendError>>()
-            outbox.append([message]) { receipts.put($0) }
-            return try #require(threads.take(from: receipts).first).get().ids[0]
+            return NewMessage(queue: queue, kind: "thing", acceptedAt: outbox.time.now, bytes: Array(text.utf8))
+        }
+
+        /// Stores messages, and throws unless that is answered as done. Returns the id of the first.
+        @discardableResult func append(_ count: Int = 1, length: Int = 100) throws -> MessageID {
+            let messages = Array(repeating: message(length: length), count: count)
+            return try threads.result { outbox.append(messages, completion: $0) }.ids[0]
         }
 
         func ids() throws -> Set<MessageID> {

@@ -23,7 +23,7 @@ import Testing
             let queue = try store.register(PlainUpstream("lanes-\(laneRule)", laneRule: laneRule))
             let lane: (Int) -> Lane = { laneRule == .mixed ? .none : .named("lane-\($0 % 7)") }
             let ids = try store.append((0..<2000).map { store.message(to: queue, lane: lane($0)) }).ids
-            let answers = Waiter<[MessageID]>()
+            let answers = Inbox<[MessageID]>()
             let outbox = store.outbox
             let thread = DedicatedThread(name: "cancels") {
                 var random = SplitMix64(state: 7)
@@ -38,7 +38,7 @@ import Testing
                 try store.deliver(claim.messages, of: queue)
             }
             thread.join()
-            let cancelled = Set(try answers.take(ids.count).joined())
+            let cancelled = Set(try store.threads.receive(ids.count, from: answers).joined())
             #expect(delivered.isDisjoint(with: cancelled))
             #expect(delivered.count + cancelled.count == ids.count)
         }
@@ -83,7 +83,7 @@ private final class Trial {
         let ledger = store.outbox.ledger(of: queue.number)
         #expect(ledger.accepted == lanes.count)
         #expect(ledger.queued == 0)
-        #expect(try store.storedLanes == 0)
+        #expect(try store.count("lanes") == 0)
     }
 
     private func chance(_ percent: Int) -> Bool { Int.random(in: 0..<100, using: &random) < percent }

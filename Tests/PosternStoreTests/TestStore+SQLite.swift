@@ -40,15 +40,7 @@ extension TestStore {
         return outbox.ledgers.values.reduce(0) { $0 + $1.queued }
     }
 
-    // MARK: What is stored in addition to messages
-
-    var storedLanes: Int { get throws { try integer("SELECT count(*) FROM lanes") } }
-    var parkedLanes: Int { get throws { try integer("SELECT count(*) FROM lanes WHERE isParked") } }
-    var storedState: Int { get throws { try integer("SELECT count(*) FROM state") } }
-    var storedAttempts: Int { get throws { try integer("SELECT count(*) FROM attempts") } }
-    var storedCredentials: Int { get throws { try integer("SELECT count(*) FROM credentials") } }
-    var sealedCredentials: Int {
-        get throws { try integer("SELECT count(*) FROM credentials WHERE sealed IS NOT NULL") }
-    }
-    var formerCredentials: Int { get throws { try integer("SELECT count(*) FROM formerCredentials") } }
+    /// How many rows there are of what is stored in addition to messages: `rows` is the name of a table, or
+    /// `lanes WHERE isParked`.
+    func count(_ rows: String) throws -> Int { try integer("SELECT count(*) FROM \(rows)") }
 }

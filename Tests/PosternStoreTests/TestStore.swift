@@ -3,7 +3,6 @@ import Logging
 import PosternCore
 import PosternMetrics
 import PosternTestKit
-import Synchronization
 import Testing
 
 @testable import PosternStore
@@ -87,6 +86,13 @@ final class TestStore {
 
     func requeue(_ ids: [MessageID]) throws -> [MessageID] {
         try threads.result { outbox.requeue(ids, completion: $0) }
+    }
+
+    /// Keeps the writer busy until the test puts something into the inbox.
+    func holdWriter() -> Inbox<Void> {
+        let release = Inbox<Void>()
+        outbox.writer.change { _ in _ = release.wait(until: SystemTime().instant + .seconds(20)) }
+        return release
     }
 
     // MARK: Delivering
@@ -182,40 +188,5 @@ final class TestStore {
     /// Messages in `state` that the store still holds, of all upstreams.
     func kept(_ state: MessageState) throws -> Int {
         try outbox.audit().accounts.reduce(0) { $0 + ($1.rows[state] ?? 0) }
-    }
-}
-
-/// What a completion hands over, waited for with a deadline.
-final class Waiter<Value: Sendable>: Sendable {
-    private let inbox = Inbox<Value>()
-    func put(_ value: Value) { inbox.put(value) }
-
-    func take() throws -> Value { try take(1)[0] }
-
-    /// Waits until so many have come.
-    func take(_ count: Int) throws -> [Value] {
-        let deadline = SystemTime().instant + .seconds(20)
-        var values: [Value] = []
-        while values.count < count {
-            try #require(SystemTime().instant < deadline, "\(values.count) of \(count) came within 20 seconds")
-            values += inbox.takeAll(waitingUntil: deadline)
-        }
-        return values
-    }
-}
-
-/// Keeps the writer busy until the test opens it; stays open.
-final class Gate: Sendable {
-    private let isOpen = Atomic<Bool>(false)
-    private let opened = Inbox<Void>()
-
-    func wait() {
-        guard !isOpen.load(ordering: .acquiring) else { return }
-        _ = opened.takeAll(waitingUntil: SystemTime().instant + .seconds(20))
-    }
-
-    func open() {
-        isOpen.store(true, ordering: .releasing)
-        opened.put(())
     }
 }

@@ -50,8 +50,8 @@ private struct SlowUpstream: PlainAtHeart, TokenUpstream {
     private var openTokenRequests: Int {
         harness.transport.openRequests.filter { $0.url == DeliveryHarness.tokenURL }.count
     }
-    private func answerToken(_ outcome: TransferResult) throws {
-        #expect(harness.transport.answer(outcome) { $0.url == DeliveryHarness.tokenURL })
+    private func answerToken(_ result: TransferResult) throws {
+        #expect(harness.transport.answer(result) { $0.url == DeliveryHarness.tokenURL })
         try harness.turn()
     }
     private var tokensUsed: [String] {
@@ -194,13 +194,13 @@ private struct SlowUpstream: PlainAtHeart, TokenUpstream {
     }
 
     @Test(arguments: ["refused", "503", "junk"]) func tokenEndpointDown_makesMessagesWait(how: String) throws {
-        let outcome: TransferResult =
+        let result: TransferResult =
             switch how {
             case "refused": .refusedConnection
             case "503": .status(503)
             default: .status(200, "<html>")
             }
-        harness.transport.answerAll { _ in outcome }
+        harness.transport.answerAll { _ in result }
         let ids = try harness.accept(3)
         try harness.run(for: .seconds(3600))
         #expect(harness.sent.isEmpty)

@@ -56,19 +56,8 @@ import Testing
         }
     }
 
-    private func form(_ request: UpstreamRequest) -> [String: String] {
-        var form: [String: String] = [:]
-        for pair in request.text.split(separator: "&") {
-            let sides = pair.split(separator: "=", omittingEmptySubsequences: false).map {
-                $0.replacing("+", with: "%20").removingPercentEncoding ?? ""
-            }
-            form[sides[0]] = sides[1]
-        }
-        return form
-    }
-
     private func types(_ request: UpstreamRequest) throws -> [(type: Int, timestamp: String, session: String)] {
-        let data = try #require(form(request)["data"])
+        let data = try #require(request.form["data"])
         let records = try #require(try JSONSerialization.jsonObject(with: Data(data.utf8)) as? [[String: Any]])
         return records.map {
             ($0["type"] as? Int ?? -1, $0["timestamp"] as? String ?? "", $0["sessionCode"] as? String ?? "")
@@ -95,7 +84,7 @@ import Testing
         let sent = harness.reports[before...]
         #expect(sent.allSatisfy { $0.url == "http://curio/offline/create" })
         for visitor in 0..<20 {
-            let requests = sent.filter { form($0)["visitorCode"] == "v\(visitor)" }
+            let requests = sent.filter { $0.form["visitorCode"] == "v\(visitor)" }
             let records = try requests.flatMap(types)
             #expect(records.map(\.type) == [0, 2, 4, 7, 3, 1], "visitor \(visitor)")
             let first = start.milliseconds + Int64(visitor) * 6000
@@ -108,7 +97,7 @@ import Testing
     @Test func wrongTrackingCode_holdsEverything_untilAReloadCorrectsIt() throws {
         let harness = try harness(["trackingCode": .text("WRONG")])
         harness.transport.answerAll { request in
-            self.form(request)["trackingCode"] == "RIGHT" ? self.answer(request) : .status(412)
+            request.form["trackingCode"] == "RIGHT" ? self.answer(request) : .status(412)
         }
         for visitor in 0..<10 { try play(harness, visitor) }
         try harness.run(for: .seconds(3600))
@@ -132,7 +121,7 @@ import Testing
         let live = SharedValue("")
         let isRefusing = SharedValue(true)
         harness.transport.answerAll { request in
-            let session = self.form(request)["sessionCode"] ?? ""
+            let session = request.form["sessionCode"] ?? ""
             if request.url.hasSuffix("/offline/create") { return .status(200) }
             if request.url.hasSuffix("/visit/create") {
                 live.set(session)
@@ -162,7 +151,7 @@ import Testing
     @Test func visitorWhoseSessionsKeepDying_delaysNobody() throws {
         let harness = try harness()
         harness.transport.answerAll { request in
-            self.form(request)["visitorCode"] == "v0" && !request.url.hasSuffix("/visit/create")
+            request.form["visitorCode"] == "v0" && !request.url.hasSuffix("/visit/create")
                 ? .status(401) : self.answer(request)
         }
         for visitor in 0..<5 { try play(harness, visitor) }
@@ -171,8 +160,8 @@ import Testing
         #expect(delivered >= 24, "\(delivered)")
         #expect(harness.worker.snapshot.circuit == .closed)
         try harness.run(for: .seconds(3600))
-        let quoted = harness.reports.filter { form($0)["visitorCode"] == "v0" && $0.url.hasSuffix("/hit/create") }
-            .compactMap { form($0)["sessionCode"] }
+        let quoted = harness.reports.filter { $0.form["visitorCode"] == "v0" && $0.url.hasSuffix("/hit/create") }
+            .compactMap { $0.form["sessionCode"] }
         // Never again under a code that was refused, and no more than five rounds.
         #expect(Set(quoted).count == quoted.count)
         #expect(quoted.count <= 6)

@@ -156,9 +156,9 @@ import Testing
         .failure(TransferFailure(.timeout, mayHaveArrived: true, detail: "no answer within 30 s")), .status(500),
         .status(200, "<html>"), .status(200, "{}"),
     ])
-    func withoutAToken_messagesWait_andNothingIsSent(outcome: TransferResult) throws {
+    func withoutAToken_messagesWait_andNothingIsSent(result: TransferResult) throws {
         let harness = try harness()
-        harness.transport.answerAll { _ in outcome }
+        harness.transport.answerAll { _ in result }
         let ids = try harness.post([Self.payload("tincan")], as: "tincan")
         try harness.run(for: .seconds(600))
         #expect(harness.reports.isEmpty)

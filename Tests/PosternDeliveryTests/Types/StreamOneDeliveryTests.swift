@@ -1,3 +1,4 @@
+import InMemoryLogging
 import Foundation
 import PosternCore
 import PosternStore
@@ -253,7 +254,7 @@ import Testing
         try harness.post([Self.call(), Self.call("delete")], as: "call")
         harness.transport.expect(Self.answer(1), Self.answer(3), Self.answer(8), Self.answer(6), .status(500))
         try harness.run(for: .seconds(600))
-        let lines = harness.log.lines.map { "\($0)" }
+        let lines = harness.log.entries.map { "\($0)" }
         #expect(!lines.isEmpty)
         for line in lines { #expect(!line.contains("secret") && !line.contains("signature")) }
     }

@@ -80,8 +80,8 @@ private struct OwnedUpstream: PlainAtHeart, ExclusiveLanesUpstream {
         #expect(try token("u1") == "T1")
         try store.deliver(try store.claim(queue, most: 1).messages, of: queue)
         #expect(try token("u1") == nil)
-        #expect(try store.storedCredentials == 0)
-        #expect(try store.formerCredentials == 0, "nothing to remember")
+        #expect(try store.count("credentials") == 0)
+        #expect(try store.count("formerCredentials") == 0, "nothing to remember")
     }
 
     @Test func credential_goes_whenItsLastMessageIsCancelled() throws {
@@ -140,7 +140,7 @@ private struct OwnedUpstream: PlainAtHeart, ExclusiveLanesUpstream {
         try refuse(try store.claim(queue, most: 1), version: version)
         let held = try #require(try held("u1"))
         #expect(held.isRefused && held.value.isEmpty)
-        #expect(try store.sealedCredentials == 0)
+        #expect(try store.count("credentials WHERE sealed IS NOT NULL") == 0)
         #expect(try post("u1/d2", "T1").needsCredential)
         #expect(try store.claim(queue, most: 1).messages.isEmpty, "the rejected token releases no lane")
         #expect(!(try post("u1/d2", "T2").needsCredential))
@@ -186,7 +186,7 @@ private struct OwnedUpstream: PlainAtHeart, ExclusiveLanesUpstream {
         queue.park(try store.claim(queue, most: 1))
         try store.settleDown()
         #expect(try store.claim(queue, most: 1).messages.isEmpty)
-        #expect(try store.parkedLanes == 2)
+        #expect(try store.count("lanes WHERE isParked") == 2)
         let id = try post("u1/d3", nil).ids[0]
         #expect(try store.record(id)?.facts.isParked == true)
         try post("u1/d3", "T1")
@@ -205,7 +205,7 @@ private struct OwnedUpstream: PlainAtHeart, ExclusiveLanesUpstream {
         #expect(try post("u1/d1", "T1").needsCredential)
         try store.runMaintenance()
         #expect(try #require(try held("u1")).isRefused)
-        #expect(try store.sealedCredentials == 0)
+        #expect(try store.count("credentials WHERE sealed IS NOT NULL") == 0)
     }
 
     // MARK: Exclusion
@@ -243,7 +243,7 @@ private struct OwnedUpstream: PlainAtHeart, ExclusiveLanesUpstream {
         try memoryOnly.reopen()
         let after = try memoryOnly.register(OwnedUpstream())
         #expect(try memoryOnly.outbox.withState(of: after.number) { try $0.credential(of: "u1") } == nil)
-        #expect(try memoryOnly.storedCredentials == 0)
+        #expect(try memoryOnly.count("credentials") == 0)
         #expect(try memoryOnly.claim(after, most: 1).messages.count == 1, "it is there, to be parked by its plan")
     }
 

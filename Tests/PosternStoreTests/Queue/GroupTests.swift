@@ -128,9 +128,9 @@ import Testing
         queue.sendAgain(try store.claim(queue, most: 5000).messages, from: store.time.now + backoff)
         let behind = try store.append((0..<5000).map { store.message(to: queue, lane: .digest(Int64($0 + 1))) }).ids
         #expect(try store.claim(queue, most: 5000).messages.isEmpty)
-        let answers = Waiter<[MessageID]?>()
+        let answers = Inbox<[MessageID]?>()
         for id in ids { store.outbox.cancel([id]) { answers.put(try? $0.get()) } }
-        #expect(try answers.take(5000).allSatisfy { $0?.count == 1 })
+        #expect(try store.threads.receive(5000, from: answers).allSatisfy { $0?.count == 1 })
         #expect(store.readiness(queue) == .now)
         #expect(try store.drain(queue, most: 5000) == behind)
     }

@@ -176,14 +176,14 @@ import Testing
             [.set(key: "s", value: [1], expiry: expiry), .set(key: "s/1", value: [2]), .set(key: "t", value: [3])],
             of: queue)
         try store.runMaintenance()
-        #expect(try store.storedState == 3)
+        #expect(try store.count("state") == 3)
         store.time.advance(by: .seconds(11))
         try store.runMaintenance()
-        #expect(try store.storedState == 3)
+        #expect(try store.count("state") == 3)
         try store.deliver(store.claim(queue).messages, of: queue)
         #expect(try store.state(id) == .delivered)
         store.time.advance(by: .seconds(61))
         try store.runMaintenance()
-        #expect(try store.storedState == 1)
+        #expect(try store.count("state") == 1)
     }
 }

@@ -42,7 +42,7 @@ import Testing
         let other = try store.append(to: queue, lane: .named("other"))
         store.time.advance(by: .milliseconds(1))
         #expect(try store.drain(queue, most: 2) == Array(busy[..<2]) + [other] + Array(busy[2...]))
-        #expect(try store.storedLanes == 0)
+        #expect(try store.count("lanes") == 0)
         #expect(try store.isBalanced())
     }
 
@@ -54,7 +54,7 @@ import Testing
         let now = store.message(to: queue, lane: .named("a"))
         let ids = try store.append([later, now, later]).ids
         #expect(try store.claim(queue).messages.map(\.id) == [ids[1]])
-        #expect(try store.storedLanes == 1)
+        #expect(try store.count("lanes") == 1)
     }
 
     @Test func neighbours_areDeliveredTogether_andTheirLaneGoesOn() throws {
@@ -249,7 +249,7 @@ import Testing
         #expect(try store.cancel(front))
         #expect(store.readiness(queue) == .now)
         #expect(try store.drain(queue) == [next])
-        #expect(try store.storedLanes == 0)
+        #expect(try store.count("lanes") == 0)
     }
 
     @Test func requeued_comesBackAtTheFrontOfItsLane() throws {
@@ -261,7 +261,7 @@ import Testing
         #expect(try store.drain(queue) == ids)
         try store.append(to: queue, lane: .named("b", group: "g"))
         try store.fail(store.claim(queue).messages, of: queue)
-        #expect(try store.storedLanes == 0)
+        #expect(try store.count("lanes") == 0)
         let failed = try store.outbox.messages(MessageFilter(state: .failed), after: nil, limit: 1).messages[0].id
         #expect(try store.requeue([failed]) == [failed])
         #expect(try store.claim(queue).messages.map(\.lane) == [.named("b", group: "g")])

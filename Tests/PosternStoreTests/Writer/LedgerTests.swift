@@ -99,10 +99,10 @@ import Testing
         }
         store.time.advance(by: .seconds(101))
         try store.runMaintenance()
-        #expect(try store.storedAttempts == 400)
+        #expect(try store.count("attempts") == 400)
         store.time.advance(by: .seconds(1000))
         try store.runMaintenance()
-        #expect(try store.storedAttempts == 0)
+        #expect(try store.count("attempts") == 0)
     }
 }
 

@@ -21,8 +21,18 @@ extension Threads {
     ) throws -> Value {
         let results = Inbox<Result<Value, Failure>>()
         try begin { results.put($0) }
-        guard let result = take(from: results, until: instant + .seconds(20)).first else { throw NothingCame() }
-        return try result.get()
+        return try receive(from: results)[0].get()
+    }
+
+    /// The next elements of `inbox`, at least `count`, waited for with a deadline.
+    public func receive<Element>(_ count: Int = 1, from inbox: Inbox<Element>) throws -> [Element] {
+        let deadline = instant + .seconds(20)
+        var received: [Element] = []
+        while received.count < count {
+            guard instant < deadline else { throw NothingCame() }
+            received += take(from: inbox, until: deadline)
+        }
+        return received
     }
 }
 

@@ -1,7 +1,7 @@
 public import PosternCore
 import Synchronization
 
-/// A transport that plays a list of outcomes and records what it was sent. A request beyond the list is answered by
+/// A transport that plays a list of results and records what it was sent. A request beyond the list is answered by
 /// rule, if there is one that has an answer, and else stays open until the test answers it.
 public final class ScriptedTransport: Transport {
     public struct Sent: Sendable {
@@ -10,7 +10,7 @@ public final class ScriptedTransport: Transport {
         let completion: @Sendable (TransferResult) -> Void
     }
     private struct State {
-        var outcomes: [TransferResult] = []
+        var results: [TransferResult] = []
         var sent: [Sent] = []
         var open: [Sent] = []
         var rule: Rule?
@@ -18,22 +18,22 @@ public final class ScriptedTransport: Transport {
     public typealias Rule = @Sendable (UpstreamRequest) -> TransferResult?
     private let state = Mutex(State())
 
-    public init(_ outcomes: TransferResult...) {
-        state.withLock { $0.outcomes = outcomes }
+    public init(_ results: TransferResult...) {
+        state.withLock { $0.results = results }
     }
 
     @discardableResult public func submit(
         _ request: UpstreamRequest, options: TransferOptions, completion: @escaping @Sendable (TransferResult) -> Void
     ) -> SubmittedTransfer {
-        let (number, outcome): (Int, TransferResult?) = state.withLock { state in
+        let (number, result): (Int, TransferResult?) = state.withLock { state in
             let sent = Sent(request: request, number: state.sent.count, completion: completion)
             state.sent.append(sent)
-            if !state.outcomes.isEmpty { return (sent.number, state.outcomes.removeFirst()) }
+            if !state.results.isEmpty { return (sent.number, state.results.removeFirst()) }
             let answer = state.rule?(request)
             if answer == nil { state.open.append(sent) }
             return (sent.number, answer)
         }
-        if let outcome { completion(outcome) }
+        if let result { completion(result) }
         return SubmittedTransfer { [self] in cancel(number) }
     }
 
@@ -51,16 +51,16 @@ public final class ScriptedTransport: Transport {
     public var openRequests: [UpstreamRequest] { state.withLock { $0.open.map(\.request) } }
 
     /// Answers the oldest open request. False when there is none.
-    @discardableResult public func answer(_ outcome: TransferResult) -> Bool { answer(outcome) { _ in true } }
+    @discardableResult public func answer(_ result: TransferResult) -> Bool { answer(result) { _ in true } }
 
     /// Answers the oldest open request of those that fit.
     @discardableResult public func answer(
-        _ outcome: TransferResult, where fits: (UpstreamRequest) -> Bool
+        _ result: TransferResult, where fits: (UpstreamRequest) -> Bool
     ) -> Bool {
         let next: Sent? = state.withLock { state in
             state.open.firstIndex { fits($0.request) }.map { state.open.remove(at: $0) }
         }
-        next?.completion(outcome)
+        next?.completion(result)
         return next != nil
     }
 
@@ -68,7 +68,7 @@ public final class ScriptedTransport: Transport {
     public func answerAll(by rule: Rule?) { state.withLock { $0.rule = rule } }
 
     /// What the next requests will be answered.
-    public func expect(_ outcomes: TransferResult...) { state.withLock { $0.outcomes += outcomes } }
+    public func expect(_ results: TransferResult...) { state.withLock { $0.results += results } }
 }
 
 extension TransferResult {

@@ -1,0 +1,93 @@
+import PosternCore
+import PosternSimulatedDisk
+import PosternTestKit
+import Testing
+
+@testable import PosternStore
+
+/// What the writer makes of a disk that fails, and how often it syncs.
+@Suite struct DiskFailureTests {
+    private let store = DiskStore(seed: 1)
+    private var syncsOfLog: Int { store.disk.counts(of: "store.sqlite-wal").syncs }
+
+    @Test func failedSync_isNoFullDisk_andLeavesNoTrace() throws {
+        let refusal = try store.run { process in
+            try process.append(3)
+            store.disk.strike(.ioError, on: .sync, of: "-wal")
+            return #expect(throws: AppendError.self) { try process.append() }
+        }
+        guard case .store(.failed) = refusal else {
+            Issue.record("\(String(describing: refusal))")
+            return
+        }
+        store.disk.kill()
+        #expect(try store.contents().ids.count == 3)
+    }
+
+    @Test func failedDisk_rejectsEverything_untilTheStoreWasChecked() throws {
+        try store.run { process in
+            try process.append(3)
+            store.disk.strike(.ioError, on: .sync, of: "-wal", times: 1000)
+            let refusal = #expect(throws: AppendError.self) { try process.append() }
+            // Even the undoing of the commit failed.
+            guard case .store(.unknown) = refusal else {
+                Issue.record("\(String(describing: refusal))")
+                return
+            }
+            #expect(process.outbox.trouble != nil)
+            #expect(throws: StoreError.self) {
+                try process.threads.result { process.outbox.writer.change({ _ in }, completion: $0) }
+            }
+            #expect(throws: AppendError.self) { try process.append() }
+            store.disk.endStrikes()
+            process.threads.advance(by: .seconds(20))
+            #expect(process.outbox.trouble == nil)
+            #expect(try process.ids().count == 3)
+            try process.append(2)
+            let claim = try process.queue.claim(
+                BatchLimits(maxMessages: 10, maxBytes: 1 << 20), now: store.time.now, oldest: nil)
+            #expect(claim.messages.count == 5)
+            #expect(try process.findings() == [])
+        }
+        store.disk.kill()
+        let found = try store.contents()
+        #expect(found.ids.count == 5)
+        #expect(found.findings == [])
+    }
+
+    @Test func failedCheckpoint_isReported() throws {
+        try store.run { process in
+            // Checkpoints sync the file of the store, commits do not.
+            store.disk.strike(.ioError, on: .sync, of: "store.sqlite", times: 1000)
+            for _ in 0..<40 { _ = try? process.append(100, length: 2000) }
+            #expect(process.outbox.trouble != nil)
+            store.disk.endStrikes()
+            process.threads.advance(by: .seconds(20))
+            #expect(process.outbox.trouble == nil)
+            try process.append()
+            #expect(try process.findings() == [])
+        }
+    }
+
+    @Test func commit_syncsTheWALOnce_howeverManyMessages() throws {
+        try store.run { process in
+            for count in [1, 1000] {
+                let before = syncsOfLog
+                try process.append(count)
+                #expect(syncsOfLog - before == 1)
+            }
+        }
+    }
+
+    @Test func appends_shareACommit_whenTheyHaveArrivedBeforeIt() throws {
+        try store.run { process in
+            let stored = Inbox<Bool>()
+            let before = syncsOfLog
+            for _ in 0..<200 { process.outbox.append([process.message()]) { stored.put((try? $0.get()) != nil) } }
+            let answers = try process.threads.receive(200, from: stored)
+            #expect(answers.allSatisfy { $0 })
+            #expect(syncsOfLog - before == 1)
+            #expect(process.outbox.ledger(of: process.queue.number).accepted == 200)
+        }
+    }
+}
