@@ -102,10 +102,6 @@ extension UpstreamFixture {
     /// 2016-11-24T12:01:04.057Z.
     package static let now = Timestamp(milliseconds: 1_479_988_864_057)
 
-    package var admissionContext: AdmissionContext {
-        AdmissionContext(acceptedAt: Self.now, random: { (0x0123_4567_89AB_CDEF, 0xFEDC_BA98_7654_3210) })
-    }
-
     package var planContext: PlanContext {
         var state = DictionaryState(state)
         state.credentials = credentials
@@ -118,17 +114,18 @@ extension UpstreamFixture {
     }
 
     /// What happens to a payload on its way in.
-    package func admit(_ sample: Sample, to upstream: RegisteredUpstream) throws -> (
-        admission: Admission, message: Message
-    ) {
-        let admitted = try JSONParser().parse(Array(sample.text.utf8)) { payload throws(InvalidPayload) in
-            let admission = try upstream.admit(payload, of: sample.kind, in: admissionContext)
-            return (admission, admission.rewritten ?? Array(payload.bytes))
+    package func admit(
+        _ sample: Sample, to upstream: RegisteredUpstream, at now: Timestamp = Self.now, sequence: Int64 = 1
+    ) throws -> (admission: Admission, message: Message) {
+        let context = AdmissionContext(
+            acceptedAt: now, random: { (0x0123_4567_89AB_CDEF, 0xFEDC_BA98_7654_3210) })
+        return try JSONParser().parse(Array(sample.text.utf8)) { payload throws(InvalidPayload) in
+            let admission = try upstream.admit(payload, of: sample.kind, in: context)
+            let message = Message(
+                id: MessageID(sequence: sequence, upstream: UpstreamNumber(rawValue: 1)), kind: sample.kind,
+                lane: admission.lane, acceptedAt: now, payload: admission.rewritten ?? Array(payload.bytes))
+            return (admission, message)
         }.get()
-        let id = MessageID(sequence: 1, upstream: UpstreamNumber(rawValue: 1))
-        let message = Message(
-            id: id, kind: sample.kind, lane: admitted.0.lane, acceptedAt: Self.now, payload: admitted.1)
-        return (admitted.0, message)
     }
 
     package func messages(of samples: [Sample], to upstream: RegisteredUpstream) throws -> [Message] {
@@ -144,16 +141,6 @@ extension UpstreamFixture {
     }
 
     package struct NoRequest: Error {}
-
-    package func admit(_ sample: Sample, to upstream: any Upstream) throws -> (admission: Admission, message: Message) {
-        try admit(sample, to: RegisteredUpstream(upstream))
-    }
-    package func messages(of samples: [Sample], to upstream: any Upstream) throws -> [Message] {
-        try messages(of: samples, to: RegisteredUpstream(upstream))
-    }
-    package func request(for messages: [Message], to upstream: any Upstream) throws -> UpstreamRequest {
-        try request(for: messages, to: RegisteredUpstream(upstream))
-    }
 }
 
 extension UpstreamRequest {

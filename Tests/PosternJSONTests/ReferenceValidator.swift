@@ -133,19 +133,10 @@ struct ReferenceValidator {
     private mutating func number() throws(JSONError) {
         let start = position
         while let byte = next, !Self.endsScalar(byte) { position += 1 }
-        var spelling = text[start..<position]
-        if spelling.first == Self.byte("-") { spelling.removeFirst() }
-        var digits = spelling.prefix { (48...57).contains($0) }
-        guard digits.count == 1 || (digits.count > 1 && digits.first != 48) else { throw JSONError(.number, at: start) }
-        spelling.removeFirst(digits.count)
-        for mark in [".", "eE"] where spelling.first.map(mark.utf8.contains) == true {
-            spelling.removeFirst()
-            if mark == "eE", let sign = spelling.first, "+-".utf8.contains(sign) { spelling.removeFirst() }
-            digits = spelling.prefix { (48...57).contains($0) }
-            guard !digits.isEmpty else { throw JSONError(.number, at: start) }
-            spelling.removeFirst(digits.count)
+        let spelling = String(decoding: text[start..<position], as: UTF8.self)
+        guard spelling.wholeMatch(of: #/-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?/#) != nil else {
+            throw JSONError(.number, at: start)
         }
-        guard spelling.isEmpty else { throw JSONError(.number, at: start) }
     }
 
     /// The string's value.

@@ -9,17 +9,17 @@ import Testing
 @Suite struct AppServicesAnswerTests {
     private typealias Meaning = Answer.Meaning
 
-    private func outcome(
+    private func judge(
         _ status: Int, _ body: String, of step: Step = .connect,
         headers: [(name: String, value: String)] = []
     ) -> Meaning {
         let response = UpstreamResponse(status: status, headers: headers, body: Array(body.utf8))
-        return Answer(response, now: UpstreamFixture.now).outcome(of: step)
+        return Answer(response, now: UpstreamFixture.now).meaning(of: step)
     }
 
-    /// The kind of an outcome, without its words.
-    private func word(_ outcome: Meaning) -> String {
-        switch outcome {
+    /// The kind of a meaning, without its words.
+    private func word(_ meaning: Meaning) -> String {
+        switch meaning {
         case .ok: "ok"
         case .notFound: "not found"
         case .reauthenticate: "re-authenticate"
@@ -47,7 +47,7 @@ import Testing
     ])
     func body_isLookedAtBeforeTheStatus(status: Int, body: String, meaning: String) {
         for step in [Step.registerDevice, .connect, .findGroup, .removeFromGroup] {
-            #expect(word(outcome(status, body, of: step)) == meaning)
+            #expect(word(judge(status, body, of: step)) == meaning)
         }
     }
 
@@ -70,13 +70,13 @@ import Testing
         ("anything", 429, "retry"),
     ])
     func errorCode_hasItsMeaning(code: String, status: Int, meaning: String) {
-        #expect(word(outcome(status, #"{"error":"\#(code)"}"#)) == meaning)
+        #expect(word(judge(status, #"{"error":"\#(code)"}"#)) == meaning)
     }
 
     @Test func duplicate_isDone_whereSomethingIsMade() {
         for step in Step.allCases {
             let isDone = [Step.registerUser, .createGroup].contains(step)
-            let found = outcome(400, #"{"error":"duplicate_unique_property_exists"}"#, of: step)
+            let found = judge(400, #"{"error":"duplicate_unique_property_exists"}"#, of: step)
             #expect(word(found) == (isDone ? "ok" : "permanent"), "\(step)")
         }
     }
@@ -98,13 +98,13 @@ import Testing
         ("other", 502, "retry"),
     ])
     func fault_hasItsMeaning(code: String, status: Int, meaning: String) {
-        #expect(word(outcome(status, #"{"fault":{"faultstring":"s","detail":{"errorcode":"\#(code)"}}}"#)) == meaning)
+        #expect(word(judge(status, #"{"fault":{"faultstring":"s","detail":{"errorcode":"\#(code)"}}}"#)) == meaning)
     }
 
     @Test func rateLimit_isWaitedFor_longerThanAnOutage() {
         let body = #"{"fault":{"detail":{"errorcode":"policies.ratelimit.QuotaViolation"}}}"#
-        #expect(outcome(429, body) == .retry(after: .seconds(30)))
-        #expect(outcome(429, body, headers: [("Retry-After", "90")]) == .retry(after: .seconds(90)))
+        #expect(judge(429, body) == .retry(after: .seconds(30)))
+        #expect(judge(429, body, headers: [("Retry-After", "90")]) == .retry(after: .seconds(90)))
     }
 
     // MARK: 10.4
@@ -116,12 +116,12 @@ import Testing
     ])
     func status_decides_whenTheBodyDoesNotTell(status: Int, meaning: String) {
         for body in ["", "<html>", "{", "[]", "7", #"{"fault":"?"}"#] {
-            #expect(word(outcome(status, body)) == meaning)
+            #expect(word(judge(status, body)) == meaning)
         }
     }
 
     @Test func reason_keepsTheServersWords() {
-        let found = outcome(400, #"{"error":"illegal_argument","error_description":"bad word in here"}"#)
+        let found = judge(400, #"{"error":"illegal_argument","error_description":"bad word in here"}"#)
         #expect(found == .permanent(reason: "HTTP 400: illegal_argument: bad word in here"))
     }
 

@@ -1,6 +1,5 @@
 import PosternConformance
 import PosternCore
-import PosternJSON
 import PosternMachineDriver
 import PosternStore
 import PosternTestKit
@@ -36,19 +35,13 @@ struct AppServicesHarness {
     // MARK: Accepting
 
     @discardableResult mutating func post(_ kind: String, _ text: String) throws -> MessageID {
-        let (now, upstream) = (now, upstream)
-        let admitted = try JSONParser().parse(Array(text.utf8)) { payload throws(InvalidPayload) in
-            let admission = try upstream.admit(payload, of: Kind(kind), in: AdmissionContext(acceptedAt: now))
-            return (admission, admission.rewritten ?? Array(payload.bytes))
-        }.get()
         sequence += 1
-        let message = Message(
-            id: MessageID(sequence: sequence, upstream: UpstreamNumber(rawValue: 1)), kind: Kind(kind),
-            lane: admitted.0.lane, acceptedAt: now, payload: admitted.1)
-        if let credential = admitted.0.credential { hold(credential) }
+        let (admission, message) = try UpstreamFixture.appservices.admit(
+            .init(Kind(kind), text), to: RegisteredUpstream(upstream), at: now, sequence: sequence)
+        if let credential = admission.credential { hold(credential) }
         let candidate = PendingMessage(
             id: message.id, kind: message.kind, lane: message.lane, acceptedAt: now, payload: message.payload,
-            credentialOwner: admitted.0.credential?.owner)
+            credentialOwner: admission.credential?.owner)
         state.apply(try upstream.accept(candidate, in: state))
         messages[message.id] = message
         count(message, 1)

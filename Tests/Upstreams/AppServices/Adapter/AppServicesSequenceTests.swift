@@ -422,14 +422,14 @@ import Testing
     }
 
     @Test func unregistration_isKeptLongest() throws {
-        let upstream = try Harness().upstream
+        let upstream = RegisteredUpstream(try Harness().upstream)
         func days(_ kind: Kind, _ text: String) throws -> Duration? {
             try UpstreamFixture.appservices.admit(.init(kind, text), to: upstream).admission.expiresAt
                 .map { $0 - UpstreamFixture.now }
         }
         #expect(try days("group_add", Items.group()) == .seconds(7 * 86400))
         #expect(try days("unregister", Items.item()) == .seconds(28 * 86400))
-        let patient = try Harness(["giveUpAfterSeconds": .integer(0)]).upstream
+        let patient = RegisteredUpstream(try Harness(["giveUpAfterSeconds": .integer(0)]).upstream)
         #expect(
             try UpstreamFixture.appservices.admit(.init("unregister", Items.item()), to: patient).admission.expiresAt
                 == nil)

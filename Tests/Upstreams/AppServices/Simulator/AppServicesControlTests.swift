@@ -5,7 +5,6 @@ import Testing
 
 @testable import AppServicesSimulator
 
-private typealias V = AppServicesVectors
 private let u1 = "ffffffff54d00d1e0b07c0de5eed0011"
 private let d1 = "c0ffee11-2233-4455-8677-8899aabbccdd"
 
@@ -13,8 +12,8 @@ private let d1 = "c0ffee11-2233-4455-8677-8899aabbccdd"
     // MARK: Asking
 
     @Test func control_showsTheSettings() throws {
-        let fixture = AppServicesFixture(#"{"tokens":[{"token":"t","user":"Ann","valid":false}],"style":401}"#)
-        let answer = try #require(fixture.control())
+        let client = AppServicesClient(#"{"tokens":[{"token":"t","user":"Ann","valid":false}],"style":401}"#)
+        let answer = try #require(client.control())
         #expect(answer.status == 200)
         #expect(
             answer.text.hasPrefix(
@@ -26,10 +25,10 @@ private let d1 = "c0ffee11-2233-4455-8677-8899aabbccdd"
                 #""notFoundError":"service_resource_not_found","onlyDeclaredTokens":false,"onlyExistingGroups":false,"#
                     + #""organization":null,"seed":7,"style":"401","tokenLifeSeconds":0,"#
                     + #""tokens":[{"provider":null,"token":"t","user":"ann","valid":false}]}"#))
-        #expect(fixture.control("{}")?.text == answer.text)
-        #expect(fixture.control(method: "PUT")?.status == 405)
-        #expect(fixture.control("", at: "/control/state")?.status == 405)
-        #expect(fixture.control(at: "/control/x") == nil)
+        #expect(client.control("{}")?.text == answer.text)
+        #expect(client.control(method: "PUT")?.status == 405)
+        #expect(client.control("", at: "/control/state")?.status == 405)
+        #expect(client.control(at: "/control/x") == nil)
     }
 
     static let problems: [(String, String)] = [
@@ -68,66 +67,66 @@ private let d1 = "c0ffee11-2233-4455-8677-8899aabbccdd"
 
     @Test func problems_areToldInASentence_andChangeNothing() throws {
         for (body, sentence) in Self.problems {
-            let fixture = AppServicesFixture()
-            let before = fixture.shown.description + fixture.state
+            let client = AppServicesClient()
+            let before = client.shown.description + client.state
             // The valid members next to it are not applied either.
             let rest = body.hasPrefix("{\"") ? #"{"users":["z"],"apiKey":"z","# + body.dropFirst() : body
             for body in [body, body.contains("users") ? body : rest] {
-                let answer = try #require(fixture.control(body))
+                let answer = try #require(client.control(body))
                 #expect(answer.status == 400, "\(body)")
                 #expect(answer.text.hasPrefix(sentence), "\(answer.text)")
             }
-            #expect(fixture.shown.description + fixture.state == before)
+            #expect(client.shown.description + client.state == before)
         }
     }
 
     @Test func state_canBePostedBack() {
-        let fixture = AppServicesFixture(
+        let client = AppServicesClient(
             """
             {"users":["Ann","bob"],"devices":{"\(d1)":{"b":[1.50,null,true],"apple.notifier.id":"00"}},
              "groups":{"Bio":["ann"],"art":[]},"connections":{"\(d1)":["BOB","ann"]}}
             """)
         #expect(
-            fixture.state == """
+            client.state == """
                 {"connections":{"\(d1)":["Ann","bob"]},"crashLogs":[],\
                 "devices":{"\(d1)":{"apple.notifier.id":"00","b":[1.50,null,true]}},\
                 "groups":{"Bio":["Ann"],"art":[]},"metrics":0,"users":["Ann","bob"]}
                 """)
-        let other = AppServicesFixture(
-            fixture.state.replacing(#""crashLogs":[],"#, with: "").replacing(#""metrics":0,"#, with: ""))
-        #expect(other.state == fixture.state)
+        let other = AppServicesClient(
+            client.state.replacing(#""crashLogs":[],"#, with: "").replacing(#""metrics":0,"#, with: ""))
+        #expect(other.state == client.state)
         other.control(#"{"remove":{"users":["ANN"],"groups":["bio"]}}"#)
         #expect(other.state.contains(#""connections":{"\#(d1)":["bob"]}"#))
         #expect(other.state.contains(#""groups":{"art":[]}"#))
         other.control(#"{"remove":{"devices":["\#(d1)"]}}"#)
         #expect(other.state.contains(#""devices":{}"#))
         other.control(#"{"reset":true}"#)
-        #expect(other.state == AppServicesFixture().state)
+        #expect(other.state == AppServicesClient().state)
     }
 
     // MARK: Styles of errors
 
     @Test func notFound_hasItsStatusAndItsCode() {
-        let fixture = AppServicesFixture()
+        let client = AppServicesClient()
         for (status, code) in [
             (404, "service_resource_not_found"), (401, "service_resource_not_found"), (404, "entity_not_found"),
         ] {
-            fixture.control(#"{"style":"\#(status)","notFoundError":"\#(code)"}"#)
-            let answer = fixture.send(V.v8)
+            client.control(#"{"style":"\#(status)","notFoundError":"\#(code)"}"#)
+            let answer = client.send(vector(8))
             #expect(answer.status == status)
             #expect(answer.usergridError == code)
         }
     }
 
     @Test func errorStatus_replacesTheStatusOfUsergridErrors() {
-        let fixture = AppServicesFixture(#"{"errorStatus":200}"#)
-        fixture.register()
-        let answer = fixture.send(V.v5)
+        let client = AppServicesClient(#"{"errorStatus":200}"#)
+        client.register()
+        let answer = client.send(vector(5))
         #expect(answer.status == 200)
         #expect(answer.usergridError == "duplicate_unique_property_exists")
-        #expect(fixture.received.count == 4)
-        fixture.control(#"{"errorStatus":null}"#)
-        #expect(fixture.send(V.v5).status == 400)
+        #expect(client.received.count == 4)
+        client.control(#"{"errorStatus":null}"#)
+        #expect(client.send(vector(5)).status == 400)
     }
 
     static let styles: [(style: String, status: Int, body: String)] = [
@@ -138,113 +137,113 @@ private let d1 = "c0ffee11-2233-4455-8677-8899aabbccdd"
     ]
 
     @Test(arguments: styles) func refusedToken_isToldInEachStyle(style: String, status: Int, body: String) {
-        let fixture = AppServicesFixture(
+        let client = AppServicesClient(
             #"{"errorStyle":"\#(style)","tokens":[{"token":"PiTok-7f.abc_DEF~123","valid":false}]}"#)
-        let answer = fixture.send(V.v1)
+        let answer = client.send(vector(1))
         #expect(answer.status == status)
         #expect(answer.text.hasPrefix(body))
         #expect(body.isEmpty == answer.body.isEmpty)
         #expect(KnownResult(answer, to: .registerDevice) == .refusedToken)
-        #expect(fixture.state.contains(#""devices":{}"#))
-        #expect(fixture.received.isEmpty)
-        #expect(fixture.violations(of: V.v1) == ["register_device: a refused token is sent again"])
+        #expect(client.state.contains(#""devices":{}"#))
+        #expect(client.received.isEmpty)
+        #expect(client.violations(of: vector(1)) == ["register_device: a refused token is sent again"])
     }
 
     @Test func scriptedAnswers_comeInPlaceOfTheRealOnes() {
-        let fixture = AppServicesFixture(
+        let client = AppServicesClient(
             """
             {"answers":[
              {"step":"connect","user":"\(u1)","status":403,"error":"forbidden_service_operation","times":2},
              {"step":"register_user","status":200,"body":"<html>","taken":true,"headers":{"X-A":"b"}},
              {"device":"\(d1.uppercased())","status":500,"fault":"policies.ratelimit.QuotaViolation"}]}
             """)
-        let first = fixture.send(V.v1)
+        let first = client.send(vector(1))
         #expect(first.status == 500)
         #expect(first.json["fault"]["detail"]["errorcode"].string == "policies.ratelimit.QuotaViolation")
-        fixture.send(V.v1)
-        let user = fixture.send(V.v2)
+        client.send(vector(1))
+        let user = client.send(vector(2))
         #expect(user.text == "<html>")
         #expect(user.headers.contains { $0 == ("X-A", "b") })
-        #expect(fixture.state.contains(#""users":["\#(u1)"]"#))
-        #expect(fixture.statuses(V.v3, V.v3, V.v3) == [403, 403, 200])
-        #expect(fixture.violations.isEmpty)
-        #expect(fixture.received.count == 3)
-        #expect(fixture.shown["answers"].description == "[]")
+        #expect(client.state.contains(#""users":["\#(u1)"]"#))
+        #expect(client.statuses(vector(3), vector(3), vector(3)) == [403, 403, 200])
+        #expect(client.violations.isEmpty)
+        #expect(client.received.count == 3)
+        #expect(client.shown["answers"].description == "[]")
     }
 
     @Test func scriptedRefusal_makesATokenRefused() {
-        let fixture = AppServicesFixture(#"{"answers":[{"status":401,"error":"expired_token"}]}"#)
-        fixture.statuses(V.v1, V.v1)
-        #expect(fixture.violations == ["register_device: a refused token is sent again"])
+        let client = AppServicesClient(#"{"answers":[{"status":401,"error":"expired_token"}]}"#)
+        client.statuses(vector(1), vector(1))
+        #expect(client.violations == ["register_device: a refused token is sent again"])
     }
 
     // MARK: Tokens
 
     @Test func declaredTokens_areValidOrNot_forTheirUserAndProvider() {
-        let fixture = AppServicesFixture(
+        let client = AppServicesClient(
             #"{"tokens":[{"token":"a","user":"\#(u1)"},{"token":"b","valid":false},{"token":"c","provider":"mi"}]}"#)
-        #expect(fixture.send(V.v2.with(token: "a")).status == 200)
-        #expect(fixture.send(V.v2.with(token: "b")).status == 401)
-        #expect(fixture.send(V.v2.with(token: "c")).status == 401)
-        #expect(fixture.send(V.v2.with(token: "undeclared")).status == 400)
-        fixture.control(#"{"tokens":{"token":"b"},"onlyDeclaredTokens":true}"#)
-        #expect(fixture.send(V.v2.with(token: "b")).status == 400)
-        #expect(fixture.send(V.v2.with(token: "other")).status == 401)
-        #expect(fixture.violations.isEmpty)
+        #expect(client.send(vector(2).with(token: "a")).status == 200)
+        #expect(client.send(vector(2).with(token: "b")).status == 401)
+        #expect(client.send(vector(2).with(token: "c")).status == 401)
+        #expect(client.send(vector(2).with(token: "undeclared")).status == 400)
+        client.control(#"{"tokens":{"token":"b"},"onlyDeclaredTokens":true}"#)
+        #expect(client.send(vector(2).with(token: "b")).status == 400)
+        #expect(client.send(vector(2).with(token: "other")).status == 401)
+        #expect(client.violations.isEmpty)
     }
 
     @Test func tokens_expire() {
-        let fixture = AppServicesFixture(
+        let client = AppServicesClient(
             #"{"tokenLifeSeconds":1799,"tokens":[{"token":"short","expiresInSeconds":5}]}"#)
-        #expect(fixture.statuses(V.v1, V.v1.with(token: "short"), V.v6) == [200, 200, 200])
-        fixture.time.advance(by: .seconds(5))
-        #expect(fixture.send(V.v1.with(token: "short")).usergridError == "expired_token")
-        fixture.time.advance(by: .seconds(1793.9))
-        #expect(fixture.send(V.v1).status == 200)
-        fixture.time.advance(by: .seconds(0.1))
-        fixture.control(#"{"errorStyle":"fault"}"#)
+        #expect(client.statuses(vector(1), vector(1).with(token: "short"), vector(6)) == [200, 200, 200])
+        client.time.advance(by: .seconds(5))
+        #expect(client.send(vector(1).with(token: "short")).usergridError == "expired_token")
+        client.time.advance(by: .seconds(1793.9))
+        #expect(client.send(vector(1)).status == 200)
+        client.time.advance(by: .seconds(0.1))
+        client.control(#"{"errorStyle":"fault"}"#)
         #expect(
-            fixture.send(V.v1).json["fault"]["detail"]["errorcode"].string
+            client.send(vector(1)).json["fault"]["detail"]["errorcode"].string
                 == "keymanagement.service.access_token_expired")
-        #expect(fixture.send(V.v6).status == 200)
-        #expect(fixture.violations.isEmpty)
+        #expect(client.send(vector(6)).status == 200)
+        #expect(client.violations.isEmpty)
     }
 
     @Test func invalidateRate_refusesTokens_repeatablyWithASeed() {
         func statuses(seed: UInt64) -> [Int] {
-            let fixture = AppServicesFixture(#"{"invalidateRate":0.3}"#, seed: seed)
-            return (0..<40).map { fixture.send(V.v1.with(token: "t\($0)")).status }
+            let client = AppServicesClient(#"{"invalidateRate":0.3}"#, seed: seed)
+            return (0..<40).map { client.send(vector(1).with(token: "t\($0)")).status }
         }
         #expect(statuses(seed: 1) == statuses(seed: 1))
         #expect(statuses(seed: 1) != statuses(seed: 2))
         #expect(Set(statuses(seed: 1)) == [200, 401])
-        let fixture = AppServicesFixture(#"{"seed":1,"invalidateRate":0.3}"#, seed: 9)
-        #expect((0..<40).map { fixture.send(V.v1.with(token: "t\($0)")).status } == statuses(seed: 1))
+        let client = AppServicesClient(#"{"seed":1,"invalidateRate":0.3}"#, seed: 9)
+        #expect((0..<40).map { client.send(vector(1).with(token: "t\($0)")).status } == statuses(seed: 1))
     }
 
     // MARK: Others
 
     @Test func basePath_isWantedExactly_whenSet() {
-        let fixture = AppServicesFixture(#"{"basePath":"/a/b"}"#)
+        let client = AppServicesClient(#"{"basePath":"/a/b"}"#)
         let path = "/acme/campus-dev/device/\(d1)"
-        #expect(fixture.send(V.v1.with(path: "/a/b" + path)).status == 200)
-        #expect(fixture.violations.isEmpty)
-        let answer = fixture.send(V.v1)
+        #expect(client.send(vector(1).with(path: "/a/b" + path)).status == 200)
+        #expect(client.violations.isEmpty)
+        let answer = client.send(vector(1))
         #expect(answer.status == 404)
         #expect(answer.json["fault"]["detail"]["errorcode"].string?.hasSuffix("ApplicationNotFound") == true)
-        #expect(fixture.violations.count == 1)
-        fixture.control(#"{"basePath":""}"#)
-        #expect(fixture.send(V.v1.with(path: path)).status == 200)
+        #expect(client.violations.count == 1)
+        client.control(#"{"basePath":""}"#)
+        #expect(client.send(vector(1).with(path: path)).status == 200)
     }
 
     @Test func monitoring_isOfferedAsWanted() {
-        let fixture = AppServicesFixture(#"{"monitoring":{"instaOpsApplicationId":5,"customUploadUrl":"http://x"}}"#)
-        let configuration = V.v15.with(method: "GET", path: "/acme/campus-dev/apm/apigeeMobileConfig", body: "")
-        #expect(fixture.send(configuration).json["customUploadUrl"].string == "http://x")
-        #expect(fixture.send(V.v15).status == 400)
-        fixture.control(#"{"monitoring":true}"#)
-        #expect(fixture.send(V.v15).status == 200)
-        fixture.control(#"{"monitoring":false}"#)
-        #expect(fixture.send(V.v15).status == 404)
+        let client = AppServicesClient(#"{"monitoring":{"instaOpsApplicationId":5,"customUploadUrl":"http://x"}}"#)
+        let configuration = vector(15).with(method: "GET", path: "/acme/campus-dev/apm/apigeeMobileConfig", body: "")
+        #expect(client.send(configuration).json["customUploadUrl"].string == "http://x")
+        #expect(client.send(vector(15)).status == 400)
+        client.control(#"{"monitoring":true}"#)
+        #expect(client.send(vector(15)).status == 200)
+        client.control(#"{"monitoring":false}"#)
+        #expect(client.send(vector(15)).status == 404)
     }
 }

@@ -5,96 +5,99 @@ import Testing
 
 @testable import AppServicesSimulator
 
-private typealias V = AppServicesVectors
 private let u1 = "ffffffff54d00d1e0b07c0de5eed0011"
 private let d1 = "c0ffee11-2233-4455-8677-8899aabbccdd"
 private let base = "/appservices/acme/campus-dev"
-private let addition = V.v10.with(path: base + "/groups/bio/users/\(u1)")
-private let lookUp = V.v8.with(path: base + "/groups/bio")
-private let creation = V.v9.with(body: #"{"path":"bio","title":"bio"}"#)
-private let removal = V.v11.with(path: base + "/groups/bio/users/\(u1)")
+private let addition = vector(10).with(path: base + "/groups/bio/users/\(u1)")
+private let lookUp = vector(8).with(path: base + "/groups/bio")
+private let creation = vector(9).with(body: #"{"path":"bio","title":"bio"}"#)
+private let removal = vector(11).with(path: base + "/groups/bio/users/\(u1)")
 
 /// What may follow what (specification, sections 3.4, 4.11, 5 and 6).
 @Suite struct AppServicesSequenceTests {
     private func sending(_ requests: SimulatedRequest..., control: String = "") -> [String] {
-        let fixture = AppServicesFixture(control)
-        for request in requests { fixture.send(request) }
-        return fixture.violations
+        let client = AppServicesClient(control)
+        for request in requests { client.send(request) }
+        return client.violations
     }
 
     private func connect(_ user: String, token: String) -> SimulatedRequest {
-        V.v3.with(path: base + "/users/\(user)/devices/\(d1)").with(token: token)
+        vector(3).with(path: base + "/users/\(user)/devices/\(d1)").with(token: token)
     }
     private func disconnect(_ user: String, token: String) -> SimulatedRequest {
-        V.v12.with(path: base + "/users/\(user)/devices/\(d1)").with(token: token)
+        vector(12).with(path: base + "/users/\(user)/devices/\(d1)").with(token: token)
     }
     private func registerUser(_ user: String, token: String) -> SimulatedRequest {
-        V.v2.with(body: #"{"username":"\#(user)"}"#).with(token: token)
+        vector(2).with(body: #"{"username":"\#(user)"}"#).with(token: token)
     }
 
     // MARK: Registration
 
     @Test func connect_needsARegisteredDevice() {
         let violation = ["connect: the device is not registered"]
-        #expect(sending(V.v2, V.v3) == violation)
-        #expect(sending(V.v2, V.v1, V.v3).isEmpty)
-        #expect(sending(V.v1.lost, V.v2, V.v3) == violation)
-        #expect(sending(V.v1.lost, V.v1, V.v2, V.v3.lost, V.v3).isEmpty)
-        #expect(sending(V.v1, V.v2, V.v3, V.v12, V.v13, V.v3) == violation)
-        #expect(sending(V.v2, V.v3, control: #"{"devices":{"\#(d1)":{}}}"#).isEmpty)
+        #expect(sending(vector(2), vector(3)) == violation)
+        #expect(sending(vector(2), vector(1), vector(3)).isEmpty)
+        #expect(sending(vector(1).lost, vector(2), vector(3)) == violation)
+        #expect(sending(vector(1).lost, vector(1), vector(2), vector(3).lost, vector(3)).isEmpty)
+        #expect(sending(vector(1), vector(2), vector(3), vector(12), vector(13), vector(3)) == violation)
+        #expect(sending(vector(2), vector(3), control: #"{"devices":{"\#(d1)":{}}}"#).isEmpty)
     }
 
     @Test func connect_afterNotFound_needsANewRegistration() {
-        let fixture = AppServicesFixture()
-        #expect(fixture.statuses(V.v1, V.v3, V.v1, V.v2, V.v3) == [200, 404, 200, 200, 200])
-        #expect(fixture.violations.isEmpty)
-        fixture.control(#"{"remove":{"users":["\#(u1)"]}}"#)
-        fixture.statuses(V.v3, V.v1, V.v3, V.v1, V.v3)
-        #expect(fixture.violations.isEmpty)
-        fixture.send(V.v3)
-        #expect(fixture.violations == ["connect: not found before, and the device was not registered again"])
+        let client = AppServicesClient()
+        #expect(client.statuses(vector(1), vector(3), vector(1), vector(2), vector(3)) == [200, 404, 200, 200, 200])
+        #expect(client.violations.isEmpty)
+        client.control(#"{"remove":{"users":["\#(u1)"]}}"#)
+        client.statuses(vector(3), vector(1), vector(3), vector(1), vector(3))
+        #expect(client.violations.isEmpty)
+        client.send(vector(3))
+        #expect(client.violations == ["connect: not found before, and the device was not registered again"])
     }
 
     @Test func preferences_needARegisteredDevice_andItsConnect() {
-        #expect(sending(V.v4) == ["preferences: the device was never registered"])
-        #expect(sending(V.v1, V.v2, V.v4) == ["preferences: the registration is not connected yet"])
-        #expect(sending(V.v1, V.v2, V.v3.lost, V.v4) == ["preferences: the registration is not connected yet"])
-        #expect(sending(V.v1, V.v2, V.v3, V.v4, V.v1, V.v5, V.v3, V.v4).isEmpty)
+        #expect(sending(vector(4)) == ["preferences: the device was never registered"])
+        #expect(sending(vector(1), vector(2), vector(4)) == ["preferences: the registration is not connected yet"])
+        #expect(
+            sending(vector(1), vector(2), vector(3).lost, vector(4)) == [
+                "preferences: the registration is not connected yet"
+            ])
+        #expect(sending(vector(1), vector(2), vector(3), vector(4), vector(1), vector(5), vector(3), vector(4)).isEmpty)
         // Ended as permanent: the next item of the device may come.
-        #expect(sending(V.v1, V.v3, V.v4).isEmpty)
+        #expect(sending(vector(1), vector(3), vector(4)).isEmpty)
     }
 
     @Test func preferences_doNotWait_forAnotherUsersRegistration() {
         #expect(
             sending(
-                V.v1, V.v2, V.v3, V.v1.with(token: "b"), registerUser("b", token: "b"), V.v4, connect("b", token: "b")
+                vector(1), vector(2), vector(3), vector(1).with(token: "b"), registerUser("b", token: "b"), vector(4),
+                connect("b", token: "b")
             )
             .isEmpty)
         #expect(
             sending(
-                V.v1.with(token: "b"), registerUser("b", token: "b"), V.v4.with(token: "c"),
+                vector(1).with(token: "b"), registerUser("b", token: "b"), vector(4).with(token: "c"),
                 control: """
                     {"tokens":[{"token":"b","user":"b"},{"token":"c","user":"B"}]}
                     """) == ["preferences: the registration is not connected yet"])
     }
 
     @Test func refusedConnect_isResumed_withANewToken() {
-        let fixture = AppServicesFixture()
-        fixture.statuses(V.v1, V.v2)
-        fixture.control(#"{"invalidateToken":"PiTok-7f.abc_DEF~123"}"#)
-        #expect(fixture.send(V.v3).usergridError == "auth_bad_access_token")
-        #expect(fixture.statuses(V.v3.with(token: "new"), V.v4.with(token: "new")) == [200, 200])
-        #expect(fixture.violations.isEmpty)
+        let client = AppServicesClient()
+        client.statuses(vector(1), vector(2))
+        client.control(#"{"invalidateToken":"PiTok-7f.abc_DEF~123"}"#)
+        #expect(client.send(vector(3)).usergridError == "auth_bad_access_token")
+        #expect(client.statuses(vector(3).with(token: "new"), vector(4).with(token: "new")) == [200, 200])
+        #expect(client.violations.isEmpty)
     }
 
     @Test func step_thatIsRefusedTwice_orUnreadable_isGivenUp() {
         func violations(_ answers: String, tokens: [String]) -> [String] {
-            let fixture = AppServicesFixture(
+            let client = AppServicesClient(
                 #"{"answers":[\#(answers)],"tokens":{"token":"last","user":"\#(u1)"}}"#)
-            fixture.statuses(V.v1, V.v2)
-            for token in tokens { fixture.send(V.v3.with(token: token)) }
-            fixture.send(V.v4.with(token: "last"))
-            return fixture.violations
+            client.statuses(vector(1), vector(2))
+            for token in tokens { client.send(vector(3).with(token: token)) }
+            client.send(vector(4).with(token: "last"))
+            return client.violations
         }
         let refusal = #"{"step":"connect","status":401,"times":2}"#
         #expect(violations(refusal, tokens: ["a"]) == ["preferences: the registration is not connected yet"])
@@ -106,89 +109,89 @@ private let removal = V.v11.with(path: base + "/groups/bio/users/\(u1)")
 
     @Test func blanking_needsADisconnectBefore() {
         let violation = ["unregister_device: the user was not disconnected before"]
-        #expect(sending(V.v1, V.v2, V.v3, V.v13) == violation)
-        #expect(sending(V.v1, V.v2, V.v3, V.v12, V.v1, V.v13) == violation)
-        #expect(sending(V.v1, V.v2, V.v3, V.v12.lost, V.v13) == violation)
-        #expect(sending(V.v1, V.v2, V.v3, V.v12, V.v13.lost, V.v13).isEmpty)
+        #expect(sending(vector(1), vector(2), vector(3), vector(13)) == violation)
+        #expect(sending(vector(1), vector(2), vector(3), vector(12), vector(1), vector(13)) == violation)
+        #expect(sending(vector(1), vector(2), vector(3), vector(12).lost, vector(13)) == violation)
+        #expect(sending(vector(1), vector(2), vector(3), vector(12), vector(13).lost, vector(13)).isEmpty)
         // Neither of the two exists: not found means done.
-        #expect(sending(V.v12, V.v13).isEmpty)
-        #expect(sending(V.v13) == violation)
+        #expect(sending(vector(12), vector(13)).isEmpty)
+        #expect(sending(vector(13)) == violation)
     }
 
     @Test func blanking_usesTheNotifierOfTheRegistration() {
-        let other = V.v13.with(body: #"{"mi-dist.notifier.id":"","type":"device","uuid":"\#(d1)"}"#)
+        let other = vector(13).with(body: #"{"mi-dist.notifier.id":"","type":"device","uuid":"\#(d1)"}"#)
         #expect(
-            sending(V.v1, V.v2, V.v3, V.v12, other) == [
+            sending(vector(1), vector(2), vector(3), vector(12), other) == [
                 "unregister_device: another notifier than the device is registered with"
             ])
     }
 
     @Test func blanking_isLeftOut_whenAnotherUserHasTheDevice() {
-        let fixture = AppServicesFixture()
-        fixture.register()
-        fixture.statuses(V.v1.with(token: "b"), registerUser("b", token: "b"), connect("b", token: "b"))
-        fixture.send(V.v12)
-        #expect(fixture.violations.isEmpty)
-        fixture.send(V.v13)
-        #expect(fixture.violations == ["unregister_device: another user has registered the device since"])
+        let client = AppServicesClient()
+        client.register()
+        client.statuses(vector(1).with(token: "b"), registerUser("b", token: "b"), connect("b", token: "b"))
+        client.send(vector(12))
+        #expect(client.violations.isEmpty)
+        client.send(vector(13))
+        #expect(client.violations == ["unregister_device: another user has registered the device since"])
     }
 
     @Test func blanking_isExcused_whileTheOtherRegistrationHasJustBegun() {
         for (pause, isNoted) in [(50, false), (150, true)] {
-            let fixture = AppServicesFixture(
+            let client = AppServicesClient(
                 #"{"tokens":[{"token":"b","user":"b"},{"token":"PiTok-7f.abc_DEF~123","user":"\#(u1)"}]}"#)
-            fixture.register()
-            fixture.statuses(V.v12, V.v1.with(token: "b"))
-            fixture.time.advance(by: .milliseconds(pause))
-            fixture.send(V.v13)
-            #expect(fixture.violations.isEmpty != isNoted)
+            client.register()
+            client.statuses(vector(12), vector(1).with(token: "b"))
+            client.time.advance(by: .milliseconds(pause))
+            client.send(vector(13))
+            #expect(client.violations.isEmpty != isNoted)
         }
     }
 
     // MARK: Tokens
 
     @Test func refusedToken_isNotSentAgain() {
-        let fixture = AppServicesFixture(#"{"invalidateToken":"PiTok-7f.abc_DEF~123"}"#)
-        fixture.send(V.v1)
-        #expect(fixture.violations.isEmpty)
-        fixture.send(V.v1)
-        #expect(fixture.violations == ["register_device: a refused token is sent again"])
-        fixture.send(V.v2)
-        #expect(fixture.violations.count == 2)
+        let client = AppServicesClient(#"{"invalidateToken":"PiTok-7f.abc_DEF~123"}"#)
+        client.send(vector(1))
+        #expect(client.violations.isEmpty)
+        client.send(vector(1))
+        #expect(client.violations == ["register_device: a refused token is sent again"])
+        client.send(vector(2))
+        #expect(client.violations.count == 2)
     }
 
     @Test func refusedToken_isExcused_whenTheAnswerWasLost_orWhileUnderWayInAnotherLane() {
-        let fixture = AppServicesFixture(#"{"invalidateToken":"PiTok-7f.abc_DEF~123"}"#)
-        fixture.statuses(V.v1.lost, V.v1, V.v8)
-        #expect(fixture.violations.isEmpty)
-        fixture.time.advance(by: .milliseconds(101))
-        fixture.send(V.v8)
-        #expect(fixture.violations == ["get_group: a refused token is sent again"])
+        let client = AppServicesClient(#"{"invalidateToken":"PiTok-7f.abc_DEF~123"}"#)
+        client.statuses(vector(1).lost, vector(1), vector(8))
+        #expect(client.violations.isEmpty)
+        client.time.advance(by: .milliseconds(101))
+        client.send(vector(8))
+        #expect(client.violations == ["get_group: a refused token is sent again"])
     }
 
     @Test func tokenOfAnotherUser_isRefused_andNoted() {
-        let fixture = AppServicesFixture(#"{"tokens":{"token":"b","user":"b"}}"#)
-        fixture.send(V.v1.with(token: "b"))
-        let answer = fixture.send(V.v2.with(token: "b"))
+        let client = AppServicesClient(#"{"tokens":{"token":"b","user":"b"}}"#)
+        client.send(vector(1).with(token: "b"))
+        let answer = client.send(vector(2).with(token: "b"))
         #expect(answer.usergridError == "unauthorized")
-        #expect(fixture.violations == ["register_user: one user's token for another user"])
-        fixture.control(#"{"reset":true,"bindTokens":true}"#)
-        fixture.statuses(V.v2, registerUser("b", token: "PiTok-7f.abc_DEF~123"))
-        #expect(fixture.violations.count == 2)
+        #expect(client.violations == ["register_user: one user's token for another user"])
+        client.control(#"{"reset":true,"bindTokens":true}"#)
+        client.statuses(vector(2), registerUser("b", token: "PiTok-7f.abc_DEF~123"))
+        #expect(client.violations.count == 2)
     }
 
     @Test func statusMadeUp_isAnAnswer_likeTheOthers() {
-        let fixture = AppServicesFixture()
-        #expect(fixture.simulator.answer(status: 401, to: V.v1).status == 401)
-        fixture.send(V.v1)
-        #expect(fixture.violations == ["register_device: a refused token is sent again"])
-        let other = AppServicesFixture(#"{"users":["\#(u1)"]}"#)
+        let client = AppServicesClient()
+        #expect(client.simulator.answer(status: 401, to: vector(1)).status == 401)
+        client.send(vector(1))
+        #expect(client.violations == ["register_device: a refused token is sent again"])
+        let other = AppServicesClient(#"{"users":["\#(u1)"]}"#)
         _ = other.simulator.answer(status: 503, to: lookUp)
         #expect(other.violations(of: creation) == ["create_group: no look-up said that the group is missing"])
         _ = other.simulator.answer(status: 404, to: lookUp)
         #expect(other.violations(of: creation).isEmpty)
-        _ = other.simulator.answer(status: 403, to: V.v12)
-        #expect(other.violations(of: V.v13).isEmpty)
+        _ = other.simulator.answer(status: 403, to: vector(12))
+        #expect(other.violations(of: vector(13)).isEmpty)
     }
 
     // MARK: Groups
@@ -210,9 +213,9 @@ private let removal = V.v11.with(path: base + "/groups/bio/users/\(u1)")
 
     @Test func creation_isRight_inBothStylesOfNotFound() {
         for style in ["401", "404"] {
-            let fixture = AppServicesFixture(#"{"style":"\#(style)","users":["\#(u1)"]}"#)
-            #expect(fixture.statuses(lookUp, creation, addition) == [Int(style), 200, 200])
-            #expect(fixture.violations.isEmpty)
+            let client = AppServicesClient(#"{"style":"\#(style)","users":["\#(u1)"]}"#)
+            #expect(client.statuses(lookUp, creation, addition) == [Int(style), 200, 200])
+            #expect(client.violations.isEmpty)
         }
     }
 
@@ -237,12 +240,13 @@ private let removal = V.v11.with(path: base + "/groups/bio/users/\(u1)")
 
     @Test func metrics_areNotRepeated_whenTheAnswerIsUnclear() {
         let violation = ["metrics: metrics are sent again"]
-        #expect(sending(V.v15, V.v15).isEmpty)
-        #expect(sending(V.v15.lost, V.v15) == violation)
-        #expect(sending(V.v15, V.v15, control: #"{"answers":[{"step":"metrics","status":500}]}"#) == violation)
-        let fixture = AppServicesFixture()
-        _ = fixture.simulator.answer(status: 503, to: V.v15)
-        #expect(fixture.violations(of: V.v15) == violation)
+        #expect(sending(vector(15), vector(15)).isEmpty)
+        #expect(sending(vector(15).lost, vector(15)) == violation)
+        #expect(
+            sending(vector(15), vector(15), control: #"{"answers":[{"step":"metrics","status":500}]}"#) == violation)
+        let client = AppServicesClient()
+        _ = client.simulator.answer(status: 503, to: vector(15))
+        #expect(client.violations(of: vector(15)) == violation)
     }
 
     // MARK: What an answer tells (V17 and section 10)

@@ -5,7 +5,6 @@ import Testing
 
 @testable import AppServicesSimulator
 
-private typealias V = AppServicesVectors
 private let u1 = "ffffffff54d00d1e0b07c0de5eed0011"
 private let d1 = "c0ffee11-2233-4455-8677-8899aabbccdd"
 private let d2 = "5d3a1f77-0b1c-4e8e-9f10-62a4c1d7e902"
@@ -17,12 +16,12 @@ private let pushToken = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add
     // MARK: Vectors and sequences (section 13)
 
     @Test func register_firstTime_isTakenStepByStep() {
-        let fixture = AppServicesFixture(
+        let client = AppServicesClient(
             #"{"organization":"acme","application":"campus-dev","apiKey":"SAMPLEKEY7Q2W9E4R6T1Y8U3I5O0PAS1"}"#)
-        #expect(fixture.statuses(V.v1, V.v2, V.v3, V.v4) == [200, 200, 200, 200])
-        #expect(fixture.violations.isEmpty)
+        #expect(client.statuses(vector(1), vector(2), vector(3), vector(4)) == [200, 200, 200, 200])
+        #expect(client.violations.isEmpty)
         #expect(
-            fixture.state == """
+            client.state == """
                 {"connections":{"\(d1)":["\(u1)"]},"crashLogs":[],"devices":{"\(d1)":{"apple.notifier.id":"\(pushToken)",\
                 "deviceModel":"iPhone 5s","deviceOSVersion":"8.1.3","devicePlatform":"iPhone OS",\
                 "mobileplatform":{"preferences":{"blacklist":{},"whitelist":{"assignments":[],"forum":["chat","polls"]}}}\
@@ -31,104 +30,105 @@ private let pushToken = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add
     }
 
     @Test func register_nextLaunch_findsTheUserThere() {
-        let fixture = AppServicesFixture()
-        fixture.register()
-        let answers = [V.v1, V.v5, V.v3].map { fixture.send($0) }
+        let client = AppServicesClient()
+        client.register()
+        let answers = [vector(1), vector(5), vector(3)].map { client.send($0) }
         #expect(answers.map(\.status) == [200, 400, 200])
         #expect(answers[1].usergridError == "duplicate_unique_property_exists")
         #expect(
             answers[1].json["error_description"].string
                 == "Entity user requires that property named username be unique, value of \(u1) exists")
-        #expect(fixture.violations.isEmpty)
+        #expect(client.violations.isEmpty)
     }
 
     @Test func register_withMI_keepsWhatIsOutsideASCII() {
-        let fixture = AppServicesFixture()
-        let user = V.v2.with(
+        let client = AppServicesClient()
+        let user = vector(2).with(
             body: #"{"username":"20981743"}"#,
             ["Authorization": nil, "X-Authorization": "MITOK:00042|a9b8c7d6", "X-Auth-Provider": "mi"])
-        let connect = V.v14.with(
+        let connect = vector(14).with(
             path: "/appservices/acme/campus-dev/users/20981743/devices/\(d2)",
             ["X-Authorization": "MITOK:00042|a9b8c7d6"])
-        #expect(fixture.statuses(V.v6, user, connect, V.v7) == [200, 200, 200, 200])
-        #expect(fixture.violations.isEmpty)
-        #expect(fixture.state.contains(#"{"Übungen 1/2":["Prüfung „A“","試験"]}"#))
-        #expect(fixture.state.contains(#""apple-distribution.notifier.id":"3fc4"#))
+        #expect(client.statuses(vector(6), user, connect, vector(7)) == [200, 200, 200, 200])
+        #expect(client.violations.isEmpty)
+        #expect(client.state.contains(#"{"Übungen 1/2":["Prüfung „A“","試験"]}"#))
+        #expect(client.state.contains(#""apple-distribution.notifier.id":"3fc4"#))
     }
 
     @Test func connect_takesAnEncodedUser() {
-        let fixture = AppServicesFixture(#"{"users":["pat.lee@example.edu"],"devices":{"\#(d3)":{}}}"#)
-        #expect(fixture.send(V.v14).status == 200)
-        #expect(fixture.violations.isEmpty)
-        #expect(fixture.state.contains(#""connections":{"\#(d3)":["pat.lee@example.edu"]}"#))
+        let client = AppServicesClient(#"{"users":["pat.lee@example.edu"],"devices":{"\#(d3)":{}}}"#)
+        #expect(client.send(vector(14)).status == 200)
+        #expect(client.violations.isEmpty)
+        #expect(client.state.contains(#""connections":{"\#(d3)":["pat.lee@example.edu"]}"#))
     }
 
     @Test func group_isLookedUpCreatedAndFilled() {
-        let fixture = AppServicesFixture(#"{"users":["\#(u1)"]}"#)
-        let answers = [V.v8, V.v9, V.v10, V.v8].map { fixture.send($0) }
+        let client = AppServicesClient(#"{"users":["\#(u1)"]}"#)
+        let answers = [vector(8), vector(9), vector(10), vector(8)].map { client.send($0) }
         #expect(answers.map(\.status) == [404, 200, 200, 200])
         #expect(answers[0].usergridError == "service_resource_not_found")
         #expect(answers[0].json["error_description"].string == "Service resource not found")
         #expect(answers[2].json["entities"][0]["type"].string == "user")
         #expect(answers[3].json["entities"][0]["title"].string == "Fall-2014-Biology")
-        #expect(fixture.state.contains(#""groups":{"Fall-2014-Biology":["\#(u1)"]}"#))
-        #expect(fixture.statuses(V.v8, V.v11, V.v11) == [200, 200, 200])
-        #expect(fixture.state.contains(#""groups":{"Fall-2014-Biology":[]}"#))
-        #expect(fixture.violations.isEmpty)
+        #expect(client.state.contains(#""groups":{"Fall-2014-Biology":["\#(u1)"]}"#))
+        #expect(client.statuses(vector(8), vector(11), vector(11)) == [200, 200, 200])
+        #expect(client.state.contains(#""groups":{"Fall-2014-Biology":[]}"#))
+        #expect(client.violations.isEmpty)
     }
 
     @Test func group_thatAnotherCreated_isADuplicate() {
-        let fixture = AppServicesFixture(#"{"users":["\#(u1)"]}"#)
-        fixture.send(V.v8)
-        fixture.control(#"{"groups":{"FALL-2014-biology":[]}}"#)
-        let answer = fixture.send(V.v9)
+        let client = AppServicesClient(#"{"users":["\#(u1)"]}"#)
+        client.send(vector(8))
+        client.control(#"{"groups":{"FALL-2014-biology":[]}}"#)
+        let answer = client.send(vector(9))
         #expect(answer.status == 400)
         #expect(answer.usergridError == "duplicate_unique_property_exists")
-        #expect(fixture.send(V.v10).status == 200)
-        #expect(fixture.violations.isEmpty)
+        #expect(client.send(vector(10)).status == 200)
+        #expect(client.violations.isEmpty)
     }
 
     @Test func unregister_blanksThePushToken_andKeepsTheRest() {
-        let fixture = AppServicesFixture()
-        fixture.register()
-        #expect(fixture.statuses(V.v12, V.v13, V.v12) == [200, 200, 200])
-        #expect(fixture.violations.isEmpty)
-        #expect(fixture.state.contains(#""connections":{}"#))
-        #expect(fixture.state.contains(#""apple.notifier.id":"","deviceModel":"iPhone 5s""#))
+        let client = AppServicesClient()
+        client.register()
+        #expect(client.statuses(vector(12), vector(13), vector(12)) == [200, 200, 200])
+        #expect(client.violations.isEmpty)
+        #expect(client.state.contains(#""connections":{}"#))
+        #expect(client.state.contains(#""apple.notifier.id":"","deviceModel":"iPhone 5s""#))
     }
 
     @Test func metrics_areCounted() {
-        let fixture = AppServicesFixture()
-        let configuration = V.v15.with(
+        let client = AppServicesClient()
+        let configuration = vector(15).with(
             method: "GET", path: "/appservices/acme/campus-dev/apm/apigeeMobileConfig", body: "",
             ["Content-Type": nil, "Content-Length": nil])
-        #expect(fixture.send(configuration).json["instaOpsApplicationId"].int == 21493)
-        #expect(fixture.send(V.v15).json["message"].string == "Successfully sent metrics")
-        fixture.send(
-            V.v15.with(body: String(decoding: V.v15.body, as: UTF8.self).replacing("80000123", with: "80000124")))
-        let crash = V.v15.with(
+        #expect(client.send(configuration).json["instaOpsApplicationId"].int == 21493)
+        #expect(client.send(vector(15)).json["message"].string == "Successfully sent metrics")
+        client.send(
+            vector(15).with(
+                body: String(decoding: vector(15).body, as: UTF8.self).replacing("80000123", with: "80000124")))
+        let crash = vector(15).with(
             method: "PUT", path: "/appservices/acme/campus-dev/apm/crashLogs/\(d1).crash", body: "it broke",
             ["Content-Type": "text/plain"])
-        #expect(fixture.send(crash).status == 200)
-        #expect(fixture.violations.isEmpty)
-        #expect(fixture.identities[1] == fixture.identities[2])
-        #expect(fixture.state.contains(#""crashLogs":["\#(d1).crash"]"#))
-        #expect(fixture.state.contains(#""metrics":2"#))
-        fixture.control(#"{"monitoring":false}"#)
-        #expect(fixture.send(configuration).usergridError == "entity_not_found")
+        #expect(client.send(crash).status == 200)
+        #expect(client.violations.isEmpty)
+        #expect(client.identities[1] == client.identities[2])
+        #expect(client.state.contains(#""crashLogs":["\#(d1).crash"]"#))
+        #expect(client.state.contains(#""metrics":2"#))
+        client.control(#"{"monitoring":false}"#)
+        #expect(client.send(configuration).usergridError == "entity_not_found")
     }
 
     @Test func base_mayBeLeftOut() {
-        let fixture = AppServicesFixture()
-        #expect(fixture.send(V.v1.with(path: "/acme/campus-dev/device/\(d1)")).status == 200)
-        #expect(fixture.violations.isEmpty)
+        let client = AppServicesClient()
+        #expect(client.send(vector(1).with(path: "/acme/campus-dev/device/\(d1)")).status == 200)
+        #expect(client.violations.isEmpty)
     }
 
     // MARK: Answers
 
     @Test func success_hasTheWholeEnvelope() {
-        let fixture = AppServicesFixture()
-        let json = fixture.send(V.v1).json
+        let client = AppServicesClient()
+        let json = client.send(vector(1)).json
         #expect(
             json.keys == [
                 "action", "application", "params", "path", "uri", "entities", "timestamp", "duration", "organization",
@@ -142,193 +142,194 @@ private let pushToken = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add
         #expect(entity["created"].int == 1_767_225_600_000)
         #expect(entity["apple.notifier.id"].string == pushToken)
         #expect(entity["metadata"]["path"].string == "/devices/\(d1)")
-        fixture.send(V.v2)
-        #expect(fixture.send(V.v3).json["entities"][0]["type"].string == "device")
+        client.send(vector(2))
+        #expect(client.send(vector(3)).json["entities"][0]["type"].string == "device")
     }
 
     @Test func put_mergesTopLevelMembers() {
-        let fixture = AppServicesFixture()
-        fixture.register()
-        fixture.send(
-            V.v4.with(body: #"{"mobileplatform":{"preferences":{"whitelist":{"a":[]},"blacklist":{}}}}"#))
-        #expect(fixture.state.contains(#""mobileplatform":{"preferences":{"blacklist":{},"whitelist":{"a":[]}}}"#))
-        #expect(fixture.state.contains(pushToken))
+        let client = AppServicesClient()
+        client.register()
+        client.send(
+            vector(4).with(body: #"{"mobileplatform":{"preferences":{"whitelist":{"a":[]},"blacklist":{}}}}"#))
+        #expect(client.state.contains(#""mobileplatform":{"preferences":{"blacklist":{},"whitelist":{"a":[]}}}"#))
+        #expect(client.state.contains(pushToken))
     }
 
     @Test func names_areComparedWithoutCase() {
-        let fixture = AppServicesFixture(#"{"users":["Ann"],"groups":{"Bio":[]},"devices":{"\#(d1)":{}}}"#)
-        #expect(fixture.send(V.v2.with(body: #"{"username":"aNN"}"#)).status == 400)
-        #expect(fixture.send(V.v8.with(path: "/appservices/acme/campus-dev/groups/BIO")).status == 200)
-        #expect(fixture.send(V.v3.with(path: "/appservices/acme/campus-dev/users/ANN/devices/\(d1)")).status == 200)
-        #expect(fixture.state.contains(#""connections":{"\#(d1)":["Ann"]}"#))
+        let client = AppServicesClient(#"{"users":["Ann"],"groups":{"Bio":[]},"devices":{"\#(d1)":{}}}"#)
+        #expect(client.send(vector(2).with(body: #"{"username":"aNN"}"#)).status == 400)
+        #expect(client.send(vector(8).with(path: "/appservices/acme/campus-dev/groups/BIO")).status == 200)
+        #expect(client.send(vector(3).with(path: "/appservices/acme/campus-dev/users/ANN/devices/\(d1)")).status == 200)
+        #expect(client.state.contains(#""connections":{"\#(d1)":["Ann"]}"#))
     }
 
     @Test func connect_takesTheDeviceFromEverybodyElse_unlessToldOtherwise() {
-        let fixture = AppServicesFixture(
+        let client = AppServicesClient(
             #"{"users":["a","b"],"devices":{"\#(d1)":{}},"connections":{"\#(d1)":["a"]}}"#)
-        let connect = V.v3.with(path: "/appservices/acme/campus-dev/users/b/devices/\(d1)")
-        fixture.send(connect)
-        #expect(fixture.state.contains(#""connections":{"\#(d1)":["b"]}"#))
-        fixture.control(#"{"exclusiveDevices":false,"connections":{"\#(d1)":["a"]}}"#)
-        fixture.send(connect)
-        #expect(fixture.state.contains(#""connections":{"\#(d1)":["a","b"]}"#))
+        let connect = vector(3).with(path: "/appservices/acme/campus-dev/users/b/devices/\(d1)")
+        client.send(connect)
+        #expect(client.state.contains(#""connections":{"\#(d1)":["b"]}"#))
+        client.control(#"{"exclusiveDevices":false,"connections":{"\#(d1)":["a"]}}"#)
+        client.send(connect)
+        #expect(client.state.contains(#""connections":{"\#(d1)":["a","b"]}"#))
     }
 
     @Test func groupsNamedLikeCollections_areNeverFound() {
-        let fixture = AppServicesFixture(#"{"users":["\#(u1)"]}"#)
+        let client = AppServicesClient(#"{"users":["\#(u1)"]}"#)
         let base = "/appservices/acme/campus-dev/groups"
         #expect(
-            fixture.statuses(
-                V.v8.with(path: base + "/roles"), V.v9.with(body: #"{"path":"roles","title":"roles"}"#),
-                V.v9.with(body: #"{"path":"roles","title":"roles"}"#), V.v10.with(path: base + "/roles/users/\(u1)"))
+            client.statuses(
+                vector(8).with(path: base + "/roles"), vector(9).with(body: #"{"path":"roles","title":"roles"}"#),
+                vector(9).with(body: #"{"path":"roles","title":"roles"}"#),
+                vector(10).with(path: base + "/roles/users/\(u1)"))
                 == [404, 200, 400, 404])
     }
 
     @Test func missingEntities_areNotFound() {
-        let fixture = AppServicesFixture()
-        #expect(fixture.statuses(V.v3, V.v12, V.v10, V.v11) == [404, 404, 404, 404])
+        let client = AppServicesClient()
+        #expect(client.statuses(vector(3), vector(12), vector(10), vector(11)) == [404, 404, 404, 404])
     }
 
     @Test func groupPath_withOtherCharacters_isAnIllegalArgument() {
-        let fixture = AppServicesFixture()
-        #expect(fixture.send(V.v9.with(body: #"{"path":"a b","title":"a b"}"#)).usergridError == "illegal_argument")
-        #expect(fixture.send(V.v9.with(body: #"{"path":"a.b/c","title":"a.b/c"}"#)).status == 200)
+        let client = AppServicesClient()
+        #expect(client.send(vector(9).with(body: #"{"path":"a b","title":"a b"}"#)).usergridError == "illegal_argument")
+        #expect(client.send(vector(9).with(body: #"{"path":"a.b/c","title":"a.b/c"}"#)).status == 200)
     }
 
     static let refused: [(SimulatedRequest, Int, String)] = [
-        (V.v1.with(body: "{"), 400, "json_parse"), (V.v1.with(body: "[]"), 400, "json_parse"),
-        (V.v1.with(body: ""), 400, "json_parse"), (V.v1.with(body: "{\"a\":\"\u{1}\"}"), 400, "json_parse"),
-        (V.v1.with(body: #"{"a":"# + String(repeating: "[", count: 5000)), 400, "json_parse"),
-        (V.v2.with(body: "{}"), 400, "required_property_not_found"),
-        (V.v2.with(body: #"{"username":7}"#), 400, "required_property_not_found"),
-        (V.v9.with(body: "{}"), 400, "required_property_not_found"),
-        (V.v1.with(path: "/appservices/acme/campus-dev/device/abc"), 400, "illegal_argument"),
-        (V.v1.with(method: "GET"), 405, "unsupported_service_operation"),
-        (V.v1.with(method: "DELETE"), 405, "unsupported_service_operation"),
-        (V.v2.with(path: "/appservices/acme/campus-dev/notifications"), 404, "service_resource_not_found"),
+        (vector(1).with(body: "{"), 400, "json_parse"), (vector(1).with(body: "[]"), 400, "json_parse"),
+        (vector(1).with(body: ""), 400, "json_parse"), (vector(1).with(body: "{\"a\":\"\u{1}\"}"), 400, "json_parse"),
+        (vector(1).with(body: #"{"a":"# + String(repeating: "[", count: 5000)), 400, "json_parse"),
+        (vector(2).with(body: "{}"), 400, "required_property_not_found"),
+        (vector(2).with(body: #"{"username":7}"#), 400, "required_property_not_found"),
+        (vector(9).with(body: "{}"), 400, "required_property_not_found"),
+        (vector(1).with(path: "/appservices/acme/campus-dev/device/abc"), 400, "illegal_argument"),
+        (vector(1).with(method: "GET"), 405, "unsupported_service_operation"),
+        (vector(1).with(method: "DELETE"), 405, "unsupported_service_operation"),
+        (vector(2).with(path: "/appservices/acme/campus-dev/notifications"), 404, "service_resource_not_found"),
     ]
 
     @Test func mistakes_areRefused_andNoted() {
         for (index, (request, status, error)) in Self.refused.enumerated() {
-            let fixture = AppServicesFixture()
-            let answer = fixture.send(request)
+            let client = AppServicesClient()
+            let answer = client.send(request)
             #expect(answer.status == status, "\(index)")
             #expect(answer.usergridError == error, "\(index)")
-            #expect(!fixture.violations.isEmpty, "\(index)")
-            #expect(fixture.received.isEmpty, "\(index)")
+            #expect(!client.violations.isEmpty, "\(index)")
+            #expect(client.received.isEmpty, "\(index)")
         }
     }
 
     @Test func application_isTheOneThatIsKnown() {
-        let fixture = AppServicesFixture(#"{"organization":"acme","application":"campus-dev"}"#)
+        let client = AppServicesClient(#"{"organization":"acme","application":"campus-dev"}"#)
         for path in ["/appservices/acme/other/users", "/appservices/other/campus-dev/users"] {
-            let answer = fixture.send(V.v2.with(path: path))
+            let answer = client.send(vector(2).with(path: path))
             #expect(answer.status == 404)
             #expect(answer.usergridError == "organization_application_not_found")
         }
-        #expect(fixture.violations.isEmpty)
+        #expect(client.violations.isEmpty)
     }
 
     @Test func apiKey_isCheckedByTheProxy() {
-        let fixture = AppServicesFixture(#"{"apiKey":"right"}"#)
-        let wrong = fixture.send(V.v2)
+        let client = AppServicesClient(#"{"apiKey":"right"}"#)
+        let wrong = client.send(vector(2))
         #expect(wrong.status == 401)
         #expect(wrong.json["fault"]["detail"]["errorcode"].string == "oauth.v2.InvalidApiKey")
-        let none = fixture.send(V.v2.with(query: .some(nil)))
+        let none = client.send(vector(2).with(query: .some(nil)))
         #expect(none.json["fault"]["detail"]["errorcode"].string == "steps.oauth.v2.FailedToResolveAPIKey")
-        #expect(fixture.send(V.v2.with(query: "api_key=right")).status == 200)
-        #expect(fixture.violations == ["register_user: no api_key in the query"])
+        #expect(client.send(vector(2).with(query: "api_key=right")).status == 200)
+        #expect(client.violations == ["register_user: no api_key in the query"])
     }
 
     @Test func body_thatIsHuge_isNotLookedInto() {
-        let fixture = AppServicesFixture()
+        let client = AppServicesClient()
         let big = #"{"username":"\#(String(repeating: "x", count: 1 << 20))"}"#
-        #expect(fixture.send(V.v2.with(body: big)).status == 413)
-        #expect(fixture.violations == ["register_user: a body of more than 65536 bytes"])
+        #expect(client.send(vector(2).with(body: big)).status == 413)
+        #expect(client.violations == ["register_user: a body of more than 65536 bytes"])
     }
 
     // MARK: The wire
 
     private static let base = "/appservices/acme/campus-dev"
-    private static let registration = String(decoding: V.v1.body, as: UTF8.self)
+    private static let registration = String(decoding: vector(1).body, as: UTF8.self)
     private static func preferences(_ lists: String) -> SimulatedRequest {
-        V.v4.with(body: #"{"mobileplatform":{"preferences":\#(lists)}}"#)
+        vector(4).with(body: #"{"mobileplatform":{"preferences":\#(lists)}}"#)
     }
     private static func registration(_ old: String, _ new: String) -> SimulatedRequest {
-        V.v1.with(body: registration.replacing(old, with: new))
+        vector(1).with(body: registration.replacing(old, with: new))
     }
 
     private static func metrics(_ old: String, _ new: String) -> SimulatedRequest {
-        V.v15.with(body: String(decoding: V.v15.body, as: UTF8.self).replacing(old, with: new))
+        vector(15).with(body: String(decoding: vector(15).body, as: UTF8.self).replacing(old, with: new))
     }
 
     static let odd: [(SimulatedRequest, String)] = [
-        (V.v1.with(["Content-Type": nil]), "register_device: no Content-Type"),
+        (vector(1).with(["Content-Type": nil]), "register_device: no Content-Type"),
         (
-            V.v8.with(["Content-Type": "application/json; charset=utf-8"]),
+            vector(8).with(["Content-Type": "application/json; charset=utf-8"]),
             "get_group: a Content-Type other than application/json"
         ),
-        (V.v3.with(["Content-Length": nil]), "connect: no Content-Length"),
-        (V.v3.with(["Content-Length": "5"]), "connect: a Content-Length that is not the body's"),
-        (V.v3.with(body: "{}"), "connect: a body where there is none"),
-        (V.v8.with(body: "{}"), "get_group: a body where there is none"),
-        (V.v1.with(["Transfer-Encoding": "chunked"]), "register_device: a header Transfer-Encoding"),
-        (V.v1.with(["Content-Encoding": "gzip"]), "register_device: a header Content-Encoding"),
-        (V.v1.with(["Expect": "100-continue"]), "register_device: a header Expect"),
-        (V.v1.with(["Cookie": "a=b"]), "register_device: a header Cookie"),
-        (V.v1.with(["X-Auth-Provider": nil]), "register_device: no X-Auth-Provider"),
-        (V.v1.with(["X-Auth-Provider": "PI"]), "register_device: an X-Auth-Provider other than pi and mi"),
-        (V.v1.with(["Authorization": nil]), "register_device: no Authorization with provider pi"),
-        (V.v1.with(["Authorization": "tok"]), "register_device: an Authorization without Bearer"),
-        (V.v1.with(["Authorization": "bearer tok"]), "register_device: an Authorization without Bearer"),
+        (vector(3).with(["Content-Length": nil]), "connect: no Content-Length"),
+        (vector(3).with(["Content-Length": "5"]), "connect: a Content-Length that is not the body's"),
+        (vector(3).with(body: "{}"), "connect: a body where there is none"),
+        (vector(8).with(body: "{}"), "get_group: a body where there is none"),
+        (vector(1).with(["Transfer-Encoding": "chunked"]), "register_device: a header Transfer-Encoding"),
+        (vector(1).with(["Content-Encoding": "gzip"]), "register_device: a header Content-Encoding"),
+        (vector(1).with(["Expect": "100-continue"]), "register_device: a header Expect"),
+        (vector(1).with(["Cookie": "a=b"]), "register_device: a header Cookie"),
+        (vector(1).with(["X-Auth-Provider": nil]), "register_device: no X-Auth-Provider"),
+        (vector(1).with(["X-Auth-Provider": "PI"]), "register_device: an X-Auth-Provider other than pi and mi"),
+        (vector(1).with(["Authorization": nil]), "register_device: no Authorization with provider pi"),
+        (vector(1).with(["Authorization": "tok"]), "register_device: an Authorization without Bearer"),
+        (vector(1).with(["Authorization": "bearer tok"]), "register_device: an Authorization without Bearer"),
         (
-            V.v1.with(["Authorization": "Bearer Bearer tok"]),
+            vector(1).with(["Authorization": "Bearer Bearer tok"]),
             "register_device: a token that the gateway must refuse"
         ),
-        (V.v1.with(["Authorization": "Bearer (null)"]), "register_device: a token that the gateway must refuse"),
-        (V.v1.with(["X-Authorization": "tok"]), "register_device: X-Authorization with provider pi"),
-        (V.v6.with(["X-Authorization": nil]), "register_device: no X-Authorization with provider mi"),
-        (V.v6.with(["Authorization": "Bearer x"]), "register_device: Authorization with provider mi"),
-        (V.v6.with(["X-Authorization": "Bearer x"]), "register_device: a token that the gateway must refuse"),
-        (V.v1.with(query: .some(nil)), "register_device: no api_key in the query"),
-        (V.v1.with(query: "api_key=k&access_token=t"), "register_device: a query with more than api_key"),
-        (V.v1.with(query: "api_key=k&api_key=k"), "register_device: a query with more than api_key"),
+        (vector(1).with(["Authorization": "Bearer (null)"]), "register_device: a token that the gateway must refuse"),
+        (vector(1).with(["X-Authorization": "tok"]), "register_device: X-Authorization with provider pi"),
+        (vector(6).with(["X-Authorization": nil]), "register_device: no X-Authorization with provider mi"),
+        (vector(6).with(["Authorization": "Bearer x"]), "register_device: Authorization with provider mi"),
+        (vector(6).with(["X-Authorization": "Bearer x"]), "register_device: a token that the gateway must refuse"),
+        (vector(1).with(query: .some(nil)), "register_device: no api_key in the query"),
+        (vector(1).with(query: "api_key=k&access_token=t"), "register_device: a query with more than api_key"),
+        (vector(1).with(query: "api_key=k&api_key=k"), "register_device: a query with more than api_key"),
         (
-            V.v8.with(path: base + "/groups", query: "api_key=k/Fall-2014-Biology"),
+            vector(8).with(path: base + "/groups", query: "api_key=k/Fall-2014-Biology"),
             "GET \(base)/groups: there is no such call"
         ),
         (
-            V.v1.with(query: "api_key=k/x"),
+            vector(1).with(query: "api_key=k/x"),
             "register_device: an api_key that is not encoded as everything but letters, digits, - . _ ~"
         ),
-        (V.v1.with(path: base + "/devices/\(d1)"), "register_device: devices in the path instead of device"),
-        (V.v2.with(path: base + "/user"), "register_user: user in the path instead of users"),
-        (V.v3.with(path: base + "/users/\(u1)/device/\(d1)"), "connect: device in the path instead of devices"),
-        (V.v1.with(path: base + "/device/\(d1.uppercased())"), "register_device: capital letters in a device id"),
+        (vector(1).with(path: base + "/devices/\(d1)"), "register_device: devices in the path instead of device"),
+        (vector(2).with(path: base + "/user"), "register_user: user in the path instead of users"),
+        (vector(3).with(path: base + "/users/\(u1)/device/\(d1)"), "connect: device in the path instead of devices"),
+        (vector(1).with(path: base + "/device/\(d1.uppercased())"), "register_device: capital letters in a device id"),
         (
-            V.v14.with(path: base + "/users/pat.lee@example.edu/devices/\(d3)"),
+            vector(14).with(path: base + "/users/pat.lee@example.edu/devices/\(d3)"),
             "connect: a path segment that is not encoded as everything but letters, digits, - . _ ~"
         ),
         (
-            V.v14.with(path: base + "/users/%70at/devices/\(d3)"),
+            vector(14).with(path: base + "/users/%70at/devices/\(d3)"),
             "connect: a path segment that is not encoded as everything but letters, digits, - . _ ~"
         ),
         (
-            V.v14.with(path: base + "/users/%ff/devices/\(d3)"),
+            vector(14).with(path: base + "/users/%ff/devices/\(d3)"),
             "a path segment that is no percent-encoded UTF-8"
         ),
-        (V.v3.with(path: base + "/users/\(d1)/devices/\(d1)"), "connect: a user id that the gateway must refuse"),
-        (V.v3.with(path: base + "/users/me/devices/\(d1)"), "connect: a user id that the gateway must refuse"),
-        (V.v8.with(path: base + "/groups/a%0A"), "get_group: a group name that the gateway must refuse"),
-        (V.v8.with(path: base + "/groups/a_b"), "get_group: a group name that the gateway must refuse"),
+        (vector(3).with(path: base + "/users/\(d1)/devices/\(d1)"), "connect: a user id that the gateway must refuse"),
+        (vector(3).with(path: base + "/users/me/devices/\(d1)"), "connect: a user id that the gateway must refuse"),
+        (vector(8).with(path: base + "/groups/a%0A"), "get_group: a group name that the gateway must refuse"),
+        (vector(8).with(path: base + "/groups/a_b"), "get_group: a group name that the gateway must refuse"),
         (
-            V.v12.with(path: base + "/users/\(u1)/devices/"),
+            vector(12).with(path: base + "/users/\(u1)/devices/"),
             "disconnect_all: no device id: this parts the user from all devices"
         ),
-        (V.v2.with(method: "PUT", path: base + "/users/\(u1)"), "update_user: users are registered with POST"),
-        (V.v1.with(path: base + "/device/"), "PUT \(base)/device/: there is no such call"),
-        (V.v1.with(path: "/appservices//acme/campus-dev/device/\(d1)"), "there is no such call"),
-        (V.v1.with(body: registration + "x"), "register_device: bytes after the JSON object"),
+        (vector(2).with(method: "PUT", path: base + "/users/\(u1)"), "update_user: users are registered with POST"),
+        (vector(1).with(path: base + "/device/"), "PUT \(base)/device/: there is no such call"),
+        (vector(1).with(path: "/appservices//acme/campus-dev/device/\(d1)"), "there is no such call"),
+        (vector(1).with(body: registration + "x"), "register_device: bytes after the JSON object"),
         (registration("{\"a", "{\"type\":\"device\",\"a"), "register_device: a member that is given twice"),
         (registration(pushToken, pushToken.uppercased()), "register_device: a push token that is not 64 to 200 small"),
         (registration(pushToken, "<740f>"), "register_device: a push token that is not 64 to 200 small"),
@@ -341,38 +342,50 @@ private let pushToken = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add
             registration("{\"apple", "{\"orange.notifier.id\":\"00\",\"apple"),
             "register_device: more than one notifier"
         ),
-        (V.v1.with(body: #"{"type":"device"}"#), "update_device: a body that is neither registration, preferences nor"),
-        (V.v2.with(body: #"{"username":"a","password":"b"}"#), "register_user: more than username in the body"),
-        (V.v2.with(body: #"{"username":"a b"}"#), "register_user: a user id that the gateway must refuse"),
-        (V.v2.with(body: "{}"), "register_user: no username in the body"),
-        (V.v9.with(body: #"{"path":"a","title":"b"}"#), "create_group: a title that is not the path"),
-        (V.v9.with(body: #"{"path":"a","title":"a","x":1}"#), "create_group: more than path and title in the body"),
-        (V.v9.with(body: #"{"path":"a_b","title":"a_b"}"#), "create_group: a group name that the gateway must refuse"),
         (
-            V.v4.with(body: registration.replacing("{\"a", with: "{\"mobileplatform\":{},\"a")),
+            vector(1).with(body: #"{"type":"device"}"#),
+            "update_device: a body that is neither registration, preferences nor"
+        ),
+        (vector(2).with(body: #"{"username":"a","password":"b"}"#), "register_user: more than username in the body"),
+        (vector(2).with(body: #"{"username":"a b"}"#), "register_user: a user id that the gateway must refuse"),
+        (vector(2).with(body: "{}"), "register_user: no username in the body"),
+        (vector(9).with(body: #"{"path":"a","title":"b"}"#), "create_group: a title that is not the path"),
+        (
+            vector(9).with(body: #"{"path":"a","title":"a","x":1}"#),
+            "create_group: more than path and title in the body"
+        ),
+        (
+            vector(9).with(body: #"{"path":"a_b","title":"a_b"}"#),
+            "create_group: a group name that the gateway must refuse"
+        ),
+        (
+            vector(4).with(body: registration.replacing("{\"a", with: "{\"mobileplatform\":{},\"a")),
             "preferences: preferences next to other members of the device"
         ),
-        (V.v4.with(body: #"{"mobileplatform":{}}"#), "preferences: a mobileplatform that is not preferences alone"),
+        (
+            vector(4).with(body: #"{"mobileplatform":{}}"#),
+            "preferences: a mobileplatform that is not preferences alone"
+        ),
         (preferences("{}"), "preferences: preferences that are not the objects whitelist and blacklist"),
         (preferences(#"{"whitelist":{}}"#), "preferences: preferences that are not the objects whitelist and"),
         (preferences(#"{"whitelist":{"":[]},"blacklist":{}}"#), "preferences: an empty type of notification"),
         (preferences(#"{"whitelist":{"a":[""]},"blacklist":{}}"#), "preferences: exceptions that are not an array of"),
         (preferences(#"{"whitelist":{"a":[1]},"blacklist":{}}"#), "preferences: exceptions that are not an array of"),
         (preferences(#"{"whitelist":{},"blacklist":{"a":"b"}}"#), "preferences: exceptions that are not an array of"),
-        (V.v15.with(query: "api_key=k"), "metrics: a query on a monitoring path"),
-        (V.v15.with(["Authorization": "Bearer x"]), "metrics: Authorization on a monitoring path"),
-        (V.v15.with(["Content-Type": "application/json"]), "metrics: a Content-Type other than application/json;"),
-        (V.v15.with(body: "{}"), "metrics: sessionMetrics that are not an object with members"),
-        (V.v15.with(body: "{}"), "metrics: logs that are not an array of objects"),
-        (V.v15.with(body: "{}"), "metrics: a timeStamp that is not a text of milliseconds"),
-        (V.v15.with(body: #"{"x":1}"#), "metrics: a member that no metrics have"),
+        (vector(15).with(query: "api_key=k"), "metrics: a query on a monitoring path"),
+        (vector(15).with(["Authorization": "Bearer x"]), "metrics: Authorization on a monitoring path"),
+        (vector(15).with(["Content-Type": "application/json"]), "metrics: a Content-Type other than application/json;"),
+        (vector(15).with(body: "{}"), "metrics: sessionMetrics that are not an object with members"),
+        (vector(15).with(body: "{}"), "metrics: logs that are not an array of objects"),
+        (vector(15).with(body: "{}"), "metrics: a timeStamp that is not a text of milliseconds"),
+        (vector(15).with(body: #"{"x":1}"#), "metrics: a member that no metrics have"),
         (
-            V.v15.with(body: String(decoding: V.v15.body, as: UTF8.self).replacing(":21493", with: ":1")),
+            vector(15).with(body: String(decoding: vector(15).body, as: UTF8.self).replacing(":21493", with: ":1")),
             "metrics: instaOpsApplicationId is not that of the monitoring configuration"
         ),
         (
-            V.v15.with(
-                body: String(decoding: V.v15.body, as: UTF8.self).replacing(
+            vector(15).with(
+                body: String(decoding: vector(15).body, as: UTF8.self).replacing(
                     "timeout", with: String(repeating: "x", count: 201))),
             "metrics: a log message of more than 200 characters"
         ),
@@ -386,95 +399,96 @@ private let pushToken = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add
             "metrics: more than 100 log entries"
         ),
         (
-            V.v15.with(
+            vector(15).with(
                 method: "PUT", path: base + "/apm/crashLogs/\(d1).crash", body: "", ["Content-Type": "text/plain"]),
             "crash_log: an empty crash text"
         ),
         (
-            V.v15.with(method: "PUT", path: base + "/apm/crashLogs/x", body: "x", ["Content-Type": "text/plain"]),
+            vector(15).with(method: "PUT", path: base + "/apm/crashLogs/x", body: "x", ["Content-Type": "text/plain"]),
             "crash_log: a crash file that is not named <UUID>.crash"
         ),
     ]
 
     @Test func oddities_areNoted() {
         for (request, violation) in Self.odd {
-            let violations = AppServicesFixture().violations(of: request)
+            let violations = AppServicesClient().violations(of: request)
             #expect(violations.contains { $0.hasPrefix(violation) || $0.hasSuffix(violation) }, "\(violation)")
         }
     }
 
     @Test func header_thatIsThereTwice_isNoted() {
-        var request = V.v1
+        var request = vector(1)
         request.headers.append(("x-auth-provider", "pi"))
         #expect(
-            AppServicesFixture().violations(of: request) == [
+            AppServicesClient().violations(of: request) == [
                 "register_device: X-Auth-Provider more than once",
                 "register_device: an X-Auth-Provider other than pi and mi",
             ])
     }
 
     @Test func violations_tellNoSecrets() {
-        let fixture = AppServicesFixture(#"{"apiKey":"right"}"#)
-        for (request, _) in Self.odd { fixture.send(request) }
-        #expect(fixture.violations.count > 60)
+        let client = AppServicesClient(#"{"apiKey":"right"}"#)
+        for (request, _) in Self.odd { client.send(request) }
+        #expect(client.violations.count > 60)
         for secret in ["PiTok", "MITOK", "SAMPLEKEY", "7692c3", "7692C3", "right"] {
-            #expect(!fixture.violations.contains { $0.contains(secret) }, "\(secret)")
+            #expect(!client.violations.contains { $0.contains(secret) }, "\(secret)")
         }
     }
 
     @Test func furtherHeaders_andOtherLayout_areNoOddities() {
-        let fixture = AppServicesFixture()
-        fixture.send(V.v1.with(["Accept": "*/*", "User-Agent": "x"]))
-        fixture.send(V.v2.with(body: "\n{ \"username\" : \"\(u1)\" }\n"))
-        fixture.send(V.v14.with(path: Self.base + "/users/o%27neil%2bx/devices/\(d1)"))
-        #expect(fixture.violations.isEmpty)
+        let client = AppServicesClient()
+        client.send(vector(1).with(["Accept": "*/*", "User-Agent": "x"]))
+        client.send(vector(2).with(body: "\n{ \"username\" : \"\(u1)\" }\n"))
+        client.send(vector(14).with(path: Self.base + "/users/o%27neil%2bx/devices/\(d1)"))
+        #expect(client.violations.isEmpty)
     }
 
     // MARK: What is kept
 
     @Test func received_showsEachRequestThatWasDone() {
-        let fixture = AppServicesFixture()
-        fixture.register()
-        fixture.statuses(V.v5, V.v8, V.v9, V.v10)
+        let client = AppServicesClient()
+        client.register()
+        client.statuses(vector(5), vector(8), vector(9), vector(10))
         #expect(
-            fixture.received == [
+            client.received == [
                 #"{"device":"\#(d1)","step":"register_device","notifier":"apple","deviceToken":"\#(pushToken)","#
                     + #""provider":"pi","token":1,"body":\#(Self.registration)}"#,
                 #"{"user":"\#(u1)","step":"register_user","provider":"pi","token":1,"body":{"username":"\#(u1)"}}"#,
                 #"{"user":"\#(u1)","device":"\#(d1)","step":"connect","provider":"pi","token":1}"#,
                 #"{"user":"\#(u1)","device":"\#(d1)","step":"preferences","provider":"pi","token":1,"body":"#
-                    + String(decoding: V.v4.body, as: UTF8.self) + "}",
+                    + String(decoding: vector(4).body, as: UTF8.self) + "}",
                 #"{"user":"\#(u1)","group":"Fall-2014-Biology","step":"create_group","provider":"pi","token":1,"body":"#
-                    + String(decoding: V.v9.body, as: UTF8.self) + "}",
+                    + String(decoding: vector(9).body, as: UTF8.self) + "}",
                 #"{"user":"\#(u1)","group":"Fall-2014-Biology","step":"add_user","provider":"pi","token":1}"#,
             ])
-        #expect(Set(fixture.identities).count == 6)
+        #expect(Set(client.identities).count == 6)
     }
 
     @Test func identity_forgetsTheToken() {
-        let fixture = AppServicesFixture()
-        fixture.statuses(V.v1, V.v1.with(token: "other"), V.v2, V.v3, V.v3.with(token: "other"))
-        #expect(fixture.identities[0] == fixture.identities[1])
-        #expect(fixture.identities[3] == fixture.identities[4])
-        #expect(Set(fixture.identities).count == 3)
+        let client = AppServicesClient()
+        client.statuses(vector(1), vector(1).with(token: "other"), vector(2), vector(3), vector(3).with(token: "other"))
+        #expect(client.identities[0] == client.identities[1])
+        #expect(client.identities[3] == client.identities[4])
+        #expect(Set(client.identities).count == 3)
     }
 
     @Test(arguments: [
         (Faults.Poison.Answer.failure, 500), (.tooLarge, 413), (.refusal, 400), (.naming, 403),
     ]) func poison_refusesItsStep(answer: Faults.Poison.Answer, status: Int) {
-        let fixture = AppServicesFixture()
+        let client = AppServicesClient()
         let poison = Faults.Poison(field: "step", value: "connect", answer: answer)
-        #expect([V.v1, V.v2, V.v3].map { fixture.send($0, poisons: [poison]).status } == [200, 200, status])
-        #expect(fixture.state.contains(#""connections":{}"#))
-        #expect(fixture.violations.isEmpty)
+        #expect(
+            [vector(1), vector(2), vector(3)].map { client.send($0, poisons: [poison]).status } == [200, 200, status])
+        #expect(client.state.contains(#""connections":{}"#))
+        #expect(client.violations.isEmpty)
     }
 
     // MARK: Anything
 
     @Test func anyBytes_areAnswered() {
         var random = SeededRandom(seed: 3)
-        let vectors = [V.v1, V.v2, V.v3, V.v4, V.v6, V.v8, V.v9, V.v10, V.v12, V.v13, V.v14, V.v15]
-        let fixture = AppServicesFixture()
+        let vectors = [1, 2, 3, 4, 6, 8, 9, 10, 12, 13, 14, 15].map(vector)
+        let client = AppServicesClient()
         let pieces = [
             "", "/", "%", "%zz", "\u{0}", "é", "\"", "{", "[", "-", "null", "\\ud800", "?", "&", "=", "1e999",
         ]
@@ -496,10 +510,10 @@ private let pushToken = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add
                 let index = Int(random.next() % UInt64(request.headers.count))
                 request.headers[index].value = spoiled(request.headers[index].value)
             }
-            #expect((200..<600).contains(fixture.send(request).status))
+            #expect((200..<600).contains(client.send(request).status))
             let control = SimulatedRequest(method: "POST", path: "/control", headers: [], body: request.body)
-            #expect(fixture.simulator.control(control)?.status == 400)
+            #expect(client.simulator.control(control)?.status == 400)
         }
-        #expect(JSONTree.read(fixture.state.utf8) != nil)
+        #expect(JSONTree.read(client.state.utf8) != nil)
     }
 }

@@ -34,20 +34,16 @@ struct CurioHarness {
 
     @discardableResult
     mutating func post(_ sample: UpstreamFixture.Sample) throws -> (id: MessageID, changes: [StateChange]) {
-        let fixture = UpstreamFixture.curio
-        let (_, admitted) = try fixture.admit(sample, to: upstream)
         sequence += 1
-        let id = MessageID(sequence: sequence, upstream: UpstreamNumber(rawValue: 1))
-        guard case .named(let lane, _) = admitted.lane else { throw NoLane() }
-        state.queued[lane] = queue.filter { $0.lane == admitted.lane }.count
+        let message = try UpstreamFixture.curio.admit(sample, to: upstream, at: now, sequence: sequence).message
+        guard case .named(let lane, _) = message.lane else { throw NoLane() }
+        state.queued[lane] = queue.filter { $0.lane == message.lane }.count
         let candidate = PendingMessage(
-            id: id, kind: sample.kind, lane: admitted.lane, acceptedAt: now, payload: admitted.payload)
+            id: message.id, kind: sample.kind, lane: message.lane, acceptedAt: now, payload: message.payload)
         let changes = try upstream.accept(candidate, in: state)
         state.apply(changes)
-        queue.append(
-            Message(
-                id: id, kind: sample.kind, lane: admitted.lane, acceptedAt: now, payload: admitted.payload))
-        return (id, changes)
+        queue.append(message)
+        return (message.id, changes)
     }
 
     struct NoLane: Error {}
@@ -69,9 +65,9 @@ struct CurioHarness {
         switch try upstream.plan(for: claimed, in: context) {
         case .wait(_, let until): return .waits(until: until)
         case .park: return .waits(until: .never)
-        case .settle(let count, let outcome, _):
-            state.apply(try upstream.changes(settling: Array(claimed.prefix(count)), as: outcome, in: context))
-            settle(claimed.prefix(count), as: outcome)
+        case .settle(let count, let end, _):
+            state.apply(try upstream.changes(settling: Array(claimed.prefix(count)), as: end, in: context))
+            settle(claimed.prefix(count), as: end)
             if !pieces.isEmpty { pieces.removeFirst() }
             return .settled
         case .send(let request, let count):
@@ -123,16 +119,6 @@ struct CurioHarness {
 }
 
 extension UpstreamRequest {
-    /// The form's parameters, decoded once.
-    var form: [String: String] {
-        let text = String(decoding: body, as: UTF8.self)
-        let pairs = text.split(separator: "&").map { pair in
-            let halves = pair.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
-            return (String(halves[0]), decoded(halves[1]))
-        }
-        return Dictionary(uniqueKeysWithValues: pairs)
-    }
-
     var path: String { String(url.dropFirst("https://curio.example.com/api/v2".count)) }
 
     var inShort: String {
@@ -140,9 +126,4 @@ extension UpstreamRequest {
         return [path, form["sessionCode"], form["hitCode"] ?? form["eventCode"]].compactMap(\.self)
             .joined(separator: " ")
     }
-}
-
-/// Undoes `enc`.
-func decoded(_ text: some StringProtocol) -> String {
-    text.replacingOccurrences(of: "+", with: " ").removingPercentEncoding ?? ""
 }

@@ -167,10 +167,10 @@ private struct ModelServer {
         }
         switch request.path {
         case "/batch/create": take(form["data"] ?? "")
-        case "/hit/create": return open(decoded(form["pageTitle"] ?? ""))
-        case "/event/create": return open(decoded(form["eventKey"] ?? ""))
-        case "/hit/end": close(decoded(form["pageTitle"] ?? ""), form["hitCode"])
-        case "/event/end": close(decoded(form["eventKey"] ?? ""), form["eventCode"])
+        case "/hit/create": return open(formDecoded(form["pageTitle"] ?? ""))
+        case "/event/create": return open(formDecoded(form["eventKey"] ?? ""))
+        case "/hit/end": close(formDecoded(form["pageTitle"] ?? ""), form["hitCode"])
+        case "/event/end": close(formDecoded(form["eventKey"] ?? ""), form["eventCode"])
         case "/visitor/setPushData": arrive("id \(form["customId"] ?? "")")
         case "/visit/end":
             live.remove(session)
@@ -206,7 +206,7 @@ private struct ModelServer {
             of:
                 /\{"type":(\d),"timestamp":"\d+","sessionCode":"([^"]+)"(?:,"(?:pageTitle|eventKey)":"([^"]*)")?[^}]*?(?:"(?:hit|event)Code":"([^"]*)")?\}/
         ) {
-            let name = match.3.map { decoded($0) } ?? ""
+            let name = match.3.map { formDecoded($0) } ?? ""
             let code = match.4.map(String.init) ?? ""
             switch match.1 {
             case "0":

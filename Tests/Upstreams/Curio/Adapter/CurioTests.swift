@@ -18,7 +18,7 @@ import Testing
         var form = CurioForm()
         form.addTwice("x", text)
         #expect(String(decoding: form.body, as: UTF8.self) == "x=" + twice)
-        #expect(decoded(decoded(twice)) == text)
+        #expect(formDecoded(formDecoded(twice)) == text)
     }
 
     // MARK: Codes

@@ -52,15 +52,7 @@ struct CurioClient: SimulatorClient {
         parameters.map { "\(enc($0.name))=\(enc($0.value))" }.joined(separator: "&")
     }
 
-    static func enc(_ text: String) -> String {
-        text.utf8.map { byte in
-            switch byte {
-            case 0x30...0x39, 0x41...0x5A, 0x61...0x7A, 0x2E, 0x2D, 0x5F, 0x7E: String(UnicodeScalar(byte))
-            case 0x20: "+"
-            default: "%" + (byte < 16 ? "0" : "") + String(byte, radix: 16, uppercase: true)
-            }
-        }.joined()
-    }
+    static func enc(_ text: String) -> String { formEncoded(text, bare: "-._~") }
 
     static func common(_ session: String = V.session, visitor: String = V.visitor, timeout: String = "30")
         -> Parameters
@@ -168,7 +160,7 @@ extension SimulatedResult {
     }
 
     /// Status, and violations if there are any: `200`, `401 a session code of another visitor`.
-    var outcome: String {
+    var summary: String {
         ([status.map { "\($0)" } ?? "silence"] + violations).joined(separator: " | ")
     }
 }

@@ -35,38 +35,38 @@ private typealias C = CurioClient
 
     @Test func credentials_areChanged_andChangedBack() {
         client.control(#"{"trackingCode":"OTHER","apiKey":"k"}"#)
-        #expect(client.start().outcome == "412")
+        #expect(client.start().summary == "412")
         client.control(#"{"trackingCode":"GW7DEM01"}"#)
-        #expect(client.start().outcome == "412")
+        #expect(client.start().summary == "412")
         client.control(#"{"apiKey":"\#(V.apiKey)"}"#)
-        #expect(client.start().outcome == "200")
+        #expect(client.start().summary == "200")
         client.control(#"{"trackingCode":"OTHER"}"#)
-        #expect(client.screenStart().outcome == "412")
+        #expect(client.screenStart().summary == "412")
         #expect(client.shown["wrongCredentials"].int == 3)
         client.control(#"{"trackingCode":"","apiKey":""}"#)
-        #expect(client.screenStart().outcome == "200")
+        #expect(client.screenStart().summary == "200")
     }
 
     @Test func sessions_areKilled_ofOneVisitorOrAll() {
         _ = client.start()
         _ = client.start(C.other, visitor: C.stranger)
         #expect(client.control(#"{"killSessions":"\#(C.stranger)"}"#)?.status == 200)
-        #expect(client.screenStart(C.other, visitor: C.stranger).outcome == "401")
-        #expect(client.screenStart().outcome == "200")
+        #expect(client.screenStart(C.other, visitor: C.stranger).summary == "401")
+        #expect(client.screenStart().summary == "200")
         client.control(#"{"killSessions":"all"}"#)
-        #expect(client.screenStart().outcome == "401")
+        #expect(client.screenStart().summary == "401")
         #expect(client.shown["sessions"]["killed"].int == 2)
     }
 
     @Test func killSessionRate_kills_beforeTheRequest() {
         client.control(#"{"killSessionRate":1}"#)
-        #expect(client.start().outcome == "200")
-        #expect(client.start().outcome == "200")
-        #expect(client.ocr([C.open(C.codes[0])]).outcome == "200")
-        #expect(client.pdr([C.close(C.codes[0])]).outcome == "401")
+        #expect(client.start().summary == "200")
+        #expect(client.start().summary == "200")
+        #expect(client.ocr([C.open(C.codes[0])]).summary == "200")
+        #expect(client.pdr([C.close(C.codes[0])]).summary == "401")
         client.control(#"{"killSessionRate":0}"#)
-        #expect(client.start(C.other).outcome == "200")
-        #expect(client.screenStart(C.other).outcome == "200")
+        #expect(client.start(C.other).summary == "200")
+        #expect(client.screenStart(C.other).summary == "200")
     }
 
     @Test func seed_repeatsTheChoices() {
@@ -88,13 +88,13 @@ private typealias C = CurioClient
         _ = client.start(timeout: "30")
         client.control(#"{"sessionTimeoutMinutes":0.05}"#)
         client.time.advance(by: .seconds(2))
-        #expect(client.screenStart().outcome == "200")
+        #expect(client.screenStart().summary == "200")
         client.time.advance(by: .seconds(3))
-        #expect(client.screenStart().outcome == "401")
+        #expect(client.screenStart().summary == "401")
         client.control(#"{"sessionTimeoutMinutes":null}"#)
         _ = client.start(C.other)
         client.time.advance(by: .seconds(1799))
-        #expect(client.screenStart(C.other).outcome == "200")
+        #expect(client.screenStart(C.other).summary == "200")
     }
 
     static let forms: [(form: String, kinds: Set<JSONScanner.Kind>)] = [
@@ -116,7 +116,7 @@ private typealias C = CurioClient
             seen.insert(found.kind)
             codes.insert(found.text)
             if found.kind == .integer { #expect((UInt64(found.text) ?? 0) > 1 << 53) }
-            #expect(client.screenEnd(found.text).outcome == "200")
+            #expect(client.screenEnd(found.text).summary == "200")
         }
         #expect(seen == kinds)
         #expect(codes.count == (kinds.isEmpty ? 0 : 30))
@@ -127,12 +127,12 @@ private typealias C = CurioClient
         let records = [C.record(0), C.open(C.codes[0])]
         let answer = client.ocr(records)
         let adopted = answer.code ?? ""
-        #expect(answer.outcome == "200")
+        #expect(answer.summary == "200")
         #expect(isUUID(adopted, version: "1"))
         #expect(adopted != V.session)
         #expect(client.ocr(records).code == adopted)
-        #expect(client.screenStart().outcome == "401")
-        #expect(client.screenEnd(C.codes[0], adopted).outcome == "200")
+        #expect(client.screenStart().summary == "401")
+        #expect(client.screenEnd(C.codes[0], adopted).summary == "200")
         #expect(client.ocr([C.record(0, C.other), C.record(1, C.other)]).code == C.other)
         #expect(client.shown["sessions"]["adopted"].int == 1)
     }

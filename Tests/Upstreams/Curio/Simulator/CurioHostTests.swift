@@ -12,10 +12,12 @@ import Testing
         func post(_ suffix: String, _ body: String) async -> TransferResult {
             await fixture.send(.post, suffix, headers: CurioClient.requestHeaders, body)
         }
-        #expect(await post("/visit/create", CurioVectors.e1.body).status == 200)
+        #expect(await post("/visit/create", CurioVectors.golden("session-start").body).status == 200)
         #expect(await fixture.send(.post, "/control", #"{"killSessions":"all"}"#).status == 200)
-        for _ in 0..<9 { #expect(await post("/hit/create", CurioVectors.e2.body).reason == .interrupted) }
-        #expect(await post("/hit/create", CurioVectors.e2.body).status == 401)
+        for _ in 0..<9 {
+            #expect(await post("/hit/create", CurioVectors.golden("screen-start").body).reason == .interrupted)
+        }
+        #expect(await post("/hit/create", CurioVectors.golden("screen-start").body).status == 401)
         #expect(
             try await fixture.text("/received").contains(
                 #""answers":{"200":1,"401":1,"reset-after":9},"violationCount":0,"violations":[]"#))

@@ -21,40 +21,49 @@ private typealias C = CurioClient
         func text(_ action: String, _ request: Int, _ members: String = "") -> [String] {
             [#"\#(head)"\#(action)","mode":"online","request":\#(request)\#(members)}"#]
         }
-        #expect(client.post(V.e1).outcome == "200")
-        let opened = client.post(V.e2)
+        #expect(client.post(V.golden("session-start")).summary == "200")
+        let opened = client.post(V.golden("screen-start"))
         let hit = opened.code ?? ""
-        #expect(opened.outcome == "200")
+        #expect(opened.summary == "200")
         #expect(opened.answer?.headers.map(\.value) == ["application/json"])
         #expect(opened.texts == text("screen_start", 2, #",\#(screen),"code":"\#(hit)""#))
-        let closed = client.post(.init(V.e3.suffix, V.e3.body.with(hit, for: "e3b0c44298fc4c149afbf4c8996fb924")))
-        #expect(closed.outcome == "200")
+        let closed = client.post(
+            .init(
+                suffix: V.golden("screen-end").suffix,
+                body: V.golden("screen-end").body.with(hit, for: "e3b0c44298fc4c149afbf4c8996fb924")))
+        #expect(closed.summary == "200")
         #expect(closed.texts == text("screen_end", 3, #",\#(screen),"code":"\#(hit)""#))
-        let code = client.post(V.e4).code ?? ""
-        let ended = client.post(.init(V.e5.suffix, V.e5.body.with(code, for: "d7a8fbb307d7809469ca9abcb0082e4f")))
-        #expect(ended.outcome == "200")
+        let code = client.post(V.golden("event")).code ?? ""
+        let ended = client.post(
+            .init(
+                suffix: V.golden("event-end").suffix,
+                body: V.golden("event-end").body.with(code, for: "d7a8fbb307d7809469ca9abcb0082e4f")))
+        #expect(ended.summary == "200")
         #expect(ended.texts == text("event_end", 5, #",\#(event),"eventDuration":"35045","code":"\#(code)""#))
         let token = "9c1e5d0f7a2b4c6d8e9fa0b1c2d3e4f5061728394a5b6c7d8e9f0a1b2c3d4e5f"
         for (number, (example, action, members)) in [
-            (V.e9, "push_token", #","pushId":"","pushToken":"\#(token)""#),
-            (V.e10, "notification_read", #","pushId":"5542fe0ee4b0d5e3a1b2c3d4","pushToken":"\#(token)""#),
-            (V.e11, "custom_id", #","pushId":"","pushToken":"\#(token)","customId":"müşteri 42/ü+x""#),
-            (V.e12, "location", #","lat":"41.0082376","long":"28.9783589""#),
-            (V.e13, "user_tags", #","userTags":{"AGE":"27","ŞEHİR":"Kadıköy"}"#),
-            (V.e14, "unregister", #","customId":"user-42""#),
+            (V.golden("push-token"), "push_token", #","pushId":"","pushToken":"\#(token)""#),
+            (
+                V.golden("notification-read"), "notification_read",
+                #","pushId":"5542fe0ee4b0d5e3a1b2c3d4","pushToken":"\#(token)""#
+            ),
+            (V.golden("custom-id"), "custom_id", #","pushId":"","pushToken":"\#(token)","customId":"müşteri 42/ü+x""#),
+            (V.golden("location"), "location", #","lat":"41.0082376","long":"28.9783589""#),
+            (V.golden("user-tags"), "user_tags", #","userTags":{"AGE":"27","ŞEHİR":"Kadıköy"}"#),
+            (V.golden("unregister"), "unregister", #","customId":"user-42""#),
         ].enumerated() {
             let judged = client.post(example)
-            #expect(judged.outcome == "200")
+            #expect(judged.summary == "200")
             #expect(judged.answer?.body == [])
             #expect(judged.texts == text(action, number + 6, members))
         }
-        #expect(client.post(V.e6).outcome == "200")
+        #expect(client.post(V.golden("session-end")).summary == "200")
     }
 
     @Test func batches_areTaken_recordByRecord() {
-        #expect(client.post(V.e1).outcome == "200")
-        let pdr = client.post(V.e7)
-        #expect(pdr.outcome == "200")
+        #expect(client.post(V.golden("session-start")).summary == "200")
+        let pdr = client.post(V.golden("periodic-batch"))
+        #expect(pdr.summary == "200")
         #expect(
             pdr.texts[2] == """
                 {"visitor":"\(V.visitor)","session":"\(V.session)","action":"event_end","mode":"pdr","request":2,\
@@ -63,8 +72,8 @@ private typealias C = CurioClient
                 """)
         #expect(pdr.texts.count == 4)
         let fresh = CurioClient()
-        let ocr = fresh.post(V.e8)
-        #expect(ocr.outcome == "200")
+        let ocr = fresh.post(V.golden("offline-batch"))
+        #expect(ocr.summary == "200")
         #expect(ocr.text == #"{"sessionCode":"\#(V.session)"}"#)
         #expect(ocr.texts.map { $0.contains(#""mode":"ocr""#) } == [true, true, true, true])
         #expect(ocr.texts[0].contains(#""screenWidth":"750","screenHeight":"1334","lang":"tr-TR""#))
@@ -78,7 +87,7 @@ private typealias C = CurioClient
         #expect(C.enc(inner) == outer)
         let judged = client.post(
             "/event/create", C.form(C.common()) + "&eventKey=k&eventValue=" + outer)
-        #expect(judged.outcome == "200")
+        #expect(judged.summary == "200")
         #expect(judged.texts[0].contains(#""eventValue":\#(quoted(text)),"#))
     }
 
@@ -87,9 +96,9 @@ private typealias C = CurioClient
         _ = client.send("/visitor/setUserTag", C.three() + [("userTags", #"{"B":"1","A":"\/"}"#)])
         _ = client.send("/visitor/setUserTag", C.three() + [("userTags", #"{"B":"2"}"#)])
         let tags = client.send("/visitor/getVisitorProfileTags", C.three())
-        #expect(tags.outcome == "200")
+        #expect(tags.summary == "200")
         #expect(tags.text == #"{"A":"/","B":"2"}"#)
-        #expect(client.send("/pushHistory/get/0/5", C.three() + [("pushToken", "t")]).outcome == "200")
+        #expect(client.send("/pushHistory/get/0/5", C.three() + [("pushToken", "t")]).summary == "200")
     }
 
     // MARK: Endpoints and headers
@@ -98,14 +107,18 @@ private typealias C = CurioClient
         "/", "", "/api/v2", "/api/v2//visit/create", "//visit/create", "/api/v2/visit/create/", "/visit/Create",
         "/api/v1/visit/create", "/pushHistory/get", "/pushHistory/get/a/5", "/pushHistory/get/0/5/1", "/visit%2Fcreate",
     ]) func path_isUnknown_whenItIsNotExact(path: String) {
-        #expect(client.post(path, V.e1.body).outcome == "404 | a path that is not one of the endpoints")
+        #expect(
+            client.post(path, V.golden("session-start").body).summary == "404 | a path that is not one of the endpoints"
+        )
     }
 
-    @Test func path_mayStandAlone() { #expect(client.post("/visit/create", V.e1.body).outcome == "200") }
+    @Test func path_mayStandAlone() {
+        #expect(client.post("/visit/create", V.golden("session-start").body).summary == "200")
+    }
 
     @Test(arguments: ["GET", "PUT", "post"]) func method_isRefused_unlessItIsPost(method: String) {
-        let judged = client.post(V.e1.suffix, V.e1.body, method: method)
-        #expect(judged.outcome == "405 | /visit/create with another method than POST")
+        let judged = client.post(V.golden("session-start").suffix, V.golden("session-start").body, method: method)
+        #expect(judged.summary == "405 | /visit/create with another method than POST")
         #expect(judged.answer?.headers.last?.value == "POST")
     }
 
@@ -134,17 +147,20 @@ private typealias C = CurioClient
     ) {
         let others = C.headers.filter { $0.name != name }
         let judged = client.post(
-            V.e1.suffix, V.e1.body, headers: others + (value.map { [(name, $0)] } ?? []))
-        #expect(judged.outcome == (["200"] + (violation.map { [$0] } ?? [])).joined(separator: " | "))
+            V.golden("session-start").suffix, V.golden("session-start").body,
+            headers: others + (value.map { [(name, $0)] } ?? []))
+        #expect(judged.summary == (["200"] + (violation.map { [$0] } ?? [])).joined(separator: " | "))
     }
 
     @Test func query_isNoted() {
-        #expect(client.post(V.e1.suffix, V.e1.body, query: "").outcome == "200 | a query string")
+        #expect(
+            client.post(V.golden("session-start").suffix, V.golden("session-start").body, query: "").summary
+                == "200 | a query string")
     }
 
     // MARK: Encoding
 
-    static let encodings: [(value: String, outcome: String)] = [
+    static let encodings: [(value: String, summary: String)] = [
         ("a%2f", "200 | a percent escape in lower case in the form"),
         ("a%2D", "200 | a percent escape of a character that needs none in the form"),
         ("a%20b", "200 | a percent escape of a character that needs none in the form"),
@@ -161,13 +177,14 @@ private typealias C = CurioClient
         ("x&customId=y", "200 | a parameter sent twice"),
     ]
 
-    @Test(arguments: encodings) func form_isJudged_byteForByte(value: String, outcome: String) {
+    @Test(arguments: encodings) func form_isJudged_byteForByte(value: String, summary: String) {
         _ = client.start()
         #expect(
-            client.post(V.e9.suffix, V.e9.body + "&customId=" + value).outcome == outcome)
+            client.post(V.golden("push-token").suffix, V.golden("push-token").body + "&customId=" + value).summary
+                == summary)
     }
 
-    static let inner: [(value: String, outcome: String)] = [
+    static let inner: [(value: String, summary: String)] = [
         ("a b", "200 | eventKey is not encoded twice"), ("ü", "200 | eventKey is not encoded twice"),
         ("100%", "200 | eventKey is not encoded twice"), ("a/b", "200 | eventKey is not encoded twice"),
         ("%c3%bc", "200 | a percent escape in lower case in the inner encoding of eventKey"),
@@ -176,12 +193,12 @@ private typealias C = CurioClient
         ("", "200 | eventKey is empty"),
     ]
 
-    @Test(arguments: inner) func innerEncoding_isJudged_aloneAndInBatches(value: String, outcome: String) {
+    @Test(arguments: inner) func innerEncoding_isJudged_aloneAndInBatches(value: String, summary: String) {
         _ = client.start()
         #expect(
-            client.send("/event/create", C.common() + [("eventKey", value), ("eventValue", "")]).outcome == outcome)
+            client.send("/event/create", C.common() + [("eventKey", value), ("eventValue", "")]).summary == summary)
         let fields = [("eventKey", value), ("eventValue", ""), ("eventCode", C.codes[0])]
-        #expect(client.pdr([C.record(4, fields: fields)]).outcome == outcome)
+        #expect(client.pdr([C.record(4, fields: fields)]).summary == summary)
     }
 
     // MARK: Parameters
@@ -199,7 +216,7 @@ private typealias C = CurioClient
             }
         }
         let bare = client.send("/visit/end", C.common().filter { $0.0 != "trackingCode" })
-        #expect(bare.outcome == "400 | /visit/end without trackingCode")
+        #expect(bare.summary == "400 | /visit/end without trackingCode")
         #expect(client.post("/visit/end", "").violations.first == "an empty body")
     }
 
@@ -208,7 +225,11 @@ private typealias C = CurioClient
         "/visitor/setPushData", "/location/set", "/visitor/setUserTag",
     ]) func parameter_thatBelongsElsewhere_isNoted(suffix: String) throws {
         _ = client.start()
-        let examples = [V.e2, V.e3, V.e4, V.e5, V.e6, V.e9, V.e12, V.e13, V.e14]
+        let examples = [
+            V.golden("screen-start"), V.golden("screen-end"), V.golden("event"), V.golden("event-end"),
+            V.golden("session-end"), V.golden("push-token"), V.golden("location"), V.golden("user-tags"),
+            V.golden("unregister"),
+        ]
         let body = try #require(examples.first { $0.suffix == suffix }).body
         let extra =
             ["/visitor/setPushData", "/location/set", "/visitor/setUserTag"].contains(suffix)
@@ -218,7 +239,7 @@ private typealias C = CurioClient
         #expect(judged.violations.contains("\(suffix) with a parameter that does not belong there"))
     }
 
-    static let values: [(name: String, value: String, outcome: String)] = [
+    static let values: [(name: String, value: String, summary: String)] = [
         ("sessionTimeout", "0", "400 | a sessionTimeout that is not a number of minutes from 1"),
         ("sessionTimeout", "-1", "400 | a sessionTimeout that is not a number of minutes from 1"),
         ("sessionTimeout", "030", "400 | a sessionTimeout that is not a number of minutes from 1"),
@@ -245,13 +266,13 @@ private typealias C = CurioClient
         ("apiKey", "wrong", "412"), ("trackingCode", "wrong", "412"), ("apiKey", "", "412 | apiKey is empty"),
     ]
 
-    @Test(arguments: values) func value_ofAStart_isChecked(name: String, value: String, outcome: String) {
+    @Test(arguments: values) func value_ofAStart_isChecked(name: String, value: String, summary: String) {
         let parameters = [("apiKey", V.apiKey)] + C.common() + C.device()
         #expect(
-            client.send("/visit/create", parameters.filter { $0.0 != name } + [(name, value)]).outcome == outcome)
+            client.send("/visit/create", parameters.filter { $0.0 != name } + [(name, value)]).summary == summary)
     }
 
-    static let others: [(suffix: String, parameters: [(name: String, value: String)], outcome: String)] = [
+    static let others: [(suffix: String, parameters: [(name: String, value: String)], summary: String)] = [
         ("/location/set", [("lat", "91.2"), ("long", "0")], "400 | lat is not a decimal number of degrees"),
         ("/location/set", [("lat", "-90"), ("long", "-180.5")], "400 | long is not a decimal number of degrees"),
         ("/location/set", [("lat", "1,5"), ("long", "180")], "400 | lat is not a decimal number of degrees"),
@@ -273,22 +294,22 @@ private typealias C = CurioClient
     ]
 
     @Test(arguments: others) func value_ofOtherRequests_isChecked(
-        suffix: String, parameters: [(name: String, value: String)], outcome: String
+        suffix: String, parameters: [(name: String, value: String)], summary: String
     ) {
         _ = client.start()
-        #expect(client.send(suffix, C.three() + parameters).outcome == outcome)
+        #expect(client.send(suffix, C.three() + parameters).summary == summary)
     }
 
     @Test func unregister_isNoted_withTheWordNull() {
         _ = client.start()
         #expect(
-            client.send("/visitor/unregister", C.common() + [("customId", "NULL")]).outcome
+            client.send("/visitor/unregister", C.common() + [("customId", "NULL")]).summary
                 == "200 | customId is a placeholder")
     }
 
     // MARK: Records
 
-    static let records: [(data: String, outcome: String)] = [
+    static let records: [(data: String, summary: String)] = [
         ("", "400 | data that is not a JSON array of objects"), ("[", "400 | data that is not a JSON array of objects"),
         ("[]", "400 | a batch without records"), ("[1]", "400 | data that is not a JSON array of objects"),
         ("{}", "400 | data that is not a JSON array of objects"),
@@ -337,9 +358,9 @@ private typealias C = CurioClient
         C.data([C.record(4, fields: C.event() + [("eventCode", C.codes[0])])]).with(new, for: old)
     }
 
-    @Test(arguments: records) func record_isChecked(data: String, outcome: String) {
+    @Test(arguments: records) func record_isChecked(data: String, summary: String) {
         _ = client.start()
-        #expect(client.send("/batch/create", C.common() + [("data", data)]).outcome == outcome)
+        #expect(client.send("/batch/create", C.common() + [("data", data)]).summary == summary)
     }
 
     @Test func duration_ofARecord_isAStringOfDigits() {
@@ -352,7 +373,7 @@ private typealias C = CurioClient
         #expect(client.pdr([open, close("\"-5\"")]).status == 400)
         #expect(client.pdr([open, close("\"1.5\"")]).status == 400)
         #expect(
-            client.pdr([open, close("5")]).outcome
+            client.pdr([open, close("5")]).summary
                 == "200 | a record whose eventDuration is a number instead of a string")
     }
 
@@ -365,15 +386,18 @@ private typealias C = CurioClient
                 return C.record(4, fields: C.event() + [("eventCode", code)])
             }
         }
-        #expect(client.pdr(events(251)).outcome == "200 | a batch of more than 250 records")
-        #expect(CurioClient().ocr([C.record(0)] + events(249)).outcome == "200")
+        #expect(client.pdr(events(251)).summary == "200 | a batch of more than 250 records")
+        #expect(CurioClient().ocr([C.record(0)] + events(249)).summary == "200")
     }
 
     // MARK: Anything
 
     @Test func anything_isAnswered() {
         var random = SeededRandom(seed: 7)
-        let bodies = [V.e1, V.e2, V.e5, V.e7, V.e8, V.e11, V.e13].map { Array($0.body.utf8) }
+        let bodies = [
+            V.golden("session-start"), V.golden("screen-start"), V.golden("event-end"), V.golden("periodic-batch"),
+            V.golden("offline-batch"), V.golden("custom-id"), V.golden("user-tags"),
+        ].map { Array($0.body.utf8) }
         let suffixes = Endpoint.allCases.map { $0 == .pushHistory ? "/pushHistory/get/0/5" : $0.rawValue }
         _ = client.start()
         for _ in 0..<4000 {

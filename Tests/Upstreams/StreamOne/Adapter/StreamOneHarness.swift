@@ -84,19 +84,8 @@ struct StreamOneSent {
     init(_ request: UpstreamRequest) {
         let parts = request.url.split(separator: "?", maxSplits: 1).map(String.init)
         path = parts[0].split(separator: "/").suffix(3).joined(separator: "/")
-        parameters = Self.pairs(parts.count == 2 ? parts[1] : "")
-        arguments = Self.pairs(String(decoding: request.body, as: UTF8.self))
-    }
-
-    private static func pairs(_ text: String) -> [String: String] {
-        var pairs: [String: String] = [:]
-        for pair in text.split(separator: "&") {
-            let halves = pair.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false).map {
-                $0.replacingOccurrences(of: "+", with: " ").removingPercentEncoding ?? ""
-            }
-            pairs[halves[0]] = halves.count == 2 ? halves[1] : ""
-        }
-        return pairs
+        parameters = formPairs(parts.count == 2 ? parts[1] : "")
+        arguments = request.form
     }
 }
 

@@ -1,4 +1,3 @@
-import Foundation
 import PosternCore
 import PosternTestKit
 import Testing
@@ -40,13 +39,7 @@ struct StreamOneSDK {
 
     /// As PHP writes it.
     static func form(_ pairs: [(String, String)]) -> String {
-        let bare = CharacterSet(charactersIn: "-_. ").union(
-            .alphanumerics.intersection(CharacterSet(charactersIn: "\0"..."\u{7F}")))
-        return pairs.map { pair in
-            [pair.0, pair.1].map {
-                ($0.addingPercentEncoding(withAllowedCharacters: bare) ?? "").replacingOccurrences(of: " ", with: "+")
-            }.joined(separator: "=")
-        }.joined(separator: "&")
+        pairs.map { "\(formEncoded($0.0, bare: "-_."))=\(formEncoded($0.1, bare: "-_."))" }.joined(separator: "&")
     }
 }
 

@@ -190,7 +190,7 @@ import Testing
         #expect(try upstream.call("session/create", with: second, harness).json?.text == StreamOneSamples.created())
         #expect(try upstream.call("session/initialize", with: first, harness).cache == "miss", "never cached")
         #expect(
-            transport.requests.map { String(decoding: $0.body, as: UTF8.self) }
+            transport.requests.map(\.text)
                 == [first, second, first].map(StreamOneSDK.form))
         #expect(harness.calls.allSatisfy { $0.parameters["session"] == nil })
     }
@@ -222,10 +222,10 @@ import Testing
         TransferResult.status(200, StreamOneSamples.answer()), .status(200, StreamOneSamples.answer(1)), .status(500),
         .refusedConnection, .failure(TransferFailure(.timeout, mayHaveArrived: true, detail: "late")),
     ])
-    func deletedSession_isOver_whateverThePlatformAnswers(outcome: TransferResult) throws {
+    func deletedSession_isOver_whateverThePlatformAnswers(result: TransferResult) throws {
         let upstream = try StreamOneSamples.upstream()
         let sdk = try begin(upstream)
-        transport.answerAll { _ in outcome }
+        transport.answerAll { _ in result }
         _ = try upstream.call("session/delete", by: sdk, harness).status
         #expect(harness.calls.last?.path == "api/session/delete")
         #expect(harness.state.credentials.isEmpty)

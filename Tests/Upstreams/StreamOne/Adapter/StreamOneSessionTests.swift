@@ -12,8 +12,8 @@ import Testing
     private var transport: ScriptedTransport { harness.transport }
     private let credentials = #"{"username":"jan@example.nl","password":"password","userip":"10.11.12.13"}"#
 
-    private func login(_ upstream: StreamOneUpstream, _ outcomes: TransferResult...) throws -> StreamOneReply {
-        for outcome in outcomes { transport.expect(outcome) }
+    private func login(_ upstream: StreamOneUpstream, _ results: TransferResult...) throws -> StreamOneReply {
+        for result in results { transport.expect(result) }
         let reply = try upstream.ask(.post, "sessions", body: credentials, harness)
         try reply.wait()
         return reply
@@ -155,8 +155,8 @@ import Testing
     @Test func deadline_movesWithTheAnswers() throws {
         let upstream = try StreamOneSamples.upstream(["requestCacheSeconds": .integer(86400)])
         let session = try StreamOneSamples.login(upstream, harness)
-        func view(_ outcome: TransferResult, _ id: Int = 0) throws -> StreamOneReply {
-            transport.answerAll { _ in outcome }
+        func view(_ result: TransferResult, _ id: Int = 0) throws -> StreamOneReply {
+            transport.answerAll { _ in result }
             return try upstream.ask(.post, "proxy/item/view", session: session, body: #"{"id":\#(id)}"#, harness)
         }
         harness.clock.advance(by: .seconds(3000))
@@ -189,10 +189,10 @@ import Testing
     }
 
     @Test(arguments: [TransferResult.status(200, StreamOneSamples.answer()), .status(500), .refusedConnection])
-    func logout_forgetsTheSession_whateverTheAnswer(outcome: TransferResult) throws {
+    func logout_forgetsTheSession_whateverTheAnswer(result: TransferResult) throws {
         let upstream = try StreamOneSamples.upstream()
         let session = try StreamOneSamples.login(upstream, harness)
-        transport.answerAll { _ in outcome }
+        transport.answerAll { _ in result }
         #expect(try upstream.ask(.delete, "sessions/\(session)", harness).answer == .empty())
         #expect(harness.calls.last?.path == "api/session/delete")
         #expect(harness.calls.last?.parameters["session"] == session)

@@ -9,12 +9,12 @@ import Testing
 
 /// `/control`, and what the actions that the simulator knows answer.
 @Suite struct StreamOneControlTests {
-    private let platform = StreamOnePlatform()
+    private let client = StreamOneClient()
 
     // MARK: Settings
 
     @Test func control_showsEveryMember_asItIsByDefault() {
-        let shown = platform.control()?.text ?? ""
+        let shown = client.control()?.text ?? ""
         #expect(
             shown == """
                 {"accounts":[],"answers":{},"applications":[{"id":"9yC-4pQxT_2a","name":"gateway","roles":[]}],\
@@ -34,7 +34,7 @@ import Testing
              "statusRate":{"8":0.25,"10":0.5},"nextStatus":[0,-1,1337],"readOnly":true,"onlyKnownActions":true,
              "items":[{"id":"I1","views":1.50}],"answers":{"a/b":[1, 2]},"timezone":"UTC","seed":7}
             """#
-        let shown = platform.control(change)?.text ?? ""
+        let shown = client.control(change)?.text ?? ""
         for member in [
             #""accounts":[{"customer":"C1","id":"A1"},{"id":"A2"}]"#, #""answers":{"a/b":[1,2]}"#,
             #""challengeTimeoutSeconds":2,"clockOffsetSeconds":-4,"clockSkewToleranceSeconds":3,"customers":["C1"]"#,
@@ -75,29 +75,29 @@ import Testing
     ]
 
     @Test(arguments: refused) func control_refusesWhatItCannotUse(body: String, problem: String) throws {
-        let answer = try #require(platform.control(body))
+        let answer = try #require(client.control(body))
         #expect(answer.status == 400)
         #expect(answer.text.hasPrefix(problem), "\(answer.text)")
     }
 
     @Test func control_changesAllOrNothing() {
-        #expect(platform.control(#"{"readOnly":true,"timezone":5}"#)?.status == 400)
-        #expect(platform.call("item/edit").apiStatus == 0)
-        #expect(platform.control(method: "PUT")?.status == 405)
+        #expect(client.control(#"{"readOnly":true,"timezone":5}"#)?.status == 400)
+        #expect(client.call("item/edit").apiStatus == 0)
+        #expect(client.control(method: "PUT")?.status == 405)
     }
 
     // MARK: Statuses
 
     @Test func nextStatus_isPlayedOnce_forCallsThatAreSignedWell() {
-        platform.control(#"{"nextStatus":[10,0,1337]}"#)
-        #expect(platform.signed("item/edit", "api=3", "", key: "x").apiStatus == 6)
-        let first = platform.call("item/edit")
+        client.control(#"{"nextStatus":[10,0,1337]}"#)
+        #expect(client.signed("item/edit", "api=3", "", key: "x").apiStatus == 6)
+        let first = client.call("item/edit")
         #expect(
             first.text.hasPrefix(
                 #"{"header":{"status":10,"statusmessage":"Api in readonly mode","apiversion":3,"cacheable":false,"#))
         #expect(first.items.ranges.isEmpty)
-        #expect((0..<3).map { platform.call("item/edit", "x=\($0)").apiStatus } == [0, 1337, 0])
-        let shown = platform.control()?.text ?? ""
+        #expect((0..<3).map { client.call("item/edit", "x=\($0)").apiStatus } == [0, 1337, 0])
+        let shown = client.control()?.text ?? ""
         #expect(
             shown.contains(#""nextStatus":[],"#) && shown.contains(#""statuses":{"0":2,"10":1,"1337":1,"6":1},"#))
     }
@@ -105,9 +105,9 @@ import Testing
     @Test func everyStatusOfTheSpecification_canBeMade() {
         #expect(Status.names.count == 138)
         let statuses = Status.names.keys.sorted().filter { $0 != 0 }
-        platform.control(#"{"nextStatus":[\#(statuses.map(String.init).joined(separator: ","))]}"#)
+        client.control(#"{"nextStatus":[\#(statuses.map(String.init).joined(separator: ","))]}"#)
         for status in statuses {
-            let judged = platform.call("item/edit")
+            let judged = client.call("item/edit")
             #expect(judged.apiStatus == status)
             #expect(judged.json["header"]["statusmessage"].string?.contains("Status ") == false)
         }
@@ -115,74 +115,74 @@ import Testing
 
     @Test func statusRate_isKept_andRepeatsWithTheSeed() {
         func play() -> [Int?] {
-            platform.control(#"{"statusRate":{"10":0.2,"8":0.1},"seed":3}"#)
-            return (0..<500).map { platform.call("item/edit", "x=\($0)").apiStatus }
+            client.control(#"{"statusRate":{"10":0.2,"8":0.1},"seed":3}"#)
+            return (0..<500).map { client.call("item/edit", "x=\($0)").apiStatus }
         }
         let first = play()
         #expect((70...130).contains(first.filter { $0 == 10 }.count))
         #expect((25...75).contains(first.filter { $0 == 8 }.count))
         #expect(Set(first) == [0, 8, 10])
         #expect(play() == first)
-        platform.control(#"{"statusRate":{"1":1}}"#)
-        #expect(platform.call("item/edit").apiStatus == 1)
+        client.control(#"{"statusRate":{"1":1}}"#)
+        #expect(client.call("item/edit").apiStatus == 1)
     }
 
     @Test func accountsAndCustomers_areChecked_whenTheyAreGiven() {
-        #expect(platform.call("item/view", scope: "account=any&").apiStatus == 0)
-        platform.control(#"{"accounts":["A1",{"id":"A2"}],"customers":["C1"]}"#)
-        #expect(platform.call("item/view", scope: "account=A1%2CA2&").apiStatus == 0)
-        #expect(platform.call("item/view", scope: "account=A1%2CA3&").apiStatus == 290)
-        #expect(platform.call("item/view", scope: "customer=C1&").apiStatus == 0)
-        #expect(platform.call("item/view", scope: "customer=C2&").apiStatus == 250)
-        #expect(platform.call("item/view").apiStatus == 0)
+        #expect(client.call("item/view", scope: "account=any&").apiStatus == 0)
+        client.control(#"{"accounts":["A1",{"id":"A2"}],"customers":["C1"]}"#)
+        #expect(client.call("item/view", scope: "account=A1%2CA2&").apiStatus == 0)
+        #expect(client.call("item/view", scope: "account=A1%2CA3&").apiStatus == 290)
+        #expect(client.call("item/view", scope: "customer=C1&").apiStatus == 0)
+        #expect(client.call("item/view", scope: "customer=C2&").apiStatus == 250)
+        #expect(client.call("item/view").apiStatus == 0)
     }
 
     @Test func answers_standInForTheSimulators() {
-        platform.control(#"{"answers":{"item/view":[{"id" : "é/"},1.0],"user/viewme":null}}"#)
-        let judged = platform.call("item/view")
+        client.control(#"{"answers":{"item/view":[{"id" : "é/"},1.0],"user/viewme":null}}"#)
+        let judged = client.call("item/view")
         #expect(
             judged.text.hasSuffix(
                 #""cacheable":true,"count":2,"timezone":"Europe\/Amsterdam"},"body":[{"id":"é/"},1.0]}"#))
-        #expect(platform.call("user/viewme").text.hasSuffix(#""body":null}"#))
+        #expect(client.call("user/viewme").text.hasSuffix(#""body":null}"#))
     }
 
     // MARK: Actions
 
     @Test func items_areViewed_byIDAndByPage_whenThereAreSome() {
-        #expect(platform.call("item/view", "item=I1").json["body"]["item"].string == "I1")
-        platform.control(#"{"items":[{"id":"I1","title":"a"},{"id":"I2"},{"id":"I3"}]}"#)
-        let one = platform.call("item/view", "item=I1").json
+        #expect(client.call("item/view", "item=I1").json["body"]["item"].string == "I1")
+        client.control(#"{"items":[{"id":"I1","title":"a"},{"id":"I2"},{"id":"I3"}]}"#)
+        let one = client.call("item/view", "item=I1").json
         #expect(one["body"].description == #"[{"id":"I1","title":"a"}]"#)
         #expect(one["header"]["count"].int == 1)
-        let page = platform.call("item/view", "limit=1&offset=1").json
+        let page = client.call("item/view", "limit=1&offset=1").json
         #expect(page["body"].description == #"[{"id":"I2"}]"#)
         #expect(page["header"]["count"].int == 3)
-        #expect(platform.call("item/view", "item=I9").apiStatus == 120)
-        #expect(platform.call("item/view", "limit=-1").apiStatus == 6)
+        #expect(client.call("item/view", "item=I9").apiStatus == 120)
+        #expect(client.call("item/view", "limit=-1").apiStatus == 6)
     }
 
     @Test func unknownAction_isInvalid_whenOnlyKnownOnesAre() {
-        #expect(platform.call("nothing/here").apiStatus == 0)
-        platform.control(#"{"onlyKnownActions":true,"answers":{"a/b":1}}"#)
-        #expect(platform.call("nothing/here").apiStatus == 5)
-        #expect(platform.call("a/b").apiStatus == 0)
-        #expect(platform.call("api/mytokens").apiStatus == 0)
+        #expect(client.call("nothing/here").apiStatus == 0)
+        client.control(#"{"onlyKnownActions":true,"answers":{"a/b":1}}"#)
+        #expect(client.call("nothing/here").apiStatus == 5)
+        #expect(client.call("a/b").apiStatus == 0)
+        #expect(client.call("api/mytokens").apiStatus == 0)
     }
 
     @Test func applications_andUsers_areShown() throws {
-        let list = platform.call("application/view", "application=9yC-4pQxT_2a&limit=3").json
+        let list = client.call("application/view", "application=9yC-4pQxT_2a&limit=3").json
         #expect(list["header"]["count"].int == 1)
         #expect(
             list["body"][0].keys == [
                 "id", "name", "description", "datecreated", "datemodified", "active", "iplock", "timezone",
             ])
-        #expect(platform.call("application/view", "application=x").apiStatus == 260)
-        #expect(platform.callAsUser("user/viewme").json["body"]["id"].string == StreamOnePlatform.user)
-        #expect(platform.call("user/viewme").apiStatus == 4)
+        #expect(client.call("application/view", "application=x").apiStatus == 260)
+        #expect(client.callAsUser("user/viewme").json["body"]["id"].string == StreamOneClient.user)
+        #expect(client.call("user/viewme").apiStatus == 4)
     }
 
     @Test func roles_areTheActors() throws {
-        platform.control(
+        client.control(
             #"""
             {"applications":[{"id":"9yC-4pQxT_2a","psk":"ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu",
                               "roles":[{"id":"R1","name":"all","tokens":["a"]}]}],
@@ -191,10 +191,10 @@ import Testing
                        "roles":[{"tokens":["b"],"account":"A1"},{"tokens":["c"],"customer":"C1"}]}]}
             """#)
         #expect(
-            platform.call("application/getmyroles").text.hasSuffix(
+            client.call("application/getmyroles").text.hasSuffix(
                 #""body":[{"role":{"id":"R1","name":"all","tokens":["a"]}}]}"#))
-        let session = try platform.login()
-        for judged in [platform.call("user/getmyroles", session: session), platform.callAsUser("user/getmyroles")] {
+        let session = try client.login()
+        for judged in [client.call("user/getmyroles", session: session), client.callAsUser("user/getmyroles")] {
             let list = judged.json["body"]
             #expect(judged.json["header"]["count"].int == 2)
             #expect(list[0].keys == ["role", "account"])
@@ -203,8 +203,8 @@ import Testing
             #expect(list[1]["role"]["tokens"].strings == ["c"])
             #expect(list[1]["customer"].keys == ["id", "name", "datecreated", "datemodified"])
         }
-        #expect(platform.call("user/getmyroles").apiStatus == 4)
-        #expect(platform.call("application/getmyroles", session: session).apiStatus == 4)
+        #expect(client.call("user/getmyroles").apiStatus == 4)
+        #expect(client.call("application/getmyroles", session: session).apiStatus == 4)
     }
 
     /// The specification's two sets of roles (section 6).
@@ -225,12 +225,12 @@ import Testing
     }()
 
     @Test(arguments: tokens) func tokens_areThoseOfTheScope(roles: String, scope: String, has: Set<String>) {
-        platform.control(
+        client.control(
             """
             {"accounts":[{"id":"A1","customer":"C1"},"A2","A3"],
              "applications":[{"id":"9yC-4pQxT_2a","psk":"ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu","roles":[\(roles)]}]}
             """)
-        let tokens = platform.call("api/mytokens", scope: scope).json["body"].strings
+        let tokens = client.call("api/mytokens", scope: scope).json["body"].strings
         #expect(Set(tokens) == has)
         #expect(tokens.count == has.count)
     }
@@ -257,8 +257,8 @@ import Testing
         let parameters =
             "api=3&format=json&authentication_type=user&account=A1&timestamp=\(SystemTime().now.milliseconds / 1000)&user=Cmv8fnKfjF2l"
         func line(_ body: String) -> String {
-            let signature = StreamOnePlatform.signature(
-                of: "/api/item/edit?\(parameters)&\(body)", key: StreamOnePlatform.userKey)
+            let signature = StreamOneClient.signature(
+                of: "/api/item/edit?\(parameters)&\(body)", key: StreamOneClient.userKey)
             return """
                 POST /api/item/edit?\(parameters)&signature=\(signature) HTTP/1.1\r\nHost: h\r\n\
                 Content-Type: application/x-www-form-urlencoded\r\n

@@ -8,12 +8,12 @@ import Testing
 
 /// Logging in, calling in a session, and its end.
 @Suite struct StreamOneSessionTests {
-    private let platform = StreamOnePlatform(StreamOnePlatform.quickLogins)
+    private let client = StreamOneClient(StreamOneClient.quickLogins)
 
     @Test(arguments: StreamOneVectors.logins) func passwordVector_isAccepted(vector: StreamOneVectors.Login) throws {
         let hash = Password.md5(vector.password)
         #expect(Password.bcrypt(hash, salt: vector.salt) == vector.form)
-        #expect(StreamOnePlatform.response(form: vector.form, challenge: vector.challenge) == vector.response)
+        #expect(StreamOneClient.response(form: vector.form, challenge: vector.challenge) == vector.response)
         let kept = try #require(Password.verifier(password: vector.password, salt: vector.salt))
         func accepts(_ response: String, _ challenge: String) -> Bool {
             Password.accepts(response: response, challenge: challenge, verifier: kept)
@@ -46,8 +46,8 @@ import Testing
     }
 
     @Test func login_leadsToASession() throws {
-        let platform = StreamOnePlatform()
-        let (judged, challenge) = platform.challenge()
+        let client = StreamOneClient()
+        let (judged, challenge) = client.challenge()
         let body = judged.json["body"]
         #expect(body.keys == ["challenge", "salt", "needsv2hash"])
         #expect(challenge.utf8.count == 32)
@@ -55,35 +55,35 @@ import Testing
         #expect(body["needsv2hash"].bool == false)
         #expect(judged.json["header"]["cacheable"].bool == false)
         #expect(judged.json["header"]["sessiontimeout"].isThere == false)
-        let created = platform.create(challenge: challenge, form: StreamOneVectors.logins[0].form)
+        let created = client.create(challenge: challenge, form: StreamOneVectors.logins[0].form)
         #expect(created.apiStatus == 0)
         #expect(created.violations.isEmpty)
         let session = created.json["body"]
         #expect(session.keys == ["id", "key", "timeout", "user"])
-        #expect(session["user"].string == StreamOnePlatform.user)
+        #expect(session["user"].string == StreamOneClient.user)
         #expect(session["timeout"].int == 3600)
         let (id, key) = (try #require(session["id"].string), try #require(session["key"].string))
         #expect((id.utf8.count, key.utf8.count) == (12, 32))
-        let viewed = platform.call("user/viewme", session: (id, key))
+        let viewed = client.call("user/viewme", session: (id, key))
         #expect(viewed.json["body"]["username"].string == "jan@example.nl")
         #expect(viewed.json["header"]["sessiontimeout"].int == 3600)
         #expect(viewed.call?.hasSuffix(#""arguments":{},"session":"\#(id)"}"#) == true)
-        #expect(platform.call("user/viewme", session: (id, "")).apiStatus == 3)
-        let deleted = platform.call("session/delete", session: (id, key))
+        #expect(client.call("user/viewme", session: (id, "")).apiStatus == 3)
+        let deleted = client.call("session/delete", session: (id, key))
         #expect(deleted.apiStatus == 0)
         #expect(deleted.json["header"]["sessiontimeout"].isThere == false)
         #expect((judged.violations + viewed.violations + deleted.violations).isEmpty)
     }
 
     @Test func login_showsNoSecret_inReceivedOrControl() throws {
-        let (judged, challenge) = platform.challenge()
+        let (judged, challenge) = client.challenge()
         #expect(judged.call?.contains(#""arguments":{"user":"jan@example.nl","userip":"10.0.0.1"}"#) == true)
-        let created = platform.create(challenge: challenge)
+        let created = client.create(challenge: challenge)
         #expect(created.call?.contains(#""arguments":{"challenge":"hidden","response":"hidden"}"#) == true)
-        let shown = platform.control()?.text ?? ""
-        let listed = platform.control(at: "/control/sessions")?.text ?? ""
+        let shown = client.control()?.text ?? ""
+        let listed = client.control(at: "/control/sessions")?.text ?? ""
         for secret in [
-            StreamOnePlatform.userKey, StreamOnePlatform.applicationKey, "\"password\"",
+            StreamOneClient.userKey, StreamOneClient.applicationKey, "\"password\"",
             created.json["body"]["key"].string ?? "\"",
         ] {
             #expect(!shown.contains(secret) && !listed.contains(secret))
@@ -91,47 +91,47 @@ import Testing
     }
 
     @Test func password_thatIsWrong_isRefusedWithoutBlame() {
-        let judged = platform.create(challenge: platform.challenge().text, form: StreamOneVectors.logins[1].form)
+        let judged = client.create(challenge: client.challenge().text, form: StreamOneVectors.logins[1].form)
         #expect(judged.apiStatus == 281)
         #expect(judged.violations.isEmpty)
     }
 
     @Test func user_thatDoesNotExist_getsTheSameSaltEachTime_andNoSession() {
-        let salts = (0..<2).map { _ in platform.challenge(user: "absent").judged.json["body"]["salt"].string ?? "" }
+        let salts = (0..<2).map { _ in client.challenge(user: "absent").judged.json["body"]["salt"].string ?? "" }
         #expect(salts[0] == salts[1])
         #expect(Password.isSalt(salts[0]))
-        #expect(platform.challenge(user: "nobody2").judged.json["body"]["salt"].string != salts[0])
-        let judged = platform.create(challenge: platform.challenge(user: "absent").text)
+        #expect(client.challenge(user: "nobody2").judged.json["body"]["salt"].string != salts[0])
+        let judged = client.create(challenge: client.challenge(user: "absent").text)
         #expect(judged.apiStatus == 281)
         #expect(judged.violations.isEmpty)
     }
 
     @Test func challenge_worksOnce_inItsTime_forItsApplication() {
-        let challenge = platform.challenge().text
-        #expect(platform.create(challenge: challenge).apiStatus == 0)
-        let again = platform.create(challenge: challenge)
+        let challenge = client.challenge().text
+        #expect(client.create(challenge: challenge).apiStatus == 0)
+        let again = client.create(challenge: challenge)
         #expect(again.apiStatus == 281)
         #expect(again.violations == ["a challenge used twice: a login is never repeated"])
-        let unknown = platform.create(challenge: "x")
+        let unknown = client.create(challenge: "x")
         #expect(unknown.apiStatus == 281)
         #expect(unknown.violations == ["a challenge that was never given"])
-        let (late, inTime) = (platform.challenge().text, platform.challenge().text)
-        platform.time.advance(by: .seconds(60))
-        #expect(platform.create(challenge: inTime).apiStatus == 0)
-        platform.time.advance(by: .milliseconds(1))
-        let old = platform.create(challenge: late)
+        let (late, inTime) = (client.challenge().text, client.challenge().text)
+        client.time.advance(by: .seconds(60))
+        #expect(client.create(challenge: inTime).apiStatus == 0)
+        client.time.advance(by: .milliseconds(1))
+        let old = client.create(challenge: late)
         #expect(old.apiStatus == 281)
         #expect(old.violations.isEmpty)
     }
 
     @Test func challengesAndSessions_areOfOneApplication() throws {
-        let challenge = platform.challenge().text
-        let session = try platform.login()
-        platform.control(#"{"applications":[{"id":"b","psk":"b"}]}"#)
+        let challenge = client.challenge().text
+        let session = try client.login()
+        client.control(#"{"applications":[{"id":"b","psk":"b"}]}"#)
         func send(_ name: String, _ parameters: String, _ body: String, key: String) -> SimulatedResult {
-            platform.signed(
+            client.signed(
                 name,
-                "api=3&format=json&authentication_type=application&timestamp=\(platform.now)&application=b\(parameters)",
+                "api=3&format=json&authentication_type=application&timestamp=\(client.now)&application=b\(parameters)",
                 body, key: key)
         }
         let created = send("session/create", "", "challenge=\(challenge)&response=x", key: "b")
@@ -141,36 +141,36 @@ import Testing
     }
 
     @Test func v2hash_isWanted_untilItCameOnce() {
-        platform.control(
+        client.control(
             #"{"users":[{"id":"u","username":"jan","password":"password","salt":"$2y$04$gmdjitkypwyd4d1mkeefiv","needsV2Hash":true}]}"#
         )
         let hash = "5f4dcc3b5aa765d61d8327deb882cf99"
         func challenge() -> (Bool?, String) {
-            let (judged, text) = platform.challenge(user: "jan")
+            let (judged, text) = client.challenge(user: "jan")
             return (judged.json["body"]["needsv2hash"].bool, text)
         }
         let (needs, first) = challenge()
         #expect(needs == true)
-        let without = platform.create(challenge: first)
+        let without = client.create(challenge: first)
         #expect(without.apiStatus == 280)
         #expect(without.violations == ["no v2hash, though it was asked for"])
-        #expect(platform.create(challenge: challenge().1, hash: String(hash.reversed())).apiStatus == 281)
-        let with = platform.create(challenge: challenge().1, hash: hash)
+        #expect(client.create(challenge: challenge().1, hash: String(hash.reversed())).apiStatus == 281)
+        let with = client.create(challenge: challenge().1, hash: hash)
         #expect(with.apiStatus == 0)
         #expect(with.violations.isEmpty)
         #expect(with.call?.contains(#""v2hash":"hidden""#) == true)
         let (needsMore, last) = challenge()
         #expect(needsMore == false)
-        let unasked = platform.create(challenge: last, hash: hash)
+        let unasked = client.create(challenge: last, hash: hash)
         #expect(unasked.apiStatus == 0)
         #expect(unasked.violations == ["a v2hash that was not asked for"])
     }
 
     @Test func salt_thatCannotBeUsed_mustEndTheLogin() {
-        platform.control(#"{"users":[{"id":"u","username":"jan","password":"password","salt":"$2y$12$short"}]}"#)
-        let (judged, challenge) = platform.challenge(user: "jan")
+        client.control(#"{"users":[{"id":"u","username":"jan","password":"password","salt":"$2y$12$short"}]}"#)
+        let (judged, challenge) = client.challenge(user: "jan")
         #expect(judged.json["body"]["salt"].string == "$2y$12$short")
-        let created = platform.create(challenge: challenge)
+        let created = client.create(challenge: challenge)
         #expect(created.apiStatus == 281)
         #expect(created.violations == ["a login that went on after a salt that cannot be used"])
     }
@@ -183,129 +183,129 @@ import Testing
     ]
 
     @Test(arguments: arguments) func arguments_areAsWritten(name: String, body: String) {
-        let judged = platform.call(name, body)
+        let judged = client.call(name, body)
         #expect(judged.apiStatus == 6)
         #expect(judged.violations.count == 1)
     }
 
     @Test func userAndSession_cannotLogIn() throws {
-        let session = try platform.login()
+        let session = try client.login()
         for judged in [
-            platform.callAsUser("session/initialize", "user=a&userip=1"),
-            platform.call("session/initialize", "user=a&userip=1", session: session),
-            platform.call("session/create", "challenge=a&response=1", session: session),
+            client.callAsUser("session/initialize", "user=a&userip=1"),
+            client.call("session/initialize", "user=a&userip=1", session: session),
+            client.call("session/create", "challenge=a&response=1", session: session),
         ] {
             #expect(judged.apiStatus == 4)
             #expect(judged.violations.first?.hasSuffix("an actor other than an application outside a session") == true)
         }
-        #expect(platform.call("session/view").apiStatus == 5)
+        #expect(client.call("session/view").apiStatus == 5)
     }
 
     @Test func delete_wantsASession_andNoArguments() throws {
-        let outside = platform.call("session/delete")
+        let outside = client.call("session/delete")
         #expect(outside.apiStatus == 282)
         #expect(outside.violations == ["session/delete outside a session"])
-        let judged = platform.call("session/delete", "x=1", session: try platform.login())
+        let judged = client.call("session/delete", "x=1", session: try client.login())
         #expect(judged.apiStatus == 0)
         #expect(judged.violations == ["session/delete with arguments"])
     }
 
     @Test func session_isRenewedByEachCall_andDiesOtherwise() throws {
-        platform.control(#"{"sessionTimeoutSeconds":100}"#)
-        let session = try platform.login()
+        client.control(#"{"sessionTimeoutSeconds":100}"#)
+        let session = try client.login()
         for _ in 0..<3 {
-            platform.time.advance(by: .seconds(100))
-            let judged = platform.call("item/view", session: session)
+            client.time.advance(by: .seconds(100))
+            let judged = client.call("item/view", session: session)
             #expect(judged.apiStatus == 0)
             #expect(judged.json["header"]["sessiontimeout"].int == 100)
         }
-        platform.time.advance(by: .seconds(101))
-        let dead = platform.call("item/view", session: session)
+        client.time.advance(by: .seconds(101))
+        let dead = client.call("item/view", session: session)
         #expect(dead.apiStatus == 282)
         #expect(dead.json["header"]["sessiontimeout"].isThere == false)
         #expect(dead.violations.isEmpty)
-        platform.time.advance(by: .seconds(10))
-        let late = platform.call("item/view", session: session)
+        client.time.advance(by: .seconds(10))
+        let late = client.call("item/view", session: session)
         #expect(late.apiStatus == 282)
         #expect(late.violations == ["a call in a session long after its deadline"])
     }
 
     @Test func session_isRenewedByRefusalsToo_butNotByForgeries() throws {
-        platform.control(#"{"sessionTimeoutSeconds":100}"#)
-        let session = try platform.login()
-        platform.time.advance(by: .seconds(60))
-        platform.control(#"{"nextStatus":[120]}"#)
-        let refused = platform.call("item/view", session: session)
+        client.control(#"{"sessionTimeoutSeconds":100}"#)
+        let session = try client.login()
+        client.time.advance(by: .seconds(60))
+        client.control(#"{"nextStatus":[120]}"#)
+        let refused = client.call("item/view", session: session)
         #expect(refused.apiStatus == 120)
         #expect(refused.json["header"]["sessiontimeout"].int == 100)
-        platform.time.advance(by: .seconds(60))
-        #expect(platform.call("item/view", session: (session.id, "x")).apiStatus == 3)
-        platform.time.advance(by: .seconds(60))
-        #expect(platform.call("item/view", session: session).apiStatus == 282)
+        client.time.advance(by: .seconds(60))
+        #expect(client.call("item/view", session: (session.id, "x")).apiStatus == 3)
+        client.time.advance(by: .seconds(60))
+        #expect(client.call("item/view", session: session).apiStatus == 282)
     }
 
     @Test func session_thatWasDeleted_isNotToBeUsed() throws {
-        let session = try platform.login()
-        #expect(platform.call("session/delete", session: session).apiStatus == 0)
-        let used = platform.call("item/view", session: session)
+        let session = try client.login()
+        #expect(client.call("session/delete", session: session).apiStatus == 0)
+        let used = client.call("item/view", session: session)
         #expect(used.apiStatus == 282)
         #expect(used.violations == ["a call in a session that was deleted"])
-        let again = platform.call("session/delete", session: session)
+        let again = client.call("session/delete", session: session)
         #expect(again.apiStatus == 282)
         #expect(again.violations.isEmpty)
-        let unknown = platform.call("item/view", session: ("unknown", "x"))
+        let unknown = client.call("item/view", session: ("unknown", "x"))
         #expect(unknown.apiStatus == 282)
         #expect(unknown.violations.isEmpty)
     }
 
     @Test func session_isListed_andForgottenOnDemand() throws {
-        let session = try platform.login()
-        platform.time.advance(by: .seconds(30))
+        let session = try client.login()
+        client.time.advance(by: .seconds(30))
         #expect(
-            platform.control(at: "/control/sessions")?.text
+            client.control(at: "/control/sessions")?.text
                 == #"[{"application":"9yC-4pQxT_2a","id":"\#(session.id)","secondsLeft":3570,"user":"Cmv8fnKfjF2l"}]"#)
-        #expect(platform.control(at: "/control/sessions", method: "DELETE")?.status == 204)
-        #expect(platform.control(at: "/control/sessions")?.text == "[]")
-        let judged = platform.call("item/view", session: session)
+        #expect(client.control(at: "/control/sessions", method: "DELETE")?.status == 204)
+        #expect(client.control(at: "/control/sessions")?.text == "[]")
+        let judged = client.call("item/view", session: session)
         #expect(judged.apiStatus == 282)
         #expect(judged.violations.isEmpty)
-        #expect(platform.control(at: "/control/sessions", method: "PUT")?.status == 405)
-        #expect(platform.control(at: "/control/other") == nil)
+        #expect(client.control(at: "/control/sessions", method: "PUT")?.status == 405)
+        #expect(client.control(at: "/control/other") == nil)
     }
 
     @Test func logins_thatFail_blockTheirAddressForAWhile() {
-        platform.control(#"{"failuresUntilRateLimited":3,"rateLimitSeconds":60,"challengeTimeoutSeconds":1000}"#)
-        let early = platform.challenge().text
+        client.control(#"{"failuresUntilRateLimited":3,"rateLimitSeconds":60,"challengeTimeoutSeconds":1000}"#)
+        let early = client.challenge().text
         for _ in 0..<3 {
             #expect(
-                platform.create(challenge: platform.challenge().text, form: StreamOneVectors.logins[1].form).apiStatus
+                client.create(challenge: client.challenge().text, form: StreamOneVectors.logins[1].form).apiStatus
                     == 281)
         }
-        #expect(platform.challenge().judged.apiStatus == 8)
-        #expect(platform.create(challenge: early).apiStatus == 8)
-        #expect(platform.challenge(address: "10.0.0.2").judged.apiStatus == 0)
-        platform.time.advance(by: .seconds(60))
-        for form in [StreamOneVectors.logins[1].form, StreamOneVectors.logins[1].form, StreamOnePlatform.quickForm] {
-            _ = platform.create(challenge: platform.challenge().text, form: form)
+        #expect(client.challenge().judged.apiStatus == 8)
+        #expect(client.create(challenge: early).apiStatus == 8)
+        #expect(client.challenge(address: "10.0.0.2").judged.apiStatus == 0)
+        client.time.advance(by: .seconds(60))
+        for form in [StreamOneVectors.logins[1].form, StreamOneVectors.logins[1].form, StreamOneClient.quickForm] {
+            _ = client.create(challenge: client.challenge().text, form: form)
         }
-        _ = platform.create(challenge: platform.challenge().text, form: StreamOneVectors.logins[1].form)
-        #expect(platform.create(challenge: platform.challenge().text).apiStatus == 0)
+        _ = client.create(challenge: client.challenge().text, form: StreamOneVectors.logins[1].form)
+        #expect(client.create(challenge: client.challenge().text).apiStatus == 0)
     }
 
     @Test func signatures_thatFail_blockTheirActorForAWhile() {
-        platform.control(#"{"failuresUntilRateLimited":3}"#)
+        client.control(#"{"failuresUntilRateLimited":3}"#)
         func forged() -> Int? {
-            platform.signed(
-                "item/view", "api=3&format=json&authentication_type=user&timestamp=\(platform.now)&user=Cmv8fnKfjF2l",
+            client.signed(
+                "item/view", "api=3&format=json&authentication_type=user&timestamp=\(client.now)&user=Cmv8fnKfjF2l",
                 "", key: "x"
             ).apiStatus
         }
         #expect((0..<2).map { _ in forged() } == [3, 3])
-        #expect(platform.callAsUser("item/view").apiStatus == 0)
+        #expect(client.callAsUser("item/view").apiStatus == 0)
         #expect((0..<4).map { _ in forged() } == [3, 3, 3, 8])
-        #expect(platform.callAsUser("item/view").apiStatus == 8)
-        #expect(platform.call("item/view").apiStatus == 0)
-        platform.time.advance(by: .seconds(60))
-        #expect(platform.callAsUser("item/view").apiStatus == 0)
+        #expect(client.callAsUser("item/view").apiStatus == 8)
+        #expect(client.call("item/view").apiStatus == 0)
+        client.time.advance(by: .seconds(60))
+        #expect(client.callAsUser("item/view").apiStatus == 0)
     }
 }

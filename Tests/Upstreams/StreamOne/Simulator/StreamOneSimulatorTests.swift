@@ -12,32 +12,32 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
 
 /// What is on the wire: paths, headers, parameters, encoding, signatures, timestamps, and the answers' form.
 @Suite struct StreamOneSimulatorTests {
-    private let platform = StreamOnePlatform()
+    private let client = StreamOneClient()
 
     /// A signed request of the default user.
     private func send(_ parameters: String = fresh, _ body: String = "", name: String = "item/view") -> SimulatedResult
     {
-        platform.signed(name, parameters, body, key: StreamOnePlatform.userKey)
+        client.signed(name, parameters, body, key: StreamOneClient.userKey)
     }
 
     // MARK: Vectors
 
     @Test(arguments: StreamOneVectors.php) func phpVector_isTaken(vector: StreamOneVectors.Signed) throws {
-        let end = platform.time.instant + .seconds(60)
-        platform.simulator.held.state.withLock { state in
+        let end = client.time.instant + .seconds(60)
+        client.simulator.held.state.withLock { state in
             state.sessions.insert(
                 "Hz1kPspd2Bk1",
                 .init(
-                    application: StreamOnePlatform.application, user: StreamOnePlatform.user,
+                    application: StreamOneClient.application, user: StreamOneClient.user,
                     key: "SQKEyak6R2BcwH3qnTakY50SKeABxXcg", endsAt: end))
             state.challenges.insert(
                 "EwBdQcB5yq8sU05u4aADv6Abg3oBVhtp",
                 .init(
-                    application: StreamOnePlatform.application, user: StreamOnePlatform.user, address: "10.11.12.13",
+                    application: StreamOneClient.application, user: StreamOneClient.user, address: "10.11.12.13",
                     needsV2Hash: true, endsAt: end))
         }
         func send(_ signature: String) -> SimulatedResult {
-            platform.send(vector.path, "\(vector.parameters)&signature=\(signature)", vector.body)
+            client.send(vector.path, "\(vector.parameters)&signature=\(signature)", vector.body)
         }
         let forged = send(String(vector.signature.reversed()))
         #expect(forged.apiStatus == 3)
@@ -52,14 +52,14 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
     @Test(arguments: StreamOneVectors.ios) func iosVector_isTaken_thoughAGatewaySendsAnotherOrder(
         vector: StreamOneVectors.Signed
     ) throws {
-        let platform = StreamOnePlatform(
+        let client = StreamOneClient(
             """
             {"users":[{"id":"user","psk":"psk"}],"applications":[{"id":"application","psk":"apppsk"}],
              "clockOffsetSeconds":-\(1_450_000_000 - (vector.name == "I2" ? 5678 : 1234))}
             """)
         var parameters = vector.parameters.split(separator: "&").map(String.init)
         parameters.append("signature=\(vector.signature)")
-        let judged = platform.send(
+        let judged = client.send(
             vector.path, parameters.sorted().joined(separator: "&"), vector.body,
             type: "application/x-www-form-urlencoded; charset=utf-8")
         #expect(judged.apiStatus == 0)
@@ -109,7 +109,7 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
         "/API/item/view",
         "/apis/item/view",
     ]) func otherPaths_areNotFound_orNoAction(path: String) {
-        let judged = platform.send(path, fresh)
+        let judged = client.send(path, fresh)
         if path == "/api/item/" {
             #expect(judged.apiStatus == 5)
         } else {
@@ -119,15 +119,15 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
     }
 
     @Test func prefix_isPartOfThePath_andNotSigned() {
-        platform.control(#"{"prefix":"/long/path"}"#)
-        let signature = StreamOnePlatform.signature(
-            of: "/api/item/view?\(fresh)&", key: StreamOnePlatform.userKey)
-        #expect(platform.send("/long/path/api/item/view", "\(fresh)&signature=\(signature)").apiStatus == 0)
-        #expect(platform.send("/api/item/view", "\(fresh)&signature=\(signature)").answer?.status == 404)
+        client.control(#"{"prefix":"/long/path"}"#)
+        let signature = StreamOneClient.signature(
+            of: "/api/item/view?\(fresh)&", key: StreamOneClient.userKey)
+        #expect(client.send("/long/path/api/item/view", "\(fresh)&signature=\(signature)").apiStatus == 0)
+        #expect(client.send("/api/item/view", "\(fresh)&signature=\(signature)").answer?.status == 404)
     }
 
     @Test(arguments: ["GET", "PUT", "DELETE", "HEAD"]) func otherMethods_areNotAllowed(method: String) {
-        let judged = platform.send("/api/item/view", fresh, method: method)
+        let judged = client.send("/api/item/view", fresh, method: method)
         #expect(judged.answer?.status == 405)
         #expect(judged.answer?.headers.contains { $0 == ("Allow", "POST") } == true)
         #expect(judged.violations == ["\(method) /api/item/view: every call is a POST"])
@@ -142,9 +142,9 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
 
     @Test func headers_thatAGatewayDoesNotSend_areNoted() {
         func send(type: String?, _ headers: [(name: String, value: String)]) -> SimulatedResult {
-            let signature = StreamOnePlatform.signature(
-                of: "/api/item/view?\(fresh)&x=1", key: StreamOnePlatform.userKey)
-            return platform.send(
+            let signature = StreamOneClient.signature(
+                of: "/api/item/view?\(fresh)&x=1", key: StreamOneClient.userKey)
+            return client.send(
                 "/api/item/view", "\(fresh)&signature=\(signature)", "x=1", type: type, headers: headers)
         }
         let form = "application/x-www-form-urlencoded"
@@ -251,22 +251,22 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
     // MARK: Signatures and timestamps
 
     @Test func signature_isOverPathQueryAndBody() {
-        let signature = StreamOnePlatform.signature(
-            of: "/api/item/edit?\(fresh)&x=1", key: StreamOnePlatform.userKey)
+        let signature = StreamOneClient.signature(
+            of: "/api/item/edit?\(fresh)&x=1", key: StreamOneClient.userKey)
         let query = "\(fresh)&signature=\(signature)"
-        #expect(platform.send("/api/item/edit", query, "x=1").apiStatus == 0)
-        #expect(platform.send("/api/item/view", query, "x=1").apiStatus == 3)
-        #expect(platform.send("/api/item/edit", query, "x=2").apiStatus == 3)
-        #expect(platform.send("/api/item/edit", query, "").apiStatus == 3)
+        #expect(client.send("/api/item/edit", query, "x=1").apiStatus == 0)
+        #expect(client.send("/api/item/view", query, "x=1").apiStatus == 3)
+        #expect(client.send("/api/item/edit", query, "x=2").apiStatus == 3)
+        #expect(client.send("/api/item/edit", query, "").apiStatus == 3)
         #expect(
-            platform.send("/api/item/edit", query.replacing("json&", with: "json&account=a&"), "x=1").apiStatus == 3)
+            client.send("/api/item/edit", query.replacing("json&", with: "json&account=a&"), "x=1").apiStatus == 3)
         let upper = "\(fresh)&signature=\(signature.uppercased())"
-        #expect(platform.send("/api/item/edit", upper, "x=1").apiStatus == 3)
+        #expect(client.send("/api/item/edit", upper, "x=1").apiStatus == 3)
     }
 
     @Test func signature_thatIsMissing_orOfAnotherKey_isRefused() {
-        #expect(platform.send("/api/item/view", fresh).violations == ["no signature"])
-        let judged = platform.signed("item/view", fresh, "", key: "other")
+        #expect(client.send("/api/item/view", fresh).violations == ["no signature"])
+        let judged = client.signed("item/view", fresh, "", key: "other")
         #expect(judged.apiStatus == 3)
         #expect(judged.violations == ["a signature that does not match"])
     }
@@ -279,9 +279,9 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
 
     @Test func signature_isTakenTwice_andNotedWhenItComesBackLater() {
         for _ in 0..<2 { #expect(send(fresh, "x=1").violations.isEmpty) }
-        platform.time.advance(by: .milliseconds(2999))
+        client.time.advance(by: .milliseconds(2999))
         #expect(send(fresh, "x=1").violations.isEmpty)
-        platform.time.advance(by: .milliseconds(1))
+        client.time.advance(by: .milliseconds(1))
         let judged = send(fresh, "x=1")
         #expect(judged.apiStatus == 0)
         #expect(judged.violations == ["a signature sent again: each attempt has to be signed again"])
@@ -293,16 +293,16 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
             self.send(fresh.replacing("1450000000", with: "\(1_450_000_000 + offset)")).apiStatus
         }
         #expect([-301, -300, 0, 300, 301].map(send) == [2, 0, 0, 0, 2])
-        platform.control(#"{"clockSkewToleranceSeconds":5}"#)
+        client.control(#"{"clockSkewToleranceSeconds":5}"#)
         #expect([-6, -5, 5, 6].map(send) == [2, 0, 0, 2])
-        platform.control(#"{"clockOffsetSeconds":100}"#)
+        client.control(#"{"clockOffsetSeconds":100}"#)
         #expect([94, 95, 105, 106].map(send) == [2, 0, 0, 2])
     }
 
     @Test func timestamp_isOfTheMomentOfSending() {
         let minute = fresh.replacing("1450000000", with: "1449999940")
         #expect(send(minute).violations.isEmpty)
-        platform.time.advance(by: .seconds(1))
+        client.time.advance(by: .seconds(1))
         #expect(
             send(minute, "x=1").violations
                 == ["a timestamp more than 60 seconds old: calls are to be signed when they are sent"])
@@ -310,7 +310,7 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
 
     @Test func date_isThePlatforms_whenItsClockIsOff() {
         #expect(send().answer?.headers.contains { $0.name == "Date" } == false)
-        platform.control(#"{"clockOffsetSeconds":100}"#)
+        client.control(#"{"clockOffsetSeconds":100}"#)
         #expect(
             send().answer?.headers.last.map { $0 == ("Date", "Sun, 13 Dec 2015 09:48:20 GMT") } == true)
     }
@@ -340,7 +340,7 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
                 "body":{"title":"Caf\u00e9 \ud83d\ude00 a\/b\"\u0000\#u{7f}","x":""}}
                 """#)
         #expect(
-            platform.signed("item/view", fresh, "", key: "other").text == #"""
+            client.signed("item/view", fresh, "", key: "other").text == #"""
                 {"header":{"status":3,"statusmessage":"Authentication failed","apiversion":3,"cacheable":false,\#
                 "timezone":"Europe\/Amsterdam"},"body":null}
                 """#)
@@ -351,7 +351,7 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
         ("user/create", false), ("item/information", false),
     ]) func reads_areCacheable(name: String, isRead: Bool) {
         #expect(send(name: name).json["header"]["cacheable"].bool == isRead)
-        platform.control(#"{"readOnly":true}"#)
+        client.control(#"{"readOnly":true}"#)
         #expect(send(name: name).apiStatus == (isRead ? 0 : 10))
     }
 
@@ -369,15 +369,15 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
 
     @Test func items_areTheSame_whenTheyAskTheSame() {
         let first = send(fresh, "x=1").items.identities
-        platform.time.advance(by: .seconds(1))
-        #expect(platform.callAsUser("item/view", "x=1").items.identities == first)
+        client.time.advance(by: .seconds(1))
+        #expect(client.callAsUser("item/view", "x=1").items.identities == first)
         #expect(send(fresh, "x=2").items.identities != first)
-        #expect(platform.challenge().judged.items.identities != platform.challenge().judged.items.identities)
+        #expect(client.challenge().judged.items.identities != client.challenge().judged.items.identities)
     }
 
     @Test func poison_reachesIntoTheArguments() {
         func status(_ field: String, _ answer: Faults.Poison.Answer) -> (http: Int?, api: Int?) {
-            let judged = platform.call("item/edit", "seq=7", poisons: [.init(field: field, value: "7", answer: answer)])
+            let judged = client.call("item/edit", "seq=7", poisons: [.init(field: field, value: "7", answer: answer)])
             #expect(judged.items.ranges.isEmpty == (field != "seq"))
             return (judged.answer?.status, judged.apiStatus)
         }
@@ -406,8 +406,8 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
             }
             let path = ["/api/item/view", "/api/session/create", "/api//", "/api/\(rubbish())"].randomElement(
                 using: &random)!
-            #expect(platform.send(path, rubbish(), rubbish()).answer != nil)
-            #expect(platform.control(rubbish())?.status == 400)
+            #expect(client.send(path, rubbish(), rubbish()).answer != nil)
+            #expect(client.control(rubbish())?.status == 400)
         }
     }
 }

@@ -6,7 +6,7 @@ import PosternTestKit
 @testable import AppServicesSimulator
 
 /// A simulator with a clock of its own, and what it said.
-final class AppServicesFixture: SimulatorClient {
+final class AppServicesClient: SimulatorClient {
     let time = ManualTime()
     let simulator: AppServicesSimulator
     private(set) var violations: [String] = []
@@ -37,7 +37,7 @@ final class AppServicesFixture: SimulatorClient {
 
     /// The register sequence of the specification's first user, with preferences.
     func register() {
-        statuses(AppServicesVectors.v1, AppServicesVectors.v2, AppServicesVectors.v3, AppServicesVectors.v4)
+        statuses(vector(1), vector(2), vector(3), vector(4))
     }
 }
 

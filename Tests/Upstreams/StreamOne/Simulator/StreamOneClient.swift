@@ -9,7 +9,7 @@ import Testing
 @testable import StreamOneSimulator
 
 /// The simulator at 1450000000, and a client that writes and signs requests without help from it.
-struct StreamOnePlatform: SimulatorClient {
+struct StreamOneClient: SimulatorClient {
     static let application = "9yC-4pQxT_2a"
     static let applicationKey = "ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu"
     static let user = "Cmv8fnKfjF2l"
