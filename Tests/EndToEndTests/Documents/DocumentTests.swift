@@ -7,8 +7,6 @@ import Testing
 extension EndToEnd {
     /// What the pages show is typed by newcomers first, so it is run as printed, and has to print what they show.
     @Suite struct Documents {
-        private static let top = URL(filePath: Fixture.top)
-
         /// The usual ports of the types' simulators.
         private static let ports = Dictionary(
             uniqueKeysWithValues: SimulatorRegistry.all.enumerated().map { index, type in
@@ -37,16 +35,16 @@ extension EndToEnd {
 
         @Test(.timeLimit(.minutes(10))) func smokeTest_passes() async throws {
             let (gateway, _, _) = try await start()
-            let script = Self.top.appending(path: "deploy/smoke.sh").path(percentEncoded: false)
+            let script = Fixture.top + "/deploy/smoke.sh"
             let ended = try await Binary.run(command: ["/bin/sh", script, "http://127.0.0.1:\(gateway.port)"])
             #expect(ended.exitCode == 0, "\(ended.output)\(ended.errors)")
             #expect(ended.output.contains("all checks passed"))
             try await gateway.stop()
         }
 
-        @Test(.timeLimit(.minutes(10)), arguments: try ShellPage.all(in: top))
+        @Test(.timeLimit(.minutes(10)), arguments: try ShellPage.all())
         func everyCommandOfThePage_works(page: String) async throws {
-            let steps = try ShellPage(page, in: Self.top).steps
+            let steps = try ShellPage(page).steps
             let (gateway, folder, simulators) = try await start()
             var session = ""
             var last: (text: String, command: String, output: String) = ("", "", "")
@@ -76,15 +74,14 @@ extension EndToEnd {
         private func isForTheTree(_ text: String) throws -> Bool {
             let words = text.split(whereSeparator: \.isWhitespace)
             if words.first == "make" {
-                let makefile = try String(contentsOf: Self.top.appending(path: "Makefile"), encoding: .utf8)
+                let makefile = String(decoding: try Fixture.bytes(inPackage: "Makefile"), as: UTF8.self)
                 for target in words.dropFirst() where !target.contains("=") {
                     #expect(makefile.contains("\n\(target):"), "\(text)")
                 }
                 return true
             }
             guard let script = words.first, script.hasPrefix("scripts/") else { return false }
-            let path = Self.top.appending(path: String(script)).path(percentEncoded: false)
-            #expect(FileManager.default.isExecutableFile(atPath: path), "\(text)")
+            #expect(FileManager.default.isExecutableFile(atPath: "\(Fixture.top)/\(script)"), "\(text)")
             return true
         }
 

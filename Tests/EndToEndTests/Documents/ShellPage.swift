@@ -14,20 +14,11 @@ struct ShellPage {
 
     let steps: [Step]
 
-    /// From the top of the package, those with shell blocks.
-    static func all(in top: URL) throws -> [String] {
-        let slices = try Slice.all().map(\.page)
-        let folders = try ["", "docs/", "docs/wire/", "deploy/", "Benchmarks/"].flatMap { folder in
-            try FileManager.default.contentsOfDirectory(atPath: top.appending(path: folder).path(percentEncoded: false))
-                .filter { $0.hasSuffix(".md") }.sorted().map { folder + $0 }
-        }
-        return try (folders + slices).filter { page in
-            try String(contentsOf: top.appending(path: page), encoding: .utf8).contains("```sh\n")
-        }
-    }
+    /// The paths of the pages with shell blocks.
+    static func all() throws -> [String] { try Page.all().filter { $0.text.contains("```sh\n") }.map(\.path) }
 
-    init(_ page: String, in top: URL) throws {
-        let text = try String(contentsOf: top.appending(path: page), encoding: .utf8)
+    init(_ page: String) throws {
+        let text = try Page(page).text
         var steps: [Step] = []
         // Every other part is inside a fence; its first line names the language.
         let parts = text.components(separatedBy: "```")

@@ -1,5 +1,4 @@
 import Foundation
-import Glibc
 
 /// Files that tests read.
 public enum Fixture {
@@ -25,12 +24,8 @@ public enum Fixture {
     public static let top = #filePath.components(separatedBy: "/Tests/PosternTestKit/")[0]
 
     private static func read(_ path: String) throws -> [UInt8] {
-        guard let file = fopen(path, "r") else { throw Missing(path: path) }
-        defer { fclose(file) }
-        var bytes: [UInt8] = []
-        var part = [UInt8](repeating: 0, count: 65536)
-        while case let count = fread(&part, 1, part.count, file), count > 0 { bytes += part.prefix(count) }
-        return bytes
+        guard let data = FileManager.default.contents(atPath: path) else { throw Missing(path: path) }
+        return Array(data)
     }
 
     public struct Missing: Error { let path: String }

@@ -1,22 +1,21 @@
 import Foundation
-import PosternTestKit
 
 /// A Markdown file of the package, with the places in it that a link or a citation can name.
-struct Page {
+public struct Page: Sendable {
     /// From the top of the package.
-    let path: String
-    let text: String
+    public let path: String
+    public let text: String
 
-    init(_ path: String) throws {
+    public init(_ path: String) throws {
         self.path = path
         text = String(decoding: try Fixture.bytes(inPackage: path), as: UTF8.self)
     }
 
     /// Every Markdown file of the package.
-    static func all() throws -> [Page] { try files(where: { $0.hasSuffix(".md") }).map(Page.init) }
+    public static func all() throws -> [Page] { try files(where: { $0.hasSuffix(".md") }).map(Page.init) }
 
     /// The paths of all files of the package that are not generated, by a condition.
-    static func files(where isWanted: (String) -> Bool) throws -> [String] {
+    public static func files(where isWanted: (String) -> Bool) throws -> [String] {
         let top = try FileManager.default.contentsOfDirectory(atPath: Fixture.top)
         return top.filter { !$0.hasPrefix(".") }.flatMap { name in
             let inside = FileManager.default.enumerator(atPath: "\(Fixture.top)/\(name)")
@@ -25,7 +24,7 @@ struct Page {
     }
 
     /// The lines outside of fenced blocks.
-    var prose: [Substring] {
+    public var prose: [Substring] {
         var isCode = false
         return text.split(separator: "\n", omittingEmptySubsequences: false).filter { line in
             if line.hasPrefix("```") { isCode.toggle() }
@@ -33,18 +32,18 @@ struct Page {
         }
     }
 
-    var headings: [String] {
+    public var headings: [String] {
         prose.filter { $0.hasPrefix("#") }.map { String($0.drop { $0 == "#" }.drop { $0 == " " }) }
     }
 
     /// The fragments that a link to the page may have: those that GitHub derives from headings, and explicit ones.
-    var anchors: Set<String> {
+    public var anchors: Set<String> {
         let explicit = text.matches(of: /<a id="([^"]+)"><\/a>/).map { String($0.1) }
         return Set(explicit + headings.map(Self.fragment))
     }
 
     /// The numbers of the sections that are numbered: `3.4` of "3.4 What 401 means".
-    var sections: Set<String> {
+    public var sections: Set<String> {
         Set(headings.compactMap { $0.prefixMatch(of: /\d+(?:\.\d+)?/).map { String($0.output) } })
     }
 
