@@ -49,7 +49,7 @@ final class SimulatedUpstream: FaultHandler {
         let (decision, poisons) = state.withLock {
             ($0.player.decide(path: request.head.path), $0.player.faults.poisons)
         }
-        switch decision.outcome {
+        switch decision.action {
         case .status(let status, let retryAfter):
             record(nil, "\(status)")
             var answer = simulator.answer(status: status, to: SimulatedRequest(request))
@@ -64,13 +64,13 @@ final class SimulatedUpstream: FaultHandler {
         case .proceed, .resetAfter, .hangAfter, .garbage, .truncate, .drip: break
         }
         var asked = SimulatedRequest(request)
-        asked.isAnswerLost = decision.outcome.losesAnswer
+        asked.isAnswerLost = decision.action.losesAnswer
         let judged = simulator.judge(asked, poisons: poisons)
         guard let answer = judged.answer else {
             record(judged, "silence")
             return responder.hold()
         }
-        switch decision.outcome {
+        switch decision.action {
         case .resetAfter:
             record(judged, "reset-after")
             responder.reset()

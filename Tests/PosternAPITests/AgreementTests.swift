@@ -68,10 +68,10 @@ import Testing
     }
 
     private func withUpstream(
-        _ upstream: any Upstream, _ outcomes: [TransferResult] = [], paused: Bool = false,
+        _ upstream: any Upstream, _ results: [TransferResult] = [], paused: Bool = false,
         _ body: (TestGateway) throws -> Void
     ) throws {
-        var setup = Setup(upstreams: [upstream], outcomes: outcomes)
+        var setup = Setup(upstreams: [upstream], results: results)
         if paused { setup.paused = [upstream.name.description] }
         try withGateway(setup, body)
     }

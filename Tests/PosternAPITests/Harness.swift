@@ -70,7 +70,7 @@ struct Setup {
             1, .zero, RetryPolicy(base: .seconds(3600), longest: .seconds(3600))
         )
     }
-    var outcomes: [TransferResult] = []
+    var results: [TransferResult] = []
     /// Upstreams that are paused before anything is accepted.
     var paused: Set<String> = []
     var stalled: [String] = []
@@ -109,7 +109,7 @@ final class TestGateway: GatewayHarness {
         var options = OutboxOptions(path: folder.file("postern.sqlite"))
         (options.maxBytes, options.encryptionKeys) = (setup.maxBytes, setup.encryptionKeys)
         outbox = try Outbox(options, time: time, threads: DedicatedThreads(), metrics: metrics, logger: logger)
-        for outcome in setup.outcomes { transport.expect(outcome) }
+        for result in setup.results { transport.expect(result) }
         let dependencies = UpstreamWorker.Dependencies(
             outbox: outbox, transport: transport, time: time, metrics: metrics, logger: logger, random: { 1 })
         var workers: [UpstreamWorker] = []

@@ -104,7 +104,7 @@ import Testing
     }
 
     @Test func names_areLost_untilTheirFolderIsSynced() {
-        var outcomes: Set<[Bool]> = []
+        var found: Set<[Bool]> = []
         for seed in 0..<200 {
             let disk = SimulatedDisk(seed: UInt64(seed))
             let old = file("old", on: disk)
@@ -114,10 +114,10 @@ import Testing
             rename(disk.path("new"), disk.path("renamed"))
             unlink(disk.path("a"))
             disk.powerCut()
-            outcomes.insert(["a", "new", "renamed"].map { access(disk.path($0), F_OK) == 0 })
+            found.insert(["a", "new", "renamed"].map { access(disk.path($0), F_OK) == 0 })
         }
         #expect(
-            outcomes == [[true, false, false], [true, true, false], [true, false, true], [false, false, true]])
+            found == [[true, false, false], [true, true, false], [true, false, true], [false, false, true]])
     }
 
     @Test func syncedFolder_keepsItsNames() {

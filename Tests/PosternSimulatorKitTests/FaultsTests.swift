@@ -57,13 +57,13 @@ import Testing
         do { _ = try Faults(parsing: text) } catch { #expect("\(error)" == problem) }
     }
 
-    private func outcomes(_ text: String, seed: UInt64 = 1, paths: [String]) throws -> [FaultDecision.Action] {
+    private func actions(_ text: String, seed: UInt64 = 1, paths: [String]) throws -> [FaultDecision.Action] {
         var player = FaultPlayer(try Faults(parsing: text), seed: seed)
-        return paths.map { player.decide(path: $0).outcome }
+        return paths.map { player.decide(path: $0).action }
     }
 
     @Test func numberedRules_makeAScript() throws {
-        let played = try outcomes("status=503:x2,pass:x1,reset-before:x1", paths: [String](repeating: "/", count: 6))
+        let played = try actions("status=503:x2,pass:x1,reset-before:x1", paths: [String](repeating: "/", count: 6))
         #expect(
             played == [
                 .status(503, retryAfter: nil), .status(503, retryAfter: nil), .proceed, .resetBefore, .proceed,
@@ -72,22 +72,22 @@ import Testing
     }
 
     @Test func pathRules_meanOnlyPathsThatBeginSo() throws {
-        let played = try outcomes("hang@/token", paths: ["/v1", "/token", "/token/x", "/", "/TOKEN"])
+        let played = try actions("hang@/token", paths: ["/v1", "/token", "/token/x", "/", "/TOKEN"])
         #expect(played == [.proceed, .hang, .hang, .proceed, .proceed])
     }
 
     @Test func delays_addUp_onTheWayToAnotherFault() throws {
         var player = FaultPlayer(try Faults(parsing: "delay=20ms,delay=5ms:x1,status=500,delay=1s"), seed: 0)
         #expect(
-            player.decide(path: "/") == FaultDecision(delay: .milliseconds(25), outcome: .status(500, retryAfter: nil)))
+            player.decide(path: "/") == FaultDecision(delay: .milliseconds(25), action: .status(500, retryAfter: nil)))
         #expect(player.decide(path: "/").delay == .milliseconds(20))
     }
 
     @Test func probabilities_areTheSame_withTheSameSeed() throws {
         let paths = [String](repeating: "/", count: 1000)
-        let first = try outcomes("status=503:0.3,reset-after:0.5", seed: 7, paths: paths)
-        #expect(try outcomes("status=503:0.3,reset-after:0.5", seed: 7, paths: paths) == first)
-        #expect(try outcomes("status=503:0.3,reset-after:0.5", seed: 8, paths: paths) != first)
+        let first = try actions("status=503:0.3,reset-after:0.5", seed: 7, paths: paths)
+        #expect(try actions("status=503:0.3,reset-after:0.5", seed: 7, paths: paths) == first)
+        #expect(try actions("status=503:0.3,reset-after:0.5", seed: 8, paths: paths) != first)
         #expect((250...350).contains(first.count { $0 == .status(503, retryAfter: nil) }))
         #expect((300...400).contains(first.count { $0 == .resetAfter }))  // half of the rest
     }
@@ -96,7 +96,7 @@ import Testing
         (0, [FaultDecision.Action.proceed]), (1, [.hang]),
     ]) func probability_isCertain_atTheEnds(chance: Int, expected: [FaultDecision.Action]) throws {
         #expect(
-            Set(try outcomes("hang:\(chance)", paths: [String](repeating: "/", count: 500)).map { "\($0)" })
+            Set(try actions("hang:\(chance)", paths: [String](repeating: "/", count: 500)).map { "\($0)" })
                 == Set(expected.map { "\($0)" }))
     }
 

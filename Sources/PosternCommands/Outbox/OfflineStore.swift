@@ -52,19 +52,19 @@ struct OfflineStore {
 
     func retry(_ ids: [MessageID]) async throws(CommandFailure) -> OutboxEditResult {
         let done = Set(try await result { outbox.requeue(ids, completion: $0) })
-        var outcome = OutboxEditResult(.retried, count: done.count)
+        var edit = OutboxEditResult(.retried, count: done.count)
         for id in ids where !done.contains(id) {
-            outcome.refused.append(.init(id, try reason(id, "only failed or dropped ones can be sent again")))
+            edit.refused.append(.init(id, try reason(id, "only failed or dropped ones can be sent again")))
         }
-        return outcome
+        return edit
     }
 
     func retry(_ filter: MessageFilter) async throws(CommandFailure) -> OutboxEditResult {
-        var outcome = OutboxEditResult(.retried)
+        var edit = OutboxEditResult(.retried)
         try await forEachPage(of: filter) { (ids) async throws(CommandFailure) in
-            outcome.count += try await result { outbox.requeue(ids, completion: $0) }.count
+            edit.count += try await result { outbox.requeue(ids, completion: $0) }.count
         }
-        return outcome
+        return edit
     }
 
     /// Page by page, so that no transaction grows with the number of messages.
@@ -87,24 +87,24 @@ struct OfflineStore {
     // MARK: Cancelling
 
     func cancel(_ ids: [MessageID]) async throws(CommandFailure) -> OutboxEditResult {
-        var outcome = OutboxEditResult(.cancelled)
+        var edit = OutboxEditResult(.cancelled)
         for id in ids {
             if try await result({ outbox.cancel([id], completion: $0) }).isEmpty {
-                outcome.refused.append(.init(id, try reason(id, "only a queued one can be cancelled")))
+                edit.refused.append(.init(id, try reason(id, "only a queued one can be cancelled")))
             } else {
-                outcome.count += 1
+                edit.count += 1
             }
         }
-        return outcome
+        return edit
     }
 
     func cancel(_ filter: MessageFilter, isPreview: Bool) async throws(CommandFailure) -> OutboxEditResult {
-        var outcome = OutboxEditResult(.cancelled, isPreview: isPreview)
+        var edit = OutboxEditResult(.cancelled, isPreview: isPreview)
         try await forEachPage(of: filter) { (ids) async throws(CommandFailure) in
-            outcome.count +=
+            edit.count +=
                 isPreview ? ids.count : try await result { outbox.cancel(ids, completion: $0) }.count
         }
-        return outcome
+        return edit
     }
 
     private func reason(_ id: MessageID, _ rule: String) throws(CommandFailure) -> String {

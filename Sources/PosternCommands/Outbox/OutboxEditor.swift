@@ -118,17 +118,17 @@ extension GatewayClient {
         _ ids: [MessageID], _ action: OutboxEditResult.Action,
         _ request: (MessageID) -> (UpstreamRequest.Method, String)
     ) async throws(CommandFailure) -> OutboxEditResult {
-        var outcome = OutboxEditResult(action, gatewayURL: url)
+        var edit = OutboxEditResult(action, gatewayURL: url)
         for id in ids {
             let (method, path) = request(id)
             let answer = try await answer(to: method, path)
             switch answer.status {
-            case 200..<300: outcome.count += 1
-            case 404, 409: outcome.refused.append(.init(id, answer.problem))
+            case 200..<300: edit.count += 1
+            case 404, 409: edit.refused.append(.init(id, answer.problem))
             default: throw refusal(answer)
             }
         }
-        return outcome
+        return edit
     }
 
     func retry(_ filter: MessageFilter) async throws(CommandFailure) -> OutboxEditResult {

@@ -76,9 +76,9 @@ extension WorkerLoop {
         outbox.events.record(Event(type, queue.name, count: count), isOrdered: true)
     }
 
-    private func reportFetch(_ outcome: String) {
-        metrics.tokenRefreshes(queue.name.description, outcome).add()
-        tell(.tokenFetched, ["outcome": "\(outcome)"])
+    private func reportFetch(_ result: String) {
+        metrics.tokenRefreshes(queue.name.description, result).add()
+        tell(.tokenFetched, ["outcome": "\(result)"])
     }
 
     // MARK: Tokens

@@ -4,7 +4,7 @@ import Synchronization
 
 // Sends responses, on the connection's worker thread.
 extension Connection {
-    /// Carries out the outcome, or suspends the connection until there is one.
+    /// Carries out the action, or suspends the connection until there is one.
     func conclude() -> MHD_Result {
         switch takeResponseAction() {
         case nil: return .YES

@@ -105,10 +105,10 @@ final class Connection: @unchecked Sendable {
 
     // MARK: Any thread
 
-    /// Sets the outcome of request `requestNumber` and wakes the connection if it waits for it. Does nothing if that
+    /// Sets the action of request `requestNumber` and wakes the connection if it waits for it. Does nothing if that
     /// request has ended.
-    func settle(_ outcome: ResponseAction, requestNumber: UInt64) {
-        _ = resumeIfSuspended { stage in requestNumber == self.requestNumber && settle(&stage, outcome) }
+    func settle(_ action: ResponseAction, requestNumber: UInt64) {
+        _ = resumeIfSuspended { stage in requestNumber == self.requestNumber && settle(&stage, action) }
     }
 
     /// Ends the request that waits here.
@@ -142,13 +142,13 @@ final class Connection: @unchecked Sendable {
     }
 
     /// Whether the connection has to be resumed; only one caller gets true.
-    func settle(_ stage: inout Stage, _ outcome: ResponseAction) -> Bool {
+    func settle(_ stage: inout Stage, _ action: ResponseAction) -> Bool {
         switch stage {
         case .answering:
-            stage = .settled(outcome)
+            stage = .settled(action)
             return false
         case .suspended, .detached:
-            stage = .settled(outcome)
+            stage = .settled(action)
             return true
         case .receiving, .settled, .sending, .streaming, .closed: return false
         }
@@ -184,11 +184,11 @@ final class Connection: @unchecked Sendable {
         }
     }
 
-    /// The outcome if there is one; otherwise the connection is suspended until there is.
+    /// The action if there is one; otherwise the connection is suspended until there is.
     ///
     /// libmicrohttpd got less than it asked for, so it waits for an event of the socket before it reads again. The
     /// event for data that has already arrived, the next request or the end of the stream, may have passed. From a
-    /// connection that was suspended it reads at once, so one that has its outcome at once is suspended for a moment.
+    /// connection that was suspended it reads at once, so one that has its action at once is suspended for a moment.
     func takeResponseAction() -> ResponseAction? {
         stage.withLock { stage in
             switch stage {
@@ -197,9 +197,9 @@ final class Connection: @unchecked Sendable {
                 MHD_resume_connection(handle)
                 readsOn = true
                 return nil
-            case .settled(let outcome):
+            case .settled(let action):
                 stage = .sending
-                return outcome
+                return action
             case .answering:
                 if core.isAborting.load(ordering: .acquiring) {
                     stage = .sending

@@ -46,18 +46,18 @@ public final class Responder: Sendable {
     /// Closes the connection without a response.
     public func hangUp() { settle(.hangUp) }
 
-    func settle(_ outcome: ResponseAction) {
-        if use() { target.settle(outcome, requestNumber: requestNumber) }
+    func settle(_ action: ResponseAction) {
+        if use() { target.settle(action, requestNumber: requestNumber) }
     }
 
     /// Whether this call is the first to use the responder.
     private func use() -> Bool { !isUsed.exchange(true, ordering: .relaxed) }
 }
 
-/// Receives the outcome of a request: its connection, or a test that calls the handler without one.
+/// Receives the action of a request: its connection, or a test that calls the handler without one.
 protocol ResponseTarget: AnyObject, Sendable {
     /// Called once for each request, from any thread.
-    func settle(_ outcome: ResponseAction, requestNumber: UInt64)
+    func settle(_ action: ResponseAction, requestNumber: UInt64)
     /// Calls `action` if the client hangs up before the response to request `requestNumber` is sent.
     func onHangUp(requestNumber: UInt64, _ action: @escaping @Sendable () -> Void)
     /// The stream that is the response to request `requestNumber` has more.

@@ -92,14 +92,14 @@ struct RequestReader {
     ) -> HeadParser.Progress {
         let rest = UnsafeBufferPointer(rebasing: input[position...])
         let earlier = headBytes.count
-        let outcome: HeadParser.Progress
+        let progress: HeadParser.Progress
         if earlier == 0 {
-            outcome = parser.parse(rest)
+            progress = parser.parse(rest)
         } else {
             headBytes.append(contentsOf: rest)
-            outcome = headBytes.withUnsafeBufferPointer { parser.parse($0) }
+            progress = headBytes.withUnsafeBufferPointer { parser.parse($0) }
         }
-        switch outcome {
+        switch progress {
         case .incomplete, .refused:
             if earlier == 0 { headBytes.append(contentsOf: rest) }
             position = input.count
@@ -111,7 +111,7 @@ struct RequestReader {
             }
             position += end - earlier
         }
-        return outcome
+        return progress
     }
 
     /// Whether the body is to be read.
@@ -146,9 +146,9 @@ struct RequestReader {
         case .chunked(var decoder):
             phase = .complete
             receivedBodyBytes += input.count - position
-            let outcome = decoder.decode(input, from: &position, into: &body, limit: limit, keeps: keepsBody)
-            if case .refused(let fault) = outcome { return .refused(fault) }
-            if outcome == .incomplete { phase = .chunked(decoder) }
+            let decoded = decoder.decode(input, from: &position, into: &body, limit: limit, keeps: keepsBody)
+            if case .refused(let fault) = decoded { return .refused(fault) }
+            if decoded == .incomplete { phase = .chunked(decoder) }
         }
         if case .complete = phase { return .complete }
         return .more

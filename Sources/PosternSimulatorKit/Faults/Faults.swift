@@ -108,7 +108,7 @@ public struct FaultDecision: Sendable, Equatable {
     }
     /// Before anything is answered: the sum over all rules that apply.
     public var delay: Duration = .zero
-    public var outcome = Action.proceed
+    public var action = Action.proceed
 }
 
 /// Plays `Faults` over a sequence of requests. The same seed and the same requests give the same decisions.
@@ -132,14 +132,14 @@ public struct FaultPlayer: Sendable {
             case .delay(let delay):
                 decision.delay += delay
                 continue
-            case .status(let status, let retryAfter): decision.outcome = .status(status, retryAfter: retryAfter)
-            case .resetBefore: decision.outcome = .resetBefore
-            case .resetAfter: decision.outcome = .resetAfter
-            case .hang: decision.outcome = .hang
-            case .hangAfter: decision.outcome = .hangAfter
-            case .garbage: decision.outcome = .garbage
-            case .truncate: decision.outcome = .truncate
-            case .drip(let pause): decision.outcome = .drip(pause)
+            case .status(let status, let retryAfter): decision.action = .status(status, retryAfter: retryAfter)
+            case .resetBefore: decision.action = .resetBefore
+            case .resetAfter: decision.action = .resetAfter
+            case .hang: decision.action = .hang
+            case .hangAfter: decision.action = .hangAfter
+            case .garbage: decision.action = .garbage
+            case .truncate: decision.action = .truncate
+            case .drip(let pause): decision.action = .drip(pause)
             case .pass: break
             }
             return decision

@@ -16,7 +16,7 @@ final class IntegrityCheck: Loop {
     private let queue: DatabaseQueue
     private let found = Mutex<StoreError?>(nil)
     private let isStopping = Atomic<Bool>(false)
-    private let outcome = Inbox<Bool>()
+    private let result = Inbox<Bool>()
     private let running = Mutex<(any RunningLoop)?>(nil)
 
     init(path: String, on threads: any Threads, logger: Logger) throws {
@@ -24,8 +24,8 @@ final class IntegrityCheck: Loop {
         self.logger = logger
         queue = try StoreFile.openForReading(path)
         running.withLock { $0 = threads.start(self) }
-        let outcomes = threads.take(from: outcome, until: threads.instant + Self.patience)
-        if outcomes.contains(false), let trouble {
+        let results = threads.take(from: result, until: threads.instant + Self.patience)
+        if results.contains(false), let trouble {
             stop()
             throw trouble
         }
@@ -38,7 +38,7 @@ final class IntegrityCheck: Loop {
             found.withLock { $0 = trouble }
             logger.error("the check of the store failed", metadata: ["error": "\(trouble)"])
         }
-        outcome.put(trouble == nil)
+        result.put(trouble == nil)
         return nil
     }
 

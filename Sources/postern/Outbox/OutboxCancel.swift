@@ -35,12 +35,12 @@ struct OutboxCancel: AsyncParsableCommand {
     }
 
     func run() async throws {
-        let outcome = try await reportingAsync { () async throws(CommandFailure) in
+        let edit = try await reportingAsync { () async throws(CommandFailure) in
             let editor = OutboxEditor(try options.location(gateway.choice))
             guard ids.isEmpty else { return try await editor.cancel(ids) }
             return try await editor.cancel(filter.filter, isPreview: !yes)
         }
-        writeLine(options.json ? outcome.json : outcome.text)
-        throw ExitCode(outcome.exitCode)
+        writeLine(options.json ? edit.json : edit.text)
+        throw ExitCode(edit.exitCode)
     }
 }

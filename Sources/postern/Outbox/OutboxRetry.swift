@@ -32,14 +32,14 @@ struct OutboxRetry: AsyncParsableCommand {
     }
 
     func run() async throws {
-        let outcome = try await reportingAsync { () async throws(CommandFailure) in
+        let edit = try await reportingAsync { () async throws(CommandFailure) in
             let editor = OutboxEditor(try options.location(gateway.choice))
             guard ids.isEmpty else { return try await editor.retry(ids) }
             var filter = filter.filter
             filter.state = filter.state ?? .failed
             return try await editor.retry(filter)
         }
-        writeLine(options.json ? outcome.json : outcome.text)
-        throw ExitCode(outcome.exitCode)
+        writeLine(options.json ? edit.json : edit.text)
+        throw ExitCode(edit.exitCode)
     }
 }

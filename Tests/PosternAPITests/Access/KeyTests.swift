@@ -68,7 +68,7 @@ import Testing
             name: name, sha256: KeyText.digest(of: text), scopes: [.write], limits: limits, expiresAt: expiresAt)
     }
 
-    private func outcome(_ ring: KeyRing, _ authorization: String?, at now: Timestamp? = nil) -> String {
+    private func access(_ ring: KeyRing, _ authorization: String?, at now: Timestamp? = nil) -> String {
         switch ring.authenticate(authorization, now: now ?? self.now) {
         case .caller(let caller): caller.key.name
         case .missing: "missing"
@@ -87,14 +87,14 @@ import Testing
     func authorization_namesItsKey(header: String?, expected: String) {
         let ring = KeyRing()
         ring.replace(with: [key("a", "secret"), key("b", "other")], at: start)
-        #expect(outcome(ring, header) == expected)
+        #expect(access(ring, header) == expected)
     }
 
     @Test func expiredKey_isToldApart_fromItsVerySecondOn() {
         let ring = KeyRing()
         ring.replace(with: [key("a", "secret", expiresAt: now)], at: start)
-        #expect(outcome(ring, "Bearer secret", at: now - .milliseconds(1)) == "a")
-        #expect(outcome(ring, "Bearer secret", at: now) == "expired")
+        #expect(access(ring, "Bearer secret", at: now - .milliseconds(1)) == "a")
+        #expect(access(ring, "Bearer secret", at: now) == "expired")
     }
 
     @Test func replacement_dropsKeys_andKeepsTheAllowanceOfOthers() {
@@ -106,7 +106,7 @@ import Testing
         }
         #expect(caller.takeRequest(at: start) == nil)
         ring.replace(with: [limited], at: start)
-        #expect(outcome(ring, "Bearer other") == "unknown")
+        #expect(access(ring, "Bearer other") == "unknown")
         guard case .caller(let after) = ring.authenticate("Bearer secret", now: now) else {
             return #expect(Bool(false))
         }

@@ -37,7 +37,7 @@ import Testing
 
     @Test func retry_isCounted_whenItIsADryRun() throws {
         var setup = Setup()
-        setup.outcomes = [.status(422)]
+        setup.results = [.status(422)]
         try withGateway(setup) { gateway in
             let id = try gateway.accept()
             try gateway.waitForState("failed", of: id)

@@ -159,7 +159,7 @@ import Testing
 
     @Test func repeat_isRefused_whileTheFirstWaits_andGetsItsEnd() throws {
         var setup = Setup()
-        setup.outcomes = []
+        setup.results = []
         try withGateway(setup) { gateway in
             let headers = Self.key("one", ("Prefer", "wait=30"))
             let waiting = try HTTPClient(port: gateway.port)
@@ -179,7 +179,7 @@ import Testing
     /// Only success is kept, so a repeat is a new attempt.
     @Test func messageThatFailed_whileItWasWaitedFor_isNotRemembered() throws {
         var setup = Setup()
-        setup.outcomes = [.status(422, "no"), .status(200, "{}")]
+        setup.results = [.status(422, "no"), .status(200, "{}")]
         try withGateway(setup) { gateway in
             let headers = Self.key("one", ("Prefer", "wait=30"))
             try post(#"{"n":1}"#, headers, to: gateway).problem(502, "delivery-failed")

@@ -346,7 +346,7 @@ import Testing
         var setup = Setup()
         setup.upstreams = [SeerUpstream(UpstreamName("seer")!, settings)]
         setup.delivery.maxInFlight = 8
-        setup.outcomes = [.success(UpstreamResponse(status: 200, body: Array(#"{"access_token":"t"}"#.utf8)))]
+        setup.results = [.success(UpstreamResponse(status: 200, body: Array(#"{"access_token":"t"}"#.utf8)))]
         func envelope(_ kind: String, _ number: Int) -> String {
             let payload = """
                 {"actor":{"id":"a"},"verb":"v","object":{"id":"o","objectType":"t"},"generator":{"appId":"g"},"n":\(number)}

@@ -25,7 +25,7 @@ import Testing
 
     @Test func include_addsPayloadAndAttempts() throws {
         var setup = Setup()
-        setup.outcomes = [.status(422, "no")]
+        setup.results = [.status(422, "no")]
         try withGateway(setup) { gateway in
             let id = try gateway.accept()
             try gateway.waitForState("failed", of: id)
@@ -46,7 +46,7 @@ import Testing
 
     @Test func batch_hasAReceipt_withTheIdsItCarried() throws {
         var setup = Setup()
-        setup.outcomes = [.status(200)]
+        setup.results = [.status(200)]
         try withGateway(setup) { gateway in
             let id = try gateway.accept()
             try gateway.waitForState("delivered", of: id)
@@ -151,7 +151,7 @@ import Testing
 
     @Test func failedMessage_isSentAgain() throws {
         var setup = Setup()
-        setup.outcomes = [.status(422), .status(200)]
+        setup.results = [.status(422), .status(200)]
         try withGateway(setup) { gateway in
             let id = try gateway.accept()
             try gateway.waitForState("failed", of: id)
@@ -174,7 +174,7 @@ import Testing
     private func withFailures(_ body: (TestGateway, _ events: [String], _ notes: [String]) throws -> Void) throws {
         var setup = Setup()
         setup.delivery.batchMaxMessages = 1
-        setup.outcomes = (0..<6).map { _ in .status(422) }
+        setup.results = (0..<6).map { _ in .status(422) }
         try withGateway(setup) { gateway in
             let events = try gateway.client.post("/v1/picky/event", #"[{"n":1},{"n":2},{"n":3},{"n":4}]"#).json["ids"]
             let notes = try gateway.client.post("/v1/picky/note", #"[{"n":5},{"n":6}]"#).json["ids"]
@@ -215,7 +215,7 @@ import Testing
         var setup = Setup()
         setup.delivery.batchMaxMessages = 1000
         setup.upstreams = [RefusingUpstream()]
-        setup.outcomes = [.status(400)]
+        setup.results = [.status(400)]
         try withGateway(setup) { gateway in
             let body = "[" + (0..<1000).map { #"{"n":\#($0)}"# }.joined(separator: ",") + "]"
             let ids = try gateway.client.post("/v1/refusing/thing", body).json["ids"].strings
@@ -281,7 +281,7 @@ private struct RefusingUpstream: PlainAtHeart {
 
     @Test func failedAttempt_waitsForItsRetry() throws {
         var setup = Setup()
-        setup.outcomes = [.status(503)]
+        setup.results = [.status(503)]
         try withGateway(setup) { gateway in
             let id = try gateway.accept()
             try gateway.waitFor("retry", of: id)
@@ -296,7 +296,7 @@ private struct RefusingUpstream: PlainAtHeart {
 
     @Test func openCircuit_isWaitedFor() throws {
         var setup = Setup()
-        setup.outcomes = [.status(429, headers: [("Retry-After", "600")])]
+        setup.results = [.status(429, headers: [("Retry-After", "600")])]
         try withGateway(setup) { gateway in
             let first = try gateway.accept()
             try gateway.waitFor("circuit", of: first)
@@ -312,7 +312,7 @@ private struct RefusingUpstream: PlainAtHeart {
 
     @Test func refusedCredentials_areWaitedFor() throws {
         var setup = Setup()
-        setup.outcomes = [.status(403)]
+        setup.results = [.status(403)]
         try withGateway(setup) { gateway in
             let id = try gateway.accept()
             try gateway.waitFor("credentials", of: id)
@@ -339,7 +339,7 @@ private struct RefusingUpstream: PlainAtHeart {
     @Test func refusedTokenRequest_isWaitedForAsCredentials() throws {
         var setup = Setup()
         setup.upstreams = [PickyUpstream("picky", tokenSource: TestTokens())]
-        setup.outcomes = [.status(401)]
+        setup.results = [.status(401)]
         try withGateway(setup) { gateway in
             let id = try gateway.accept()
             try gateway.waitFor("credentials", of: id)
@@ -358,7 +358,7 @@ private struct RefusingUpstream: PlainAtHeart {
 
     @Test func settledMessage_waitsForNothing() throws {
         var setup = Setup()
-        setup.outcomes = [.status(200)]
+        setup.results = [.status(200)]
         try withGateway(setup) { gateway in
             let id = try gateway.accept()
             try gateway.waitForState("delivered", of: id)

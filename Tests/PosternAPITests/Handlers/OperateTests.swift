@@ -75,7 +75,7 @@ import Testing
 
     @Test func pausedUpstream_acceptsAndSendsNothing_untilItIsResumed() throws {
         var setup = Setup()
-        setup.outcomes = [.status(200)]
+        setup.results = [.status(200)]
         try withGateway(setup) { gateway in
             let paused = try gateway.client.post("/v1/upstreams/picky/pause")
             #expect(paused.status == 202)
@@ -129,7 +129,7 @@ import Testing
     @Test func flush_sendsWhatCollects() throws {
         var setup = Setup()
         setup.delivery.batchMaxWait = .seconds(3600)
-        setup.outcomes = [.status(200)]
+        setup.results = [.status(200)]
         try withGateway(setup) { gateway in
             let id = try gateway.accept()
             #expect(try gateway.message(id)["state"].string == "queued")
@@ -140,7 +140,7 @@ import Testing
 
     @Test func flush_sendsWhatWaitsForARetry() throws {
         var setup = Setup()
-        setup.outcomes = [.status(503), .status(200)]
+        setup.results = [.status(503), .status(200)]
         try withGateway(setup) { gateway in
             let id = try gateway.accept()
             try gateway.waitFor("retry", of: id)
@@ -162,7 +162,7 @@ import Testing
 
     @Test func readiness_doesNotDependOnUpstreams() throws {
         var setup = Setup()
-        setup.outcomes = [.status(403)]
+        setup.results = [.status(403)]
         try withGateway(setup) { gateway in
             let id = try gateway.accept()
             try gateway.waitFor("credentials", of: id)
@@ -209,7 +209,7 @@ import Testing
 
     @Test func metrics_countWhatHappened() throws {
         var setup = Setup()
-        setup.outcomes = [.status(200), .status(422)]
+        setup.results = [.status(200), .status(422)]
         try withGateway(setup) { gateway in
             let first = try gateway.accept()
             try gateway.waitForState("delivered", of: first)

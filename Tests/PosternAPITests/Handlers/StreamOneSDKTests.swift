@@ -56,7 +56,7 @@ import Testing
             }
             let first = try post(Self.target("item/view", body: body), body)
             #expect(first.json["header"]["status"].int == 0 && first.header("X-Cache") == "miss")
-            #expect(gateway.transport.requests.map { String(decoding: $0.body, as: UTF8.self) } == [body])
+            #expect(gateway.transport.requests.map(\.text) == [body])
             let again = try post(Self.target("item/view", body: body), body)
             #expect(again.header("X-Cache") == "hit" && again.header("Age") == "0")
         }

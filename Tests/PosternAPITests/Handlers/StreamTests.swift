@@ -32,7 +32,7 @@ import Testing
 
     @Test func failedAndRetryingMessages_areTold_alsoWhenTheyAreQueuedAgain() throws {
         var setup = Setup()
-        setup.outcomes = [.status(503), .status(410, "gone"), .status(200)]
+        setup.results = [.status(503), .status(410, "gone"), .status(200)]
         try withGateway(setup) { gateway in
             let client = try EventClient(gateway.port)
             let id = try gateway.accept()
@@ -82,7 +82,7 @@ import Testing
 
     @Test func upstreamThatFails_isToldAsDown_andAsUpAgain() throws {
         var setup = Setup()
-        setup.outcomes = [.status(429, headers: [("Retry-After", "3600")]), .status(200)]
+        setup.results = [.status(429, headers: [("Retry-After", "3600")]), .status(200)]
         try withGateway(setup) { gateway in
             let client = try EventClient(gateway.port, "?upstream=plain")
             _ = try gateway.accept("/v1/plain/thing", "{}")
@@ -97,7 +97,7 @@ import Testing
     @Test func tokens_areTold() throws {
         var setup = Setup()
         setup.upstreams = [PickyUpstream("picky", tokenSource: TestTokens())]
-        setup.outcomes = [.status(503), .status(200), .status(200)]
+        setup.results = [.status(503), .status(200), .status(200)]
         try withGateway(setup) { gateway in
             let client = try EventClient(gateway.port, "?type=token.failed&type=token.refreshed")
             _ = try gateway.accept()
@@ -110,7 +110,7 @@ import Testing
     @Test func finishedFlush_isTold_withItsCount() throws {
         var setup = Setup()
         setup.delivery.batchMaxWait = .seconds(3600)
-        setup.outcomes = [.status(200)]
+        setup.results = [.status(200)]
         try withGateway(setup) { gateway in
             let client = try EventClient(gateway.port, "?type=flush.finished")
             for _ in 0..<3 { _ = try gateway.accept() }
@@ -149,7 +149,7 @@ import Testing
     @Test func events_containNoPayloadAndNoSecret() throws {
         var setup = Setup()
         setup.upstreams = [PickyUpstream("picky", tokenSource: TestTokens()), PlainUpstream("plain")]
-        setup.outcomes = [.status(200), .status(410, PickyUpstream.secret)]
+        setup.results = [.status(200), .status(410, PickyUpstream.secret)]
         try withGateway(setup) { gateway in
             let client = try EventClient(gateway.port)
             _ = try gateway.accept("/v1/picky/event", Self.body)

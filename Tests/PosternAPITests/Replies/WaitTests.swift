@@ -17,7 +17,7 @@ import Testing
 
     @Test func delivered_isAnsweredWithTheMessageAndItsResult() throws {
         var setup = Setup()
-        setup.outcomes = [.status(200, #"{"taken":true}"#)]
+        setup.results = [.status(200, #"{"taken":true}"#)]
         try withGateway(setup) { gateway in
             let answer = try gateway.client.post("/v1/picky/event", #"{"n":1}"#, headers: Self.wait(20))
             #expect(answer.status == 200, "\(answer.text)")
@@ -31,7 +31,7 @@ import Testing
 
     @Test func resultThatIsNoJSON_isShownAsText() throws {
         var setup = Setup()
-        setup.outcomes = [.status(200, "thanks \"a lot\"")]
+        setup.results = [.status(200, "thanks \"a lot\"")]
         try withGateway(setup) { gateway in
             let answer = try gateway.client.post("/v1/picky/event", #"{"n":1}"#, headers: Self.wait(20))
             #expect(answer.json["result"].string == "thanks \"a lot\"", "\(answer.text)")
@@ -40,7 +40,7 @@ import Testing
 
     @Test func failed_isAProblemWithTheUpstreamsStatus() throws {
         var setup = Setup()
-        setup.outcomes = [.status(422, "no")]
+        setup.results = [.status(422, "no")]
         try withGateway(setup) { gateway in
             let answer = try gateway.client.post("/v1/picky/event", #"{"n":1}"#, headers: Self.wait(20))
             answer.problem(502, "delivery-failed")
@@ -55,7 +55,7 @@ import Testing
 
     @Test func upstreamsAnswerToARefusal_isPassedOn_andStaysWithTheMessage() throws {
         var setup = Setup()
-        setup.outcomes = [.status(410, #"{"gone":true}"#)]
+        setup.results = [.status(410, #"{"gone":true}"#)]
         try withGateway(setup) { gateway in
             let answer = try gateway.client.post("/v1/picky/event", #"{"n":1}"#, headers: Self.wait(20))
             answer.problem(502, "delivery-failed")
@@ -80,7 +80,7 @@ import Testing
     @Test func many_areAnsweredEachWithItsState_whenAllAreSettled() throws {
         var setup = Setup()
         setup.delivery.batchMaxMessages = 1
-        setup.outcomes = [.status(200), .status(422), .status(200)]
+        setup.results = [.status(200), .status(422), .status(200)]
         try withGateway(setup) { gateway in
             let answer = try gateway.client.post(
                 "/v1/picky/event", #"[{"n":1},{"n":2},{"n":3}]"#, headers: Self.wait(20))
@@ -94,7 +94,7 @@ import Testing
 
     @Test func lenientMany_nameTheRejectedOnesToo() throws {
         var setup = Setup()
-        setup.outcomes = [.status(200)]
+        setup.results = [.status(200)]
         try withGateway(setup) { gateway in
             let answer = try gateway.client.post(
                 "/v1/picky/event", #"[{"n":1},{"n":"x"}]"#, headers: Self.wait(20, ", handling=lenient"))

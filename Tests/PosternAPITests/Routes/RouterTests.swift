@@ -48,7 +48,7 @@ import Testing
     }
 
     /// The template and method of the matching route, or what its problem is.
-    private func outcome(_ router: Router, _ method: String, _ path: String) -> String {
+    private func match(_ router: Router, _ method: String, _ path: String) -> String {
         switch router.match(method, path) {
         case .success(let match): "\(match.route.method.rawValue) \(match.route.template.text)"
         case .failure(.methodNotAllowed(let allowed)): "allowed: \(allowed)"
@@ -64,9 +64,9 @@ import Testing
             for route in Route.common {
                 let template = route.template.text
                 #expect(
-                    outcome(router, route.method.rawValue, path(of: template)) == "\(route.method.rawValue) \(template)"
+                    match(router, route.method.rawValue, path(of: template)) == "\(route.method.rawValue) \(template)"
                 )
-                if route.method == .get { #expect(outcome(router, "HEAD", path(of: template)) == "GET \(template)") }
+                if route.method == .get { #expect(match(router, "HEAD", path(of: template)) == "GET \(template)") }
             }
         }
     }
@@ -78,7 +78,7 @@ import Testing
                 let allowed = template == "/v1/{upstream}/{kind}" ? allowed.union(["GET", "HEAD"]) : allowed
                 for method in Self.methods where !allowed.contains(method) {
                     let expected = "allowed: \(allowed.sorted().joined(separator: ", "))"
-                    #expect(outcome(router, method, path(of: template)) == expected, "\(method) \(template)")
+                    #expect(match(router, method, path(of: template)) == expected, "\(method) \(template)")
                 }
             }
         }
@@ -94,7 +94,7 @@ import Testing
         ("PUT", "/v1/plain/thing", "allowed: GET, HEAD, POST"),
     ])
     func resource_isFoundByItsTemplate_nextToTheKinds(method: String, path: String, expected: String) throws {
-        try withRouter { #expect(outcome($0, method, path) == expected) }
+        try withRouter { #expect(match($0, method, path) == expected) }
     }
 
     @Test(arguments: [
@@ -109,7 +109,7 @@ import Testing
         ("/v1/plain/riddle", "unknown kind riddle, not thing"),
     ])
     func otherPath_saysWhatDoesNotExist(path: String, expected: String) throws {
-        try withRouter { #expect(outcome($0, "GET", path) == expected) }
+        try withRouter { #expect(match($0, "GET", path) == expected) }
     }
 
     /// Design, section 3.5.

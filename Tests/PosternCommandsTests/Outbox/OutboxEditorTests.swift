@@ -83,16 +83,16 @@ import Testing
         let ids = try await makeStore(
             [.failed, .dropped, .cancelled, .delivered, .queued], laneRule: hasLanes ? .separate : .mixed)
         let unknown = MessageID(rawValue: 257)
-        let outcome = try await editor.retry(ids + [unknown])
-        #expect(outcome.count == 2)
+        let edit = try await editor.retry(ids + [unknown])
+        #expect(edit.count == 2)
         #expect(
-            outcome.refused.map(\.reason) == [
+            edit.refused.map(\.reason) == [
                 "the message is cancelled; only failed or dropped ones can be sent again",
                 "the message is delivered; only failed or dropped ones can be sent again",
                 "the message is queued; only failed or dropped ones can be sent again",
                 "there is no such message in the store",
             ])
-        #expect(outcome.exitCode == 1)
+        #expect(edit.exitCode == 1)
         #expect(try states(of: ids) == [.queued, .queued, .cancelled, .delivered, .queued])
         try expectBalance()
     }
@@ -100,9 +100,9 @@ import Testing
     @Test func allDeadLettersOfAnUpstream_areQueuedAgain_beyondOnePage() async throws {
         let ids = try await makeStore(Array(repeating: .failed, count: 1203) + [.dropped])
         let plain = try #require(UpstreamName("plain"))
-        let outcome = try await editor.retry(MessageFilter(upstream: plain, state: .failed))
-        #expect(outcome == OutboxEditResult(.retried, count: 1203))
-        #expect(outcome.text == "1203 messages queued again; sent when the gateway runs.")
+        let edit = try await editor.retry(MessageFilter(upstream: plain, state: .failed))
+        #expect(edit == OutboxEditResult(.retried, count: 1203))
+        #expect(edit.text == "1203 messages queued again; sent when the gateway runs.")
         #expect(try states(of: [ids[0], ids[1202], ids[1203]]) == [.queued, .queued, .dropped])
         try expectBalance()
     }
@@ -121,9 +121,9 @@ import Testing
     @Test(arguments: [true, false])
     func queuedMessage_isCancelled_aSettledOneRefused(hasLanes: Bool) async throws {
         let ids = try await makeStore([.queued, .failed], laneRule: hasLanes ? .separate : .mixed)
-        let outcome = try await editor.cancel(ids)
-        #expect(outcome.count == 1)
-        #expect(outcome.refused == [.init(ids[1], "the message is failed; only a queued one can be cancelled")])
+        let edit = try await editor.cancel(ids)
+        #expect(edit.count == 1)
+        #expect(edit.refused == [.init(ids[1], "the message is failed; only a queued one can be cancelled")])
         #expect(try states(of: ids) == [.cancelled, .failed])
         try expectBalance()
     }

@@ -5,7 +5,7 @@ import Testing
 /// The reader as a value: what the corpus says, however the bytes are cut.
 @Suite struct RequestReaderTests {
     /// What the reader makes of bytes that arrive in `parts`: the requests, and the refusal at the end.
-    private func outcome(_ parts: [ArraySlice<UInt8>]) -> (served: [String], refusal: Int?) {
+    private func read(_ parts: [ArraySlice<UInt8>]) -> (served: [String], refusal: Int?) {
         var reader = RequestReader()
         var served: [String] = []
         for part in parts {
@@ -32,7 +32,7 @@ import Testing
             [1, 2, 3, 5, 8, bytes.count / 2, bytes.count - 2, bytes.count - 1].filter { $0 > 0 && $0 < bytes.count })
         let cuts = [[bytes], bytes.indices.map { bytes[$0...$0] }] + ends.map { [bytes[..<$0], bytes[$0...]] }
         for parts in cuts {
-            let found = outcome(parts)
+            let found = read(parts)
             #expect(found.served == framing.served, "in \(parts.count) parts of \(parts[0].count)")
             #expect(found.refusal == framing.refusal, "in \(parts.count) parts of \(parts[0].count)")
         }

@@ -31,11 +31,11 @@ final class Door: Listeners, @unchecked Sendable {
             (self.head, self.door, self.completion) = (head, door, completion)
         }
 
-        func settle(_ outcome: ResponseAction, requestNumber: UInt64) {
+        func settle(_ action: ResponseAction, requestNumber: UInt64) {
             // The door may be gone.
             guard completion != nil else { return }
             door.willAnswer?()
-            switch outcome {
+            switch action {
             case .response(let response): end(response)
             case .rendered(let render): end(render())
             case .problem(let problem): end(head.map { problem.response(to: $0) })

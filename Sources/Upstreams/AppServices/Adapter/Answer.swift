@@ -41,10 +41,10 @@ struct Answer {
         case other
     }
 
-    func outcome(of step: Step) -> Meaning {
+    func meaning(of step: Step) -> Meaning {
         switch body {
-        case .error(let code, let description): outcome(error: code, description, of: step)
-        case .fault(let code): outcome(fault: code)
+        case .error(let code, let description): meaning(error: code, description, of: step)
+        case .fault(let code): meaning(fault: code)
         case .entities where isSuccess: .ok
         case .nothing where isSuccess:
             .reauthenticate(isDoubtful: true, reason: reason("neither an entity nor an error"))
@@ -70,7 +70,7 @@ struct Answer {
 
     // MARK: 10.2
 
-    private func outcome(error code: String, _ description: String, of step: Step) -> Meaning {
+    private func meaning(error code: String, _ description: String, of step: Step) -> Meaning {
         guard response.status < 500 else { return retry() }
         let words = description.isEmpty ? code : "\(code): \(description)"
         switch code {
@@ -93,7 +93,7 @@ struct Answer {
 
     // MARK: 10.3
 
-    private func outcome(fault code: String) -> Meaning {
+    private func meaning(fault code: String) -> Meaning {
         let lowercased = code.lowercased()
         if lowercased.contains("apikey") {
             return .hold(.credentials, detail: reason("\(code): the api key is not accepted"))

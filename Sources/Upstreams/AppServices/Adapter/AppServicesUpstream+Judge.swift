@@ -33,7 +33,7 @@ extension AppServicesUpstream {
             item: item, message: message, step: step, state: context.state,
             onlyExistingGroups: settings.onlyAddUserToExistingGroups)
         try follower.follow(
-            answer.outcome(of: step), version: batch.request?.credentialVersion, sent: batch.request?.body ?? [])
+            answer.meaning(of: step), version: batch.request?.credentialVersion, sent: batch.request?.body ?? [])
         return follower.decision
     }
 
@@ -83,8 +83,8 @@ private struct AppServicesFollower {
     /// A time that is longer than any message waits.
     private static let doubtLife = Duration.seconds(90 * 86400)
 
-    mutating func follow(_ outcome: Answer.Meaning, version: Int64?, sent body: [UInt8]) throws {
-        switch outcome {
+    mutating func follow(_ meaning: Answer.Meaning, version: Int64?, sent body: [UInt8]) throws {
+        switch meaning {
         case .ok:
             try settleDoubt()
             try succeed(sent: body)
