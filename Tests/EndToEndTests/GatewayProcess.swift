@@ -59,15 +59,7 @@ final class GatewayDirectory: Sendable {
     }
 
     /// The store, and the files next to it, that contain `text`.
-    func files(with text: String) throws -> [String] {
-        let folder = folder.file("data")
-        let names = try FileManager.default.contentsOfDirectory(atPath: folder)
-        #expect(!names.isEmpty)
-        // `FileManager` would leak what it reads an empty file into.
-        return try names.filter {
-            try FileHandle(forReadingAtPath: "\(folder)/\($0)")?.readToEnd()?.range(of: Data(text.utf8)) != nil
-        }
-    }
+    func files(with text: String) throws -> [String] { try folder.files(in: "data", with: text) }
 
     /// Whether the audit balances. Only without a gateway, whose ledgers are ahead of a reader's snapshot.
     func audit() throws -> Audit { try StoreView(path: store).audit() }

@@ -1,4 +1,3 @@
-import Foundation
 import GRDB
 import InMemoryLogging
 import Logging
@@ -82,16 +81,11 @@ final class DeliveryHarness {
         try start(upstream, settings)
     }
 
-    /// Goes on with a copy of the files as they are on disk, as after a kill: what this run still does is lost.
+    /// Begins the next run on the same store as after a kill: what this one had still to do is not done.
     func kill(_ upstream: some Upstream = PlainUpstream(), settings: DeliverySettings) throws {
         commit()
-        let files = try files()
-        run?.outbox.close()
+        threads.abandon()
         run = nil
-        for name in try FileManager.default.contentsOfDirectory(atPath: folder.path) {
-            try FileManager.default.removeItem(atPath: folder.file(name))
-        }
-        for (name, bytes) in files { try Data(bytes).write(to: URL(filePath: folder.file(name))) }
         try start(upstream, settings)
     }
 
@@ -131,15 +125,8 @@ final class DeliveryHarness {
         try threads.result { outbox.change(of: queue, { _ in (changes, ()) }, completion: $0) }
     }
 
-    /// All files of the store, as they are on disk now.
-    func files() throws -> [String: [UInt8]] {
-        let names = try FileManager.default.contentsOfDirectory(atPath: folder.path)
-        return Dictionary(
-            uniqueKeysWithValues: names.map {
-                ($0, [UInt8](FileManager.default.contents(atPath: folder.file($0)) ?? Data()))
-            }
-        )
-    }
+    /// The store, and the files next to it, that contain `text`.
+    func files(with text: String) throws -> [String] { try folder.files(with: text) }
 
     /// Takes a failed message up again, as an operator does.
     func requeue(_ id: MessageID) throws {

@@ -159,7 +159,8 @@ import Testing
             try #require(eventually { gateway.queued == 200 })
             clients = []
             #expect(eventually(within: .seconds(10)) { gateway.server.runningRequests == 0 })
-            #expect(eventually(within: .seconds(10)) { sockets(on: gateway.port) == before })
+            // On a busy machine the connection that was there before may have been closed meanwhile.
+            #expect(eventually(within: .seconds(10)) { sockets(on: gateway.port) <= before })
             gateway.transport.answerAll { _ in .status(200) }
             // A connection that was silent for so long may have been closed.
             #expect(try HTTPClient(port: gateway.port).post("/v1/upstreams/picky/resume").status == 202)
