@@ -42,12 +42,6 @@ package final class HostedSimulator: Sendable {
         }
     }
 
-    package func text(
-        _ path: String, _ method: UpstreamRequest.Method = .get, _ body: String = ""
-    ) async throws -> String {
-        String(decoding: try await send(method, path, body).get().body, as: UTF8.self)
-    }
-
     // MARK: Directly
 
     package func ask(_ method: String, _ path: String, _ body: String = "") throws -> HTTPClient.Answer {

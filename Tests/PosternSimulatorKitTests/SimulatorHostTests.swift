@@ -36,13 +36,14 @@ private func event(_ source: String, _ number: Int) -> String {
         #expect(answer.header("Content-Type") == nil)
         #expect(await fixture.post("[\(event("a", 2)),\(event("a", 1))]").status == 202)
         #expect(
-            try await fixture.text("/received") == """
+            try fixture.ask("GET", "/received").text == """
                 {"upstream":"samsara","requests":2,"acceptedRequests":2,"events":4,"distinctEvents":3,"duplicates":1,\
                 "answers":{"202":2},"violationCount":0,"violations":[],"keep":"texts"}
                 """)
         #expect(
-            try await fixture.text("/received?events=true&offset=2&limit=1").contains(#""texts":[\#(event("a", 2))]"#))
-        #expect(try await fixture.text("/received?field=seq") == "a\t1\nb\t1\na\t2\na\t1\n")
+            try fixture.ask("GET", "/received?events=true&offset=2&limit=1").text.contains(
+                #""texts":[\#(event("a", 2))]"#))
+        #expect(try fixture.ask("GET", "/received?field=seq").text == "a\t1\nb\t1\na\t2\na\t1\n")
     }
 
     @Test func received_startsOver_whenDeleted() async throws {
@@ -50,7 +51,7 @@ private func event(_ source: String, _ number: Int) -> String {
         _ = await fixture.post("[\(event("a", 1))]")
         #expect(await fixture.send(.delete, "/received?keep=counts").status == 204)
         _ = await fixture.post("[\(event("a", 1))]")
-        let text = try await fixture.text("/received?events=true")
+        let text = try fixture.ask("GET", "/received?events=true").text
         #expect(text.contains(#""events":1,"distinctEvents":null"#))
         #expect(text.contains(#""keep":"counts","texts":[]"#))
         #expect(await fixture.send(.delete, "/received?keep=all").status == 400)
@@ -62,20 +63,20 @@ private func event(_ source: String, _ number: Int) -> String {
         let fixture = try HostedSimulator()
         #expect(await fixture.send(.post, "//v1/events").status == 404)
         #expect(
-            try await fixture.text("/received").contains(
+            try fixture.ask("GET", "/received").text.contains(
                 #""violationCount":1,"violations":["POST //v1/events: there is no such endpoint"]"#))
     }
 
     @Test func faults_areSetShownAndCleared_atRunTime() async throws {
         let fixture = try HostedSimulator(faults: "status=503:x1")
-        #expect(try await fixture.text("/faults") == "status=503:x1\n")
+        #expect(try fixture.ask("GET", "/faults").text == "status=503:x1\n")
         #expect(await fixture.post("[\(event("a", 1))]").status == 503)
         #expect(await fixture.post("[\(event("a", 1))]").status == 202)
-        #expect(try await fixture.text("/faults?seed=3", .post, "status=429/7") == "status=429/7\n")
+        #expect(try fixture.ask("POST", "/faults?seed=3", "status=429/7").text == "status=429/7\n")
         let answer = try await fixture.post("[\(event("a", 1))]").get()
         #expect(answer.status == 429)
         #expect(answer.header("Retry-After") == "7")
-        #expect(try await fixture.text("/faults", .post) == "\n")
+        #expect(try fixture.ask("POST", "/faults").text == "\n")
         #expect(await fixture.post("[\(event("a", 1))]").status == 202)
         let refused = try await fixture.send(.post, "/faults", "boom").get()
         #expect(refused.status == 400)
@@ -99,7 +100,7 @@ private func event(_ source: String, _ number: Int) -> String {
         let result = await fixture.post(
             "[\(event("a", 1))]", timeout: reason == .timeout ? .milliseconds(200) : .seconds(20))
         #expect(result.reason == reason)
-        let text = try await fixture.text("/received")
+        let text = try fixture.ask("GET", "/received").text
         #expect(text.contains(#""events":\#(1 + events),"#))
         #expect(text.contains(#""answers":{"202":1,"\#(label)":1}"#))
         #expect(await fixture.post("[\(event("a", 1))]").status == 202)
@@ -109,10 +110,10 @@ private func event(_ source: String, _ number: Int) -> String {
         let fixture = try HostedSimulator(faults: "delay=50ms:x1,drip=1ms:x2")
         let clock = ContinuousClock()
         let start = clock.now
-        _ = try await fixture.text("/faults", .post, "delay=50ms")
+        _ = try fixture.ask("POST", "/faults", "delay=50ms")
         #expect(await fixture.post("[\(event("a", 1))]").status == 202)
         #expect(clock.now - start >= .milliseconds(50))
-        _ = try await fixture.text("/faults", .post, "drip=1ms")
+        _ = try fixture.ask("POST", "/faults", "drip=1ms")
         #expect(await fixture.post("[\(event("a", 1))]").status == 202)
         #expect(clock.now - start >= .milliseconds(100))
     }
@@ -123,13 +124,13 @@ private func event(_ source: String, _ number: Int) -> String {
         #expect(answer.status == 400)
         #expect(String(decoding: answer.body, as: UTF8.self) == #"["OK","{:seq (not (poison))}"]"#)
         #expect(await fixture.post("[\(event("a", 1))]").status == 202)
-        #expect(try await fixture.text("/received?field=seq") == "a\t1\n")
+        #expect(try fixture.ask("GET", "/received?field=seq").text == "a\t1\n")
     }
 
     @Test func stop_endsHangingRequests() async throws {
         let fixture = try HostedSimulator(faults: "hang")
         async let pending = fixture.post("[\(event("a", 1))]")
-        while try await !fixture.text("/received").contains(#""hang":1"#) {}
+        while try !fixture.ask("GET", "/received").text.contains(#""hang":1"#) {}
         fixture.host.stop()
         #expect(await pending.reason == .interrupted)
     }

@@ -1,5 +1,6 @@
 import PosternConformance
 import PosternCore
+import PosternTestKit
 import PosternTransport
 import Testing
 
@@ -19,7 +20,7 @@ import Testing
         }
         #expect(await post("/hit/create", CurioVectors.golden("screen-start").body).status == 401)
         #expect(
-            try await fixture.text("/received").contains(
+            try fixture.ask("GET", "/received").text.contains(
                 #""answers":{"200":1,"401":1,"reset-after":9},"violationCount":0,"violations":[]"#))
     }
 }

@@ -10,7 +10,7 @@ import Testing
 @Suite(.timeLimit(.minutes(10))) struct SeerHostTests {
     @Test func seer_takesReports_andShowsThemByKind() async throws {
         let fixture = try HostedSimulator(.seer)
-        #expect(try await fixture.text("/control", .post, #"{"tokenAnswer":"slow:50"}"#).hasPrefix("{"))
+        #expect(try fixture.ask("POST", "/control", #"{"tokenAnswer":"slow:50"}"#).text.hasPrefix("{"))
         let start = ContinuousClock.now
         let answer = try await fixture.send(
             .post, "/oauth/access_token", headers: SeerClient.tokenHeaders, "grant_type=client_credentials"
@@ -23,14 +23,14 @@ import Testing
         let batch = SeerVectors.batch([SeerVectors.a1, SeerVectors.a2])
         #expect(await fixture.send(.post, "/sactivity/batch", headers: headers, batch).status == 200)
         #expect(await fixture.send(.post, "/tincan", headers: headers, SeerVectors.t1).status == 200)
-        #expect(try await fixture.text("/faults", .post, "poison=/object/objectType:photo:413").hasPrefix("poison="))
+        #expect(try fixture.ask("POST", "/faults", "poison=/object/objectType:photo:413").text.hasPrefix("poison="))
         #expect(await fixture.send(.post, "/sactivity/batch", headers: headers, batch).status == 413)
         #expect(
-            try await fixture.text("/received?field=/object/id")
+            try fixture.ask("GET", "/received?field=/object/id").text
                 == "/sactivity\tobjectId\n/sactivity\to-1\n/tincan\thttp://pearson.com/ccsoc/interactive/\n")
         #expect(
-            try await fixture.text("/received").contains(
+            try fixture.ask("GET", "/received").text.contains(
                 #""events":3,"distinctEvents":3,"duplicates":0,"answers":{"200":3,"413":1},"violationCount":0"#))
-        #expect(JSON(Array(try await fixture.text("/control").utf8))["validTokens"].int == 1)
+        #expect(try fixture.ask("GET", "/control").json["validTokens"].int == 1)
     }
 }
