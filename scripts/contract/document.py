@@ -1,5 +1,6 @@
 """The OpenAPI document: reads it, and checks it by itself."""
 
+import functools
 import re
 
 import openapi_spec_validator
@@ -96,10 +97,13 @@ class Document:
 
     def violations(self, value, pointer):
         """What is wrong with `value` by the schema at `pointer`."""
-        validator = Draft202012Validator(
+        return [f"{error.json_path}: {error.message[:300]}" for error in self.validator(pointer).iter_errors(value)]
+
+    @functools.cache
+    def validator(self, pointer):
+        return Draft202012Validator(
             {"$ref": f"urn:openapi#{fragment(pointer)}"}, registry=self.registry,
             format_checker=Draft202012Validator.FORMAT_CHECKER)
-        return [f"{error.json_path}: {error.message[:300]}" for error in validator.iter_errors(value)]
 
 
 def escaped(part):
