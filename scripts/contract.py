@@ -15,7 +15,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from contract import agreement, document, examples, fuzzing, generated  # noqa: E402
+from contract import agreement, document, examples, fuzzing, generated, refusals  # noqa: E402
 from contract.gateway import SimulatedGateway  # noqa: E402
 from harness import ROOT, Failure  # noqa: E402
 
@@ -48,6 +48,7 @@ def main():
             step("client by openapi-python-client", lambda: generated.check(known, gateway, directory))
         with SimulatedGateway(options.binary, directory + "/fuzzing") as gateway:
             step("schemas of kinds", lambda: agreement.check(known, gateway))
+            step("refusals", lambda: refusals.check(known, gateway))
             options.quick or step("schemathesis", lambda: fuzzing.check(known, gateway, directory))
             gateway.check_alive()
     print("contract: ok")

@@ -3,7 +3,7 @@
 import copy
 import json
 
-from contract.examples import is_kind, refresh
+from contract.examples import is_kind, payload_schema, refresh
 from harness import Failure, call
 
 VALUES = (
@@ -15,7 +15,7 @@ VALUES = (
 def check(known, gateway):
     faults, count, valid = [], 0, 0
     for operation in filter(is_kind, known.operations):
-        schema = f"{operation.pointer}/requestBody/content/application~1json/schema/oneOf/0"
+        schema = payload_schema(operation)
         _, _, example = next(operation.body_examples())
         payloads = list(changed(known, refresh(operation, example), known.at(schema)))
         rejected = [reason for start in range(0, len(payloads), 20)

@@ -32,6 +32,12 @@ def is_kind(operation):
         and not operation.path.startswith("/v1/messages/")
 
 
+def payload_schema(operation):
+    """Where the schema of one payload is: that of the body allows many, unless a payload may be anything."""
+    pointer = f"{operation.pointer}/requestBody/content/application~1json/schema"
+    return pointer + "/oneOf/0" if "oneOf" in operation.known.at(pointer) else pointer
+
+
 def refresh(operation, body):
     """The example; with the current time in that of a location, which must not be old."""
     return body | {"timestamp": int(time.time() * 1000)} if operation.path == "/v1/curio/location" else body
@@ -102,8 +108,8 @@ class Session:
             if not place[1].startswith("ce-"):
                 yield Request(place[1], required | {place: value}, bodies[0][0], bodies[0][2])
 
-    def run(self, operation, request):
-        self.count += 1
+    def target(self, operation, request):
+        """The path with the query, and the headers."""
         path, query, headers = operation.path, [], {}
         for (place, name), value in request.parameters.items():
             texts = [json.dumps(v) if isinstance(v, bool) else str(v) for v in (value if isinstance(value, list) else [value])]
@@ -115,6 +121,11 @@ class Session:
                 headers[name] = texts[0]
         if query:
             path += "?" + urllib.parse.urlencode(query)
+        return path, headers
+
+    def run(self, operation, request):
+        self.count += 1
+        path, headers = self.target(operation, request)
         if request.media_type:
             headers["Content-Type"] = request.media_type
         status, answer, body = ask(self.gateway.port, operation.method.upper(), path, request.encoded_body(), headers)
@@ -185,7 +196,7 @@ def ask(port, method, path, body, headers):
     """Like `call`, but does not wait for the end of a stream of events."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     try:
-        connection.request(method, path, body, {**headers, "Authorization": f"Bearer {KEYS[port]}"})
+        connection.request(method, path, body, {"Authorization": f"Bearer {KEYS[port]}", **headers})
         answer = connection.getresponse()
         is_stream = answer.headers.get("Content-Type", "").startswith("text/event-stream")
         return answer.status, answer.headers, b"" if is_stream else answer.read()
