@@ -13,6 +13,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 
 # Two runs at once, of about the same length: a run keeps one core busy.
 HALF = "^/v1/(appservices|curio)/"
+HALVES = [("include", "coverage,fuzzing"), ("exclude", "coverage,fuzzing,stateful")]
 
 
 def check(known, gateway, directory):
@@ -20,17 +21,16 @@ def check(known, gateway, directory):
     tool = pathlib.Path(sys.executable).with_name("schemathesis")
     command = [
         tool, "--config-file", FOLDER / "schemathesis.toml", "run", known.path, "--url", f"http://127.0.0.1:{gateway.port}",
-        "--phases", "coverage,fuzzing", "--max-examples", "3", "--seed", "1", "--continue-on-failure",
-        "--request-timeout", "20", "--warnings", "off", "--no-color",
+        "--seed", "1", "--continue-on-failure", "--request-timeout", "20", "--warnings", "off", "--no-color",
     ]
     environment = {
         **os.environ, "POSTERN_KEY": gateway.key, "SCHEMATHESIS_HOOKS": "contract.hooks", "PYTHONPATH": str(FOLDER.parent)}
-    logs = [pathlib.Path(directory) / f"{name}.log" for name in ("include", "exclude")]
+    logs = [pathlib.Path(directory) / f"{name}.log" for name, _ in HALVES]
     with contextlib.ExitStack() as stack:
         runs = [
             stack.enter_context(
-                Process([*command, f"--{log.stem}-path-regex", HALF], log, cwd=directory, env=environment))
-            for log in logs
+                Process([*command, f"--{name}-path-regex", HALF, "--phases", phases], log, cwd=directory, env=environment))
+            for (name, phases), log in zip(HALVES, logs)
         ]
         until(lambda: all(run.child.poll() is not None for run in runs), 600, "schemathesis ends", every=0.2)
     requests, operations = 0, 0
