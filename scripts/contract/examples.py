@@ -104,6 +104,9 @@ class Session:
                 attributes = {place: value for place, value in optional if place[1].startswith("ce-")}
                 parameters = required | attributes
             yield Request(f"{media_type} {name}" if name else "", parameters, media_type, body)
+        if is_kind(operation):
+            lines = json.dumps(refresh(operation, bodies[0][2])) + "\n"
+            yield Request("in lines", required | {("query", "dryRun"): True}, "application/x-ndjson", lines * 2)
         for place, value in optional:
             if not place[1].startswith("ce-"):
                 yield Request(place[1], required | {place: value}, bodies[0][0], bodies[0][2])
