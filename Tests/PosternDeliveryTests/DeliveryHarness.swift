@@ -153,6 +153,9 @@ final class DeliveryHarness {
         try accept((1...count).map { "{\"n\":\($0)}" }, lane: lane)
     }
 
+    /// How many lines were logged with that message.
+    func logged(_ message: String) -> Int { log.entries.count { $0.message.description == message } }
+
     func record(_ id: MessageID) throws -> MessageRecord { try #require(try outbox.message(id)) }
     func state(_ id: MessageID) throws -> MessageState { try record(id).state }
     var ledger: Ledger { outbox.ledger(of: queue.number) }

@@ -13,10 +13,8 @@ extension WorkerLoop {
         } catch {
             // After the next start, the messages are as they were before the attempt.
             guard !outbox.isClosed else { return machine.abandoned(flight) }
-            logger.error(
-                "cannot read the state; retrying",
-                metadata: ["upstream": "\(queue.name)", "batch.id": "\(flight.batch.id)", "error": "\(error)"])
-            return postpone { [unowned self] in answered(flight, transfer) }
+            _ = storeFailed(&recordRetry, "cannot read the state; retrying", error, batch: flight.batch.id)
+            return unfinished.append { [unowned self] in answered(flight, transfer) }
         }
         var flight = flight
         if !result.wasCancelled { (flight.result, flight.judgedAt) = (transfer, result.at) }
@@ -93,16 +91,16 @@ extension WorkerLoop {
     ) {
         switch result {
         case .success(let changes):
+            if unfinished.isEmpty { storeSucceeded(&recordRetry) }
             if let result = flight.result { upstream.settled(flight.batch, by: result, with: changes) }
         case .failure(.closed):
             // After the next start, the messages are as they were before the attempt.
             return machine.ended()
         case .failure(let error):
             // What the upstream accepted must not be lost: retry as long as the store is open.
-            logger.error(
-                "cannot store the result of an attempt; retrying",
-                metadata: ["upstream": "\(queue.name)", "batch.id": "\(flight.batch.id)", "error": "\(error)"])
-            return postpone { [unowned self] in
+            _ = storeFailed(
+                &recordRetry, "cannot store the result of an attempt; retrying", error, batch: flight.batch.id)
+            return unfinished.append { [unowned self] in
                 var settlement = settlement
                 // The current state is newer than what it would write.
                 if settlement.circuit != nil { settlement.circuit = saved }
@@ -127,10 +125,5 @@ extension WorkerLoop {
         } else if settlement.isGivenBack {
             queue.giveBack(claim, now: time.now)
         }
-    }
-
-    private func postpone(_ work: @escaping () -> Void) {
-        unfinished.append(work)
-        storeRetryAt = storeRetryAt ?? time.instant + Self.storeRetry
     }
 }

@@ -11,7 +11,9 @@ extension WorkerLoop {
 
     func sendWhatMayBeSent() {
         var claims = 0
-        while claims < Self.claimsPerTurn, machine.maySend(now: time.now), hasToken, readiness() == .now {
+        while claims < Self.claimsPerTurn, !claimRetry.isWaiting(at: time.instant), machine.maySend(now: time.now),
+            hasToken, readiness() == .now
+        {
             claims += 1
             guard let claim = nextClaim() else {
                 lookedInVain = true
@@ -32,7 +34,7 @@ extension WorkerLoop {
             if !claim.messages.isEmpty { return claim }
             return claim.expired.isEmpty ? nil : nextClaim()
         } catch {
-            logger.error("cannot read the queue", metadata: ["upstream": "\(queue.name)", "error": "\(error)"])
+            _ = storeFailed(&claimRetry, "cannot read the queue", error)
             return nil
         }
     }
@@ -87,8 +89,7 @@ extension WorkerLoop {
                 try upstream.plan(for: claim.messages, in: context(now: now, token: token, state))
             }
         } catch {
-            logger.error("cannot read the state", metadata: ["upstream": "\(queue.name)", "error": "\(error)"])
-            return queue.postpone(claim, until: now + Self.storeRetry)
+            return queue.postpone(claim, until: now + storeFailed(&claimRetry, "cannot read the state", error))
         }
         switch plan {
         case .send(let request, let count):
@@ -126,17 +127,17 @@ extension WorkerLoop {
 
     /// The row that records the request is on disk, so the request may be sent.
     func opened(_ flight: InFlightBatch, _ result: Result<Void, StoreError>) {
+        if case .success = result { storeSucceeded(&claimRetry) }
         switch result {
         case .success where !machine.isStopping: submit(flight)
         case .success: perform(machine.unsent(flight, now: time.now), for: flight)
         case .failure(.closed): machine.abandoned(flight)
         case .failure(let error):
-            logger.error(
-                "cannot record a request; it was not sent",
-                metadata: ["upstream": "\(queue.name)", "batch.id": "\(flight.batch.id)", "error": "\(error)"])
+            let delay = storeFailed(
+                &claimRetry, "cannot record a request; it was not sent", error, batch: flight.batch.id)
             _ = machine.unsent(flight, now: time.now)
             machine.ended()
-            queue.postpone(flight.claim, until: time.now + Self.storeRetry)
+            queue.postpone(flight.claim, until: time.now + delay)
         }
     }
 

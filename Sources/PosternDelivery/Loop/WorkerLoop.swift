@@ -21,9 +21,6 @@ final class WorkerLoop: Loop, @unchecked Sendable {
 
     /// The loop turns at least this often, so that a stalled loop can be distinguished from an idle one.
     static let heartbeat = Duration.seconds(5)
-    /// The delay before a failed read or write of the store is retried.
-    static let storeRetry = Duration.milliseconds(500)
-
     /// A smaller change of the wall clock is ignored: clocks are adjusted by milliseconds all the time.
     static let clockTolerance = Duration.seconds(1)
 
@@ -35,9 +32,11 @@ final class WorkerLoop: Loop, @unchecked Sendable {
     /// The completions of the machine's flushes, in their order.
     var flushCompletions: [@Sendable (FlushReport) -> Void] = []
     var saved: CircuitRecord
-    /// Responses and results that could not be stored; retried at `storeRetryAt`.
+    /// When messages are claimed and requests are recorded again.
+    var claimRetry = StoreRetry()
+    /// Responses and results that could not be stored, and when they are stored again.
     var unfinished: [() -> Void] = []
-    var storeRetryAt: MonotonicInstant?
+    var recordRetry = StoreRetry()
     /// The number of messages that had left the queue other than by delivery when the causes of holds were last
     /// checked.
     private var removedBefore = 0
@@ -101,7 +100,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         checkCauses()
         for event in events { take(event) }
         lookedInVain = false
-        if isSending {
+        if isSending, !claimRetry.isWaiting(at: time.instant) {
             fetchToken()
             sendWhatMayBeSent()
         }
@@ -130,11 +129,29 @@ final class WorkerLoop: Loop, @unchecked Sendable {
     }
 
     private func takeUnfinished() {
-        guard let due = storeRetryAt, due <= time.instant else { return }
-        storeRetryAt = nil
+        guard !unfinished.isEmpty, !recordRetry.isWaiting(at: time.instant) else { return }
         let work = unfinished
         unfinished = []
         for piece in work { piece() }
+    }
+
+    /// Logs a failure of the store, unless it continues. Returns how long to wait.
+    func storeFailed(
+        _ retry: inout StoreRetry, _ message: Logger.Message, _ error: any Error, batch: BatchID? = nil
+    ) -> Duration {
+        let now = time.instant
+        if retry.failed(at: now) {
+            var metadata: Logger.Metadata = ["upstream": "\(queue.name)", "error": "\(error)"]
+            metadata["batch.id"] = batch.map { "\($0)" }
+            logger.error(message, metadata: metadata)
+        }
+        return (retry.at ?? now) - now
+    }
+
+    /// Logs that the store works again, if it had failed.
+    func storeSucceeded(_ retry: inout StoreRetry) {
+        guard retry.succeeded() else { return }
+        logger.notice("store recovered; deliveries continue", metadata: ["upstream": "\(queue.name)"])
     }
 
     // MARK: External changes
@@ -198,8 +215,12 @@ final class WorkerLoop: Loop, @unchecked Sendable {
 
     private func nextTurn() -> MonotonicInstant {
         var earliest = EarliestDeadline(time, atMost: outbox.threads.idleTime(Self.heartbeat))
-        if let storeRetryAt { earliest.consider(storeRetryAt) }
+        if !unfinished.isEmpty { earliest.consider(recordRetry.at ?? time.instant) }
         guard isSending else { return earliest.instant }
+        if let at = claimRetry.at, claimRetry.isWaiting(at: time.instant) {
+            earliest.consider(at)
+            return earliest.instant
+        }
         guard machine.maySend(now: time.now) else {
             // The end of a request in flight is an event. A time that has passed is not waited for.
             if machine.unsettled == 0, let reopensAt = machine.health.upstream.reopensAt {

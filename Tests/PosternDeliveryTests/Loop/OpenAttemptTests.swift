@@ -55,6 +55,27 @@ import Testing
         #expect(try harness.outbox.audit().isBalanced)
     }
 
+    /// Many lanes, each of which could be tried: what is asked of the store does not grow with their number.
+    @Test func storeThatRefusesRequests_isAskedLessAndLessOften_andLoggedOnce() throws {
+        let upstream = PlainUpstream(laneRule: .separate)
+        let harness = try DeliveryHarness(upstream, settings: Self.settings)
+        let ids = try (0..<20).flatMap { try harness.accept(["{}"], lane: .named("lane \($0)", group: nil)) }
+        try harness.execute(
+            "CREATE TRIGGER trouble BEFORE INSERT ON attempts BEGIN SELECT RAISE(ABORT, 'trouble'); END")
+        let before = harness.outbox.nextBatch().rawValue
+        try harness.run(for: .seconds(60))
+        #expect(harness.transport.requests.isEmpty)
+        // 0, 0.5, 1.5, 3.5, 7.5, 12.5 … 57.5 seconds.
+        let tries = harness.outbox.nextBatch().rawValue - before - 1
+        #expect((10...20).contains(tries), "\(tries) tries")
+        #expect(harness.logged("cannot record a request; it was not sent") == 1)
+        try harness.execute("DROP TRIGGER trouble")
+        harness.transport.answerAll { _ in .status(200) }
+        try harness.run(for: .seconds(10))
+        #expect(try ids.allSatisfy { try harness.state($0) == .delivered })
+        #expect(harness.logged("store recovered; deliveries continue") == 1)
+    }
+
     @Test func stop_beforeTheCommit_sendsNothing() throws {
         let harness = try DeliveryHarness(settings: Self.settings)
         let ids = try harness.accept(2)

@@ -31,9 +31,11 @@ import Testing
         #expect(harness.worker.unsettledBatches == 2)
         #expect(try harness.state(ids[0]) == .queued)
         try harness.execute("DROP TRIGGER trouble")
-        harness.time.advance(by: .milliseconds(500))
+        harness.time.advance(by: StoreRetry.longest)
         try harness.turn()
         #expect(try harness.state(ids[0]) == .delivered)
+        #expect(harness.logged("cannot store the result of an attempt; retrying") == 1)
+        #expect(harness.logged("store recovered; deliveries continue") == 1)
         #expect(harness.sent.count == 3)
         harness.transport.answerAll { _ in .status(200) }
         harness.transport.answer(.status(200))
