@@ -210,6 +210,24 @@ import Testing
         #expect(try store.isBalanced())
     }
 
+    /// What is undone has not happened, also for those who listen.
+    @Test func refusal_isNotTold() throws {
+        let store = try TestStore()
+        let queue = try store.register(CountingUpstream())
+        store.outbox.events.open {}
+        let gate = store.holdWriter()
+        let answers = Inbox<[MessageID]>()
+        for texts in [["yes"], ["yes", "yes", "no"], ["yes", "yes"]] {
+            let request = texts.map { store.message($0, to: queue) }
+            store.outbox.append(request) { answers.put((try? $0.get().ids) ?? []) }
+        }
+        gate.put(())
+        let stored = try store.threads.receive(3, from: answers).flatMap { $0 }
+        try store.settleDown()
+        #expect(stored.count == 3)
+        #expect(store.outbox.events.take() == [Event(.messageQueued, queue.name, ids: stored)])
+    }
+
     @Test func refusal_leavesNeighboursOfTheSameCommitAlone() throws {
         let store = try TestStore()
         let queue = try store.register(CountingUpstream())
