@@ -168,7 +168,7 @@ final class ConfiguredUpstream: Sendable {
         let accepted: Counter
         /// Whether `notBefore` is refused.
         let isTimed: Bool
-        /// The part after the id in the response to one message.
+        /// The part after the id in the response to one message, which ends with `}` and a newline.
         let receipt: [UInt8]
 
         init(_ kind: Kind, of upstream: UpstreamName, isTimed: Bool, accepted: Counter) {
@@ -177,7 +177,7 @@ final class ConfiguredUpstream: Sendable {
             text = kind.description
             self.accepted = accepted
             let names = "\"upstream\":\"\(upstream)\",\"kind\":\(JSONEscapes.quoted(text))"
-            receipt = Array("\",\(names),\"state\":\"queued\"}".utf8)
+            receipt = Array("\",\(names),\"state\":\"queued\"}\n".utf8)
         }
     }
 

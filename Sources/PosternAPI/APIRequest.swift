@@ -11,13 +11,20 @@ final class APIRequest: AdmittedRequest {
     private let coding: ContentCoding
     /// Nil for a media type that is not read as JSON, or if none is given.
     let form: BodyForm?
+    /// Its errors were reported, unless the route reads the query itself.
+    let query: QueryReader
+    /// Whether messages are only validated and shown.
+    let isDryRun: Bool
     let handler: GatewayHandler
 
     /// Throws the problem if the request can be rejected before its body is read.
     init(
         _ head: RequestHead, _ match: RouteMatch, _ caller: Caller?, _ handler: GatewayHandler
     ) throws(Problem) {
-        try Self.check(head.query, for: match.route)
+        var query = QueryReader(head.query, of: match.route)
+        isDryRun = match.route.body.holdsMessages && query.flag("dryRun")
+        if !match.route.readsQuery { try query.check() }
+        self.query = query
         coding = try ContentCoding(head)
         let body = match.route.body
         form = body.form(head)
@@ -32,24 +39,9 @@ final class APIRequest: AdmittedRequest {
         self.handler = handler
     }
 
-    private static func check(_ query: RequestQuery?, for route: Route) throws(Problem) {
-        guard let query, let known = route.query else { return }
-        guard query.isWellFormed else {
-            throw Problem(slug: .badRequest, status: 400, detail: "The query is not valid percent-encoded UTF-8.")
-        }
-        let names = query.pairs.map(\.name)
-        if let stranger = names.first(where: { !known.contains($0) }) {
-            let hint = known.isEmpty ? "It accepts none." : "It accepts: \(known.joined(separator: ", "))."
-            throw Problem(
-                slug: .badRequest, status: 400, detail: "This path has no query parameter \(stranger). \(hint)")
-        }
-        let single = names.filter { !route.repeatable.contains($0) }
-        guard Set(single).count == single.count else {
-            throw Problem(slug: .badRequest, status: 400, detail: "The query contains a parameter twice.")
-        }
-    }
-
     var refusalHeaders: [(name: String, value: String)] { caller?.limitHeaders ?? [] }
+
+    func wasRefused(with status: Int) { handler.record(status, nil, head, match.metrics) }
 
     func answer(_ body: [UInt8], _ responder: Responder) {
         let reply = MeteredResponder(self, responder)

@@ -66,7 +66,7 @@ public final class GatewayHandler: HTTPHandler {
         func admit(_ head: RequestHead) -> HeaderDecision {
             main.admit(head, main.routers.withLock { $0.admin ?? $0.main })
         }
-        func commonHeaders(for head: RequestHead) -> [(name: String, value: String)] {
+        func commonHeaders(for head: RequestHead?) -> [(name: String, value: String)] {
             main.commonHeaders(for: head)
         }
     }
@@ -74,10 +74,13 @@ public final class GatewayHandler: HTTPHandler {
     /// Decides, from the headers alone, whether the body is read. Called on the connection's worker thread.
     public func admit(_ head: RequestHead) -> HeaderDecision { admit(head, routers.withLock { $0.main }) }
 
-    /// The headers that let a page of a listed origin read the response; empty for any other request.
-    public func commonHeaders(for head: RequestHead) -> [(name: String, value: String)] {
-        callers.responseHeaders(for: head)
+    /// No cache keeps a response, and a page of a listed origin may read it.
+    public func commonHeaders(for head: RequestHead?) -> [(name: String, value: String)] {
+        let forPages = head.map { callers.responseHeaders(for: $0) } ?? []
+        return forPages.isEmpty ? Self.notCached : Self.notCached + forPages
     }
+
+    private static let notCached = [(name: "Cache-Control", value: "no-store")]
 
     private func admit(_ head: RequestHead, _ router: Router) -> HeaderDecision {
         let routing = router.match(head.method, head.path)
@@ -113,15 +116,12 @@ public final class GatewayHandler: HTTPHandler {
     private func refuse(
         _ problem: Problem, _ head: RequestHead, _ metrics: RouteMetrics, _ caller: Caller?, delay: Duration = .zero
     ) -> HeaderDecision {
-        if delay > .zero, hasSmallBody(head),
-            delayedRefusals.load(ordering: .relaxed) < Self.mostDelayedRefusals
-        {
-            delayedRefusals.wrappingAdd(1, ordering: .relaxed)
+        if delay > .zero, hasSmallBody(head) {
             return .accept(
                 maxBodyBytes: Route.discardedBodyBytes,
                 DelayedRejection(problem: problem, head: head, metrics: metrics, delay: delay, handler: self))
         }
-        record(problem, head, metrics)
+        record(problem.status, problem.slug, head, metrics)
         var response = problem.response(to: head)
         response.headers += caller?.limitHeaders ?? []
         return .refuse(response)
@@ -134,9 +134,23 @@ public final class GatewayHandler: HTTPHandler {
             && head.header("Content-Length").map { Int($0).map { $0 <= Route.discardedBodyBytes } ?? false } ?? true
     }
 
-    private func record(_ refusal: Problem, _ head: RequestHead, _ metrics: RouteMetrics) {
-        metrics.count(refusal.status)
-        log.rejected(head, route: metrics.route, status: refusal.status, slug: refusal.slug)
+    /// Counts and logs a request that no handler gets.
+    func record(_ status: Int, _ slug: ProblemSlug?, _ head: RequestHead, _ metrics: RouteMetrics) {
+        metrics.count(status)
+        log.rejected(head, route: metrics.route, status: status, slug: slug)
+    }
+
+    /// Calls `action` after the delay, or at once if too many wait already.
+    private func run(after delay: Duration, _ action: @escaping @Sendable () -> Void) {
+        let count = delayedRefusals.wrappingAdd(1, ordering: .relaxed).newValue
+        guard count <= Self.mostDelayedRefusals else {
+            delayedRefusals.wrappingSubtract(1, ordering: .relaxed)
+            return action()
+        }
+        context.timer.run(after: delay) { [self] in
+            delayedRefusals.wrappingSubtract(1, ordering: .relaxed)
+            action()
+        }
     }
 
     /// A refusal that a failed authentication has delayed.
@@ -148,12 +162,13 @@ public final class GatewayHandler: HTTPHandler {
         let handler: GatewayHandler
 
         func answer(_ body: [UInt8], _ responder: Responder) {
-            handler.context.timer.run(after: delay) {
-                handler.delayedRefusals.wrappingSubtract(1, ordering: .relaxed)
-                handler.record(problem, head, metrics)
+            handler.run(after: delay) {
+                handler.record(problem.status, problem.slug, head, metrics)
                 responder.respond(problem.response(to: head))
             }
         }
+
+        func wasRefused(with status: Int) { handler.record(status, nil, head, metrics) }
     }
 }
 

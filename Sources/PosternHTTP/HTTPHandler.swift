@@ -3,13 +3,14 @@
 public protocol HTTPHandler: Sendable {
     /// Called once the headers are in, before any of the body is read.
     func admit(_ head: RequestHead) -> HeaderDecision
-    /// Headers that are added to the response to this request, also if the server itself refuses it.
-    func commonHeaders(for head: RequestHead) -> [(name: String, value: String)]
+    /// Headers that are added to the response to this request, also if the server itself refuses it, unless the response
+    /// has them. `head` is nil if the server could not read it.
+    func commonHeaders(for head: RequestHead?) -> [(name: String, value: String)]
 }
 
 extension HTTPHandler {
     /// None by default.
-    public func commonHeaders(for head: RequestHead) -> [(name: String, value: String)] { [] }
+    public func commonHeaders(for head: RequestHead?) -> [(name: String, value: String)] { [] }
 }
 
 /// Whether a request may send its body.
@@ -27,9 +28,13 @@ public protocol AdmittedRequest: Sendable {
     func answer(_ body: [UInt8], _ responder: Responder)
     /// Headers that are added if the server itself refuses the body, for example because it is too large.
     var refusalHeaders: [(name: String, value: String)] { get }
+    /// Called instead of `answer` if the server itself refuses the body.
+    func wasRefused(with status: Int)
 }
 
 extension AdmittedRequest {
     /// None by default.
     public var refusalHeaders: [(name: String, value: String)] { [] }
+    /// Does nothing by default.
+    public func wasRefused(with status: Int) {}
 }

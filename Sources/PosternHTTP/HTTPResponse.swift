@@ -6,7 +6,7 @@ public struct HTTPResponse: Sendable, Equatable {
     public var status: Int
     /// In the order sent. A header with an empty value or a line break in it is left out.
     public var headers: [(name: String, value: String)]
-    /// Sent as it is; discarded for HEAD, with its length kept.
+    /// Sent as it is; not sent for HEAD and with 304, except for its length.
     public var body: [UInt8]
     /// Whether to close the connection after this response.
     public var close: Bool

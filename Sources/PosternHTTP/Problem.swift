@@ -44,6 +44,6 @@ public struct Problem: Error {
         for member in members { json += ",\(JSONEscapes.quoted(member.name)):\(member.json)" }
         return HTTPResponse(
             status: status, headers: [("Content-Type", "application/problem+json")] + headers,
-            body: Array((json + "}").utf8), close: close)
+            body: Array((json + "}\n").utf8), close: close)
     }
 }

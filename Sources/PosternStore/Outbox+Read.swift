@@ -69,30 +69,6 @@ public struct AttemptRow: Sendable, Equatable {
     public var messages: Int
 }
 
-/// A filter for messages.
-public struct MessageFilter: Sendable, Equatable {
-    /// Nil means all, as in `kind`, `state` and `key`.
-    public var upstream: UpstreamName?
-    /// The upstreams whose messages are listed; nil means all.
-    public var visible: Set<UpstreamName>?
-    public var kind: Kind?
-    public var state: MessageState?
-    public var key: String?
-
-    public init(
-        upstream: UpstreamName? = nil, kind: Kind? = nil, state: MessageState? = nil, key: String? = nil
-    ) {
-        self.upstream = upstream
-        self.kind = kind
-        self.state = state
-        self.key = key
-    }
-
-    func shows(_ name: UpstreamName) -> Bool {
-        (upstream == nil || upstream == name) && visible?.contains(name) != false
-    }
-}
-
 extension Outbox {
     private func readMessages<T>(_ body: (StoreReader) throws -> T) throws(StoreError) -> T {
         try read { sql in try body(StoreReader(sql: sql, kinds: kinds, names: names)) }
@@ -116,15 +92,24 @@ extension Outbox {
         try readMessages { try $0.batch(id, of: number) }
     }
 
-    /// Messages after `cursor`, oldest first, and the cursor of the next page if there is one. A page may have fewer
+    /// Messages after `cursor` in that order, and the cursor of the next page if there is one. A page may have fewer
     /// than `limit` if few of very many match, or if `maxBytes` are used up; the cursor continues from there. A page
     /// has at least one message if any matches, however large it is.
     public func messages(
-        _ filter: MessageFilter, after cursor: MessageID?, limit: Int, maxBytes: Int = .max, payload: Bool = false
+        _ filter: MessageFilter, order: MessageOrder = .oldest, after cursor: MessageID?, limit: Int,
+        maxBytes: Int = .max, payload: Bool = false
     ) throws(StoreError) -> (messages: [MessageRecord], next: MessageID?) {
         try readMessages {
-            try $0.messages(filter, after: cursor, limit: limit, maxBytes: maxBytes, payload: payload)
+            try $0.messages(filter, order: order, after: cursor, limit: limit, maxBytes: maxBytes, payload: payload)
         }
+    }
+
+    /// Groups the failed messages of an upstream by their errors, from the newest one before `cursor` on. Of the
+    /// filter, `kind`, `key` and the times apply.
+    public func failures(
+        of number: UpstreamNumber, _ filter: MessageFilter, before cursor: MessageID?
+    ) throws(StoreError) -> FailurePage {
+        try readMessages { try $0.failures(of: number, filter, before: cursor) }
     }
 
     /// Since when the oldest queued message of an upstream has been due: since it was accepted, or since its

@@ -28,6 +28,22 @@ extension MessageState: ExpressibleByArgument {
 
 extension LaneRecord.State: ExpressibleByArgument {}
 
+extension MessageOrder: ExpressibleByArgument {}
+
+extension AttemptError.Class: ExpressibleByArgument {}
+
+extension MessageCursor: ExpressibleByArgument {
+    public init?(argument: String) { self.init(argument) }
+}
+
+extension FailureGroup.ID: ExpressibleByArgument {
+    public init?(argument: String) { self.init(argument) }
+}
+
+extension Timestamp: ExpressibleByArgument {
+    public init?(argument: String) { self.init(rfc3339: argument) }
+}
+
 /// The store of a command.
 struct StoreOptions: ParsableArguments {
     @Option(help: ArgumentHelp("The gateway's configuration, which names the store.", valueName: "file"))
@@ -99,5 +115,32 @@ struct FilterOptions: ParsableArguments {
     @Option(help: ArgumentHelp("Only those of this kind.", valueName: "kind"))
     var kind: Kind?
 
-    var filter: MessageFilter { MessageFilter(upstream: upstream, kind: kind, state: state) }
+    @Option(help: ArgumentHelp("Only those with this key.", valueName: "key"))
+    var key: String?
+
+    @Option(
+        help: ArgumentHelp("Only those accepted at this time or later, e.g. 2026-01-31T12:00:00Z.", valueName: "time"))
+    var createdAfter: Timestamp?
+
+    @Option(help: ArgumentHelp("Only those accepted before this time.", valueName: "time"))
+    var createdBefore: Timestamp?
+
+    @Option(help: ArgumentHelp("Only those whose last error has this class.", valueName: "class"))
+    var errorClass: AttemptError.Class?
+
+    @Option(help: ArgumentHelp("Only those whose last error contains this text.", valueName: "text"))
+    var errorText: String?
+
+    @Option(help: ArgumentHelp("Only those of this group of failures.", valueName: "id"))
+    var group: FailureGroup.ID?
+
+    var filter: MessageFilter {
+        var filter = MessageFilter(upstream: upstream, kind: kind, state: state, key: key)
+        (filter.createdAfter, filter.createdBefore) = (createdAfter, createdBefore)
+        (filter.errorClass, filter.errorText, filter.group) = (errorClass, errorText, group)
+        return filter
+    }
+
+    /// Whether there is anything but an upstream.
+    var isRestricted: Bool { filter != MessageFilter(upstream: upstream) }
 }

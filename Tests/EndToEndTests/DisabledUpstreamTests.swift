@@ -46,12 +46,13 @@ extension EndToEnd {
             let stored = try OutboxInspection(StoreLocation(path: directory.store), now: SystemTime().now)
             let filter = MessageFilter(upstream: UpstreamName("old"))
             let list = try stored.list(filter, after: nil, limit: 100, asJSON: true).text
-            #expect(try gateway.client().get("/v1/messages?upstream=old").text == list)
+            #expect(try gateway.client().get("/v1/messages?upstream=old").text == list + "\n")
             let name = try #require(UpstreamName("old"))
             let lanes = try gateway.client().get("/v1/upstreams/old/lanes")
             #expect(lanes.status == 200)
             #expect(lanes.json["lanes"].array.allSatisfy { $0["reason"].string == "pause" })
-            #expect(try stored.lanes(of: name, in: nil, after: nil, limit: 100, asJSON: true).text == lanes.text)
+            let waiting = try stored.lanes(of: name, in: nil, after: nil, limit: 100, asJSON: true).text
+            #expect(lanes.text == waiting + "\n")
             #expect(stored.stats(asJSON: true).contains(#""health":"disabled""#))
             let ended = try await gateway.stop()
             #expect(

@@ -12,6 +12,7 @@ import Testing
         let expected =
             #"{"type":"urn:postern:problem:invalid-payload","title":"Invalid payload","status":422,"#
             + #""detail":"Field \"a\" is wrong.","instance":"/v1/x","requestId":"r1","errors":[{"pointer":"/a"}]}"#
+            + "\n"
         #expect(String(decoding: response.body, as: UTF8.self) == expected)
         #expect(response.status == 422)
         #expect(response.headers.map(\.name) == ["Content-Type", "Retry-After"])

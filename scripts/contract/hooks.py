@@ -29,11 +29,24 @@ def before_call(context, case, kwargs):
                 del case.query["dryRun"]
         if name.lower() == "prefer" and "wait=" in str(headers[name]):
             headers[name] = "return=minimal"
+    if case.operation.path == "/v1/messages" and case.query:
+        in_order(case.query)
     if isinstance(case.body, (dict, list)):
         case.body = written(case.body)
         for payload in case.body if isinstance(case.body, list) else [case.body]:
             if isinstance(payload, dict) and case.operation.path.startswith("/v1/curio/"):
                 current(payload, case.operation.path)
+            # Which actions only read, and so are not queued, depends on settings.
+            if isinstance(payload, dict) and case.operation.path == "/v1/streamone/call":
+                if re.fullmatch("((view|get|my|list|search|count|stats)[a-z0-9]*|info)", str(payload.get("action"))):
+                    payload["action"] = "edit"
+
+
+def in_order(query):
+    """A cursor is valid for lists in the order in which it was given."""
+    cursor, order = str(query.get("cursor", "")), query.get("order", "oldest")
+    if re.fullmatch(r"(newest\.)?[0-7][0-9a-hjkmnp-tv-z]{12}", cursor) and order in ("oldest", "newest"):
+        query["cursor"] = ("newest." if order == "newest" else "") + cursor.removeprefix("newest.")
 
 
 def written(value):

@@ -56,7 +56,7 @@ public struct CallerPolicy: Sendable {
         }
         var headers = [
             (name: "Access-Control-Allow-Methods", value: "GET, HEAD, POST, PUT, DELETE"),
-            (name: "Access-Control-Allow-Headers", value: Self.requestHeaders),
+            (name: "Access-Control-Allow-Headers", value: Self.requestHeaders(for: head)),
             (name: "Access-Control-Max-Age", value: "600"),
         ]
         if head.header("Access-Control-Request-Private-Network") != nil {
@@ -66,9 +66,18 @@ public struct CallerPolicy: Sendable {
     }
 
     private static let requestHeaders =
-        "Authorization, Content-Encoding, Content-Type, Idempotency-Key, Last-Event-ID, Postern-Session, Prefer, X-Request-Id"
+        "Authorization, Content-Encoding, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID, Postern-Session, "
+        + "Prefer, X-Request-Id"
+
+    /// Those above, and the attributes of a CloudEvent that the page asks for.
+    private static func requestHeaders(for head: RequestHead) -> String {
+        let asked = head.header("Access-Control-Request-Headers")?.lowercased() ?? ""
+        let attributes = asked.split { $0 == "," || $0 == " " }.filter { $0.hasPrefix("ce-") }
+        return ([requestHeaders] + attributes.map(String.init)).joined(separator: ", ")
+    }
+
     private static let responseHeaders =
-        "Age, Idempotent-Replay, Location, Preference-Applied, RateLimit, RateLimit-Policy, Retry-After, X-Cache, X-Request-Id"
+        "Age, ETag, Idempotent-Replay, Location, Preference-Applied, RateLimit, RateLimit-Policy, Retry-After, X-Cache, X-Request-Id"
 
     /// What lets a page of a listed origin read the response. Without listed origins, no headers.
     func responseHeaders(for head: RequestHead) -> [(name: String, value: String)] {

@@ -3,7 +3,7 @@ import PosternHTTP
 import PosternJSON
 import PosternStore
 
-/// A request to change many messages: `{"upstream"?,"state"?,"kind"?,"ids"?,"dryRun"?}`.
+/// A request to change many messages: `{"upstream"?,"state"?,"ids"?,"dryRun"?}`, and the other members of a filter.
 struct BulkRequest: Sendable {
     enum Action: String, Sendable {
         case retry, cancel
@@ -63,15 +63,15 @@ struct BulkRequest: Sendable {
                 return "must be \(action.states.map(\.name).joined(separator: " or "))"
             }
             filter.state = state
-        case "kind":
-            guard let kind = value.string else { return "must be a string" }
-            filter.kind = Kind(kind)
         case "ids":
             guard value.kind == .array, let ids = Self.ids(value) else { return "must be an array of message ids" }
             self.ids = ids
         case "dryRun":
             guard value.kind == .true || value.kind == .false else { return "must be true or false" }
             isDryRun = value.kind == .true
+        case let name where MessageFilter.names.contains(name):
+            guard let text = value.string else { return "must be a string" }
+            return filter.set(name, to: text)
         default: return "is unknown"
         }
         return nil
@@ -112,7 +112,7 @@ struct BulkRequest: Sendable {
         let rest = ids.drop { id in cursor.map { id <= $0 } ?? false }
         var page: [MessageID] = []
         for id in rest.prefix(Self.perPage) {
-            if let record = try outbox.message(id), matches(record) { page.append(id) }
+            if let record = try outbox.message(id), filter.matches(record) { page.append(id) }
         }
         return (page, rest.count > Self.perPage ? rest.prefix(Self.perPage).last : nil)
     }
@@ -122,12 +122,6 @@ struct BulkRequest: Sendable {
         var request = self
         request.filter.visible = caller?.key.upstreams
         return request
-    }
-
-    private func matches(_ record: MessageRecord) -> Bool {
-        record.state == filter.state && filter.visible?.contains { $0.description == record.upstream } != false
-            && (filter.kind == nil || filter.kind == record.kind)
-            && (filter.upstream == nil || filter.upstream?.description == record.upstream)
     }
 
     func response(_ count: Int) -> HTTPResponse {

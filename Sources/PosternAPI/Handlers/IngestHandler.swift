@@ -65,7 +65,7 @@ struct IngestHandler: Sendable {
     /// The header, if it applies. A dry run stores nothing, so it ignores the header.
     private func idempotencyKey(_ reply: MeteredResponder) -> String? {
         guard reply.idempotent == nil, let key = reply.head.header("Idempotency-Key") else { return nil }
-        return reply.head.query?["dryRun"] == "true" ? nil : key
+        return reply.request.isDryRun ? nil : key
     }
 
     /// Answers a repeat with the stored response, and passes a first request to `accept`. Both on a thread that may
@@ -98,7 +98,7 @@ struct IngestHandler: Sendable {
         _ body: [UInt8], _ reply: MeteredResponder, _ read: (JSONValue, inout IngestValidation) throws(Problem) -> Void
     ) {
         do throws(Problem) {
-            var validation = try IngestValidation(body, reply.request, context)
+            var validation = IngestValidation(body, reply.request, context)
             let parser = JSONParser.ofThisThread
             let parsed = try body.withUnsafeBufferPointer { text throws(Problem) in
                 try reply.request.form == .lines

@@ -15,18 +15,14 @@ struct IngestValidation {
     /// How many faults the response still has room for.
     private(set) var faultsLeft = PayloadErrors.most
 
-    init(_ body: [UInt8], _ asked: APIRequest, _ context: APIContext) throws(Problem) {
+    init(_ body: [UInt8], _ asked: APIRequest, _ context: APIContext) {
         self.context = context
         self.body = body
         caller = asked.caller
         form = asked.form
         isInSession = asked.head.header("Postern-Session") != nil
         acceptedAt = context.time.now
-        let dryRun = asked.head.query?["dryRun"] ?? "false"
-        guard dryRun == "true" || dryRun == "false" else {
-            throw Problem(slug: .badRequest, status: 400, detail: "The parameter dryRun must be true or false.")
-        }
-        request = IngestRequest(preferences: Preferences(asked.head), isDryRun: dryRun == "true")
+        request = IngestRequest(preferences: Preferences(asked.head), isDryRun: asked.isDryRun)
     }
 
     // MARK: The two ways in

@@ -10,7 +10,9 @@ struct MessageHandler: Sendable {
     // MARK: GET
 
     func show(_ id: MessageID, _ reply: MeteredResponder) {
-        guard let includes = Includes(reply) else { return }
+        var query = reply.request.query
+        let includes = Includes(&query)
+        do throws(Problem) { try query.check() } catch { return reply.send(error) }
         context.read(reply) { [context] () throws(StoreError) in
             guard let record = try context.outbox.message(id, payload: includes.payload) else {
                 return Self.noSuchMessage.response(to: reply.head)
@@ -23,7 +25,9 @@ struct MessageHandler: Sendable {
     }
 
     func list(_ reply: MeteredResponder) {
-        guard let includes = Includes(reply), let query = ListQuery(reply, context) else { return }
+        let query: ListQuery
+        do throws(Problem) { query = try ListQuery(reply, context) } catch { return reply.send(error) }
+        let includes = query.includes
         let memory = context.memory
         let pageBytes =
             includes.payload ? min(Self.payloadPageBytes, max(Self.pageBytes, memory.limit / 8)) : Self.pageBytes
@@ -32,7 +36,8 @@ struct MessageHandler: Sendable {
         context.read(reply) { [context] () throws(StoreError) in
             defer { memory.give(2 * pageBytes) }
             let page = try context.outbox.messages(
-                query.filter, after: query.cursor, limit: query.limit, maxBytes: pageBytes, payload: includes.payload)
+                query.filter, order: query.order, after: query.cursor, limit: query.limit, maxBytes: pageBytes,
+                payload: includes.payload)
             var body = Array(#"{"messages":["#.utf8)
             var next = page.next
             for (index, record) in page.messages.enumerated() {
@@ -48,7 +53,8 @@ struct MessageHandler: Sendable {
                     break
                 }
             }
-            body.append(contentsOf: "],\"next\":\(next.map { "\"\($0)\"" } ?? "null")}".utf8)
+            let cursor = next.map { "\"\(MessageCursor($0, in: query.order))\"" } ?? "null"
+            body.append(contentsOf: "],\"next\":\(cursor)}\n".utf8)
             return HTTPResponse(status: 200, headers: [("Content-Type", "application/json")], body: body)
         }
     }
@@ -154,70 +160,52 @@ struct MessageHandler: Sendable {
     }
 }
 
-/// `include=payload,attempts`. Responds with 400 itself if it contains anything else.
+/// `include=payload,attempts`.
 private struct Includes {
     var payload = false
     var attempts = false
 
-    init?(_ reply: MeteredResponder) {
-        for word in (reply.head.query?["include"] ?? "").split(separator: ",") {
+    init(_ query: inout QueryReader) {
+        for word in (query.text("include") ?? "").split(separator: ",") {
             switch word {
             case "payload": payload = true
             case "attempts": attempts = true
             default:
-                reply.send(
-                    Problem(
-                        slug: .badRequest, status: 400,
-                        detail: "The parameter include must be payload, attempts, or both joined by a comma."))
-                return nil
+                query.refuse("include", "must be payload, attempts, or both joined by a comma")
+                return
             }
         }
     }
 }
 
-/// The query of a list. Responds with 400 itself if the query is not valid.
-struct ListQuery {
+/// The query of a list.
+private struct ListQuery {
     var filter = MessageFilter()
-    var limit = 100
-    var cursor: MessageID?
+    let order: MessageOrder
+    let limit: Int
+    let cursor: MessageID?
+    let includes: Includes
 
     static let most = 1000
 
-    init?(_ reply: MeteredResponder, _ context: APIContext) {
-        func refuse(_ detail: String) { reply.send(Problem(slug: .badRequest, status: 400, detail: detail)) }
+    init(_ reply: MeteredResponder, _ context: APIContext) throws(Problem) {
+        var query = reply.request.query
         filter.visible = reply.caller?.key.upstreams
-        for (name, value) in reply.head.query?.pairs ?? [] {
-            switch name {
-            case "upstream":
-                do throws(Problem) {
-                    filter.upstream = try context.knownUpstream(value, for: reply.caller)
-                } catch {
-                    reply.send(error)
-                    return nil
-                }
-            case "kind": filter.kind = Kind(value)
-            case "key": filter.key = value
-            case "state":
-                guard let state = MessageState(name: value) else {
-                    let known = MessageState.allCases.map(\.name).joined(separator: ", ")
-                    refuse("The parameter state must be one of \(known).")
-                    return nil
-                }
-                filter.state = state
-            case "limit":
-                guard let number = Int(value), (1...Self.most).contains(number) else {
-                    refuse("The parameter limit must be a number from 1 to \(Self.most).")
-                    return nil
-                }
-                limit = number
-            case "cursor":
-                guard let id = MessageID(value) else {
-                    refuse("The parameter cursor must be the `next` of an earlier page.")
-                    return nil
-                }
-                cursor = id
-            default: continue
-            }
+        filter.read(MessageFilter.names, from: &query)
+        filter.state = query.value("state", QueryReader.oneOf(MessageState.allCases.map(\.name))) {
+            MessageState(name: $0)
         }
+        let orders = MessageOrder.allCases.map(\.rawValue)
+        let order = query.value("order", QueryReader.oneOf(orders)) { MessageOrder(rawValue: $0) } ?? .oldest
+        self.order = order
+        limit = query.limit(upTo: Self.most)
+        let cursor = query.value("cursor", "must be the `next` of an earlier page") { MessageCursor($0) }
+        if let cursor, cursor.order != order {
+            query.refuse("cursor", "is from a list in the other order, which begins with the \(cursor.order) messages")
+        }
+        self.cursor = cursor?.id
+        includes = Includes(&query)
+        try query.check()
+        if let name = query.text("upstream") { filter.upstream = try context.knownUpstream(name, for: reply.caller) }
     }
 }

@@ -22,12 +22,21 @@ struct ProbeHandler: Sendable {
     }
 
     func document(_ reply: MeteredResponder) {
-        let document = postern_openapi_document()
+        let isKnown = EntityTag.list(reply.head.header("If-None-Match"), contains: Self.documentTag)
+        // With 304, only the length of the body is sent.
         reply.send(
             HTTPResponse(
-                status: 200, headers: [("Content-Type", "application/yaml")],
-                body: Array(UnsafeBufferPointer(start: document.bytes, count: document.count))))
+                status: isKnown ? 304 : 200,
+                headers: [
+                    ("Content-Type", "application/yaml"), ("ETag", Self.documentTag), ("Cache-Control", "no-cache"),
+                ], body: Array(Self.document)))
     }
+
+    private static var document: UnsafeBufferPointer<UInt8> {
+        let document = postern_openapi_document()
+        return UnsafeBufferPointer(start: document.bytes, count: document.count)
+    }
+    private static let documentTag = "\"\(sha256([], document).prefix(16).hexadecimal)\""
 
     func metrics(_ reply: MeteredResponder) { context.readers.runSoon { [self] in answerMetrics(reply) } }
 

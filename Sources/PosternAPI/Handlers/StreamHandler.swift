@@ -17,7 +17,7 @@ struct StreamHandler: Sendable {
             let response = HTTPResponse(
                 status: 200,
                 headers: [
-                    ("Content-Type", Self.mediaType), ("Cache-Control", "no-store"),
+                    ("Content-Type", Self.mediaType),
                     // Has a proxy (nginx) pass on each event at once.
                     ("X-Accel-Buffering", "no"),
                 ])
@@ -31,20 +31,18 @@ struct StreamHandler: Sendable {
 
     private func filter(_ reply: MeteredResponder) throws(Problem) -> StreamListener.Filter {
         var filter = StreamListener.Filter(visible: reply.caller?.key.upstreams)
-        for (name, value) in reply.head.query?.pairs ?? [] {
-            if name == "upstream" {
-                filter.upstream = try context.knownUpstream(value, for: reply.caller)
-            } else if name == "type" {
-                guard let type = EventType(rawValue: value) else { throw Self.unknownType }
+        var query = reply.request.query
+        for name in query.texts("type") {
+            if let type = EventType(rawValue: name) {
                 filter.types = (filter.types ?? []).union([type])
+            } else {
+                query.refuse("type", QueryReader.oneOf(EventType.allCases.map(\.rawValue)))
             }
         }
+        try query.check()
+        if let name = query.text("upstream") { filter.upstream = try context.knownUpstream(name, for: reply.caller) }
         return filter
     }
-
-    private static let unknownType = Problem(
-        slug: .badRequest, status: 400,
-        detail: "The parameter type must be one of \(EventType.allCases.map(\.rawValue).joined(separator: ", ")).")
 
     private static let shuttingDown = Problem(
         slug: .shuttingDown, status: 503, detail: "The gateway is stopping; listen again later.",

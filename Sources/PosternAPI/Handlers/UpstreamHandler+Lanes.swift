@@ -6,7 +6,8 @@ public import PosternStore
 /// Which lanes of an upstream wait, and why.
 extension UpstreamHandler {
     func lanes(of number: UpstreamNumber, _ reply: MeteredResponder) {
-        guard let query = LaneQuery(reply) else { return }
+        let query: LaneQuery
+        do throws(Problem) { query = try LaneQuery(reply) } catch { return reply.send(error) }
         context.read(reply) { [context] () throws(StoreError) in
             let (snapshot, now) = (context.target(number)?.worker.snapshot ?? .disabled, context.time.now)
             let page = try context.outbox.lanes(
@@ -44,37 +45,21 @@ public enum LaneJSON {
     }
 }
 
-/// The query of a list of lanes. Responds with 400 itself if the query is not valid.
+/// The query of a list of lanes.
 private struct LaneQuery {
-    var state: LaneRecord.State?
-    var limit = 100
-    var cursor: Int64?
+    let state: LaneRecord.State?
+    let limit: Int
+    let cursor: Int64?
 
-    init?(_ reply: MeteredResponder) {
-        func refuse(_ detail: String) { reply.send(Problem(slug: .badRequest, status: 400, detail: detail)) }
-        for (name, value) in reply.head.query?.pairs ?? [] {
-            switch name {
-            case "state":
-                guard let state = LaneRecord.State(rawValue: value) else {
-                    let known = LaneRecord.State.allCases.map(\.rawValue).joined(separator: ", ")
-                    refuse("The parameter state must be one of \(known).")
-                    return nil
-                }
-                self.state = state
-            case "limit":
-                guard let number = Int(value), (1...ListQuery.most).contains(number) else {
-                    refuse("The parameter limit must be a number from 1 to \(ListQuery.most).")
-                    return nil
-                }
-                limit = number
-            case "cursor":
-                guard let number = Int64(value), number > 0 else {
-                    refuse("The parameter cursor must be the `next` of an earlier page.")
-                    return nil
-                }
-                cursor = number
-            default: continue
-            }
+    init(_ reply: MeteredResponder) throws(Problem) {
+        var query = reply.request.query
+        state = query.value("state", QueryReader.oneOf(LaneRecord.State.allCases.map(\.rawValue))) {
+            LaneRecord.State(rawValue: $0)
         }
+        limit = query.limit(upTo: 1000)
+        cursor = query.value("cursor", "must be the `next` of an earlier page") { text in
+            Int64(text).flatMap { $0 > 0 ? $0 : nil }
+        }
+        try query.check()
     }
 }

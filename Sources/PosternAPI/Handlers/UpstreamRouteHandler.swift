@@ -81,8 +81,12 @@ struct UpstreamRouteHandler: Sendable {
     ) {
         switch answer {
         case .json(let text, let status, let more):
-            let more = more.sorted { $0.key < $1.key }.map { (name: $0.key, value: $0.value) }
-            reply.send(.json(status, text, headers: headers + more))
+            reply.send(.json(status, text, headers: headers + Self.sorted(more)))
+        case .forwarded(let text, let more):
+            reply.send(
+                HTTPResponse(
+                    status: 200, headers: [("Content-Type", "application/json")] + headers + Self.sorted(more),
+                    body: Array(text.utf8)))
         case .empty(let status): reply.send(HTTPResponse(status: status, headers: headers))
         case .problem(let slug, let status, let detail, let faults):
             reply.send(
@@ -94,6 +98,10 @@ struct UpstreamRouteHandler: Sendable {
             let seconds = max(1, (after.wholeMilliseconds + 999) / 1000)
             send(answer, reply, headers: headers + [("Retry-After", String(seconds))])
         }
+    }
+
+    private static func sorted(_ headers: [String: String]) -> [(name: String, value: String)] {
+        headers.sorted { $0.key < $1.key }.map { (name: $0.key, value: $0.value) }
     }
 
     private static let unreadable = Problem(
@@ -160,7 +168,7 @@ extension UpstreamRouteResponse {
         case .problem(let slug, let status, let detail, let faults):
             .problem(slug: slug, status: status, detail: mask.excerpt(detail), faults: faults)
         case .later(let answer, let after): .later(answer.shown(by: mask), after: after)
-        case .json, .empty: self
+        case .json, .forwarded, .empty: self
         }
     }
 }

@@ -59,8 +59,8 @@ final class IngestReply: Sendable {
         var more = credentialMembers(receipt)
         if !receipt.evicted.isEmpty { more += ",\"evicted\":\(Self.list(receipt.evicted))" }
         if !more.isEmpty {
-            body.removeLast()
-            body.append(contentsOf: (more + "}").utf8)
+            body.removeLast(2)
+            body.append(contentsOf: (more + "}\n").utf8)
         }
         var headers = [
             (name: "Content-Type", value: "application/json"), (name: "Location", value: "/v1/messages/" + id),

@@ -12,8 +12,10 @@ struct Route: Sendable {
     /// A route for GET also answers HEAD.
     let method: Method
     let template: PathTemplate
-    /// The accepted query parameters. Nil if the route validates the query itself.
+    /// The accepted query parameters. Nil if the type of the upstream validates the query.
     let query: [String]?
+    /// Whether the handler reads the query, and reports unknown parameters together with values that are not valid.
+    let readsQuery: Bool
     /// Those of them that may be given more than once.
     let repeatable: Set<String>
     /// Whom `Gatekeeper` lets pass once a key is configured.
@@ -100,13 +102,14 @@ struct Route: Sendable {
 
     init(
         _ method: Method, _ template: String, query: [String]? = [], repeatable: Set<String> = [],
-        _ access: RouteAccess,
+        readsQuery: Bool = false, _ access: RouteAccess,
         on listeners: Set<Listener>? = nil, body: Body = .none, _ action: Action
     ) {
         self.method = method
         self.template = PathTemplate(template)
         self.query = query
         self.repeatable = repeatable
+        self.readsQuery = readsQuery
         self.access = access
         self.listeners = listeners ?? Self.usualListeners(access)
         self.body = body
@@ -146,9 +149,12 @@ struct Route: Sendable {
             .plain { $0.ingest.events($1, $2) }),
 
         Route(
-            .get, "/v1/messages", query: ["upstream", "kind", "state", "key", "limit", "cursor", "include"],
-            .scope(.read), .plain { $0.messages.list($2) }),
-        Route(.get, "/v1/messages/{id}", query: ["include"], .scope(.read), .message { $0.messages.show($1, $2) }),
+            .get, "/v1/messages",
+            query: ["upstream", "state"] + MessageFilter.names + ["order", "limit", "cursor", "include"],
+            readsQuery: true, .scope(.read), .plain { $0.messages.list($2) }),
+        Route(
+            .get, "/v1/messages/{id}", query: ["include"], readsQuery: true, .scope(.read),
+            .message { $0.messages.show($1, $2) }),
         Route(.delete, "/v1/messages/{id}", .scope(.admin), .message { $0.messages.cancel($1, $2) }),
         Route(.post, "/v1/messages/{id}/retry", .scope(.admin), body: .json, .message { $0.messages.retry($1, $2) }),
         Route(
@@ -160,8 +166,12 @@ struct Route: Sendable {
         Route(.get, "/v1/upstreams", .scope(.read), .plain { $0.upstreams.list($2) }),
         Route(.get, "/v1/upstreams/{name}", .scope(.read), .upstream { $0.upstreams.show($1, $2) }),
         Route(
-            .get, "/v1/upstreams/{name}/lanes", query: ["state", "limit", "cursor"], .scope(.read),
+            .get, "/v1/upstreams/{name}/lanes", query: ["state", "limit", "cursor"], readsQuery: true, .scope(.read),
             .backlog { $0.upstreams.lanes(of: $1, $2) }),
+        Route(
+            .get, "/v1/upstreams/{name}/failures",
+            query: ["kind", "key", "createdAfter", "createdBefore", "cursor"], readsQuery: true, .scope(.read),
+            .backlog { $0.upstreams.failures(of: $1, $2) }),
         Route(
             .get, "/v1/upstreams/{name}/batches/{batch}", .scope(.read), .batch { $0.upstreams.show($2, of: $1, $3) }),
         Route(
@@ -175,7 +185,7 @@ struct Route: Sendable {
             .upstream { $0.upstreams.perform(.resume, on: $1, $2) }),
 
         Route(
-            .get, "/v1/stream", query: ["upstream", "type"], repeatable: ["type"], .scope(.read),
+            .get, "/v1/stream", query: ["upstream", "type"], repeatable: ["type"], readsQuery: true, .scope(.read),
             .plain { $0.stream.listen($2) }),
 
         Route(.get, "/v1/keys", .scope(.admin), .plain { $0.keys.list($2) }),

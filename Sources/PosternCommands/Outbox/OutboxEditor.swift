@@ -143,9 +143,14 @@ extension GatewayClient {
         _ filter: MessageFilter, _ action: OutboxEditResult.Action, _ path: String, isPreview: Bool
     ) async throws(CommandFailure) -> OutboxEditResult {
         let body = JSONWriter.object { json in
-            if let upstream = filter.upstream { json.string("upstream", upstream.description) }
-            if let state = filter.state { json.string("state", state.name) }
-            if let kind = filter.kind { json.string("kind", kind.description) }
+            let members = [
+                ("upstream", filter.upstream?.description), ("state", filter.state?.name),
+                ("kind", filter.kind?.description), ("key", filter.key),
+                ("createdAfter", filter.createdAfter?.description),
+                ("createdBefore", filter.createdBefore?.description), ("errorClass", filter.errorClass?.rawValue),
+                ("errorText", filter.errorText), ("group", filter.group?.description),
+            ]
+            for case (let name, let value?) in members { json.string(name, value) }
             json.flag("dryRun", isPreview)
         }
         let answer = try await answer(to: .post, path, json: body)

@@ -49,17 +49,19 @@ public struct OutboxInspection: Sendable {
             : report.message(record, attempts: attempts, showsPayload: payload)
     }
 
-    /// Up to `limit` messages after `cursor`, oldest first; `next` is the cursor of what follows, nil at the end.
+    /// Up to `limit` messages after `cursor`, in that order; `next` is the cursor of what follows, nil at the end.
     public func list(
-        _ filter: MessageFilter, after cursor: MessageID?, limit: Int, asJSON: Bool
-    ) throws(CommandFailure) -> (text: String, next: MessageID?) {
+        _ filter: MessageFilter, order: MessageOrder = .oldest, after cursor: MessageID?, limit: Int, asJSON: Bool
+    ) throws(CommandFailure) -> (text: String, next: MessageCursor?) {
         var messages: [MessageRecord] = []
-        var next = cursor
+        var last = cursor
         repeat {
-            let page = try self.page(filter, after: next, limit: min(limit - messages.count, Self.pageSize))
+            let limit = min(limit - messages.count, Self.pageSize)
+            let page = try self.page(filter, order: order, after: last, limit: limit)
             messages += page.messages
-            next = page.next
-        } while next != nil && messages.count < limit
+            last = page.next
+        } while last != nil && messages.count < limit
+        let next = last.map { MessageCursor($0, in: order) }
         return (asJSON ? report.listJSON(messages, next: next) : report.list(messages), next)
     }
 
@@ -94,11 +96,12 @@ public struct OutboxInspection: Sendable {
     }
 
     private func page(
-        _ filter: MessageFilter, after cursor: MessageID?, limit: Int, payload: Bool = false
+        _ filter: MessageFilter, order: MessageOrder = .oldest, after cursor: MessageID?, limit: Int,
+        payload: Bool = false
     ) throws(CommandFailure) -> (messages: [MessageRecord], next: MessageID?) {
         if let upstream = filter.upstream { _ = try summaries.upstream(upstream) }
         return try reading { () throws(StoreError) in
-            try view.messages(filter, after: cursor, limit: limit, payload: payload)
+            try view.messages(filter, order: order, after: cursor, limit: limit, payload: payload)
         }
     }
 }

@@ -91,7 +91,7 @@ public struct OutboxReport: Sendable {
     }
 
     /// One page in the form of the API; `next` is the cursor of the next one, nil at the end.
-    public func listJSON(_ messages: [MessageRecord], next: MessageID?) -> String {
+    public func listJSON(_ messages: [MessageRecord], next: MessageCursor?) -> String {
         JSONWriter.object { json in
             json.raw(
                 "messages", JSONWriter.array(messages.map { MessageJSON.message($0, waitStatus: waitStatus(of: $0)) }))

@@ -103,6 +103,8 @@ public struct UpstreamRouteRequest: Sendable {
 public enum UpstreamRouteResponse: Sendable, Equatable {
     /// A JSON text.
     case json(String, status: Int = 200, headers: [String: String] = [:])
+    /// A JSON text that the upstream sent, which is passed on byte for byte.
+    case forwarded(String, headers: [String: String] = [:])
     /// No body.
     case empty(status: Int = 204)
     /// A problem document.

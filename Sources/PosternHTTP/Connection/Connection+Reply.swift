@@ -30,11 +30,10 @@ extension Connection {
     func queue(_ reply: OpaquePointer, for response: HTTPResponse) -> MHD_Result {
         defer { MHD_destroy_response(reply) }
         for (name, value) in response.headers { add(name, value, to: reply) }
-        if let head {
-            for (name, value) in core.handler.commonHeaders(for: head) { add(name, value, to: reply) }
-            // Still set if the server itself rejects the request.
-            for (name, value) in admitted?.refusalHeaders ?? [] { add(name, value, to: reply) }
-        }
+        for (name, value) in core.handler.commonHeaders(for: head)
+        where !response.headers.contains(where: { $0.name == name }) { add(name, value, to: reply) }
+        // Still set if the server itself rejects the request.
+        for (name, value) in admitted?.refusalHeaders ?? [] { add(name, value, to: reply) }
         if let id = head?.requestID ?? requestID { add("X-Request-Id", id, to: reply) }
         if response.close || core.isDraining.load(ordering: .relaxed) { add("Connection", "close", to: reply) }
         return MHD_queue_response(handle, UInt32(response.status), reply)

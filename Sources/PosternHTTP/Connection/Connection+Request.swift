@@ -195,7 +195,12 @@ extension Connection {
         progress = .delivered
         clearDeadline()
         beginAnswering()
-        if let refusal { settle(.response(refusal), requestNumber: requestNumber) } else { callHandler() }
+        if let refusal {
+            admitted?.wasRefused(with: refusal.status)
+            settle(.response(refusal), requestNumber: requestNumber)
+        } else {
+            callHandler()
+        }
         releaseReservation()
         return conclude()
     }

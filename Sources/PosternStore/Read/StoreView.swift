@@ -54,10 +54,10 @@ public final class StoreView: Sendable {
     }
 
     public func messages(
-        _ filter: MessageFilter, after cursor: MessageID?, limit: Int, payload: Bool
+        _ filter: MessageFilter, order: MessageOrder = .oldest, after cursor: MessageID?, limit: Int, payload: Bool
     ) throws(StoreError) -> (messages: [MessageRecord], next: MessageID?) {
         try read { reader in
-            let page = try reader.messages(filter, after: cursor, limit: limit, payload: payload)
+            let page = try reader.messages(filter, order: order, after: cursor, limit: limit, payload: payload)
             return (try reader.addingClaims(to: page.messages, now: now), page.next)
         }
     }

@@ -26,8 +26,8 @@ struct OutboxCancel: AsyncParsableCommand {
         guard ids.isEmpty != (filter.upstream == nil) else {
             throw ValidationError("Specify the messages, either by their ids or with --upstream NAME.")
         }
-        guard ids.isEmpty || filter.state == nil && filter.kind == nil else {
-            throw ValidationError("--state and --kind go with --upstream, not with ids.")
+        guard ids.isEmpty || !filter.isRestricted else {
+            throw ValidationError("Options that select messages go with --upstream, not with ids.")
         }
         guard [nil, .queued].contains(filter.state) else {
             throw ValidationError("Only queued messages can be cancelled.")

@@ -7,29 +7,31 @@ import PosternStore
 
 struct OutboxList: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "list", abstract: "Lists messages, oldest first, without their payloads.")
+        commandName: "list", abstract: "Lists messages without their payloads.")
 
     @OptionGroup var options: StoreOptions
     @OptionGroup var filter: FilterOptions
 
-    @Option(help: ArgumentHelp("Only those with this key.", valueName: "key"))
-    var key: String?
+    @Option(help: ArgumentHelp("Which messages come first.", valueName: "order"))
+    var order = MessageOrder.oldest
 
     @Option(help: ArgumentHelp("The largest number of messages to list.", valueName: "n"))
     var limit = 100
 
-    @Option(help: ArgumentHelp("Continue after this message.", valueName: "id"))
-    var cursor: MessageID?
+    @Option(help: ArgumentHelp("Continue after an earlier list in the same order.", valueName: "cursor"))
+    var cursor: MessageCursor?
 
     func validate() throws {
         guard limit > 0 else { throw ValidationError("The limit is a number from 1.") }
+        guard cursor == nil || cursor?.order == order else {
+            throw ValidationError("The cursor is that of a list in the other order.")
+        }
     }
 
     func run() throws {
         try reporting { () throws(CommandFailure) in
-            var filter = filter.filter
-            filter.key = key
-            let list = try options.inspection().list(filter, after: cursor, limit: limit, asJSON: options.json)
+            let list = try options.inspection().list(
+                filter.filter, order: order, after: cursor?.id, limit: limit, asJSON: options.json)
             writeLine(list.text)
             if let next = list.next, !options.json {
                 writeLine("To continue: --cursor \(next)", to: STDERR_FILENO)

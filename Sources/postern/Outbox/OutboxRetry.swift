@@ -23,8 +23,8 @@ struct OutboxRetry: AsyncParsableCommand {
         guard ids.isEmpty != (filter.upstream == nil) else {
             throw ValidationError("Specify the messages, either by their ids or with --upstream NAME.")
         }
-        guard ids.isEmpty || filter.state == nil && filter.kind == nil else {
-            throw ValidationError("--state and --kind go with --upstream, not with ids.")
+        guard ids.isEmpty || !filter.isRestricted else {
+            throw ValidationError("Options that select messages go with --upstream, not with ids.")
         }
         guard [nil, .failed, .dropped].contains(filter.state) else {
             throw ValidationError("Only failed or dropped messages can be sent again.")

@@ -52,6 +52,29 @@ import Testing
         }
     }
 
+    // MARK: Failed attempts
+
+    /// Requests that hang up before their refusal is due do not use up the delays of others.
+    @Test func abandonedAttempts_leaveTheDelayOfOthers() throws {
+        try withKeys { gateway, _ in
+            let wrong = [("Authorization", "Bearer wrong")]
+            for _ in 0..<11 {
+                try gateway.client.ask("GET", "/v1/upstreams", headers: wrong).problem(401, "unauthorized")
+            }
+            for _ in 0..<300 {
+                let client = try HTTPClient(port: gateway.port)
+                client.send(
+                    "POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer wrong\r\n"
+                        + "Expect: 100-continue\r\nContent-Length: 4\r\n\r\n")
+                // The head was read.
+                #expect(try client.answer().status == 100)
+            }
+            let start = ContinuousClock.now
+            try gateway.client.ask("GET", "/v1/upstreams", headers: wrong).problem(401, "unauthorized")
+            #expect(ContinuousClock.now - start >= .milliseconds(50))
+        }
+    }
+
     // MARK: Every route × every caller
 
     private struct Row {

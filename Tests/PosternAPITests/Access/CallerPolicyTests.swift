@@ -166,6 +166,28 @@ import Testing
         }
     }
 
+    /// What the API understands from a page: repeats, resumed streams, documents that are current, CloudEvents.
+    @Test func preflight_allowsTheHeadersThatTheAPIReads() throws {
+        try withListedOrigin(keys: false) { gateway in
+            let permission = try gateway.client.ask(
+                "OPTIONS", "/v1/cloudevents",
+                headers: [
+                    ("Origin", Self.page), ("Access-Control-Request-Method", "POST"),
+                    ("Access-Control-Request-Headers", "ce-id,ce-source, CE-Partitionkey,x-forwarded-for"),
+                ])
+            let allowed = permission.header("Access-Control-Allow-Headers")?.lowercased().split(separator: ", ") ?? []
+            for name in [
+                "authorization", "content-encoding", "content-type", "idempotency-key", "if-none-match",
+                "last-event-id", "postern-session", "prefer", "x-request-id", "ce-id", "ce-source", "ce-partitionkey",
+            ] {
+                #expect(allowed.contains(name[...]), "\(name)")
+            }
+            #expect(!allowed.contains("x-forwarded-for"))
+            let document = try gateway.client.ask("GET", "/openapi.yaml", headers: [("Origin", Self.page)])
+            #expect(document.header("Access-Control-Expose-Headers")?.contains("ETag") == true)
+        }
+    }
+
     /// A page has to be able to read why it was refused, by whichever part of the gateway.
     @Test func refusals_canBeReadByTheListedOrigin() throws {
         try withListedOrigin(keys: true) { gateway in

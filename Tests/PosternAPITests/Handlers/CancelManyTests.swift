@@ -13,10 +13,10 @@ import Testing
             let preview = try gateway.client.post(
                 "/v1/messages/cancel", #"{"upstream":"picky","kind":"event","dryRun":true}"#)
             #expect(preview.status == 200)
-            #expect(preview.text == #"{"cancelled":902,"dryRun":true}"#)
+            #expect(preview.text == #"{"cancelled":902,"dryRun":true}"# + "\n")
             #expect(gateway.queued == 905)
             let done = try gateway.client.post("/v1/messages/cancel", #"{"upstream":"picky","kind":"event"}"#)
-            #expect(done.text == #"{"cancelled":902}"#)
+            #expect(done.text == #"{"cancelled":902}"# + "\n")
             #expect(gateway.queued == 3)
             #expect(try gateway.message(other)["state"].string == "queued")
         }
@@ -29,7 +29,7 @@ import Testing
             let waiting = try gateway.accept()
             let answer = try gateway.client.post(
                 "/v1/messages/cancel", #"{"ids":["\#(sent)","\#(waiting)","0000000000101"]}"#)
-            #expect(answer.text == #"{"cancelled":1}"#)
+            #expect(answer.text == #"{"cancelled":1}"# + "\n")
             #expect(try gateway.message(waiting)["state"].string == "cancelled")
             #expect(try gateway.message(sent)["state"].string == "queued")
         }
@@ -43,7 +43,7 @@ import Testing
             try gateway.waitForState("failed", of: id)
             let preview = try gateway.client.post("/v1/messages/retry", #"{"upstream":"picky","dryRun":true}"#)
             #expect(preview.status == 200)
-            #expect(preview.text == #"{"retried":1,"dryRun":true}"#)
+            #expect(preview.text == #"{"retried":1,"dryRun":true}"# + "\n")
             #expect(try gateway.message(id)["state"].string == "failed")
         }
     }

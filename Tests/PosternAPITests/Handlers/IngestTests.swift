@@ -58,7 +58,7 @@ import Testing
         try withPausedGateway { gateway in
             let answer = try gateway.client.post("/v1/picky/event", body, headers: [("Content-Type", type)])
             #expect(answer.status == 202)
-            #expect(answer.text == #"{"accepted":0,"ids":[]}"#)
+            #expect(answer.text == #"{"accepted":0,"ids":[]}"# + "\n")
             #expect(gateway.queued == 0)
         }
     }
@@ -153,7 +153,7 @@ import Testing
         try withPausedGateway { gateway in
             let answer = try gateway.client.post(
                 "/v1/picky/event", #"[{"n":1},{"n":2}]"#, headers: [("Prefer", "return=minimal")])
-            #expect(answer.text == #"{"accepted":2}"#)
+            #expect(answer.text == #"{"accepted":2}"# + "\n")
             #expect(answer.header("Preference-Applied") == "return=minimal")
         }
     }

@@ -78,7 +78,7 @@ import Testing
                 #expect(answer.status == 200)
                 #expect(answer.json["header"]["status"].int == status, "\(target) \(answer.text)")
                 #expect(answer.json["header"]["statusmessage"].string?.isEmpty == false)
-                #expect(answer.text.hasSuffix(#","body":null}"#))
+                #expect(answer.text.hasSuffix(#","body":null}"# + "\n"))
             }
             #expect(gateway.transport.requests.isEmpty)
             try gateway.client.get(good).problem(405, "method-not-allowed")

@@ -60,7 +60,7 @@ import Testing
                 method, "/v1/plain/echo/\(way)", Gzip.compress(Array(#"{"n":1}"#.utf8)),
                 headers: [("Content-Encoding", "gzip")])
             #expect(answer.status == 203)
-            #expect(answer.text == #"{"n":1}"#)
+            #expect(answer.text == #"{"n":1}"# + "\n")
         }
     }
 
@@ -93,15 +93,15 @@ import Testing
             let answer = try gateway.client.ask(
                 "POST", "/v1/plain/echo/of-anything", Array("n=1".utf8),
                 headers: [("Content-Type", "application/x-www-form-urlencoded")])
-            #expect(answer.text == "n=1")
+            #expect(answer.text == "n=1\n")
         }
     }
 
     @Test func resourceThatJudgesItsQuery_getsItAsItWasSent() throws {
         try withGateway(Self.setup) { gateway in
             let query = "b=%41&a=+&b=2&c"
-            #expect(try gateway.client.post("/v1/plain/echo/query?\(query)").text == query)
-            #expect(try gateway.client.post("/v1/plain/echo/query").text == "")
+            #expect(try gateway.client.post("/v1/plain/echo/query?\(query)").text == query + "\n")
+            #expect(try gateway.client.post("/v1/plain/echo/query").text == "\n")
             try gateway.client.post("/v1/plain/echo/at-once?\(query)").problem(400, "bad-request")
         }
     }
@@ -178,7 +178,7 @@ import Testing
     @Test func resourceThatTakesItsTime_mayReadTheState() throws {
         try withGateway(Self.setup) { gateway in
             let answer = try gateway.client.get("/v1/plain/keeps")
-            #expect(answer.text == "false")
+            #expect(answer.text == "false\n")
         }
     }
 
@@ -197,7 +197,7 @@ import Testing
             try HTTPClient(port: gateway.port).post("/v1/plain/old", "{}").problem(404, "unknown-kind")
             try gateway.client.get("/v1/plain/old").problem(404, "unknown-kind")
             #expect(try gateway.client.post("/v1/plain/new", "{}").status == 202)
-            #expect(try gateway.client.get("/v1/plain/new").text == #""new""#)
+            #expect(try gateway.client.get("/v1/plain/new").text == #""new""# + "\n")
             let envelope = #"{"upstream":"plain","kind":"new","payload":{}}"#
             #expect(try gateway.client.post("/v1/messages", envelope).status == 202)
             #expect(try gateway.upstream("plain")["kinds"][0].string == "new")

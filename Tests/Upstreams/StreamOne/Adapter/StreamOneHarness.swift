@@ -108,7 +108,11 @@ final class StreamOneReply: Sendable {
     }
 
     var json: (text: String, status: Int, headers: [String: String])? {
-        if case .json(let text, let status, let headers)? = answer { (text, status, headers) } else { nil }
+        switch answer {
+        case .json(let text, let status, let headers)?: (text, status, headers)
+        case .forwarded(let text, let headers)?: (text, 200, headers)
+        case .empty, .problem, .later, nil: nil
+        }
     }
 
     var problem: (slug: String, status: Int, detail: String)? {

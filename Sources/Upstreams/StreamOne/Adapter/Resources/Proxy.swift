@@ -45,11 +45,11 @@ extension Client.CallResponse {
     /// time of the session is the current one.
     func passedOn(in session: Session?, now: Timestamp) -> UpstreamRouteResponse {
         guard let age else {
-            return .json(String(decoding: answer.bytes, as: UTF8.self), headers: ["X-Cache": "miss"])
+            return .forwarded(String(decoding: answer.bytes, as: UTF8.self), headers: ["X-Cache": "miss"])
         }
         let left = session.map { max(0, ($0.deadline - now).components.seconds) }
         let shown = left.map { answer.bytes(sessionTimeout: $0) } ?? answer.bytes
-        return .json(
+        return .forwarded(
             String(decoding: shown, as: UTF8.self),
             headers: ["X-Cache": "hit", "Age": String(age.components.seconds)])
     }
@@ -89,9 +89,9 @@ extension Client {
 extension UpstreamRouteResponse {
     /// Confirms a preference of the request (RFC 7240, section 3).
     fileprivate func applying(_ preference: String) -> Self {
-        guard case .json(let text, let status, var headers) = self else { return self }
+        guard case .forwarded(let text, var headers) = self else { return self }
         headers["Preference-Applied"] = preference
-        return .json(text, status: status, headers: headers)
+        return .forwarded(text, headers: headers)
     }
 }
 
