@@ -83,10 +83,12 @@ extension EndToEnd {
             settings.outbox = ["encryptionKey": String(repeating: "5a", count: 32)]
             let directory = try GatewayDirectory(settings)
             // MD5 of the password is the old hash, which is as good as it; the last belongs to the application.
-            let secrets = ["canary-", "62392522ed53eb4a1a03f012e15400e6", "ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu"]
-            func login(_ password: String, _ client: HTTPClient) throws -> HTTPClient.Answer {
+            var secrets = ["canary-", "62392522ed53eb4a1a03f012e15400e6", "ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu"]
+            func login(
+                _ password: String, _ client: HTTPClient, at resource: String = "sessions"
+            ) throws -> HTTPClient.Answer {
                 try client.post(
-                    "/v1/streamone/sessions",
+                    "/v1/streamone/\(resource)",
                     #"{"username":"jan","password":"\#(password)","userip":"192.0.2.7"}"#)
             }
             func view(_ session: String, _ client: HTTPClient) throws -> HTTPClient.Answer {
@@ -97,6 +99,8 @@ extension EndToEnd {
             let begun = try login("canary-Pa55", client)
             #expect(begun.status == 201, "\(begun.text)")
             let session = try #require(begun.json["id"].string)
+            secrets.append(
+                try #require(try login("canary-new", client, at: "passwords").json["hash"].string))
             let refused = try login("canary-wrong", client)
             #expect(refused.status == 401)
             #expect(try view(session, client).json["header"]["status"].int == 0)

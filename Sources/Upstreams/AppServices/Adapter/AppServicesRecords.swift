@@ -48,6 +48,8 @@ struct Preferences: Equatable {
     var lists: String
 
     static func key(_ device: String) -> String { "prefs/" + device }
+    /// The lists that AppServices has accepted last.
+    static func deliveredKey(_ device: String) -> String { "prefs-delivered/" + device }
 
     var isSent: Bool { sent == revision }
 }

@@ -164,6 +164,9 @@ private struct AppServicesFollower {
             keep(pair)
             keep(device)
         case .savePreferences:
+            if let lists = Requests.lists(ofPreferences: body) {
+                decision.changes.append(.set(key: Preferences.deliveredKey(item.device), value: Array(lists)))
+            }
             guard var stored = try state.preferences(of: item.device),
                 Requests.preferences(stored.lists).utf8.elementsEqual(body)
             else { return }

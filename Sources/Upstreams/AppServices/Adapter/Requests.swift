@@ -79,7 +79,16 @@ struct Requests: Sendable {
         object([(Self.property(notifier), ""), ("type", "device"), ("uuid", item.device)])
     }
 
-    static func preferences(_ lists: String) -> String { #"{"mobileplatform":{"preferences":"# + lists + "}}" }
+    static func preferences(_ lists: String) -> String { preferencesStart + lists + preferencesEnd }
+
+    /// The lists in a body that `preferences` has made.
+    static func lists(ofPreferences body: [UInt8]) -> ArraySlice<UInt8>? {
+        guard body.starts(with: preferencesStart.utf8) else { return nil }
+        return body.dropFirst(preferencesStart.utf8.count).dropLast(preferencesEnd.utf8.count)
+    }
+
+    private static let preferencesStart = #"{"mobileplatform":{"preferences":"#
+    private static let preferencesEnd = "}}"
 
     /// One flat name with dots in it.
     private static func property(_ notifier: String) -> String { notifier + ".notifier.id" }

@@ -6,6 +6,7 @@ enum Resources {
     static func all(provider: Provider) -> [UpstreamRoute] {
         [
             UpstreamRoute(.get, "registrations/{userId}/{deviceId}", .read(registration)),
+            UpstreamRoute(.get, "preferences/{userId}/{deviceId}", .read(preferences)),
             UpstreamRoute(
                 .put, "users/{userId}/token",
                 .change { request, state in try handIn(request, byDefault: provider, state) }),
@@ -22,9 +23,7 @@ enum Resources {
         let user = request.parameters["userId"] ?? ""
         let owner = user.lowercased()
         let device = (request.parameters["deviceId"] ?? "").lowercased()
-        guard try state.value(of: Pair.key(owner, device)) != nil else {
-            return .notFound("No message was accepted here for that user and device.")
-        }
+        guard try state.value(of: Pair.key(owner, device)) != nil else { return unknownPair }
         let pair = try state.pair(owner, device)
         let isUserKnown = try state.isUserKnown(owner)
         let preferences = try state.preferences(of: device)
@@ -42,6 +41,30 @@ enum Resources {
                     pair.hasPushToken && isUserKnown && pair.isDeviceRegistered && pair.isConnected)
                 json.flag("notificationPreferencesHaveBeenUpdated", preferences?.isSent ?? false)
                 json.flag("needsToken", needsToken)
+            })
+    }
+
+    private static let unknownPair = UpstreamRouteResponse.notFound(
+        "No message was accepted here for that user and device.")
+
+    /// The preferences of the device, whichever of its users they came from.
+    @Sendable private static func preferences(
+        _ request: UpstreamRouteRequest, _ state: any UpstreamState
+    ) throws -> UpstreamRouteResponse {
+        let user = request.parameters["userId"] ?? ""
+        let device = (request.parameters["deviceId"] ?? "").lowercased()
+        guard try state.value(of: Pair.key(user.lowercased(), device)) != nil else { return unknownPair }
+        let accepted = try state.preferences(of: device)
+        let delivered =
+            try state.value(of: Preferences.deliveredKey(device)).map { String(decoding: $0, as: UTF8.self) }
+            // Delivered before this was recorded.
+            ?? accepted.flatMap { $0.isSent ? $0.lists : nil }
+        return .json(
+            JSONWriter.object { json in
+                json.string("userId", user)
+                json.string("deviceId", device)
+                json.raw("accepted", accepted?.lists ?? "null")
+                json.raw("delivered", delivered ?? "null")
             })
     }
 

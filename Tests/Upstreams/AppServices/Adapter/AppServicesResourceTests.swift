@@ -101,6 +101,36 @@ import Testing
         #expect(try text().contains(#""needsToken":false"#))
     }
 
+    // MARK: Preferences
+
+    /// The preferences of `user` as they were accepted and delivered last.
+    private func preferences(_ harness: Harness, _ user: String = Items.u1) throws -> [String] {
+        let path = "preferences/\(user)/\(Items.deviceID)"
+        guard case .json(let text, 200, _) = try read(.get, path, "", harness.state) else { return [] }
+        return try JSONParser().parse(Array(text.utf8)) { root in
+            ["accepted", "delivered"].map { String(decoding: root[named: $0]?.bytes ?? [], as: UTF8.self) }
+        }.get()
+    }
+
+    @Test func preferences_areShown_asAcceptedAndAsDelivered() throws {
+        let first = #"{"blacklist":{},"whitelist":{"assignments":[],"forum":["chat","polls"]}}"#
+        let second = #"{"blacklist":{"a":[]},"whitelist":{}}"#
+        var harness = try Harness()
+        #expect(try preferences(harness) == [], "404")
+        let registration = try harness.post("register", Items.registration())
+        #expect(try preferences(harness) == ["null", "null"])
+        _ = try harness.steps(registration)
+        let id = try harness.post("preferences", Items.item(Items.u1, Items.lists))
+        #expect(try preferences(harness) == [first, "null"])
+        _ = try harness.steps(id)
+        #expect(try preferences(harness) == [first, first])
+        let next = try harness.post(
+            "preferences", Items.item(Items.u1, #","preferences":{"blacklist":{"a":[]}}"#))
+        #expect(try preferences(harness) == [second, first])
+        _ = try harness.steps(next)
+        #expect(try preferences(harness) == [second, second])
+    }
+
     // MARK: Tokens
 
     @Test func token_isHeldForItsUser() throws {

@@ -34,6 +34,12 @@ import Testing
         #expect(Password.oldHash(of: password) == hash)
     }
 
+    @Test func newHash_isWhatThePlatformKeeps() {
+        #expect(
+            Password.newHash(of: "password", salt: "$2y$12$gmdjitkypwyd4d1mkeefiv")
+                == "4de314adce7b776266d55663fcff376415f776a3623bf0f28d693b5f706061cf")
+    }
+
     @Test(arguments: [
         "", "x", "$1$abc", "$2y$12$short", "$2x$12$gmdjitkypwyd4d1mkeefiv", "$2y$1x$gmdjitkypwyd4d1mkeefiv",
         "$2y$12$gmdjitkypwyd4d1mkeef!v", "$2y$12$gmdjitkypwyd4d1mkeefivX", "$2y$12xgmdjitkypwyd4d1mkeefiv",
@@ -42,6 +48,7 @@ import Testing
     ])
     func badSalt_endsTheLogin(salt: String) {
         #expect(Password.response(to: "c", password: "p", salt: salt) == nil)
+        #expect(Password.newHash(of: "p", salt: salt) == nil)
     }
 
     @Test(arguments: ["$2a$04$", "$2b$04$", "$2y$05$"])

@@ -139,7 +139,53 @@ import Testing
         #expect(transport.requests.isEmpty)
     }
 
+    // MARK: A new password
+
+    @Test func newPassword_isHashedWithTheUsersSalt() throws {
+        let upstream = try StreamOneSamples.upstream()
+        transport.expect(initialized())
+        let reply = try upstream.ask(.post, "passwords", body: credentials, harness)
+        try reply.wait()
+        #expect(
+            reply.json?.text
+                == #"{"hash":"4de314adce7b776266d55663fcff376415f776a3623bf0f28d693b5f706061cf"}"#)
+        #expect(harness.calls.map(\.path) == ["api/session/initialize"])
+        #expect(harness.calls[0].arguments == ["user": "jan@example.nl", "userip": "10.11.12.13"])
+        #expect(harness.state.values.isEmpty)
+    }
+
+    @Test func newPassword_isRefused_asALoginIs() throws {
+        let upstream = try StreamOneSamples.upstream()
+        #expect(try upstream.ask(.post, "passwords", body: "{}", harness).problem?.status == 422)
+        for (outcome, status) in [
+            (initialized(salt: "*0"), 502), (.status(200, StreamOneSamples.answer(8)), 429),
+            (initialized(), 429),
+        ] {
+            transport.expect(outcome)
+            let reply = try upstream.ask(.post, "passwords", body: credentials, harness)
+            try reply.wait()
+            #expect(reply.problem?.status == status)
+        }
+        #expect(transport.requests.count == 2, "the address is blocked")
+        let user = try StreamOneSamples.upstream(["authenticationType": .text("user")])
+        #expect(try user.ask(.post, "passwords", body: credentials, harness).problem?.slug == "conflict")
+    }
+
     // MARK: Using
+
+    @Test func session_isShown_untilItEnds() throws {
+        let upstream = try StreamOneSamples.upstream()
+        let session = try StreamOneSamples.login(upstream, harness)
+        let sent = transport.requests.count
+        func shown(_ id: String) throws -> String? { try upstream.ask(.get, "sessions/\(id)", harness).json?.text }
+        #expect(try shown(session) == #"{"active":true,"expiresAt":"2015-12-13T10:46:40.000Z"}"#)
+        #expect(try shown("another") == #"{"active":false,"expiresAt":null}"#)
+        harness.clock.advance(by: .seconds(3601))
+        #expect(try shown(session) == #"{"active":false,"expiresAt":null}"#)
+        #expect(transport.requests.count == sent, "the platform is not asked")
+        let user = try StreamOneSamples.upstream(["authenticationType": .text("user")])
+        #expect(try user.ask(.get, "sessions/\(session)", harness).problem?.slug == "conflict")
+    }
 
     @Test func callInASession_isSignedWithBothKeys() throws {
         let upstream = try StreamOneSamples.upstream(["defaultAccountId": .text("A4pMV-sKDVEy")])

@@ -3,7 +3,8 @@ import PosternJSON
 import PosternUpstreamKit
 import Synchronization
 
-/// `POST /v1/{name}/sessions` and `DELETE /v1/{name}/sessions/{sessionCode}` (the specification's section 5).
+/// `POST /v1/{name}/sessions`, `GET` and `DELETE /v1/{name}/sessions/{sessionCode}`, and `POST /v1/{name}/passwords` (the
+/// specification's section 5).
 struct Login: Sendable {
     let client: Client
 
@@ -12,7 +13,9 @@ struct Login: Sendable {
     var resources: [UpstreamRoute] {
         [
             UpstreamRoute(.post, "sessions", .perform(begin)),
+            UpstreamRoute(.get, "sessions/{sessionCode}", .perform(show)),
             UpstreamRoute(.delete, "sessions/{sessionCode}", .perform(end)),
+            UpstreamRoute(.post, "passwords", .perform(hash)),
         ]
     }
 
@@ -24,16 +27,24 @@ struct Login: Sendable {
         /// The end user's address, not that of the gateway: the platform counts failed logins by it.
         let userIP: String
         let deadline: MonotonicInstant
+
+        init(_ body: JSONValue, until deadline: MonotonicInstant) throws(InvalidPayload) {
+            var faults = PayloadErrors()
+            func text(_ name: StaticString) -> String {
+                if let value = body[name], value.isFilledString, let text = value.string { return text }
+                faults.add("/\(name)", "must be a non-empty string")
+                return ""
+            }
+            (username, password, userIP) = (text("username"), text("password"), text("userip"))
+            self.deadline = deadline
+            guard faults.isEmpty else { throw InvalidPayload(faults) }
+        }
     }
 
     private func begin(
         _ request: UpstreamRouteRequest, _ context: any UpstreamRouteContext
     ) async throws(UpstreamRouteError) -> UpstreamRouteResponse {
-        guard client.platform.actor.kind == .application else { throw .needsApplication }
-        let deadline = context.time.instant + request.patience
-        let credentials = try request.withObject { body throws(InvalidPayload) in
-            try Self.credentials(body, until: deadline)
-        }
+        let credentials = try credentials(request, context)
         // If the store cannot be read, the session's key cannot be stored either.
         let keepsKeys = (try? await context.read { $0.keepsCredentials }) ?? false
         var answer = try await logIn(credentials, sendingOldHash: false, context)
@@ -45,31 +56,22 @@ struct Login: Sendable {
         return .json(session.shown(isDurable: keepsKeys && isStored), status: 201)
     }
 
-    private static func credentials(
-        _ body: JSONValue, until deadline: MonotonicInstant
-    ) throws(InvalidPayload) -> Credentials {
-        var faults = PayloadErrors()
-        func text(_ name: StaticString) -> String {
-            if let value = body[name], value.isFilledString, let text = value.string { return text }
-            faults.add("/\(name)", "must be a non-empty string")
-            return ""
-        }
-        let credentials = Credentials(
-            username: text("username"), password: text("password"), userIP: text("userip"), deadline: deadline)
-        guard faults.isEmpty else { throw InvalidPayload(faults) }
-        return credentials
+    private func credentials(
+        _ request: UpstreamRouteRequest, _ context: any UpstreamRouteContext
+    ) throws(UpstreamRouteError) -> Credentials {
+        guard client.platform.actor.kind == .application else { throw .needsApplication }
+        let deadline = context.time.instant + request.patience
+        return try request.withObject { body throws(InvalidPayload) in try Credentials(body, until: deadline) }
     }
 
     /// The platform's response to the second step, whatever it is.
     private func logIn(
         _ credentials: Credentials, sendingOldHash: Bool, _ context: any UpstreamRouteContext
     ) async throws(UpstreamRouteError) -> Answer {
-        let first = try await send(
-            "initialize", [.init("user", credentials.username), .init("userip", credentials.userIP)], credentials,
-            context)
-        try check(first, credentials, context)
-        guard let challenge = first.withBody(Challenge.init) else { throw .unusableLogin }
-        let response = try await response(to: challenge, credentials, context)
+        let challenge = try await challenge(credentials, context)
+        let response = try await computed(credentials, context) {
+            Password.response(to: challenge.text, password: credentials.password, salt: challenge.salt)
+        }
         var arguments = [StreamOneCall.Argument("challenge", challenge.text), .init("response", response)]
         if challenge.needsOldHash || sendingOldHash {
             arguments.append(.init("v2hash", Password.oldHash(of: credentials.password)))
@@ -77,14 +79,24 @@ struct Login: Sendable {
         return try await send("create", arguments, credentials, context)
     }
 
+    private func challenge(
+        _ credentials: Credentials, _ context: any UpstreamRouteContext
+    ) async throws(UpstreamRouteError) -> Challenge {
+        let answer = try await send(
+            "initialize", [.init("user", credentials.username), .init("userip", credentials.userIP)], credentials,
+            context)
+        try check(answer, credentials, context)
+        guard let challenge = answer.withBody(Challenge.init) else { throw .unusableLogin }
+        return challenge
+    }
+
     /// The most logins that wait for their turn. With more, the last one would wait for half a minute.
     private static let mostWaiting = 100
 
-    /// Hashes the password for a challenge, one at a time, as each takes a core for a quarter of a second. A login
-    /// whose turn comes when its time is over, or when its caller has hung up, is not hashed: others wait for their
-    /// turn.
-    private func response(
-        to challenge: Challenge, _ credentials: Credentials, _ context: any UpstreamRouteContext
+    /// Hashes a password, one at a time, as each takes a core for a quarter of a second. One whose turn comes when its
+    /// time is over, or when its caller has hung up, is not hashed: others wait for their turn.
+    private func computed(
+        _ credentials: Credentials, _ context: any UpstreamRouteContext, _ hash: @escaping @Sendable () -> String?
     ) async throws(UpstreamRouteError) -> String {
         guard context.computations.waiting < Self.mostWaiting else {
             let overload = UpstreamRouteResponse.problem(
@@ -100,9 +112,7 @@ struct Login: Sendable {
                         let late = CallFailure.late("The login could not be processed in time.")
                         return continuation.resume(returning: .failure(UpstreamRouteError(late.answer)))
                     }
-                    let response = Password.response(
-                        to: challenge.text, password: credentials.password, salt: challenge.salt)
-                    continuation.resume(returning: response.map { .success($0) } ?? .failure(.unusableLogin))
+                    continuation.resume(returning: hash().map { .success($0) } ?? .failure(.unusableLogin))
                 }
             }
         } onCancel: {
@@ -132,7 +142,32 @@ struct Login: Sendable {
         throw UpstreamRouteError(CallFailure.paused(pause, now).answer)
     }
 
-    // MARK: Ending
+    // MARK: Changing a password
+
+    /// The hash of a new password, made with the user's salt. The platform is asked for the salt only.
+    private func hash(
+        _ request: UpstreamRouteRequest, _ context: any UpstreamRouteContext
+    ) async throws(UpstreamRouteError) -> UpstreamRouteResponse {
+        let credentials = try credentials(request, context)
+        let salt = try await challenge(credentials, context).salt
+        let hash = try await computed(credentials, context) { Password.newHash(of: credentials.password, salt: salt) }
+        return .json(JSONWriter.object { $0.string("hash", hash) })
+    }
+
+    // MARK: Showing and ending
+
+    /// Whether the session can be used, without asking the platform.
+    private func show(
+        _ request: UpstreamRouteRequest, _ context: any UpstreamRouteContext
+    ) async throws(UpstreamRouteError) -> UpstreamRouteResponse {
+        guard client.platform.actor.kind == .application else { throw .needsApplication }
+        let session = try await client.session(request.parameters["sessionCode"] ?? "", context)
+        return .json(
+            JSONWriter.object { json in
+                json.flag("active", session != nil)
+                json.time("expiresAt", session?.deadline)
+            })
+    }
 
     /// The session is removed whatever the platform's response is.
     private func end(

@@ -4,7 +4,7 @@ import Foundation
 import Glibc
 import PosternCore
 
-/// The response of a password to a challenge (the specification's 5.1). Neither it nor its MD5 is ever stored or shown.
+/// What is computed from a password (the specification's 5.1). Neither it nor its MD5 is ever stored or shown.
 enum Password {
     /// The MD5 as hexadecimal digits. It is as sensitive as the password, so it is sent only if the platform requests
     /// it.
@@ -14,11 +14,17 @@ enum Password {
 
     /// 80 characters; nil if the salt is not valid. Takes a quarter of a second at the usual cost of 12.
     static func response(to challenge: String, password: String, salt: String) -> String? {
-        guard isSalt(salt), let hash = bcrypt(oldHash(of: password), salt: salt) else { return nil }
-        let inner = SHA256.hash(data: Array(hash.utf8)).hexadecimal
-        let outer = SHA256.hash(data: Array((inner + challenge).utf8)).hexadecimal
-        return Data(zip(outer.utf8, hash.utf8).map { $0 ^ $1 }).base64EncodedString()
+        guard let hash = bcrypt(oldHash(of: password), salt: salt) else { return nil }
+        let mask = sha256(sha256(hash) + challenge)
+        return Data(zip(mask.utf8, hash.utf8).map { $0 ^ $1 }).base64EncodedString()
     }
+
+    /// What the platform keeps of a password, as 64 hexadecimal digits; nil if the salt is not valid. Takes as long.
+    static func newHash(of password: String, salt: String) -> String? {
+        bcrypt(oldHash(of: password), salt: salt).map(sha256)
+    }
+
+    private static func sha256(_ text: String) -> String { SHA256.hash(data: Array(text.utf8)).hexadecimal }
 
     /// Hashing takes twice as long for each step; beyond this it would take hours.
     private static let costs = 4...16
@@ -42,6 +48,7 @@ enum Password {
 
     /// 60 characters in crypt form, as libxcrypt writes them: the last character of the salt may differ from `salt`.
     private static func bcrypt(_ text: String, salt: String) -> String? {
+        guard isSalt(salt) else { return nil }
         let workspace = UnsafeMutablePointer<crypt_data>.allocate(capacity: 1)
         workspace.initialize(to: crypt_data())
         defer {
