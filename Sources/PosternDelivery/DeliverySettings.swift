@@ -1,3 +1,4 @@
+public import Logging
 public import PosternCore
 
 /// How messages are delivered to one upstream: the configuration's `delivery`, with the upstream's overrides.
@@ -20,6 +21,8 @@ public struct DeliverySettings: Sendable, Equatable {
     public var expireAfter = Duration.zero
     /// Timeouts and TLS of upstream requests.
     public var transfer = TransferOptions()
+    /// The level of the log lines about the upstream; nil means that of the gateway.
+    public var logLevel: Logger.Level?
 
     public init() {}
 

@@ -145,7 +145,8 @@ final class Services: Sendable {
 
     /// Puts a new configuration in force as far as it can change while running.
     func adopt(_ loaded: ConfigurationLoader.LoadedConfiguration) -> ReloadPlan {
-        let plan = configuration.changes(to: loaded.configuration)
+        let before = configuration
+        let plan = before.changes(to: loaded.configuration)
         current.withLock { $0 = plan.configuration }
         if plan.changesKeys {
             handler.adopt(plan.configuration.auth.keys, opensMetrics: plan.configuration.auth.openMetrics)
@@ -157,6 +158,13 @@ final class Services: Sendable {
                 let settings = plan.configuration.upstreams.first(where: { $0.name == name }),
                 let upstream = loaded.upstreams.first(where: { $0.name == name })
             else { continue }
+            // Its token and its waits have nothing to do with its log level.
+            let old = before.upstreams.first { $0.name == name }
+            guard old?.values != settings.values || old?.delivery != settings.delivery || old?.caFile != settings.caFile
+            else {
+                worker.adopt(settings.deliverySettings)
+                continue
+            }
             do {
                 try worker.queue.replace(upstream)
             } catch {
@@ -175,9 +183,10 @@ final class Services: Sendable {
 // MARK: From the operator's units to those of the services
 
 extension GatewayConfiguration.UpstreamConfiguration {
-    /// `delivery` with the other settings of transfers.
+    /// `delivery` with the other settings that concern a worker.
     var deliverySettings: DeliverySettings {
         var settings = delivery
+        settings.logLevel = logLevel
         settings.transfer.trust = caFile.isEmpty ? .system : .authorities(file: caFile)
         return settings
     }

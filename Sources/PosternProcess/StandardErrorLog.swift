@@ -3,14 +3,15 @@ public import Logging
 import PosternCore
 import Synchronization
 
-/// Writes log lines to standard error, as text for people or as one JSON object per line for programs. The level can
-/// change while running and is the same for all loggers.
+/// Writes log lines to standard error, as text for people or as one JSON object per line for programs. The common level
+/// can change while running; it is that of all loggers that have none of their own.
 public struct StandardErrorLog: LogHandler {
     public enum Format: Sendable { case text, json }
 
     private static let level = Atomic<Int>(2)
     private let label: String
     private let format: Format
+    private var ownLevel: Logger.Level?
     public var metadata: Logger.Metadata = [:]
 
     public init(label: String, format: Format) {
@@ -18,15 +19,14 @@ public struct StandardErrorLog: LogHandler {
         self.format = format
     }
 
-    /// Sets the level of all loggers.
+    /// Sets the level of all loggers that have none of their own.
     public static func setLevel(_ level: Logger.Level) {
         Self.level.store(Logger.Level.allCases.firstIndex(of: level) ?? 2, ordering: .relaxed)
     }
 
     public var logLevel: Logger.Level {
-        get { Logger.Level.allCases[Self.level.load(ordering: .relaxed)] }
-        // All loggers have the same level.
-        set {}
+        get { ownLevel ?? Logger.Level.allCases[Self.level.load(ordering: .relaxed)] }
+        set { ownLevel = newValue }
     }
 
     public subscript(metadataKey key: String) -> Logger.Metadata.Value? {
@@ -34,7 +34,7 @@ public struct StandardErrorLog: LogHandler {
         set { metadata[key] = newValue }
     }
 
-    /// Writes one line, unless the common level excludes it.
+    /// Writes one line, unless the level excludes it.
     public func log(event: LogEvent) {
         let all = event.metadata.map { metadata.merging($0) { $1 } } ?? metadata
         let sorted = all.sorted { $0.key < $1.key }

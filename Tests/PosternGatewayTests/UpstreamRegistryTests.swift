@@ -62,7 +62,8 @@ import Testing
             OpenAPIOutline.Operation(
                 resource.method.rawValue, "/v1/{upstream}/\(resource.template)", query: resource.query.map { Set($0) })
         }
-        #expect(described == resources.sorted())
+        // Several types may have a resource of the same name.
+        #expect(described == Set(resources).sorted())
     }
 
     /// The paths of kinds, under the usual name of an upstream, are those of `/v1/{upstream}/{kind}`.

@@ -14,7 +14,6 @@ final class WorkerLoop: Loop, @unchecked Sendable {
     let transport: any Transport
     let time: any TimeSource
     let metrics: Metrics
-    let logger: Logger
     let random: @Sendable () -> Double
     let inbox: Inbox<WorkerEvent>
     let status: WorkerStatus
@@ -25,6 +24,9 @@ final class WorkerLoop: Loop, @unchecked Sendable {
     static let clockTolerance = Duration.seconds(1)
 
     // MARK: State
+    /// At the upstream's own level, if it has one.
+    private(set) var logger: Logger
+    private let gatewayLogger: Logger
     var machine: DeliveryMachine
     var upstream: RegisteredUpstream
     /// Both clocks at the last turn.
@@ -57,7 +59,8 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         transport = dependencies.transport
         time = dependencies.time
         metrics = dependencies.metrics
-        logger = dependencies.logger
+        gatewayLogger = dependencies.logger
+        logger = gatewayLogger.at(settings.logLevel)
         random = dependencies.random
         let summary = try outbox.summary(of: queue.number)
         saved = summary?.circuit ?? CircuitRecord()
@@ -161,6 +164,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
             precondition(upstream.name == queue.name, "a worker keeps its upstream's name")
             self.upstream = upstream
         }
+        logger = gatewayLogger.at(settings.logLevel)
         perform(machine.adopted(settings, isReplaced: upstream != nil, now: time.now))
         listen()
     }
@@ -261,5 +265,13 @@ private struct EarliestDeadline {
         guard moment - start.now < instant - start.instant else { return }
         // One millisecond is added because wall-clock time is truncated to milliseconds.
         consider(start.instant + max(.zero, moment - start.now) + .milliseconds(1))
+    }
+}
+
+extension Logger {
+    fileprivate func at(_ level: Logger.Level?) -> Logger {
+        var logger = self
+        if let level { logger.logLevel = level }
+        return logger
     }
 }

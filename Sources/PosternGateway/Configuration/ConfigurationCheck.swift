@@ -1,4 +1,5 @@
 import Glibc
+import Logging
 import PosternAPI
 import PosternCore
 import PosternDelivery
@@ -126,6 +127,8 @@ struct ConfigurationCheck {
         read(&delivery, at: path + ["delivery"])
         checkRetries(delivery, at: path)
         read(&queue, at: path + ["queue"])
+        var log = Upstream.OwnLog()
+        read(&log, at: path + ["log"])
         var common = Upstream.Common()
         // The problem with the type has been reported already.
         for property in [\Upstream.Common.isEnabled, \.caFile] as [PartialKeyPath<Upstream.Common>] {
@@ -140,7 +143,7 @@ struct ConfigurationCheck {
         guard let name = upstreamName(entry.name), let type = entry.type else { return nil }
         return .init(
             name: name, type: type, isEnabled: common.isEnabled, delivery: delivery, queue: queue,
-            caFile: common.caFile, values: values)
+            caFile: common.caFile, logLevel: Logger.Level(rawValue: log.level), values: values)
     }
 
     private mutating func checkCertificates(_ file: String, at path: [String]) {

@@ -32,6 +32,7 @@ struct ConfigurationSchema {
             Section(path: path, settings: Upstream.Common.fields.map(\.setting)),
             Section(path: path + ["delivery"], settings: DeliverySettings.fields.map(\.setting)),
             Section(path: path + ["queue"], settings: QueueCap.fields.map(\.setting)),
+            Section(path: path + ["log"], settings: Upstream.OwnLog.fields.map(\.setting)),
         ]
     }
 

@@ -1,3 +1,4 @@
+import Logging
 import PosternAPI
 public import PosternCore
 import PosternHTTP
@@ -116,8 +117,25 @@ extension GatewayConfiguration.UpstreamConfiguration {
         ]
     }
 
+    /// The section `log` of an upstream.
+    struct OwnLog: SettingsSection {
+        /// Empty means that of the gateway.
+        var level = ""
+
+        static let fields: [SettingField<Self>] = [
+            .text(
+                "level", \.level, rule: known,
+                "The least important lines about this upstream that are written, as in `log.level`; empty: what that says."
+            )
+        ]
+
+        private static let known = SettingRule<String>(
+            "allowed \(Logger.Level.allCases.map(\.rawValue).joined(separator: ", "))"
+        ) { $0.isEmpty || Logger.Level(rawValue: $0) != nil }
+    }
+
     /// Names that no type may use for its own settings.
-    static let reserved = Set(["delivery", "queue"] + Common.fields.map(\.setting.name))
+    static let reserved = Set(["delivery", "log", "queue"] + Common.fields.map(\.setting.name))
 }
 
 /// An element of `auth.keys` as it is written.

@@ -84,13 +84,16 @@ public struct GatewayConfiguration: Sendable, Equatable {
         public var queue: QueueCap
         /// PEM file with the authorities that may have issued its certificate; empty means those of the system.
         public var caFile: String
+        /// The level of the log lines about it; nil means that of the gateway.
+        public var logLevel: Logger.Level?
         /// A value for each setting of the type, so that two upstreams can be compared.
         public let values: [String: SettingValue]
 
         /// Settings that `values` omits have their default, and `delivery` has the default for that type.
         public init(
             name: UpstreamName, type: UpstreamType, isEnabled: Bool = true, delivery: DeliverySettings? = nil,
-            queue: QueueCap = .init(), caFile: String = "", values: [String: SettingValue] = [:]
+            queue: QueueCap = .init(), caFile: String = "", logLevel: Logger.Level? = nil,
+            values: [String: SettingValue] = [:]
         ) {
             self.name = name
             self.type = type.name
@@ -98,6 +101,7 @@ public struct GatewayConfiguration: Sendable, Equatable {
             self.delivery = delivery ?? DeliverySettings().inherited(by: type)
             self.queue = queue
             self.caFile = caFile
+            self.logLevel = logLevel
             self.values = type.defaults.merging(values) { $1 }
         }
     }

@@ -53,7 +53,8 @@ extension GatewayConfiguration {
             guard old.type == next.type else { continue }
             live += old.liveChanges(to: next, delivery: (self.delivery, new.delivery))
             after.upstreams[index] = old.taking(from: next)
-            let isSame = old.delivery == next.delivery && old.values == next.values && old.caFile == next.caFile
+            let isSame =
+                old.deliverySettings == next.deliverySettings && old.values == next.values
             if !isSame { changed.append(old.name) }
         }
         restart += new.upstreams.map(\.name).filter { name in !upstreams.contains { $0.name == name } }
@@ -96,7 +97,8 @@ extension GatewayConfiguration.UpstreamConfiguration {
         }
         let settings = Set(values.keys).union(new.values.keys).sorted().filter { values[$0] != new.values[$0] }
         let authorities = caFile == new.caFile ? [] : [dotted(path + [Common.name(of: \.caFile)])]
-        return authorities + settings.map { dotted(path + Setting.path(of: $0)) }
+        let level = logLevel == new.logLevel ? [] : [dotted(path + ["log", OwnLog.name(of: \.level)])]
+        return authorities + level + settings.map { dotted(path + Setting.path(of: $0)) }
             + own.map { dotted(path + ["delivery", $0.setting.name]) }
     }
 

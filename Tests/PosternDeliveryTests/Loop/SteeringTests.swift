@@ -1,3 +1,4 @@
+import Logging
 import PosternCore
 import PosternMetrics
 import PosternStore
@@ -112,6 +113,20 @@ import Testing
         #expect(harness.open.count == 1)
         try harness.answer(.status(200))
         #expect(harness.sizes == [1, 10, 10, 5])
+    }
+
+    @Test func logLevel_isThatOfTheUpstream_orElseOfTheGateway() throws {
+        let harness = try DeliveryHarness()
+        func flush() throws -> Int {
+            harness.worker.flush { _ in }
+            try harness.turn()
+            return harness.logged("flush finished")
+        }
+        #expect(try flush() == 1)
+        harness.worker.adopt(.with { $0.logLevel = .warning })
+        #expect(try flush() == 1)
+        harness.worker.adopt(DeliverySettings())
+        #expect(try flush() == 2)
     }
 
     // MARK: Holds

@@ -144,6 +144,10 @@ import Testing
             "upstreams.My_Post has no valid name; allowed are 1 to 31 of a-z, 0-9 and -, starting with a letter"
         ),
         (
+            #"{"upstreams": {"post": {"log": {"level": "loud"}}}}"#,
+            #"upstreams.post.log.level is "loud"; allowed trace, debug, info, notice, warning, error, critical"#
+        ),
+        (
             #"{"upstreams": {"post": {"queue": {"whenFull": "explode"}}}}"#,
             #"upstreams.post.queue.whenFull is "explode"; allowed reject, dropOldest"#
         ),

@@ -27,6 +27,7 @@ enum ConfigurationReference {
 
     private static func upstream(_ type: UpstreamType) -> [String] {
         let queue = QueueCap.fields.map { member($0.setting) }
+        let log = GatewayConfiguration.UpstreamConfiguration.OwnLog.fields.map { member($0.setting) }
         let common = GatewayConfiguration.UpstreamConfiguration.Common.fields.map(\.setting).filter {
             $0.name != "type"
         }
@@ -34,7 +35,7 @@ enum ConfigurationReference {
         let nested = Dictionary(grouping: type.settings.filter { $0.path.count > 1 }) { $0.path[0] }
         return (common + own).map(member)
             + nested.sorted { $0.key < $1.key }.map { "\"\($0)\": \(object($1.map(member), depth: 3))" }
-            + ["\"delivery\": {}", "\"queue\": \(object(queue, depth: 3))"]
+            + ["\"delivery\": {}", "\"queue\": \(object(queue, depth: 3))", "\"log\": \(object(log, depth: 3))"]
     }
 
     private static func member(_ setting: Setting) -> String {

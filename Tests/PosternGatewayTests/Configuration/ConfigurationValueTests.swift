@@ -100,13 +100,14 @@ import Testing
             try configuration(
                 """
                 {"upstreams": {"push-dev": {
-                  "type": "post", "enabled": false, "queue": {"maxMessages": 3, "maxBytes": 4, "whenFull": "dropOldest"},
+                  "type": "post", "enabled": false, "log": {"level": "trace"}, "queue": {"maxMessages": 3, "maxBytes": 4, "whenFull": "dropOldest"},
                   "url": "https://x", "mode": "safe", "dry": true, "sizeBytes": 9, "share": 1,
                   "headers": {"X-A": "1"}, "actions": ["a", "b"]}}}
                 """
             ).upstreams.first)
         #expect(upstream.type == "post")
         #expect(!upstream.isEnabled)
+        #expect(upstream.logLevel == .trace)
         #expect(upstream.queue.maxMessages == 3)
         #expect(upstream.queue.maxBytes == 4)
         #expect(upstream.queue.whenFull == .dropOldest)

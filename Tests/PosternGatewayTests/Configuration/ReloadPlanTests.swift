@@ -69,6 +69,17 @@ import Testing
         #expect(plan.configuration.upstreams.map(\.caFile) == [file, ""])
     }
 
+    @Test func logLevel_changesForItsUpstreamAlone() throws {
+        let plan = try plan(
+            to: """
+                {"upstreams": {"post": {"log": {"level": "debug"}}, "push": {"type": "post", "delivery": {"maxInFlight": 2}}}}
+                """)
+        #expect(plan.live == ["upstreams.post.log.level"])
+        #expect(plan.upstreams.map(\.description) == ["post"])
+        #expect(plan.configuration.upstreams.map(\.logLevel) == [.debug, nil])
+        #expect(plan.configuration.upstreams[0].deliverySettings.logLevel == .debug)
+    }
+
     @Test func otherSettings_waitForARestart_andStayAsTheyAre() throws {
         let plan = try plan(
             to: """

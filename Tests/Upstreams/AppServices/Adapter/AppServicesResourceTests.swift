@@ -108,7 +108,7 @@ import Testing
         let path = "preferences/\(user)/\(Items.deviceID)"
         guard case .json(let text, 200, _) = try read(.get, path, "", harness.state) else { return [] }
         return try JSONParser().parse(Array(text.utf8)) { root in
-            ["accepted", "delivered"].map { String(decoding: root[named: $0]?.bytes ?? [], as: UTF8.self) }
+            ["accepted", "delivered"].map { root[named: $0].map { String(decoding: $0.bytes, as: UTF8.self) } ?? "" }
         }.get()
     }
 
