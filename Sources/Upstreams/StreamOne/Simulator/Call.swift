@@ -11,6 +11,8 @@ struct Call {
     let arguments: StreamOneForm
     /// The signed text, byte by byte as received, without the signature itself.
     let signedText: [UInt8]
+    /// Whether the response will not reach the gateway.
+    let isAnswerLost: Bool
     /// Faults of its headers for which it is not rejected.
     private(set) var oddities: [String] = []
 
@@ -27,6 +29,7 @@ struct Call {
         guard names.count == 2 else { return nil }
         command = String(names[0])
         action = String(names[1])
+        isAnswerLost = request.isAnswerLost
         let query = request.query ?? ""
         parameters = StreamOneForm(query.utf8)
         let type = request.header("Content-Type")

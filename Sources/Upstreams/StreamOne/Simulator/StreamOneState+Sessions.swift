@@ -74,7 +74,7 @@ extension StreamOneState {
             throw .status(.sessionNotFound)
         }
         if !call.arguments.pairs.isEmpty { violations.append("session/delete with arguments") }
-        sessions.update(session) { $0.isDeleted = true }
+        sessions.update(session) { ($0.isDeleted, $0.isEndKnown) = (true, !call.isAnswerLost) }
         return Answer()
     }
 

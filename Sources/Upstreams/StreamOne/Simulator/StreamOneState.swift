@@ -32,6 +32,8 @@ struct StreamOneState: Sendable {
         var endsAt: MonotonicInstant
         /// By its owner.
         var isDeleted = false
+        /// Whether the gateway has got a response that says so.
+        var isEndKnown = false
         /// By the platform, without a notification.
         var isForgotten = false
 
@@ -172,16 +174,19 @@ struct StreamOneState: Sendable {
             : (Actor(application: id), settings.application(id)?.psk, "application \(id)")
     }
 
-    private func live(
+    private mutating func live(
         _ id: String, of actor: Actor, _ call: Call, at moment: Moment, _ violations: inout [String]
     ) throws(StreamOneError) -> Session {
         guard let session = sessions[id], session.application == actor.application else {
             throw .status(.sessionNotFound)
         }
         if session.isAlive(at: moment.instant) { return session }
-        if session.isDeleted, call.name != "session/delete" {
-            violations.append("a call in a session that was deleted")
-        } else if !session.isDeleted, !session.isForgotten, moment.instant - session.endsAt > Self.grace {
+        if session.isDeleted {
+            if session.isEndKnown, call.name != "session/delete" {
+                violations.append("a call in a session that was deleted")
+            }
+            if !call.isAnswerLost { sessions.update(id) { $0.isEndKnown = true } }
+        } else if !session.isForgotten, moment.instant - session.endsAt > Self.grace {
             violations.append("a call in a session long after its deadline")
         }
         throw .status(.sessionNotFound)

@@ -37,34 +37,36 @@ struct StreamOneClient: SimulatorClient {
     func send(
         _ path: String, _ query: String?, _ body: String = "", method: String = "POST",
         type: String? = "application/x-www-form-urlencoded", headers: [(name: String, value: String)] = [],
-        poisons: [Faults.Poison] = []
+        poisons: [Faults.Poison] = [], isLost: Bool = false
     ) -> SimulatedResult {
         var all = headers
         if let type { all.append(("Content-Type", type)) }
         if !headers.contains(where: { $0.name == "No-Length" }) { all.append(("Content-Length", "\(body.utf8.count)")) }
         return simulator.judge(
-            SimulatedRequest(method: method, path: path, query: query, headers: all, body: Array(body.utf8)),
+            SimulatedRequest(
+                method: method, path: path, query: query, headers: all, body: Array(body.utf8), isAnswerLost: isLost),
             poisons: poisons)
     }
 
     /// Sends `parameters` with their signature behind them.
     func signed(
-        _ name: String, _ parameters: String, _ body: String, key: String, poisons: [Faults.Poison] = []
+        _ name: String, _ parameters: String, _ body: String, key: String, poisons: [Faults.Poison] = [],
+        isLost: Bool = false
     ) -> SimulatedResult {
         let signature = Self.signature(of: "/api/\(name)?\(parameters)&\(body)", key: key)
-        return send("/api/\(name)", "\(parameters)&signature=\(signature)", body, poisons: poisons)
+        return send("/api/\(name)", "\(parameters)&signature=\(signature)", body, poisons: poisons, isLost: isLost)
     }
 
     /// A call as the application, in a session if there is one. `scope` is e.g. `account=A1&`.
     func call(
         _ name: String, _ body: String = "", scope: String = "", session: (id: String, key: String)? = nil,
-        poisons: [Faults.Poison] = []
+        poisons: [Faults.Poison] = [], isLost: Bool = false
     ) -> SimulatedResult {
         let id = session.map { "&session=\($0.id)" } ?? ""
         return signed(
             name,
             "api=3&format=json&authentication_type=application&\(scope)timestamp=\(now)&application=\(Self.application)\(id)",
-            body, key: Self.applicationKey + (session?.key ?? ""), poisons: poisons)
+            body, key: Self.applicationKey + (session?.key ?? ""), poisons: poisons, isLost: isLost)
     }
 
     func callAsUser(_ name: String, _ body: String = "", scope: String = "") -> SimulatedResult {

@@ -258,6 +258,18 @@ import Testing
         #expect(unknown.violations.isEmpty)
     }
 
+    @Test func session_mayBeUsed_untilAResponseSaysThatItWasDeleted() throws {
+        let session = try client.login()
+        _ = client.call("session/delete", session: session, isLost: true)
+        for isLost in [true, false] {
+            let used = client.call("item/view", session: session, isLost: isLost)
+            #expect(used.apiStatus == 282)
+            #expect(used.violations.isEmpty)
+        }
+        let used = client.call("item/view", session: session)
+        #expect(used.violations == ["a call in a session that was deleted"])
+    }
+
     @Test func session_isListed_andForgottenOnDemand() throws {
         let session = try client.login()
         client.time.advance(by: .seconds(30))
