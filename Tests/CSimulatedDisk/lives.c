@@ -2,8 +2,10 @@
 #include "disk.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,11 +61,31 @@ static void delete_folder(const char *folder) {
     rmdir(folder);
 }
 
+/// Where the folders of all processes are.
+static bool find_shelf(char *shelf) { return realpath("/dev/shm", shelf) || realpath("/tmp", shelf); }
+
+void postern_disk_delete_left_over(void) {
+    static const char prefix[] = "postern-disks-";
+    char shelf[PATH_MAX];
+    DIR *entries = find_shelf(shelf) ? opendir(shelf) : NULL;
+    if (!entries) return;
+    for (struct dirent *entry; (entry = readdir(entries));) {
+        if (strncmp(entry->d_name, prefix, sizeof prefix - 1) != 0) continue;
+        pid_t owner = (pid_t)atol(entry->d_name + sizeof prefix - 1);
+        if (owner <= 0 || kill(owner, 0) == 0 || errno != ESRCH) continue;
+        char path[PATH_MAX + 300];
+        snprintf(path, sizeof path, "%s/%s", shelf, entry->d_name);
+        delete_folder(path);
+    }
+    closedir(entries);
+}
+
 static bool make_root(void) {
     if (root_length > 0) return true;
-    char real[PATH_MAX];
-    if (!realpath("/dev/shm", real) && !realpath("/tmp", real)) return false;
-    snprintf(root, sizeof root, "%.200s/postern-disks-%d/", real, (int)getpid());
+    char shelf[PATH_MAX];
+    if (!find_shelf(shelf)) return false;
+    postern_disk_delete_left_over();
+    snprintf(root, sizeof root, "%.200s/postern-disks-%d/", shelf, (int)getpid());
     // A process of the same number may have been killed.
     delete_folder(root);
     if (raw_mkdir(root, 0700) != 0) return false;

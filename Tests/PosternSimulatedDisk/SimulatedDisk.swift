@@ -30,10 +30,16 @@ public final class SimulatedDisk: @unchecked Sendable {
 
     deinit { postern_disk_free(disk) }
 
+    /// Deletes what processes left on `/dev/shm` that were killed. Each process does so before its first disk.
+    public static func deleteLeftOver() { postern_disk_delete_left_over() }
+
     // MARK: Lives
 
     /// The folder of the current life.
     public var folder: String { String(cString: postern_disk_folder(disk)) }
+
+    /// The folder of all disks of this process. What else is in it is on a real disk.
+    public var processFolder: String { String(folder[..<(folder.lastIndex(of: "/") ?? folder.startIndex)]) }
 
     /// The path of a file in the current life.
     public func path(_ name: String) -> String { folder + "/" + name }

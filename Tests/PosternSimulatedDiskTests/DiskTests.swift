@@ -1,3 +1,4 @@
+import Foundation
 import Glibc
 import PosternSimulatedDisk
 import PosternTestKit
@@ -251,6 +252,21 @@ import Testing
         #expect(PlainFile.contents(of: other.path("a")) == nil)
         other.kill()
         #expect(left(on: one) == "one")
+    }
+
+    @Test func folder_isDeleted_ofAProcessThatIsGone() throws {
+        let disk = SimulatedDisk(seed: 1)
+        PlainFile(disk.path("a")).write("alive")
+        let gone = Process()
+        gone.executableURL = URL(filePath: "/bin/true")
+        try gone.run()
+        gone.waitUntilExit()
+        let shelf = URL(filePath: disk.folder).deletingLastPathComponent().deletingLastPathComponent()
+        let folder = shelf.appending(path: "postern-disks-\(gone.processIdentifier)")
+        try FileManager.default.createDirectory(at: folder.appending(path: "1.1"), withIntermediateDirectories: true)
+        SimulatedDisk.deleteLeftOver()
+        #expect(!FileManager.default.fileExists(atPath: folder.path))
+        #expect(left(on: disk) == "alive")
     }
 
     @Test func otherFiles_areLeftAlone() {

@@ -58,6 +58,9 @@ struct postern_disk *postern_disk_new(uint64_t seed, int64_t capacity);
 /// Everything on the disk is gone. Descriptors that are still open stay as they are, without effect.
 void postern_disk_free(struct postern_disk *disk);
 
+/// Deletes the folders of processes that were killed. A process does so before its first disk.
+void postern_disk_delete_left_over(void);
+
 /// The folder of the current life. Valid until the next one begins.
 const char *postern_disk_folder(struct postern_disk *disk);
 /// Begins the next life, after a kill or a power cut.
