@@ -257,6 +257,23 @@ private struct SlowUpstream: PlainAtHeart, TokenUpstream {
         #expect(tokenRequests <= harness.sent.count)
     }
 
+    @Test func message_wakesTheWorker_afterAReloadThatFoundNothingQueued() throws {
+        let upstream = SlowUpstream(clock: SharedValue(nil), claimTakes: SharedValue(.zero))
+        let harness = try DeliveryHarness(upstream, settings: Self.settings)
+        try harness.accept(1, lane: .named("a"))
+        try harness.turn()
+        #expect(harness.transport.answer(.status(200, "a:3600")) { $0.url == DeliveryHarness.tokenURL })
+        try harness.turn()
+        try harness.answer(.status(200))
+        harness.worker.adopt(Self.settings, upstream: upstream)
+        try harness.turn()
+        let wasWoken = SharedValue(false)
+        harness.queue.onArrival(limits: harness.queue.limits) { wasWoken.set(true) }
+        harness.time.advance(by: .seconds(1))
+        try harness.accept(1, lane: .named("a"))
+        #expect(wasWoken.value)
+    }
+
     /// Such a request would leave without a token.
     @Test func batch_waitsForANewToken_whenTheTokenExpiresDuringItsClaim() throws {
         let upstream = SlowUpstream(clock: SharedValue(nil), claimTakes: SharedValue(.zero))
