@@ -89,6 +89,16 @@ struct ConfigurationSchema {
 
 /// `path` with dots; a name that is not a plain word is quoted.
 func dotted(_ path: [String]) -> String {
-    path.map { $0.wholeMatch(of: #/[A-Za-z0-9_\-]+/#) != nil ? $0 : ConfigurationNode.string($0).shown }
-        .joined(separator: ".")
+    path.map { isPlain($0) ? $0 : ConfigurationNode.string($0).shown }.joined(separator: ".")
+}
+
+private func isPlain(_ name: String) -> Bool {
+    !name.isEmpty
+        && name.utf8.allSatisfy { byte in
+            switch byte {
+            case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"): true
+            case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "_"), UInt8(ascii: "-"): true
+            default: false
+            }
+        }
 }
