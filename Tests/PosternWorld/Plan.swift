@@ -39,15 +39,37 @@ public struct Plan: Sendable, CustomStringConvertible {
             for _ in 0..<later.from(1...4) { diskFaults.append(DiskPlan(hours, later)) }
         }
         if seed.isMultiple(of: 3) { addMore(of: types) }
+        addSequences(types)
     }
 
     /// Every third world is a busy one, in which more happens at the same time.
     private mutating func addMore(of types: [UpstreamKind]) {
         let dice = Dice(seed: seed, for: "busy plan")
-        for _ in 0..<dice.from(8...24) { actions.append(ActionPlan(ActionPlan.Kind.allCases, types, hours, dice)) }
+        for _ in 0..<dice.from(8...24) { actions.append(ActionPlan(ActionPlan.Kind.drawn, types, hours, dice)) }
         for _ in 0..<dice.from(4...12) {
             faults.append(FaultPlan(FaultPlan.Kind.first, dice.pick(types), hours, dice))
         }
+        actions.sort { $0.atHour < $1.atHour }
+    }
+
+    /// What takes several parts in the right order, or is rare.
+    private mutating func addSequences(_ types: [UpstreamKind]) {
+        let dice = Dice(seed: seed, for: "sequences")
+        // What a full queue dropped is queued again once there is room.
+        if settings.dropsOldest(of: .samsara), types.contains(.samsara), dice.chance(0.7) {
+            let start = hours * 0.5 * dice.fraction()
+            let end = start + hours * (0.2 + 0.2 * dice.fraction())
+            faults.append(FaultPlan(.outage, .samsara, fromHour: start, toHour: end))
+            actions.append(ActionPlan(.retryDropped, .samsara, atHour: end + 0.5 + dice.fraction()))
+        }
+        // The former key is gone while messages still wait with credentials that it encrypted.
+        if settings.hasEncryptionKey, types.contains(.appservices), dice.chance(0.15) {
+            let start = hours * 0.8 * dice.fraction()
+            for (kind, after) in [(ActionPlan.Kind.pause, 0), (.changeKey, 0.6), (.stop, 1.2), (.resume, 1.4)] {
+                actions.append(ActionPlan(kind, .appservices, atHour: start + after))
+            }
+        }
+        if dice.chance(0.1) { actions.append(ActionPlan([.flipBit], types, hours, dice)) }
         actions.sort { $0.atHour < $1.atHour }
     }
 
@@ -55,7 +77,7 @@ public struct Plan: Sendable, CustomStringConvertible {
     public func withoutSyncs() -> Plan {
         var plan = self
         plan.diskFaults = [DiskPlan(withoutSyncsFor: hours)]
-        plan.actions += stride(from: 2, to: hours, by: 2).map { ActionPlan(.powerCut, atHour: $0) }
+        plan.actions += stride(from: 2, to: hours, by: 2).map { ActionPlan(.powerCut, .samsara, atHour: $0) }
         plan.actions.sort { $0.atHour < $1.atHour }
         return plan
     }
@@ -169,6 +191,10 @@ public struct FaultPlan: Sendable, CustomStringConvertible {
         share = 0.05 + 0.6 * dice.fraction()
     }
 
+    init(_ kind: Kind, _ upstream: UpstreamKind, fromHour: Double, toHour: Double) {
+        (self.kind, self.upstream, self.fromHour, self.toHour, share) = (kind, upstream, fromHour, toHour, 1)
+    }
+
     public var description: String {
         "\(upstream.rawValue): \(kind.rawValue) from hour \(oneDigit(fromHour)) to \(oneDigit(toHour))"
     }
@@ -180,9 +206,12 @@ public struct ActionPlan: Sendable, CustomStringConvertible {
             clockForward
         case suspend, stall
         case powerCut, powerCutInside, killInsideDisk, powerCutInsideDisk, purge, changeKey, retryDropped
+        /// A bit of what was synced flips while the gateway is down.
+        case flipBit
 
-        static let first = Array(allCases.prefix { $0 != .powerCut })
-        static let later = Array(allCases.drop { $0 != .powerCut })
+        static let drawn = Array(allCases.prefix { $0 != .flipBit })
+        static let first = Array(drawn.prefix { $0 != .powerCut })
+        static let later = Array(drawn.drop { $0 != .powerCut })
     }
     let kind: Kind
     let atHour: Double
@@ -197,8 +226,8 @@ public struct ActionPlan: Sendable, CustomStringConvertible {
         draw = dice.next()
     }
 
-    init(_ kind: Kind, atHour: Double) {
-        (self.kind, self.atHour, upstream, draw) = (kind, atHour, .samsara, 0)
+    init(_ kind: Kind, _ upstream: UpstreamKind, atHour: Double) {
+        (self.kind, self.upstream, self.atHour, draw) = (kind, upstream, atHour, 0)
     }
 
     public var description: String { "hour \(oneDigit(atHour)): \(kind.rawValue) (\(upstream.rawValue))" }

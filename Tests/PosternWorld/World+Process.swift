@@ -51,7 +51,7 @@ extension World {
         history.note("cannot start: \(disk.neutral("\(error)"))")
         if disk.hasStopped {
             noteStop()
-        } else if disk.isLossAllowed {
+        } else if disk.isLossAllowed || isDamaged {
             chooseRepair(of: error)
         } else if !weather.mayPreventStart {
             promises.fail("the gateway starts", disk.neutral("\(error)"))

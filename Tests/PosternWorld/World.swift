@@ -52,6 +52,8 @@ public final class World {
     var hasAdoptedKey = true
     /// Upstreams of which settled messages were removed.
     var purged: Set<UpstreamKind> = []
+    /// When the operator sets aside a store in which a bit has flipped.
+    var damagedUntil: MonotonicInstant?
     /// How the operator repairs the store at the next start.
     var repair = App.Options(configFile: "")
 
@@ -93,8 +95,9 @@ public final class World {
         services = [UpstreamKind.samsara, .seer, .curio, .appservices, .streamone].map { [upstreamTime] in
             Service($0, plan, upstreamTime)
         }
-        directory = NSTemporaryDirectory() + "postern-world-\(UUID().uuidString)"
         disk = SimulatedDisk(seed: plan.seed)
+        // What is left here by a process that is killed, the next one deletes.
+        directory = disk.processFolder + "/world-\(UUID().uuidString)"
         promises.world = self
         callers = Callers(self)
         beginThreads()
@@ -133,6 +136,7 @@ public final class World {
         threads.goOn(until: deadline)
         noticeStop()
         promises.afterTurn()
+        promises.rest.turned(at: time.instant)
     }
 
     /// Something passes from one part to another: a moment at which the process may end.
@@ -174,8 +178,10 @@ public final class World {
         let waits = Waits(self)
         start()
         while time.instant < end, promises.broken == nil {
+            if let damagedUntil, time.instant >= damagedUntil { endDamage() }
             let change = weather.change(at: time.instant, since: began)
-            let deadline = min(change, operators.act(at: time.instant, since: began))
+            let action = operators.act(at: time.instant, since: began)
+            let deadline = min(change, action, damagedUntil ?? .distantFuture)
             guard time.instant < end, promises.broken == nil else { break }
             if time.instant >= waits.nextAt { waits.look() }
             if run == nil { restart() } else { step(until: min(deadline, end, waits.nextAt)) }

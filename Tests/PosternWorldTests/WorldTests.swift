@@ -3,9 +3,13 @@ import Testing
 
 @Suite struct WorldTests {
     /// Worlds that broke a promise once.
-    static let found: [UInt64] = [4, 22, 41, 56, 63, 132, 144, 178, 198]
+    static let found: [UInt64] = [4, 14, 22, 41, 56, 63, 132, 144, 178, 198]
+    /// Worlds in which a bit of the log flips, or of the store.
+    static let damaged: [UInt64] = [31, 39]
 
-    @Test(arguments: Array(Set(1...20).union(found)).sorted()) func promises_areKept_inTheWorldOfASeed(seed: UInt64) {
+    @Test(arguments: Array(Set(1...20).union(found + damaged)).sorted()) func promises_areKept_inTheWorldOfASeed(
+        seed: UInt64
+    ) {
         let report = World(Plan(seed: seed)).simulate()
         if report.broken != nil { Issue.record("\(report.shrunk.explanation)") }
     }

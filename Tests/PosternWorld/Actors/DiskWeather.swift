@@ -125,7 +125,9 @@ final class DiskWeather {
     func heal() { set([]) }
 
     /// Whether the gateway may say that its store does not work.
-    var isExcuse: Bool { !active.isEmpty || endedAt.map { world.time.instant < $0 + Self.recovery } ?? false }
+    var isExcuse: Bool {
+        !active.isEmpty || world.isDamaged || endedAt.map { world.time.instant < $0 + Self.recovery } ?? false
+    }
 
     /// Whether a start may fail: one needs no room beyond its reserve, but a disk that can be read, written and synced.
     var mayPreventStart: Bool {

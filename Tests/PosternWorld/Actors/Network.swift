@@ -16,6 +16,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
     private var transfers: [Transfer] = []
     private var isStopped = false
     private var submitted = 0
+    let tokens: TokenWatch
 
     private final class Transfer: @unchecked Sendable {
         let number: Int
@@ -44,6 +45,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
 
     init(_ world: World, run: Int) {
         self.world = world
+        tokens = TokenWatch(world)
         dice = Dice(seed: world.plan.seed, for: "network \(run)")
     }
 
@@ -74,7 +76,9 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         let marks = entries.map(\.mark).joined(separator: " ")
         world.history.note("request \(submitted) to \(service.kind) \(asked.method) \(asked.path) \(marks) → \(fate)")
         world.promises.sent(entries, to: service)
+        if service.kind == .seer { tokens.willSend(asked) }
         let others = transfers.count { $0.service === service && $0.holdsMessages } - 1
+        if others > 0 { service.requestsOverlap() }
         world.restraint.willSend(entries, to: service.kind, others: others)
         wakeUp.nudge()
         world.handOver("request")
@@ -149,7 +153,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
             for entry in world.book.entries(in: item) {
                 transfer.wasTaken = true
                 world.book.arrived(entry)
-                world.promises.arrived(entry)
+                world.promises.arrived(entry, in: item)
             }
         }
         for violation in judged.violations { world.history.note("breach of \(transfer.service.kind): \(violation)") }
@@ -201,7 +205,9 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
 
     private func finish(_ transfer: Transfer, _ result: TransferResult) {
         switch result {
-        case .success(let response): world.history.note("answer \(transfer.number): \(response.status)")
+        case .success(let response):
+            world.history.note("answer \(transfer.number): \(response.status)")
+            if transfer.service.kind == .seer { tokens.ended(transfer.request, with: response) }
         case .failure(let failure): world.history.note("answer \(transfer.number): \(failure.reason.rawValue)")
         }
         transfer.completion(result)

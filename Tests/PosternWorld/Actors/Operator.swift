@@ -31,7 +31,7 @@ final class Operator {
         where fault.kind == .tokensDie && !diesDone.contains(number) {
             if instant(fault.fromHour) <= world.time.instant {
                 diesDone.insert(number)
-                killTokens(of: fault.upstream)
+                killTokens(of: fault)
             } else {
                 next = min(next, instant(fault.fromHour))
             }
@@ -39,9 +39,11 @@ final class Operator {
         return next
     }
 
-    private func killTokens(of kind: UpstreamKind) {
-        world.history.note("tokens of \(kind) die")
-        switch kind {
+    private func killTokens(of fault: FaultPlan) {
+        world.history.note("tokens of \(fault.upstream) die")
+        switch fault.upstream {
+        // At once, or while several requests that carry it are under way.
+        case .seer where fault.share > 0.35: world.service(.seer)?.revokesWhenBusy = true
         case .seer: world.service(.seer)?.control(#"{"revokeNow":true}"#)
         case .curio: world.service(.curio)?.control(#"{"killSessions":"all"}"#)
         case .appservices:
@@ -89,6 +91,7 @@ final class Operator {
         case .clockForward: world.time.setWallClock(back: .zero - dice.span(1...7200))
         case .suspend: world.time.setWallClock(back: .seconds(-3600))
         case .stall: world.time.advance(by: dice.span(1...1200))
+        case .flipBit: world.damage(dice)
         }
     }
 
@@ -101,7 +104,7 @@ final class Operator {
     }
 
     private func cancel(_ dice: Dice) {
-        let candidates = world.book.entries.suffix(60).filter { !$0.ids.isEmpty && !$0.isNeeded }
+        let candidates = world.book.entries.suffix(60).filter { !$0.ids.isEmpty && !$0.isNeeded && !$0.isWaived }
         guard !candidates.isEmpty else { return }
         let entry = dice.pick(Array(candidates))
         entry.isExempt = true
@@ -119,6 +122,7 @@ final class Operator {
     private func reload() {
         world.reloads += 1
         guard let run = world.run else { return }
+        run.network.tokens.reloaded()
         do {
             _ = run.gateway.adopt(try world.configuration())
         } catch {

@@ -37,9 +37,9 @@ final class SamsaraScenario: Scenario {
             let entry = world.book.begin(.samsara, lane: device, isPoison: isPoison)
             let how = dice.chance(0.5) ? "clear" : "doubt"
             let more = isPoison ? #","poison":"\#(how)""# : ""
-            return ScenarioItem(
-                kind: "event", payload: #"{"sourceId":"\#(device)","eventName":"e","id":"\#(entry.mark)"\#(more)}"#,
-                entry: entry)
+            let text = #"{"sourceId":"\#(device)","eventName":"e","id":"\#(entry.mark)"\#(more)}"#
+            entry.payload = text
+            return ScenarioItem(kind: "event", payload: text, entry: entry)
         }
     }
 }
@@ -56,6 +56,7 @@ final class SeerScenario: Scenario {
                 kind == "tincan"
                 ? #"{"actor":{"mbox":"m"},"verb":{"id":"v"},"object":{"id":"\#(entry.mark)","definition":{"type":"t"}},"context":{"extensions":{"appId":"a"}}\#(more)}"#
                 : #"{"actor":{"id":"a"},"verb":"v","object":{"id":"\#(entry.mark)","objectType":"t"},"generator":{"appId":"g"}\#(more)}"#
+            entry.payload = text
             return ScenarioItem(kind: kind, payload: text, entry: entry)
         }
     }

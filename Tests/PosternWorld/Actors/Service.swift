@@ -14,6 +14,11 @@ final class Service {
     /// Whether the end has come, when everything works.
     var isHealed = false
 
+    /// Whether its tokens die as soon as several requests are under way.
+    var revokesWhenBusy = false
+    /// How long a token of Seer lives.
+    private(set) var tokenLife = Duration.seconds(3600)
+
     /// Which items the simulator refuses, by the value of a member.
     private let poisons: [Faults.Poison]
 
@@ -34,7 +39,11 @@ final class Service {
             case .appservices: []
             }
         let dice = Dice(seed: plan.seed, for: "service \(kind.rawValue)")
-        if kind == .seer, dice.chance(0.5) { control(#"{"tokenLifeSeconds":\#(dice.from(60...3000))}"#) }
+        if kind == .seer, dice.chance(0.5) {
+            let seconds = dice.from(60...3000)
+            tokenLife = .seconds(seconds)
+            control(#"{"tokenLifeSeconds":\#(seconds)}"#)
+        }
         if kind == .streamone { control(#"{"failuresUntilRateLimited":0}"#) }
         if kind == .curio, dice.chance(0.3) { control(#"{"killSessionRate":0.02,"codeForm":"mixed"}"#) }
     }
@@ -42,6 +51,13 @@ final class Service {
     func control(_ text: String) {
         let answer = simulator.control(SimulatedRequest(method: "POST", path: "/control", body: Array(text.utf8)))
         precondition(answer?.status == 200, "\(kind): \(String(decoding: answer?.body ?? [], as: UTF8.self))")
+    }
+
+    /// Several requests are under way.
+    func requestsOverlap() {
+        guard revokesWhenBusy, !isHealed else { return }
+        revokesWhenBusy = false
+        control(#"{"revokeNow":true}"#)
     }
 
     func judge(_ request: SimulatedRequest) -> SimulatedResult {

@@ -6,6 +6,8 @@ final class Book {
     final class Entry {
         let number: Int
         let upstream: UpstreamKind
+        /// What the upstream has to get, byte for byte; nil if the gateway changes it on the way.
+        var payload: String?
         /// Messages of one keep their order; nil if theirs does not matter.
         let lane: String?
         let isPoison: Bool

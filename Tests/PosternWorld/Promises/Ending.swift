@@ -24,6 +24,7 @@ struct Ending {
         let wrong = world.time.now - world.upstreamTime.now
         world.time.setWallClock(back: wrong)
         for service in world.services { service.isHealed = true }
+        if world.isDamaged { world.endDamage() }
         // What was left out of the configuration comes back with a start.
         world.stop()
         // A store that the disk has damaged is repaired on the way.

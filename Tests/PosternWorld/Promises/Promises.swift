@@ -3,11 +3,11 @@ import Logging
 import PosternCore
 import PosternDelivery
 import PosternSimulatedDisk
-import PosternStore
 import PosternTestKit
 
 @testable import PosternGateway
 @testable import PosternHTTP
+@testable import PosternStore
 
 /// What the gateway promises, checked while the world goes on and when it has become quiet. The first promise that is
 /// broken ends the world.
@@ -25,6 +25,7 @@ final class Promises: @unchecked Sendable {
     private var storeCondition = "sound"
     /// The most bytes that the store had on the disk.
     private(set) var mostBytes = 0
+    private(set) lazy var rest = Rest(self)
 
     /// No text of the gateway's may hold one.
     static let secrets = [
@@ -36,8 +37,11 @@ final class Promises: @unchecked Sendable {
     /// What a store may have on the disk: its reserve, its log, and some thousand small messages.
     static let mostStoreBytes = 24 << 20
 
+    /// What holds even if a bit of the store has flipped.
+    private static let unconditional = [unchanged, Rest.promise, "no secret leaves"]
+
     func fail(_ promise: String, _ detail: String) {
-        guard broken == nil else { return }
+        guard broken == nil, !world.isDamaged || Self.unconditional.contains(promise) else { return }
         broken = "\(promise): \(detail)"
         world.history.note("BROKEN: \(promise): \(detail)")
     }
@@ -147,7 +151,12 @@ final class Promises: @unchecked Sendable {
         }
     }
 
-    func arrived(_ entry: Book.Entry) {
+    private static let unchanged = "what arrives is what was posted"
+
+    func arrived(_ entry: Book.Entry, in item: [UInt8]) {
+        if let payload = entry.payload, !item.contains(payload.utf8.dropFirst().dropLast()) {
+            fail(Self.unchanged, "\(entry.mark): \(payload) became \(String(decoding: item, as: UTF8.self))")
+        }
         if entry.isPoison { fail("the upstreams of this world refuse poison", "\(entry.mark) was taken") }
     }
 
@@ -233,12 +242,27 @@ final class Promises: @unchecked Sendable {
         storeCondition = "sound"
         if let run = world.run {
             world.restraint.started(run)
-            let unreadable = run.gateway.outbox.keyRotation.unreadable
-            if unreadable > 0, losses == 0 {
-                fail("credentials outlast a change of the key", "\(unreadable) cannot be read after a start")
-            }
+            checkCredentials(run)
         }
         audit()
+    }
+
+    /// Each that is stored can be read.
+    private func checkCredentials(_ run: World.Run) {
+        guard losses == 0 else { return }
+        let outbox = run.gateway.outbox
+        let unreadable = world.weather.quietly {
+            try? outbox.read { sql in
+                try sql.all("SELECT upstream, owner FROM credentials WHERE sealed IS NOT NULL") { row in
+                    (upstream: row[0] as UpstreamNumber, owner: row[1] as String)
+                }.filter {
+                    try StoredState(upstream: $0.upstream, sql: sql, vault: outbox.vault).credential(of: $0.owner)
+                        == nil
+                }
+            }
+        }
+        guard let first = unreadable?.first else { return }
+        fail("credentials outlast a change of the key", "that of \(first.owner) cannot be read after a start")
     }
 
     func restarted() {

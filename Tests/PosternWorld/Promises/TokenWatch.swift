@@ -1,0 +1,42 @@
+import PosternCore
+import PosternSimulatorKit
+import PosternTestKit
+
+/// The token of Seer in one run of the gateway: as long as it is good, no other is fetched.
+final class TokenWatch {
+    /// Whether a request is one for a token.
+    private static func isFetch(_ request: SimulatedRequest) -> Bool { request.path == "/oauth/access_token" }
+    /// The token that the gateway got last, if it was not refused since.
+    private var held: (text: String, since: MonotonicInstant)?
+    private unowned let world: World
+
+    init(_ world: World) { self.world = world }
+
+    func willSend(_ request: SimulatedRequest) {
+        guard Self.isFetch(request), let held, let life = world.service(.seer)?.tokenLife, !world.wasClockSet else {
+            return
+        }
+        let age = world.time.instant - held.since
+        // It is renewed before it expires.
+        guard age < life / 2 else { return }
+        world.promises.fail("a good token is not fetched again", "another was fetched after \(age)")
+    }
+
+    /// A new configuration may have other credentials.
+    func reloaded() { held = nil }
+
+    func ended(_ request: SimulatedRequest, with response: UpstreamResponse) {
+        if Self.isFetch(request) {
+            guard response.status == 200 else { return }
+            held = Self.token(in: String(decoding: response.body, as: UTF8.self)).map { ($0, world.time.instant) }
+        } else if response.status == 401, let text = held?.text, request.header("Authorization") == "Bearer \(text)" {
+            held = nil
+        }
+    }
+
+    private static func token(in text: String) -> String? {
+        text.firstRange(of: #""access_token":""#).map {
+            String(text[$0.upperBound...].prefix { $0 != "\"" }).replacing(#"\/"#, with: "/")
+        }
+    }
+}
