@@ -79,6 +79,7 @@ final class Caller {
     private let dice: Dice
     /// What decides on habits that leave the rest as it is.
     private let habits: Dice
+    private let strays: Dice
     private let repeats: Repeats
     private let scenario: any Scenario
     var wakeUp: Inbox<Void>?
@@ -100,6 +101,7 @@ final class Caller {
         self.world = world
         dice = Dice(seed: world.plan.seed, for: "caller \(plan.number)")
         habits = Dice(seed: world.plan.seed, for: "habits \(plan.number)")
+        strays = Dice(seed: world.plan.seed, for: "strays \(plan.number)")
         repeats = Repeats(plan, world)
         nextAt = world.time.instant + .milliseconds(Int(plan.startHour * 3_600_000))
         scenario =
@@ -147,6 +149,7 @@ final class Caller {
         guard post.holdsMessages else { return post }
         if habits.chance(plan.keyed), post.events.isEmpty { setKey(of: &post) }
         if post.entries.count > 1, habits.chance(plan.invalid * 3) { makeLenient(&post) }
+        if plan.upstream == .curio, strays.chance(plan.invalid * 3) { addStray(to: &post) }
         return post
     }
 
@@ -180,6 +183,18 @@ final class Caller {
     private func refuse(_ post: inout Post) {
         post.isInvalid = true
         for entry in post.entries { entry.isInvalid = true }
+    }
+
+    /// An event of a session that was never begun, behind others, which are refused with it.
+    private func addStray(to post: inout Post) {
+        guard post.path == "/v1/messages", post.events.isEmpty, !post.isInvalid else { return }
+        let entry = world.book.begin(.curio, lane: nil, leavesMark: false)
+        let payload = CurioScenario.stray(entry, plan, world)
+        post.body += "\n" + #"{"upstream":"curio","kind":"event","payload":\#(payload)}"#
+        post.entries.append(entry)
+        refuse(&post)
+        // What it knows of its session may not be so.
+        scenario.refused(409)
     }
 
     /// A payload among the others that is rejected alone.

@@ -123,6 +123,9 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         transfers = []
     }
 
+    /// The messages of requests that were not answered yet.
+    var underWay: [Book.Entry] { transfers.flatMap(\.entries).filter { !$0.isProxied } }
+
     /// Whether something has been sent there that was not answered.
     func isBusy(with service: Service) -> Bool { transfers.contains { $0.service === service } }
 

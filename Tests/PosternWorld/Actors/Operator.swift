@@ -104,15 +104,21 @@ final class Operator {
     }
 
     private func cancel(_ dice: Dice) {
-        let candidates = world.book.entries.suffix(60).filter { !$0.ids.isEmpty && !$0.isNeeded && !$0.isWaived }
+        func mayBeCancelled(_ entry: Book.Entry) -> Bool { !entry.ids.isEmpty && !entry.isNeeded && !entry.isWaived }
+        // What is being sent is the worst choice.
+        var candidates = world.run?.network.underWay.filter(mayBeCancelled) ?? []
+        if candidates.isEmpty { candidates = world.book.entries.suffix(60).filter(mayBeCancelled) }
         guard !candidates.isEmpty else { return }
-        let entry = dice.pick(Array(candidates))
+        let entry = dice.pick(candidates)
         entry.isExempt = true
         let isOnly = entry.ids.count == 1
         for id in entry.ids {
             Self.post("/v1/messages/\(id)", method: "DELETE", "", in: world) { [world] response, text in
                 guard response.status == 200 else { return }
                 entry.isCancelled = isOnly
+                if isOnly, world.run?.network.underWay.contains(where: { $0 === entry }) == true {
+                    world.promises.fail("what is being sent is not cancelled", "\(entry.mark), \(id)")
+                }
                 guard !text.contains(#""state":"cancelled""#) else { return }
                 world.promises.fail("a cancel that succeeds has an effect", "\(entry.mark), \(id): \(text)")
             }

@@ -146,6 +146,13 @@ final class CurioScenario: Scenario {
             entry: entry)
     }
 
+    static func stray(_ entry: Book.Entry, _ plan: CallerPlan, _ world: World) -> String {
+        let session = "6d\(hexadecimal(entry.number, 6))-a21d-11e4-8123-2\(hexadecimal(plan.number, 11))"
+        let time = world.upstreamTime.now.milliseconds
+        return
+            #"{"visitorCode":"visitor-\#(plan.number)","sessionCode":"\#(session)","timestamp":\#(time),"eventKey":"\#(entry.mark)","eventValue":"1"}"#
+    }
+
     private static func device(_ mark: String) -> String {
         #","screenWidth":750,"screenHeight":1334,"lang":"tr-TR","simOperator":"","simOpCountry":"","networkOpName":"","connType":"wifi","brand":"Apple","model":"\#(mark)","osType":"iOS","osVer":"9","curioSdkVer":"1.2.4","appVer":"2""#
     }
