@@ -13,7 +13,9 @@ extension WorkerLoop {
         var claims = 0
         // An empty queue is looked at without a token, too: only after that does the next message wake the worker.
         let isEmpty = outbox.ledger(of: queue.number).queued == 0
-        while claims < Self.claimsPerTurn, machine.maySend(now: time.now), hasToken || isEmpty, readiness() == .now {
+        while claims < Self.claimsPerTurn, !claimRetry.isWaiting(at: time.instant), machine.maySend(now: time.now),
+            hasToken || isEmpty, readiness() == .now
+        {
             claims += 1
             guard let claim = nextClaim() else {
                 lookedInVain = true
