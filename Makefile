@@ -83,7 +83,7 @@ torture: build bench-tools ## kill -9 the gateway KILLS=200 times under load: no
 memory: build ## the worst mix of bodies, lists, waits and responses in a control group of 128 MiB
 	scripts/memory.py --binary $(RELEASE_BINARY) $(ARGS)
 
-storm: build ## random work, faults, kills and operator actions on all five types for STORM_SECONDS=60
+storm: build ## random work, faults, kills and operator actions on all types for STORM_SECONDS=60
 	scripts/storm.py --binary $(RELEASE_BINARY) --seconds $(STORM_SECONDS) $(ARGS)
 
 scenarios: build ## combinations of faults that once stopped the gateway, driven from outside; minutes

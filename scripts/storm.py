@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A storm over all five upstream types at once: random valid work, faults, kills and operator actions.
+"""A storm over all upstream types at once: random valid work, faults, kills and operator actions.
 
 usage: scripts/storm.py [--seconds 60] [--seed N] [--kills N]
 
@@ -172,7 +172,18 @@ class StreamOneStory(Story):
         return "/v1/streamone/call", body, (account, mark), poison
 
 
-STORIES = [SamsaraStory, SeerStory, CurioStory, AppServicesStory, StreamOneStory]
+class WebhookStory(Story):
+    upstream = "webhook"
+
+    def next(self):
+        self.done += 1
+        poison = self.dice.random() < 0.004
+        key, mark = f"customer-{self.number}", f"{self.number}/{self.done}"
+        body = json.dumps({"key": key, "name": "poison" if poison else "storm", "seq": mark})
+        return "/v1/webhook/event", body, (key, mark), poison
+
+
+STORIES = [SamsaraStory, SeerStory, CurioStory, AppServicesStory, StreamOneStory, WebhookStory]
 
 
 class Client(threading.Thread):
@@ -253,6 +264,7 @@ class Storm:
                     "apiUrl": simulator.url("streamone"), "id": "9yC-4pQxT_2a", "psk": "ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu",
                     "rateLimitPauseSeconds": 1, "readOnlyPauseSeconds": 1,
                 },
+                "webhook": {"url": simulator.url("webhook"), "batch": "array", "orderBy": "/key"},
             },
         }
 
@@ -264,7 +276,8 @@ class Storm:
         self.play(simulator, dict.fromkeys(Simulator.PLACES, ""))
 
     def play(self, simulator, weather):
-        poison = {"samsara": "poison=eventName:poison", "seer": "poison=verb:poison:400,poison=/verb/id:poison:400"}
+        poison = {"samsara": "poison=eventName:poison", "seer": "poison=verb:poison:400,poison=/verb/id:poison:400",
+                  "webhook": "poison=name:poison:400"}
         for upstream, faults in weather.items():
             text = ",".join(filter(None, [faults, poison.get(upstream, "")]))
             simulator.ask("POST", f"/faults?seed={self.dice.randrange(1 << 30)}", text, upstream=upstream)
@@ -276,6 +289,7 @@ class Storm:
         with Simulator(self.binary, self.directory) as simulator:
             accounts = [f"A{number}" for number in range(self.options.actors)]
             simulator.control("streamone", {"accounts": accounts, "failuresUntilRateLimited": 0})
+            simulator.control("webhook", {"batch": "array"})
             self.calm(simulator)
             gateway = self.start(simulator)
             clients = [
@@ -408,7 +422,8 @@ class Storm:
         self.cancelled |= set(cancelled)
 
     def check_arrivals(self, simulator):
-        fields = {"samsara": "seq", "seer": "/seq", "streamone": "/arguments/seq", "curio": "/eventKey"}
+        fields = {"samsara": "seq", "seer": "/seq", "streamone": "/arguments/seq", "curio": "/eventKey",
+                  "webhook": "seq"}
         for upstream, field in fields.items():
             lines = simulator.ask("GET", f"/received?field={field}", upstream=upstream).splitlines()
             arrivals = [tuple(line.split("\t", 1)) for line in lines]
