@@ -58,7 +58,9 @@ final class Operator {
         let upstream = "/v1/upstreams/\(action.upstream.rawValue)"
         switch action.kind {
         case .pause: Self.post(upstream + "/pause", in: world)
-        case .resume: Self.post(upstream + "/resume", in: world)
+        case .resume:
+            world.restraint.willResume(action.upstream)
+            Self.post(upstream + "/resume", in: world)
         case .flush: Self.post(upstream + "/flush", in: world)
         case .retry: Self.post("/v1/messages/retry", #"{"upstream":"\#(action.upstream.rawValue)"}"#, in: world)
         case .cancel: cancel(dice)

@@ -61,6 +61,12 @@ final class Restraint {
             || world.plan.callers.contains { $0.upstream == .samsara && $0.scheduled > 0 }
     }
 
+    /// The operator asks for it. Whether the gateway still does it before it ends is not known.
+    func willResume(_ kind: UpstreamKind) {
+        known[kind]?.pausedSince = nil
+        known[kind]?.rests = false
+    }
+
     /// The operator, or the end of a process, may end waits.
     func waitsMayEnd() { for kind in known.keys { known[kind]?.asked = nil } }
 
