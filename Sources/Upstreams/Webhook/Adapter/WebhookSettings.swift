@@ -2,7 +2,7 @@ import PosternCore
 import PosternUpstreamKit
 
 struct WebhookSettings: SettingsSection {
-    var url = Self.placeholder
+    var url = Self.exampleURL
     var kinds = ["event": Endpoint()]
     var batch = Batching.none
     var wrapIn = "items"
@@ -13,7 +13,7 @@ struct WebhookSettings: SettingsSection {
     var successStatuses: [Int] = []
 
     /// No such host exists (RFC 2606).
-    private static let placeholder = BaseURL(known: "https://webhook.example")
+    private static let exampleURL = BaseURL(known: "https://webhook.example")
 
     /// How several messages become one body.
     enum Batching: String, CaseIterable { case none, array, ndjson, wrapped }
@@ -96,7 +96,7 @@ struct WebhookSettings: SettingsSection {
             case .bearer: ["auth.token"]
             case .oauth2: ["auth.clientId", "auth.clientSecret"]
             }
-        return (url == Self.placeholder ? ["url"] : [])
+        return (url == Self.exampleURL ? ["url"] : [])
             + (auth.scheme == .oauth2 && auth.tokenURL.isEmpty ? ["auth.tokenURL"] : [])
             + missing.filter(required.contains)
     }
