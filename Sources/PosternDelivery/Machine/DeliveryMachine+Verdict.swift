@@ -152,7 +152,7 @@ extension DeliveryMachine {
 
     private mutating func refuseToken(_ evaluation: inout Evaluation) {
         let endpoint = evaluation.flight.endpoint
-        let meaning = tokens.refused(under: evaluation.flight.generation, at: endpoint)
+        let meaning = tokens.refused(under: evaluation.flight.generation, at: endpoint, now: evaluation.now)
         if meaning == .sendAgain {
             lastError = evaluation.result.error
             health.abandoned(at: endpoint, now: evaluation.now)

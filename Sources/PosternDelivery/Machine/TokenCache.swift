@@ -8,9 +8,13 @@ struct TokenCache: Equatable {
     /// The minimum time for which a new token is used, whatever its expiry: a wrong clock must not make the gateway
     /// fetch tokens without end. If the upstream does not accept the token, it rejects the request.
     static let shortestUse = Duration.seconds(1)
+    /// How long after its fetch a rejected token shows that the credentials are wrong. Later it may have expired, or
+    /// been revoked: the upstream may have been down since the fetch.
+    static let freshPeriod = Duration.seconds(120)
 
     private struct HeldToken: Equatable {
         var token: Token
+        var fetchedAt: Timestamp
         var renewAt: Timestamp
         var expiresAt: Timestamp?
     }
@@ -25,7 +29,8 @@ struct TokenCache: Equatable {
     private(set) var credentialsRefused = false
     /// Counts tokens. A request records the generation that it was sent with.
     private(set) var generation = 0
-    /// Whether no request was accepted since a token was rejected. If so, a second rejection means bad credentials.
+    /// Whether no request was accepted since a token was rejected. If so, the rejection of a fresh one means bad
+    /// credentials.
     private var followsRefusal = false
     /// Endpoints that rejected a token and have not accepted one since.
     private var refusing: Set<String> = []
@@ -76,7 +81,8 @@ struct TokenCache: Equatable {
         retryAt = nil
         let soonest = now + Self.shortestUse
         held = HeldToken(
-            token: token, renewAt: max(token.renewAt, soonest), expiresAt: token.expiresAt.map { max($0, soonest) })
+            token: token, fetchedAt: now, renewAt: max(token.renewAt, soonest),
+            expiresAt: token.expiresAt.map { max($0, soonest) })
     }
 
     /// A token that is still valid is used until it expires.
@@ -100,20 +106,21 @@ struct TokenCache: Equatable {
     enum RejectionMeaning: Equatable {
         /// The token was replaced already, or is now.
         case sendAgain
-        /// The previous token was rejected as well: the credentials are wrong.
+        /// The previous token was rejected as well, and this one is fresh: the credentials are wrong.
         case credentialsAreBad
         /// This endpoint rejects every token; another one accepts this token.
         case endpointRefuses
     }
 
     /// The endpoint rejected the token of `generation`.
-    mutating func refused(under generation: Int, at endpoint: String) -> RejectionMeaning {
-        guard generation == self.generation, held != nil else { return .sendAgain }
+    mutating func refused(under generation: Int, at endpoint: String, now: Timestamp) -> RejectionMeaning {
+        guard generation == self.generation, let held else { return .sendAgain }
         let isRepeated = !refusing.insert(endpoint).inserted
         if isRepeated, acceptedGeneration == generation { return .endpointRefuses }
-        held = nil
+        let isFresh = (.zero...Self.freshPeriod).contains(now - held.fetchedAt)
+        self.held = nil
         defer { followsRefusal = true }
-        return followsRefusal ? .credentialsAreBad : .sendAgain
+        return followsRefusal && isFresh ? .credentialsAreBad : .sendAgain
     }
 
     /// Credentials have changed in the configuration.

@@ -112,11 +112,11 @@ import Testing
                 Token(value: "t", renewAt: .never, expiresAt: nil), now: Timestamp(milliseconds: 1))
         }
         fetch()
-        meaning = tokens.refused(under: tokens.generation, at: "bad")
+        meaning = tokens.refused(under: tokens.generation, at: "bad", now: Timestamp(milliseconds: 1))
         #expect(meaning == .sendAgain)
         fetch()
         tokens.accepted(under: tokens.generation, at: "good")
-        meaning = tokens.refused(under: tokens.generation, at: "bad")
+        meaning = tokens.refused(under: tokens.generation, at: "bad", now: Timestamp(milliseconds: 1))
         #expect(meaning == .endpointRefuses)
         #expect(tokens.token(at: Timestamp(milliseconds: 2)) != nil, "the others go on under it")
     }

@@ -16,9 +16,9 @@ import Testing
         var cache = TokenCache()
         cache.fetched(token("old"), now: Self.now)
         let old = cache.generation
-        #expect(cache.refused(under: old, at: "http://u.test/") == .sendAgain)
+        #expect(cache.refused(under: old, at: "http://u.test/", now: Self.now) == .sendAgain)
         cache.fetched(token("new"), now: Self.now)
-        #expect(cache.refused(under: old, at: "http://u.test/") == .sendAgain)
+        #expect(cache.refused(under: old, at: "http://u.test/", now: Self.now) == .sendAgain)
         #expect(cache.token(at: Self.now)?.value == "new")
         #expect(!cache.isFetching && cache.nextFetch == Self.now + .seconds(3600))
     }
@@ -26,18 +26,32 @@ import Testing
     @Test func secondRefusalInARow_isTheCredentials() {
         var cache = TokenCache()
         cache.fetched(token("old"), now: Self.now)
-        #expect(cache.refused(under: cache.generation, at: "http://u.test/") == .sendAgain)
+        #expect(cache.refused(under: cache.generation, at: "http://u.test/", now: Self.now) == .sendAgain)
         #expect(cache.token(at: Self.now) == nil)
         cache.fetched(token("new"), now: Self.now)
-        #expect(cache.refused(under: cache.generation, at: "http://u.test/") == .credentialsAreBad)
+        #expect(cache.refused(under: cache.generation, at: "http://u.test/", now: Self.now) == .credentialsAreBad)
+    }
+
+    /// After the new token was fetched, the upstream was down until that one had expired, too.
+    @Test(arguments: [(120, true), (121, false), (-1, false)])
+    func secondRefusal_isTheCredentials_onlyOfAFreshToken(seconds: Int, isTheirs: Bool) {
+        var cache = TokenCache()
+        cache.fetched(token("old"), now: Self.now)
+        _ = cache.refused(under: cache.generation, at: "http://u.test/", now: Self.now)
+        cache.fetched(token("new"), now: Self.now)
+        let later = Self.now + .seconds(seconds)
+        let meaning = cache.refused(under: cache.generation, at: "http://u.test/", now: later)
+        #expect(meaning == (isTheirs ? .credentialsAreBad : .sendAgain))
+        cache.fetched(token("newest"), now: later)
+        #expect(cache.refused(under: cache.generation, at: "http://u.test/", now: later) == .credentialsAreBad)
     }
 
     @Test func refusalAfterASuccess_isTheToken() {
         var cache = TokenCache()
         cache.fetched(token("old"), now: Self.now)
-        _ = cache.refused(under: cache.generation, at: "http://u.test/")
+        _ = cache.refused(under: cache.generation, at: "http://u.test/", now: Self.now)
         cache.fetched(token("new"), now: Self.now)
         cache.accepted(under: cache.generation, at: "http://u.test/")
-        #expect(cache.refused(under: cache.generation, at: "http://u.test/") == .sendAgain)
+        #expect(cache.refused(under: cache.generation, at: "http://u.test/", now: Self.now) == .sendAgain)
     }
 }
