@@ -88,6 +88,8 @@ struct WebhookUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream {
             return Judgement(
                 .holdUpstream(.configuration, detail: "HTTP \(status), which is not one of successStatuses"))
         case 401 where tokenSource != nil: return Judgement(.refreshToken)
+        // The API fails, or it cannot cope with one of the messages.
+        case 500: return Judgement(.suspect(after: response.retryAfter(now: context.now)))
         default: return Judgement(.usual(for: response, now: context.now))
         }
     }
