@@ -31,7 +31,8 @@ import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from harness import Failure, Gateway, Simulator, binary_from, call, free_port, until  # noqa: E402
+from harness import Failure, Gateway, Simulator, binary_from, call, free_port  # noqa: E402
+from stories import load  # noqa: E402
 
 SHOWN = 10  # examples in a report
 DRAIN_SECONDS = 90
@@ -44,147 +45,7 @@ WEATHER = [
     "status=502:0.3", "status=500:0.1", "status=500", "reset-before:0.2", "reset-after:0.15", "reset-before",
     "truncate:0.1", "garbage:0.1", "hang:0.02", "status=408:0.2",
 ]
-# One endpoint alone is in trouble.
-LOCAL_WEATHER = {
-    "seer": ["status=503@/tincan", "status=404@/sinstrumentation", "status=429/2@/sactivity", "status=401:0.2",
-             "status=403@/tincan"],
-    "curio": ["status=404@/api/v2/event", "status=503/1@/api/v2/event", "status=503@/api/v2/offline"],
-}
-
-
-class Story:
-    """What one actor does, one request after the other; each is repeated until it is answered."""
-
-    upstream = None
-
-    def __init__(self, number, dice):
-        self.number, self.dice = number, dice
-        self.done = 0
-        self.accepted = []  # (mark, id, is poison)
-
-    def next(self):
-        """(path, body, mark, is poison); the mark names the message in what the upstream received."""
-        raise NotImplementedError
-
-    def last(self):
-        """Requests that bring the story to its end, as `next` gives them."""
-        return []
-
-
-class SamsaraStory(Story):
-    upstream = "samsara"
-
-    def next(self):
-        self.done += 1
-        poison = self.dice.random() < 0.004
-        name = "poison" if poison else "storm.event"
-        source = f"source-{self.number}"
-        body = f'{{"timestamp":{1479988864057 + self.done},"sourceId":"{source}","eventName":"{name}","seq":{self.done}}}'
-        return "/v1/samsara/event", body, (source, str(self.done)), poison
-
-
-class SeerStory(Story):
-    upstream = "seer"
-    PATHS = {"activity": "/sactivity", "tincan": "/tincan", "instrumentation": "/sinstrumentation"}
-
-    def next(self):
-        self.done += 1
-        poison = self.dice.random() < 0.004
-        kind = list(self.PATHS)[self.number % 3]
-        verb = "poison" if poison else "did"
-        if kind == "tincan":
-            body = ('{"actor":{"mbox":"m"},"verb":{"id":"' + verb + '"},"object":{"id":"o","definition":{"type":"t"}},'
-                    f'"context":{{"extensions":{{"appId":"a"}}}},"seq":"{self.number}/{self.done}"}}')
-        else:
-            body = ('{"actor":{"id":"a"},"verb":"' + verb + '","object":{"id":"o","objectType":"t"},'
-                    f'"generator":{{"appId":"g"}},"seq":"{self.number}/{self.done}"}}')
-        return f"/v1/seer/{kind}", body, (self.PATHS[kind], f"{self.number}/{self.done}"), poison
-
-
-class CurioStory(Story):
-    upstream = "curio"
-    DEVICE = ('"screenWidth":750,"screenHeight":1334,"lang":"tr-TR","simOperator":"","simOpCountry":"","networkOpName":"",'
-              '"connType":"wifi","brand":"Apple","model":"iPhone","osType":"iOS","osVer":"9","curioSdkVer":"1.2.4","appVer":"2"')
-
-    def __init__(self, number, dice):
-        super().__init__(number, dice)
-        self.visitor = f"visitor-{number}"
-        self.session = None
-        self.sessions = 0
-
-    def act(self, kind, members=""):
-        common = f'"visitorCode":"{self.visitor}","sessionCode":"{self.session}","timestamp":{int(time.time() * 1000)}'
-        return f"/v1/curio/{kind}", "{" + common + ("," + members if members else "") + "}"
-
-    def next(self):
-        self.done += 1
-        if self.session is None:
-            self.sessions += 1
-            self.session = f"6d551000-a21d-11e4-8{self.sessions % 1000:03d}-{self.number + 0x100000000000:012x}"
-            return *self.act("session_start", self.DEVICE), None, False
-        if self.done % 40 == 0:
-            path, body = self.act("session_end")
-            self.session = None
-            return path, body, None, False
-        key = f"{self.number}/{self.done}"
-        return *self.act("event", f'"eventKey":"{key}","eventValue":"1"'), (self.visitor, key), False
-
-
-class AppServicesStory(Story):
-    upstream = "appservices"
-
-    def __init__(self, number, dice):
-        super().__init__(number, dice)
-        self.user = "ffffffff" + f"{number:024x}"
-        self.device = f"c0ffee11-2233-4455-8677-{number:012x}"
-        self.groups, self.preferences, self.registered = set(), None, False
-
-    def item(self, kind, members):
-        body = f'{{"userId":"{self.user}",{members},"auth":{{"token":"PiTok-{self.number}"}}}}'
-        return f"/v1/appservices/{kind}", body, None, False
-
-    def next(self):
-        self.done += 1
-        on = f'"deviceId":"{self.device}"'
-        if not self.registered:
-            self.registered = True
-            return self.item("register", f'{on},"deviceToken":"{self.number:064x}"')
-        if self.dice.random() < 0.5:
-            self.preferences = {f"t{self.done}": []}
-            return self.item("preferences", f'{on},"preferences":{{"whitelist":{{"t{self.done}":[]}}}}')
-        group = f"g{self.dice.randrange(4)}"
-        if group in self.groups:
-            self.groups.remove(group)
-            return self.item("group_remove", f'"group":"{group}"')
-        self.groups.add(group)
-        return self.item("group_add", f'"group":"{group}"')
-
-
-class StreamOneStory(Story):
-    upstream = "streamone"
-
-    def next(self):
-        self.done += 1
-        poison = self.dice.random() < 0.01
-        account = "unknown" if poison else f"A{self.number}"
-        mark = f"{self.number}/{self.done}"
-        body = json.dumps({"command": "item", "action": "edit", "account": account, "arguments": {"seq": mark}})
-        return "/v1/streamone/call", body, (account, mark), poison
-
-
-class WebhookStory(Story):
-    upstream = "webhook"
-
-    def next(self):
-        self.done += 1
-        poison = self.dice.random() < 0.004
-        key, mark = f"customer-{self.number}", f"{self.number}/{self.done}"
-        body = json.dumps({"key": key, "name": "poison" if poison else "storm", "seq": mark})
-        return "/v1/webhook/event", body, (key, mark), poison
-
-
-STORIES = [SamsaraStory, SeerStory, CurioStory, AppServicesStory, StreamOneStory, WebhookStory]
-# A type without a story is left out.
+STORIES = load(Simulator.PLACES)
 UPSTREAMS = [story.upstream for story in STORIES]
 
 
@@ -250,24 +111,7 @@ class Storm:
                 "retryBaseSeconds": 0.05, "retryMaxSeconds": 1, "requestTimeoutSeconds": 3, "maxInFlight": 8,
             },
             "outbox": {"encryptionKey": APP_KEY},
-            "upstreams": {
-                "samsara": {"url": simulator.url("samsara")},
-                "seer": {"baseURL": simulator.url("seer"), "clientId": "storm", "clientSecret": "storm-secret"},
-                "curio": {
-                    "serverURL": simulator.url("curio") + "/api/v2", "apiKey": "key", "trackingCode": "GW7DEM01",
-                    # More than a visitor writes while Curio is paused: the SDK's own cap is not what is tried here.
-                    "maxCachedActivityCount": 4000,
-                },
-                "appservices": {
-                    "baseURL": simulator.url("appservices") + "/appservices", "organization": "acme",
-                    "application": "campus", "apiKey": "KEY",
-                },
-                "streamone": {
-                    "apiUrl": simulator.url("streamone"), "id": "9yC-4pQxT_2a", "psk": "ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu",
-                    "rateLimitPauseSeconds": 1, "readOnlyPauseSeconds": 1,
-                },
-                "webhook": {"url": simulator.url("webhook"), "batch": "array", "orderBy": "/key"},
-            },
+            "upstreams": {story.upstream: story.settings(simulator) for story in STORIES},
         }
 
     def start(self, simulator):
@@ -278,20 +122,18 @@ class Storm:
         self.play(simulator, dict.fromkeys(UPSTREAMS, ""))
 
     def play(self, simulator, weather):
-        poison = {"samsara": "poison=eventName:poison", "seer": "poison=verb:poison:400,poison=/verb/id:poison:400",
-                  "webhook": "poison=name:poison:400"}
-        for upstream, faults in weather.items():
-            text = ",".join(filter(None, [faults, poison.get(upstream, "")]))
-            simulator.ask("POST", f"/faults?seed={self.dice.randrange(1 << 30)}", text, upstream=upstream)
+        for story in STORIES:
+            text = ",".join(filter(None, [weather[story.upstream], story.poison]))
+            simulator.ask("POST", f"/faults?seed={self.dice.randrange(1 << 30)}", text, upstream=story.upstream)
 
     # The storm
 
     def run(self):
         stopping = threading.Event()
         with Simulator(self.binary, self.directory) as simulator:
-            accounts = [f"A{number}" for number in range(self.options.actors)]
-            simulator.control("streamone", {"accounts": accounts, "failuresUntilRateLimited": 0})
-            simulator.control("webhook", {"batch": "array"})
+            for story in STORIES:
+                if settings := story.control(self.options.actors):
+                    simulator.control(story.upstream, settings)
             self.calm(simulator)
             gateway = self.start(simulator)
             clients = [
@@ -321,9 +163,7 @@ class Storm:
         kill_at = sorted(self.dice.uniform(0, self.options.seconds) for _ in range(self.options.kills))
         start = time.monotonic()
         while time.monotonic() < end:
-            weather = {
-                upstream: self.dice.choice(WEATHER + LOCAL_WEATHER.get(upstream, [])) for upstream in UPSTREAMS
-            }
+            weather = {story.upstream: self.dice.choice(WEATHER + story.weather) for story in STORIES}
             self.play(simulator, weather)
             for _ in range(self.dice.randrange(3)):
                 self.operate(gateway)
@@ -345,7 +185,7 @@ class Storm:
             self.steer("/v1/messages/retry", json.dumps({"filter": {"upstream": upstream, "state": "failed"}}))
         elif action == "cancel":
             # Only where no later item of the same actor depends on it.
-            story = self.dice.choice([story for story in self.stories if story.upstream in ("samsara", "streamone")])
+            story = self.dice.choice([story for story in self.stories if story.may_cancel])
             if story.accepted:
                 identifier = story.accepted[-1][1]
                 if self.steer(f"/v1/messages/{identifier}", method="DELETE") in (200, 204):
@@ -372,9 +212,9 @@ class Storm:
         while stuck := left():
             # A doubtful answer counts against a message only once something else was delivered after it. If every source
             # that is left is headed by a poison message, only the traffic of another one can show that the upstream works.
-            if "samsara" in stuck:
-                event = json.dumps({"timestamp": 1, "sourceId": "healthy", "eventName": "storm.over"})
-                self.steer("/v1/samsara/event", event)
+            for story in STORIES:
+                if story.upstream in stuck and story.filler():
+                    self.steer(*story.filler())
             if time.monotonic() > deadline:
                 for name, state in stuck.items():
                     page = json.loads(call(self.port, "GET", f"/v1/messages?upstream={name}&state=queued&limit=5")[2])
@@ -385,7 +225,7 @@ class Storm:
     def check(self, gateway, simulator):
         self.check_states()
         self.check_arrivals(simulator)
-        self.check_appservices(simulator)
+        self.check_ends(simulator)
         for upstream in UPSTREAMS:
             self.complain(f"{upstream} was sent what it should never be sent", simulator.received(upstream)["violations"])
         code, answer = gateway.outbox("audit")
@@ -424,9 +264,7 @@ class Storm:
         self.cancelled |= set(cancelled)
 
     def check_arrivals(self, simulator):
-        fields = {"samsara": "seq", "seer": "/seq", "streamone": "/arguments/seq", "curio": "/eventKey",
-                  "webhook": "seq"}
-        for upstream, field in fields.items():
+        for upstream, field in [(story.upstream, story.field) for story in STORIES if story.field]:
             lines = simulator.ask("GET", f"/received?field={field}", upstream=upstream).splitlines()
             arrivals = [tuple(line.split("\t", 1)) for line in lines]
             there = set(arrivals)
@@ -447,22 +285,11 @@ class Storm:
                 newest[place] = max(number, newest.get(place, -1))
             self.complain(f"OUT OF ORDER at {upstream}", late)
 
-    def check_appservices(self, simulator):
-        state = json.loads(simulator.ask("GET", "/control/state", upstream="appservices"))
-        wrong = []
-        for story in self.stories:
-            if story.upstream != "appservices" or not story.registered:
-                continue
-            groups = {name for name, users in state["groups"].items() if story.user in users}
-            if groups != story.groups:
-                wrong.append(f"{story.user} is in {sorted(groups)} instead of {sorted(story.groups)}")
-            device = state["devices"].get(story.device, {})
-            lists = device.get("mobileplatform", {}).get("preferences", {}).get("whitelist")
-            if story.preferences is not None and lists != story.preferences:
-                wrong.append(f"{story.device} has {lists} instead of {story.preferences}")
-            if state["connections"].get(story.device) != [story.user]:
-                wrong.append(f"{story.device} is connected to {state['connections'].get(story.device)}")
-        self.complain("AppServices did not end as its users wanted", wrong)
+    def check_ends(self, simulator):
+        for upstream in [story.upstream for story in STORIES if story.has_state]:
+            state = json.loads(simulator.ask("GET", "/control/state", upstream=upstream))
+            wrong = [text for story in self.stories if story.upstream == upstream for text in story.check(state)]
+            self.complain(f"{upstream} did not end as its users wanted", wrong)
 
     def complain(self, what, examples):
         if examples:

@@ -1,0 +1,62 @@
+"""What the storm has to know of each type of upstream: `Tests/Upstreams/<Type>/storm.py`, a subclass of `Story`."""
+
+import importlib.util
+import pathlib
+
+TREE = pathlib.Path(__file__).resolve().parent.parent
+
+
+class Story:
+    """What one actor does, one request after the other; each is repeated until it is answered."""
+
+    upstream = None  # The name of the type.
+    poison = ""  # Which messages its simulator refuses, as a fault.
+    weather = []  # Faults that only this type has, besides those of all.
+    field = None  # The member of what arrives that holds the number of a message; None: `check` looks at what arrived.
+    may_cancel = False  # Whether no later message of an actor depends on an earlier one.
+
+    def __init__(self, number, dice):
+        self.number, self.dice = number, dice
+        self.done = 0
+        self.accepted = []  # (mark, id, is poison)
+
+    @staticmethod
+    def settings(simulator):
+        """Its settings in the configuration."""
+        raise NotImplementedError
+
+    @staticmethod
+    def control(actors):
+        """What its simulator is told before the storm."""
+        return None
+
+    @staticmethod
+    def filler():
+        """(path, body) of a message that nothing is wrong with, if doubtful answers can hold up all others."""
+        return None
+
+    def next(self):
+        """(path, body, mark, is poison); the mark is the pair of order and number that the simulator shows."""
+        raise NotImplementedError
+
+    def check(self, state):
+        """What is wrong at the end with what the simulator's `/control/state` shows of this actor, as texts."""
+        return []
+
+    has_state = False  # Whether `check` needs that.
+
+
+def load(types):
+    """The stories of types that have one."""
+    stories = []
+    for file in sorted(TREE.glob("Tests/Upstreams/*/storm.py")):
+        if file.parent.name.lower() not in types:
+            continue
+        specification = importlib.util.spec_from_file_location(f"storm_{file.parent.name}", file)
+        module = importlib.util.module_from_spec(specification)
+        specification.loader.exec_module(module)
+        stories += [
+            value for value in vars(module).values()
+            if isinstance(value, type) and issubclass(value, Story) and value is not Story
+        ]
+    return stories
