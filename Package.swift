@@ -30,7 +30,8 @@ func tests(of name: String, _ dependencies: [Target.Dependency] = []) -> Target 
         swiftSettings: strict)
 }
 
-/// A type of upstream: its adapter and its simulator, which share no code, and the tests of each.
+/// A type of upstream: its adapter and its simulator, which share no code, the tests of each, and its part in the
+/// simulated world.
 func upstream(_ name: String) -> [Target] {
     let libraries: [Target.Dependency] = ["CCrypt", crypto]
     let tests: [Target.Dependency] = [
@@ -53,6 +54,9 @@ func upstream(_ name: String) -> [Target] {
             name: name + "SimulatorTests",
             dependencies: [.init(stringLiteral: name + "Simulator"), "PosternSimulatorKit", "PosternHTTP"] + tests,
             path: "Tests/Upstreams/\(name)/Simulator", swiftSettings: strict),
+        .target(
+            name: name + "Story", dependencies: ["PosternStory", "PosternCore", "PosternSimulatorKit"],
+            path: "Tests/Upstreams/\(name)/Story", swiftSettings: strict),
     ]
 }
 
@@ -68,6 +72,7 @@ let upstreams = [
 ]
 let adapters = upstreams.map { Target.Dependency(stringLiteral: $0 + "Adapter") }
 let simulators = upstreams.map { Target.Dependency(stringLiteral: $0 + "Simulator") }
+let stories = upstreams.map { Target.Dependency(stringLiteral: $0 + "Story") }
 
 let package = Package(
     name: "postern",
@@ -182,8 +187,9 @@ let package = Package(
             name: "ToyTests",
             dependencies: [
                 "PosternTestKit", "PosternConformance", "PosternCore", "PosternUpstreamKit", "PosternSimulatorKit",
+                "PosternStory",
             ],
-            path: "Tests/Upstreams/Toy", exclude: ["Fixtures"], swiftSettings: strict),
+            path: "Tests/Upstreams/Toy", exclude: ["Fixtures", "storm.py"], swiftSettings: strict),
         tests(
             of: "PosternDelivery",
             [
@@ -216,14 +222,17 @@ let package = Package(
                 "PosternGatewayTestKit", "PosternCore", "PosternDelivery", "PosternMetrics", "PosternProcess",
                 "PosternAPI", "PosternGateway", "PosternStore", crypto, logging,
             ]),
-        // The simulated world, and what runs many of them.
+        // The simulated world, what it has to know of each type of upstream, and what runs many of them.
+        .target(
+            name: "PosternStory", dependencies: ["PosternTestKit", "PosternCore", "PosternSimulatorKit"],
+            path: "Tests/PosternStory", swiftSettings: strict),
         .target(
             name: "PosternWorld",
             dependencies: [
                 "PosternTestKit", "PosternCore", "PosternGateway", "PosternHTTP", "PosternAPI", "PosternCompression",
                 "PosternDelivery", "PosternStore", "PosternSimulatedDisk", "PosternSimulatorKit", "PosternSimulators",
-                logging,
-            ],
+                "PosternStory", logging,
+            ] + stories,
             path: "Tests/PosternWorld", swiftSettings: strict),
         .executableTarget(
             name: "postern-world", dependencies: ["PosternWorld"], path: "Tests/postern-world", swiftSettings: strict),

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Proves that another type of upstream is a folder and a line: adds the toy of Tests/*/Toy to a copy of the tree, with
-# one line in the registry, lets the documents follow, builds it, and has it pass the tests that every type passes and
-# deliver a message to its simulator.
+# Proves that another type of upstream is two folders and a line: adds the toy of Tests/Upstreams/Toy to a copy of the tree,
+# with one line in the registry, lets the documents follow, builds it, and has it pass the tests that every type passes,
+# take part in the simulated world and in the storm, and deliver a message to its simulator.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source=$PWD
@@ -26,7 +26,7 @@ sed -i '1i @testable import ToySimulator' Tests/Upstreams/Toy/Simulator/ToySimul
 printf '# Toy\n\nTakes notes.\n' >Sources/Upstreams/Toy/toy.md
 
 step "its line"
-sed -i 's/^    "Webhook",$/&\n    "Toy",/' Package.swift
+sed -i '/^let upstreams = \[/,/^\]/s/^\]/    "Toy",\n]/' Package.swift
 diff "$source/Package.swift" Package.swift && exit 1
 scripts/write-registry.sh
 
@@ -59,6 +59,14 @@ grep -q '9006' docs/simulators.md
 step "conformance, registry, documents"
 test 'ToyConformance|UpstreamRegistryTests|ConfigurationReferenceTests' | tail -n 1
 
+step "worlds with it keep their promises"
+"$scratch/debug/postern-world" --seeds 6
+for seed in 1 2 3 4 5 6; do "$scratch/debug/postern-world" --seed "$seed" --watch; done | grep -m 1 'POST /v1/toy/note'
+
+step "it takes part in the storm"
+scripts/storm.py --binary "$scratch/debug/postern" --seconds 5 --kills 1 | tee "$scratch/storm"
+grep -q '^  toy  *[1-9]' "$scratch/storm"
+
 step "a message goes all the way to the simulator"
 postern=$scratch/debug/postern
 work=$(mktemp -d)
@@ -77,4 +85,4 @@ answer=$(curl -sS -w ' %{http_code}' "http://127.0.0.1:$port/v1/toy/note" -H 'Co
     -H 'Prefer: wait=20' -d '{"text":"hello"}')
 echo "$answer"
 case $answer in *' 200') ;; *) cat "$work/log"; exit 1 ;; esac
-echo "Another type of upstream is a folder and a line."
+echo "Another type of upstream is two folders and a line."

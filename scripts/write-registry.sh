@@ -1,20 +1,26 @@
 #!/usr/bin/env bash
 # usage: scripts/write-registry.sh [--check]
-# Writes the registries of the types of upstreams and of their simulators from the list in Package.swift; --check only
-# says whether they are up to date.
+# Writes the registries of the types of upstreams, of their simulators and of their stories from the list in
+# Package.swift; --check only says whether they are up to date.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 check=${1:-}
 types=$(sed -n '/^let upstreams = \[/,/^\]/s/^ *"\([A-Za-z]*\)",$/\1/p' Package.swift)
 [ -n "$types" ] || { echo "Package.swift lists no types of upstreams" >&2; exit 1; }
 
-# registry NAME ELEMENT SUFFIX MODULE COMMENT: imports in the order that `make lint` wants, and the list.
+# registry NAME ELEMENT SUFFIX MODULE COMMENT ACCESS: imports in the order that `make lint` wants, and the list.
 registry() {
+    local access=${6-public }
     echo "// Written by scripts/write-registry.sh from the list in Package.swift."
-    for type in $types; do echo "import $type$3"; done | cat - <(echo "public import $4") |
+    for type in $types; do echo "import $type$3"; done | cat - <(echo "${access}import $4") |
         awk '{ print $NF, $0 }' | LC_ALL=C sort | cut -d ' ' -f 2-
-    printf '\n/// %s\npublic enum %s {\n    public static let all: [%s] = [\n' "$5" "$1" "$2"
-    for type in $types; do echo "        .$(tr '[:upper:]' '[:lower:]' <<<"$type"),"; done
+    printf '\n/// %s\n%senum %s {\n    %sstatic let all: [%s] = [\n' "$5" "$access" "$1" "$access" "$2"
+    for type in $types; do
+        case $3 in
+            Story) echo "        ${type}Story()," ;;
+            *) echo "        .$(tr '[:upper:]' '[:lower:]' <<<"$type")," ;;
+        esac
+    done
     printf '    ]\n}\n'
 }
 
@@ -32,4 +38,6 @@ put Sources/PosternGateway/UpstreamRegistry.swift < <(registry UpstreamRegistry 
     "Every type of upstream there is (see CONTRIBUTING.md).")
 put Sources/PosternSimulators/SimulatorRegistry.swift < <(registry SimulatorRegistry SimulatorType Simulator \
     PosternSimulatorKit "The simulator of every type of upstream, in the order of their ports.")
+put Tests/PosternWorld/StoryRegistry.swift < <(registry StoryRegistry "any Story" Story PosternStory \
+    "What the world has to know of every type of upstream." "")
 exit $status

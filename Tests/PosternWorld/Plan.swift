@@ -1,9 +1,13 @@
+import PosternStory
+
 /// What is going to happen to a gateway from outside: drawn from a seed, and a plain list of parts, so that a failure can
 /// be repeated with fewer of them.
 public struct Plan: Sendable, CustomStringConvertible {
     public let seed: UInt64
     /// How long callers, faults and the operator are at work. What happens then is not counted.
     public var hours: Double
+    /// The types of upstream that the gateway is configured with.
+    private(set) var stories: [any Story]
     public var callers: [CallerPlan] = []
     public var faults: [FaultPlan] = []
     public var actions: [ActionPlan] = []
@@ -15,7 +19,8 @@ public struct Plan: Sendable, CustomStringConvertible {
         let dice = Dice(seed: seed, for: "plan")
         hours = 6 + 18 * dice.fraction()
         settings = SettingsPlan(dice)
-        var types = UpstreamKind.allCases
+        stories = Array(StoryRegistry.all.prefix(Self.drawnTogether))
+        var types = stories
         // Half of the worlds have all types, so that the others can be looked at closely.
         while dice.chance(0.35), types.count > 1 { types.remove(at: dice.below(types.count)) }
         for number in 0..<dice.from(types.count...8) {
@@ -31,7 +36,7 @@ public struct Plan: Sendable, CustomStringConvertible {
         for _ in 0..<later.from(0...3) { actions.append(ActionPlan(ActionPlan.Kind.later, types, hours, later)) }
         actions.sort { $0.atHour < $1.atHour }
         // The other types give the status a meaning of its own.
-        let withURLs = types.filter { $0 == .samsara || $0 == .seer }
+        let withURLs = types.filter { $0.traits.contains(.plainStatuses) }
         if later.chance(0.3), !withURLs.isEmpty {
             faults.append(FaultPlan([.wrongURL], later.pick(withURLs), hours, later))
         }
@@ -40,10 +45,26 @@ public struct Plan: Sendable, CustomStringConvertible {
         }
         if seed.isMultiple(of: 3) { addMore(of: types) }
         addSequences(types)
+        for story in StoryRegistry.all.dropFirst(Self.drawnTogether) { add(story) }
+    }
+
+    /// The types that there were when seeds were first recorded. Each later one takes part by chance of its own, so that
+    /// the worlds of known seeds without it stay as they were.
+    private static let drawnTogether = 5
+
+    private mutating func add(_ story: any Story) {
+        let dice = Dice(seed: seed, for: "plan of \(story.name)")
+        guard dice.chance(0.5) else { return }
+        stories.append(story)
+        for _ in 0..<dice.from(1...2) { callers.append(CallerPlan(callers.count, story, hours, dice)) }
+        let kinds = FaultPlan.Kind.allCases.filter { $0 != .wrongURL || story.traits.contains(.plainStatuses) }
+        for _ in 0..<dice.from(0...Int(hours / 6)) { faults.append(FaultPlan(kinds, story, hours, dice)) }
+        for _ in 0..<dice.from(0...3) { actions.append(ActionPlan(ActionPlan.Kind.drawn, [story], hours, dice)) }
+        actions.sort { $0.atHour < $1.atHour }
     }
 
     /// Every third world is a busy one, in which more happens at the same time.
-    private mutating func addMore(of types: [UpstreamKind]) {
+    private mutating func addMore(of types: [any Story]) {
         let dice = Dice(seed: seed, for: "busy plan")
         for _ in 0..<dice.from(8...24) { actions.append(ActionPlan(ActionPlan.Kind.drawn, types, hours, dice)) }
         for _ in 0..<dice.from(4...12) {
@@ -53,20 +74,22 @@ public struct Plan: Sendable, CustomStringConvertible {
     }
 
     /// What takes several parts in the right order, or is rare.
-    private mutating func addSequences(_ types: [UpstreamKind]) {
+    private mutating func addSequences(_ types: [any Story]) {
         let dice = Dice(seed: seed, for: "sequences")
         // What a full queue dropped is queued again once there is room.
-        if settings.dropsOldest(of: .samsara), types.contains(.samsara), dice.chance(0.7) {
+        if let capped = types.first(where: { settings.dropsOldest(of: $0.name) }), dice.chance(0.7) {
             let start = hours * 0.5 * dice.fraction()
             let end = start + hours * (0.2 + 0.2 * dice.fraction())
-            faults.append(FaultPlan(.outage, .samsara, fromHour: start, toHour: end))
-            actions.append(ActionPlan(.retryDropped, .samsara, atHour: end + 0.5 + dice.fraction()))
+            faults.append(FaultPlan(.outage, capped, fromHour: start, toHour: end))
+            actions.append(ActionPlan(.retryDropped, capped, atHour: end + 0.5 + dice.fraction()))
         }
         // The former key is gone while messages still wait with credentials that it encrypted.
-        if settings.hasEncryptionKey, types.contains(.appservices), dice.chance(0.15) {
+        if settings.hasEncryptionKey, let keeper = types.first(where: { $0.traits.contains(.keepsCredentials) }),
+            dice.chance(0.15)
+        {
             let start = hours * 0.8 * dice.fraction()
             for (kind, after) in [(ActionPlan.Kind.pause, 0), (.changeKey, 0.6), (.stop, 1.2), (.resume, 1.4)] {
-                actions.append(ActionPlan(kind, .appservices, atHour: start + after))
+                actions.append(ActionPlan(kind, keeper, atHour: start + after))
             }
         }
         if dice.chance(0.1) { actions.append(ActionPlan([.flipBit], types, hours, dice)) }
@@ -77,7 +100,7 @@ public struct Plan: Sendable, CustomStringConvertible {
     public func withoutSyncs() -> Plan {
         var plan = self
         plan.diskFaults = [DiskPlan(withoutSyncsFor: hours)]
-        plan.actions += stride(from: 2, to: hours, by: 2).map { ActionPlan(.powerCut, .samsara, atHour: $0) }
+        plan.actions += stride(from: 2, to: hours, by: 2).map { ActionPlan(.powerCut, stories[0], atHour: $0) }
         plan.actions.sort { $0.atHour < $1.atHour }
         return plan
     }
@@ -90,23 +113,9 @@ public struct Plan: Sendable, CustomStringConvertible {
     }
 }
 
-enum UpstreamKind: String, CaseIterable, Sendable {
-    case samsara, seer, curio, appservices, streamone
-
-    /// A kind of its messages.
-    var firstKind: String {
-        switch self {
-        case .samsara, .curio: "event"
-        case .seer: "activity"
-        case .appservices: "group_add"
-        case .streamone: "call"
-        }
-    }
-}
-
 public struct CallerPlan: Sendable, CustomStringConvertible {
     let number: Int
-    let upstream: UpstreamKind
+    let story: any Story
     /// Seconds between two requests, on average.
     let pause: Double
     let startHour: Double
@@ -127,9 +136,9 @@ public struct CallerPlan: Sendable, CustomStringConvertible {
     let events: Double
     let repeats: Double
 
-    init(_ number: Int, _ upstream: UpstreamKind, _ hours: Double, _ dice: Dice) {
+    init(_ number: Int, _ story: any Story, _ hours: Double, _ dice: Dice) {
         self.number = number
-        self.upstream = upstream
+        self.story = story
         pause = 200 + 4000 * dice.fraction()
         startHour = hours / 4 * dice.fraction()
         bulk = dice.chance(0.6) ? dice.fraction() / 2 : 0
@@ -148,7 +157,7 @@ public struct CallerPlan: Sendable, CustomStringConvertible {
     }
 
     public var description: String {
-        "caller \(number) posts to \(upstream.rawValue) every \(Int(pause)) s from hour \(oneDigit(startHour)) on"
+        "caller \(number) posts to \(story.name) every \(Int(pause)) s from hour \(oneDigit(startHour)) on"
             + (poison > 0 ? ", sometimes poison" : "")
     }
 }
@@ -175,15 +184,15 @@ public struct FaultPlan: Sendable, CustomStringConvertible {
 
         static let first = Array(allCases.prefix { $0 != .wrongURL })
     }
-    let upstream: UpstreamKind
+    let story: any Story
     let kind: Kind
     let fromHour: Double
     let toHour: Double
     /// Of the requests, for what does not concern all of them.
     let share: Double
 
-    init(_ kinds: [Kind], _ upstream: UpstreamKind, _ hours: Double, _ dice: Dice) {
-        self.upstream = upstream
+    init(_ kinds: [Kind], _ story: any Story, _ hours: Double, _ dice: Dice) {
+        self.story = story
         kind = dice.pick(kinds)
         fromHour = hours * dice.fraction()
         let length = 0.01 + (dice.chance(0.1) ? hours : 2) * dice.fraction()
@@ -191,12 +200,12 @@ public struct FaultPlan: Sendable, CustomStringConvertible {
         share = 0.05 + 0.6 * dice.fraction()
     }
 
-    init(_ kind: Kind, _ upstream: UpstreamKind, fromHour: Double, toHour: Double) {
-        (self.kind, self.upstream, self.fromHour, self.toHour, share) = (kind, upstream, fromHour, toHour, 1)
+    init(_ kind: Kind, _ story: any Story, fromHour: Double, toHour: Double) {
+        (self.kind, self.story, self.fromHour, self.toHour, share) = (kind, story, fromHour, toHour, 1)
     }
 
     public var description: String {
-        "\(upstream.rawValue): \(kind.rawValue) from hour \(oneDigit(fromHour)) to \(oneDigit(toHour))"
+        "\(story.name): \(kind.rawValue) from hour \(oneDigit(fromHour)) to \(oneDigit(toHour))"
     }
 }
 
@@ -215,22 +224,22 @@ public struct ActionPlan: Sendable, CustomStringConvertible {
     }
     let kind: Kind
     let atHour: Double
-    let upstream: UpstreamKind
+    let story: any Story
     /// What it needs of chance.
     let draw: UInt64
 
-    init(_ kinds: [Kind], _ upstreams: [UpstreamKind], _ hours: Double, _ dice: Dice) {
+    init(_ kinds: [Kind], _ stories: [any Story], _ hours: Double, _ dice: Dice) {
         kind = dice.pick(kinds)
         atHour = hours * dice.fraction()
-        upstream = dice.pick(upstreams)
+        story = dice.pick(stories)
         draw = dice.next()
     }
 
-    init(_ kind: Kind, _ upstream: UpstreamKind, atHour: Double) {
-        (self.kind, self.upstream, self.atHour, draw) = (kind, upstream, atHour, 0)
+    init(_ kind: Kind, _ story: any Story, atHour: Double) {
+        (self.kind, self.story, self.atHour, draw) = (kind, story, atHour, 0)
     }
 
-    public var description: String { "hour \(oneDigit(atHour)): \(kind.rawValue) (\(upstream.rawValue))" }
+    public var description: String { "hour \(oneDigit(atHour)): \(kind.rawValue) (\(story.name))" }
 }
 
 /// The gateway's settings.
@@ -251,7 +260,8 @@ struct SettingsPlan: Sendable, CustomStringConvertible {
 
     /// How many messages of an upstream may wait, and what happens to more.
     struct Cap: Sendable {
-        let upstream: UpstreamKind
+        /// The name of its type.
+        let upstream: String
         let messages: Int
         let drops: Bool
 
@@ -272,11 +282,14 @@ struct SettingsPlan: Sendable, CustomStringConvertible {
         logsAll = dice.chance(0.25)
         let later = Dice(seed: dice.seed, for: "later settings")
         if later.chance(0.2) { retention = 3600 }
-        if later.chance(0.15) { caps.append(Cap(upstream: .samsara, messages: later.from(15...40), drops: true)) }
-        if later.chance(0.15) { caps.append(Cap(upstream: .seer, messages: later.from(15...40), drops: false)) }
+        for story in StoryRegistry.all {
+            let drops = story.traits.contains(.dropsOldest)
+            guard drops || story.traits.contains(.refusesMore), later.chance(0.15) else { continue }
+            caps.append(Cap(upstream: story.name, messages: later.from(15...40), drops: drops))
+        }
     }
 
-    func dropsOldest(of kind: UpstreamKind) -> Bool { caps.contains { $0.upstream == kind && $0.drops } }
+    func dropsOldest(of upstream: String) -> Bool { caps.contains { $0.upstream == upstream && $0.drops } }
 
     var description: String {
         let capped = caps.map { ", at most \($0.messages) of \($0.upstream)\($0.drops ? ", then the oldest go" : "")" }

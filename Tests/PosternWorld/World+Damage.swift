@@ -1,6 +1,7 @@
 import Glibc
 import PosternCore
 import PosternSimulatedDisk
+import PosternStory
 import PosternTestKit
 
 /// A store in which a bit has flipped. The gateway may refuse it, or work on without an answer that can be relied on, until

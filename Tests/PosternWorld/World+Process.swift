@@ -3,6 +3,7 @@ import Logging
 import PosternCore
 import PosternSimulatedDisk
 import PosternStore
+import PosternStory
 import PosternTestKit
 
 @testable import PosternGateway
@@ -24,7 +25,7 @@ extension World {
             _ = try gateway.start()
             guard let door = made.value else { preconditionFailure("there is a door") }
             door.willAnswer = { [unowned self] in noticeStop() }
-            run = Run(gateway, door, network)
+            run = Run(gateway, door, network, plan.stories)
         } catch {
             return startFailed(error)
         }
@@ -77,10 +78,10 @@ extension World {
         try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
         let file = "\(directory)/config.json"
         let settings = plan.settings
-        let upstreams = UpstreamKind.allCases.filter { !removed.contains($0) }.map { kind in
-            let own = kind == .samsara ? [#""compression":"\#(settings.sendsGzip ? "gzip" : "none")""#] : []
-            let cap = settings.caps.filter { $0.upstream == kind }.map(\.json)
-            return #""\#(kind.rawValue)":{\#((own + cap).joined(separator: ","))}"#
+        let upstreams = plan.stories.filter { !removed.contains($0.name) }.map { story in
+            let own = story.settings(sendsGzip: settings.sendsGzip, seed: plan.seed)
+            let cap = settings.caps.filter { $0.upstream == story.name }.map(\.json)
+            return #""\#(story.name)":{\#((own + cap).joined(separator: ","))}"#
         }
         let retryMax = reloads.isMultiple(of: 2) ? 300 : 60
         let text = #"""
@@ -94,7 +95,7 @@ extension World {
         var loader = ConfigurationLoader(
             types: UpstreamRegistry.all, environment: [:], file: file, secretsDirectory: nil)
         loader.simulators = Dictionary(
-            uniqueKeysWithValues: UpstreamKind.allCases.map { ($0.rawValue, "http://\($0.rawValue).world") })
+            uniqueKeysWithValues: plan.stories.map { ($0.name, "http://\($0.name).world") })
         return try loader.load()
     }
 

@@ -4,6 +4,7 @@ import PosternCore
 import PosternDelivery
 import PosternSimulatedDisk
 import PosternStore
+import PosternStory
 import PosternTestKit
 
 @testable import PosternGateway
@@ -12,7 +13,6 @@ import PosternTestKit
 /// on is not: clock, threads, chance, upstreams, callers and the operator are drawn from one seed, so a run can be
 /// repeated.
 public final class World {
-    static let tokenPrefix = "PiTok-"
     /// How long everything may take to become quiet once the faults have ended.
     static let longestEnd = Duration.seconds(24 * 3600)
 
@@ -23,13 +23,13 @@ public final class World {
     let book = Book()
     let promises: Promises
     let services: [Service]
-    var users: [AppServicesScenario] = []
     /// Nil while the gateway is down.
     var run: Run?
     var runs = 0
     /// The threads of this run, or of the time between two.
     var threads: ManualThreads
     private(set) var callers: Callers?
+    var scenarios: [any Scenario] { callers?.scenarios ?? [] }
     /// For the configuration.
     let directory: String
     /// For the store.
@@ -41,8 +41,8 @@ public final class World {
     var deathAfter: Int?
     /// How it ends then, or when the disk stops it.
     var death = Death.kill
-    /// Left out of the configuration.
-    var removed: Set<UpstreamKind> = []
+    /// Names of types that are left out of the configuration.
+    var removed: Set<String> = []
     /// Whether the gateway's clock was set, or it stood still for long between two steps.
     var wasClockSet = false
     /// How often the configuration was changed.
@@ -50,8 +50,8 @@ public final class World {
     /// How often the encryption key was changed, and whether the gateway has started with the latest one.
     var keyChanges = 0
     var hasAdoptedKey = true
-    /// Upstreams of which settled messages were removed.
-    var purged: Set<UpstreamKind> = []
+    /// Names of types of which settled messages were removed.
+    var purged: Set<String> = []
     /// When the operator sets aside a store in which a bit has flipped.
     var damagedUntil: MonotonicInstant?
     /// How the operator repairs the store at the next start.
@@ -67,11 +67,11 @@ public final class World {
         let gateway: Services
         let door: Door
         let network: Network
-        let workers: [(kind: UpstreamKind, worker: UpstreamWorker)]
-        init(_ gateway: Services, _ door: Door, _ network: Network) {
+        let workers: [(story: any Story, worker: UpstreamWorker)]
+        init(_ gateway: Services, _ door: Door, _ network: Network, _ stories: [any Story]) {
             (self.gateway, self.door, self.network) = (gateway, door, network)
             workers = gateway.workerGroup.workers.compactMap { worker in
-                UpstreamKind(rawValue: worker.name.description).map { ($0, worker) }
+                stories.first { $0.name == worker.name.description }.map { ($0, worker) }
             }
         }
 
@@ -92,9 +92,7 @@ public final class World {
         threads = ManualThreads(time: time)
         promises = Promises()
         chance = Dice(seed: plan.seed, for: "threads")
-        services = [UpstreamKind.samsara, .seer, .curio, .appservices, .streamone].map { [upstreamTime] in
-            Service($0, plan, upstreamTime)
-        }
+        services = plan.stories.map { [upstreamTime] in Service($0, plan, upstreamTime) }
         disk = SimulatedDisk(seed: plan.seed)
         // What is left here by a process that is killed, the next one deletes.
         directory = disk.processFolder + "/world-\(UUID().uuidString)"
@@ -106,10 +104,10 @@ public final class World {
     deinit { try? FileManager.default.removeItem(atPath: directory) }
 
     func service(of url: String) -> Service? {
-        services.first { url.hasPrefix("http://\($0.kind.rawValue).world") }
+        services.first { url.hasPrefix("http://\($0.name).world") }
     }
 
-    func service(_ kind: UpstreamKind) -> Service? { services.first { $0.kind == kind } }
+    func service(_ name: String) -> Service? { services.first { $0.name == name } }
 
     var path: String { disk.path("postern.sqlite") }
 
@@ -187,13 +185,12 @@ public final class World {
             if run == nil { restart() } else { step(until: min(deadline, end, waits.nextAt)) }
         }
         if promises.broken == nil { Ending(self).play() }
-        let worked = run != nil
-        if worked, promises.broken == nil { stop() }
-        run?.abandon()
-        if run != nil || !dead.isEmpty {
-            run = nil
-            endThreads()
-        }
+        if run != nil, promises.broken == nil { stop() }
+        // What goes with it may still look for it.
+        let last = run
+        run = nil
+        last?.abandon()
+        if last != nil || !dead.isEmpty { endThreads() }
         threads.abandon()
         return Report(
             plan: plan, broken: promises.broken, digest: history.digest, steps: history.steps,

@@ -1,5 +1,6 @@
 import PosternCompression
 import PosternCore
+import PosternStory
 import PosternTestKit
 
 @testable import PosternHTTP
@@ -27,6 +28,7 @@ final class Callers: Loop, @unchecked Sendable {
     /// They post nothing new any more; what got no response is still posted again.
     func finish() { for caller in callers { caller.isFinishing = true } }
     var areDone: Bool { callers.allSatisfy(\.isDone) }
+    var scenarios: [any Scenario] { callers.map(\.scenario) }
 }
 
 /// A request that a caller makes, and makes again if it gets no response.
@@ -81,7 +83,7 @@ final class Caller {
     private let habits: Dice
     private let strays: Dice
     private let repeats: Repeats
-    private let scenario: any Scenario
+    let scenario: any Scenario
     var wakeUp: Inbox<Void>?
     /// Never while it waits for a response.
     private(set) var nextAt: MonotonicInstant { didSet { wakeUp?.nudge() } }
@@ -104,15 +106,12 @@ final class Caller {
         strays = Dice(seed: world.plan.seed, for: "strays \(plan.number)")
         repeats = Repeats(plan, world)
         nextAt = world.time.instant + .milliseconds(Int(plan.startHour * 3_600_000))
-        scenario =
-            switch plan.upstream {
-            case .samsara: SamsaraScenario(plan)
-            case .seer: SeerScenario()
-            case .streamone: StreamOneScenario(plan)
-            case .curio: CurioScenario(plan)
-            case .appservices: AppServicesScenario(plan, world)
-            }
+        scenario = plan.story.scenario(of: plan.number)
     }
+
+    private var upstream: String { plan.story.name }
+
+    private func stage(_ dice: Dice) -> Stage { Stage(upstream, world.book, now: world.upstreamTime.now, dice) }
 
     var isDone: Bool { isFinishing && unanswered == nil && !isWaiting }
 
@@ -142,33 +141,35 @@ final class Caller {
 
     private func chosenPost() -> Post {
         if habits.chance(plan.invalid) { return invalidPost() }
-        if plan.upstream == .streamone, habits.chance(plan.proxied) { return proxiedPost() }
+        if plan.story.traits.contains(.answersCalls), habits.chance(plan.proxied), let post = proxiedPost() {
+            return post
+        }
         if let post = repeats.request() { return post }
         var post = newPost()
         if habits.chance(plan.compressed) { post.coding = .gzip }
         guard post.holdsMessages else { return post }
         if habits.chance(plan.keyed), post.events.isEmpty { setKey(of: &post) }
         if post.entries.count > 1, habits.chance(plan.invalid * 3) { makeLenient(&post) }
-        if plan.upstream == .curio, strays.chance(plan.invalid * 3) { addStray(to: &post) }
+        if strays.chance(plan.invalid * 3) { addStray(to: &post) }
         return post
     }
 
     /// Something that has to be refused as a whole.
     private func invalidPost() -> Post {
-        let entry = world.book.begin(plan.upstream, lane: nil, leavesMark: false)
+        let entry = world.book.begin(upstream, lane: nil, leavesMark: false)
         entry.isInvalid = true
-        let kind = plan.upstream.firstKind
-        let path = "/v1/\(plan.upstream.rawValue)/\(kind)"
-        let text = #"["\#(entry.mark)"]"#
+        let kind = plan.story.kind
+        let path = "/v1/\(upstream)/\(kind)"
+        let text = plan.story.invalidPayload(entry.mark)
         var post = Post(path: path, body: "[\(text)]", entries: [entry], isInvalid: true)
         switch habits.below(5) {
         case 0: break
         case 1: post.body = #"{"a":"\#(entry.mark)""#
         case 2: post.coding = .damaged
-        case 3: post.path = "/v1/\(plan.upstream.rawValue)/no_such_kind"
+        case 3: post.path = "/v1/\(upstream)/no_such_kind"
         default:
             post.path = "/v1/messages"
-            post.body = #"{"upstream":"\#(plan.upstream.rawValue)","kind":"\#(kind)","payload":\#(text)}"#
+            post.body = #"{"upstream":"\#(upstream)","kind":"\#(kind)","payload":\#(text)}"#
         }
         return post
     }
@@ -185,44 +186,40 @@ final class Caller {
         for entry in post.entries { entry.isInvalid = true }
     }
 
-    /// An event of a session that was never begun, behind others, which are refused with it.
+    /// Something that has to be refused, behind others, which are refused with it.
     private func addStray(to post: inout Post) {
-        guard post.path == "/v1/messages", post.events.isEmpty, !post.isInvalid else { return }
-        let entry = world.book.begin(.curio, lane: nil, leavesMark: false)
-        let payload = CurioScenario.stray(entry, plan, world)
-        post.body += "\n" + #"{"upstream":"curio","kind":"event","payload":\#(payload)}"#
+        guard post.path == "/v1/messages", post.events.isEmpty, !post.isInvalid,
+            let item = scenario.stray(stage(strays)),
+            let entry = item.entry
+        else { return }
+        post.body += "\n" + #"{"upstream":"\#(upstream)","kind":"\#(item.kind)","payload":\#(item.payload)}"#
         post.entries.append(entry)
         refuse(&post)
-        // What it knows of its session may not be so.
+        // What it takes for accepted may not be so.
         scenario.refused(409)
     }
 
     /// A payload among the others that is rejected alone.
     private func makeLenient(_ post: inout Post) {
         guard post.body.hasPrefix("[") else { return }
-        let entry = world.book.begin(plan.upstream, lane: nil, leavesMark: false)
+        let entry = world.book.begin(upstream, lane: nil, leavesMark: false)
         entry.isInvalid = true
-        let text = #"["\#(entry.mark)"]"#
+        let text = plan.story.invalidPayload(entry.mark)
         post.body =
             habits.chance(0.5) ? "[\(text),\(post.body.dropFirst())" : "\(post.body.dropLast()),\(text)]"
         post.headers.append(("Prefer", "handling=lenient"))
     }
 
     /// A call that is made at once, and answered with what the platform answers.
-    private func proxiedPost() -> Post {
-        let isRead = habits.chance(0.5)
-        let entry = world.book.begin(.streamone, lane: nil)
-        entry.isProxied = true
-        // Equal reads share a request, and a read may be made again.
-        entry.mayRepeat = isRead
-        return Post(
-            path: "/v1/streamone/proxy/item/\(isRead ? "view" : "edit")",
-            body: #"{"item":"\#(entry.mark)"}"#, entries: [entry], holdsMessages: false)
+    private func proxiedPost() -> Post? {
+        guard let item = scenario.call(stage(habits), isRead: habits.chance(0.5)) else { return nil }
+        item.entry?.isProxied = true
+        return Post(path: item.kind, body: item.payload, entries: [item.entry].compactMap(\.self), holdsMessages: false)
     }
 
     private func newPost() -> Post {
         let count = dice.chance(plan.bulk) ? dice.from(2...12) : 1
-        let items = scenario.next(count, world, dice, poison: plan.poison)
+        let items = scenario.next(count, stage(dice), poison: plan.poison)
         let entries = items.compactMap(\.entry)
         if items.count == 1, let method = items[0].method {
             return Post(
@@ -234,7 +231,7 @@ final class Caller {
         guard isOneKind, !isScheduled, dice.chance(0.7) else {
             return envelopes(items, entries, isScheduled: isScheduled)
         }
-        let path = "/v1/\(plan.upstream.rawValue)/\(items[0].kind)"
+        let path = "/v1/\(upstream)/\(items[0].kind)"
         if items.count == 1 { return Post(path: path, body: items[0].payload, entries: entries) }
         if dice.chance(0.5) {
             return Post(path: path, body: "[\(items.map(\.payload).joined(separator: ","))]", entries: entries)
@@ -248,7 +245,7 @@ final class Caller {
         var events = items.compactMap { item in
             item.entry.map { entry in
                 Repeats.Event(
-                    entry: entry, type: "\(plan.upstream.rawValue).\(item.kind)", data: item.payload, id: entry.mark,
+                    entry: entry, type: "\(upstream).\(item.kind)", data: item.payload, id: entry.mark,
                     source: "/caller/\(plan.number)")
             }
         }
@@ -274,7 +271,7 @@ final class Caller {
             }
         }
         let lines = items.map {
-            #"{"upstream":"\#(plan.upstream.rawValue)","kind":"\#($0.kind)","payload":\#($0.payload)\#(more)}"#
+            #"{"upstream":"\#(upstream)","kind":"\#($0.kind)","payload":\#($0.payload)\#(more)}"#
         }
         return Post(
             path: "/v1/messages", headers: [("Content-Type", "application/x-ndjson")],
@@ -309,7 +306,7 @@ final class Caller {
             // Whatever it says: the call is over.
             for entry in post.entries { entry.refusals += 1 }
             if post.method == "PUT", response.status >= 500 { again(post) }
-        case 202 where text.hasPrefix(#"{"accepted":0"#) && world.removed.contains(plan.upstream):
+        case 202 where text.hasPrefix(#"{"accepted":0"#) && world.removed.contains(upstream):
             // A lenient request rejects each of its events by itself.
             for entry in post.entries { entry.refusals += 1 }
         case 200..<300, 502:

@@ -1,5 +1,6 @@
 import PosternCore
 import PosternSimulatorKit
+import PosternStory
 import PosternTestKit
 
 @testable import PosternGateway
@@ -16,7 +17,8 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
     private var transfers: [Transfer] = []
     private var isStopped = false
     private var submitted = 0
-    let tokens: TokenWatch
+    /// By the name of the type.
+    let tokens: [String: TokenWatch]
 
     private final class Transfer: @unchecked Sendable {
         let number: Int
@@ -45,7 +47,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
 
     init(_ world: World, run: Int) {
         self.world = world
-        tokens = TokenWatch(world)
+        tokens = Dictionary(uniqueKeysWithValues: world.services.map { ($0.name, TokenWatch($0, world)) })
         dice = Dice(seed: world.plan.seed, for: "network \(run)")
     }
 
@@ -74,12 +76,12 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         if fate.reachesUpstream { transfer.takenAt = now + span * dice.fraction() }
         transfers.append(transfer)
         let marks = entries.map(\.mark).joined(separator: " ")
-        world.history.note("request \(submitted) to \(service.kind) \(asked.method) \(asked.path) \(marks) → \(fate)")
+        world.history.note("request \(submitted) to \(service.name) \(asked.method) \(asked.path) \(marks) → \(fate)")
         world.promises.sent(entries, to: service)
-        if service.kind == .seer { tokens.willSend(asked) }
+        tokens[service.name]?.willSend(asked)
         let others = transfers.count { $0.service === service && $0.holdsMessages } - 1
         if others > 0 { service.requestsOverlap() }
-        world.restraint.willSend(entries, to: service.kind, others: others)
+        world.restraint.willSend(entries, to: service.story, others: others)
         wakeUp.nudge()
         world.handOver("request")
         let number = submitted
@@ -152,14 +154,14 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         transfer.answer = judged.answer
         for range in judged.items.ranges {
             let item = Array(judged.items.text[range])
-            guard item.isDelivery(to: transfer.service.kind) else { continue }
+            guard transfer.service.story.isDelivery(String(decoding: item, as: UTF8.self)) else { continue }
             for entry in world.book.entries(in: item) {
                 transfer.wasTaken = true
                 world.book.arrived(entry)
                 world.promises.arrived(entry, in: item)
             }
         }
-        for violation in judged.violations { world.history.note("breach of \(transfer.service.kind): \(violation)") }
+        for violation in judged.violations { world.history.note("breach of \(transfer.service.name): \(violation)") }
     }
 
     private func end(_ transfer: Transfer) {
@@ -186,7 +188,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
                 answer.headers.append(("Retry-After", retryAfter.value(at: world.upstreamTime.now)))
                 let isDate = retryAfter.form != .seconds
                 if transfer.holdsMessages {
-                    world.restraint.asked(transfer.service.kind, for: retryAfter.seconds, isDate: isDate)
+                    world.restraint.asked(transfer.service.story, for: retryAfter.seconds, isDate: isDate)
                 }
             }
             return .success(UpstreamResponse(answer))
@@ -210,7 +212,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         switch result {
         case .success(let response):
             world.history.note("answer \(transfer.number): \(response.status)")
-            if transfer.service.kind == .seer { tokens.ended(transfer.request, with: response) }
+            tokens[transfer.service.name]?.ended(transfer.request, with: response)
         case .failure(let failure): world.history.note("answer \(transfer.number): \(failure.reason.rawValue)")
         }
         transfer.completion(result)
@@ -229,17 +231,6 @@ extension Service.Fate {
         switch self {
         case .answered, .resetAfter, .hangAfter, .garbage, .truncated: true
         case .status, .refused, .resetBefore, .hang: false
-        }
-    }
-}
-
-extension [UInt8] {
-    /// Whether taking the item means that the message has been delivered: not a step of it, nor the end of what it began.
-    fileprivate func isDelivery(to kind: UpstreamKind) -> Bool {
-        switch kind {
-        case .samsara, .seer, .streamone: true
-        case .curio: !String(decoding: self, as: UTF8.self).contains(#"_end""#)
-        case .appservices: String(decoding: self, as: UTF8.self).contains(#""step":"add_user""#)
         }
     }
 }

@@ -1,6 +1,7 @@
 import PosternCore
 import PosternSimulatedDisk
 import PosternStore
+import PosternStory
 import PosternTestKit
 
 @testable import PosternGateway
@@ -40,33 +41,26 @@ final class Operator {
     }
 
     private func killTokens(of fault: FaultPlan) {
-        world.history.note("tokens of \(fault.upstream) die")
-        switch fault.upstream {
-        // At once, or while several requests that carry it are under way.
-        case .seer where fault.share > 0.35: world.service(.seer)?.revokesWhenBusy = true
-        case .seer: world.service(.seer)?.control(#"{"revokeNow":true}"#)
-        case .curio: world.service(.curio)?.control(#"{"killSessions":"all"}"#)
-        case .appservices:
-            for user in world.users { world.service(.appservices)?.control(#"{"invalidateToken":"\#(user.token)"}"#) }
-        case .samsara, .streamone: break
-        }
+        world.history.note("tokens of \(fault.story.name) die")
+        world.service(fault.story.name)?.endTokens(of: fault, world.scenarios)
     }
 
     private func perform(_ action: ActionPlan, _ dice: Dice) {
         if [.clockBack, .clockForward, .suspend, .stall].contains(action.kind) { world.wasClockSet = true }
         world.restraint.waitsMayEnd()
-        let upstream = "/v1/upstreams/\(action.upstream.rawValue)"
+        let name = action.story.name
+        let upstream = "/v1/upstreams/\(name)"
         switch action.kind {
         case .pause: Self.post(upstream + "/pause", in: world)
         case .resume:
-            world.restraint.willResume(action.upstream)
+            world.restraint.willResume(name)
             Self.post(upstream + "/resume", in: world)
         case .flush: Self.post(upstream + "/flush", in: world)
-        case .retry: Self.post("/v1/messages/retry", #"{"upstream":"\#(action.upstream.rawValue)"}"#, in: world)
+        case .retry: Self.post("/v1/messages/retry", #"{"upstream":"\#(name)"}"#, in: world)
         case .cancel: cancel(dice)
         case .reload: reload()
         case .removeUpstream:
-            world.removed.insert(action.upstream)
+            world.removed.insert(name)
             world.stop()
         case .stop:
             world.promises.coverage.visit("store: open after a stop")
@@ -82,13 +76,12 @@ final class Operator {
         case .killInsideDisk, .powerCutInsideDisk:
             world.death = action.kind == .killInsideDisk ? .kill : .powerCut
             world.disk.strike(.stop, on: nil, after: dice.from(0...200))
-        case .purge: purge(action.upstream)
+        case .purge: purge(name)
         case .changeKey:
             world.changeKey()
             world.stop()
         case .retryDropped:
-            Self.post(
-                "/v1/messages/retry", #"{"upstream":"\#(action.upstream.rawValue)","state":"dropped"}"#, in: world)
+            Self.post("/v1/messages/retry", #"{"upstream":"\#(name)","state":"dropped"}"#, in: world)
         case .clockBack: world.time.setWallClock(back: dice.span(1...7200))
         case .clockForward: world.time.setWallClock(back: .zero - dice.span(1...7200))
         case .suspend: world.time.setWallClock(back: .seconds(-3600))
@@ -97,11 +90,11 @@ final class Operator {
         }
     }
 
-    private func purge(_ kind: UpstreamKind) {
+    private func purge(_ upstream: String) {
         guard let outbox = world.run?.gateway.outbox,
-            let number = outbox.names.first(where: { "\($0.value)" == kind.rawValue })?.key
+            let number = outbox.names.first(where: { "\($0.value)" == upstream })?.key
         else { return }
-        world.purged.insert(kind)
+        world.purged.insert(upstream)
         outbox.purge(PurgeRequest(.delivered, of: number)) { _ in }
     }
 
@@ -130,7 +123,7 @@ final class Operator {
     private func reload() {
         world.reloads += 1
         guard let run = world.run else { return }
-        run.network.tokens.reloaded()
+        for watch in run.network.tokens.values { watch.reloaded() }
         do {
             _ = run.gateway.adopt(try world.configuration())
         } catch {

@@ -1,5 +1,6 @@
 import PosternCore
 import PosternHTTP
+import PosternStory
 import PosternTestKit
 
 /// What a caller sends once more although it was accepted: requests under their `Idempotency-Key`, and events, alone or

@@ -1,10 +1,11 @@
 import PosternCore
 import PosternSimulatorKit
 import PosternSimulators
+import PosternStory
 
 /// One upstream: its strict simulator, in process, with what is wrong with it at times.
 final class Service {
-    let kind: UpstreamKind
+    let story: any Story
     let simulator: any Simulator
     private let faults: [FaultPlan]
     private let start: MonotonicInstant
@@ -14,55 +15,46 @@ final class Service {
     /// Whether the end has come, when everything works.
     var isHealed = false
 
-    /// Whether its tokens die as soon as several requests are under way.
-    var revokesWhenBusy = false
-    /// How long a token of Seer lives.
-    private(set) var tokenLife = Duration.seconds(3600)
+    /// What `/control` is told as soon as several requests are under way.
+    private var whenBusy: String?
+    let tokenLife: Duration
 
-    /// Which items the simulator refuses, by the value of a member.
-    private let poisons: [Faults.Poison]
-
-    init(_ kind: UpstreamKind, _ plan: Plan, _ time: UpstreamTime) {
-        self.kind = kind
-        let type = SimulatorRegistry.all.first { $0.name == kind.rawValue }
-        guard let type else { preconditionFailure("there is no simulator of \(kind)") }
+    init(_ story: any Story, _ plan: Plan, _ time: UpstreamTime) {
+        self.story = story
+        let type = SimulatorRegistry.all.first { $0.name == story.name }
+        guard let type else { preconditionFailure("there is no simulator of \(story.name)") }
         simulator = type.make(plan.seed, time)
         start = time.instant
-        faults = plan.faults.filter { $0.upstream == kind }
-        poisons =
-            switch kind {
-            case .samsara:
-                [.init(field: "poison", value: "clear", answer: .naming), .init(field: "poison", value: "doubt")]
-            case .seer: [.init(field: "poison", value: "clear", answer: .refusal)]
-            case .curio: [.init(field: "eventValue", value: "clear", answer: .refusal)]
-            case .streamone: [.init(field: "/arguments/poison", value: "clear", answer: .refusal)]
-            case .appservices: []
-            }
-        let dice = Dice(seed: plan.seed, for: "service \(kind.rawValue)")
-        if kind == .seer, dice.chance(0.5) {
-            let seconds = dice.from(60...3000)
-            tokenLife = .seconds(seconds)
-            control(#"{"tokenLifeSeconds":\#(seconds)}"#)
-        }
-        if kind == .streamone { control(#"{"failuresUntilRateLimited":0}"#) }
-        if kind == .curio, dice.chance(0.3) { control(#"{"killSessionRate":0.02,"codeForm":"mixed"}"#) }
+        faults = plan.faults.filter { $0.story.name == story.name }
+        let opening = story.opening(Dice(seed: plan.seed, for: "service \(story.name)"))
+        tokenLife = opening.tokenLife
+        for text in opening.control { control(text) }
     }
+
+    var name: String { story.name }
 
     func control(_ text: String) {
         let answer = simulator.control(SimulatedRequest(method: "POST", path: "/control", body: Array(text.utf8)))
-        precondition(answer?.status == 200, "\(kind): \(String(decoding: answer?.body ?? [], as: UTF8.self))")
+        precondition(answer?.status == 200, "\(name): \(String(decoding: answer?.body ?? [], as: UTF8.self))")
     }
 
     /// Several requests are under way.
     func requestsOverlap() {
-        guard revokesWhenBusy, !isHealed else { return }
-        revokesWhenBusy = false
-        control(#"{"revokeNow":true}"#)
+        guard let text = whenBusy, !isHealed else { return }
+        whenBusy = nil
+        control(text)
+    }
+
+    func endTokens(of fault: FaultPlan, _ scenarios: [any Scenario]) {
+        switch story.death(share: fault.share, of: scenarios) {
+        case .now(let texts): for text in texts { control(text) }
+        case .whenBusy(let text): whenBusy = text
+        }
     }
 
     func judge(_ request: SimulatedRequest) -> SimulatedResult {
         requests += 1
-        let judged = simulator.judge(request, poisons: poisons)
+        let judged = simulator.judge(request, poisons: story.poisons)
         violations += judged.violations
         return judged
     }
@@ -100,7 +92,7 @@ final class Service {
                 return (.status(429, retryAfter: retryAfter(dice, atMost: 120)), delay)
             case .endpoint where path.hashedShare < 0.5: return (.status(503, retryAfter: nil), delay)
             case .flaky where dice.chance(fault.share): return (flaky(dice), delay)
-            case .unauthorized: return (.status(kind.unauthorizedStatus, retryAfter: nil), delay)
+            case .unauthorized: return (.status(story.unauthorizedStatus, retryAfter: nil), delay)
             case .wrongURL: return (.status(404, retryAfter: nil), delay)
             case .rateLimit, .endpoint, .flaky: continue
             }
@@ -124,17 +116,6 @@ final class Service {
 
     private func retryAfter(_ dice: Dice, atMost most: Int = 60) -> Faults.RetryAfter {
         .init(seconds: dice.from(0...most), form: dice.pick(Faults.RetryAfter.Form.allCases))
-    }
-}
-
-extension UpstreamKind {
-    /// How it says that the gateway's credentials, or a user's, are not accepted.
-    fileprivate var unauthorizedStatus: Int {
-        switch self {
-        case .samsara, .seer, .streamone: 403
-        case .curio: 412
-        case .appservices: 401
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 import PosternCore
 import PosternDelivery
 import PosternStore
+import PosternStory
 import PosternTestKit
 
 @testable import PosternGateway
@@ -9,12 +10,8 @@ import PosternTestKit
 /// The end of a world: the faults are over, the operator has put everything right, and all has to become quiet.
 struct Ending {
     private let world: World
-    private let dice: Dice
 
-    init(_ world: World) {
-        self.world = world
-        dice = Dice(seed: world.plan.seed, for: "end")
-    }
+    init(_ world: World) { self.world = world }
 
     func play() {
         world.history.note("faults end")
@@ -43,28 +40,28 @@ struct Ending {
                 tokensAt = world.time.instant + .seconds(4 * 3600)
             }
             if world.time.instant >= eventAt {
-                postEvent()
+                postFillers()
                 eventAt = world.time.instant + .seconds(600)
             }
             world.step(until: min(end, tokensAt, eventAt))
         }
         if world.promises.broken == nil { world.promises.atTheEnd(isQuiet: isQuiet) }
         for (service, before) in zip(world.services, requests) where service.requests > before {
-            checkHealth(of: service.kind)
+            checkHealth(of: service.name)
         }
     }
 
     /// What is not paused has to go on by itself.
     private func resume() {
-        for kind in UpstreamKind.allCases where world.snapshot(of: kind)?.isPaused == true {
-            Operator.post("/v1/upstreams/\(kind.rawValue)/resume", in: world)
+        for service in world.services where world.snapshot(of: service.name)?.isPaused == true {
+            Operator.post("/v1/upstreams/\(service.name)/resume", in: world)
         }
     }
 
     /// Everything was delivered, so nothing is wrong with what was sent to.
-    private func checkHealth(of kind: UpstreamKind) {
-        guard let hold = world.snapshot(of: kind)?.hold else { return }
-        world.promises.fail("an upstream that works is not held", "\(kind) is held for \(hold.rawValue)")
+    private func checkHealth(of upstream: String) {
+        guard let hold = world.snapshot(of: upstream)?.hold else { return }
+        world.promises.fail("an upstream that works is not held", "\(upstream) is held for \(hold.rawValue)")
     }
 
     private var isQuiet: Bool {
@@ -74,21 +71,21 @@ struct Ending {
 
     /// Doubtful answers to the first messages of all lanes cannot be told from an outage unless something else is
     /// taken.
-    private func postEvent() {
-        let entry = world.book.begin(.samsara, lane: nil, isExempt: true)
-        let post = Post(
-            path: "/v1/samsara/event", body: #"{"sourceId":"\#(entry.mark)","eventName":"e","id":"\#(entry.mark)"}"#,
-            entries: [entry])
-        entry.isPending = true
-        world.run?.door.send(post.bytes) { [world] response in
-            entry.isPending = false
-            if let response, response.status == 202 { world.promises.accepted([entry], response) }
+    private func postFillers() {
+        for story in world.plan.stories where story.filler("") != nil {
+            let entry = world.book.begin(story.name, lane: nil, isExempt: true)
+            let post = Post(
+                path: "/v1/\(story.name)/\(story.kind)", body: story.filler(entry.mark) ?? "", entries: [entry])
+            entry.isPending = true
+            world.run?.door.send(post.bytes) { [world] response in
+                entry.isPending = false
+                if let response, response.status == 202 { world.promises.accepted([entry], response) }
+            }
         }
     }
 
     private func handInTokens() {
-        for user in world.users {
-            let item = user.freshToken(dice)
+        for item in world.scenarios.compactMap({ $0.freshCredential() }) {
             let post = Post(path: item.kind, body: item.payload, method: "PUT", entries: [])
             world.run?.door.send(post.bytes) { _ in }
         }

@@ -1,6 +1,7 @@
 import PosternCore
 import PosternDelivery
 import PosternStore
+import PosternStory
 import PosternTestKit
 
 @testable import PosternGateway
@@ -12,38 +13,40 @@ final class Progress {
     private static let mostLooks = 2
     private unowned let world: World
     /// The oldest message that waits for an upstream, and in how many looks it has been that.
-    private var oldest: [UpstreamKind: (number: Int, looks: Int)] = [:]
+    private var oldest: [String: (number: Int, looks: Int)] = [:]
 
     init(_ world: World) { self.world = world }
 
     func look() {
-        for kind in [UpstreamKind.samsara, .seer, .streamone] {
-            guard isCalm(kind), let run = world.run, let entry = oldestWaiting(of: kind, run) else {
-                oldest[kind] = nil
+        for service in world.services where service.story.traits.contains(.independent) {
+            let name = service.name
+            guard isCalm(service), let run = world.run, let entry = oldestWaiting(of: name, run) else {
+                oldest[name] = nil
                 continue
             }
-            let looks = oldest[kind]?.number == entry.number ? (oldest[kind]?.looks ?? 0) + 1 : 1
-            oldest[kind] = (entry.number, looks)
+            let looks = oldest[name]?.number == entry.number ? (oldest[name]?.looks ?? 0) + 1 : 1
+            oldest[name] = (entry.number, looks)
             guard looks > Self.mostLooks else { continue }
             world.promises.fail(
                 "what can be sent is sent",
-                "\(entry.mark), \(entry.ids[0]), of \(kind) waits for an hour, although nothing is wrong")
+                "\(entry.mark), \(entry.ids[0]), of \(name) waits for an hour, although nothing is wrong")
         }
     }
 
-    private func isCalm(_ kind: UpstreamKind) -> Bool {
-        guard let service = world.service(kind), !world.removed.contains(kind), !world.weather.isExcuse else {
+    private func isCalm(_ service: Service) -> Bool {
+        guard !world.removed.contains(service.name), !world.weather.isExcuse else { return false }
+        if service.story.traits.contains(.signedWithTime), world.wasClockSet { return false }
+        // Poison keeps others waiting.
+        guard !world.plan.callers.contains(where: { $0.story.name == service.name && $0.poison > 0 }) else {
             return false
         }
-        // A wrong clock keeps StreamOne's signatures from being taken, and poison keeps others waiting.
-        if kind == .streamone, world.wasClockSet { return false }
-        guard !world.plan.callers.contains(where: { $0.upstream == kind && $0.poison > 0 }) else { return false }
-        return service.activeFaults(at: world.time.instant).isEmpty && world.snapshot(of: kind)?.isPaused == false
+        return service.activeFaults(at: world.time.instant).isEmpty
+            && world.snapshot(of: service.name)?.isPaused == false
     }
 
-    private func oldestWaiting(of kind: UpstreamKind, _ run: World.Run) -> Book.Entry? {
+    private func oldestWaiting(of upstream: String, _ run: World.Run) -> Book.Entry? {
         world.book.entries.first { entry in
-            guard entry.upstream == kind, !entry.isSettled, !entry.isExempt, !entry.isWaived, !entry.isPoison,
+            guard entry.upstream == upstream, !entry.isSettled, !entry.isExempt, !entry.isWaived, !entry.isPoison,
                 entry.ids.count == 1, let record = (try? run.gateway.outbox.message(entry.ids[0])) ?? nil
             else { return false }
             entry.isSettled = record.state != .queued

@@ -3,6 +3,7 @@ import Logging
 import PosternCore
 import PosternDelivery
 import PosternSimulatedDisk
+import PosternStory
 import PosternTestKit
 
 @testable import PosternGateway
@@ -18,8 +19,8 @@ final class Promises: @unchecked Sendable {
     /// The latest errors that the gateway logged, for people.
     private(set) var lastErrors: [String] = []
     var coverage = Coverage()
-    private var snapshots: [UpstreamKind: UpstreamSnapshot] = [:]
-    private var lostOutcomes: [UpstreamKind: Int] = [:]
+    private var snapshots: [String: UpstreamSnapshot] = [:]
+    private var lostOutcomes: [String: Int] = [:]
     /// How often the disk lost something after syncs that it did not do.
     private var losses = 0
     private var storeCondition = "sound"
@@ -28,10 +29,9 @@ final class Promises: @unchecked Sendable {
     private(set) lazy var rest = Rest(self)
 
     /// No text of the gateway's may hold one.
-    static let secrets = [
-        World.tokenPrefix, "simulated-secret", "0f1e2d3c4b5a69788796a5b4c3d2e1f0", "SAMPLEKEY7Q2W9E4R6T1Y8U3I5O0PAS1",
-        "ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu", keyPrefix,
-    ]
+    static let secrets =
+        [secretPrefix, keyPrefix]
+        + UpstreamRegistry.all.flatMap { $0.settings.filter(\.isSecret).compactMap(\.simulated) }
     /// All encryption keys begin with it.
     static let keyPrefix = "5a5a5a5a5a5a"
     /// What a store may have on the disk: its reserve, its log, and some thousand small messages.
@@ -141,12 +141,12 @@ final class Promises: @unchecked Sendable {
 
     func sent(_ entries: [Book.Entry], to service: Service) {
         for entry in entries {
-            if entry.upstream != service.kind {
-                fail("a message goes to its upstream", "\(entry.mark) was sent to \(service.kind)")
+            if entry.upstream != service.name {
+                fail("a message goes to its upstream", "\(entry.mark) was sent to \(service.name)")
             }
             let isRefused = entry.ids.isEmpty && entry.refusals > 0 && entry.unanswered == 0 && !entry.isPending
             if !entry.isWaived, isRefused || entry.isInvalid {
-                fail("nothing refused is ever sent", "\(entry.mark) was refused and sent to \(service.kind)")
+                fail("nothing refused is ever sent", "\(entry.mark) was refused and sent to \(service.name)")
             }
         }
     }
@@ -160,36 +160,36 @@ final class Promises: @unchecked Sendable {
         if entry.isPoison { fail("the upstreams of this world refuse poison", "\(entry.mark) was taken") }
     }
 
-    func outcomeWasLost(at service: Service) { lostOutcomes[service.kind, default: 0] += 1 }
+    func outcomeWasLost(at service: Service) { lostOutcomes[service.name, default: 0] += 1 }
 
     func afterTurn() {
         guard let run = world.run else { return }
         for (number, ledger) in run.gateway.outbox.ledgers where ledger.balance != 0 {
             fail("the books balance at every commit", "\(number): off by \(ledger.balance)")
         }
-        for (kind, worker) in run.workers {
+        for (story, worker) in run.workers {
             let snapshot = worker.snapshot
-            guard snapshot != snapshots[kind] else { continue }
-            coverage.look(at: snapshot, after: snapshots[kind])
-            checkHold(snapshot, of: kind)
-            world.restraint.look(at: snapshot, of: kind)
-            snapshots[kind] = snapshot
+            guard snapshot != snapshots[story.name] else { continue }
+            coverage.look(at: snapshot, after: snapshots[story.name])
+            checkHold(snapshot, of: story)
+            world.restraint.look(at: snapshot, of: story.name)
+            snapshots[story.name] = snapshot
         }
         look(atStoreOf: run)
         for service in world.services {
-            for violation in service.takeViolations() where !isForgiven(violation, service.kind) {
-                fail("the upstreams see no breach of protocol", "\(service.kind): \(violation)")
+            for violation in service.takeViolations() where !isForgiven(violation, service.story) {
+                fail("the upstreams see no breach of protocol", "\(service.name): \(violation)")
             }
         }
     }
 
     /// The others may be held by a wrong clock, or by sessions that die.
-    private func checkHold(_ snapshot: UpstreamSnapshot, of kind: UpstreamKind) {
-        guard snapshot.hold == .credentials, kind == .samsara || kind == .seer else { return }
-        let faults = world.plan.faults.filter { $0.upstream == kind }
+    private func checkHold(_ snapshot: UpstreamSnapshot, of story: any Story) {
+        guard snapshot.hold == .credentials, story.traits.contains(.plainStatuses) else { return }
+        let faults = world.plan.faults.filter { $0.story.name == story.name }
         guard !faults.contains(where: { $0.kind == .unauthorized }), faults.count(where: { $0.kind == .tokensDie }) < 2
         else { return }
-        fail("good credentials are not called bad", "\(kind) is held for credentials")
+        fail("good credentials are not called bad", "\(story.name) is held for credentials")
     }
 
     private func look(atStoreOf run: World.Run) {
@@ -225,15 +225,8 @@ final class Promises: @unchecked Sendable {
         lostOutcomes = [:]
     }
 
-    /// A gateway that was killed may have forgotten what AppServices told it, and one whose clock was set signs with
-    /// the time that it has.
-    private func isForgiven(_ violation: String, _ kind: UpstreamKind) -> Bool {
-        if losses > 0 { return true }
-        return switch kind {
-        case .appservices: world.runs > 0 && violation.hasSuffix("a refused token is sent again")
-        case .streamone: world.wasClockSet && violation.contains("timestamp")
-        case .samsara, .seer, .curio: false
-        }
+    private func isForgiven(_ violation: String, _ story: any Story) -> Bool {
+        losses > 0 || story.forgives(violation, wasRestarted: world.runs > 0, wasClockSet: world.wasClockSet)
     }
 
     // MARK: After a start
@@ -388,12 +381,11 @@ final class Promises: @unchecked Sendable {
     }
 
     private func checkLostOutcomes(_ run: World.Run) {
-        for worker in run.gateway.upstreamNames {
-            guard let kind = UpstreamKind(rawValue: worker.description) else { continue }
-            let counted = run.gateway.ambiguousSends(worker)
-            let lost = lostOutcomes[kind, default: 0]
+        for upstream in run.gateway.upstreamNames {
+            let counted = run.gateway.ambiguousSends(upstream)
+            let lost = lostOutcomes[upstream.description, default: 0]
             if counted < lost {
-                fail("unknown outcomes are counted", "\(kind): \(lost) were lost, \(counted) counted")
+                fail("unknown outcomes are counted", "\(upstream): \(lost) were lost, \(counted) counted")
             }
         }
     }

@@ -1,5 +1,6 @@
 import PosternCore
 import PosternDelivery
+import PosternStory
 import PosternTestKit
 
 @testable import PosternGateway
@@ -21,65 +22,68 @@ final class Restraint {
         var asked: (from: MonotonicInstant, until: MonotonicInstant)?
     }
     private unowned let world: World
-    private var known: [UpstreamKind: Known] = [:]
+    private var known: [String: Known] = [:]
 
     init(_ world: World) { self.world = world }
 
     // MARK: What happens
 
     /// Called whenever the gateway sees an upstream otherwise than before, and from time to time.
-    func look(at snapshot: UpstreamSnapshot, of kind: UpstreamKind) {
-        var now = known[kind] ?? Known()
+    func look(at snapshot: UpstreamSnapshot, of name: String) {
+        var now = known[name] ?? Known()
         if !snapshot.isPaused {
             now.pausedSince = nil
         } else if now.pausedSince == nil, !world.weather.isExcuse {
             now.pausedSince = world.time.instant
         }
         now.rests = snapshot.isPaused && (now.rests || snapshot.inFlight == 0)
-        known[kind] = now
+        known[name] = now
     }
 
     func look() {
-        for (kind, worker) in world.run?.workers ?? [] { look(at: worker.snapshot, of: kind) }
+        for (story, worker) in world.run?.workers ?? [] { look(at: worker.snapshot, of: story.name) }
     }
 
     /// The response to a request for messages has a `Retry-After`.
-    func asked(_ kind: UpstreamKind, for seconds: Int, isDate: Bool) {
+    func asked(_ story: any Story, for seconds: Int, isDate: Bool) {
         // Dates are read by the gateway's clock. For the others an endpoint that works shortens the wait of the upstream.
-        guard kind == .samsara, !isDate || !world.wasClockSet, !mayLoseCause else { return }
+        guard story.traits.contains(.oneEndpoint), !isDate || !world.wasClockSet, !mayLoseCause(of: story.name) else {
+            return
+        }
         let now = world.time.instant
         let until = now + .seconds(min(seconds, 3600) - 2)
-        let former = known[kind]?.asked
+        let former = known[story.name]?.asked
         if until > former?.until ?? now {
-            known[kind, default: Known()].asked = (former?.from ?? now + Self.grace, until)
+            known[story.name, default: Known()].asked = (former?.from ?? now + Self.grace, until)
         }
     }
 
     /// An upstream is probed if the message that made it wait is gone.
-    private var mayLoseCause: Bool {
-        world.plan.settings.dropsOldest(of: .samsara)
-            || world.plan.callers.contains { $0.upstream == .samsara && $0.scheduled > 0 }
+    private func mayLoseCause(of upstream: String) -> Bool {
+        world.plan.settings.dropsOldest(of: upstream)
+            || world.plan.callers.contains { $0.story.name == upstream && $0.scheduled > 0 }
     }
 
     /// The operator asks for it. Whether the gateway still does it before it ends is not known.
-    func willResume(_ kind: UpstreamKind) {
-        known[kind]?.pausedSince = nil
-        known[kind]?.rests = false
+    func willResume(_ upstream: String) {
+        known[upstream]?.pausedSince = nil
+        known[upstream]?.rests = false
     }
 
     /// The operator, or the end of a process, may end waits.
-    func waitsMayEnd() { for kind in known.keys { known[kind]?.asked = nil } }
+    func waitsMayEnd() { for name in known.keys { known[name]?.asked = nil } }
 
     /// A process has ended without a loss: what was certain holds for the next one.
     func started(_ run: World.Run) {
-        for (kind, worker) in run.workers {
-            known[kind]?.rests = false
-            guard let since = known[kind]?.pausedSince else { continue }
+        for (story, worker) in run.workers {
+            let name = story.name
+            known[name]?.rests = false
+            guard let since = known[name]?.pausedSince else { continue }
             guard !worker.snapshot.isPaused else { continue }
             if world.time.instant - since > Self.certain {
-                world.promises.fail("a pause outlasts a restart", "\(kind) was paused, and is not after a start")
+                world.promises.fail("a pause outlasts a restart", "\(name) was paused, and is not after a start")
             }
-            known[kind]?.pausedSince = nil
+            known[name]?.pausedSince = nil
         }
         look()
     }
@@ -89,25 +93,26 @@ final class Restraint {
     // MARK: Requests
 
     /// - Parameter others: Requests for messages to the same upstream that wait for their response.
-    func willSend(_ entries: [Book.Entry], to kind: UpstreamKind, others: Int) {
+    func willSend(_ entries: [Book.Entry], to story: any Story, others: Int) {
         let carried = entries.filter { !$0.isProxied && !$0.isWaived }
         guard !carried.isEmpty else { return }
         let now = world.time.instant
-        if known[kind]?.rests == true {
-            world.promises.fail("a paused upstream gets nothing", "\(carried[0].mark) was sent to \(kind)")
+        let name = story.name
+        if known[name]?.rests == true {
+            world.promises.fail("a paused upstream gets nothing", "\(carried[0].mark) was sent to \(name)")
         }
-        if let asked = known[kind]?.asked, asked.from < now, now < asked.until {
+        if let asked = known[name]?.asked, asked.from < now, now < asked.until {
             world.promises.fail(
                 "a Retry-After is obeyed",
-                "\(carried[0].mark) was sent to \(kind) \(asked.until - now) before the time it had asked for")
+                "\(carried[0].mark) was sent to \(name) \(asked.until - now) before the time it had asked for")
         }
         if others >= world.plan.settings.maxInFlight {
             world.promises.fail(
                 "no more requests at a time than allowed",
-                "\(others + 1) to \(kind), the latest with \(carried[0].mark)")
+                "\(others + 1) to \(name), the latest with \(carried[0].mark)")
         }
-        if kind == .samsara, carried.count > world.plan.settings.batchMaxMessages {
-            world.promises.fail("no more messages in a request than allowed", "\(carried.count) to \(kind)")
+        if story.traits.contains(.oneEndpoint), carried.count > world.plan.settings.batchMaxMessages {
+            world.promises.fail("no more messages in a request than allowed", "\(carried.count) to \(name)")
         }
         for entry in carried { check(entry) }
     }
@@ -125,7 +130,7 @@ final class Restraint {
 
 extension World {
     /// How the gateway sees an upstream; nil while it does not run, or does not deliver to it.
-    func snapshot(of kind: UpstreamKind) -> UpstreamSnapshot? {
-        run?.workers.first { $0.kind == kind }?.worker.snapshot
+    func snapshot(of upstream: String) -> UpstreamSnapshot? {
+        run?.workers.first { $0.story.name == upstream }?.worker.snapshot
     }
 }

@@ -1,24 +1,22 @@
 import PosternCore
 import PosternSimulatorKit
+import PosternStory
 import PosternTestKit
 
-/// The token of Seer in one run of the gateway: as long as it is good, no other is fetched.
+/// The token of one upstream in one run of the gateway: as long as it is good, no other is fetched.
 final class TokenWatch {
-    /// Whether a request is one for a token.
-    private static func isFetch(_ request: SimulatedRequest) -> Bool { request.path == "/oauth/access_token" }
     /// The token that the gateway got last, if it was not refused since.
     private var held: (text: String, since: MonotonicInstant)?
+    private let service: Service
     private unowned let world: World
 
-    init(_ world: World) { self.world = world }
+    init(_ service: Service, _ world: World) { (self.service, self.world) = (service, world) }
 
     func willSend(_ request: SimulatedRequest) {
-        guard Self.isFetch(request), let held, let life = world.service(.seer)?.tokenLife, !world.wasClockSet else {
-            return
-        }
+        guard service.story.asksForToken(request), let held, !world.wasClockSet else { return }
         let age = world.time.instant - held.since
         // It is renewed before it expires.
-        guard age < life / 2 else { return }
+        guard age < service.tokenLife / 2 else { return }
         world.promises.fail("a good token is not fetched again", "another was fetched after \(age)")
     }
 
@@ -26,7 +24,7 @@ final class TokenWatch {
     func reloaded() { held = nil }
 
     func ended(_ request: SimulatedRequest, with response: UpstreamResponse) {
-        if Self.isFetch(request) {
+        if service.story.asksForToken(request) {
             guard response.status == 200 else { return }
             held = Self.token(in: String(decoding: response.body, as: UTF8.self)).map { ($0, world.time.instant) }
         } else if response.status == 401, let text = held?.text, request.header("Authorization") == "Bearer \(text)" {

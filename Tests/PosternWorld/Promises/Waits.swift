@@ -1,5 +1,6 @@
 import Foundation
 import PosternCore
+import PosternStory
 import PosternTestKit
 
 @testable import PosternGateway

@@ -1,5 +1,6 @@
 import PosternCore
 import PosternDelivery
+import PosternStory
 
 /// Which states and transitions of the diagrams in ARCHITECTURE.md were visited, by name.
 public struct Coverage: Sendable {

@@ -2,28 +2,28 @@ import PosternTestKit
 
 /// All chance of one part of a world. Parts have generators of their own, forked from the world's, so that leaving one
 /// part out changes nothing for the others.
-final class Dice {
+package final class Dice {
     private var numbers: SplitMix64
     /// What it was forked from.
-    let seed: UInt64
+    package let seed: UInt64
 
-    init(seed: UInt64, for part: String) {
+    package init(seed: UInt64, for part: String) {
         self.seed = seed
         numbers = SplitMix64(
             state: part.utf8.reduce(seed &+ 0x5851_F42D_4C95_7F2D) { ($0 ^ UInt64($1)) &* 0x0000_0100_0000_01B3 })
     }
 
-    func next() -> UInt64 { numbers.next() }
+    package func next() -> UInt64 { numbers.next() }
 
     /// 0 to 1, without 1.
-    func fraction() -> Double { Double(next() >> 11) * 0x1p-53 }
-    func below(_ limit: Int) -> Int { Int(next() % UInt64(limit)) }
-    func from(_ range: ClosedRange<Int>) -> Int { range.lowerBound + below(range.count) }
-    func chance(_ probability: Double) -> Bool { fraction() < probability }
-    func pick<Element>(_ elements: [Element]) -> Element { elements[below(elements.count)] }
+    package func fraction() -> Double { Double(next() >> 11) * 0x1p-53 }
+    package func below(_ limit: Int) -> Int { Int(next() % UInt64(limit)) }
+    package func from(_ range: ClosedRange<Int>) -> Int { range.lowerBound + below(range.count) }
+    package func chance(_ probability: Double) -> Bool { fraction() < probability }
+    package func pick<Element>(_ elements: [Element]) -> Element { elements[below(elements.count)] }
 
     /// Between these numbers of seconds; short spans are as likely as long ones.
-    func span(_ seconds: ClosedRange<Double>) -> Duration {
+    package func span(_ seconds: ClosedRange<Double>) -> Duration {
         let (low, high) = (max(seconds.lowerBound, 0.001), seconds.upperBound)
         return .nanoseconds(Int64(low * power(high / low, fraction()) * 1e9))
     }

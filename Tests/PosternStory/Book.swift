@@ -1,65 +1,68 @@
-import PosternCore
+package import PosternCore
 
 /// What the world knows of each payload that was ever posted. It is told by its mark, `mk17x`, which the upstream gets to
 /// see as well.
-final class Book {
-    final class Entry {
-        let number: Int
-        let upstream: UpstreamKind
+package final class Book {
+    package final class Entry {
+        package let number: Int
+        /// The type of upstream that it goes to.
+        package let upstream: String
         /// What the upstream has to get, byte for byte; nil if the gateway changes it on the way.
-        var payload: String?
+        package var payload: String?
         /// Messages of one keep their order; nil if theirs does not matter.
-        let lane: String?
-        let isPoison: Bool
+        package let lane: String?
+        package let isPoison: Bool
         /// Whether the upstream can tell that it was delivered.
-        let leavesMark: Bool
+        package let leavesMark: Bool
         /// Whether something may end it otherwise than by delivery or as poison, or move it in its lane.
-        var isExempt: Bool
+        package var isExempt: Bool
         /// Whether the upstream gets it again whenever it has forgotten it: the start of a session.
-        var mayRepeat = false
+        package var mayRepeat = false
         /// Whether others are refused without it, so that it must not expire and is not cancelled.
-        var isNeeded = false
+        package var isNeeded = false
         /// Whether it is an event, or its request has an `Idempotency-Key`, so that it is stored once however often it is sent.
-        var isKnownAgain = false
+        package var isKnownAgain = false
         /// Whether it is a call that is answered and never stored.
-        var isProxied = false
+        package var isProxied = false
         /// Whether the gateway has to refuse it.
-        var isInvalid = false
+        package var isInvalid = false
         /// Whether the disk may have lost it, or what became of it, after syncs that it did not do.
-        var isWaived = false
+        package var isWaived = false
         /// It is not to be sent before then, and does not expire before then.
-        var notBefore: Timestamp?
-        var expiresAt: Timestamp?
+        package var notBefore: Timestamp?
+        package var expiresAt: Timestamp?
         /// Whether an operator was told that it is cancelled.
-        var isCancelled = false
+        package var isCancelled = false
         /// Whether it was seen in a state that is final, unless it is queued again.
-        var isSettled = false
+        package var isSettled = false
         /// Ids it was accepted under: several if the caller repeated a request whose response was lost.
-        var ids: [MessageID] = []
+        package var ids: [MessageID] = []
         /// Requests with it that were answered with a refusal, and that were not answered at all.
-        var refusals = 0
-        var unanswered = 0
+        package var refusals = 0
+        package var unanswered = 0
         /// Whether a request with it waits for its response.
-        var isPending = false
+        package var isPending = false
         /// When the upstream took it for the first time, counted over all.
-        var firstArrival: Int?
-        var arrivals = 0
+        package var firstArrival: Int?
+        package var arrivals = 0
         /// Requests that carried it and whose outcome the gateway cannot know.
-        var unknownOutcomes = 0
+        package var unknownOutcomes = 0
 
-        init(_ number: Int, _ upstream: UpstreamKind, lane: String?, isPoison: Bool, leavesMark: Bool, isExempt: Bool) {
+        init(_ number: Int, _ upstream: String, lane: String?, isPoison: Bool, leavesMark: Bool, isExempt: Bool) {
             (self.number, self.upstream, self.lane) = (number, upstream, lane)
             (self.isPoison, self.leavesMark, self.isExempt) = (isPoison, leavesMark, isExempt)
         }
 
-        var mark: String { "mk\(number)x" }
+        package var mark: String { "mk\(number)x" }
     }
 
-    private(set) var entries: [Entry] = []
+    package private(set) var entries: [Entry] = []
     private var arrivals = 0
 
-    func begin(
-        _ upstream: UpstreamKind, lane: String?, isPoison: Bool = false, leavesMark: Bool = true, isExempt: Bool = false
+    package init() {}
+
+    package func begin(
+        _ upstream: String, lane: String?, isPoison: Bool = false, leavesMark: Bool = true, isExempt: Bool = false
     ) -> Entry {
         let entry = Entry(
             entries.count, upstream, lane: lane, isPoison: isPoison, leavesMark: leavesMark, isExempt: isExempt)
@@ -68,16 +71,16 @@ final class Book {
     }
 
     /// Nothing can be said any more of what was posted so far.
-    func waive() { for entry in entries { entry.isWaived = true } }
+    package func waive() { for entry in entries { entry.isWaived = true } }
 
-    func arrived(_ entry: Entry) {
+    package func arrived(_ entry: Entry) {
         arrivals += 1
         entry.arrivals += 1
         if entry.firstArrival == nil { entry.firstArrival = arrivals }
     }
 
     /// The entries whose marks are in `text`, each once, in order.
-    func entries(in text: [UInt8]) -> [Entry] {
+    package func entries(in text: [UInt8]) -> [Entry] {
         var found: [Entry] = []
         var index = 0
         while index + 3 < text.count {

@@ -1,0 +1,71 @@
+package import PosternCore
+
+/// What one caller has to tell its upstream.
+package protocol Scenario: AnyObject {
+    var mayBeScheduled: Bool { get }
+    /// Whether what comes later stays valid if something is refused.
+    var mayBeRefused: Bool { get }
+    /// A secret that a user has handed in.
+    var credential: String? { get }
+
+    func next(_ count: Int, _ stage: Stage, poison: Double) -> [ScenarioItem]
+    /// The last request was refused for good.
+    func refused(_ status: Int)
+    /// A message that has to be refused for what was not said before it.
+    func stray(_ stage: Stage) -> ScenarioItem?
+    /// A call that is answered and not stored.
+    func call(_ stage: Stage, isRead: Bool) -> ScenarioItem?
+    /// Hands in a credential that was not used before.
+    func freshCredential() -> ScenarioItem?
+}
+
+extension Scenario {
+    package var mayBeScheduled: Bool { true }
+    package var mayBeRefused: Bool { true }
+    package var credential: String? { nil }
+    package func refused(_ status: Int) {}
+    package func stray(_ stage: Stage) -> ScenarioItem? { nil }
+    package func call(_ stage: Stage, isRead: Bool) -> ScenarioItem? { nil }
+    package func freshCredential() -> ScenarioItem? { nil }
+}
+
+/// A payload, and what the world expects of it.
+package struct ScenarioItem {
+    /// The path of a request that is no message, with its method.
+    package var kind: String
+    package var payload: String
+    package var entry: Book.Entry?
+    package var method: String?
+
+    package init(_ kind: String, _ payload: String, _ entry: Book.Entry?, method: String? = nil) {
+        (self.kind, self.payload, self.entry, self.method) = (kind, payload, entry, method)
+    }
+}
+
+/// Where a scenario is played: one moment at one upstream.
+package struct Stage {
+    package let upstream: String
+    package let book: Book
+    /// By the clock of the upstream.
+    package let now: Timestamp
+    package let dice: Dice
+
+    package init(_ upstream: String, _ book: Book, now: Timestamp, _ dice: Dice) {
+        (self.upstream, self.book, self.now, self.dice) = (upstream, book, now, dice)
+    }
+
+    package func begin(
+        lane: String?, isPoison: Bool = false, leavesMark: Bool = true, isExempt: Bool = false
+    ) -> Book.Entry {
+        book.begin(upstream, lane: lane, isPoison: isPoison, leavesMark: leavesMark, isExempt: isExempt)
+    }
+}
+
+/// What no response, log line and metric may show begins with this.
+package let secretPrefix = "PiTok-"
+
+/// In as many digits as that.
+package func hexadecimal(_ number: Int, _ digits: Int) -> String {
+    let text = String(number, radix: 16)
+    return String(repeating: "0", count: max(0, digits - text.count)) + text
+}

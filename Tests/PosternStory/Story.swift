@@ -1,0 +1,85 @@
+package import PosternSimulatorKit
+
+/// What the simulated world has to know of a type of upstream: what its users do, and what the world must not expect of
+/// every type.
+package protocol Story: Sendable {
+    /// The name of the type.
+    var name: String { get }
+    /// One of its kinds.
+    var kind: String { get }
+    var traits: Set<Trait> { get }
+    /// Which items its simulator refuses.
+    var poisons: [Faults.Poison] { get }
+    /// The status with which it refuses credentials.
+    var unauthorizedStatus: Int { get }
+
+    /// Members of its configuration, the same for the same seed.
+    func settings(sendsGzip: Bool, seed: UInt64) -> [String]
+    /// How its simulator begins.
+    func opening(_ dice: Dice) -> Opening
+    /// The users of one caller.
+    func scenario(of caller: Int) -> any Scenario
+    func asksForToken(_ request: SimulatedRequest) -> Bool
+    /// A payload that the gateway has to refuse.
+    func invalidPayload(_ mark: String) -> String
+    /// Whether taking the item means that its message has been delivered: not a step of it, nor the end of what it began.
+    func isDelivery(_ item: String) -> Bool
+    /// How its tokens die. The larger `share` is, the more of what depends on them is under way.
+    func death(share: Double, of scenarios: [any Scenario]) -> TokenDeath
+    /// A payload that nothing is wrong with, in a lane of its own; nil if no doubtful answer can hold up every lane.
+    func filler(_ mark: String) -> String?
+    /// Whether a gateway may send something wrong after it was restarted, or after its clock was set.
+    func forgives(_ violation: String, wasRestarted: Bool, wasClockSet: Bool) -> Bool
+}
+
+/// What holds for some types.
+package enum Trait: Sendable {
+    /// A refusal of credentials, and a wrong URL, show in the status alone.
+    case plainStatuses
+    /// Each request has messages alone, and all of them go to one URL.
+    case oneEndpoint
+    /// What can be sent is sent, whatever becomes of other messages.
+    case independent
+    /// Requests are signed with the time, so a clock that is wrong keeps them from being taken.
+    case signedWithTime
+    /// The gateway keeps credentials of its users, encrypted.
+    case keepsCredentials
+    /// It also answers calls that are not stored.
+    case answersCalls
+    /// Some worlds limit its queue, which then drops the oldest message, or refuses new ones.
+    case dropsOldest, refusesMore
+}
+
+/// How a simulator begins.
+package struct Opening {
+    /// What its `/control` is told.
+    package var control: [String]
+    /// How long its tokens live.
+    package var tokenLife: Duration
+
+    package init(_ control: [String] = [], tokenLife: Duration = .seconds(3600)) {
+        (self.control, self.tokenLife) = (control, tokenLife)
+    }
+}
+
+package enum TokenDeath {
+    /// What `/control` is told at once.
+    case now([String])
+    /// What it is told while several requests that carry the token are under way.
+    case whenBusy(String)
+}
+
+extension Story {
+    package var traits: Set<Trait> { [] }
+    package var poisons: [Faults.Poison] { [] }
+    package var unauthorizedStatus: Int { 403 }
+
+    package func settings(sendsGzip: Bool, seed: UInt64) -> [String] { [] }
+    package func opening(_ dice: Dice) -> Opening { Opening() }
+    package func asksForToken(_ request: SimulatedRequest) -> Bool { false }
+    package func invalidPayload(_ mark: String) -> String { #"["\#(mark)"]"# }
+    package func isDelivery(_ item: String) -> Bool { true }
+    package func death(share: Double, of scenarios: [any Scenario]) -> TokenDeath { .now([]) }
+    package func filler(_ mark: String) -> String? { nil }
+    package func forgives(_ violation: String, wasRestarted: Bool, wasClockSet: Bool) -> Bool { false }
+}

@@ -1,0 +1,64 @@
+package import PosternStory
+
+/// Users with a device each, groups that they join, and tokens that die.
+package struct AppServicesStory: Story {
+    package let name = "appservices"
+    package let kind = "group_add"
+    package let traits: Set<Trait> = [.keepsCredentials]
+    package let unauthorizedStatus = 401
+
+    package init() {}
+
+    package func scenario(of caller: Int) -> any Scenario { AppServicesScenario(caller) }
+    package func isDelivery(_ item: String) -> Bool { item.contains(#""step":"add_user""#) }
+    package func death(share: Double, of scenarios: [any Scenario]) -> TokenDeath {
+        .now(scenarios.compactMap { $0.credential.map { #"{"invalidateToken":"\#($0)"}"# } })
+    }
+    /// A gateway that was restarted may have forgotten what it was told.
+    package func forgives(_ violation: String, wasRestarted: Bool, wasClockSet: Bool) -> Bool {
+        wasRestarted && violation.hasSuffix("a refused token is sent again")
+    }
+}
+
+private final class AppServicesScenario: Scenario {
+    let mayBeRefused = false
+    private let user: String
+    private let device: String
+    private let caller: Int
+    private var tokens = 1
+    private var isRegistered = false
+
+    init(_ caller: Int) {
+        self.caller = caller
+        user = "user\(caller)"
+        device = "c0ffee11-2233-4455-8677-\(hexadecimal(caller, 12))"
+    }
+
+    private var token: String { "\(secretPrefix)\(caller).\(tokens)" }
+    var credential: String? { token }
+
+    func next(_ count: Int, _ stage: Stage, poison: Double) -> [ScenarioItem] {
+        if stage.dice.chance(0.1), let item = freshCredential() { return [item] }
+        return (0..<count).map { _ in item(stage) }
+    }
+
+    func freshCredential() -> ScenarioItem? {
+        tokens += 1
+        return ScenarioItem("/v1/appservices/users/\(user)/token", #"{"token":"\#(token)"}"#, nil, method: "PUT")
+    }
+
+    private func item(_ stage: Stage) -> ScenarioItem {
+        let auth = #""auth":{"token":"\#(token)"}"#
+        if !isRegistered || stage.dice.chance(0.1) {
+            isRegistered = true
+            let entry = stage.begin(lane: nil, leavesMark: false, isExempt: true)
+            entry.isNeeded = true
+            let number = hexadecimal(entry.number, 64)
+            return ScenarioItem(
+                "register", #"{"userId":"\#(user)","deviceId":"\#(device)","deviceToken":"\#(number)",\#(auth)}"#, entry
+            )
+        }
+        let entry = stage.begin(lane: user)
+        return ScenarioItem("group_add", #"{"userId":"\#(user)","group":"\#(entry.mark)",\#(auth)}"#, entry)
+    }
+}

@@ -1,0 +1,98 @@
+import PosternCore
+package import PosternSimulatorKit
+package import PosternStory
+
+/// Visitors with one session after the other: screens and events between its start and its end.
+package struct CurioStory: Story {
+    package let name = "curio"
+    package let kind = "event"
+    package let poisons: [Faults.Poison] = [.init(field: "eventValue", value: "clear", answer: .refusal)]
+    package let unauthorizedStatus = 412
+
+    package init() {}
+
+    package func opening(_ dice: Dice) -> Opening {
+        Opening(dice.chance(0.3) ? [#"{"killSessionRate":0.02,"codeForm":"mixed"}"#] : [])
+    }
+    package func scenario(of caller: Int) -> any Scenario { CurioScenario(caller) }
+    package func isDelivery(_ item: String) -> Bool { !item.contains(#"_end""#) }
+    package func death(share: Double, of scenarios: [any Scenario]) -> TokenDeath {
+        .now([#"{"killSessions":"all"}"#])
+    }
+}
+
+private final class CurioScenario: Scenario {
+    let mayBeScheduled = false
+    let mayBeRefused = false
+    private let visitor: String
+    private let caller: Int
+    private var sessions = 0
+    /// Actions that are left of the session; none: it is over.
+    private var left = 0
+    private var isOnScreen = false
+
+    init(_ caller: Int) {
+        self.caller = caller
+        visitor = "visitor-\(caller)"
+    }
+
+    func refused(_ status: Int) { if status == 409 { left = 0 } }
+
+    func next(_ count: Int, _ stage: Stage, poison: Double) -> [ScenarioItem] {
+        (0..<count).map { action($0, stage, poison) }
+    }
+
+    private func action(_ index: Int, _ stage: Stage, _ poison: Double) -> ScenarioItem {
+        let dice = stage.dice
+        if left == 0 {
+            left = dice.from(2...30)
+            sessions += 1
+            isOnScreen = false
+            let entry = stage.begin(lane: visitor)
+            entry.mayRepeat = true
+            return item("session_start", Self.device(entry.mark), entry, index, stage)
+        }
+        left -= 1
+        if left == 0 { return item("session_end", "", unmarked(stage), index, stage) }
+        if isOnScreen, dice.chance(0.3) {
+            isOnScreen = false
+            return item("screen_end", #","screenClass":"c""#, unmarked(stage), index, stage)
+        }
+        if !isOnScreen, dice.chance(0.3) {
+            isOnScreen = true
+            let entry = stage.begin(lane: visitor)
+            return item(
+                "screen_start", #","screenClass":"c","pageTitle":"\#(entry.mark)","path":"p""#, entry, index, stage)
+        }
+        let isPoison = dice.chance(poison)
+        let entry = stage.begin(lane: visitor, isPoison: isPoison)
+        return item(
+            "event", #","eventKey":"\#(entry.mark)","eventValue":"\#(isPoison ? "clear" : "1")""#, entry, index, stage)
+    }
+
+    private func unmarked(_ stage: Stage) -> Book.Entry { stage.begin(lane: nil, leavesMark: false) }
+
+    private func item(
+        _ kind: String, _ members: String, _ entry: Book.Entry, _ index: Int, _ stage: Stage
+    ) -> ScenarioItem {
+        let session = "6d\(hexadecimal(sessions, 6))-a21d-11e4-8123-1\(hexadecimal(caller, 11))"
+        let time = stage.now.milliseconds + Int64(index)
+        return ScenarioItem(
+            kind, #"{"visitorCode":"\#(visitor)","sessionCode":"\#(session)","timestamp":\#(time)\#(members)}"#, entry)
+    }
+
+    /// An event of a session that was never begun.
+    func stray(_ stage: Stage) -> ScenarioItem? {
+        let entry = unmarked(stage)
+        let session = "6d\(hexadecimal(entry.number, 6))-a21d-11e4-8123-2\(hexadecimal(caller, 11))"
+        let time = stage.now.milliseconds
+        return ScenarioItem(
+            "event",
+            #"{"visitorCode":"\#(visitor)","sessionCode":"\#(session)","timestamp":\#(time),"eventKey":"\#(entry.mark)","eventValue":"1"}"#,
+            entry)
+    }
+
+    private static func device(_ mark: String) -> String {
+        #","screenWidth":750,"screenHeight":1334,"lang":"tr-TR","simOperator":"","simOpCountry":"","networkOpName":"","connType":"wifi","brand":"Apple","model":"\#(mark)","osType":"iOS","osVer":"9","curioSdkVer":"1.2.4","appVer":"2""#
+    }
+}

@@ -1,0 +1,38 @@
+package import PosternSimulatorKit
+package import PosternStory
+
+/// Events of some devices.
+package struct SamsaraStory: Story {
+    package let name = "samsara"
+    package let kind = "event"
+    package let traits: Set<Trait> = [.plainStatuses, .oneEndpoint, .independent, .dropsOldest]
+    package let poisons: [Faults.Poison] = [
+        .init(field: "poison", value: "clear", answer: .naming), .init(field: "poison", value: "doubt"),
+    ]
+
+    package init() {}
+
+    package func settings(sendsGzip: Bool, seed: UInt64) -> [String] {
+        [#""compression":"\#(sendsGzip ? "gzip" : "none")""#]
+    }
+    package func scenario(of caller: Int) -> any Scenario { SamsaraScenario(caller) }
+    package func filler(_ mark: String) -> String? { #"{"sourceId":"\#(mark)","eventName":"e","id":"\#(mark)"}"# }
+}
+
+private final class SamsaraScenario: Scenario {
+    private let devices: [String]
+    init(_ caller: Int) { devices = (0..<5).map { "device-\(caller)-\($0)" } }
+
+    func next(_ count: Int, _ stage: Stage, poison: Double) -> [ScenarioItem] {
+        (0..<count).map { _ in
+            let device = stage.dice.pick(devices)
+            let isPoison = stage.dice.chance(poison)
+            let entry = stage.begin(lane: device, isPoison: isPoison)
+            let how = stage.dice.chance(0.5) ? "clear" : "doubt"
+            let more = isPoison ? #","poison":"\#(how)""# : ""
+            let text = #"{"sourceId":"\#(device)","eventName":"e","id":"\#(entry.mark)"\#(more)}"#
+            entry.payload = text
+            return ScenarioItem("event", text, entry)
+        }
+    }
+}

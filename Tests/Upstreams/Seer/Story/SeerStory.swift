@@ -1,0 +1,41 @@
+package import PosternSimulatorKit
+package import PosternStory
+
+/// Activities, statements and instrumentation, each in its order.
+package struct SeerStory: Story {
+    package let name = "seer"
+    package let kind = "activity"
+    package let traits: Set<Trait> = [.plainStatuses, .independent, .refusesMore]
+    package let poisons: [Faults.Poison] = [.init(field: "poison", value: "clear", answer: .refusal)]
+
+    package init() {}
+
+    package func opening(_ dice: Dice) -> Opening {
+        guard dice.chance(0.5) else { return Opening() }
+        let seconds = dice.from(60...3000)
+        return Opening([#"{"tokenLifeSeconds":\#(seconds)}"#], tokenLife: .seconds(seconds))
+    }
+    package func asksForToken(_ request: SimulatedRequest) -> Bool { request.path == "/oauth/access_token" }
+    package func scenario(of caller: Int) -> any Scenario { SeerScenario() }
+    package func death(share: Double, of scenarios: [any Scenario]) -> TokenDeath {
+        let revocation = #"{"revokeNow":true}"#
+        return share > 0.35 ? .whenBusy(revocation) : .now([revocation])
+    }
+}
+
+private final class SeerScenario: Scenario {
+    func next(_ count: Int, _ stage: Stage, poison: Double) -> [ScenarioItem] {
+        (0..<count).map { _ in
+            let kind = stage.dice.pick(["activity", "tincan", "instrumentation"])
+            let isPoison = stage.dice.chance(poison)
+            let entry = stage.begin(lane: kind, isPoison: isPoison)
+            let more = isPoison ? #","poison":"clear""# : ""
+            let text =
+                kind == "tincan"
+                ? #"{"actor":{"mbox":"m"},"verb":{"id":"v"},"object":{"id":"\#(entry.mark)","definition":{"type":"t"}},"context":{"extensions":{"appId":"a"}}\#(more)}"#
+                : #"{"actor":{"id":"a"},"verb":"v","object":{"id":"\#(entry.mark)","objectType":"t"},"generator":{"appId":"g"}\#(more)}"#
+            entry.payload = text
+            return ScenarioItem(kind, text, entry)
+        }
+    }
+}

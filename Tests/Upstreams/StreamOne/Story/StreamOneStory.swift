@@ -1,0 +1,43 @@
+package import PosternSimulatorKit
+package import PosternStory
+
+/// Writes to some accounts, and calls.
+package struct StreamOneStory: Story {
+    package let name = "streamone"
+    package let kind = "call"
+    package let traits: Set<Trait> = [.independent, .signedWithTime, .answersCalls]
+    package let poisons: [Faults.Poison] = [.init(field: "/arguments/poison", value: "clear", answer: .refusal)]
+
+    package init() {}
+
+    package func opening(_ dice: Dice) -> Opening { Opening([#"{"failuresUntilRateLimited":0}"#]) }
+    package func scenario(of caller: Int) -> any Scenario { StreamOneScenario(caller) }
+    /// A gateway whose clock was set signs with the time that it has.
+    package func forgives(_ violation: String, wasRestarted: Bool, wasClockSet: Bool) -> Bool {
+        wasClockSet && violation.contains("timestamp")
+    }
+}
+
+private final class StreamOneScenario: Scenario {
+    private let accounts: [String]
+    init(_ caller: Int) { accounts = (0..<3).map { "A\(caller)x\($0)" } }
+
+    func next(_ count: Int, _ stage: Stage, poison: Double) -> [ScenarioItem] {
+        (0..<count).map { _ in
+            let account = stage.dice.pick(accounts)
+            let isPoison = stage.dice.chance(poison)
+            let entry = stage.begin(lane: account, isPoison: isPoison)
+            let arguments = #"{"seq":"\#(entry.mark)"\#(isPoison ? #","poison":"clear""# : "")}"#
+            return ScenarioItem(
+                "call", #"{"command":"item","action":"edit","account":"\#(account)","arguments":\#(arguments)}"#, entry)
+        }
+    }
+
+    func call(_ stage: Stage, isRead: Bool) -> ScenarioItem? {
+        let entry = stage.begin(lane: nil)
+        // Equal reads share a request, and a read may be made again.
+        entry.mayRepeat = isRead
+        return ScenarioItem(
+            "/v1/streamone/proxy/item/\(isRead ? "view" : "edit")", #"{"item":"\#(entry.mark)"}"#, entry)
+    }
+}

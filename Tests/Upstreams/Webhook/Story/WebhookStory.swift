@@ -1,0 +1,69 @@
+package import PosternSimulatorKit
+package import PosternStory
+
+/// Orders of some customers, sent in batches, in half of the worlds with a token.
+package struct WebhookStory: Story {
+    package let name = "webhook"
+    package let kind = "event"
+    package let traits: Set<Trait> = [.plainStatuses, .oneEndpoint, .independent]
+    package let poisons: [Faults.Poison] = [
+        .init(field: "poison", value: "clear", answer: .refusal), .init(field: "poison", value: "doubt"),
+    ]
+    package let unauthorizedStatus = 401
+
+    package init() {}
+
+    package func settings(sendsGzip: Bool, seed: UInt64) -> [String] {
+        let form = Form(seed)
+        return [#""batch":"\#(form.batch)","orderBy":"/customer""#] + (form.hasToken ? [Self.auth] : [])
+    }
+
+    package func opening(_ dice: Dice) -> Opening {
+        let seconds = dice.from(60...3000)
+        return Opening(
+            [#"{"batch":"\#(Form(dice.seed).batch)","tokenLifeSeconds":\#(seconds)}"#], tokenLife: .seconds(seconds))
+    }
+
+    private static let auth =
+        #""auth":{"type":"oauth2","clientId":"world","clientSecret":"\#(secretPrefix)"}"#
+
+    /// What the gateway and the upstream have agreed on.
+    private struct Form {
+        let batch: String
+        let hasToken: Bool
+        init(_ seed: UInt64) {
+            let dice = Dice(seed: seed, for: "webhook settings")
+            batch = dice.pick(["none", "array", "ndjson", "wrapped"])
+            hasToken = dice.chance(0.5)
+        }
+    }
+
+    package func asksForToken(_ request: SimulatedRequest) -> Bool {
+        request.header("Content-Type") == "application/x-www-form-urlencoded"
+    }
+    package func invalidPayload(_ mark: String) -> String { #"{"customer":{"id":"\#(mark)"}}"# }
+    package func scenario(of caller: Int) -> any Scenario { WebhookScenario(caller) }
+    package func death(share: Double, of scenarios: [any Scenario]) -> TokenDeath {
+        let revocation = #"{"revokeNow":true}"#
+        return share > 0.35 ? .whenBusy(revocation) : .now([revocation])
+    }
+    package func filler(_ mark: String) -> String? { #"{"customer":"\#(mark)","id":"\#(mark)"}"# }
+}
+
+private final class WebhookScenario: Scenario {
+    private let customers: [String]
+    init(_ caller: Int) { customers = (0..<4).map { "customer-\(caller)-\($0)" } }
+
+    func next(_ count: Int, _ stage: Stage, poison: Double) -> [ScenarioItem] {
+        (0..<count).map { _ in
+            let customer = stage.dice.pick(customers)
+            let isPoison = stage.dice.chance(poison)
+            let entry = stage.begin(lane: customer, isPoison: isPoison)
+            let how = stage.dice.chance(0.5) ? "clear" : "doubt"
+            let more = isPoison ? #","poison":"\#(how)""# : ""
+            let text = #"{"customer":"\#(customer)","id":"\#(entry.mark)"\#(more)}"#
+            entry.payload = text
+            return ScenarioItem("event", text, entry)
+        }
+    }
+}
