@@ -1,13 +1,13 @@
 import Foundation
 public import Glibc
-import PosternCore
 import Synchronization
 
 /// A program that was started. Killed when this goes, if it still runs.
 ///
-/// Foundation's `Process` does not do: it reads directory entries beyond their end, and the address sanitizer stops it.
+/// What it writes goes into files, so that no thread has to read it. Foundation's `Process` does not do: it reads
+/// directory entries beyond their end, and the address sanitizer stops it.
 public final class ChildProcess: Sendable {
-    public enum Stream: Sendable { case output, errors }
+    public enum Stream: String, Sendable { case output, errors }
 
     /// How a process ended, and all it wrote.
     public struct Ended: Sendable {
@@ -38,70 +38,52 @@ public final class ChildProcess: Sendable {
     public static let patience = Duration.seconds(30)
 
     public let pid: pid_t
-    private let watch = Watch()
-
-    /// What is known of the process; the threads that read and wait hold it, not the `ChildProcess`.
-    private final class Watch: Sendable { let state = Mutex(State()) }
+    private let folder = ScratchFolder()
+    private let state = Mutex(State())
 
     private struct State {
-        var texts: [Stream: [UInt8]] = [.output: [], .errors: []]
         /// How far `line` has read.
-        var positions: [Stream: Int] = [.output: 0, .errors: 0]
-        var openStreams = 2
-        /// As `waitpid` gives it.
+        var positions: [Stream: Int] = [:]
+        /// As `waitpid` gives it; nil until the process has ended and that was noticed.
         var status: Int32?
-
-        var ended: Ended? {
-            guard openStreams == 0 else { return nil }
-            return status.map { Ended(status: $0, output: texts[.output] ?? [], errors: texts[.errors] ?? []) }
-        }
     }
 
     /// Starts a program with the test's environment without the `POSTERN_` variables, plus `environment`.
     ///
-    /// - Parameter parts: written one after the other to its standard input, which ends with the process. Nothing is on
-    ///   it if there are none.
-    public init(_ command: [String], environment: [String: String] = [:], sending parts: [String] = []) throws {
-        let input = parts.isEmpty ? nil : try Pipe()
-        let (output, errors) = (try Pipe(), try Pipe())
-        pid = try spawn(command, environment: environment, input: input, output: output, errors: errors)
-        read(output.reading, as: .output)
-        read(errors.reading, as: .errors)
-        _ = DedicatedThread(name: "child-wait") { [watch, pid] in
-            if let input { for part in parts { write(part, to: input.writing) } }
-            // The process stays a zombie, and its number its own, until the state says that it is over.
-            var information = siginfo_t()
-            while waitid(P_PID, id_t(pid), &information, WEXITED | WNOWAIT) < 0, errno == EINTR {}
-            if let input { close(input.writing) }
-            watch.state.withLock { state in
-                var status: Int32 = 0
-                waitpid(pid, &status, 0)
-                state.status = status
-            }
-        }
+    /// - Parameter input: what it reads from its standard input.
+    public init(_ command: [String], environment: [String: String] = [:], sending input: String = "") throws {
+        try input.write(toFile: folder.file("input"), atomically: false, encoding: .utf8)
+        pid = try spawn(command, environment: environment, in: folder)
     }
 
-    deinit { signal(SIGKILL) }
+    deinit {
+        signal(SIGKILL)
+        state.withLock { if $0.status == nil { waitpid(pid, nil, 0) } }
+    }
 
-    private func read(_ descriptor: Int32, as stream: Stream) {
-        _ = DedicatedThread(name: "child-read") { [watch] in
-            var part = [UInt8](repeating: 0, count: 1 << 16)
-            while true {
-                let count = Glibc.read(descriptor, &part, part.count)
-                if count < 0, errno == EINTR { continue }
-                guard count > 0 else { break }
-                watch.state.withLock { $0.texts[stream]?.append(contentsOf: part[..<count]) }
-            }
-            close(descriptor)
-            watch.state.withLock { $0.openStreams -= 1 }
+    /// Nil while it runs.
+    private var ended: Ended? {
+        let status = state.withLock { state in
+            var status: Int32 = 0
+            // Until this call a process that has ended is a zombie, and its number its own.
+            if state.status == nil, waitpid(pid, &status, WNOHANG) == pid { state.status = status }
+            return state.status
         }
+        return status.map { Ended(status: $0, output: bytes(of: .output), errors: bytes(of: .errors)) }
+    }
+
+    /// What it has written, but for that many bytes.
+    private func bytes(of stream: Stream, from position: Int = 0) -> [UInt8] {
+        let file = FileHandle(forReadingAtPath: folder.file(stream.rawValue))
+        try? file?.seek(toOffset: UInt64(position))
+        return Array((try? file?.readToEnd()) ?? Data())
     }
 
     /// Runs a program to its end. Blocks.
-    public static func run(_ command: [String], sending parts: [String] = []) throws -> Ended {
-        let child = try ChildProcess(command, sending: parts)
-        _ = eventually(within: .seconds(120)) { child.watch.state.withLock { $0.ended != nil } }
-        guard let ended = child.watch.state.withLock({ $0.ended }) else { throw child.failure("end") }
+    public static func run(_ command: [String], sending input: String = "") throws -> Ended {
+        let child = try ChildProcess(command, sending: input)
+        _ = eventually(within: .seconds(120)) { child.ended != nil }
+        guard let ended = child.ended else { throw child.failure("end") }
         return ended
     }
 
@@ -110,7 +92,7 @@ public final class ChildProcess: Sendable {
 
     /// Sends a signal, if it still runs.
     public func signal(_ number: Int32) {
-        watch.state.withLock { if $0.status == nil { kill(pid, number) } }
+        state.withLock { if $0.status == nil { kill(pid, number) } }
     }
 
     /// The next whole line of which `matches` is true; those before it are passed over.
@@ -118,21 +100,25 @@ public final class ChildProcess: Sendable {
         of stream: Stream = .output, within patience: Duration = patience,
         where matches: @escaping @Sendable (String) -> Bool
     ) async throws -> String {
-        try await wait(patience, for: "line") { state in
-            let text = state.texts[stream] ?? []
-            while let end = text[(state.positions[stream] ?? 0)...].firstIndex(of: UInt8(ascii: "\n")) {
-                let line = String(decoding: text[(state.positions[stream] ?? 0)..<end], as: UTF8.self)
-                state.positions[stream] = end + 1
-                if matches(line) { return line }
+        try await wait(patience, for: "line") {
+            state.withLock { state in
+                let position = state.positions[stream] ?? 0
+                var rest = bytes(of: stream, from: position)[...]
+                while let end = rest.firstIndex(of: UInt8(ascii: "\n")) {
+                    let line = String(decoding: rest[..<end], as: UTF8.self)
+                    rest = rest[(end + 1)...]
+                    state.positions[stream] = position + rest.startIndex
+                    if matches(line) { return line }
+                }
+                return nil
             }
-            return nil
         }
     }
 
     /// Waits until it has ended; when it does not in time, it is killed.
     public func end(within patience: Duration = patience) async throws -> Ended {
         do {
-            return try await wait(patience, for: "end") { $0.ended }
+            return try await wait(patience, for: "end") { ended }
         } catch {
             signal(SIGKILL)
             throw error
@@ -141,44 +127,37 @@ public final class ChildProcess: Sendable {
 
     /// Polls as `eventually` does, and keeps no other test from running meanwhile.
     private func wait<Found: Sendable>(
-        _ patience: Duration, for what: String, _ find: @Sendable (inout State) -> Found?
+        _ patience: Duration, for what: String, _ find: () -> Found?
     ) async throws -> Found {
         let end = ContinuousClock.now + patience
         while true {
-            let (isOver, found) = watch.state.withLock { ($0.ended != nil, find(&$0)) }
-            if let found { return found }
+            let isOver = ended != nil
+            if let found = find() { return found }
             guard !isOver, ContinuousClock.now < end else { throw failure(what) }
             try await Task.sleep(for: .milliseconds(5))
         }
     }
 
     private func failure(_ what: String) -> Failure {
-        watch.state.withLock { state in
-            Failure(
-                description: """
-                    no such \(what) \(state.ended == nil ? "in time" : "before its end")
-                    standard output: \(String(decoding: state.texts[.output] ?? [], as: UTF8.self))
-                    standard error: \(String(decoding: state.texts[.errors] ?? [], as: UTF8.self))
-                    """)
-        }
+        Failure(
+            description: """
+                no such \(what) \(ended == nil ? "in time" : "before its end")
+                standard output: \(String(decoding: bytes(of: .output), as: UTF8.self))
+                standard error: \(String(decoding: bytes(of: .errors), as: UTF8.self))
+                """)
     }
 }
 
-/// Starts a program, closes the program's ends of the pipes here, and returns its number.
-private func spawn(
-    _ command: [String], environment: [String: String], input: Pipe?, output: Pipe, errors: Pipe
-) throws -> pid_t {
-    defer { for end in [input?.reading, output.writing, errors.writing].compactMap(\.self) { close(end) } }
+/// Starts a program whose standard streams are files of `folder`, and returns its number.
+private func spawn(_ command: [String], environment: [String: String], in folder: ScratchFolder) throws -> pid_t {
     var actions = posix_spawn_file_actions_t()
     posix_spawn_file_actions_init(&actions)
     defer { posix_spawn_file_actions_destroy(&actions) }
-    if let input {
-        posix_spawn_file_actions_adddup2(&actions, input.reading, STDIN_FILENO)
-    } else {
-        posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0)
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, folder.file("input"), O_RDONLY, 0)
+    for (descriptor, stream) in [(STDOUT_FILENO, ChildProcess.Stream.output), (STDERR_FILENO, .errors)] {
+        let file = folder.file(stream.rawValue)
+        posix_spawn_file_actions_addopen(&actions, descriptor, file, O_WRONLY | O_CREAT | O_APPEND, 0o600)
     }
-    posix_spawn_file_actions_adddup2(&actions, output.writing, STDOUT_FILENO)
-    posix_spawn_file_actions_adddup2(&actions, errors.writing, STDERR_FILENO)
     closeOthers(&actions)
     // The signals that this thread blocks or this process ignores are none of the child's business.
     var attributes = posix_spawnattr_t()
@@ -198,7 +177,6 @@ private func spawn(
         withTexts(variables) { posix_spawn(&pid, command[0], &actions, &attributes, arguments, $0) }
     }
     guard code == 0 else {
-        for end in [input?.writing, output.reading, errors.reading].compactMap(\.self) { close(end) }
         throw ChildProcess.Failure(description: "\(command[0]) cannot be started: \(String(cString: strerror(code)))")
     }
     return pid
@@ -214,34 +192,9 @@ private func closeOthers(_ actions: inout posix_spawn_file_actions_t) {
     _ = unsafeBitCast(symbol, to: Function.self)(&actions, STDERR_FILENO + 1)
 }
 
-private struct Pipe {
-    let reading: Int32
-    let writing: Int32
-
-    init() throws {
-        var ends: [Int32] = [0, 0]
-        guard pipe(&ends) == 0 else {
-            throw ChildProcess.Failure(description: "no pipe: \(String(cString: strerror(errno)))")
-        }
-        for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
-        (reading, writing) = (ends[0], ends[1])
-    }
-}
-
 /// An array of C strings, ended by nil, for the length of the call.
 private func withTexts<R>(_ texts: [String], _ body: ([UnsafeMutablePointer<CChar>?]) -> R) -> R {
     let copies = texts.map { strdup($0) }
     defer { for copy in copies { free(copy) } }
     return body(copies + [nil])
-}
-
-/// Gives up when the program reads no more. For a thread of its own, which blocks SIGPIPE.
-private func write(_ text: String, to descriptor: Int32) {
-    var rest = Array(text.utf8)[...]
-    while !rest.isEmpty {
-        let count = rest.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
-        if count < 0, errno == EINTR { continue }
-        guard count > 0 else { return }
-        rest = rest.dropFirst(count)
-    }
 }

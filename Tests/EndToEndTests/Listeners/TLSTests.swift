@@ -81,8 +81,8 @@ extension EndToEnd {
             let bearer = "Authorization: Bearer steer\r\n\r\n"
             let files = ["-cert", client.certificate, "-key", client.key]
             let (known, unknown) = (
-                try openSSLClient(gateway.port, ["-quiet", "-ign_eof"] + files, sending: [line + bearer]),
-                try openSSLClient(gateway.port, ["-quiet", "-ign_eof"], sending: [line + bearer])
+                try openSSLClient(gateway.port, ["-quiet", "-ign_eof"] + files, sending: line + bearer),
+                try openSSLClient(gateway.port, ["-quiet", "-ign_eof"], sending: line + bearer)
             )
             #expect(known.hasPrefix("HTTP/1.1 200") && unknown.hasPrefix("HTTP/1.1 403"))
 

@@ -41,7 +41,7 @@ import Testing
             line.hasPrefix("POST") ? "Content-Type: application/json\r\nContent-Length: 7\r\n\r\n{\"n\":1}" : "\r\n"
         let text = try openSSLClient(
             gateway.port, ["-quiet", "-ign_eof"] + files,
-            sending: ["\(line) HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\(authorization)\(body)"])
+            sending: "\(line) HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\(authorization)\(body)")
         return text.split(separator: " ").dropFirst().first.flatMap { Int($0) }
     }
 

@@ -324,13 +324,13 @@ import Testing
             let port = gateway.port
             let request = "GET /v1/stream HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
             let listening = DedicatedThread(name: "listener") {
-                received.set((try? openSSLClient(port, ["-quiet", "-ign_eof"], sending: [request])) ?? "failed")
+                received.set((try? openSSLClient(port, ["-quiet", "-ign_eof"], sending: request)) ?? "failed")
             }
             #expect(eventually { gateway.context.stream.listenerCount == 1 })
             let post =
                 "POST /v1/picky/event HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: 7\r\n\r\n{\"n\":1}"
             for _ in 0..<3 {
-                let answer = try openSSLClient(port, ["-quiet", "-ign_eof"], sending: [post])
+                let answer = try openSSLClient(port, ["-quiet", "-ign_eof"], sending: post)
                 #expect(answer.contains(" 202 "))
             }
             gateway.context.beginDraining()

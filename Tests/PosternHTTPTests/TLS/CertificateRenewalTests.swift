@@ -84,7 +84,7 @@ import Testing
                 Thread {
                     for _ in 0..<4 {
                         let text = try? openSSLClient(
-                            port, ["-quiet", "-ign_eof"], sending: [String(repeating: request, count: 20) + last])
+                            port, ["-quiet", "-ign_eof"], sending: String(repeating: request, count: 20) + last)
                         let answers = text?.components(separatedBy: "HTTP/1.1 200 OK\r\n").count ?? 0
                         if answers == 22 { counts.good.wrappingAdd(1, ordering: .relaxed) }
                     }

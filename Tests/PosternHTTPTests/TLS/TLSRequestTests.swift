@@ -8,12 +8,12 @@ import Testing
 @Suite(.serialized) struct TLSRequestTests {
     @Test func requests_areReadThroughTLS_pipelinedAndLarge() throws {
         let large = String(repeating: "0123456789abcdef", count: 20_000)
-        let answers = try exchange([
+        let answers = try exchange(
             "POST /a HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\nfirst"
                 + "POST /b HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n6\r\nsecond\r\n0\r\n\r\n"
                 + "POST /c HTTP/1.1\r\nHost: t\r\nContent-Length: \(large.utf8.count)\r\n\r\n\(large)"
                 + "GET /d HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"
-        ])
+        )
         #expect(answers.components(separatedBy: "HTTP/1.1 200 OK\r\n").count == 5)
         #expect(answers.contains("\r\n\r\nfirst"))
         #expect(answers.contains("\r\n\r\nsecond"))
@@ -22,20 +22,22 @@ import Testing
 
     /// Each request in a record of its own, so that the socket holds the next one when the last one is complete.
     @Test func pipelinedRecords_areAllAnswered() throws {
-        let request = "POST /a HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\nhello"
+        let head = "POST /a HTTP/1.1\r\nHost: t\r\nContent-Length: "
+        let request = head + "462\r\n\r\n" + String(repeating: "x", count: 462)
+        try #require(request.utf8.count == 512)
         let last = "GET /d HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"
-        let answers = try exchange([String](repeating: request, count: 50) + [last])
+        let answers = try exchange(String(repeating: request, count: 50) + last, ["-max_send_frag", "512"])
         #expect(answers.components(separatedBy: "HTTP/1.1 200 OK\r\n").count == 52)
     }
 
     @Test func malformedRequest_isRefusedThroughTLS() throws {
-        let answers = try exchange(["POST /a HTTP/1.1\r\nHost: t\r\nTransfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n"])
+        let answers = try exchange("POST /a HTTP/1.1\r\nHost: t\r\nTransfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n")
         #expect(answers.hasPrefix("HTTP/1.1 400 Bad Request\r\n"))
         #expect(answers.components(separatedBy: "HTTP/1.1").count == 2)
     }
 
-    /// The responses of a server to `parts`, until it closes the connection.
-    private func exchange(_ parts: [String]) throws -> String {
+    /// The responses of a server to `text`, until it closes the connection.
+    private func exchange(_ text: String, _ arguments: [String] = []) throws -> String {
         let folder = ScratchFolder()
         defer { withExtendedLifetime(folder) {} }
         let own = try TestCertificate("own", in: folder)
@@ -46,6 +48,6 @@ import Testing
         let server = HTTPServer(settings, handler: TestHandler(), logger: testLogger)
         let port = try server.start()
         defer { server.stopAndWait(grace: .seconds(5)) }
-        return try openSSLClient(port, ["-quiet", "-ign_eof"], sending: parts)
+        return try openSSLClient(port, ["-quiet", "-ign_eof"] + arguments, sending: text)
     }
 }

@@ -74,8 +74,8 @@ public func openSSL(_ arguments: [String]) throws -> Int32? {
     try ChildProcess.run(["/usr/bin/openssl"] + arguments).exitCode
 }
 
-/// What `openssl s_client` prints that is connected to this port of 127.0.0.1; `parts` are sent one after the other.
-public func openSSLClient(_ port: UInt16, _ arguments: [String] = [], sending parts: [String] = []) throws -> String {
+/// What `openssl s_client` prints that sends `text` to this port of 127.0.0.1.
+public func openSSLClient(_ port: UInt16, _ arguments: [String] = [], sending text: String = "") throws -> String {
     let command = ["/usr/bin/openssl", "s_client", "-connect", "127.0.0.1:\(port)"] + arguments
-    return try ChildProcess.run(command, sending: parts).output
+    return try ChildProcess.run(command, sending: text).output
 }
