@@ -20,32 +20,6 @@ import Testing
         }
     }
 
-    /// GET includes HEAD, which the description says once for all. The routes and kinds of the upstream types are compared
-    /// in `UpstreamRegistryTests`.
-    @Test func documentedOperations_areThoseOfTheRouteTable() throws {
-        let documented = OpenAPIOutline(try Self.file).operations.filter {
-            $0.kind == nil && (!$0.path.hasPrefix("/v1/{upstream}/") || $0.path == "/v1/{upstream}/{kind}")
-        }
-        let routes = Route.common.map { route in
-            OpenAPIOutline.Operation(route.method.rawValue, route.template.text, query: route.query.map { Set($0) })
-        }
-        #expect(documented == routes.sorted())
-    }
-
-    @Test func documentedScopes_areThoseOfTheRouteTable() throws {
-        let documented = OpenAPIOutline(try Self.file).access
-        for route in Route.common {
-            let expected =
-                switch route.access {
-                case .scope(let scope): scope.rawValue
-                case .anyKey: ""
-                case .open: "open"
-                }
-            let name = "\(route.method.rawValue) \(route.template.text)"
-            #expect(documented[name] == expected, "\(name)")
-        }
-    }
-
     /// The names in `attemptLog` and in the metrics' label are a contract.
     @Test func outcomesOfAttempts_areTheDocumented() throws {
         let text = try Self.file
