@@ -104,14 +104,19 @@ static int happens(long chance) {
 
 static int isBelow(const char *path) { return folder[0] && path && strncmp(path, folder, strlen(folder)) == 0; }
 
-static int isOfFolder(int file) {
-    if (!folder[0]) return 0;
-    char link[64], path[4096];
+// Writes the path of an open file, which a zero byte ends, and returns its length; 0 if there is none.
+static ssize_t pathOf(int file, char path[4096]) {
+    char link[64];
     snprintf(link, sizeof link, "/proc/self/fd/%d", file);
-    ssize_t length = readlink(link, path, sizeof path - 1);
-    if (length <= 0) return 0;
+    ssize_t length = readlink(link, path, 4095);
+    if (length < 0) length = 0;
     path[length] = 0;
-    return isBelow(path);
+    return length;
+}
+
+static int isOfFolder(int file) {
+    char path[4096];
+    return folder[0] && pathOf(file, path) && isBelow(path);
 }
 
 // Before each call that changes a file.
@@ -197,22 +202,12 @@ ssize_t pwrite(int file, const void *bytes, size_t size, off_t offset) {
     return real(file, bytes, size, offset);
 }
 
-ssize_t pwrite64(int file, const void *bytes, size_t size, off64_t offset) {
-    REAL(pwrite64);
-    if (isOfFolder(file)) {
-        if (failsToWrite(&size)) return -1;
-        remember(file, size, offset);
-    }
-    return real(file, bytes, size, offset);
-}
-
 static void noteFolder(int file) {
     struct stat status;
     if (!foldersFile[0] || fstat(file, &status) != 0 || !S_ISDIR(status.st_mode)) return;
-    char link[64], path[4096];
-    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
-    ssize_t length = readlink(link, path, sizeof path - 1);
-    if (length <= 0) return;
+    char path[4096];
+    ssize_t length = pathOf(file, path);
+    if (!length) return;
     path[length++] = '\n';
     int list = syscall(SYS_openat, AT_FDCWD, foldersFile, O_WRONLY | O_CREAT | O_APPEND, 0600);
     if (list < 0) return;
@@ -256,15 +251,6 @@ int ftruncate(int file, off_t size) {
     return real(file, size);
 }
 
-int ftruncate64(int file, off64_t size) {
-    REAL(ftruncate64);
-    if (isOfFolder(file)) {
-        change();
-        forget(file, 0);
-    }
-    return real(file, size);
-}
-
 int truncate(const char *path, off_t size) {
     REAL(truncate);
     if (isBelow(path)) change();
@@ -273,15 +259,6 @@ int truncate(const char *path, off_t size) {
 
 int fallocate(int file, int mode, off_t offset, off_t size) {
     REAL(fallocate);
-    if (isOfFolder(file)) {
-        change();
-        if (happens(enospc)) { errno = ENOSPC; return -1; }
-    }
-    return real(file, mode, offset, size);
-}
-
-int fallocate64(int file, int mode, off64_t offset, off64_t size) {
-    REAL(fallocate64);
     if (isOfFolder(file)) {
         change();
         if (happens(enospc)) { errno = ENOSPC; return -1; }
@@ -320,15 +297,19 @@ static mode_t modeOf(int flags, va_list arguments) {
     return flags & (O_CREAT | O_TMPFILE) ? (mode_t)va_arg(arguments, int) : 0;
 }
 
-#define OPEN(name)                                                     \
-    int name(const char *path, int flags, ...) {                       \
-        REAL(name);                                                    \
-        va_list arguments;                                             \
-        va_start(arguments, flags);                                    \
-        mode_t mode = modeOf(flags, arguments);                        \
-        va_end(arguments);                                             \
-        if (flags & (O_CREAT | O_TRUNC) && isBelow(path)) change();    \
-        return real(path, flags, mode);                                \
-    }
-OPEN(open)
-OPEN(open64)
+int open(const char *path, int flags, ...) {
+    REAL(open);
+    va_list arguments;
+    va_start(arguments, flags);
+    mode_t mode = modeOf(flags, arguments);
+    va_end(arguments);
+    if (flags & (O_CREAT | O_TRUNC) && isBelow(path)) change();
+    return real(path, flags, mode);
+}
+
+// Where `off_t` has 64 bits, these are the same functions.
+ssize_t pwrite64(int, const void *, size_t, off64_t) __attribute__((alias("pwrite")));
+int ftruncate64(int, off64_t) __attribute__((alias("ftruncate")));
+int fallocate64(int, int, off64_t, off64_t) __attribute__((alias("fallocate")));
+int open64(const char *, int, ...) __attribute__((alias("open")));
+_Static_assert(sizeof(off_t) == 8, "off_t has 64 bits");
