@@ -21,20 +21,4 @@ struct Measured {
         else { throw Unreadable() }
         return kilobytes << 10
     }
-
-    func resetPeak() throws { try "5".write(toFile: "/proc/\(pid)/clear_refs", atomically: false, encoding: .utf8) }
-
-    /// The processor time of the threads that serve connections, which the load of others does not change.
-    func timeOfServerThreads() throws -> Duration {
-        let tasks = "/proc/\(pid)/task"
-        var sum = Duration.zero
-        for task in try FileManager.default.contentsOfDirectory(atPath: tasks) {
-            let name = try String(contentsOfFile: "\(tasks)/\(task)/comm", encoding: .utf8)
-            guard name.hasPrefix("postern-http") else { continue }
-            let times = try String(contentsOfFile: "\(tasks)/\(task)/schedstat", encoding: .utf8)
-            guard let nanoseconds = times.split(separator: " ").first.flatMap({ Int64($0) }) else { throw Unreadable() }
-            sum += .nanoseconds(nanoseconds)
-        }
-        return sum
-    }
 }

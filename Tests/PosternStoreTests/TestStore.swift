@@ -88,13 +88,6 @@ final class TestStore {
         try threads.result { outbox.requeue(ids, completion: $0) }
     }
 
-    /// Keeps the writer busy until the test puts something into the inbox.
-    func holdWriter() -> Inbox<Void> {
-        let release = Inbox<Void>()
-        outbox.writer.change { _ in _ = release.wait(until: SystemTime().instant + .seconds(20)) }
-        return release
-    }
-
     // MARK: Delivering
 
     func claim(

@@ -341,3 +341,53 @@ import Testing
         }
     }
 }
+
+/// A client of the gateway that listens.
+final class EventClient {
+    let head: HTTPClient.Answer
+    private let client: HTTPClient
+    private(set) var parser = EventParser()
+    private var waiting: [ReceivedEvent] = []
+
+    /// Returns once the stream has begun, so that whatever happens from now on is told.
+    init(_ port: UInt16, _ query: String = "", headers: [(String, String)] = []) throws {
+        client = try HTTPClient(port: port)
+        client.sendRequest("GET", "/v1/stream" + query, headers: headers)
+        head = try client.answer()
+        if head.status == 200 { try read() }
+    }
+
+    /// Returns false at the end of the stream.
+    @discardableResult private func read() throws -> Bool {
+        guard let chunk = try client.nextChunk() else { return false }
+        parser.read(chunk)
+        waiting += parser.takeEvents()
+        return true
+    }
+
+    /// The next event. Fails if none comes in time.
+    func next() throws -> ReceivedEvent {
+        // Comments alone would go on forever.
+        let end = parser.comments + 2
+        while waiting.isEmpty {
+            guard parser.comments < end else { throw HTTPClient.Failure.deadline(got: parser.text) }
+            guard try read() else { throw HTTPClient.Failure.closed(got: parser.text) }
+        }
+        return waiting.removeFirst()
+    }
+
+    /// Reads until an event of this type.
+    func next(_ type: EventType) throws -> ReceivedEvent {
+        while true {
+            let event = try next()
+            if event.type == type.rawValue { return event }
+        }
+    }
+
+    /// What comes until the stream ends in good order.
+    func rest() throws -> [ReceivedEvent] {
+        while try read() {}
+        defer { waiting = [] }
+        return waiting
+    }
+}

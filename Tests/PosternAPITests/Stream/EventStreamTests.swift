@@ -3,6 +3,7 @@ import PosternTestKit
 import Testing
 
 @testable import PosternAPI
+@testable import PosternHTTP
 
 /// Rounds, heartbeats, lagging and returning listeners, in virtual time.
 @Suite struct EventStreamTests {
@@ -257,4 +258,52 @@ import Testing
         bench.threads.advance(by: .seconds(15))
         #expect(whoHasEnded() == ["expiring", "removed"])
     }
+}
+
+/// A listener in virtual time, without a connection: the test says when it reads.
+final class ManualListener: ResponseTarget, @unchecked Sendable {
+    // @unchecked: for the thread of the test only.
+    private(set) var listener: StreamListener!
+    private(set) var wakes = 0
+    private(set) var isCut = false
+    private(set) var hasEnded = false
+    private(set) var parser = EventParser()
+    private let bufferBytes: Int
+
+    init(
+        _ stream: EventStream, _ filter: StreamListener.Filter = .init(), lastID: String? = nil, caller: Caller? = nil,
+        bufferBytes: Int = 4096
+    ) {
+        self.bufferBytes = bufferBytes
+        let responder = Responder(self, requestNumber: 0)
+        listener = StreamListener(filter, lastID: lastID, caller: caller, responder, of: stream)
+        responder.hangUp()
+    }
+
+    func settle(_ action: ResponseAction, requestNumber: UInt64) {}
+    func onHangUp(requestNumber: UInt64, _ action: @escaping @Sendable () -> Void) {}
+    func wake(requestNumber: UInt64) { wakes += 1 }
+    func cut(requestNumber: UInt64?) { isCut = true }
+
+    /// Reads once. Returns false if there is nothing.
+    @discardableResult func readPart() -> Bool {
+        var buffer = [UInt8](repeating: 0, count: bufferBytes)
+        switch buffer.withUnsafeMutableBytes({ listener.read(into: $0) }) {
+        case .bytes(let count):
+            parser.read(Array(buffer[..<count]))
+            return true
+        case .nothing: return false
+        case .end:
+            hasEnded = true
+            return false
+        }
+    }
+
+    /// Reads all that there is, and returns the events.
+    @discardableResult func read() -> [ReceivedEvent] {
+        while readPart() {}
+        return parser.takeEvents()
+    }
+
+    func leave() { listener.ended() }
 }

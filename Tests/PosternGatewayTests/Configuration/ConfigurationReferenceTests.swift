@@ -2,6 +2,7 @@ import Foundation
 import PosternCore
 import PosternSimulatorKit
 import PosternSimulators
+import PosternStore
 import PosternTestKit
 import Testing
 
@@ -87,4 +88,113 @@ import Testing
             }
         }
     }
+}
+
+/// The documents that say which settings there are, made from the same tables that check them.
+enum ConfigurationReference {
+    /// `config.example.json`: every setting with its default, and one upstream of each type.
+    static func example(types: [UpstreamType]) -> String {
+        var sections: [(name: String, members: [String])] = []
+        for name in ConfigurationSchema.sectionNames {
+            switch name {
+            case "upstreams": sections.append((name, types.map { "\"\($0.name)\": \(object(upstream($0), depth: 2))" }))
+            default: sections.append((name, members(of: name)))
+            }
+        }
+        return object(sections.map { "\"\($0.name)\": \(object($0.members, depth: 1))" }, depth: 0) + "\n"
+    }
+
+    private static func members(of section: String) -> [String] {
+        var members = ConfigurationSchema.fixed.first { $0.path == [section] }?.settings.map(member) ?? []
+        for inner in ConfigurationSchema.fixed where inner.path.count == 2 && inner.path[0] == section {
+            members.append("\"\(inner.path[1])\": \(object(inner.settings.map(member), depth: 2))")
+        }
+        return section == ConfigurationSchema.keysPath[0] ? members + ["\"keys\": []"] : members
+    }
+
+    private static func upstream(_ type: UpstreamType) -> [String] {
+        let queue = QueueCap.fields.map { member($0.setting) }
+        let log = GatewayConfiguration.UpstreamConfiguration.OwnLog.fields.map { member($0.setting) }
+        let common = GatewayConfiguration.UpstreamConfiguration.Common.fields.map(\.setting).filter {
+            $0.name != "type"
+        }
+        let own = type.settings.filter { $0.path.count == 1 }
+        let nested = Dictionary(grouping: type.settings.filter { $0.path.count > 1 }) { $0.path[0] }
+        return (common + own).map(member)
+            + nested.sorted { $0.key < $1.key }.map { "\"\($0)\": \(object($1.map(member), depth: 3))" }
+            + ["\"delivery\": {}", "\"queue\": \(object(queue, depth: 3))", "\"log\": \(object(log, depth: 3))"]
+    }
+
+    private static func member(_ setting: Setting) -> String {
+        "\"\(setting.path.last ?? "")\": \(setting.defaultValue.json)"
+    }
+
+    private static func object(_ members: [String], depth: Int) -> String {
+        guard !members.isEmpty else { return "{}" }
+        let indent = String(repeating: "  ", count: depth)
+        return "{\n" + members.map { "\(indent)  \($0)" }.joined(separator: ",\n") + "\n\(indent)}"
+    }
+
+    /// For `docs/configuration.md`: the table of each section, and all sections of the types, by name.
+    static func parts(types: [UpstreamType]) -> [String: String] {
+        var parts = ["auth.keys": table(KeyEntry.fields.map(\.setting), needed: KeyEntry.needed)]
+        for section in ConfigurationSchema.fixed {
+            parts[section.path.joined(separator: ".")] = table(section.settings)
+        }
+        for section in ConfigurationSchema.common(at: ["upstreams", "<name>"]) where section.path.last != "delivery" {
+            parts[section.path.joined(separator: ".")] = table(section.settings)
+        }
+        parts["the types"] = types.map(section).joined(separator: "\n")
+        return parts
+    }
+
+    private static func section(_ type: UpstreamType) -> String {
+        let text = "### `upstreams.<name>`, type `\(type.name)`\n\n\(table(type.settings))"
+        guard type.batchMaxMessages != nil else { return text }
+        return text
+            + "\nThe global `delivery.batchMaxMessages` does not bound its batches; its own does, if there is one.\n"
+    }
+
+    private static func table(_ settings: [Setting], needed: [String] = []) -> String {
+        let rows = settings.map {
+            let byDefault = needed.contains($0.name) ? "none" : "`\($0.defaultValue.json)`"
+            return "| `\($0.name)` | \(unit(of: $0)) | \(byDefault) | \(allowed(by: $0)) | \(cell($0.summary))"
+                + "\($0.isSecret ? " Secret." : "") |\n"
+        }
+        return "| key | unit | default | allowed | meaning |\n|---|---|---|---|---|\n" + rows.joined()
+    }
+
+    /// For `README.md`. `pages`: the page of each type, seen from there.
+    static func typeTable(_ types: [UpstreamType], pages: [String: String]) -> String {
+        let rows = types.map {
+            "| `\($0.name)` | \($0.summary) | [\($0.name).md](\(pages[$0.name] ?? "")) |\n"
+        }
+        return "| type | what it is | more |\n|---|---|---|\n" + rows.joined()
+    }
+
+    /// For `docs/simulators.md`. `pages`: the page of each type, seen from the top.
+    static func portTable(_ names: [String], from first: UInt16, pages: [String: String]) -> String {
+        let rows = names.enumerated().map { index, name in
+            "| [`\(name)`](../\(pages[name] ?? "")) | \(Int(first) + index) |\n"
+        }
+        return "| simulator | port |\n|---|---|\n" + rows.joined()
+    }
+
+    private static func unit(of setting: Setting) -> String {
+        for (ending, unit) in [("Seconds", "seconds"), ("Minutes", "minutes"), ("Bytes", "bytes")] {
+            if setting.name.hasSuffix(ending) { return unit }
+        }
+        return ""
+    }
+
+    private static func allowed(by setting: Setting) -> String {
+        switch setting.kind {
+        case .choice(let choices): choices.map { "`\($0)`" }.joined(separator: ", ")
+        case .bool: "`true`, `false`"
+        case .integer: "whole, \(setting.allowed)"
+        case .number, .text, .url, .strings, .objects, .list, .integers: setting.allowed
+        }
+    }
+
+    private static func cell(_ text: String) -> String { text.replacing("|", with: "\\|") }
 }

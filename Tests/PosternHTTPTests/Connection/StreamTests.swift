@@ -205,3 +205,12 @@ import Testing
         }
     }
 }
+
+extension TestConnection {
+    /// A body in chunks, until its end.
+    fileprivate func readChunks() throws -> String {
+        var body: [UInt8] = []
+        while let chunk = try nextChunk() { body += chunk }
+        return String(decoding: body, as: UTF8.self)
+    }
+}

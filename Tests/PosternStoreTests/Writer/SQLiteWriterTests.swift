@@ -304,3 +304,12 @@ private struct CountingUpstream: PlainAtHeart, AcceptingUpstream {
         return [.set(key: "taken", value: (try state.value(of: "taken") ?? []) + [1])]
     }
 }
+
+extension TestStore {
+    /// Keeps the writer busy until the test puts something into the inbox.
+    fileprivate func holdWriter() -> Inbox<Void> {
+        let release = Inbox<Void>()
+        outbox.writer.change { _ in _ = release.wait(until: SystemTime().instant + .seconds(20)) }
+        return release
+    }
+}

@@ -72,13 +72,6 @@ open class TestConnection {
         return size == 0 ? nil : Array(chunk.dropLast(2))
     }
 
-    /// A body in chunks, until its end.
-    public func readChunks() throws -> String {
-        var body: [UInt8] = []
-        while let chunk = try nextChunk() { body += chunk }
-        return String(decoding: body, as: UTF8.self)
-    }
-
     /// Everything until the peer closes in good order.
     public func readToEnd() throws -> [UInt8] {
         while true {

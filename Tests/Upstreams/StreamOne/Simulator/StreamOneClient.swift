@@ -16,10 +16,6 @@ struct StreamOneClient: SimulatorClient {
     static let userKey = "abcdefghijklmnopqrstuvwxyzABCDEF"
     /// As quick as bcrypt goes. Tests that log in often take it.
     static let quickSalt = "$2y$04$gmdjitkypwyd4d1mkeefiv"
-    static let quickLogins = """
-        {"users":[{"id":"\(user)","psk":"\(userKey)","username":"jan@example.nl","password":"password",\
-        "salt":"\(quickSalt)"}]}
-        """
     /// Of `password` with that salt.
     static let quickForm = Password.bcrypt(Password.md5("password"), salt: quickSalt) ?? ""
 

@@ -8,9 +8,13 @@ import Testing
 
 /// Logging in, calling in a session, and its end.
 @Suite struct StreamOneSessionTests {
-    private let client = StreamOneClient(StreamOneClient.quickLogins)
+    private static let logins = """
+        {"users":[{"id":"\(StreamOneClient.user)","psk":"\(StreamOneClient.userKey)",\
+        "username":"jan@example.nl","password":"password","salt":"\(StreamOneClient.quickSalt)"}]}
+        """
+    private let client = StreamOneClient(Self.logins)
 
-    @Test(arguments: StreamOneVectors.logins) func passwordVector_isAccepted(vector: StreamOneVectors.Login) throws {
+    @Test(arguments: LoginVector.all) func passwordVector_isAccepted(vector: LoginVector) throws {
         let hash = Password.md5(vector.password)
         #expect(Password.bcrypt(hash, salt: vector.salt) == vector.form)
         #expect(StreamOneClient.response(form: vector.form, challenge: vector.challenge) == vector.response)
@@ -33,7 +37,7 @@ import Testing
         #expect(Password.md5("test123") == "cc03e747a6afbbcbf8be7668acfebee5")
         #expect(Password.md5("thisisalongpassword") == "6aab4ab53c466fd08635837b9a8f61ff")
         #expect(
-            Password.verifier(password: "password", salt: StreamOneVectors.logins[0].salt)
+            Password.verifier(password: "password", salt: LoginVector.all[0].salt)
                 == "4de314adce7b776266d55663fcff376415f776a3623bf0f28d693b5f706061cf")
     }
 
@@ -51,11 +55,11 @@ import Testing
         let body = judged.json["body"]
         #expect(body.keys == ["challenge", "salt", "needsv2hash"])
         #expect(challenge.utf8.count == 32)
-        #expect(body["salt"].string == StreamOneVectors.logins[0].salt)
+        #expect(body["salt"].string == LoginVector.all[0].salt)
         #expect(body["needsv2hash"].bool == false)
         #expect(judged.json["header"]["cacheable"].bool == false)
         #expect(judged.json["header"]["sessiontimeout"].isThere == false)
-        let created = client.create(challenge: challenge, form: StreamOneVectors.logins[0].form)
+        let created = client.create(challenge: challenge, form: LoginVector.all[0].form)
         #expect(created.apiStatus == 0)
         #expect(created.violations.isEmpty)
         let session = created.json["body"]
@@ -91,7 +95,7 @@ import Testing
     }
 
     @Test func password_thatIsWrong_isRefusedWithoutBlame() {
-        let judged = client.create(challenge: client.challenge().text, form: StreamOneVectors.logins[1].form)
+        let judged = client.create(challenge: client.challenge().text, form: LoginVector.all[1].form)
         #expect(judged.apiStatus == 281)
         #expect(judged.violations.isEmpty)
     }
@@ -290,17 +294,17 @@ import Testing
         let early = client.challenge().text
         for _ in 0..<3 {
             #expect(
-                client.create(challenge: client.challenge().text, form: StreamOneVectors.logins[1].form).apiStatus
+                client.create(challenge: client.challenge().text, form: LoginVector.all[1].form).apiStatus
                     == 281)
         }
         #expect(client.challenge().judged.apiStatus == 8)
         #expect(client.create(challenge: early).apiStatus == 8)
         #expect(client.challenge(address: "10.0.0.2").judged.apiStatus == 0)
         client.time.advance(by: .seconds(60))
-        for form in [StreamOneVectors.logins[1].form, StreamOneVectors.logins[1].form, StreamOneClient.quickForm] {
+        for form in [LoginVector.all[1].form, LoginVector.all[1].form, StreamOneClient.quickForm] {
             _ = client.create(challenge: client.challenge().text, form: form)
         }
-        _ = client.create(challenge: client.challenge().text, form: StreamOneVectors.logins[1].form)
+        _ = client.create(challenge: client.challenge().text, form: LoginVector.all[1].form)
         #expect(client.create(challenge: client.challenge().text).apiStatus == 0)
     }
 
@@ -320,4 +324,21 @@ import Testing
         client.time.advance(by: .seconds(60))
         #expect(client.callAsUser("item/view").apiStatus == 0)
     }
+}
+
+/// A vector of the specification's section 5.1.
+struct LoginVector: Decodable, Sendable, CustomTestStringConvertible {
+    let name: String
+    let password: String
+    let salt: String
+    let challenge: String
+    let form: String
+    let response: String
+    var testDescription: String { name }
+
+    static let all: [Self] = {
+        struct Vectors: Decodable { let logins: [LoginVector] }
+        let vectors: Vectors = try! Fixture.value("vectors.json")
+        return vectors.logins
+    }()
 }
