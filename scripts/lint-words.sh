@@ -30,7 +30,7 @@ my @rules;
 while (my $line = <DATA>) {
     next unless $line =~ /^(\S.*?)\s{2,}(\S.*)$/;
     my ($pattern, $instead) = ($1, $2);
-    # A pattern with a capital letter is case-sensitive; \W and the like are no letters.
+    # A pattern with a capital letter is case-sensitive; \W and the like are not letters.
     my $letters = $pattern =~ s/\\[A-Z]//gr;
     push @rules, [$letters =~ /[A-Z]/ ? qr/$pattern/ : qr/$pattern/i, $instead];
 }
@@ -38,7 +38,7 @@ while (my $line = <DATA>) {
 my $found = 0;
 for my $file (sort @ARGV) {
     $file =~ s{^\./}{};
-    # The list itself, figures that a program writes, and what is no text.
+    # The list itself, figures that a program writes, and what is not text.
     next if $file =~ m{^(scripts/lint-words\.sh|Benchmarks/RESULTS\.md)$} or -B $file;
     open(my $in, '<', $file) or die "$file: $!\n";
     my @lines = <$in>;
@@ -97,7 +97,7 @@ sub prose {
 __END__
 \banew\b                                                    again, or re-created, re-read, re-sent
 \bmend(s|ed|ing)?\b                                         fix, correct, repair
-\b(is|are|was|were) no (valid|whole|decimal|number|text|string|array|object|list|file|name|kind|gzip|JSON|HTTP|UTF-8|UUID)\b   is not a
+(?<!here )\b(is|are|was|were) no (valid|whole|decimal|number|text|string|array|object|list|file|name|kind|gzip|JSON|HTTP|UTF-8|UUID|member|fault|failure|path|type|command|letters|lists|lower-case|percent-encoded|Bearer)\b   is not a
 \b(that|which) (is|are) none\b                              name the thing: "an invalid escape"
 \b(is|are|was|were|kept|claims?|takes?|sends?) no more\b(?! than)   no longer
 ^\s*///?\s+(Is|Are|Was|Does|Do|Did|Has|Have|May|Can) [^.;:]*\?      "Whether …"

@@ -2,7 +2,7 @@ import PosternCore
 public import PosternGateway
 import PosternHTTP
 
-/// What `postern check` says about a configuration.
+/// The findings of `postern check` about a configuration.
 public struct CheckReport: Sendable, Equatable {
     /// The report, for standard output.
     public let text: String

@@ -289,7 +289,7 @@ public final class Outbox: Sendable {
 
     /// Compares the files at the path with those that are open: what is written to a deleted file is lost.
     func checkThatFilesAreInPlace() {
-        // An error says nothing about where the files are; the next check may.
+        // After an error it is not known where the files are. The next check may find out.
         guard let areInPlace = try? areFilesInPlace, !areInPlace else { return }
         let error = StoreError.lost(path: path)
         guard health.becomes(.lost, because: error) else { return }

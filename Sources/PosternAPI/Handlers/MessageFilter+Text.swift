@@ -3,8 +3,8 @@ import PosternStore
 
 /// How callers write a filter: as parameters of a query, or as members of a JSON object.
 extension MessageFilter {
-    /// The names that `set` knows. `upstream` and `state` are read apart: not every caller and not every request has a
-    /// choice of all of them.
+    /// The names that `set` accepts. `upstream` and `state` are read separately, because which of their values are
+    /// allowed depends on the caller and the request.
     static let names = [
         "kind", "key", "createdAfter", "createdBefore", "errorClass", "errorText", "group",
     ]

@@ -87,7 +87,7 @@ struct Route: Sendable {
     /// Whether the route accepts any caller, even where client certificates are required.
     var isProbe: Bool { access == .open && listeners == [.admin] }
 
-    /// Whether the log says who sent the request: it steers upstreams or messages, or hands in a credential.
+    /// Whether the caller is logged, because the request steers upstreams or messages, or hands in a credential.
     var isSteering: Bool {
         if case .resource(let resource) = action, case .change = resource.response { return true }
         return access == .scope(.admin) && method != .get

@@ -2,9 +2,9 @@ import PosternCore
 import PosternHTTP
 import Synchronization
 
-/// Tells events to those who listen. Any thread.
+/// Sends events to the clients of `GET /v1/stream`, the listeners. Any thread.
 ///
-/// Events are told in rounds: what has happened since the last one is merged, written once, and read by the connections of
+/// Events are sent in rounds: what has happened since the last one is merged, written once, and read by the connections of
 /// the listeners from one ring. The more listeners there are, the rarer are the rounds, so that they cost the gateway
 /// about the same; without listeners nothing is collected. Nothing waits for a listener: one that the ring has overtaken
 /// is cut off.

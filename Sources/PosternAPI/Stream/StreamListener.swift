@@ -33,9 +33,9 @@ final class StreamListener: ResponseStream, @unchecked Sendable {
     private var text: [UInt8] = []
     private var sent = 0
     var owesHeartbeat = false
-    /// Whether it has got everything, so that its connection is suspended.
+    /// Whether it has received every event so far, so that its connection is suspended.
     var isWaiting = false
-    /// The number of the event at which its stream ends; nil while that goes on.
+    /// The number of the event at which its stream ends; nil while the stream continues.
     var end: Int?
 
     init(_ filter: Filter, lastID: String?, caller: Caller?, _ responder: Responder, of stream: EventStream) {

@@ -1,6 +1,6 @@
 import Synchronization
 
-/// Collects what happens, from the threads on which it happens to the one that tells it. Any thread.
+/// Collects events from the threads on which they happen, for the thread that sends them to clients. Any thread.
 ///
 /// While nothing is collected, `record` costs one atomic load. What happens at about the same time is merged into one
 /// event for each type and upstream, so that the number of events does not grow with the number of messages. The events
@@ -52,8 +52,8 @@ public final class EventFeed: Sendable {
 
     /// Records what has happened. Call it once it cannot be undone.
     ///
-    /// - Parameter isOrdered: Whether the event is told after everything before it, and before everything after it. If
-    ///   not, it may be merged with earlier events.
+    /// - Parameter isOrdered: Whether the event keeps its position among all others. If not, it may be merged with
+    ///   earlier events.
     public func record(_ event: @autoclosure () -> Event, isOrdered: Bool = false) {
         guard isCollecting else { return }
         let event = event()

@@ -1,4 +1,4 @@
-/// What the stream of events tells, in the order in which the events of one message happen.
+/// The types of events in the event stream, in the order in which the events of one message happen.
 public enum EventType: String, Sendable, CaseIterable {
     /// Accepted, or queued again by an operator.
     case messageQueued = "message.queued"

@@ -8,8 +8,8 @@ import PosternStore
 /// responses in a row, each with a success of something else after the one before. Where order forbids trying anything
 /// else, the tries count as well, but the message fails only once they have lasted `suspectPeriod`.
 ///
-/// While every response is doubtful, a probe carries one message: that finds one that the upstream accepts, if there is
-/// any.
+/// While every response is doubtful, a probe carries one message, which finds a message that the upstream accepts, if
+/// there is one.
 ///
 /// A response counts as an attempt only once a success of something else shows that the message was the cause.
 extension DeliveryMachine {
@@ -77,7 +77,7 @@ extension DeliveryMachine {
         }
     }
 
-    /// Every such response counts, whatever happens to others.
+    /// Every such response counts, regardless of other messages.
     private mutating func suspect(_ evaluation: inout Evaluation, after: Duration?, limit: Int) {
         guard evaluation.batch.messages[0].attempts + 1 < limit else {
             worked(&evaluation, hasTaken: false)

@@ -12,9 +12,9 @@ final class Connection: @unchecked Sendable {
     enum Stage {
         /// The request is being received, or there is none.
         case receiving
-        /// The handler has it, on the worker thread.
+        /// The handler is processing the request, on the worker thread.
         case answering
-        /// The handler has it; the connection is suspended until the response is there.
+        /// The handler has the request; the connection is suspended until the response is ready.
         case suspended
         /// The connection is suspended, and its socket belongs to a `DetachedConnection`.
         case detached
@@ -83,9 +83,9 @@ final class Connection: @unchecked Sendable {
         case receiving
         /// The request is complete, or was rejected before that.
         case received
-        /// libmicrohttpd has got its part of the request, and has not called yet.
+        /// libmicrohttpd has received its part of the request, and has not called back yet.
         case announced
-        /// libmicrohttpd has called with the headers.
+        /// libmicrohttpd has called back with the headers.
         case complete
         case delivered
     }

@@ -1,9 +1,9 @@
 /// The body of a response that is produced while it is sent (`Responder.stream`).
 public protocol ResponseStream: AnyObject, Sendable {
-    /// Fills `buffer` with what comes next. Called on the connection's worker thread whenever the client has taken what
-    /// came before; must not block. It is not called for HEAD.
+    /// Fills `buffer` with the next part. Called on the connection's worker thread whenever the previous part was
+    /// sent; must not block. It is not called for HEAD.
     func read(into buffer: UnsafeMutableRawBufferPointer) -> StreamPart
-    /// Called once when nothing is read any more: the response has ended, the client has left, or the server stops.
+    /// Called once when nothing will be read any more: the response has ended, the client has left, or the server stops.
     func ended()
 }
 

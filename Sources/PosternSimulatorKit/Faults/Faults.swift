@@ -7,7 +7,7 @@
 /// - `reset-before`, `reset-after` (taken, the answer lost), `hang` (not taken, no answer), `hang-after`;
 /// - `delay=20ms` before an answer that is whole, `drip=50ms` between the bytes of the answer (units `ms`, `s`);
 /// - `garbage` and `truncate` spoil the answer to a request that was taken;
-/// - `pass` is no fault: it ends the list for this request, e.g. inside a script;
+/// - `pass` is not a fault: it ends the list for this request, e.g. inside a script;
 /// - `poison=eventName:bad[:500|413|400|array]` refuses every request with an item that has this member;
 ///   `poison=/object/id:bad` names it by a JSON Pointer.
 ///

@@ -31,12 +31,12 @@ final class IntegrityCheck: Loop {
         }
     }
 
-    /// The whole check is one turn.
+    /// Runs the whole check.
     func turn(at now: MonotonicInstant) -> MonotonicInstant? {
         let trouble = Self.trouble(in: queue, path: path)
         if let trouble, !isStopping.load(ordering: .acquiring) {
             found.withLock { $0 = trouble }
-            logger.error("the check of the store failed", metadata: ["error": "\(trouble)"])
+            logger.error("store integrity check failed", metadata: ["error": "\(trouble)"])
         }
         result.put(trouble == nil)
         return nil
@@ -62,11 +62,11 @@ final class IntegrityCheck: Loop {
 
     private static func find(in queue: DatabaseQueue) throws -> String? {
         try queue.read { db in
-            // It reports a read that failed as it does damage.
+            // `quick_check` reports a failed read as damage.
             let failed = FailedReads.count
             let lines = try SQL(db).all("PRAGMA quick_check(1)") { $0[0] as String }
             guard FailedReads.count == failed else {
-                throw StoreError.failed(detail: "the disk failed to read the file of the store")
+                throw StoreError.failed(detail: "the disk reported an error while the store was read")
             }
             return lines == ["ok"] ? nil : lines.joined(separator: "; ")
         }

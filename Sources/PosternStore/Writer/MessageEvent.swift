@@ -1,6 +1,6 @@
 import PosternCore
 
-/// What a transaction does with a message, told after its commit.
+/// What a transaction does with a message; published after its commit.
 struct MessageEvent {
     let type: EventType
     let id: MessageID
@@ -9,7 +9,7 @@ struct MessageEvent {
 }
 
 extension [MessageEvent] {
-    /// Consecutive events that can be told as one.
+    /// Runs of consecutive events that can be published as one.
     var runs: [ArraySlice<MessageEvent>] {
         var runs: [ArraySlice<MessageEvent>] = []
         var start = startIndex
@@ -27,7 +27,7 @@ extension [MessageEvent] {
 }
 
 extension EventType {
-    /// How the end of a message is told; nil for one that callers brought about.
+    /// The event for the end of a message; nil for an end that a caller requested.
     init?(_ state: MessageState) {
         switch state {
         case .delivered: self = .messageDelivered

@@ -104,7 +104,7 @@ struct AppServicesSettings: ControlMembers {
         return scripted
     }
 
-    /// Puts the usual configuration where `monitoring` says so, and fills up an object with it.
+    /// Replaces `true` in `monitoring` by the usual configuration, and adds its members that an object lacks.
     mutating func completeMonitoring() {
         if monitoring == .bool(true) { monitoring = Self.monitoringConfiguration }
         guard let given = monitoring.members else { return }

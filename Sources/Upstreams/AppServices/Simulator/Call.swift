@@ -117,7 +117,7 @@ struct Call: Sendable {
         var segments: [String] = []
         for segment in raw.dropFirst() {
             guard let text = decoded(segment) else {
-                violations.append("a path segment that is no percent-encoded UTF-8")
+                violations.append("a path segment that is not percent-encoded UTF-8")
                 return target = .nowhere
             }
             if !isEncodedExactly(segment) {

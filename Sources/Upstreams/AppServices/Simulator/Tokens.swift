@@ -3,7 +3,7 @@ internal import PosternCore
 /// The tokens that were declared or seen, by their text.
 struct Tokens: Sendable {
     struct Token: Sendable {
-        /// Different tokens are numbered from 1 as they come.
+        /// Different tokens are numbered from 1, in the order of their first use.
         let number: Int
         var isDeclared = false
         /// Nil for any provider.
@@ -14,7 +14,7 @@ struct Tokens: Sendable {
         var expiresAt: MonotonicInstant?
         /// In lower case: the users for whom it was used so far, at most two.
         var users: [String] = []
-        /// When and in which lane the gateway was told that it is refused.
+        /// When and in which lane the gateway was notified that the token is refused.
         var refusal: (at: MonotonicInstant, lane: String)?
         /// The device it was last used for, for requests that name none.
         var lastDevice: String?
@@ -70,7 +70,7 @@ struct Tokens: Sendable {
         all[text]?.isValid = false
     }
 
-    /// The gateway has been told; the first time counts.
+    /// Records that the gateway was notified. Only the first notification counts.
     mutating func noteRefusal(of text: String, at now: MonotonicInstant, lane: String) {
         if all[text]?.refusal == nil { all[text]?.refusal = (now, lane) }
     }

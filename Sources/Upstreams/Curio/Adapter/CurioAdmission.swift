@@ -35,7 +35,7 @@ struct CurioAdmission: Sendable {
             } else {
                 strangers.add(
                     JSONPointer.member(key),
-                    "is no member of \(kind.rawValue): \(fields.map(\.name.description).joined(separator: ", "))")
+                    "is not a member of \(kind.rawValue): \(fields.map(\.name.description).joined(separator: ", "))")
             }
         }
         for (field, value) in zip(fields, values) {

@@ -83,9 +83,9 @@ struct Action {
 
     /// Equal for actions that the server treats as the same, however they were sent.
     ///
-    /// Starts and ends of a session are told by its code, ends of screens and events by the code they quote, their
-    /// starts by everything: in a batch that includes a code, and alone the server makes a new one each time. The
-    /// others have nothing of their own, so the same twice counts as a repeat.
+    /// The start and the end of a session are identified by its code, the end of a screen or event by the code that it
+    /// quotes, and their start by all of its values: in a batch these include a code, and for a single start the server
+    /// makes a new code each time. Other actions have no code, so an equal one counts as a repeat.
     var identity: UInt64 {
         switch kind {
         case .sessionStart, .sessionEnd: digest(of: "\(kind.rawValue) \(session)")

@@ -66,7 +66,7 @@ enum CurioData {
             action.code = code
             Values.check(name, code, &findings)
             if kind.opening == nil, !isUUID(code, version: "4") {
-                findings.note("a start in a batch whose \(name) is no lower-case version-4 UUID")
+                findings.note("a start in a batch whose \(name) is not a lower-case version-4 UUID")
             }
         }
         return action

@@ -18,7 +18,7 @@ struct Values {
         }
         switch name {
         case "sessionCode":
-            if !isUUID(value, version: "1") { findings.note("a sessionCode that is no lower-case version-1 UUID") }
+            if !isUUID(value, version: "1") { findings.note("a sessionCode that is not a lower-case version-1 UUID") }
         case "sessionTimeout":
             guard isNumber(value), let minutes = Int(value), minutes > 0 else {
                 return findings.refuse("a sessionTimeout that is not a number of minutes from 1")

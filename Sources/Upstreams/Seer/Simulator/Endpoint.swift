@@ -33,8 +33,8 @@ struct Endpoint: ControlText, Equatable {
 
     var description: String { path + (query.map { "?" + $0 } ?? "") }
 
-    /// From an entry of an endpoint table: slashes at both ends do not count. Nil for what can be no path or is a
-    /// preset's.
+    /// From an entry of an endpoint table: slashes at both ends do not count. Nil for a text that cannot be a path,
+    /// or is a preset's.
     init?(_ entry: String) {
         let sides = entry.split(separator: "?", maxSplits: 1, omittingEmptySubsequences: false)
         let path = "/" + trimmingSlashes(sides[0])

@@ -147,7 +147,7 @@ struct SeerState: Sendable {
         }
         let token = String(authorization.dropFirst("Bearer ".count))
         guard authorization.hasPrefix("Bearer "), !token.isEmpty, !token.contains(where: \.isWhitespace) else {
-            violations.append("an Authorization that is no Bearer token")
+            violations.append("an Authorization that is not a Bearer token")
             return false
         }
         if tokens.isWorn(token, at: moment.instant) {

@@ -32,7 +32,7 @@ struct StreamOneState: Sendable {
         var endsAt: MonotonicInstant
         /// By its owner.
         var isDeleted = false
-        /// Whether the gateway has got a response that says so.
+        /// Whether a response has notified the gateway of the end.
         var isEndKnown = false
         /// By the platform, without a notification.
         var isForgotten = false

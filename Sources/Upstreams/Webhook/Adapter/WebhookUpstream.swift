@@ -4,7 +4,7 @@ import PosternUpstreamKit
 
 /// Any HTTP API that takes JSON by POST, PUT or PATCH.
 ///
-/// The configuration says which kinds there are and where they go. Payloads are forwarded as they were received, several
+/// The configuration lists the kinds and the URL of each. Payloads are forwarded as they were received, several
 /// in one request if that is configured. Messages with equal values of one member keep their order, others do not.
 struct WebhookUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream {
     static let typeName = "webhook"

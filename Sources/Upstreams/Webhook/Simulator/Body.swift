@@ -33,7 +33,9 @@ struct Body {
 
     /// Every line is one value and ends with a line feed.
     private mutating func readLines(_ text: UnsafeBufferPointer<UInt8>) {
-        guard text.last == UInt8(ascii: "\n") else { return refusal = "NDJSON without an end of its last line" }
+        guard text.last == UInt8(ascii: "\n") else {
+            return refusal = "NDJSON whose last line does not end with a line feed"
+        }
         var start = 0
         while start < text.count {
             let end = text[start...].firstIndex(of: UInt8(ascii: "\n")) ?? text.count

@@ -29,7 +29,7 @@ struct WebhookSettings: ControlMembers {
 
     var problem: String? {
         if signingSecrets.contains(where: { Signatures.key(of: $0) == nil }) {
-            return "signingSecrets: must be whsec_ and 24 to 64 bytes in base64 each"
+            return "signingSecrets: each must be whsec_ followed by 24 to 64 bytes in Base64"
         }
         return PosternSimulatorKit.problem("status", status, 200...499)
             ?? PosternSimulatorKit.problem("tokenLifeSeconds", tokenLifeSeconds, 0...1_000_000_000)

@@ -316,7 +316,7 @@ private let pushToken = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add
         ),
         (
             vector(14).with(path: base + "/users/%ff/devices/\(d3)"),
-            "a path segment that is no percent-encoded UTF-8"
+            "a path segment that is not percent-encoded UTF-8"
         ),
         (vector(3).with(path: base + "/users/\(d1)/devices/\(d1)"), "connect: a user id that the gateway must refuse"),
         (vector(3).with(path: base + "/users/me/devices/\(d1)"), "connect: a user id that the gateway must refuse"),

@@ -246,11 +246,11 @@ private typealias C = CurioClient
         ("sessionTimeout", "99999999999999999999", "400 | a sessionTimeout that is not a number of minutes from 1"),
         ("sessionTimeout", "1441", "200 | a sessionTimeout of more than a day"),
         ("sessionTimeout", "9223372036854775807", "200 | a sessionTimeout of more than a day"),
-        ("sessionCode", V.session.uppercased(), "200 | a sessionCode that is no lower-case version-1 UUID"),
-        ("sessionCode", C.codes[0], "200 | a sessionCode that is no lower-case version-1 UUID"),
+        ("sessionCode", V.session.uppercased(), "200 | a sessionCode that is not a lower-case version-1 UUID"),
+        ("sessionCode", C.codes[0], "200 | a sessionCode that is not a lower-case version-1 UUID"),
         (
             "sessionCode", "6d551000-a21d-11e4-7123-03ab5c7d9e1f",
-            "200 | a sessionCode that is no lower-case version-1 UUID"
+            "200 | a sessionCode that is not a lower-case version-1 UUID"
         ),
         ("visitorCode", "", "200 | visitorCode is empty"),
         ("visitorCode", "NULL", "200 | visitorCode is a placeholder"),
@@ -344,11 +344,11 @@ private typealias C = CurioClient
         ),
         (
             edited("\"eventCode\":\"\(C.codes[0])\"", "\"eventCode\":\"UNKNOWN\""),
-            "200 | eventCode is a placeholder | a start in a batch whose eventCode is no lower-case version-4 UUID"
+            "200 | eventCode is a placeholder | a start in a batch whose eventCode is not a lower-case version-4 UUID"
         ),
         (
             edited(C.codes[0], C.codes[0].uppercased()),
-            "200 | a start in a batch whose eventCode is no lower-case version-4 UUID"
+            "200 | a start in a batch whose eventCode is not a lower-case version-4 UUID"
         ),
         (edited("\"eventKey\":\"Buton\"", "\"eventKey\":\"\""), "200 | eventKey is empty"),
         (edited("\"eventKey\":\"Buton\"", "\"eventKey\":\"a\\u0020b\""), "200 | eventKey is not encoded twice"),

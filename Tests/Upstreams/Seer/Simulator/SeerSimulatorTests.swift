@@ -211,11 +211,11 @@ private typealias V = SeerVectors
             ["a request with Transfer-Encoding", "a request without Content-Length"]
         ),
         ([("Authorization", "")], 401, ["a report without Authorization"]),
-        ([("Authorization", "Bearer ")], 401, ["an Authorization that is no Bearer token"]),
-        ([("Authorization", V.basic)], 401, ["an Authorization that is no Bearer token"]),
-        ([("Authorization", "bearer x")], 401, ["an Authorization that is no Bearer token"]),
-        ([("Authorization", "Bearer  x")], 401, ["an Authorization that is no Bearer token"]),
-        ([("Authorization", "BearerToken x")], 401, ["an Authorization that is no Bearer token"]),
+        ([("Authorization", "Bearer ")], 401, ["an Authorization that is not a Bearer token"]),
+        ([("Authorization", V.basic)], 401, ["an Authorization that is not a Bearer token"]),
+        ([("Authorization", "bearer x")], 401, ["an Authorization that is not a Bearer token"]),
+        ([("Authorization", "Bearer  x")], 401, ["an Authorization that is not a Bearer token"]),
+        ([("Authorization", "BearerToken x")], 401, ["an Authorization that is not a Bearer token"]),
         ([("Authorization", "Bearer madeUp")], 401, ["a token that was never issued"]),
     ]
 

@@ -216,7 +216,7 @@ import Testing
     @Test func control_isRefused_whenItIsNotValid() {
         for (text, problem) in [
             (#"{"status":600}"#, "status: must be from 200 to 499"),
-            (#"{"signingSecrets":["x"]}"#, "signingSecrets: must be whsec_ and 24 to 64 bytes in base64 each"),
+            (#"{"signingSecrets":["x"]}"#, "signingSecrets: each must be whsec_ followed by 24 to 64 bytes in Base64"),
         ] {
             #expect(throws: ControlProblem(problem)) { try control(text) }
         }

@@ -16,7 +16,7 @@ struct Actions: Sendable {
 
     /// The faults of a setting with such a list.
     static let rule = SettingRule<[String]> { list in
-        list.filter { !isEntry($0) }.map { "'\($0)' is no command/action, e.g. item/view" }
+        list.filter { !isEntry($0) }.map { "'\($0)' is not a command/action, e.g. item/view" }
     }
 
     private static func isEntry(_ text: String) -> Bool {

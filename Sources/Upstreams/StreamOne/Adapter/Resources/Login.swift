@@ -90,11 +90,11 @@ struct Login: Sendable {
         return challenge
     }
 
-    /// The most logins that wait for their turn. With more, the last one would wait for half a minute.
+    /// The maximum number of logins that wait to be hashed. With more, the last one would wait for half a minute.
     private static let mostWaiting = 100
 
-    /// Hashes a password, one at a time, as each takes a core for a quarter of a second. One whose turn comes when its
-    /// time is over, or when its caller has hung up, is not hashed: others wait for their turn.
+    /// Hashes a password, one at a time, as each takes a core for a quarter of a second. A login that
+    /// has timed out in the meantime, or whose caller has hung up, is skipped, because others wait.
     private func computed(
         _ credentials: Credentials, _ context: any UpstreamRouteContext, _ hash: @escaping @Sendable () -> String?
     ) async throws(UpstreamRouteError) -> String {
@@ -176,7 +176,7 @@ struct Login: Sendable {
         let deadline = context.time.instant + request.patience
         guard let session = try await client.session(request.parameters["sessionCode"] ?? "", context) else {
             throw UpstreamRouteError(
-                .notFound("There is no such session: it has ended, has expired, or was never begun here."))
+                .notFound("There is no such session: it has ended, has expired, or was never started here."))
         }
         let call = StreamOneCall(command: "session", action: "delete")
         _ = try? await client.perform(.init(content: call, session: session, deadline: deadline), context)
