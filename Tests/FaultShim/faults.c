@@ -4,7 +4,6 @@
 // FILE_FAULTS holds `name=value` pairs separated by commas:
 //   folder=PATH   only files below it; required
 //   kill=N        SIGKILL before the N-th call that changes a file
-//   count=FILE    at the end, write the number of such calls into FILE
 //   seed=N        for the random faults below; each takes a chance in 10 000
 //   delay=N       microseconds before each call
 //   enospc=N eio=N short=N   of writes
@@ -33,7 +32,6 @@
 #include <unistd.h>
 
 static char folder[4096];
-static char countFile[4096];
 static char whileFile[4096];
 static char foldersFile[4096];
 static long killAt, delay, enospc, eio, shortWrites, failedSyncs, lies, loses;
@@ -63,7 +61,6 @@ __attribute__((constructor)) static void begin(void) {
     const char *settings = getenv("FILE_FAULTS");
     if (!settings) return;
     text(settings, "folder", folder, sizeof folder);
-    text(settings, "count", countFile, sizeof countFile);
     text(settings, "while", whileFile, sizeof whileFile);
     text(settings, "folders", foldersFile, sizeof foldersFile);
     loses = number(settings, "lose");
@@ -75,17 +72,6 @@ __attribute__((constructor)) static void begin(void) {
     failedSyncs = number(settings, "sync");
     lies = number(settings, "lie");
     randomState ^= (uint64_t)number(settings, "seed") * 0xD1342543DE82EF95u;
-}
-
-__attribute__((destructor)) static void end(void) {
-    if (!countFile[0]) return;
-    char line[32];
-    int length = snprintf(line, sizeof line, "%ld\n", (long)changes);
-    int file = syscall(SYS_openat, AT_FDCWD, countFile, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    if (file >= 0) {
-        syscall(SYS_write, file, line, length);
-        syscall(SYS_close, file);
-    }
 }
 
 // xorshift64*: the same faults for the same seed and the same order of calls.
