@@ -87,7 +87,7 @@ public struct SecretMask: Sendable {
                 let bytes = Unicode.Scalar(value).map { Array(String($0).utf8) } ?? []
                 return !bytes.isEmpty && needle.starts(with: bytes) ? (bytes.count, 6) : nil
             }
-            if escaped(text[index + 1]) == wanted { return (1, 2) }
+            if JSONEscapes.character(text[index + 1]) == wanted { return (1, 2) }
         case UInt8(ascii: "+") where wanted == UInt8(ascii: " "): return (1, 1)
         // RFC 4648, section 5.
         case UInt8(ascii: "-") where wanted == UInt8(ascii: "+"): return (1, 1)
@@ -100,18 +100,6 @@ public struct SecretMask: Sendable {
     private static func hexadecimal(_ text: [UInt8], at start: Int, count: Int) -> UInt32? {
         guard start + count <= text.count else { return nil }
         return UInt32(String(decoding: text[start..<start + count], as: UTF8.self), radix: 16)
-    }
-
-    /// The byte that a JSON string has for a backslash with `letter` behind it.
-    private static func escaped(_ letter: UInt8) -> UInt8 {
-        switch letter {
-        case UInt8(ascii: "n"): 0x0A
-        case UInt8(ascii: "r"): 0x0D
-        case UInt8(ascii: "t"): 0x09
-        case UInt8(ascii: "b"): 0x08
-        case UInt8(ascii: "f"): 0x0C
-        default: letter
-        }
     }
 
     /// The secret, and if it is a header value such as `Bearer abc` or `Basic dXNlcjpwYXNz`, what follows the scheme.

@@ -141,6 +141,14 @@ struct FilterOptions: ParsableArguments {
         return filter
     }
 
-    /// Whether there is anything but an upstream.
-    var isRestricted: Bool { filter != MessageFilter(upstream: upstream) }
+    /// Throws unless messages are selected either by `ids` or by these options, and if so, in one of `states`.
+    func validate(insteadOf ids: [MessageID], in states: Set<MessageState>, _ detail: String) throws {
+        guard ids.isEmpty != (upstream == nil) else {
+            throw ValidationError("Specify the messages, either by their ids or with --upstream NAME.")
+        }
+        guard ids.isEmpty || filter == MessageFilter(upstream: upstream) else {
+            throw ValidationError("Options that select messages go with --upstream, not with ids.")
+        }
+        if let state, !states.contains(state) { throw ValidationError(detail) }
+    }
 }

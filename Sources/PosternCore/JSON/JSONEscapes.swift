@@ -56,7 +56,7 @@ public enum JSONEscapes {
     }
 
     /// The character that a letter after a backslash represents.
-    private static func character(_ letter: UInt8) -> UInt8 {
+    static func character(_ letter: UInt8) -> UInt8 {
         switch letter {
         case UInt8(ascii: "b"): 8
         case UInt8(ascii: "f"): 12

@@ -23,15 +23,7 @@ struct OutboxCancel: AsyncParsableCommand {
     var ids: [MessageID] = []
 
     func validate() throws {
-        guard ids.isEmpty != (filter.upstream == nil) else {
-            throw ValidationError("Specify the messages, either by their ids or with --upstream NAME.")
-        }
-        guard ids.isEmpty || !filter.isRestricted else {
-            throw ValidationError("Options that select messages go with --upstream, not with ids.")
-        }
-        guard [nil, .queued].contains(filter.state) else {
-            throw ValidationError("Only queued messages can be cancelled.")
-        }
+        try filter.validate(insteadOf: ids, in: [.queued], "Only queued messages can be cancelled.")
     }
 
     func run() async throws {

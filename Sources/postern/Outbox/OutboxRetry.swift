@@ -20,15 +20,8 @@ struct OutboxRetry: AsyncParsableCommand {
     var ids: [MessageID] = []
 
     func validate() throws {
-        guard ids.isEmpty != (filter.upstream == nil) else {
-            throw ValidationError("Specify the messages, either by their ids or with --upstream NAME.")
-        }
-        guard ids.isEmpty || !filter.isRestricted else {
-            throw ValidationError("Options that select messages go with --upstream, not with ids.")
-        }
-        guard [nil, .failed, .dropped].contains(filter.state) else {
-            throw ValidationError("Only failed or dropped messages can be sent again.")
-        }
+        try filter.validate(
+            insteadOf: ids, in: [.failed, .dropped], "Only failed or dropped messages can be sent again.")
     }
 
     func run() async throws {

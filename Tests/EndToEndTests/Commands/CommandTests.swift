@@ -115,6 +115,11 @@ import Testing
         (["outbox", "show", "nonsense", "--store", "DIR/none.sqlite"], 73, "DIR/none.sqlite"),
         (["outbox", "cancel", "--store", "DIR/none.sqlite"], 64, "either by their ids or with --upstream NAME"),
         (["outbox", "cancel", "--store", "DIR/none.sqlite", "--upstream", "a", "--state", "failed"], 64, "queued"),
+        (
+            ["outbox", "retry", "--store", "DIR/none.sqlite", "--upstream", "a", "--state", "queued"], 64,
+            "failed or dropped"
+        ),
+        (["outbox", "retry", "--store", "DIR/none.sqlite", "00697znkr0001", "--kind", "event"], 64, "not with ids"),
         (["outbox", "audit", "--config", "DIR/none.json"], 78, "DIR/none.json"),
         (["keys", "new", "--name", "a", "--scopes", "write,all"], 64, "all is not a scope"),
     ])
