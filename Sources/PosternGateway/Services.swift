@@ -82,6 +82,7 @@ final class Services: Sendable {
             hasAdminListener: configuration.server.adminHTTP != nil)
         handler.adopt(configuration.auth.keys, opensMetrics: configuration.auth.openMetrics)
         context.setEventTypes(configuration.cloudEvents.types)
+        outbox.adopt([])
         listeners = environment.makeListeners(configuration.server, memory, handler, logger)
     }
 

@@ -38,7 +38,7 @@ public final class Metrics: Sendable {
     /// Writes all of them. The owners of gauges append theirs.
     public func write(to exposition: inout Exposition) {
         exposition.counters(
-            "postern_messages_accepted_total", "Messages answered with 2xx and on disk.", accepted)
+            "postern_messages_accepted_total", "Messages on disk: answered with 2xx, or callbacks.", accepted)
         exposition.counters("postern_messages_refused_total", "Messages refused before anything was stored.", refused)
         exposition.counters("postern_messages_settled_total", "Messages that reached a final state.", settled)
         exposition.histograms(

@@ -36,6 +36,7 @@ public final class Outbox: Sendable {
     private let log: Inode?
 
     private let shared: Mutex<Shared>
+    private let configuredCallbacks = Mutex<[Callback]?>(nil)
     private let capped = Atomic<Bool>(false)
     private let isLogPinned = Atomic<Bool>(false)
     private let waitedFor = Atomic<Int>(0)
@@ -139,6 +140,13 @@ public final class Outbox: Sendable {
 
     /// Nil for an upstream that is not registered in this run.
     public func queue(_ number: UpstreamNumber) -> UpstreamQueue? { shared.withLock { $0.queues[number] } }
+
+    /// Reports what settles from the next transaction on. Nothing expires before the first call, because what settles
+    /// before that would not be reported.
+    public func adopt(_ callbacks: [Callback]) { configuredCallbacks.withLock { $0 = callbacks } }
+
+    /// Nil before the first `adopt`.
+    var callbacks: [Callback]? { configuredCallbacks.withLock { $0 } }
 
     /// Takes the next number. It is used once, also if nothing is sent.
     public func nextBatch() -> BatchID { batches.next() }

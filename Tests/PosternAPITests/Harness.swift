@@ -122,6 +122,7 @@ final class TestGateway: GatewayHarness {
         }
         self.workers = workers
         try outbox.registerStored()
+        outbox.adopt([])
         let stalled = setup.stalled
         context = APIContext(
             outbox: outbox, upstreams: workers.map { ("plain", $0) }, limits: setup.limits, memory: setup.memory,

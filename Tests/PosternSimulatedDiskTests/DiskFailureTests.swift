@@ -90,4 +90,50 @@ import Testing
             #expect(process.outbox.ledger(of: process.queue.number).accepted == 200)
         }
     }
+
+    // MARK: Callbacks
+
+    /// A settlement needs no room for its events.
+    @Test(arguments: QueueCap.WhenFull.allCases)
+    func fullDisk_dropsEvents_andSettlesAllTheSame(whenFull: QueueCap.WhenFull) throws {
+        try store.run { process in
+            let outbox = process.outbox
+            let hooks = try outbox.register(
+                PlainUpstream("hooks"), type: "plain", cap: QueueCap.with { $0.whenFull = whenFull })
+            outbox.adopt([
+                Callback(to: hooks, as: "thing", of: [.delivered], in: nil, includesPayload: true) { messages in
+                    messages.map { Callback.Event($0.payload ?? [], lane: .none) }
+                }
+            ])
+            func deliver(_ count: Int) throws {
+                let claim = try process.queue.claim(
+                    BatchLimits(maxMessages: count, maxBytes: 1 << 20), now: store.time.now, oldest: nil)
+                #expect(claim.messages.count == count)
+                var settlement = Settlement(batch: outbox.nextBatch(), outcome: .delivered, endedAt: store.time.now)
+                settlement.delivered = claim.messages
+                _ = try process.threads.result {
+                    outbox.settle(settlement, of: process.queue, changes: { _ in [] }, completion: $0)
+                }
+                process.queue.release(claim.messages)
+            }
+            try process.append(300, length: 5000)
+            try deliver(10)
+            #expect(outbox.ledger(of: hooks.number).queued == 10)
+            store.disk.capacityBytes = store.disk.usedBytes
+            #expect(throws: AppendError.self) { while true { try process.append(20, length: 5000) } }
+            for _ in 0..<29 { try deliver(10) }
+            let ledger = outbox.ledger(of: hooks.number)
+            #expect(outbox.ledger(of: process.queue.number).delivered == 300)
+            #expect(ledger.queued == 10)
+            #expect(ledger.dropped == 290)
+            #expect(ledger.accepted == 300)
+            let (rows, payloads) = try outbox.read { sql in
+                try sql.first("SELECT count(*), count(payload) FROM ended_#", of: hooks.number) {
+                    ($0[0] as Int, $0[1] as Int)
+                } ?? (0, 0)
+            }
+            #expect(rows == 290 && payloads == 0)
+            #expect(try process.findings() == [])
+        }
+    }
 }

@@ -59,6 +59,9 @@ final class StoreTrial: @unchecked Sendable {
     var threads: ManualThreads
     var outbox: Outbox?
     var queue: UpstreamQueue?
+    /// Gets an event for each message that settles in one of these states.
+    var listener: UpstreamQueue?
+    static let reported: Set<MessageState> = [.delivered, .failed, .dropped]
     let book = StoreBook()
     var dice: SplitMix64
     /// A read holds up checkpoints.
@@ -165,7 +168,7 @@ final class StoreTrial: @unchecked Sendable {
 
     func abandon() {
         threads.abandon()
-        (outbox, queue, claims) = (nil, nil, [])
+        (outbox, queue, listener, claims) = (nil, nil, nil, [])
     }
 
     func restart(after death: String, isDurable: Bool = false) throws {
@@ -204,6 +207,13 @@ final class StoreTrial: @unchecked Sendable {
             logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
         self.outbox = outbox
         queue = try outbox.register(PlainUpstream(), type: "plain", cap: QueueCap())
+        let listener = try outbox.register(PlainUpstream("listener"), type: "plain", cap: QueueCap())
+        self.listener = listener
+        outbox.adopt([
+            Callback(to: listener, as: "thing", of: Self.reported, in: nil, includesPayload: false) { messages in
+                messages.map { Callback.Event(Array("{\"is\":\"\($0.state)\"}".utf8), lane: .none) }
+            }
+        ])
     }
 
     // MARK: The end
@@ -272,6 +282,7 @@ extension StoreTrial {
         defer { disk.faults = faults }
         do {
             var findings = try book.findings(in: outbox, of: queue.number, isDurable: isDurable)
+            findings += try callbackFindings(in: outbox, of: queue.number)
             findings += try outbox.audit().accounts.flatMap(\.findings)
             let integrity = try outbox.read { try $0.value("PRAGMA integrity_check(1)", as: String.self) }
             if integrity != "ok" { findings.append(integrity ?? "no integrity_check") }
@@ -285,6 +296,27 @@ extension StoreTrial {
         } catch let error as StoreError where disk.isDamageMarked {
             story.append("damage is reported: \(disk.neutral("\(error)"))")
             isDamageReported = true
+        }
+    }
+
+    /// Each settled message has exactly one event, and no other message has any.
+    private func callbackFindings(in outbox: Outbox, of number: UpstreamNumber) throws -> [String] {
+        guard let listener else { return [] }
+        return try outbox.read { sql in
+            var events: [String: Int] = [:]
+            let keys: [String] =
+                try sql.all("SELECT key FROM queue_#", of: listener.number) { $0[0] }
+                + sql.all("SELECT key FROM ended_#", of: listener.number) { $0[0] }
+            for key in keys { events[key, default: 0] += 1 }
+            var states: [MessageID: MessageState] = [:]
+            try sql.each("SELECT id FROM queue_#", of: number) { states[$0[0]] = .queued }
+            try sql.each("SELECT id FROM delivered_#", of: number) { states[$0[0]] = .delivered }
+            try sql.each("SELECT id, state FROM ended_#", of: number) { states[$0[0]] = $0[1] as MessageState }
+            return states.sorted { $0.key < $1.key }.compactMap { id, state in
+                let count = events[id.description, default: 0]
+                let isRight = count == (Self.reported.contains(state) ? 1 : 0)
+                return isRight ? nil : "\(id) is \(state), and has \(count) events"
+            }
         }
     }
 

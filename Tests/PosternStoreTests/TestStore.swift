@@ -29,10 +29,12 @@ final class TestStore {
         time: any TimeSource = ManualTime(),
         metrics: Metrics = Metrics()
     ) throws -> Outbox {
-        try Outbox(
+        let outbox = try Outbox(
             options, startFresh: startFresh, recover: recover, time: time, threads: DedicatedThreads(),
             metrics: metrics,
             logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+        outbox.adopt([])
+        return outbox
     }
 
     var path: String { options.path }

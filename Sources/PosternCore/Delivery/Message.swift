@@ -20,11 +20,13 @@ public struct Message: Sendable, Equatable {
     public var mayHaveArrived: Bool
     /// Whether an operator has queued the message again after it failed.
     public var wasRetried: Bool
+    /// Whether it is an event about another message that settled. There is none about itself.
+    public let isCallback: Bool
 
     public init(
         id: MessageID, kind: Kind, lane: Lane = .none, key: String? = nil, acceptedAt: Timestamp, payload: [UInt8],
         attempts: Int = 0, progress: [UInt8]? = nil, mayHaveArrived: Bool = false,
-        wasRetried: Bool = false
+        wasRetried: Bool = false, isCallback: Bool = false
     ) {
         self.id = id
         self.kind = kind
@@ -36,6 +38,7 @@ public struct Message: Sendable, Equatable {
         self.progress = progress
         self.mayHaveArrived = mayHaveArrived
         self.wasRetried = wasRetried
+        self.isCallback = isCallback
     }
 }
 

@@ -33,13 +33,14 @@ final class Maintenance: @unchecked Sendable {
         let now = outbox.time.now
         let deliveredRetention = outbox.options.deliveredRetention
         let failedRetention = outbox.options.failedRetention
+        let mayExpire = outbox.callbacks != nil
         var hasMore = false
         for account in transaction.accounts.open {
             if try purgeDelivered(of: account, before: now - deliveredRetention, with: transaction.sql) {
                 hasMore = true
             }
             if try purgeEnded(of: account, before: now - failedRetention, with: transaction.sql) { hasMore = true }
-            if let queue = outbox.queue(account.number), try expire(from: queue, at: now, in: transaction) {
+            if mayExpire, let queue = outbox.queue(account.number), try expire(from: queue, at: now, in: transaction) {
                 hasMore = true
             }
         }

@@ -300,9 +300,9 @@ struct MixedClaims: QueueClaims {
     mutating func apply(_ updates: QueueExchange.PendingUpdates) {
         mustVerify = mustVerify || updates.isCut
         for removal in updates.removals { noteRemoval(of: removal.id, isGone: removal.isGone) }
-        // Rows before the cursor were returned.
-        if let id = updates.cameBackFrom, id <= cursor {
-            cursor = MessageID(rawValue: id.rawValue - 1)
+        // Rows before the cursor were returned, or rows after it that were never announced.
+        if let id = updates.cameBackFrom {
+            cursor = min(cursor, MessageID(rawValue: id.rawValue - 1))
             isBehind = true
         }
     }

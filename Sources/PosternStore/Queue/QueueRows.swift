@@ -56,7 +56,8 @@ struct QueueRows {
                 id: row[0], kind: kinds.kind(row[1]),
                 lane: lane.map { .named($0.name, group: $0.group) } ?? Lane(number: row.lane),
                 key: row[8], acceptedAt: row[3], payload: row[12], attempts: row[7], progress: row[9],
-                mayHaveArrived: tried & 1 != 0, wasRetried: tried & 2 != 0),
+                mayHaveArrived: tried & 1 != 0, wasRetried: tried & 2 != 0,
+                isCallback: tried & 8 != 0),
             expiresAt: row[6], wasRequeued: tried & 4 != 0, isWhole: row.isWhole(payload: 12, checksum: 11))
     }
 

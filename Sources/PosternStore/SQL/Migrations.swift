@@ -135,7 +135,7 @@ enum Migrations {
               key TEXT,
               lastError TEXT,
               progress BLOB,
-              tried INTEGER NOT NULL DEFAULT 0, -- 1: wasTried, 2: wasRetried, 4: requeued
+              tried INTEGER NOT NULL DEFAULT 0, -- 1: wasTried, 2: wasRetried, 4: requeued, 8: isCallback
               checksum INTEGER NOT NULL,
               payload BLOB NOT NULL
             ) STRICT;

@@ -19,6 +19,8 @@ public struct NewMessage: Sendable {
     public let waitsFor: WaitReason?
     /// A secret that was part of the payload; see `Admission.credential`.
     public let credential: Credential?
+    /// Whether it is an event about another message; see `Callback`.
+    var isCallback = false
 
     public init(
         queue: UpstreamQueue, kind: Kind, lane: Lane = .none, key: String? = nil, acceptedAt: Timestamp,

@@ -135,6 +135,9 @@ final class WriterLoop: Loop, @unchecked Sendable {
     // What was handed in refers to the store, and the store to it.
     deinit { _ = inbox.takeAll() }
 
+    /// The least time between two warnings about the same upstream.
+    private static let callbackWarningInterval = Duration.seconds(60)
+
     private var instant: MonotonicInstant { outbox.threads.instant }
     private var idleInterval: Duration { outbox.threads.idleTime(Maintenance.interval) }
 
@@ -283,8 +286,19 @@ final class WriterLoop: Loop, @unchecked Sendable {
             arrival.queue.arrived(arrival, at: outbox.time.instant)
         }
         if accepted > 0 { outbox.metrics.commitMessages.observe(Double(accepted)) }
+        for count in transaction.callbackCounts { show(count) }
         outbox.tell(transaction.events)
         outbox.announce(transaction.notices)
+    }
+
+    private func show(_ count: CallbackCount) {
+        let (name, account) = (count.callback.queue.name, accounts[count.callback.queue.number])
+        outbox.metrics.accepted("\(name)", "\(count.callback.kind)").add(count.accepted)
+        guard count.dropped > 0, instant >= account.nextCallbackWarning else { return }
+        account.nextCallbackWarning = instant + Self.callbackWarningInterval
+        outbox.logger.warning(
+            "callbacks dropped; the queue of their upstream is full",
+            metadata: ["upstream": "\(name)", "messages": "\(count.dropped)"])
     }
 
     /// Whether all of their queues drop the oldest messages if they are full.

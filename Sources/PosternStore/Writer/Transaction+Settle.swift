@@ -84,7 +84,7 @@ extension Transaction {
         let account = accounts[queue.number]
         account.ledger.counts.queued -= messages.count
         account.ledger.queuedBytes -= messages.reduce(0) { $0 + $1.payload.count }
-        for message in messages { book(message.id, result: result, in: account) }
+        for message in messages { book(message, of: queue, result: result, at: moment) }
         return true
     }
 
@@ -101,13 +101,15 @@ extension Transaction {
                 of: queue.number, message.id, account.kindNumber(of: message.kind, in: outbox.kinds),
                 message.acceptedAt, moment, message.attempts + 1, message.key, result)
         }
-        book(message.id, result: result, in: account)
+        book(message, of: queue, result: result, at: moment)
     }
 
-    private func book(_ id: MessageID, result: [UInt8]?, in account: UpstreamWriteState) {
+    private func book(_ message: Message, of queue: UpstreamQueue, result: [UInt8]?, at moment: Timestamp) {
+        let account = accounts[queue.number]
         account.ledger.counts.delivered += 1
         if !outbox.keepsDelivered { account.ledger.purged.delivered += 1 }
-        note(.delivered, of: id, in: account, error: nil, result: result)
+        note(.delivered, of: message.id, in: account, error: nil, result: result)
+        report(message, of: queue, result: result, at: moment)
     }
 
     /// Deletes a queue row. Returns false if it was deleted already.
@@ -139,6 +141,8 @@ extension Transaction {
                     .damaged, detail: "the stored payload is not what was accepted: its checksum differs", at: moment),
                 at: moment, result: result, mayHaveArrived: mayHaveArrived)
         }
+        let report = try report(
+            of: id, in: queue, as: state, error: error, at: moment, result: result, attempts: attempts)
         let lane = try lane(found.lane, of: queue)
         try sql.run(
             """
@@ -154,6 +158,7 @@ extension Transaction {
         let account = accounts[queue.number]
         account.ledger.counts[state] += 1
         note(state, of: id, in: account, error: error, result: result)
+        if let report { reports.append(report) }
         return true
     }
 

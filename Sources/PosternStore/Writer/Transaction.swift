@@ -21,6 +21,11 @@ final class Transaction {
     private(set) var lanesDue: [(queue: UpstreamQueue, at: Timestamp)] = []
     /// Owners whose credential may no longer be needed.
     var touchedOwners: Set<CredentialOwner> = []
+    let callbacks: [Callback]
+    /// Settled messages, as far as a callback reports them, until their events are stored.
+    var reports: [SettledMessage] = []
+    /// The events that were stored.
+    var callbackCounts: [CallbackCount] = []
     private let isWaitedFor: Bool
     private let collectsEvents: Bool
 
@@ -31,6 +36,7 @@ final class Transaction {
         self.sequence = sequence
         isWaitedFor = outbox.isWaitedFor
         collectsEvents = outbox.events.isCollecting
+        callbacks = outbox.callbacks ?? []
         accounts.open.forEach { $0.begin() }
     }
 
@@ -65,6 +71,7 @@ final class Transaction {
 
     /// Writes what is kept in memory during the transaction. Call once, as the last step.
     func finish() throws {
+        try storeCallbacks()
         try accounts.open.forEach(settleLanes)
         try dropUnneededCredentials()
         var isChanged = false
@@ -81,7 +88,7 @@ extension Transaction {
     /// Runs `body`. If it returns false, its changes are undone, in the rows and in memory.
     func attempt(_ body: () throws -> Bool) throws {
         let sequence = sequence
-        let (noted, told) = (notices.count, events.count)
+        let (noted, told, reported) = (notices.count, events.count, reports.count)
         let removed = removals.count
         let before = accounts.open.map { (account: $0, ledger: $0.ledger, arrival: $0.arrival, settled: $0.settled) }
         try sql.db.inSavepoint {
@@ -89,6 +96,7 @@ extension Transaction {
             self.sequence = sequence
             notices.removeSubrange(noted...)
             events.removeSubrange(told...)
+            reports.removeSubrange(reported...)
             for (queue, ids) in removals[removed...] { queue.doneRemoving(ids, areGone: false) }
             removals.removeSubrange(removed...)
             for (account, ledger, arrival, settled) in before {
@@ -172,7 +180,7 @@ extension Transaction {
         return nil
     }
 
-    private func insert(_ message: NewMessage, as id: MessageID) throws {
+    func insert(_ message: NewMessage, as id: MessageID) throws {
         let queue = message.queue
         let account = accounts[queue.number]
         var arrival = account.arrival ?? Arrival(queue: queue)
@@ -202,7 +210,7 @@ extension Transaction {
             let payload = BorrowedBytes(UnsafeRawBufferPointer(rebasing: bytes[message.range]))
             let checksum = payload.checksum
             // Most messages have none of the optional columns, and binding those would cost a tenth of the insert.
-            if scheduledAt == nil, message.expiresAt == nil, message.key == nil {
+            if scheduledAt == nil, message.expiresAt == nil, message.key == nil, !message.isCallback {
                 try sql.run(
                     "INSERT INTO queue_# (id, kind, lane, acceptedAtMs, checksum, payload) VALUES (?, ?, ?, ?, ?, ?)",
                     of: id.upstream, id, kind, lane, message.acceptedAt, checksum, payload)
@@ -210,12 +218,12 @@ extension Transaction {
                 try sql.run(
                     """
                     INSERT INTO queue_#
-                      (id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, key, checksum, payload)
-                    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                      (id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, key, tried, checksum, payload)
+                    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
                     """,
                     of: id.upstream, id, kind, lane, message.acceptedAt,
                     scheduledAt == nil ? QueueColumn.ready : QueueColumn.scheduled, scheduledAt, message.expiresAt,
-                    message.key, checksum, payload)
+                    message.key, message.isCallback ? 8 : 0, checksum, payload)
             }
         }
     }
@@ -267,7 +275,7 @@ extension Transaction {
 
     /// If the disk is full, the oldest messages are evicted, with their payloads, for at least as many bytes as arrive.
     /// Otherwise nothing would be gained.
-    private func makeRoomOnDisk(for messages: [NewMessage], evicted: inout [MessageID]) throws -> AppendError? {
+    func makeRoomOnDisk(for messages: [NewMessage], evicted: inout [MessageID]) throws -> AppendError? {
         for request in spaceRequests(of: messages).values {
             var victims: [MessageID] = []
             var bytes = 0
@@ -308,24 +316,41 @@ extension Transaction {
         let queue = request.queue
         let cap = queue.cap
         let ledger = accounts[queue.number].ledger
-        var messages = ledger.queued + request.messages
-        var bytes = ledger.queuedBytes + request.bytes
-        if cap.admits(messages: messages, bytes: bytes) { return [] }
+        if cap.admits(messages: ledger.queued + request.messages, bytes: ledger.queuedBytes + request.bytes) {
+            return []
+        }
         guard cap.whenFull == .dropOldest, cap.admits(messages: request.messages, bytes: request.bytes) else {
             return nil
         }
-        var victims: [MessageID] = []
+        let (victims, areEnough) = try takeOldest(of: queue, for: request.messages, bytes: request.bytes)
+        if !areEnough { queue.doneRemoving(victims, areGone: false) }
+        return areEnough ? victims : nil
+    }
+
+    /// Prevents the oldest messages that are not being sent from being claimed, as many as have to be evicted so that
+    /// `messages` more fit; all of them if that is not enough.
+    private func takeOldest(
+        of queue: UpstreamQueue, for messages: Int, bytes: Int
+    ) throws -> (ids: [MessageID], areEnough: Bool) {
+        let cap = queue.cap
+        let ledger = accounts[queue.number].ledger
+        var messages = ledger.queued + messages
+        var bytes = ledger.queuedBytes + bytes
+        var ids: [MessageID] = []
         try forEachOldest(of: queue) { id, size in
             guard queue.tryRemoving(id) else { return true }
-            victims.append(id)
+            ids.append(id)
             messages -= 1
             bytes -= size
             return !cap.admits(messages: messages, bytes: bytes)
         }
-        guard cap.admits(messages: messages, bytes: bytes) else {
-            queue.doneRemoving(victims, areGone: false)
-            return nil
-        }
-        return victims
+        return (ids, cap.admits(messages: messages, bytes: bytes))
+    }
+
+    /// Evicts the oldest messages that are not being sent until `messages` more fit, or there are no others.
+    func evictOldest(of queue: UpstreamQueue, for messages: Int, bytes: Int) throws {
+        let ids = try takeOldest(of: queue, for: messages, bytes: bytes).ids
+        removals.append((queue, ids))
+        for id in ids { try end(id, in: queue, as: .dropped, error: nil, at: outbox.time.now) }
     }
 }

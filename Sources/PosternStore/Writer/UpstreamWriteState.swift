@@ -16,6 +16,8 @@ final class UpstreamWriteState {
     /// changed since.
     var openLane: OpenLane?
     var settled = [Int](repeating: 0, count: MessageState.allCases.count)
+    /// When the log may say again that callbacks are dropped.
+    var nextCallbackWarning = MonotonicInstant.distantPast
     // The kind that was bound last: consecutive messages are mostly of one kind.
     private var lastKind: (kind: Kind, number: Int64)?
 
@@ -76,7 +78,9 @@ final class UpstreamWriteStates {
     private(set) var open: [UpstreamWriteState] = []
 
     init(_ ledgers: [UpstreamNumber: Ledger]) {
-        for (number, ledger) in ledgers { add(UpstreamWriteState(number: number, ledger: ledger)) }
+        for (number, ledger) in ledgers.sorted(by: { $0.key.rawValue < $1.key.rawValue }) {
+            add(UpstreamWriteState(number: number, ledger: ledger))
+        }
     }
 
     private func add(_ account: UpstreamWriteState) {

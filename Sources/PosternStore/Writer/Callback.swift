@@ -1,0 +1,73 @@
+public import PosternCore
+
+/// What is stored when messages settle: for each of them an event, a message for the upstream that is to know.
+public struct Callback: Sendable {
+    /// The queue of that upstream. The limits of the queue apply to events as to any other message.
+    let queue: UpstreamQueue
+    /// One of the upstream's kinds.
+    let kind: Kind
+    let includesPayload: Bool
+    private let states: Set<MessageState>
+    private let upstreams: Set<UpstreamName>?
+    let events: @Sendable ([SettledMessage]) -> [Event]
+
+    /// The text of an event, and its lane at its upstream.
+    public struct Event: Sendable {
+        let lane: Lane
+        let bytes: [UInt8]
+
+        public init(_ bytes: [UInt8], lane: Lane) {
+            self.lane = lane
+            self.bytes = bytes
+        }
+    }
+
+    /// - Parameters:
+    ///   - states: Which ends are reported.
+    ///   - upstreams: Whose messages are reported; nil means those of all.
+    ///   - includesPayload: Whether `events` needs payloads.
+    ///   - events: One event for each message, in their order. Called on the writer's thread, inside the transaction.
+    public init(
+        to queue: UpstreamQueue, as kind: Kind, of states: Set<MessageState>, in upstreams: Set<UpstreamName>?,
+        includesPayload: Bool, events: @escaping @Sendable ([SettledMessage]) -> [Event]
+    ) {
+        precondition(!queue.acceptsByState, "events are not validated a second time when they are stored")
+        self.queue = queue
+        self.kind = kind
+        self.includesPayload = includesPayload
+        self.states = states
+        self.upstreams = upstreams
+        self.events = events
+    }
+
+    func reports(_ state: MessageState, of upstream: UpstreamName) -> Bool {
+        states.contains(state) && upstreams.map { $0.contains(upstream) } ?? true
+    }
+}
+
+/// A message that has just settled, for the events about it.
+public struct SettledMessage: Sendable {
+    public let id: MessageID
+    public let upstream: UpstreamName
+    public let kind: Kind
+    public let state: MessageState
+    public let key: String?
+    /// Attempts that count against the message.
+    public let attempts: Int
+    public let settledAt: Timestamp
+    /// Nil for a delivered message, as in its receipt.
+    public let lastError: AttemptError?
+    /// The upstream's response, as it is kept with the message.
+    public let result: [UInt8]?
+    /// Nil if no callback needs it, or if it is no longer stored as it was accepted.
+    public let payload: [UInt8]?
+}
+
+/// The events that a transaction stored for a callback.
+struct CallbackCount {
+    let callback: Callback
+    /// All of them.
+    let accepted: Int
+    /// How many of them did not fit into the queue.
+    let dropped: Int
+}

@@ -1,0 +1,145 @@
+import PosternCore
+
+// A message that settles is noted in `reports`; the events about all of them are stored at the end of the transaction,
+// so that they are on disk together with what they report. A settlement never fails because of its events: an event for
+// which there is no room is stored as dropped, so that it is counted, shown, and can be queued again.
+
+extension Transaction {
+    private func isReported(_ state: MessageState, of queue: UpstreamQueue) -> Bool {
+        callbacks.contains { $0.reports(state, of: queue.name) }
+    }
+
+    private func needsPayload(_ state: MessageState, of queue: UpstreamQueue) -> Bool {
+        callbacks.contains { $0.includesPayload && $0.reports(state, of: queue.name) }
+    }
+
+    /// Notes a delivered message.
+    func report(_ message: Message, of queue: UpstreamQueue, result: [UInt8]?, at moment: Timestamp) {
+        guard !callbacks.isEmpty, !message.isCallback, isReported(.delivered, of: queue) else { return }
+        reports.append(
+            SettledMessage(
+                id: message.id, upstream: queue.name, kind: message.kind, state: .delivered, key: message.key,
+                attempts: message.attempts + 1, settledAt: moment, lastError: nil, result: result,
+                payload: needsPayload(.delivered, of: queue) ? message.payload : nil))
+    }
+
+    /// What is to be noted of a queued message that is about to end; nil if nothing is. Reads a payload only if a
+    /// callback needs it.
+    func report(
+        of id: MessageID, in queue: UpstreamQueue, as state: MessageState, error: AttemptError?, at moment: Timestamp,
+        result: [UInt8]?, attempts: Int
+    ) throws -> SettledMessage? {
+        guard !callbacks.isEmpty, isReported(state, of: queue) else { return nil }
+        let needsPayload = needsPayload(state, of: queue)
+        return try sql.first(
+            """
+            SELECT kind, key, attempts, lastError, checksum, CASE WHEN ? THEN payload END FROM queue_#
+            WHERE id = ? AND tried & 8 = 0
+            """, of: queue.number, needsPayload, id
+        ) { row in
+            SettledMessage(
+                id: id, upstream: queue.name, kind: outbox.kinds.kind(row[0]), state: state, key: row[1],
+                attempts: row[2] + attempts, settledAt: moment,
+                lastError: error ?? (row[3] as String?).flatMap { JSONRecord.decode($0, as: AttemptError.self) },
+                result: result, payload: needsPayload && row.isWhole(payload: 5, checksum: 4) ? row[5] : nil)
+        }
+    }
+
+    /// Stores the events about all messages that have settled. A queue that drops its oldest messages for them may
+    /// thereby make further events necessary, about those. Nothing is dropped for these, or a full queue would be
+    /// replaced by events about its end.
+    func storeCallbacks() throws {
+        var mayEvict = true
+        while !reports.isEmpty {
+            let settled = reports
+            reports = []
+            for callback in callbacks {
+                let reported = settled.filter { callback.reports($0.state, of: $0.upstream) }
+                if !reported.isEmpty { try store(callback, about: reported, mayEvict: mayEvict) }
+            }
+            mayEvict = false
+        }
+    }
+
+    private func store(_ callback: Callback, about settled: [SettledMessage], mayEvict: Bool) throws {
+        let now = outbox.time.now
+        let made = callback.events(settled)
+        precondition(made.count == settled.count, "there is one event for each message")
+        let events = zip(settled, made).map { message, event in
+            // The id of the message that it reports is the key of the event, so that the event is found by it.
+            var new = NewMessage(
+                queue: callback.queue, kind: callback.kind, lane: event.lane, key: message.id.description,
+                acceptedAt: now, bytes: event.bytes)
+            new.isCallback = true
+            return new
+        }
+        let hasDisk = try !outbox.isFull || mayEvict && makeRoomOnFullDisk(for: events, in: callback.queue)
+        var bytes = events.reduce(0) { $0 + $1.range.count }
+        if hasDisk, mayEvict { try makeRoom(for: events.count, bytes: bytes, in: callback.queue) }
+        var dropped = 0
+        for (index, event) in events.enumerated() {
+            sequence += 1
+            let id = MessageID(sequence: sequence, upstream: callback.queue.number)
+            if hasDisk, hasRoom(for: event, withRest: events.count - index, bytes: bytes) {
+                try insert(event, as: id)
+            } else {
+                dropped += 1
+                try insertDropped(event, as: id)
+            }
+            bytes -= event.range.count
+        }
+        callbackCounts.append(CallbackCount(callback: callback, accepted: events.count, dropped: dropped))
+    }
+
+    // MARK: Room
+
+    private func makeRoomOnFullDisk(for events: [NewMessage], in queue: UpstreamQueue) throws -> Bool {
+        guard queue.cap.whenFull == .dropOldest else { return false }
+        var isEnough = false
+        try attempt {
+            var evicted: [MessageID] = []
+            isEnough = try makeRoomOnDisk(for: events, evicted: &evicted) == nil
+            return isEnough
+        }
+        return isEnough
+    }
+
+    private func makeRoom(for messages: Int, bytes: Int, in queue: UpstreamQueue) throws {
+        let ledger = accounts[queue.number].ledger
+        guard queue.cap.whenFull == .dropOldest,
+            !queue.cap.admits(messages: ledger.queued + messages, bytes: ledger.queuedBytes + bytes)
+        else { return }
+        try evictOldest(of: queue, for: messages, bytes: bytes)
+    }
+
+    /// Whether the limits admit an event. Of a queue that keeps the newest messages, those after it, including the
+    /// event, take its room.
+    private func hasRoom(for event: NewMessage, withRest messages: Int, bytes: Int) -> Bool {
+        guard outbox.isCapped else { return true }
+        let size = event.range.count
+        if outbox.maxBytes > 0, accounts.open.reduce(size, { $0 + $1.ledger.queuedBytes }) > outbox.maxBytes {
+            return false
+        }
+        let cap = event.queue.cap
+        let ledger = accounts[event.queue.number].ledger
+        let needed = cap.whenFull == .dropOldest ? (messages: messages, bytes: bytes) : (messages: 1, bytes: size)
+        return cap.admits(messages: ledger.queued + needed.messages, bytes: ledger.queuedBytes + needed.bytes)
+    }
+
+    /// Stores an event that does not fit into its queue, without payload if the disk is full.
+    private func insertDropped(_ event: NewMessage, as id: MessageID) throws {
+        let account = accounts[id.upstream]
+        let checksum = event.bytes.withUnsafeBytes { Checksum.of($0) }
+        try sql.run(
+            """
+            INSERT INTO ended_# (id, state, kind, lane, acceptedAtMs, settledAtMs, attempts, key, tried, checksum, payload)
+            VALUES (?, ?, ?, ?, ?, ?, 0, ?, 8, ?, ?)
+            """, of: id.upstream, id, MessageState.dropped, account.kindNumber(of: event.kind, in: outbox.kinds),
+            event.lane.stored, event.acceptedAt, event.acceptedAt, event.key, checksum,
+            outbox.isFull ? nil : event.bytes)
+        account.ledger.lastID = Int(id.rawValue)
+        account.ledger.accepted += 1
+        account.ledger.counts.dropped += 1
+        note(.dropped, of: id, in: account, error: nil, result: nil)
+    }
+}
