@@ -82,7 +82,7 @@ final class Services: Sendable {
             hasAdminListener: configuration.server.adminHTTP != nil)
         handler.adopt(configuration.auth.keys, opensMetrics: configuration.auth.openMetrics)
         context.setEventTypes(configuration.cloudEvents.types)
-        outbox.adopt([])
+        outbox.adopt(workerGroup.callbacks(configuration.callbacks) ?? [])
         listeners = environment.makeListeners(configuration.server, memory, handler, logger)
     }
 
@@ -177,11 +177,29 @@ final class Services: Sendable {
             worker.adopt(settings.deliverySettings, upstream: upstream)
         }
         if !plan.upstreams.isEmpty { handler.refreshUpstreams() }
+        if let callbacks = workerGroup.callbacks(plan.configuration.callbacks) { outbox.adopt(callbacks) }
         return plan
     }
 }
 
 // MARK: From the operator's units to those of the services
+
+extension WorkerGroup {
+    /// Callbacks to upstreams of these workers; nil if one of them lacks the kind, because a reload could not store its
+    /// new kinds.
+    fileprivate func callbacks(_ configured: [GatewayConfiguration.CallbackConfiguration]) -> [Callback]? {
+        var callbacks: [Callback] = []
+        for callback in configured {
+            guard let queue = worker(named: callback.upstream)?.queue, queue.upstream.kinds.contains(callback.kind)
+            else { return nil }
+            callbacks.append(
+                Callback(
+                    to: queue, as: callback.kind, of: callback.states, in: callback.upstreams,
+                    includesPayload: callback.includesPayload))
+        }
+        return callbacks
+    }
+}
 
 extension GatewayConfiguration.UpstreamConfiguration {
     /// `delivery` with the other settings that concern a worker.

@@ -22,13 +22,14 @@ struct Settings {
     var auth: [String: Any] = [:]
     /// By name; nil: Samsara at `upstreamURL`.
     var upstreams: [String: [String: Any]]?
+    var callbacks: [[String: Any]] = []
 
     func json(store: String) -> String {
         var outbox = outbox
         outbox["path"] = store
         let root: [String: Any] = [
             "server": server, "auth": auth, "outbox": outbox, "delivery": delivery, "log": ["level": logLevel],
-            "upstreams": upstreams ?? ["samsara": ["url": upstreamURL]],
+            "upstreams": upstreams ?? ["samsara": ["url": upstreamURL]], "callbacks": callbacks,
         ]
         let data = try? JSONSerialization.data(withJSONObject: root, options: .sortedKeys)
         return data.map { String(decoding: $0, as: UTF8.self) } ?? ""

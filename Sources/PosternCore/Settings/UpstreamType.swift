@@ -8,6 +8,8 @@ public protocol ConfigurableUpstream: SettingsHoldingUpstream {
     /// The maximum number of messages in one request if the upstream's configuration does not set it; nil means the
     /// general default.
     static var batchMaxMessages: Int? { get }
+    /// Whether it may get callbacks: its kinds take any JSON object.
+    static var takesCallbacks: Bool { get }
 
     var settings: Settings { get }
     init(_ name: UpstreamName, _ settings: Settings)
@@ -15,6 +17,7 @@ public protocol ConfigurableUpstream: SettingsHoldingUpstream {
 
 extension ConfigurableUpstream {
     public static var batchMaxMessages: Int? { nil }
+    public static var takesCallbacks: Bool { false }
     public var missingSettings: [String] { settings.missing }
     public var secrets: [String] { settings.secrets }
 }
@@ -28,6 +31,8 @@ public struct UpstreamType: Sendable {
     public let settings: [Setting]
     /// See `ConfigurableUpstream.batchMaxMessages`.
     public let batchMaxMessages: Int?
+    /// Whether its upstreams may get callbacks.
+    public let takesCallbacks: Bool
     private let checkValue: @Sendable (SettingValue, String) throws(SettingMismatch) -> Void
     private let findConflicts: @Sendable ([String: SettingValue]) -> [(setting: Setting, detail: String)]
     private let makeUpstream: @Sendable (UpstreamName, [String: SettingValue]) throws(SettingProblems) -> any Upstream
@@ -38,6 +43,7 @@ public struct UpstreamType: Sendable {
         summary = made.summary
         settings = Made.Settings.fields.map(\.setting)
         batchMaxMessages = made.batchMaxMessages
+        takesCallbacks = made.takesCallbacks
         checkValue = { (value, name) throws(SettingMismatch) in
             try Made.Settings.fields.first { $0.setting.name == name }?.check(value)
         }

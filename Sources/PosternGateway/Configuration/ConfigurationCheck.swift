@@ -11,8 +11,8 @@ struct ConfigurationCheck {
     private typealias Upstream = GatewayConfiguration.UpstreamConfiguration
 
     var problems: [ConfigurationProblem] = []
-    private let sources: ConfigurationSources
-    private let types: [UpstreamType]
+    let sources: ConfigurationSources
+    let types: [UpstreamType]
     private let environment: [String: String]
 
     init(sources: ConfigurationSources, types: [UpstreamType], environment: [String: String]) {
@@ -45,6 +45,7 @@ struct ConfigurationCheck {
         checkRetries(result.delivery, at: [])
         result.upstreams = entries.compactMap { upstream($0, inheriting: result.delivery) }
         read(&result.cloudEvents, at: ["cloudevents"])
+        result.callbacks = callbacks(to: result.upstreams, of: entries)
         read(&result.log, at: ["log"])
         result.auth.keys = keys(upstreams: entries.map(\.name))
         checkCertificateNames(result)
@@ -79,13 +80,55 @@ struct ConfigurationCheck {
 
     private func origin(of path: [String]) -> String { sources.value(at: path)?.fromOrigin ?? "" }
 
-    private mutating func problem(_ path: String, _ detail: String) {
+    mutating func problem(_ path: String, _ detail: String) {
         problems.append(ConfigurationProblem(path, detail))
+    }
+
+    // MARK: Lists of objects
+
+    /// The elements of such a list, each with its path. They can only be set in the file.
+    mutating func elements(at path: [String]) -> [(path: String, node: ConfigurationNode)] {
+        var node: ConfigurationNode? = sources.file
+        for name in path { node = node?[name] }
+        guard let node else { return [] }
+        guard case .array(let elements) = node else {
+            problem(dotted(path), "is \(node.shown); expected an array of objects")
+            return []
+        }
+        return elements.enumerated().map { ("\(dotted(path))[\($0)]", $1) }
+    }
+
+    /// Reads the settings of one element. Returns nil if it is not an object.
+    ///
+    /// - Parameter others: Values from other sources, by the names of their settings.
+    mutating func element<Section: SettingsSection>(
+        _ node: ConfigurationNode, at path: String, others: [String: RawValue] = [:]
+    ) -> Section? {
+        guard case .object(let members) = node else {
+            problem(path, "is \(node.shown); expected an object")
+            return nil
+        }
+        let known = Section.fields.map(\.setting.name)
+        for member in members where !known.contains(member.name) {
+            let near = nearestName(to: member.name, among: known)
+            let advice = near.map { "did you mean \(path).\($0)?" } ?? "allowed here: \(known.joined(separator: ", "))"
+            problem("\(path).\(dotted([member.name]))", "is unknown; \(advice)")
+        }
+        var section = Section()
+        for field in Section.fields {
+            let name = field.setting.name
+            let raw = others[name] ?? node[name].map { RawValue(content: .json($0), origin: nil) }
+            value(raw, of: field.setting, named: "\(path).\(name)") {
+                (value) throws(SettingMismatch) in try field.set(&section, value)
+            }
+        }
+        return section
     }
 
     // MARK: Upstreams
 
-    private struct Entry {
+    /// A member of `upstreams`.
+    struct Entry {
         let name: String
         /// Nil if there is no such type.
         let type: UpstreamType?
@@ -211,24 +254,19 @@ struct ConfigurationCheck {
     // MARK: Who may call
 
     private mutating func keys(upstreams: [String]) -> [APIKey] {
-        guard let node = sources.file["auth"]?["keys"] else { return [] }
-        guard case .array(let elements) = node else {
-            problem("auth.keys", "is \(node.shown); expected an array of objects")
-            return []
-        }
-        var names: [String: Int] = [:]
-        var digests: [[UInt8]: Int] = [:]
-        return elements.enumerated().compactMap { index, element in
-            guard let key = key(element, at: "auth.keys[\(index)]", upstreams: upstreams) else { return nil }
+        var names: [String: String] = [:]
+        var digests: [[UInt8]: String] = [:]
+        return elements(at: ConfigurationSchema.keysPath).compactMap { path, element in
+            guard let key = key(element, at: path, upstreams: upstreams) else { return nil }
             if let first = names[key.name] {
                 let name = ConfigurationNode.string(key.name).shown
-                problem("auth.keys[\(index)].name", "is \(name), as in auth.keys[\(first)]; names must be unique")
+                problem("\(path).name", "is \(name), as in \(first); names must be unique")
             }
             if let first = digests[key.sha256], !key.sha256.isEmpty {
-                problem("auth.keys[\(index)].sha256", "is that of auth.keys[\(first)]; give each caller its own key")
+                problem("\(path).sha256", "is that of \(first); give each caller its own key")
             }
-            names[key.name] = names[key.name] ?? index
-            digests[key.sha256] = digests[key.sha256] ?? index
+            names[key.name] = names[key.name] ?? path
+            digests[key.sha256] = digests[key.sha256] ?? path
             return key
         }
     }
@@ -236,27 +274,10 @@ struct ConfigurationCheck {
     private mutating func key(
         _ node: ConfigurationNode, at path: String, upstreams: [String]
     ) -> APIKey? {
-        guard case .object(let members) = node else {
-            problem(path, "is \(node.shown); expected an object")
-            return nil
-        }
         let before = problems.count
-        let known = KeyEntry.fields.map(\.setting.name)
-        for member in members where !known.contains(member.name) {
-            let near = nearestName(to: member.name, among: known)
-            let advice = near.map { "did you mean \(path).\($0)?" } ?? "allowed here: \(known.joined(separator: ", "))"
-            problem("\(path).\(dotted([member.name]))", "is unknown; \(advice)")
-        }
-        var entry = KeyEntry()
-        for field in KeyEntry.fields {
-            var raw = node[field.setting.name].map { RawValue(content: .json($0), origin: nil) }
-            if field.setting.name == digestName { raw = secretDigest(of: node) ?? raw }
-            value(raw, of: field.setting, named: "\(path).\(field.setting.name)") {
-                (value) throws(SettingMismatch) in try field.set(&entry, value)
-            }
-        }
-        let hasSecret = secretDigest(of: node) != nil
-        let hasDigest = hasSecret || !entry.certificateName.isEmpty
+        let secret = secretDigest(of: node).map { [digestName: $0] } ?? [:]
+        guard let entry: KeyEntry = element(node, at: path, others: secret) else { return nil }
+        let hasDigest = !secret.isEmpty || !entry.certificateName.isEmpty
         for name in KeyEntry.needed where node[name] == nil && !(name == digestName && hasDigest) {
             problem("\(path).\(name)", "is missing")
         }
@@ -294,7 +315,7 @@ struct ConfigurationCheck {
     }
 
     /// Nil means all.
-    private mutating func allowedUpstreams(
+    mutating func allowedUpstreams(
         _ texts: [String], of upstreams: [String], at path: String
     ) -> Set<UpstreamName>? {
         if texts.isEmpty { problem("\(path).upstreams", "is empty; name upstreams, or \"*\" for all") }
@@ -384,7 +405,7 @@ struct ConfigurationCheck {
         let ours = environment.filter { $0.key.hasPrefix("POSTERN_") && !others.contains($0.key) }
         guard !ours.isEmpty else { return [] }
         var known: [String: [[String]]] = [:]
-        for path in schema.leaves where path != ConfigurationSchema.keysPath {
+        for path in schema.leaves where !ConfigurationSchema.lists.contains(path) {
             known[environmentName(of: path), default: []].append(path)
         }
         let open = schema.open.map { environmentName(of: $0) + "_" }
@@ -400,7 +421,9 @@ struct ConfigurationCheck {
     }
 
     private func advice(for variable: String, among known: some Sequence<String>) -> String {
-        if variable.hasPrefix("POSTERN_AUTH_KEYS") { return "auth.keys can only be set in the file" }
+        for list in ConfigurationSchema.lists where variable.hasPrefix(environmentName(of: list)) {
+            return "\(dotted(list)) can only be set in the file"
+        }
         if let near = nearestName(to: variable, among: known) { return "did you mean \(near)?" }
         if variable.hasPrefix("POSTERN_UPSTREAMS_") { return "check that its upstream is in the file" }
         return "correct its name, or remove it"

@@ -10,10 +10,13 @@ struct ConfigurationSchema {
         let settings: [Setting]
     }
 
-    static let sectionNames = ["server", "auth", "outbox", "delivery", "upstreams", "cloudevents", "log"]
+    static let sectionNames = ["server", "auth", "outbox", "delivery", "upstreams", "cloudevents", "callbacks", "log"]
     static let keysPath = ["auth", "keys"]
+    static let callbacksPath = ["callbacks"]
+    /// Settings that are lists of objects.
+    static let lists = [keysPath, callbacksPath]
 
-    /// The gateway's own settings, except `auth.keys`, which is an array of objects.
+    /// The gateway's own settings, except `lists`.
     static let fixed: [Section] = [
         Section(path: ["server"], settings: GatewayConfiguration.Server.fields.map(\.setting)),
         Section(path: ["server", "admin"], settings: GatewayConfiguration.Admin.fields.map(\.setting)),
@@ -50,7 +53,7 @@ struct ConfigurationSchema {
             sections += Self.common(at: path) + [Section(path: path, settings: type?.settings ?? [])]
         }
         leaves = Set(
-            sections.flatMap { section in section.settings.map { section.path + $0.path } } + [Self.keysPath])
+            sections.flatMap { section in section.settings.map { section.path + $0.path } } + Self.lists)
         branches = Set(leaves.flatMap { leaf in (0..<leaf.count).map { Array(leaf[..<$0]) } } + [["upstreams"]])
         open = Set(upstreams.filter { $0.type == nil }.map { ["upstreams", $0.name] })
     }

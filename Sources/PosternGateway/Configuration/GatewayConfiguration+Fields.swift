@@ -138,6 +138,30 @@ extension GatewayConfiguration.UpstreamConfiguration {
     static let reserved = Set(["delivery", "log", "queue"] + Common.fields.map(\.setting.name))
 }
 
+/// An element of `callbacks` as it is written.
+struct CallbackEntry: SettingsSection {
+    var upstream = ""
+    var kind = ""
+    var states = Self.allStates
+    var upstreams = ["*"]
+    var includesPayload = false
+
+    static let fields: [SettingField<Self>] = [
+        .text(
+            "upstream", \.upstream, "The upstream that gets an event for each message; of type `webhook`, and enabled."),
+        .text("kind", \.kind, "The kind of the events; one of that upstream's."),
+        .list("states", \.states, "The ends of messages that are reported; at least one."),
+        .list("upstreams", \.upstreams, "Upstreams whose messages are reported; `*`: all."),
+        .bool("includePayload", \.includesPayload, "Whether an event contains the payload of its message."),
+    ]
+
+    /// Settings that are required.
+    static let needed = [\Self.upstream, \Self.kind].map { name(of: $0) }
+
+    /// A caller that cancels a message knows that it ended.
+    static let allStates = [MessageState.delivered, .failed, .expired, .dropped].map(\.name)
+}
+
 /// An element of `auth.keys` as it is written.
 struct KeyEntry: SettingsSection {
     var name = ""

@@ -17,6 +17,7 @@ public struct GatewayConfiguration: Sendable, Equatable {
     /// Ordered by name, disabled ones included.
     public var upstreams: [UpstreamConfiguration] = []
     public var cloudEvents = CloudEvents()
+    public var callbacks: [CallbackConfiguration] = []
     public var log = Log()
 
     public init() {}
@@ -69,6 +70,19 @@ public struct GatewayConfiguration: Sendable, Equatable {
         public var types: [String: String] = [:]
 
         public init() {}
+    }
+
+    /// An element of `callbacks`.
+    public struct CallbackConfiguration: Sendable, Equatable {
+        /// The enabled upstream that gets the events. Its type takes callbacks.
+        public var upstream: UpstreamName
+        /// One of its kinds.
+        public var kind: Kind
+        /// Which ends of messages are reported.
+        public var states: Set<MessageState>
+        /// Whose messages are reported; nil means those of all.
+        public var upstreams: Set<UpstreamName>?
+        public var includesPayload: Bool
     }
 
     /// A member of `upstreams`.

@@ -40,6 +40,15 @@ extension GatewayConfiguration {
         after.auth = new.auth
         after.delivery = new.delivery
         after.cloudEvents = new.cloudEvents
+        if new.callbacks != callbacks {
+            // An upstream that is not running, or runs as another type, cannot get events.
+            let canChange = new.callbacks.allSatisfy { callback in
+                let pair = [self, new].map { $0.upstreams.first { $0.name == callback.upstream } }
+                return pair[0]?.type == pair[1]?.type && pair[0]?.isEnabled ?? false
+            }
+            if canChange { after.callbacks = new.callbacks }
+            if canChange { live.append("callbacks") } else { restart.append("callbacks") }
+        }
         after.log.level = new.log.level
         var changed: [UpstreamName] = []
         for (index, old) in upstreams.enumerated() {

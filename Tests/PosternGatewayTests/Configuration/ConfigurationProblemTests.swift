@@ -87,7 +87,7 @@ import Testing
         ),
         (
             #"{"colour": "red"}"#,
-            "colour is unknown; allowed here: server, auth, outbox, delivery, upstreams, cloudevents, log"
+            "colour is unknown; allowed here: server, auth, outbox, delivery, upstreams, cloudevents, callbacks, log"
         ),
         (#"{"log": {"a\nb": 1}}"#, #"log."a\nb" is unknown; allowed here: format, level"#),
         // Relations.

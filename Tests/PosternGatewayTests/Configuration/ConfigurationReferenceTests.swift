@@ -94,14 +94,16 @@ import Testing
 enum ConfigurationReference {
     /// `config.example.json`: every setting with its default, and one upstream of each type.
     static func example(types: [UpstreamType]) -> String {
-        var sections: [(name: String, members: [String])] = []
-        for name in ConfigurationSchema.sectionNames {
-            switch name {
-            case "upstreams": sections.append((name, types.map { "\"\($0.name)\": \(object(upstream($0), depth: 2))" }))
-            default: sections.append((name, members(of: name)))
-            }
+        let sections = ConfigurationSchema.sectionNames.map { name in
+            let value =
+                switch name {
+                case _ where ConfigurationSchema.lists.contains([name]): "[]"
+                case "upstreams": object(types.map { "\"\($0.name)\": \(object(upstream($0), depth: 2))" }, depth: 1)
+                default: object(members(of: name), depth: 1)
+                }
+            return "\"\(name)\": \(value)"
         }
-        return object(sections.map { "\"\($0.name)\": \(object($0.members, depth: 1))" }, depth: 0) + "\n"
+        return object(sections, depth: 0) + "\n"
     }
 
     private static func members(of section: String) -> [String] {
@@ -137,7 +139,10 @@ enum ConfigurationReference {
 
     /// For `docs/configuration.md`: the table of each section, and all sections of the types, by name.
     static func parts(types: [UpstreamType]) -> [String: String] {
-        var parts = ["auth.keys": table(KeyEntry.fields.map(\.setting), needed: KeyEntry.needed)]
+        var parts = [
+            "auth.keys": table(KeyEntry.fields.map(\.setting), needed: KeyEntry.needed),
+            "callbacks": table(CallbackEntry.fields.map(\.setting), needed: CallbackEntry.needed),
+        ]
         for section in ConfigurationSchema.fixed {
             parts[section.path.joined(separator: ".")] = table(section.settings)
         }

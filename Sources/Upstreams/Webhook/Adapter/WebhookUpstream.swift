@@ -9,6 +9,7 @@ import PosternUpstreamKit
 struct WebhookUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream {
     static let typeName = "webhook"
     static let summary = "Any HTTP API that takes JSON, with the requests and signatures of webhooks."
+    static let takesCallbacks = true
 
     let name: UpstreamName
     let kinds: [Kind]
