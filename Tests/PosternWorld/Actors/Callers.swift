@@ -315,7 +315,8 @@ final class Caller {
         case 503 where text.contains("it is not known whether"):
             for entry in post.entries { entry.unanswered += 1 }
             again(post)
-        case 409 where text.contains("urn:postern:problem:conflict"): again(post)
+        // Any other 409 says that it will never be taken.
+        case 409 where text.contains("Idempotency-Key is running"): again(post)
         case 503, 507, 429:
             for entry in post.entries { entry.refusals += 1 }
             again(post)
