@@ -38,6 +38,7 @@ final class CurioSimulator: ControlledSimulator {
         let parsed = Request(endpoint, request, nowMs: moment.now.milliseconds)
         let poison = poisons.first { poison in parsed.actions.contains { poison.matches($0) } }
         return state.withLock { state in
+            state.noteKnown(by: parsed)
             if let refusal = state.refusal(of: parsed, at: moment, isLost: request.isAnswerLost) {
                 var findings = parsed.findings
                 if let violation = refusal.violation { findings.note(violation) }
@@ -47,7 +48,6 @@ final class CurioSimulator: ControlledSimulator {
                 return SimulatedResult(answer: answer(status: poison.status), violations: parsed.findings.violations)
             }
             let taken = state.take(parsed, at: moment)
-            if !request.isAnswerLost { state.gatewayKnows(of: parsed) }
             return SimulatedResult(answer: taken.answer, items: taken.items, violations: taken.findings.violations)
         }
     }

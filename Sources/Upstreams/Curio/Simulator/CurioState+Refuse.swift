@@ -18,16 +18,18 @@ extension CurioState {
         }
         if request.findings.isRefused { return Rejection(status: 400) }
         let refusal = request.mode == .ocr ? nil : sessionRefusal(of: request, at: moment, isLost: isLost)
-        if refusal != nil {
-            counts.refusedSessions += 1
-            if !isLost { gatewayKnows(of: request) }
-        }
+        if refusal != nil { counts.refusedSessions += 1 }
         return refusal
     }
 
-    /// The response to the request reaches the gateway.
-    mutating func gatewayKnows(of request: Request) {
-        for code in [request.session] + request.actions.map(\.session) { sessions[code]?.isKnown = true }
+    /// What quotes a session without its start shows that the gateway has noted the response to the start. That a
+    /// response was sent does not: a gateway that is killed as it arrives knows as little as one that never gets it.
+    mutating func noteKnown(by request: Request) {
+        guard request.endpoint != .visitCreate else { return }
+        let started = Set(request.actions.filter { $0.kind == .sessionStart }.map(\.session))
+        for code in [request.session] + request.actions.map(\.session) where !started.contains(code) {
+            sessions[code]?.isKnown = true
+        }
     }
 
     private mutating func wrongCredentials() -> Rejection {
@@ -45,19 +47,31 @@ extension CurioState {
             return Rejection(status: 401, violation: "a session code of another visitor")
         }
         let isLive = checkLive(code, at: moment)
-        if request.endpoint == .visitCreate {
-            let mayRepeat = !session.isKnown || isRepeat(request)
-            return isLive
-                ? nil
-                : Rejection(
-                    status: 401, violation: mayRepeat ? nil : "a session code used again after the session was over")
-        }
+        if request.endpoint == .visitCreate { return isLive ? nil : refusal(ofStart: code, request, isLost: isLost) }
         guard isLive, !diesNow() else { return refusal(ofDead: code, request, isLost: isLost) }
         return nil
     }
 
     private mutating func diesNow() -> Bool {
         settings.killSessionRate > 0 && random.fraction() < settings.killSessionRate
+    }
+
+    /// Its code is dead.
+    private mutating func refusal(ofStart code: String, _ request: Request, isLost: Bool) -> Rejection? {
+        guard var session = sessions[code] else { return nil }
+        if !isLost {
+            session.refusals += 1
+            if !session.isReplaced { visitors[request.visitor]?.refused.insert(code) }
+        }
+        sessions[code] = session
+        if session.isReplaced || session.isKnown && !isRepeat(request) {
+            return Rejection(status: 401, violation: "a session code used again after the session was over")
+        }
+        return Rejection(status: 401, violation: overuse(of: session))
+    }
+
+    private func overuse(of session: Session) -> String? {
+        session.refusals > Self.maxRefusals ? "a refused session code quoted again and again" : nil
     }
 
     private mutating func refusal(ofDead code: String, _ request: Request, isLost: Bool) -> Rejection? {
@@ -79,9 +93,7 @@ extension CurioState {
         if session.isReplaced {
             return Rejection(status: 401, violation: "a refused session code quoted after another one took its place")
         }
-        return Rejection(
-            status: 401,
-            violation: session.refusals > Self.maxRefusals ? "a refused session code quoted again and again" : nil)
+        return Rejection(status: 401, violation: overuse(of: session))
     }
 
     /// Whether the visitor's last requests contained everything in it already.

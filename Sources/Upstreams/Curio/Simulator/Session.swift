@@ -26,7 +26,7 @@ struct Session {
     var refusals = 0
     /// Another session of the visitor started after a refusal.
     var isReplaced = false
-    /// Whether a response about it has reached the gateway. Until then, its start may be repeated.
+    /// Whether the gateway has shown that it knows of the start. Until then, the start may be repeated.
     var isKnown = false
 
     /// As far as the gateway can know.

@@ -93,12 +93,30 @@ private let twice = C.codes[1]
         #expect(client.start().summary == "401")
     }
 
-    @Test func start_mayBeRepeated_afterABatch_whenItsAnswerWasLost() {
-        #expect(client.start(C.other, isLost: true).summary == "200")
+    /// A gateway that was killed has not noted the answer, although it was sent.
+    @Test func start_mayBeRepeated_afterABatch_untilTheSessionIsUsed() {
+        #expect(client.start(C.other).summary == "200")
         #expect(client.ocr([C.record(0)]).summary == "200")
         client.time.advance(by: .seconds(1800))
         #expect(client.start(C.other).summary == "401")
+        #expect(client.screenStart(C.other).summary == "401")
         #expect(client.start(C.other).summary == "401 | a session code used again after the session was over")
+    }
+
+    @Test func start_isNoted_forACodeThatWasRefusedAndReplaced() {
+        _ = client.start()
+        client.control(#"{"killSessions":"all"}"#)
+        #expect(client.start().summary == "401")
+        #expect(client.start(C.other).summary == "200")
+        #expect(client.start().summary == "401 | a session code used again after the session was over")
+        #expect(client.shown["recreations"].int == 1)
+    }
+
+    @Test func start_isNoted_whenItsDeadCodeIsSentAgainAndAgain() {
+        _ = client.start()
+        client.control(#"{"killSessions":"all"}"#)
+        for _ in 0..<5 { #expect(client.start().summary == "401") }
+        #expect(client.start().summary == "401 | a refused session code quoted again and again")
     }
 
     @Test func session_belongsToOneVisitor() {
