@@ -27,6 +27,7 @@ extension World {
             door.willAnswer = { [unowned self] in noticeStop() }
             run = Run(gateway, door, network, plan.stories)
         } catch {
+            network.abandon()
             return startFailed(error)
         }
         noticeStop()
@@ -152,6 +153,7 @@ extension World {
 
     /// Forgets what was killed.
     func endThreads() {
+        for run in dead { run.abandon() }
         threads.abandon()
         dead = []
         beginThreads()

@@ -75,7 +75,7 @@ public final class World {
             }
         }
 
-        /// The world is over: it hears of nothing that is still under way.
+        /// It hears of nothing that is still under way.
         func abandon() {
             door.abandon()
             network.abandon()

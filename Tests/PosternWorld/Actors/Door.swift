@@ -105,7 +105,7 @@ final class Door: Listeners, @unchecked Sendable {
         for exchange in open { exchange.end(nil) }
     }
 
-    /// The world is over: no caller gets what the gateway still answers.
+    /// No caller gets what the gateway still answers.
     func abandon() {
         for exchange in open { exchange.abandon() }
         open = []

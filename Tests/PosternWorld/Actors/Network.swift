@@ -15,6 +15,8 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
     private let dice: Dice
     private let wakeUp = Inbox<Void>()
     private var transfers: [Transfer] = []
+    /// Those of a gateway that is gone, which gets none of their results.
+    private var orphans: [Transfer] = []
     private var isStopped = false
     private var submitted = 0
     /// By the name of the type.
@@ -25,7 +27,8 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         let service: Service
         let request: SimulatedRequest
         let entries: [Book.Entry]
-        let completion: @Sendable (TransferResult) -> Void
+        /// Nil once it has been called.
+        private var completion: (@Sendable (TransferResult) -> Void)?
         let fate: Service.Fate
         /// Nil once it has been taken, and if it never will be.
         var takenAt: MonotonicInstant?
@@ -42,6 +45,14 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         ) {
             (self.number, self.service, self.request, self.entries) = (number, service, request, entries)
             (self.fate, self.endsAt, self.timesOut, self.completion) = (fate, endsAt, timesOut, completion)
+        }
+
+        deinit { precondition(completion == nil, "every transfer is completed") }
+
+        func complete(_ result: TransferResult) {
+            guard let completion else { preconditionFailure("a transfer is completed once") }
+            self.completion = nil
+            completion(result)
         }
     }
 
@@ -116,13 +127,18 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
             if transfer.takenAt != nil, dice.chance(0.5) { take(transfer, isAnswerLost: true) }
             noteUnknown(transfer)
         }
+        orphans += transfers
         transfers = []
     }
 
-    /// The world is over.
+    /// No loop of its gateway turns any more. A task that waits for a result must not be left without one all the same.
     func abandon() {
         isStopped = true
-        transfers = []
+        let left = orphans + transfers
+        (orphans, transfers) = ([], [])
+        for transfer in left {
+            transfer.complete(.failure(TransferFailure(.cancelled, mayHaveArrived: true, detail: "abandoned")))
+        }
     }
 
     /// The messages of requests that were not answered yet.
@@ -215,7 +231,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
             tokens[transfer.service.name]?.ended(transfer.request, with: response)
         case .failure(let failure): world.history.note("answer \(transfer.number): \(failure.reason.rawValue)")
         }
-        transfer.completion(result)
+        transfer.complete(result)
         world.handOver("answer")
     }
 }
