@@ -34,9 +34,9 @@ STRICTER = [
     "the request target and `Host` name different hosts",
     "`Transfer-Encoding` and `Content-Length` exclude each other",
     "HTTP/1.0 has no `Transfer-Encoding`",
-    "what follows a chunk size is not an extension",
+    "a chunk size is followed by an invalid chunk extension",
     "a chunk size is larger",
-    "the line of a chunk size is too long",
+    "the line with a chunk size is too long",
     "`Content-Length` is larger",
     "Send HTTP/1.1.",
 ]

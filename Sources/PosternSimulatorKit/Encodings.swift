@@ -1,6 +1,6 @@
 import PosternCore
 
-/// The lowest digits of `number`, that many, in lower case.
+/// The lowest `count` hexadecimal digits of `number`, in lower case.
 package func hexDigits(_ number: UInt64, count: Int = 16) -> String {
     let digits = String(number, radix: 16).suffix(count)
     return String(repeating: "0", count: count - digits.utf8.count) + digits

@@ -283,12 +283,12 @@ public final class Outbox: Sendable {
     func becameBroken(_ error: StoreError) {
         guard health.becomes(.failed, because: error) else { return }
         logger.error(
-            "disk failed; rejecting everything until the store was checked", metadata: ["error": "\(error)"])
+            "disk failed; rejecting all requests until the store has been checked", metadata: ["error": "\(error)"])
     }
 
     func isWorkingAgain() {
         health.recovered()
-        logger.notice("disk works again and the store was checked; accepting messages")
+        logger.notice("disk recovered and store checked; accepting messages")
     }
 
     private var areFilesInPlace: Bool {

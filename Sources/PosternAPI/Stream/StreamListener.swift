@@ -66,8 +66,8 @@ final class StreamListener: ResponseStream, @unchecked Sendable {
         return .nothing
     }
 
-    /// Whether it has to be woken for the new events, those from `first` on. If it waits and none of them is for it, it
-    /// has got them, too.
+    /// Whether it has to be woken for the new events, those from `first` on. If it waits and none of them
+    /// matches its filter, they count as received.
     func awaits(eventsFrom first: Int, in ring: EventRing) -> Bool {
         guard isWaiting else { return false }
         if (first..<ring.next).contains(where: { filter.admits(ring[$0]) }) {

@@ -33,7 +33,7 @@ public struct OutboxInspection: Sendable {
         AuditReport(try reading { () throws(StoreError) in try view.audit() })
     }
 
-    /// `id` may be any text: one that is not an id of ours is not the id of any message.
+    /// `id` may be any text: one that is not a valid id matches no message.
     public func show(_ id: String, payload: Bool, asJSON: Bool) throws(CommandFailure) -> String {
         let record = try reading { () throws(StoreError) in
             try MessageID(id).flatMap { (id) throws(StoreError) in try view.message(id, payload: payload) }

@@ -99,7 +99,7 @@ public struct OutboxReport: Sendable {
         }
     }
 
-    /// One message with all that was tried for it; the payload only with `showsPayload`.
+    /// One message with all of its attempts; the payload only with `showsPayload`.
     public func message(_ record: MessageRecord, attempts: [AttemptRow], showsPayload: Bool) -> String {
         let waitStatus = waitStatus(of: record)
         var lines: [(String, String?)] = [

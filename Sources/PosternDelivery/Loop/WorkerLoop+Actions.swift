@@ -25,7 +25,7 @@ extension WorkerLoop {
         outbox.setPaused(isPaused, of: queue.number) { [logger, name = queue.name] result in
             guard case .failure(let error) = result, error != .closed else { return }
             logger.error(
-                "cannot store a pause; it ends with this run",
+                "cannot store the pause; it ends at the next restart",
                 metadata: ["upstream": "\(name)", "error": "\(error)"])
         }
         logger.notice(isPaused ? "upstream paused" : "upstream resumed", metadata: ["upstream": "\(queue.name)"])

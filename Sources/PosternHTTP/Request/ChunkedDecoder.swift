@@ -67,7 +67,7 @@ struct ChunkedDecoder {
     private func checkLength() throws(RequestFault) {
         switch state {
         case .size, .data:
-            guard line.count <= Self.maxLineBytes else { throw .malformed("the line of a chunk size is too long") }
+            guard line.count <= Self.maxLineBytes else { throw .malformed("the line with a chunk size is too long") }
         case .dataEnd:
             guard line.isEmpty || line == [0x0D] else { throw .malformed("a chunk is longer than its size") }
         case .trailer:
@@ -109,7 +109,7 @@ private func chunkSize(_ line: UnsafeBufferPointer<UInt8>) throws(RequestFault) 
     }
     guard index > 0 else { throw .malformed("a chunk size is not a hexadecimal number") }
     var extensions = ChunkExtensions(line, from: index)
-    guard extensions.areValid() else { throw .malformed("what follows a chunk size is not an extension") }
+    guard extensions.areValid() else { throw .malformed("a chunk size is followed by an invalid chunk extension") }
     return size
 }
 

@@ -23,7 +23,7 @@ final class TLSIdentity: Sendable {
         clientCA = try files.clientCAFile.isEmpty ? nil : Self.read(files.clientCAFile)
         var allocated: gnutls_certificate_credentials_t?
         gnutls_certificate_allocate_credentials(&allocated)
-        guard let allocated else { throw Self.bad("GnuTLS has no memory left") }
+        guard let allocated else { throw Self.bad("GnuTLS is out of memory") }
         credentials = allocated
         expiresAt = Self.end(of: certificate)
         let code = Self.withDatum(certificate) { certificate in

@@ -54,7 +54,7 @@ struct DiskReserve {
         let index = LogIndex.bytes(forFrames: try Files.size(of: store + "-wal", for: store) / StoreFile.pageSize)
         let needed = Self.leastForStart + index
         guard available >= needed else {
-            throw .cannotCreate(path: store, detail: "the disk is full, and a start needs \(needed >> 10) KiB")
+            throw .cannotCreate(path: store, detail: "the disk is full; a start requires \(needed >> 10) KiB")
         }
     }
 

@@ -23,7 +23,7 @@ final class LogIndex: Sendable {
         guard descriptor.isOpen else { throw .cannotCreate(path: path, detail: "\(path)-shm: \(lastSystemError())") }
         if allocate(Self.usual) { return }
         guard allocate(Self.least) else {
-            throw .cannotCreate(path: path, detail: "the disk is full, and a start needs \(Self.least >> 10) KiB")
+            throw .cannotCreate(path: path, detail: "the disk is full; a start requires \(Self.least >> 10) KiB")
         }
     }
 

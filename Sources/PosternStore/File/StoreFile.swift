@@ -276,7 +276,7 @@ enum StoreFile {
             try Files.rename(path + tail, to: path + suffix + tail, for: path)
         }
         logger.warning(
-            "damaged store kept aside; starting an empty one",
+            "damaged store renamed; starting with an empty one",
             metadata: ["store.path": "\(path)", "store.keptAs": "\(path + suffix)"])
         return true
     }

@@ -28,7 +28,7 @@ struct OutboxLanes: ParsableCommand {
     var cursor: Int64?
 
     func validate() throws {
-        guard limit > 0 else { throw ValidationError("The limit is a number from 1.") }
+        guard limit > 0 else { throw ValidationError("--limit must be at least 1.") }
     }
 
     func run() throws {

@@ -22,9 +22,9 @@ struct OutboxList: ParsableCommand {
     var cursor: MessageCursor?
 
     func validate() throws {
-        guard limit > 0 else { throw ValidationError("The limit is a number from 1.") }
+        guard limit > 0 else { throw ValidationError("--limit must be at least 1.") }
         guard cursor == nil || cursor?.order == order else {
-            throw ValidationError("The cursor is that of a list in the other order.")
+            throw ValidationError("The cursor belongs to a list in the other order.")
         }
     }
 

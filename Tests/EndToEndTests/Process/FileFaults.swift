@@ -97,7 +97,7 @@ extension EndToEnd {
             #expect(eventually { (try? client.get("/readyz").status) == 200 })
             #expect(try client.post("/v1/samsara/event", event(2)).status == 202)
             let ended = try await gateway.stop()
-            #expect(ended.errors.contains("disk failed; rejecting everything until the store was checked"))
+            #expect(ended.errors.contains("disk failed; rejecting all requests until the store has been checked"))
             #expect(try directory.audit().accounts.map(\.ledger.accepted) == [2])
         }
 

@@ -96,7 +96,7 @@ extension AppServicesState {
 
     private func requireUsers(_ names: [String]) throws(ControlProblem) {
         guard names.allSatisfy({ platform.users[$0.lowercased()] != nil }) else {
-            throw ControlProblem("groups and connections must name users that there are")
+            throw ControlProblem("groups and connections must name existing users")
         }
     }
 

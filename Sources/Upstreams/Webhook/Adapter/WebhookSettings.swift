@@ -165,7 +165,7 @@ extension SettingField<WebhookSettings> {
         } decode: { value throws(SettingMismatch) in
             guard let texts = value.list else { return nil }
             for (index, text) in texts.enumerated() where Signer.key(of: text) == nil {
-                throw SettingMismatch("secret \(index + 1) is not whsec_ and 24 to 64 bytes in base64")
+                throw SettingMismatch("secret \(index + 1) must be whsec_ followed by 24 to 64 bytes in Base64")
             }
             return texts.map { Secret($0) }
         }

@@ -52,7 +52,7 @@ private let d1 = "c0ffee11-2233-4455-8677-8899aabbccdd"
         (#"{"invalidateToken":1}"#, "invalidateToken: "),
         (#"{"users":[""]}"#, "users: none may be empty"), (#"{"users":"a"}"#, "users: "),
         (#"{"devices":{"x":{}}}"#, "devices: must be an object of objects, by UUID"),
-        (#"{"groups":{"a":["b"]}}"#, "groups and connections must name users that there are"),
+        (#"{"groups":{"a":["b"]}}"#, "groups and connections must name existing users"),
         (#"{"groups":{"a":"b"}}"#, "groups.a: "),
         (#"{"connections":{"x":[]}}"#, "connections: there is no such device"),
         (#"{"remove":{"x":[]}}"#, "remove.x: there is no such member"),

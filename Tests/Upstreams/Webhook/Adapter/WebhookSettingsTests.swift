@@ -58,7 +58,7 @@ import Testing
         ("headers", .strings(["authorization": "x"]), ["must not contain Authorization, which auth.type basic sets"]),
         (
             "signingSecrets", .list([UpstreamFixture.signingSecret, "whsec_short"]),
-            ["secret 2 is not whsec_ and 24 to 64 bytes in base64"]
+            ["secret 2 must be whsec_ followed by 24 to 64 bytes in Base64"]
         ),
     ]
 

@@ -62,6 +62,6 @@ struct SDKs: Sendable {
         } catch {
             throw .init(1, "\(error)")
         }
-        throw .init(282, "the session has ended, or was not begun by this gateway")
+        throw .init(282, "the session has ended, or was not started by this gateway")
     }
 }
