@@ -1,6 +1,6 @@
 public import PosternCore
 
-/// What is stored when messages settle: for each of them an event, a message for the upstream that is to know.
+/// What is stored when messages settle: an event for each, which is a message for the upstream that is notified.
 public struct Callback: Sendable {
     /// The queue of that upstream. The limits of the queue apply to events as to any other message.
     let queue: UpstreamQueue
@@ -23,8 +23,8 @@ public struct Callback: Sendable {
     }
 
     /// - Parameters:
-    ///   - states: Which ends are reported.
-    ///   - upstreams: Whose messages are reported; nil means those of all.
+    ///   - states: The ends that are reported.
+    ///   - upstreams: The upstreams whose messages are reported; nil means all.
     ///   - includesPayload: Whether `events` needs payloads.
     ///   - events: One event for each message, in their order. Called on the writer's thread, inside the transaction.
     public init(

@@ -23,8 +23,8 @@ extension Transaction {
                 payload: needsPayload(.delivered, of: queue) ? message.payload : nil))
     }
 
-    /// What is to be noted of a queued message that is about to end; nil if nothing is. Reads a payload only if a
-    /// callback needs it.
+    /// What has to be recorded about a queued message that is about to end; nil if nothing has to. Reads a payload only
+    /// if a callback needs it.
     func report(
         of id: MessageID, in queue: UpstreamQueue, as state: MessageState, error: AttemptError?, at moment: Timestamp,
         result: [UInt8]?, attempts: Int
@@ -45,9 +45,9 @@ extension Transaction {
         }
     }
 
-    /// Stores the events about all messages that have settled. A queue that drops its oldest messages for them may
-    /// thereby make further events necessary, about those. Nothing is dropped for these, or a full queue would be
-    /// replaced by events about its end.
+    /// Stores the events about all messages that have settled. If a queue drops its oldest messages to make room for
+    /// them, there are further events, about the dropped messages. Nothing is dropped for those, because otherwise the
+    /// events about a full queue would replace all of it.
     func storeCallbacks() throws {
         var mayEvict = true
         while !reports.isEmpty {

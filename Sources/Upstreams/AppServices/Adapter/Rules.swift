@@ -32,7 +32,7 @@ struct Rules: Sendable {
         if !(item["userId"]?.string.map(Self.isUser) ?? false) {
             faults.add(
                 "/userId",
-                "must be 1 to 128 characters of letters, digits and _ . ' + -, or a mail address; no UUID, and not me",
+                "must be 1 to 128 characters of letters, digits and _ . ' + -, or an email address, but not a UUID or me",
                 code: 7)
         }
         if kind.isOfDevice {
