@@ -41,10 +41,10 @@ final class APIRequest: AdmittedRequest {
 
     var refusalHeaders: [(name: String, value: String)] { caller?.limitHeaders ?? [] }
 
-    func wasRefused(with status: Int) { handler.record(status, nil, head, match.metrics) }
+    func wasRefused(with status: Int) { handler.record(status, nil, head, match.metrics, caller) }
 
     func answer(_ body: [UInt8], _ responder: Responder) {
-        let reply = MeteredResponder(self, responder)
+        let reply = MeteredResponder(self, responder, bytes: body.count)
         let (limits, memory) = (handler.context.limits, handler.context.memory)
         do throws(Problem) {
             let decoded = try coding.decoded(body, maxBytes: limits.maxBodyBytes)

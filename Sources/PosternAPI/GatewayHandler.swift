@@ -121,7 +121,7 @@ public final class GatewayHandler: HTTPHandler {
                 maxBodyBytes: Route.discardedBodyBytes,
                 DelayedRejection(problem: problem, head: head, metrics: metrics, delay: delay, handler: self))
         }
-        record(problem.status, problem.slug, head, metrics)
+        record(problem.status, problem.slug, head, metrics, caller)
         var response = problem.response(to: head)
         response.headers += caller?.limitHeaders ?? []
         return .refuse(response)
@@ -135,9 +135,11 @@ public final class GatewayHandler: HTTPHandler {
     }
 
     /// Counts and logs a request that no handler gets.
-    func record(_ status: Int, _ slug: ProblemSlug?, _ head: RequestHead, _ metrics: RouteMetrics) {
+    func record(
+        _ status: Int, _ slug: ProblemSlug?, _ head: RequestHead, _ metrics: RouteMetrics, _ caller: Caller?
+    ) {
         metrics.count(status)
-        log.rejected(head, route: metrics.route, status: status, slug: slug)
+        log.rejected(.init(head: head, route: metrics.route, status: status, slug: slug, key: caller?.key.name))
     }
 
     /// Calls `action` after the delay, or at once if too many wait already.
@@ -163,12 +165,12 @@ public final class GatewayHandler: HTTPHandler {
 
         func answer(_ body: [UInt8], _ responder: Responder) {
             handler.run(after: delay) {
-                handler.record(problem.status, problem.slug, head, metrics)
+                handler.record(problem.status, problem.slug, head, metrics, nil)
                 responder.respond(problem.response(to: head))
             }
         }
 
-        func wasRefused(with status: Int) { handler.record(status, nil, head, metrics) }
+        func wasRefused(with status: Int) { handler.record(status, nil, head, metrics, nil) }
     }
 }
 

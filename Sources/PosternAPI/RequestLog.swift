@@ -18,17 +18,30 @@ final class RequestLog: Sendable {
 
     init(_ logger: Logger) { self.logger = logger }
 
-    func answered(
-        _ head: RequestHead, route: String, status: Int, slug: ProblemSlug?, took duration: Duration
-    ) {
-        guard status < 400 else { return rejected(head, route: route, status: status, slug: slug) }
-        guard logger.logLevel <= .debug else { return }
-        var metadata = Self.metadata(head, route, status)
-        metadata["durationMs"] = "\(duration.wholeMilliseconds)"
-        logger.debug("request answered", metadata: metadata)
+    /// What a line says.
+    struct Entry {
+        let head: RequestHead
+        let route: String
+        let status: Int
+        /// Nil unless a problem was sent.
+        var slug: ProblemSlug?
+        /// The name of the API key.
+        var key: String?
+        /// The size of the body as it arrived.
+        var bytes = 0
+        /// From the headers to the response.
+        var duration = Duration.zero
+        /// The messages that were stored.
+        var ids: [MessageID] = []
     }
 
-    func rejected(_ head: RequestHead, route: String, status: Int, slug: ProblemSlug?) {
+    func answered(_ entry: Entry) {
+        guard entry.status < 400 else { return rejected(entry) }
+        guard logger.logLevel <= .debug else { return }
+        logger.debug("request answered", metadata: Self.metadata(entry))
+    }
+
+    func rejected(_ entry: Entry) {
         guard logger.logLevel <= .info else { return }
         let number = time(nil)
         let (lines, before) = current.withLock { current in
@@ -39,18 +52,25 @@ final class RequestLog: Sendable {
         }
         if let before, before.lines > Self.rejectionsPerSecond {
             let omitted = before.lines - Self.rejectionsPerSecond
-            logger.info("requests rejected; lines omitted", metadata: ["requests": "\(omitted)"])
+            logger.info("requests rejected; lines omitted", metadata: ["requests": .stringConvertible(omitted)])
         }
         guard lines <= Self.rejectionsPerSecond else { return }
-        var metadata = Self.metadata(head, route, status)
-        if let slug { metadata["problem"] = "\(slug.rawValue)" }
-        logger.info("request rejected", metadata: metadata)
+        logger.info("request rejected", metadata: Self.metadata(entry))
     }
 
-    private static func metadata(_ head: RequestHead, _ route: String, _ status: Int) -> Logger.Metadata {
-        [
-            "request.id": "\(head.requestID)", "http.method": "\(head.method)", "route": "\(route)",
-            "http.status": "\(status)", "client": "\(head.peer)",
+    private static func metadata(_ entry: Entry) -> Logger.Metadata {
+        var metadata: Logger.Metadata = [
+            "request.id": "\(entry.head.requestID)", "http.method": "\(entry.head.method)", "route": "\(entry.route)",
+            "http.status": .stringConvertible(entry.status), "client": "\(entry.head.peer)",
+            "bytes": .stringConvertible(entry.bytes),
+            "durationMs": .stringConvertible(entry.duration.wholeMilliseconds),
         ]
+        metadata["key"] = entry.key.map { "\($0)" }
+        metadata["problem"] = entry.slug.map { "\($0.rawValue)" }
+        if let first = entry.ids.first {
+            metadata["message.id"] = "\(first)"
+            metadata["messages"] = .stringConvertible(entry.ids.count)
+        }
+        return metadata
     }
 }

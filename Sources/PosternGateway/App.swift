@@ -83,12 +83,13 @@ public final class App: Sendable {
         let keyRotation = services.outbox.keyRotation
         if keyRotation.resealed > 0 {
             logger.notice(
-                "credentials encrypted with the new key", metadata: ["credentials": "\(keyRotation.resealed)"])
+                "credentials encrypted with the new key",
+                metadata: ["credentials": .stringConvertible(keyRotation.resealed)])
         }
         if keyRotation.unreadable > 0 {
             logger.warning(
                 "stored credentials cannot be decrypted with the configured keys; their messages wait for new ones",
-                metadata: ["credentials": "\(keyRotation.unreadable)"])
+                metadata: ["credentials": .stringConvertible(keyRotation.unreadable)])
         }
         for upstream in services.upstreams where !upstream.missingSettings.isEmpty {
             logger.warning(
@@ -100,7 +101,8 @@ public final class App: Sendable {
         warnOfDisabledUpstreams(services.outbox)
         let server = services.configuration.server
         var metadata: Logger.Metadata = [
-            "version": "\(PosternVersion.current)", "host": "\(server.http.host)", "port": "\(ports.main)",
+            "version": "\(PosternVersion.current)", "host": "\(server.http.host)",
+            "port": .stringConvertible(ports.main),
             "store": "\(services.outbox.path)",
             "upstreams": "\(services.upstreamNames.map(\.description).joined(separator: ","))",
         ]
@@ -115,7 +117,7 @@ public final class App: Sendable {
                     "upstream is disabled or not configured; messages wait",
                     metadata: [
                         "upstream": "\(upstream.name)", "type": "\(upstream.type)",
-                        "queued": "\(outbox.ledger(of: upstream.number).queued)",
+                        "queued": .stringConvertible(outbox.ledger(of: upstream.number).queued),
                     ])
             }
         } catch {

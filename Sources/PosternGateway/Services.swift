@@ -107,7 +107,8 @@ final class Services: Sendable {
     /// claims returned → store closed. All of it within the grace period; if `isHurried`, without waiting.
     func stop(isHurried: () -> Bool) {
         let deadline = time.instant + configuration.server.shutdownGrace
-        logger.notice("stopping", metadata: ["graceSeconds": "\(configuration.server.shutdownGrace.inSeconds)"])
+        logger.notice(
+            "stopping", metadata: ["graceSeconds": .stringConvertible(configuration.server.shutdownGrace.inSeconds)])
         context.beginDraining()
         listeners.stopAccepting()
         workerGroup.beginStopping()
@@ -141,7 +142,8 @@ final class Services: Sendable {
         guard let expiresAt = listeners.certificateExpiry,
             let days = certificateWarning.withLock({ $0.daysLeft(until: expiresAt, now: time.now) })
         else { return }
-        logger.warning("certificate expires soon", metadata: ["expiresAt": "\(expiresAt)", "daysLeft": "\(days)"])
+        logger.warning(
+            "certificate expires soon", metadata: ["expiresAt": "\(expiresAt)", "daysLeft": .stringConvertible(days)])
     }
 
     /// Puts a new configuration in force as far as it can change while running.

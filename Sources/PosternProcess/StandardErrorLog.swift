@@ -47,10 +47,24 @@ public struct StandardErrorLog: LogHandler {
             case .json:
                 "{\"time\":\"\(now)\",\"level\":\"\(event.level.rawValue)\",\"logger\":\(JSONEscapes.quoted(label)),"
                     + "\"message\":\(JSONEscapes.quoted("\(event.message)"))"
-                    + sorted.map { ",\(JSONEscapes.quoted($0.key)):\(JSONEscapes.quoted("\($0.value)"))" }.joined()
+                    + sorted.map { ",\(JSONEscapes.quoted($0.key)):\(Self.json($0.value))" }.joined()
                     + "}\n"
             }
         Self.write(line)
+    }
+
+    /// Numbers stay numbers.
+    static func json(_ value: Logger.MetadataValue) -> String {
+        switch value {
+        case .stringConvertible(let number as any BinaryInteger): number.description
+        case .stringConvertible(let number as Double) where number.isFinite: number.description
+        case .string, .stringConvertible: JSONEscapes.quoted("\(value)")
+        case .array(let values): "[\(values.map(json).joined(separator: ","))]"
+        case .dictionary(let members):
+            "{"
+                + members.sorted { $0.key < $1.key }
+                .map { "\(JSONEscapes.quoted($0.key)):\(json($0.value))" }.joined(separator: ",") + "}"
+        }
     }
 
     /// Writes a line for the user who started the program, outside the log.

@@ -274,7 +274,7 @@ public final class Outbox: Sendable {
         if !isLogPinned.exchange(true, ordering: .relaxed) {
             logger.warning(
                 "a long read keeps the write-ahead log from being reset; it grows until that read ends",
-                metadata: ["store.path": "\(path)", "bytes": "\(bytes)"])
+                metadata: ["store.path": "\(path)", "bytes": .stringConvertible(bytes)])
         }
         guard bytes > options.maxLogBytes else { return }
         becameFull(.full(detail: "a long read keeps the write-ahead log at \(bytes >> 20) MiB"))

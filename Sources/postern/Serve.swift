@@ -36,14 +36,20 @@ struct Serve: ParsableCommand {
         do throws(AppError) {
             try app.run()
         } catch {
-            StandardErrorLog.say("postern: \(error)")
+            switch format {
+            case .text: StandardErrorLog.say("postern: \(error)")
+            case .json:
+                Logger(label: "postern").critical(
+                    "cannot run", metadata: ["error": "\(error)", "exit.code": .stringConvertible(error.exitCode)])
+            }
             throw ExitCode(error.exitCode)
         }
     }
 
-    /// The format has to be known before the first log line. `App` reports a configuration with problems.
+    /// The format has to be known before the first log line, even if the configuration has problems. `App` reports them.
     private func logFormat() -> StandardErrorLog.Format {
-        let loaded = try? ConfigurationLoader(file: config).load()
-        return loaded?.configuration.log.format == .json ? .json : .text
+        let loader = ConfigurationLoader(file: config)
+        let found = (try? loader.settings()) ?? loader.settingsOfEnvironment()
+        return found.configuration.log.format == .json ? .json : .text
     }
 }

@@ -1,3 +1,4 @@
+import Logging
 import Testing
 
 @testable import PosternCommands
@@ -25,6 +26,16 @@ import Testing
     ])
     func logValue_isQuoted_unlessItIsOneWord(value: String, shown: String) {
         #expect(StandardErrorLog.quoted(value) == shown)
+    }
+
+    @Test(arguments: [
+        (Logger.MetadataValue.stringConvertible(-7), "-7"), (.stringConvertible(UInt16(8080)), "8080"),
+        (.stringConvertible(0.5), "0.5"), (.stringConvertible(Double.infinity), #""inf""#), ("7", #""7""#),
+        (.stringConvertible(true), #""true""#),
+        (.dictionary(["b": "x\n", "a": .array([.stringConvertible(1), "2"])]), #"{"a":[1,"2"],"b":"x\n"}"#),
+    ])
+    func numbersOfLogValues_areNumbersInJSON(value: Logger.MetadataValue, json: String) {
+        #expect(StandardErrorLog.json(value) == json)
     }
 
     @Test func cellOfATable_cannotBreakItsLine() {

@@ -152,6 +152,8 @@ struct IngestHandler: Sendable {
             context.memory.give(bytes)
             switch result {
             case .success(let receipt):
+                var reply = reply
+                reply.ids = receipt.ids
                 answer.request.countAcceptances(besides: receipt.repeated)
                 // The messages of events that are repeated may be settled already.
                 if let seconds = answer.request.preferences.wait, receipt.repeated.isEmpty {

@@ -7,6 +7,9 @@ struct MeteredResponder: Sendable {
     let request: APIRequest
     /// Nil unless the request has an `Idempotency-Key` that applies.
     var idempotent: IdempotentRequest?
+    /// The messages that it has stored.
+    var ids: [MessageID] = []
+    private let bytes: Int
     private let responder: Responder
     private let since: MonotonicInstant
 
@@ -14,8 +17,10 @@ struct MeteredResponder: Sendable {
     /// Nil if the request required no key.
     var caller: Caller? { request.caller }
 
-    init(_ request: APIRequest, _ responder: Responder) {
+    /// - Parameter bytes: The size of the body as it arrived.
+    init(_ request: APIRequest, _ responder: Responder, bytes: Int) {
         self.request = request
+        self.bytes = bytes
         self.responder = responder
         since = request.handler.context.time.instant
     }
@@ -79,7 +84,10 @@ struct MeteredResponder: Sendable {
         let (match, handler) = (request.match, request.handler)
         let duration = handler.context.time.instant - since
         match.metrics.count(status, took: duration)
-        handler.log.answered(head, route: match.metrics.route, status: status, slug: slug, took: duration)
+        handler.log.answered(
+            .init(
+                head: head, route: match.metrics.route, status: status, slug: slug, key: caller?.key.name, bytes: bytes,
+                duration: duration, ids: ids))
         if match.route.isSteering, status < 400 { note() }
     }
 }

@@ -41,14 +41,14 @@ extension WorkerLoop {
         }
         switch notice {
         case .isDown(let error, let until):
-            write(.notice, "upstream is down", described(error).merging(["circuit.reopensAt": "\(until)"]) { $1 })
+            write(.warning, "upstream is down", described(error).merging(["circuit.reopensAt": "\(until)"]) { $1 })
             tellListeners(.upstreamDown)
         case .isBack:
             write(.notice, "upstream is back")
             tellListeners(.upstreamUp)
         case .endpointIsDown(let endpoint, let error, let until):
             let more: Logger.Metadata = ["endpoint": "\(endpoint)", "circuit.reopensAt": "\(until)"]
-            write(.notice, "endpoint is down; others are delivered", described(error).merging(more) { $1 })
+            write(.warning, "endpoint is down; others are delivered", described(error).merging(more) { $1 })
         case .endpointIsBack(let endpoint): write(.notice, "endpoint is back", ["endpoint": "\(endpoint)"])
         case .isHeld(let reason, let error, let endpoint):
             let more: Logger.Metadata = ["hold": "\(reason.rawValue)", "endpoint": "\(endpoint)"]
@@ -65,7 +65,7 @@ extension WorkerLoop {
             write(
                 !isNew ? .info : credentialsRefused ? .error : .warning,
                 "token fetch failed; messages wait for a token",
-                described(error).merging(["retry.delayMs": "\(delay.wholeMilliseconds)"]) { $1 })
+                described(error).merging(["retry.delayMs": .stringConvertible(delay.wholeMilliseconds)]) { $1 })
             reportFetch(credentialsRefused ? "refused" : "failed")
             tellListeners(.tokenFailed)
         }

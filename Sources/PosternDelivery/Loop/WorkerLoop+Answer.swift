@@ -110,6 +110,7 @@ extension WorkerLoop {
         machine.ended()
         machine.count(settlement)
         tell(of: settlement, flight)
+        log(deadLettersOf: settlement)
         follow(settlement, of: flight)
     }
 

@@ -17,7 +17,9 @@ extension WorkerLoop {
     }
 
     func finishFlush(_ report: FlushReport) {
-        let counts: Logger.Metadata = ["delivered": "\(report.delivered)", "failed": "\(report.failed)"]
+        let counts: Logger.Metadata = [
+            "delivered": .stringConvertible(report.delivered), "failed": .stringConvertible(report.failed),
+        ]
         logger.info("flush finished", metadata: counts.merging(["upstream": "\(queue.name)"]) { $1 })
         tell(.flushFinished, counts)
         tellListeners(.flushFinished, count: report.delivered + report.failed)
@@ -37,10 +39,12 @@ extension WorkerLoop {
     func tell(of settlement: Settlement, _ flight: InFlightBatch) {
         guard settlement.outcome != .unsent, settlement.outcome != .expired else { return }
         let batch: Logger.Metadata = ["batch.id": "\(flight.batch.id)", "verdict": "\(settlement.outcome.rawValue)"]
-        tell(.batchEnded, batch.merging(["batch.messages": "\(flight.batch.messages.count)"]) { $1 })
+        tell(.batchEnded, batch.merging(["batch.messages": .stringConvertible(flight.batch.messages.count)]) { $1 })
         let failed = settlement.ended.filter { $0.state == .failed }.map(\.message)
         for (kind, messages) in Dictionary(grouping: settlement.delivered + failed, by: \.kind) {
-            tell(.settled(kind), batch.merging(["messages": "\(messages.count)"]) { $1 }, count: messages.count)
+            tell(
+                .settled(kind), batch.merging(["messages": .stringConvertible(messages.count)]) { $1 },
+                count: messages.count)
         }
     }
 

@@ -61,17 +61,43 @@ extension WorkerLoop {
         return record
     }
 
+    /// The number of dead letters of one settlement that get a line each.
+    private static let mostDeadLetters = 50
+
+    /// Call when they are on disk.
+    func log(deadLettersOf settlement: Settlement) {
+        let failed = settlement.ended.filter { $0.state == .failed }
+        for ended in failed.prefix(Self.mostDeadLetters) {
+            var metadata: Logger.Metadata = [
+                "upstream": "\(queue.name)", "message.id": "\(ended.message.id)", "kind": "\(ended.message.kind)",
+            ]
+            if let error = ended.error {
+                metadata["error"] = "\(error)"
+                metadata["error.class"] = "\(error.errorClass)"
+            }
+            logger.warning("message failed for good", metadata: metadata)
+        }
+        guard failed.count > Self.mostDeadLetters else { return }
+        logger.warning(
+            "messages failed for good; lines omitted",
+            metadata: [
+                "upstream": "\(queue.name)", "messages": .stringConvertible(failed.count - Self.mostDeadLetters),
+            ])
+    }
+
     /// The line that describes a whole attempt.
     func log(_ settlement: Settlement, of flight: InFlightBatch, took duration: Duration) {
         var metadata: Logger.Metadata = [
             "upstream": "\(queue.name)", "batch.id": "\(flight.batch.id)",
-            "batch.messages": "\(flight.batch.messages.count)", "attempt": "\(flight.claim.history.failures + 1)",
-            "verdict": "\(settlement.outcome.rawValue)", "durationMs": "\(duration.wholeMilliseconds)",
+            "batch.messages": .stringConvertible(flight.batch.messages.count),
+            "attempt": .stringConvertible(flight.claim.history.failures + 1),
+            "verdict": "\(settlement.outcome.rawValue)",
+            "durationMs": .stringConvertible(duration.wholeMilliseconds),
         ]
-        metadata["http.status"] = settlement.status.map { "\($0)" }
+        metadata["http.status"] = settlement.status.map { .stringConvertible($0) }
         metadata["detail"] = settlement.detail.map { "\($0)" }
         if let retryAt = settlement.waiting?.nextAttemptAt {
-            metadata["retry.delayMs"] = "\((retryAt - settlement.endedAt).wholeMilliseconds)"
+            metadata["retry.delayMs"] = .stringConvertible((retryAt - settlement.endedAt).wholeMilliseconds)
         }
         logger.info("batch attempted", metadata: metadata)
     }

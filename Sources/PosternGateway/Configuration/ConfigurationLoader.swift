@@ -75,8 +75,12 @@ public struct ConfigurationLoader: Sendable {
     }
 
     /// Every setting of the sources, and every problem with one. Throws only if the file holds no JSON object.
-    public func settings() throws(ConfigurationProblems) -> CheckResult {
-        let root = try parsedFile()
+    public func settings() throws(ConfigurationProblems) -> CheckResult { settings(of: try parsedFile()) }
+
+    /// The same without the file, which cannot be read.
+    public func settingsOfEnvironment() -> CheckResult { settings(of: .object([])) }
+
+    private func settings(of root: ConfigurationNode) -> CheckResult {
         let secrets = secretsDirectory.map(SecretFiles.init(in:)) ?? SecretFiles()
         let sources = ConfigurationSources(
             file: root, environment: environment, secrets: secrets.texts, secretsDirectory: secretsDirectory ?? "")

@@ -130,6 +130,24 @@ import Testing
         #expect(ended.errors.contains(sentence.replacing("DIR", with: folder)), "\(ended.errors)")
     }
 
+    /// The last line says why the process ended, in the format of all others, even if the configuration has problems.
+    @Test(arguments: [
+        (#"{"log":{"format":"json"},"upstreams":{"samsara":{}},"outbox":{"path":"DIR/no/such/folder/x"}}"#, 73),
+        (#"{"log":{"format":"json"},"nonsense":1}"#, 78),
+    ])
+    func startThatFails_isJSON_ifTheLogIs(configuration: String, exitCode: Int) async throws {
+        let config = folder.path + "/config.json"
+        // Below a file there is no folder.
+        try Data("".utf8).write(to: URL(filePath: folder.path + "/no"))
+        try Data(configuration.replacing("DIR", with: folder.path).utf8).write(to: URL(filePath: config))
+        let ended = try await Binary.run(["serve", "--config", config])
+        #expect(ended.exitCode == Int32(exitCode))
+        let lines = ended.errors.split(separator: "\n").map { JSON(Array($0.utf8)) }
+        #expect(lines.allSatisfy { $0["level"].isThere }, "\(ended.errors)")
+        #expect(lines.last?["level"].string == "critical" && lines.last?["exit.code"].int == exitCode)
+        #expect(lines.last?["error"].string?.isEmpty == false)
+    }
+
     // MARK: outbox
 
     private struct Stats: Decodable {

@@ -100,6 +100,8 @@ extension EndToEnd {
             #expect(!stopped.isEmpty && stopped.values.allSatisfy { $0 == 0o600 }, "\(stopped)")
         }
 
+        private static let twoEvents = #"[{"sourceId":"a","eventName":"e"},{"sourceId":"b","eventName":"e"}]"#
+
         /// One line for each request, with the id that its response carries.
         @Test func requests_areLogged_byTheirIDs() async throws {
             let directory = try GatewayDirectory(Settings(logLevel: "debug"))
@@ -107,11 +109,18 @@ extension EndToEnd {
             let client = try gateway.client()
             _ = try client.ask("GET", "/livez", headers: [("X-Request-Id", "first-1")])
             _ = try client.ask("GET", "/nothing", headers: [("X-Request-Id", "second-2")])
+            let response = try client.ask(
+                "POST", "/v1/samsara/event", Array(Self.twoEvents.utf8),
+                headers: [("Content-Type", "application/json"), ("X-Request-Id", "third-3")])
+            let ids = response.json["ids"].strings
             let ended = try await gateway.stop()
             let lines = ended.errors.split(separator: "\n")
             let answered = try #require(lines.first { $0.contains("request.id=first-1") })
             #expect(answered.contains(" debug request answered ") && answered.contains("route=/livez"))
             #expect(answered.contains("http.status=200") && answered.contains("durationMs="))
+            let stored = try #require(lines.first { $0.contains("request.id=third-3") })
+            #expect(stored.contains(" messages=2 ") && stored.contains(" bytes=\(Self.twoEvents.utf8.count) "))
+            #expect(stored.contains(" message.id=\(ids[0]) "))
             let rejected = try #require(lines.first { $0.contains("request.id=second-2") })
             #expect(rejected.contains(" info request rejected ") && rejected.contains("problem=not-found"))
         }

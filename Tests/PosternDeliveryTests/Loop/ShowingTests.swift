@@ -82,7 +82,9 @@ import Testing
         harness.transport.expect(.status(503), .refusedConnection, .status(200))
         try harness.accept(1)
         try harness.run(for: .seconds(10))
-        let lines = harness.log.entries.filter { $0.message == "batch attempted" }.map(\.metadata)
+        let lines = harness.log.entries.filter { $0.message == "batch attempted" }.map {
+            $0.metadata.mapValues { "\($0)" }
+        }
         #expect(lines.map { $0["attempt"] } == ["1", "2", "3"])
         #expect(lines.map { $0["verdict"] } == ["retry", "retry", "delivered"])
         #expect(lines.map { $0["retry.delayMs"] } == ["1000", "2000", nil])
@@ -100,8 +102,20 @@ import Testing
         try harness.run(for: .seconds(3600))
         harness.transport.answerAll { _ in .status(200) }
         try harness.run(for: .seconds(301))
-        let notices = harness.log.entries.filter { $0.level >= .notice }.map(\.message)
-        #expect(notices == ["upstream is down", "upstream is back"])
+        let notices = harness.log.entries.filter { $0.level >= .notice }
+        #expect(notices.map(\.message) == ["upstream is down", "upstream is back"])
+        #expect(notices.map(\.level) == [.warning, .notice])
+    }
+
+    @Test func deadLetter_isAWarning_withItsID() throws {
+        let harness = try DeliveryHarness(settings: RetryTests.single)
+        harness.transport.expect(.status(422), .status(200))
+        let ids = try harness.accept(2)
+        try harness.run(for: .seconds(10))
+        let warnings = harness.log.entries.filter { $0.level >= .warning }
+        #expect(warnings.map(\.message) == ["message failed for good"])
+        #expect(warnings.first?.metadata["message.id"].map { "\($0)" } == ids[0].description)
+        #expect(warnings.first?.metadata["error.class"] == "refused")
     }
 
     @Test func hold_isToldOnce_asAnError() throws {
