@@ -135,12 +135,12 @@ final class DeliveryHarness {
     }
 
     @discardableResult func accept(
-        _ payloads: [String], lane: Lane = .none, notBefore: Timestamp? = nil
+        _ payloads: [String], lane: Lane = .none, notBefore: Timestamp? = nil, traceParent: String? = nil
     ) throws -> [MessageID] {
         let messages = payloads.map {
             NewMessage(
                 queue: queue, kind: "thing", lane: lane, acceptedAt: time.now, notBefore: notBefore,
-                bytes: Array($0.utf8))
+                bytes: Array($0.utf8), traceParent: traceParent)
         }
         return try append(messages)
     }

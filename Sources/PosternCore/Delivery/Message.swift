@@ -22,11 +22,13 @@ public struct Message: Sendable, Equatable {
     public var wasRetried: Bool
     /// Whether it is an event about another message that settled. There is none about itself.
     public let isCallback: Bool
+    /// The `traceparent` of the request that it was accepted in (W3C Trace Context).
+    public let traceParent: String?
 
     public init(
         id: MessageID, kind: Kind, lane: Lane = .none, key: String? = nil, acceptedAt: Timestamp, payload: [UInt8],
         attempts: Int = 0, progress: [UInt8]? = nil, mayHaveArrived: Bool = false,
-        wasRetried: Bool = false, isCallback: Bool = false
+        wasRetried: Bool = false, isCallback: Bool = false, traceParent: String? = nil
     ) {
         self.id = id
         self.kind = kind
@@ -39,6 +41,7 @@ public struct Message: Sendable, Equatable {
         self.mayHaveArrived = mayHaveArrived
         self.wasRetried = wasRetried
         self.isCallback = isCallback
+        self.traceParent = traceParent
     }
 }
 

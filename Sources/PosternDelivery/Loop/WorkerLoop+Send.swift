@@ -117,6 +117,8 @@ extension WorkerLoop {
         let carried = Array(claim.messages.prefix(count))
         let rest = Array(claim.messages.dropFirst(count))
         if !rest.isEmpty { queue.sendAgain(rest, from: now, history: claim.history) }
+        var request = request
+        if let traceParent = carried.commonTraceParent { request.headers.append(("traceparent", traceParent)) }
         let batch = Batch(id: outbox.nextBatch(), messages: carried, request: request)
         let flight = InFlightBatch(
             batch: batch, claim: claim.narrowed(to: carried), startedAt: time.instant,
@@ -186,5 +188,13 @@ extension WorkerLoop {
             of: InFlightBatch(
                 batch: batch, claim: claim.narrowed(to: batch.messages), startedAt: time.instant,
                 token: machine.tokens.token(at: time.now)))
+    }
+}
+
+extension [Message] {
+    /// The trace that all of them belong to. A request has room for one.
+    var commonTraceParent: String? {
+        guard let first = first?.traceParent else { return nil }
+        return allSatisfy { $0.traceParent == first } ? first : nil
     }
 }

@@ -71,6 +71,7 @@ extension WorkerLoop {
             var metadata: Logger.Metadata = [
                 "upstream": "\(queue.name)", "message.id": "\(ended.message.id)", "kind": "\(ended.message.kind)",
             ]
+            metadata["traceparent"] = ended.message.traceParent.map { "\($0)" }
             if let error = ended.error {
                 metadata["error"] = "\(error)"
                 metadata["error.class"] = "\(error.errorClass)"
@@ -94,6 +95,7 @@ extension WorkerLoop {
             "verdict": "\(settlement.outcome.rawValue)",
             "durationMs": .stringConvertible(duration.wholeMilliseconds),
         ]
+        metadata["traceparent"] = flight.batch.messages.commonTraceParent.map { "\($0)" }
         metadata["http.status"] = settlement.status.map { .stringConvertible($0) }
         metadata["detail"] = settlement.detail.map { "\($0)" }
         if let retryAt = settlement.waiting?.nextAttemptAt {

@@ -22,7 +22,7 @@ struct QueueRows {
         try sql.first(
             """
             SELECT id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, progress,
-              tried, checksum, payload FROM queue_# WHERE id = ?
+              tried, checksum, payload, traceParent FROM queue_# WHERE id = ?
             """, of: number, id
         ) { queueRow($0) }
     }
@@ -35,7 +35,7 @@ struct QueueRows {
         try sql.walk(
             """
             SELECT id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, progress,
-              tried, checksum, payload FROM queue_# WHERE id > ? AND waiting = 0 ORDER BY id
+              tried, checksum, payload, traceParent FROM queue_# WHERE id > ? AND waiting = 0 ORDER BY id
             """, of: number, cursor, body: body)
     }
 
@@ -44,7 +44,7 @@ struct QueueRows {
         try sql.walk(
             """
             SELECT id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, progress,
-              tried, checksum, payload FROM queue_# WHERE lane = ? ORDER BY id
+              tried, checksum, payload, traceParent FROM queue_# WHERE lane = ? ORDER BY id
             """, of: number, lane, body: body)
     }
 
@@ -57,7 +57,7 @@ struct QueueRows {
                 lane: lane.map { .named($0.name, group: $0.group) } ?? Lane(number: row.lane),
                 key: row[8], acceptedAt: row[3], payload: row[12], attempts: row[7], progress: row[9],
                 mayHaveArrived: tried & 1 != 0, wasRetried: tried & 2 != 0,
-                isCallback: tried & 8 != 0),
+                isCallback: tried & 8 != 0, traceParent: row[13]),
             expiresAt: row[6], wasRequeued: tried & 4 != 0, isWhole: row.isWhole(payload: 12, checksum: 11))
     }
 

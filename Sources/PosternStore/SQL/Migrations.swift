@@ -136,6 +136,7 @@ enum Migrations {
               lastError TEXT,
               progress BLOB,
               tried INTEGER NOT NULL DEFAULT 0, -- 1: wasTried, 2: wasRetried, 4: requeued, 8: isCallback
+              traceParent TEXT,
               checksum INTEGER NOT NULL,
               payload BLOB NOT NULL
             ) STRICT;
@@ -166,6 +167,7 @@ enum Migrations {
               lastError TEXT,
               progress BLOB,
               tried INTEGER NOT NULL DEFAULT 0,
+              traceParent TEXT,
               result BLOB,
               checksum INTEGER NOT NULL,
               payload BLOB

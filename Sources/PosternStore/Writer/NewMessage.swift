@@ -22,15 +22,19 @@ public struct NewMessage: Sendable {
     /// Whether it is an event about another message; see `Callback`.
     var isCallback = false
 
+    /// See `Message.traceParent`.
+    public let traceParent: String?
+
     public init(
         queue: UpstreamQueue, kind: Kind, lane: Lane = .none, key: String? = nil, acceptedAt: Timestamp,
         notBefore: Timestamp? = nil, expiresAt: Timestamp? = nil, bytes: [UInt8], range: Range<Int>? = nil,
-        waitsFor: WaitReason? = nil, credential: Credential? = nil
+        waitsFor: WaitReason? = nil, credential: Credential? = nil, traceParent: String? = nil
     ) {
         self.queue = queue
         self.kind = kind
         self.lane = lane
         self.key = key
+        self.traceParent = traceParent
         self.acceptedAt = acceptedAt
         self.notBefore = notBefore
         self.expiresAt = expiresAt

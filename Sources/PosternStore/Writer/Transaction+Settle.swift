@@ -147,9 +147,9 @@ extension Transaction {
         try sql.run(
             """
             INSERT INTO ended_# (id, state, kind, lane, laneGroup, acceptedAtMs, settledAtMs, expiresAtMs, attempts,
-              key, lastError, progress, tried, result, checksum, payload)
+              key, lastError, progress, tried, traceParent, result, checksum, payload)
             SELECT id, ?, kind, ?, ?, acceptedAtMs, ?, expiresAtMs, attempts + ?, key, coalesce(?, lastError),
-              progress, tried | ?, ?, checksum, payload FROM queue_# WHERE id = ?
+              progress, tried | ?, traceParent, ?, checksum, payload FROM queue_# WHERE id = ?
             """,
             of: queue.number, state, lane.stored, lane.group, moment, attempts,
             error.map(JSONRecord.encode), mayHaveArrived, result, id)
@@ -255,8 +255,9 @@ extension Transaction {
         try sql.run(
             """
             INSERT INTO queue_# (id, kind, lane, acceptedAtMs, expiresAtMs, attempts, key, lastError, progress, tried,
-              checksum, payload)
-            SELECT id, kind, ?, acceptedAtMs, ?, 0, key, lastError, progress, tried | ?, checksum, payload FROM ended_#
+              traceParent, checksum, payload)
+            SELECT id, kind, ?, acceptedAtMs, ?, 0, key, lastError, progress, tried | ?, traceParent, checksum, payload
+            FROM ended_#
             WHERE id = ?
             """, of: queue.number, lane, expiresAt, found.state == .failed ? 6 : 4, id)
         try sql.run("DELETE FROM ended_# WHERE id = ?", of: queue.number, id)

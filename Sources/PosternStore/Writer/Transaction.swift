@@ -210,7 +210,9 @@ extension Transaction {
             let payload = BorrowedBytes(UnsafeRawBufferPointer(rebasing: bytes[message.range]))
             let checksum = payload.checksum
             // Most messages have none of the optional columns, and binding those would cost a tenth of the insert.
-            if scheduledAt == nil, message.expiresAt == nil, message.key == nil, !message.isCallback {
+            if scheduledAt == nil, message.expiresAt == nil, message.key == nil, message.traceParent == nil,
+                !message.isCallback
+            {
                 try sql.run(
                     "INSERT INTO queue_# (id, kind, lane, acceptedAtMs, checksum, payload) VALUES (?, ?, ?, ?, ?, ?)",
                     of: id.upstream, id, kind, lane, message.acceptedAt, checksum, payload)
@@ -218,12 +220,13 @@ extension Transaction {
                 try sql.run(
                     """
                     INSERT INTO queue_#
-                      (id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, key, tried, checksum, payload)
-                    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                      (id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, key, tried, traceParent, checksum,
+                       payload)
+                    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
                     """,
                     of: id.upstream, id, kind, lane, message.acceptedAt,
                     scheduledAt == nil ? QueueColumn.ready : QueueColumn.scheduled, scheduledAt, message.expiresAt,
-                    message.key, message.isCallback ? 8 : 0, checksum, payload)
+                    message.key, message.isCallback ? 8 : 0, message.traceParent, checksum, payload)
             }
         }
     }

@@ -107,6 +107,43 @@ import Testing
         #expect(notices.map(\.level) == [.warning, .notice])
     }
 
+    /// A request has room for one trace, so it has none if its messages belong to several.
+    @Test func trace_isSentAndLogged_ifAllMessagesBelongToIt() throws {
+        let harness = try DeliveryHarness()
+        harness.transport.answerAll { _ in .status(200) }
+        for (texts, trace) in [(["1", "2"], "00-a"), (["3"], "00-b"), (["4"], nil)] {
+            try harness.accept(texts, traceParent: trace)
+            try harness.run(for: .seconds(1))
+        }
+        try harness.accept(["5"], traceParent: "00-a")
+        try harness.accept(["6"], traceParent: "00-b")
+        try harness.run(for: .seconds(1))
+        let expected = ["00-a", "00-b", nil, nil]
+        let sent = harness.transport.requests.map { request in
+            request.headers.first { $0.name == "traceparent" }?.value
+        }
+        #expect(sent == expected)
+        let logged = harness.log.entries.filter { $0.message == "batch attempted" }.map {
+            $0.metadata["traceparent"].map { "\($0)" }
+        }
+        #expect(logged == expected)
+    }
+
+    /// It stays with a message that fails and is queued again.
+    @Test func trace_isStored() throws {
+        let harness = try DeliveryHarness()
+        harness.transport.expect(.status(422), .status(200))
+        let ids = try harness.accept(["1"], traceParent: "00-a")
+        try harness.run(for: .seconds(1))
+        #expect(try harness.state(ids[0]) == .failed)
+        try harness.requeue(ids[0])
+        try harness.run(for: .seconds(1))
+        #expect(try harness.state(ids[0]) == .delivered)
+        #expect(harness.transport.requests.allSatisfy { $0.headers.contains { $0 == ("traceparent", "00-a") } })
+        let warning = try #require(harness.log.entries.first { $0.level == .warning })
+        #expect(warning.metadata["traceparent"] == "00-a")
+    }
+
     @Test func deadLetter_isAWarning_withItsID() throws {
         let harness = try DeliveryHarness(settings: RetryTests.single)
         harness.transport.expect(.status(422), .status(200))
