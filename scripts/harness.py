@@ -167,9 +167,10 @@ class Simulator(Process):
         """How many messages arrived there, repeated ones included."""
         return self.received(upstream)["events"]
 
-    def arrivals(self, field):
-        """(sourceId, the value of `field`) of every Samsara event, as often as it arrived, in order of arrival."""
-        return [tuple(line.split("\t")) for line in self.ask("GET", f"/received?field={field}").splitlines()]
+    def arrivals(self, field, upstream="samsara"):
+        """(order key, the value of `field`) of every item, as often as it arrived, in order of arrival."""
+        text = self.ask("GET", f"/received?field={field}", upstream=upstream)
+        return [tuple(line.split("\t")) for line in text.splitlines()]
 
     def forget(self, keep):
         """Starts over; `keep` is texts, digests or counts."""

@@ -18,7 +18,9 @@ faults are lifted and everything is drained:
   * the events of one source arrived in order (counting the first arrival of each);
   * a bulk request that was not answered arrived as a whole or not at all;
   * a repeated Idempotency-Key gives the first answer's ids again;
-  * the strict simulator saw nothing it must never be sent;
+  * the strict simulators saw nothing they must never be sent;
+  * every event that was delivered has exactly one callback in the store, which has reached its webhook, unless it was dropped
+    because the disk had no room;
   * `postern outbox audit` balances.
 
 Exit code 1, with what is wrong and where the store is kept, when any of it does not hold.
@@ -122,7 +124,11 @@ class Campaign:
         settings = {
             # Short waits: a campaign has no time for the real ones.
             "delivery": {"retryBaseSeconds": 0.05, "retryMaxSeconds": 0.5, "requestTimeoutSeconds": 5},
-            "upstreams": {"samsara": {"url": simulator.url()}},
+            "upstreams": {
+                "samsara": {"url": simulator.url()},
+                "hook": {"type": "webhook", "url": simulator.url("webhook"), "batch": "array", "kinds": {"settled": {}}},
+            },
+            "callbacks": [{"upstream": "hook", "kind": "settled"}],
         }
         return Gateway(self.binary, self.directory, settings, self.port, wait, environment)
 
@@ -179,6 +185,7 @@ class Campaign:
         stopping = threading.Event()
         clients = [Client(number, self.port, self.options.seed, stopping) for number in range(self.options.clients)]
         with Simulator(self.binary, self.directory, FAULTS, seed=self.options.seed) as simulator:
+            simulator.control("webhook", {"batch": "array"})
             for client in clients:
                 client.start()
             try:
@@ -202,6 +209,9 @@ class Campaign:
                 verdict = Verdict(clients, arrivals)
                 verdict.check_manners(simulator.received())
                 verdict.check_replays(self.port, self.random)
+                reported = [identifier for _, identifier in simulator.arrivals("id", "webhook")]
+                verdict.check_callbacks(self.messages("samsara"), self.messages("hook"), reported, self.options.faults > 0)
+                verdict.check_manners(simulator.received("webhook"))
                 verdict.check_audit(*gateway.outbox("audit"))
         verdict.print(self.ambiguous)
         return not verdict.problems
@@ -225,12 +235,23 @@ class Campaign:
 
     @staticmethod
     def drain(gateway):
-        def empty():
+        def empty(name):
             gateway.check_alive()
-            upstream = gateway.upstream()
+            upstream = gateway.upstream(name)
             return upstream["queued"] == 0 and upstream["inFlight"] == 0
 
-        until(empty, 300, "the outbox drains", every=0.2)
+        for name in ("samsara", "hook"):
+            until(lambda: empty(name), 300, f"the queue of {name} drains", every=0.2)
+
+    def messages(self, upstream):
+        """All that the store has of one upstream."""
+        messages, cursor = [], ""
+        while cursor is not None:
+            query = f"/v1/messages?upstream={upstream}&limit=1000" + (f"&cursor={cursor}" if cursor else "")
+            page = json.loads(call(self.port, "GET", query, timeout=60)[2])
+            messages += page["messages"]
+            cursor = page["next"]
+        return messages
 
 
 class Verdict:
@@ -290,6 +311,18 @@ class Verdict:
                 wrong.append((write.key, status, answered.get("Idempotent-Replay")))
         self.complain("a repeated Idempotency-Key did not give the first answer", wrong)
 
+    def check_callbacks(self, messages, callbacks, reported, disk_failed):
+        settled = {message["id"] for message in messages if message["state"] != "queued"}
+        count = collections.Counter(callback["key"] for callback in callbacks)
+        wrong = [(identifier, count[identifier]) for identifier in settled | set(count) if count[identifier] != 1]
+        self.complain("a settled event does not have exactly one callback", wrong)
+        self.complain("a callback about an event that has not settled", sorted(set(count) - settled))
+        dropped = {callback["key"] for callback in callbacks if callback["state"] == "dropped"}
+        self.complain("a callback never arrived", sorted(settled - dropped - set(reported)))
+        if not disk_failed:
+            self.complain("a callback was dropped", sorted(dropped))
+        self.callbacks, self.dropped = len(callbacks), len(dropped)
+
     def check_manners(self, received):
         self.complain("the upstream was sent what it should never be sent", received["violations"])
 
@@ -304,13 +337,14 @@ class Verdict:
         print(f"requests answered 202   {len(self.acknowledged)} with {events} events")
         print(f"requests never answered {self.unanswered}")
         print(f"events that arrived     {len(self.times)}")
+        print(f"callbacks               {self.callbacks}, of which a full disk dropped {self.dropped}")
         print(f"arrived again           {twice} ({twice / max(1, len(self.times)):.2%})")
         print(f"ambiguous sends, seen   at least {ambiguous:.0f}")
         print(f"audit                   {json.dumps(self.audit)}")
         for problem in self.problems[:50]:
             print(f"FAIL {problem}")
         if not self.problems:
-            print("ok: nothing lost, nothing torn, order kept, books balance")
+            print("ok: nothing lost, nothing torn, order kept, one callback each, books balance")
 
 
 def main():
