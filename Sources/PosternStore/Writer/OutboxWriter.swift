@@ -114,6 +114,8 @@ final class WriterLoop: Loop, @unchecked Sendable {
     /// The number of bytes of the file whose blocks are allocated.
     var allocated: Int
     private var sequence: Int64
+    /// False while a job is retried without its events, because the disk has no room for both.
+    var mayStoreCallbacks = true
     private let maintenance: Maintenance
     /// The time by the loop's clock, which may differ from the store's time.
     private var nextUpkeep = MonotonicInstant.distantFuture
@@ -224,7 +226,8 @@ final class WriterLoop: Loop, @unchecked Sendable {
             try outbox.pool.writeWithoutTransaction { db in
                 try db.inTransaction(.immediate) {
                     let current = Transaction(
-                        sql: sql, outbox: outbox, accounts: accounts, sequence: sequence)
+                        sql: sql, outbox: outbox, accounts: accounts, sequence: sequence,
+                        mayStoreCallbacks: mayStoreCallbacks)
                     transaction = current
                     for job in jobs { effects.append(try perform(job, in: current)) }
                     try current.finish()

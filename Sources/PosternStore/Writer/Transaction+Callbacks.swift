@@ -73,8 +73,10 @@ extension Transaction {
             new.isCallback = true
             return new
         }
-        let hasDisk = try !outbox.isFull || mayEvict && makeRoomOnFullDisk(for: events, in: callback.queue)
         var bytes = events.reduce(0) { $0 + $1.range.count }
+        let hasDisk =
+            try !outbox.isFull || hasFreePages(for: bytes)
+            || mayEvict && makeRoomOnFullDisk(for: events, in: callback.queue)
         if hasDisk, mayEvict { try makeRoom(for: events.count, bytes: bytes, in: callback.queue) }
         var dropped = 0
         for (index, event) in events.enumerated() {
@@ -93,8 +95,16 @@ extension Transaction {
 
     // MARK: Room
 
+    /// Whether a full disk has pages for the events inside the database, without those that settlements may need: what
+    /// settles leaves pages behind. Rows do not fill their pages.
+    private func hasFreePages(for bytes: Int) throws -> Bool {
+        guard mayStoreCallbacks else { return false }
+        let free = try sql.value("PRAGMA freelist_count", as: Int.self) ?? 0
+        return free * StoreFile.pageSize - DiskReserve.bytesInside / 2 >= 2 * bytes
+    }
+
     private func makeRoomOnFullDisk(for events: [NewMessage], in queue: UpstreamQueue) throws -> Bool {
-        guard queue.cap.whenFull == .dropOldest else { return false }
+        guard mayStoreCallbacks, queue.cap.whenFull == .dropOldest else { return false }
         var isEnough = false
         try attempt {
             var evicted: [MessageID] = []

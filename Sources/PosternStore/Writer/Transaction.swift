@@ -22,6 +22,8 @@ final class Transaction {
     /// Owners whose credential may no longer be needed.
     var touchedOwners: Set<CredentialOwner> = []
     let callbacks: [Callback]
+    /// False if the disk is full and the same transaction has failed with the events in it.
+    let mayStoreCallbacks: Bool
     /// Settled messages, as far as a callback reports them, until their events are stored.
     var reports: [SettledMessage] = []
     /// The events that were stored.
@@ -29,7 +31,9 @@ final class Transaction {
     private let isWaitedFor: Bool
     private let collectsEvents: Bool
 
-    init(sql: SQL, outbox: Outbox, accounts: UpstreamWriteStates, sequence: Int64) {
+    init(
+        sql: SQL, outbox: Outbox, accounts: UpstreamWriteStates, sequence: Int64, mayStoreCallbacks: Bool = true
+    ) {
         self.sql = sql
         self.outbox = outbox
         self.accounts = accounts
@@ -37,6 +41,7 @@ final class Transaction {
         isWaitedFor = outbox.isWaitedFor
         collectsEvents = outbox.events.isCollecting
         callbacks = outbox.callbacks ?? []
+        self.mayStoreCallbacks = mayStoreCallbacks
         accounts.open.forEach { $0.begin() }
     }
 

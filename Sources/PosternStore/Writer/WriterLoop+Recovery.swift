@@ -21,6 +21,12 @@ extension WriterLoop {
             for job in jobs { commit([job]) }
             return
         }
+        if error.isFull, mayStoreCallbacks, !(outbox.callbacks ?? []).isEmpty {
+            // A settlement does not fail because of its events.
+            mayStoreCallbacks = false
+            defer { mayStoreCallbacks = true }
+            return commit(jobs)
+        }
         outbox.report(error)
         answer(jobs[0], with: error)
     }
