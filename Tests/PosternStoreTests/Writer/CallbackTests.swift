@@ -215,7 +215,8 @@ import Testing
         store.outbox.adopt([Bench.callback(to: hooks)])
         #expect(try store.requeue([failed[0].id]) == [failed[0].id])
         hooks.cameBack(from: failed[0].id)
-        try store.drain(hooks, most: 1)
+        // Events about events would never end.
+        for _ in 0..<20 { try store.deliver(store.claim(hooks, most: 1).messages, of: hooks) }
         let ledger = store.outbox.ledger(of: hooks.number)
         #expect(ledger.accepted == 6)
         #expect(ledger.delivered == 5)
@@ -226,7 +227,7 @@ import Testing
     @Test func otherMessagesOfTheUpstream_areReported() throws {
         let bench = try Bench()
         let id = try bench.store.append(to: bench.hooks)
-        try bench.store.drain(bench.hooks, most: 1)
+        for _ in 0..<20 { try bench.store.deliver(bench.store.claim(bench.hooks, most: 1).messages, of: bench.hooks) }
         #expect(bench.ledger.accepted == 2)
         #expect(bench.ledger.delivered == 2)
         #expect(try bench.store.record(id)?.state == .delivered)
