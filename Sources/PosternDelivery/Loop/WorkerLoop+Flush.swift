@@ -38,8 +38,13 @@ extension WorkerLoop {
     /// The result of a batch is on disk.
     func tell(of settlement: Settlement, _ flight: InFlightBatch) {
         guard settlement.outcome != .unsent, settlement.outcome != .expired else { return }
+        let kind = flight.batch.messages[0].kind
         let batch: Logger.Metadata = ["batch.id": "\(flight.batch.id)", "verdict": "\(settlement.outcome.rawValue)"]
-        tell(.batchEnded, batch.merging(["batch.messages": .stringConvertible(flight.batch.messages.count)]) { $1 })
+        var ended = batch
+        ended["kind"] = "\(kind)"
+        ended["request.type"] = upstream.name(of: .settled(kind)).map { "\($0)" }
+        ended["batch.messages"] = .stringConvertible(flight.batch.messages.count)
+        tell(.batchEnded, ended)
         let failed = settlement.ended.filter { $0.state == .failed }.map(\.message)
         for (kind, messages) in Dictionary(grouping: settlement.delivered + failed, by: \.kind) {
             tell(

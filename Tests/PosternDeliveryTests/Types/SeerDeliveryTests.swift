@@ -1,4 +1,5 @@
 import Foundation
+import InMemoryLogging
 import PosternCore
 import PosternMetrics
 import PosternStore
@@ -234,5 +235,20 @@ import Testing
         for (name, count) in counts {
             #expect(harness.metrics.upstreamEvents("seer", name).value == count, "\(name)")
         }
+    }
+
+    @Test(arguments: [
+        ("activity", "SeerActivityStreamReport"), ("instrumentation", "SeerInstrumentationReport"),
+        ("tincan", "SeerTincanReport"),
+    ])
+    func receiptOfABatch_saysItsKind_andItsRequestType(kind: String, type: String) throws {
+        let harness = try harness()
+        serve(harness) { _ in .status(200) }
+        try harness.post([Self.payload(kind)], as: Kind(kind))
+        try harness.run(for: .seconds(1))
+        let receipts = harness.log.entries.map { $0.metadata.mapValues { "\($0)" } }.filter {
+            $0["event"] == "SeerRequestResultForQueuedBatch"
+        }
+        #expect(receipts.map { $0["kind"] } == [kind] && receipts.map { $0["request.type"] } == [type])
     }
 }
