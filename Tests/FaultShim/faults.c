@@ -252,15 +252,6 @@ int fallocate(int file, int mode, off_t offset, off_t size) {
     return real(file, mode, offset, size);
 }
 
-int posix_fallocate(int file, off_t offset, off_t size) {
-    REAL(posix_fallocate);
-    if (isOfFolder(file)) {
-        change();
-        if (happens(enospc)) return ENOSPC;
-    }
-    return real(file, offset, size);
-}
-
 int rename(const char *from, const char *to) {
     REAL(rename);
     if (isBelow(from) || isBelow(to)) change();
