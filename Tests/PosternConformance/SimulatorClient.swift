@@ -25,3 +25,11 @@ extension SimulatedAnswer {
     package var text: String { String(decoding: body, as: UTF8.self) }
     package var json: JSON { JSON(body) }
 }
+
+extension SimulatedResult {
+    /// The texts of the items that were accepted.
+    package var texts: [String] { items.ranges.map { String(decoding: items.text[$0], as: UTF8.self) } }
+    package var status: Int? { answer?.status }
+    package var text: String { answer?.text ?? "" }
+    package var json: JSON { JSON(answer?.body ?? []) }
+}

@@ -307,3 +307,51 @@ final class ManualListener: ResponseTarget, @unchecked Sendable {
 
     func leave() { listener.ended() }
 }
+
+/// An event as a client sees it (WHATWG HTML, section 9.2.6).
+struct ReceivedEvent: Equatable {
+    var id = ""
+    var type = ""
+    var data = ""
+
+    var json: JSON { JSON(Array(data.utf8)) }
+    var ids: [String] { json["ids"].strings }
+}
+
+/// Reads a stream of events, and counts its comments.
+struct EventParser {
+    private var rest: [UInt8] = []
+    private var event = ReceivedEvent()
+    private(set) var events: [ReceivedEvent] = []
+    private(set) var comments = 0
+    private(set) var text = ""
+
+    mutating func read(_ bytes: [UInt8]) {
+        text += String(decoding: bytes, as: UTF8.self)
+        rest += bytes
+        while let end = rest.firstIndex(of: 10) {
+            read(line: String(decoding: rest[..<end], as: UTF8.self))
+            rest.removeFirst(end + 1)
+        }
+    }
+
+    private mutating func read(line: String) {
+        let parts = line.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
+        let value = parts.count > 1 ? String(parts[1].trimmingPrefix(" ")) : ""
+        switch parts.first {
+        case _ where line.isEmpty:
+            if !event.data.isEmpty { events.append(event) }
+            event = ReceivedEvent(id: event.id)
+        case "": comments += 1
+        case "id": event.id = value
+        case "event": event.type = value
+        case "data": event.data += value
+        default: break
+        }
+    }
+
+    mutating func takeEvents() -> [ReceivedEvent] {
+        defer { events = [] }
+        return events
+    }
+}

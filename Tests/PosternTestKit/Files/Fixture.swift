@@ -24,9 +24,6 @@ public enum Fixture {
     public static let top = #filePath.components(separatedBy: "/Tests/PosternTestKit/")[0]
 
     private static func read(_ path: String) throws -> [UInt8] {
-        guard let data = FileManager.default.contents(atPath: path) else { throw Missing(path: path) }
-        return Array(data)
+        Array(try Data(contentsOf: URL(fileURLWithPath: path)))
     }
-
-    public struct Missing: Error { let path: String }
 }

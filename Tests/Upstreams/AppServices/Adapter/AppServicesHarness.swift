@@ -160,33 +160,3 @@ struct AppServicesHarness {
         response(status, #"{"error":"\#(code)","error_description":"words","duration":0}"#)
     }
 }
-
-/// Items of the specification's test vectors.
-enum AppServicesItems {
-    static let u1 = "ffffffff54d00d1e0b07c0de5eed0011"
-    static let u1Token = "PiTok-7f.abc_DEF~123"
-    static let deviceID = "C0FFEE11-2233-4455-8677-8899AABBCCDD"
-    static let device = "c0ffee11-2233-4455-8677-8899aabbccdd"
-    static let pushToken = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed"
-
-    static func item(
-        _ user: String = u1, _ members: String = "", token: String = u1Token, device: String? = deviceID
-    ) -> String {
-        let deviceMember = device.map { #","deviceId":"\#($0)""# } ?? ""
-        return #"{"userId":"\#(user)"\#(deviceMember)\#(members),"auth":{"token":"\#(token)"}}"#
-    }
-
-    static let details = #","deviceModel":"iPhone 5s","devicePlatform":"iPhone OS","deviceOSVersion":"8.1.3""#
-    static let lists = #","preferences":{"whitelist":{"forum":["chat","polls"],"assignments":[]}}"#
-
-    static func registration(
-        _ user: String = u1, push: String = pushToken, _ more: String = "", token: String = u1Token,
-        device: String = deviceID
-    ) -> String {
-        item(user, #","deviceToken":"\#(push)"\#(more)"#, token: token, device: device)
-    }
-
-    static func group(_ user: String = u1, _ name: String = "Fall-2014-Biology", token: String = u1Token) -> String {
-        item(user, #","group":"\#(name)""#, token: token, device: nil)
-    }
-}

@@ -1,5 +1,6 @@
 import PosternConformance
 import PosternCore
+import PosternTestKit
 import Testing
 
 @testable import StreamOneAdapter
@@ -75,4 +76,51 @@ extension UpstreamFixture {
     private static let edit =
         #"{"command":"item","action":"edit","account":"A4pMV-sKDVEy","arguments":{"item":"vMD_9k1SmkS5","title":"Café & thé: 50% (a/b)~*!","keywords":["news","a b","x+y"],"description":null,"archived":false,"rating":1.0}}"#
     private static let ok = StreamOneSamples.answer(body: #"{"id":"vMD_9k1SmkS5"}"#)
+}
+
+enum StreamOneSamples {
+    static func answer(
+        _ status: Int = 0, cacheable: Bool = false, timeout: Int? = nil, body: String = "null"
+    ) -> String {
+        let session = timeout.map { #","sessiontimeout":\#($0)"# } ?? ""
+        return
+            #"{"header":{"status":\#(status),"statusmessage":"M\#(status)","apiversion":3,"cacheable":\#(cacheable)\#(session),"timezone":"Europe\/Amsterdam"},"body":\#(body)}"#
+    }
+
+    static let initialized = answer(
+        body:
+            #"{"challenge":"OTzt9VSAQHQSFuEf03PZT6e5P4OoS1sw","salt":"$2y$04$jyhye3p43mjoxvtfxflfkv","needsv2hash":false}"#
+    )
+
+    static func created(
+        _ id: String = "Hz1kPspd2Bk1", key: String = "SQKEyak6R2BcwH3qnTakY50SKeABxXcg", user: String = "QIpMpsuPCBKn"
+    )
+        -> String
+    {
+        answer(body: #"{"id":"\#(id)","key":"\#(key)","timeout":3600,"user":"\#(user)"}"#)
+    }
+
+    static func upstream(
+        _ settings: [String: SettingValue] = [:], name: String = "streamone"
+    ) throws -> StreamOneUpstream {
+        let all: [String: SettingValue] = [
+            "apiUrl": .text("http://api.test"), "id": .text("9yC-4pQxT_2a"),
+            "psk": .text("ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu"),
+        ]
+        return StreamOneUpstream(
+            try #require(UpstreamName(name)), try StreamOneSettings(all.merging(settings) { $1 }))
+    }
+
+    /// Logs in; the session's id.
+    static func login(
+        _ upstream: StreamOneUpstream, _ harness: StreamOneHarness, id: String = "Hz1kPspd2Bk1",
+        user: String = "QIpMpsuPCBKn"
+    ) throws -> String {
+        harness.transport.expect(.status(200, initialized), .status(200, created(id, user: user)))
+        let reply = try upstream.ask(
+            .post, "sessions", body: #"{"username":"jan","password":"secret","userip":"10.0.0.1"}"#, harness)
+        try reply.wait()
+        _ = try #require(reply.json, "\(String(describing: reply.answer))")
+        return id
+    }
 }
