@@ -3,7 +3,7 @@ struct TraceParent {
     /// In version `00`, which is the one that Postern writes.
     let text: String
 
-    /// Nil if the text is not valid; the header is then ignored (section 3.2.2.3).
+    /// Nil if the text is not valid; the header is then ignored (Trace Context, section 3.2.2.3).
     init?(_ header: String) {
         let bytes = Array(header.utf8)
         guard bytes.count >= Self.length else { return nil }

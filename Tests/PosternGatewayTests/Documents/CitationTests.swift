@@ -158,7 +158,7 @@ struct CitationReader {
     private let forms: [Form] = [
         // Other documents.
         Form(
-            #/((?:RFC \d+|FIPS \d+-\d|CloudEvents [\d.]+|Fetch|html|HTML), sections? \d+(?:\.\d+)*(?:(?:,|,? and| to) \d+(?:\.\d+)*)*)/#
+            #/((?:RFC \d+|FIPS \d+-\d|CloudEvents [\d.]+|Trace Context|Fetch|html|HTML), sections? \d+(?:\.\d+)*(?:(?:,|,? and| to) \d+(?:\.\d+)*)*)/#
         ) { _ in [] },
         .numbers(
             #/[Dd]esign(?:\.md)?(?:,|'s) sections? (\d+(?:\.\d+)?(?:(?:,|,? and| to) \d+(?:\.\d+)?)*)/#,
