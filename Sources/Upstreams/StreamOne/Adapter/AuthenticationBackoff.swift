@@ -20,7 +20,7 @@ final class AuthenticationBackoff: Sendable {
 
     /// The current pause.
     func pause(of subject: Subject, now: Timestamp) -> Pause? {
-        pauses.withLock { $0[subject].flatMap { $0.until > now ? $0 : nil } }
+        pauses.withLock { $0[subject].flatMap { $0.isOver(at: now, lengths) ? nil : $0 } }
     }
 
     /// Begins a pause, or the next longer one if an earlier one has ended.
@@ -29,7 +29,7 @@ final class AuthenticationBackoff: Sendable {
             // At this point, the call has been signed again already.
             let pause = Pause.after(
                 pauses[subject], reason, now: now, lengths: lengths, firstStep: reason == .authentication ? 1 : 0)
-            if pauses.count >= Self.mostSubjects { pauses = pauses.filter { $0.value.until > now } }
+            if pauses.count >= Self.mostSubjects { pauses = pauses.filter { !$0.value.isOver(at: now, lengths) } }
             // If none of them has ended, a client is trying many addresses, and one more is not recorded.
             if pauses.count < Self.mostSubjects || pauses[subject] != nil { pauses[subject] = pause }
             return pause

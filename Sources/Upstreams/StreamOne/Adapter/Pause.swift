@@ -44,6 +44,11 @@ struct Pause: Sendable, Equatable {
         }
     }
 
+    /// Whether it has ended. One that would go on for longer than its length began before the clock was set back.
+    func isOver(at now: Timestamp, _ lengths: Lengths) -> Bool {
+        until <= now || until - now > lengths.length(reason, step: step)
+    }
+
     /// The pause that follows `former`: the same one while it lasts, and the next longer one if it has ended.
     static func after(
         _ former: Self?, _ reason: Reason, now: Timestamp, lengths: Lengths, firstStep: Int = 0
@@ -51,7 +56,7 @@ struct Pause: Sendable, Equatable {
         guard let former, former.reason == reason else {
             return Self(reason: reason, step: firstStep, until: now + lengths.length(reason, step: firstStep))
         }
-        guard former.until <= now else { return former }
+        guard former.isOver(at: now, lengths) else { return former }
         let step = former.step + 1
         return Self(reason: reason, step: step, until: now + lengths.length(reason, step: step))
     }

@@ -74,7 +74,9 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
             // this.
             return .settle(count: 1, as: .failed, reason: "the stored call cannot be read")
         }
-        if let pause = try Pause(in: context.state), pause.reason == .rateLimited, pause.until > context.now {
+        if let pause = try Pause(in: context.state), pause.reason == .rateLimited,
+            !pause.isOver(at: context.now, settings.pauses)
+        {
             return .wait(.circuit, until: pause.until)
         }
         return .send(platform.request(for: call, at: context.now), count: 1)

@@ -222,6 +222,13 @@ import Testing
         #expect(decision.changes.isEmpty)
     }
 
+    @Test(arguments: [(2, Pause.Reason.clock, 60), (8, .rateLimited, 240), (10, .readOnly, 120)])
+    func pause_isNotPutOff_whenTheClockIsSetBack(number: Int, reason: Pause.Reason, length: Int) {
+        let pause = Pause(reason: reason, step: 1, until: now + .seconds(7200))
+        let decision = decision(StreamOneSamples.answer(number), pause: pause)
+        #expect(decision.judgement.verdict == .retry(after: .seconds(length)))
+    }
+
     @Test func pause_isForgotten_afterAnyOtherAnswer() {
         let pause = Pause(reason: .readOnly, step: 3, until: now)
         for number in [0, 1, 6, 120] {

@@ -128,6 +128,19 @@ import Testing
         }
     }
 
+    @Test func blockedActor_isUsedAgain_afterTheClockWasSetBack() throws {
+        let pause = Pause(reason: .rateLimited, step: 0, until: UpstreamFixture.now + .seconds(7200))
+        var state = DictionaryState()
+        state.apply([pause.change])
+        let plan = try StreamOneSamples.upstream().plan(
+            for: [message(#"{"command":"item","action":"edit"}"#)],
+            in: PlanContext(now: UpstreamFixture.now, token: nil, state: state))
+        guard case .send = plan else {
+            Issue.record("it waits for \(plan)")
+            return
+        }
+    }
+
     @Test func emptyCredentials_areMissing_andNothingIsSent() throws {
         let upstream = try StreamOneSamples.upstream(["id": .text(""), "psk": .text("")])
         #expect(upstream.missingSettings == ["id", "psk"])
