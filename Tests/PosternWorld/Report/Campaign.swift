@@ -103,7 +103,7 @@ public final class Campaign: Sendable {
                 \(totals.lives) lives of the gateway; the largest store had \(totals.storeBytes >> 10) KiB, this process \
                 \(Self.peakMegabytes) MiB
                 \(Int(seconds)) s of processor time: \(Int(totals.hours / seconds * 60)) hours a minute
-                \(totals.coverage.visited.count) of \(Coverage.all.count) states and transitions visited; not: \
+                \(Coverage.all.count - totals.coverage.missing.count) of \(Coverage.all.count) states and transitions visited; not: \
                 \(totals.coverage.missing.joined(separator: ", "))
                 """)
             return totals.broken.isEmpty
