@@ -44,9 +44,14 @@ final class Progress {
             && world.snapshot(of: service.name)?.isPaused == false
     }
 
+    private func isDue(_ entry: Book.Entry) -> Bool {
+        guard let notBefore = entry.notBefore else { return !entry.isExempt }
+        return !world.wasClockSet && notBefore <= world.upstreamTime.now
+    }
+
     private func oldestWaiting(of upstream: String, _ run: World.Run) -> Book.Entry? {
         world.book.entries.first { entry in
-            guard entry.upstream == upstream, !entry.isSettled, !entry.isExempt, !entry.isWaived, !entry.isPoison,
+            guard entry.upstream == upstream, !entry.isSettled, isDue(entry), !entry.isWaived, !entry.isPoison,
                 entry.ids.count == 1, let record = (try? run.gateway.outbox.message(entry.ids[0])) ?? nil
             else { return false }
             entry.isSettled = record.state != .queued
