@@ -18,6 +18,10 @@ package final class Book {
         package var isExempt: Bool
         /// Whether the upstream gets it again whenever it has forgotten it: the start of a session.
         package var mayRepeat = false
+        /// Whether its upstream takes it once, and from then on says that it exists.
+        package var isTakenOnce = false
+        /// Whether it may be kept for a while to be sent together with others, without a time of its own.
+        package var mayBeCollected = false
         /// Whether others are refused without it, so that it must not expire and is not cancelled.
         package var isNeeded = false
         /// Whether it is an event, or its request has an `Idempotency-Key`, so that it is stored once however often it is sent.

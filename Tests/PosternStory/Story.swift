@@ -28,6 +28,8 @@ package protocol Story: Sendable {
     func death(share: Double, of scenarios: [any Scenario]) -> TokenDeath
     /// A payload that nothing is wrong with, in a lane of its own; nil if no doubtful answer can hold up every lane.
     func filler(_ mark: String) -> String?
+    /// What its simulator's `/control` is told before it gets what it has, and after; nil if it takes everything again.
+    var existing: (begin: String, end: String)? { get }
     /// Whether a gateway may send something wrong after it was restarted, or after its clock was set.
     func forgives(_ violation: String, wasRestarted: Bool, wasClockSet: Bool) -> Bool
 }
@@ -81,5 +83,6 @@ extension Story {
     package func isDelivery(_ item: String) -> Bool { true }
     package func death(share: Double, of scenarios: [any Scenario]) -> TokenDeath { .now([]) }
     package func filler(_ mark: String) -> String? { nil }
+    package var existing: (begin: String, end: String)? { nil }
     package func forgives(_ violation: String, wasRestarted: Bool, wasClockSet: Bool) -> Bool { false }
 }

@@ -166,7 +166,8 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         transfer.takenAt = nil
         var request = transfer.request
         request.isAnswerLost = isAnswerLost
-        let judged = transfer.service.judge(request)
+        let exists = transfer.entries.contains { $0.isTakenOnce && $0.arrivals > 0 }
+        let judged = transfer.service.judge(request, exists: exists)
         transfer.answer = judged.answer
         for range in judged.items.ranges {
             let item = Array(judged.items.text[range])

@@ -52,8 +52,11 @@ final class Service {
         }
     }
 
-    func judge(_ request: SimulatedRequest) -> SimulatedResult {
+    /// - Parameter exists: Whether it creates what exists.
+    func judge(_ request: SimulatedRequest, exists: Bool) -> SimulatedResult {
         requests += 1
+        if exists, let text = story.existing?.begin { control(text) }
+        defer { if exists, let text = story.existing?.end { control(text) } }
         let judged = simulator.judge(request, poisons: story.poisons)
         violations += judged.violations
         return judged

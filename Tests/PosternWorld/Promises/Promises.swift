@@ -334,7 +334,9 @@ final class Promises: @unchecked Sendable {
                     "outages cost no attempts", "\(entry.mark), \(id), was delivered after \(record.attempts) attempts")
             }
         case .failed:
-            if !entry.isPoison {
+            // The second of two equal ones is refused.
+            let mayExist = entry.isTakenOnce && (entry.ids.count > 1 || entry.unanswered > 0)
+            if !entry.isPoison, !mayExist {
                 fail(
                     "only poison messages fail",
                     "\(entry.mark), \(id), of \(entry.upstream): \(record.lastError?.detail ?? "no error")")

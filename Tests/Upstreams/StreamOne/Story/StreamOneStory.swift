@@ -8,6 +8,9 @@ package struct StreamOneStory: Story {
     package let traits: Set<Trait> = [.independent, .signedWithTime, .answersCalls]
     package let poisons: [Faults.Poison] = [.init(field: "/arguments/poison", value: "clear", answer: .refusal)]
 
+    /// The name of a user is taken.
+    package let existing: (begin: String, end: String)? = (#"{"nextStatus":[316]}"#, #"{"nextStatus":[]}"#)
+
     package init() {}
 
     package func opening(_ dice: Dice) -> Opening { Opening([#"{"failuresUntilRateLimited":0}"#]) }
@@ -27,9 +30,12 @@ private final class StreamOneScenario: Scenario {
             let account = stage.dice.pick(accounts)
             let isPoison = stage.dice.chance(poison)
             let entry = stage.begin(lane: account, isPoison: isPoison)
-            let arguments = #"{"seq":"\#(entry.mark)"\#(isPoison ? #","poison":"clear""# : "")}"#
+            entry.isTakenOnce = entry.number.isMultiple(of: 3)
+            let call = entry.isTakenOnce ? #""command":"user","action":"create""# : #""command":"item","action":"edit""#
+            let name = entry.isTakenOnce ? "username" : "seq"
+            let arguments = #"{"\#(name)":"\#(entry.mark)"\#(isPoison ? #","poison":"clear""# : "")}"#
             return ScenarioItem(
-                "call", #"{"command":"item","action":"edit","account":"\#(account)","arguments":\#(arguments)}"#, entry)
+                "call", #"{\#(call),"account":"\#(account)","arguments":\#(arguments)}"#, entry)
         }
     }
 
