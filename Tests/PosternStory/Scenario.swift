@@ -5,6 +5,8 @@ package protocol Scenario: AnyObject {
     var mayBeScheduled: Bool { get }
     /// Whether what comes later stays valid if something is refused.
     var mayBeRefused: Bool { get }
+    /// Of the requests, those that follow the response to the one before at once.
+    var haste: Double { get }
     /// A secret that a user has handed in.
     var credential: String? { get }
 
@@ -22,6 +24,7 @@ package protocol Scenario: AnyObject {
 extension Scenario {
     package var mayBeScheduled: Bool { true }
     package var mayBeRefused: Bool { true }
+    package var haste: Double { 0 }
     package var credential: String? { nil }
     package func refused(_ status: Int) {}
     package func stray(_ stage: Stage) -> ScenarioItem? { nil }

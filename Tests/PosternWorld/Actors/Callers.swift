@@ -82,6 +82,7 @@ final class Caller {
     /// What decides on habits that leave the rest as it is.
     private let habits: Dice
     private let strays: Dice
+    private let haste: Dice
     private let repeats: Repeats
     let scenario: any Scenario
     var wakeUp: Inbox<Void>?
@@ -104,6 +105,7 @@ final class Caller {
         dice = Dice(seed: world.plan.seed, for: "caller \(plan.number)")
         habits = Dice(seed: world.plan.seed, for: "habits \(plan.number)")
         strays = Dice(seed: world.plan.seed, for: "strays \(plan.number)")
+        haste = Dice(seed: world.plan.seed, for: "haste \(plan.number)")
         repeats = Repeats(plan, world)
         nextAt = world.time.instant + .milliseconds(Int(plan.startHour * 3_600_000))
         scenario = plan.story.scenario(of: plan.number)
@@ -288,6 +290,7 @@ final class Caller {
         patience = nil
         nextAt = isFinishing ? .distantFuture : world.time.instant + dice.span(plan.pause / 10...plan.pause * 3)
         guard let response else {
+        if !isFinishing, haste.chance(scenario.haste) { nextAt = world.time.instant }
             world.history.note("caller \(plan.number) gets no response")
             for entry in post.entries { entry.unanswered += 1 }
             return again(post)

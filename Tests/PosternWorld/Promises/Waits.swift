@@ -72,4 +72,7 @@ final class Waits {
     private func member(_ name: String, of text: String) -> String? {
         text.range(of: "\"\(name)\":\"").map { String(text[$0.upperBound...].prefix { $0 != "\"" }) }
     }
+            if reason == "schedule", entry.notBefore == nil, !entry.mayBeCollected {
+                world.promises.fail("whatever waits says why", "\(entry.mark) says schedule, and has none: \(text)")
+            }
 }

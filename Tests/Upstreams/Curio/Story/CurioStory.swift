@@ -11,6 +11,14 @@ package struct CurioStory: Story {
 
     package init() {}
 
+    /// In some worlds, screens and events are sent together, once in a while.
+    package func settings(sendsGzip: Bool, seed: UInt64) -> [String] {
+        guard Dice(seed: seed, for: "collecting").chance(0.3) else { return [] }
+        return [
+            #""periodicDispatchEnabled":true,"dispatchPeriodMinutes":60,"sessionTimeoutMinutes":120"#,
+            #""delivery":{"batchMaxWaitSeconds":0}"#,
+        ]
+    }
     package func opening(_ dice: Dice) -> Opening {
         Opening(dice.chance(0.3) ? [#"{"killSessionRate":0.02,"codeForm":"mixed"}"#] : [])
     }
@@ -26,6 +34,8 @@ private final class CurioScenario: Scenario {
     let mayBeRefused = false
     private let visitor: String
     private let caller: Int
+    /// Some visitors do not stay for long.
+    private var isInHaste: Bool { caller.isMultiple(of: 2) }
     private var sessions = 0
     /// Actions that are left of the session; none: it is over.
     private var left = 0
@@ -36,6 +46,8 @@ private final class CurioScenario: Scenario {
         visitor = "visitor-\(caller)"
     }
 
+    var haste: Double { isInHaste ? 0.5 : 0 }
+
     func refused(_ status: Int) { if status == 409 { left = 0 } }
 
     func next(_ count: Int, _ stage: Stage, poison: Double) -> [ScenarioItem] {
@@ -45,7 +57,7 @@ private final class CurioScenario: Scenario {
     private func action(_ index: Int, _ stage: Stage, _ poison: Double) -> ScenarioItem {
         let dice = stage.dice
         if left == 0 {
-            left = dice.from(2...30)
+            left = dice.from(2...(isInHaste ? 4 : 30))
             sessions += 1
             isOnScreen = false
             let entry = stage.begin(lane: visitor)
@@ -75,6 +87,7 @@ private final class CurioScenario: Scenario {
     private func item(
         _ kind: String, _ members: String, _ entry: Book.Entry, _ index: Int, _ stage: Stage
     ) -> ScenarioItem {
+        entry.mayBeCollected = !kind.hasPrefix("session")
         let session = "6d\(hexadecimal(sessions, 6))-a21d-11e4-8123-1\(hexadecimal(caller, 11))"
         let time = stage.now.milliseconds + Int64(index)
         return ScenarioItem(
