@@ -51,6 +51,8 @@ package final class Book {
         package var arrivals = 0
         /// Requests that carried it and whose outcome the gateway cannot know.
         package var unknownOutcomes = 0
+        /// Doubtful answers that it got although nothing is wrong with it.
+        package var doubts = 0
 
         init(_ number: Int, _ upstream: String, lane: String?, isPoison: Bool, leavesMark: Bool, isExempt: Bool) {
             (self.number, self.upstream, self.lane) = (number, upstream, lane)

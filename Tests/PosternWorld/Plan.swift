@@ -46,6 +46,7 @@ public struct Plan: Sendable, CustomStringConvertible {
         if seed.isMultiple(of: 3) { addMore(of: types) }
         addSequences(types)
         for story in StoryRegistry.all.dropFirst(Self.drawnTogether) { add(story) }
+        addCoincidences(of: types)
     }
 
     /// The types that there were when seeds were first recorded. Each later one takes part by chance of its own, so that
@@ -181,6 +182,8 @@ public struct FaultPlan: Sendable, CustomStringConvertible {
         case tokensDie
         /// Nothing takes requests at this URL.
         case wrongURL
+        /// 500 for requests with nothing wrong, at most a few times for the same message.
+        case hiccups
 
         static let first = Array(allCases.prefix { $0 != .wrongURL })
     }
@@ -200,8 +203,8 @@ public struct FaultPlan: Sendable, CustomStringConvertible {
         share = 0.05 + 0.6 * dice.fraction()
     }
 
-    init(_ kind: Kind, _ story: any Story, fromHour: Double, toHour: Double) {
-        (self.kind, self.story, self.fromHour, self.toHour, share) = (kind, story, fromHour, toHour, 1)
+    init(_ kind: Kind, _ story: any Story, fromHour: Double, toHour: Double, share: Double = 1) {
+        (self.kind, self.story, self.fromHour, self.toHour, self.share) = (kind, story, fromHour, toHour, share)
     }
 
     public var description: String {
@@ -217,6 +220,8 @@ public struct ActionPlan: Sendable, CustomStringConvertible {
         case powerCut, powerCutInside, killInsideDisk, powerCutInsideDisk, purge, changeKey, retryDropped
         /// A bit of what was synced flips while the gateway is down.
         case flipBit
+        /// By hours, so that a wait that does not notice it is longer than any may be.
+        case clockFarBack
 
         static let drawn = Array(allCases.prefix { $0 != .flipBit })
         static let first = Array(drawn.prefix { $0 != .powerCut })
@@ -235,8 +240,8 @@ public struct ActionPlan: Sendable, CustomStringConvertible {
         draw = dice.next()
     }
 
-    init(_ kind: Kind, _ story: any Story, atHour: Double) {
-        (self.kind, self.story, self.atHour, draw) = (kind, story, atHour, 0)
+    init(_ kind: Kind, _ story: any Story, atHour: Double, draw: UInt64 = 0) {
+        (self.kind, self.story, self.atHour, self.draw) = (kind, story, atHour, draw)
     }
 
     public var description: String { "hour \(oneDigit(atHour)): \(kind.rawValue) (\(story.name))" }

@@ -44,7 +44,14 @@ public final class World {
     /// Names of types that are left out of the configuration.
     var removed: Set<String> = []
     /// Whether the gateway's clock was set, or it stood still for long between two steps.
-    var wasClockSet = false
+    private(set) var wasClockSet = false
+    /// Whether the gateway may not have seen that: it has to be at work before and after. What waits for a time then
+    /// waits for longer.
+    private(set) var mayHaveMissedClock = false
+    private var startedAt = MonotonicInstant(nanoseconds: 0)
+    private var clockSetAt: MonotonicInstant?
+    /// Within that time an idle gateway looks at its clock.
+    private static let clockLook = Duration.seconds(900)
     /// How often the configuration was changed.
     var reloads = 0
     /// How often the encryption key was changed, and whether the gateway has started with the latest one.
@@ -165,6 +172,23 @@ public final class World {
 
     /// Has every step shown.
     public func watch(_ show: @escaping (String) -> Void) { history.watch = show }
+
+    // MARK: The clock
+
+    func clockWillBeSet() {
+        wasClockSet = true
+        if run == nil || time.instant - startedAt < Self.clockLook { mayHaveMissedClock = true }
+        clockSetAt = time.instant
+    }
+
+    func processStarts() { startedAt = time.instant }
+
+    func processEnds() {
+        if let clockSetAt, time.instant - clockSetAt < Self.clockLook { mayHaveMissedClock = true }
+    }
+
+    /// Whether the gateway has had the time to see where its clock stands.
+    var hasSeenClock: Bool { clockSetAt.map { time.instant - $0 >= Self.clockLook } ?? true && !mayHaveMissedClock }
 
     // MARK: From the beginning to the end
 

@@ -136,8 +136,9 @@ final class Caller {
         let number = requests
         let marks = post.entries.map(\.mark).joined(separator: " ")
         world.history.note("caller \(plan.number) \(post.method) \(post.path) \(marks)")
+        world.weather.requestArrives()
         let exchange = world.run?.door.send(post.bytes) { [unowned self] in self.answered(post, number, $0) }
-        if world.run == nil { answered(post, number, nil) }
+        if world.run == nil { answered(post, number, nil, wasConnected: false) }
         if let exchange, isWaiting, dice.chance(plan.hangsUp) { exchange.hangUp() }
     }
 
@@ -280,7 +281,7 @@ final class Caller {
             body: lines.joined(separator: "\n"), entries: entries)
     }
 
-    private func answered(_ post: Post, _ number: Int, _ response: HTTPResponse?) {
+    private func answered(_ post: Post, _ number: Int, _ response: HTTPResponse?, wasConnected: Bool = true) {
         guard isWaiting, number == requests else { return }
         isWaiting = false
         for entry in post.entries { entry.isPending = false }
@@ -289,10 +290,10 @@ final class Caller {
         }
         patience = nil
         nextAt = isFinishing ? .distantFuture : world.time.instant + dice.span(plan.pause / 10...plan.pause * 3)
-        guard let response else {
         if !isFinishing, haste.chance(scenario.haste) { nextAt = world.time.instant }
+        guard let response else {
             world.history.note("caller \(plan.number) gets no response")
-            for entry in post.entries { entry.unanswered += 1 }
+            if wasConnected { for entry in post.entries { entry.unanswered += 1 } }
             return again(post)
         }
         world.history.note("caller \(plan.number) gets \(response.status)")

@@ -18,11 +18,13 @@ public struct DiskPlan: Sendable, CustomStringConvertible {
         case lies
         /// The same without a mark, so that the loss has to be found. Not part of any drawn plan.
         case secretLies
+        /// The sync of the commit that stores a request fails, and the process ends as soon as it has noticed.
+        case failedCommit
 
         var longestHours: Double {
             switch self {
             case .full, .errors: 0.3
-            case .failedSyncs: 1
+            case .failedSyncs, .failedCommit: 1
             case .short, .lies, .secretLies: 3
             }
         }
@@ -39,6 +41,10 @@ public struct DiskPlan: Sendable, CustomStringConvertible {
         draw = dice.next()
     }
 
+    init(_ kind: Kind, fromHour: Double, toHour: Double, draw: UInt64) {
+        (self.kind, self.fromHour, self.toHour, self.draw) = (kind, fromHour, toHour, draw)
+    }
+
     /// No sync is done, in all hours.
     init(withoutSyncsFor hours: Double) {
         (kind, fromHour, toHour, draw) = (.secretLies, 0, hours, 0)
@@ -53,7 +59,7 @@ public struct DiskPlan: Sendable, CustomStringConvertible {
         let share = 0.2 * Dice(seed: draw, for: "share").fraction()
         var faults = DiskFaults()
         switch kind {
-        case .full, .failedSyncs: break
+        case .full, .failedSyncs, .failedCommit: break
         case .errors: (faults.failedReads, faults.failedOpens) = (share / 100, share / 10)
         case .short: (faults.shortReads, faults.shortWrites) = (share, share)
         case .lies: faults.lyingSyncs = share
@@ -66,7 +72,7 @@ public struct DiskPlan: Sendable, CustomStringConvertible {
     func plan(on disk: SimulatedDisk) {
         let dice = Dice(seed: draw, for: "strikes")
         switch kind {
-        case .short, .lies, .secretLies: break
+        case .short, .lies, .secretLies, .failedCommit: break
         // A file system that copies what it writes may have no room for that, either.
         case .full where room == nil:
             disk.strike(.noSpace, on: .write, after: dice.below(40), times: dice.from(1...6))
@@ -94,6 +100,9 @@ final class DiskWeather {
     private unowned let world: World
     private var active: [DiskPlan] = []
     private var endedAt: MonotonicInstant?
+    /// Of `failedCommit`, by their draws: those that struck, and those that ended the process.
+    private var struck: Set<UInt64> = []
+    private var ended: Set<UInt64> = []
 
     init(_ world: World) { self.world = world }
 
@@ -120,6 +129,23 @@ final class DiskWeather {
     private func end() {
         endedAt = world.time.instant
         world.disk.endStrikes()
+    }
+
+    /// A caller posts something.
+    func requestArrives() {
+        for plan in active where plan.kind == .failedCommit && struck.insert(plan.draw).inserted {
+            world.disk.strike(.ioError, on: .sync, of: "-wal")
+        }
+    }
+
+    /// The gateway has seen that the disk fails. Not every machine survives that.
+    func storeHasFailed() {
+        guard let plan = active.first(where: { $0.kind == .failedCommit && struck.contains($0.draw) }),
+            ended.insert(plan.draw).inserted
+        else { return }
+        let death = plan.draw % 3 == 0 ? World.Death.powerCut : .kill
+        world.history.note("\(death.rawValue) after an error of the disk")
+        world.die(death)
     }
 
     /// The end of a world, when everything works.

@@ -19,6 +19,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
     private var orphans: [Transfer] = []
     private var isStopped = false
     private var submitted = 0
+    private let hiccups: Hiccups
     /// By the name of the type.
     let tokens: [String: TokenWatch]
 
@@ -60,6 +61,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         self.world = world
         tokens = Dictionary(uniqueKeysWithValues: world.services.map { ($0.name, TokenWatch($0, world)) })
         dice = Dice(seed: world.plan.seed, for: "network \(run)")
+        hiccups = Hiccups(world.plan, run: run)
     }
 
     // MARK: Transport
@@ -74,10 +76,11 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         }
         let now = world.time.instant
         var asked = SimulatedRequest(request)
-        let (fate, delay) = service.fate(of: asked.path, at: now, dice)
-        asked.isAnswerLost = fate.losesAnswer
+        var (fate, delay) = service.fate(of: asked.path, at: now, dice)
         let body = request.gzip ? gunzip(request.body) ?? [] : request.body
         let entries = world.book.entries(in: Array(request.url.utf8) + body)
+        if fate == .answered, hiccups.strike(entries, to: service, at: now) { fate = .status(500, retryAfter: nil) }
+        asked.isAnswerLost = fate.losesAnswer
         let timesOut = delay > options.requestTimeout || fate == .hang || fate == .hangAfter
         let span = timesOut ? options.requestTimeout : delay
         if timesOut { asked.isAnswerLost = true }

@@ -46,7 +46,9 @@ final class Operator {
     }
 
     private func perform(_ action: ActionPlan, _ dice: Dice) {
-        if [.clockBack, .clockForward, .suspend, .stall].contains(action.kind) { world.wasClockSet = true }
+        if [.clockBack, .clockFarBack, .clockForward, .suspend, .stall].contains(action.kind) {
+            world.clockWillBeSet()
+        }
         world.restraint.waitsMayEnd()
         let name = action.story.name
         let upstream = "/v1/upstreams/\(name)"
@@ -84,6 +86,7 @@ final class Operator {
             Self.post("/v1/messages/retry", #"{"upstream":"\#(name)","state":"dropped"}"#, in: world)
         case .clockBack: world.time.setWallClock(back: dice.span(1...7200))
         case .clockForward: world.time.setWallClock(back: .zero - dice.span(1...7200))
+        case .clockFarBack: world.time.setWallClock(back: dice.span(10_800...14_400))
         case .suspend: world.time.setWallClock(back: .seconds(-3600))
         case .stall: world.time.advance(by: dice.span(1...1200))
         case .flipBit: world.damage(dice)

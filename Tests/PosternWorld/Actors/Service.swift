@@ -87,7 +87,7 @@ final class Service {
         for fault in activeFaults(at: instant) {
             switch fault.kind {
             case .slow: delay += dice.span(1...25)
-            case .tokensDie: continue
+            case .tokensDie, .hiccups: continue
             case .outage: return (.refused, delay)
             case .hang: return (dice.chance(0.5) ? .hang : .hangAfter, delay)
             case .maintenance: return (.status(503, retryAfter: retryAfter(dice, atMost: 900)), delay)

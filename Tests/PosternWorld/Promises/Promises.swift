@@ -203,6 +203,7 @@ final class Promises: @unchecked Sendable {
         coverage.visit("store: \(storeCondition) → \(condition)")
         storeCondition = condition
         world.threads.idleFactor = condition == "failed" ? 1 : world.idleFactor
+        if condition == "failed" { world.weather.storeHasFailed() }
     }
 
     /// How much the store has on the disk, and how much of memory is reserved for requests.
@@ -329,7 +330,7 @@ final class Promises: @unchecked Sendable {
                 fail("what is delivered has arrived", "\(entry.mark), \(id), counts as delivered to \(entry.upstream)")
             }
             let mayBeRetried = entry.isExempt || world.plan.settings.dropsOldest(of: entry.upstream)
-            if record.attempts > 1 + (mayBeRetried ? 1000 : 0) {
+            if record.attempts > 1 + entry.doubts + (mayBeRetried ? 1000 : 0) {
                 fail(
                     "outages cost no attempts", "\(entry.mark), \(id), was delivered after \(record.attempts) attempts")
             }

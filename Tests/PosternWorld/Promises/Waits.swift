@@ -1,5 +1,6 @@
 import Foundation
 import PosternCore
+import PosternDelivery
 import PosternStory
 import PosternTestKit
 
@@ -9,6 +10,8 @@ import PosternTestKit
 /// Asks for messages that wait, as an operator would, from time to time: whatever waits has to say why.
 final class Waits {
     static let pause = Duration.seconds(1800)
+    /// An upstream may ask for an hour, and no other wait is longer, whatever the clock does.
+    private static let longest = Duration.seconds(3700)
     private unowned let world: World
     private(set) var nextAt: MonotonicInstant
     private var looks = 0
@@ -35,8 +38,22 @@ final class Waits {
             Operator.post("/v1/upstreams", method: "GET", "", in: world)
         }
         world.promises.checkSize()
+        checkEnds()
         progress.look()
         world.restraint.look()
+    }
+
+    /// Whatever waits for a time waits for one that comes.
+    private func checkEnds() {
+        guard world.hasSeenClock else { return }
+        for (story, worker) in world.run?.workers ?? [] {
+            let snapshot = worker.snapshot
+            for end in [snapshot.reopensAt] + snapshot.endpoints.map(\.until) {
+                guard let end, end - world.time.now > Self.longest else { continue }
+                world.promises.fail(
+                    "no wait is longer than it may be", "\(story.name) waits for \(end - world.time.now)")
+            }
+        }
     }
 
     private func ask(_ entry: Book.Entry) {
@@ -55,6 +72,9 @@ final class Waits {
         }
         if let reason = member("waitingFor", of: text) {
             silent[entry.number] = nil
+            if reason == "schedule", entry.notBefore == nil, !entry.mayBeCollected {
+                world.promises.fail("whatever waits says why", "\(entry.mark) says schedule, and has none: \(text)")
+            }
             return world.promises.coverage.visit("message waits: \(reason)")
         }
         guard let service = world.service(entry.upstream), let run = world.run, !run.network.isBusy(with: service),
@@ -72,7 +92,4 @@ final class Waits {
     private func member(_ name: String, of text: String) -> String? {
         text.range(of: "\"\(name)\":\"").map { String(text[$0.upperBound...].prefix { $0 != "\"" }) }
     }
-            if reason == "schedule", entry.notBefore == nil, !entry.mayBeCollected {
-                world.promises.fail("whatever waits says why", "\(entry.mark) says schedule, and has none: \(text)")
-            }
 }

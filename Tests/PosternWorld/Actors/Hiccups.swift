@@ -1,0 +1,21 @@
+import PosternCore
+import PosternStory
+
+/// Doubtful answers to messages with which nothing is wrong: 500, while other requests are taken. No message gets as
+/// many of them as would make the gateway give it up.
+struct Hiccups {
+    /// Less than `delivery.suspectTries`.
+    private static let mostForOne = 3
+    private let dice: Dice
+
+    init(_ plan: Plan, run: Int) { dice = Dice(seed: plan.seed, for: "hiccups \(run)") }
+
+    /// Whether the request with `entries` gets one, which is then noted.
+    func strike(_ entries: [Book.Entry], to service: Service, at now: MonotonicInstant) -> Bool {
+        guard let fault = service.activeFaults(at: now).first(where: { $0.kind == .hiccups }), !entries.isEmpty,
+            entries.allSatisfy({ $0.doubts < Self.mostForOne }), dice.chance(fault.share)
+        else { return false }
+        for entry in entries { entry.doubts += 1 }
+        return true
+    }
+}

@@ -1,0 +1,38 @@
+import PosternStory
+
+/// What would be too rare if each of its parts were drawn alone.
+extension Plan {
+    mutating func addCoincidences(of types: [any Story]) {
+        let dice = Dice(seed: seed, for: "coincidences")
+        // The clock is set back while something waits for an upstream that is down.
+        if dice.chance(0.2) {
+            let story = dice.pick(types)
+            let start = hours * 0.7 * dice.fraction()
+            let end = start + 0.2 + 0.8 * dice.fraction()
+            faults.append(FaultPlan(.outage, story, fromHour: start, toHour: end))
+            let moment = end - (end - start) * 0.5 * dice.fraction()
+            actions.append(ActionPlan(.clockFarBack, story, atHour: moment, draw: dice.next()))
+        }
+        // Good messages get doubtful answers while others are taken.
+        if dice.chance(0.4) {
+            let start = hours * 0.8 * dice.fraction()
+            let end = start + hours * (0.2 + 0.3 * dice.fraction())
+            faults.append(
+                FaultPlan(
+                    .hiccups, dice.pick(types), fromHour: start, toHour: min(hours, end),
+                    share: 0.3 + 0.4 * dice.fraction()))
+        }
+        // The disk has no room for a commit, and has room again long before the world ends.
+        if dice.chance(0.2) {
+            let start = hours * 0.6 * dice.fraction()
+            let end = start + 0.3 + 0.7 * dice.fraction()
+            diskFaults.append(DiskPlan(.full, fromHour: start, toHour: end, draw: dice.next() | 1))
+        }
+        // What the failed commit left must not come back.
+        if dice.chance(0.25) {
+            let start = hours * 0.9 * dice.fraction()
+            diskFaults.append(DiskPlan(.failedCommit, fromHour: start, toHour: start + 0.5, draw: dice.next()))
+        }
+        actions.sort { $0.atHour < $1.atHour }
+    }
+}
