@@ -61,6 +61,8 @@ public struct SettledMessage: Sendable {
     public let result: [UInt8]?
     /// Nil if no callback needs it, or if it is no longer stored as it was accepted.
     public let payload: [UInt8]?
+    /// The event belongs to the same trace.
+    let traceParent: String?
 }
 
 /// The events that a transaction stored for a callback.

@@ -20,7 +20,8 @@ extension Transaction {
             SettledMessage(
                 id: message.id, upstream: queue.name, kind: message.kind, state: .delivered, key: message.key,
                 attempts: message.attempts + 1, settledAt: moment, lastError: nil, result: result,
-                payload: needsPayload(.delivered, of: queue) ? message.payload : nil))
+                payload: needsPayload(.delivered, of: queue) ? message.payload : nil,
+                traceParent: message.traceParent))
     }
 
     /// What has to be recorded about a queued message that is about to end; nil if nothing has to. Reads a payload only
@@ -33,7 +34,7 @@ extension Transaction {
         let needsPayload = needsPayload(state, of: queue)
         return try sql.first(
             """
-            SELECT kind, key, attempts, lastError, checksum, CASE WHEN ? THEN payload END FROM queue_#
+            SELECT kind, key, attempts, lastError, checksum, CASE WHEN ? THEN payload END, traceParent FROM queue_#
             WHERE id = ? AND tried & 8 = 0
             """, of: queue.number, needsPayload, id
         ) { row in
@@ -41,7 +42,8 @@ extension Transaction {
                 id: id, upstream: queue.name, kind: outbox.kinds.kind(row[0]), state: state, key: row[1],
                 attempts: row[2] + attempts, settledAt: moment,
                 lastError: error ?? (row[3] as String?).flatMap { JSONRecord.decode($0, as: AttemptError.self) },
-                result: result, payload: needsPayload && row.isWhole(payload: 5, checksum: 4) ? row[5] : nil)
+                result: result, payload: needsPayload && row.isWhole(payload: 5, checksum: 4) ? row[5] : nil,
+                traceParent: row[6])
         }
     }
 
@@ -69,7 +71,7 @@ extension Transaction {
             // The id of the message that it reports is the key of the event, so that the event is found by it.
             var new = NewMessage(
                 queue: callback.queue, kind: callback.kind, lane: event.lane, key: message.id.description,
-                acceptedAt: now, bytes: event.bytes)
+                acceptedAt: now, bytes: event.bytes, traceParent: message.traceParent)
             new.isCallback = true
             return new
         }
@@ -142,10 +144,11 @@ extension Transaction {
         let checksum = event.bytes.withUnsafeBytes { Checksum.of($0) }
         try sql.run(
             """
-            INSERT INTO ended_# (id, state, kind, lane, acceptedAtMs, settledAtMs, attempts, key, tried, checksum, payload)
-            VALUES (?, ?, ?, ?, ?, ?, 0, ?, 8, ?, ?)
+            INSERT INTO ended_# (id, state, kind, lane, acceptedAtMs, settledAtMs, attempts, key, tried, traceParent,
+              checksum, payload)
+            VALUES (?, ?, ?, ?, ?, ?, 0, ?, 8, ?, ?, ?)
             """, of: id.upstream, id, MessageState.dropped, account.kindNumber(of: event.kind, in: outbox.kinds),
-            event.lane.stored, event.acceptedAt, event.acceptedAt, event.key, checksum,
+            event.lane.stored, event.acceptedAt, event.acceptedAt, event.key, event.traceParent, checksum,
             outbox.isFull ? nil : event.bytes)
         account.ledger.lastID = Int(id.rawValue)
         account.ledger.accepted += 1

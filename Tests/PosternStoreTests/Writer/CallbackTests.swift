@@ -179,6 +179,20 @@ import Testing
             try bench.texts() == ["work thing failed - 1 refused - -", "work thing delivered - 1 - - -"])
     }
 
+    @Test func event_belongsToTheTraceOfItsMessage() throws {
+        let bench = try Bench()
+        let traces = ["delivered", "failed"].map { "00-\($0)-01" }
+        let messages = traces.map {
+            NewMessage(
+                queue: bench.work, kind: "thing", acceptedAt: bench.store.time.now, bytes: Array("{}".utf8),
+                traceParent: $0)
+        }
+        try bench.store.append(messages)
+        try bench.store.deliver(bench.store.claim(bench.work, most: 1).messages, of: bench.work)
+        try bench.store.fail(bench.store.claim(bench.work, most: 1).messages, of: bench.work)
+        #expect(try bench.store.claim(bench.hooks).messages.map(\.traceParent) == traces)
+    }
+
     // MARK: Payloads
 
     @Test func payload_isReadOnlyIfACallbackNeedsIt() throws {
