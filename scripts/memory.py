@@ -161,9 +161,9 @@ class Campaign:
     def prober(self):
         while self.is_on():
             start = time.monotonic()
-            status, _, _ = call(self.gateway.port, "GET", "/livez", timeout=10)
+            status, _, answer = call(self.gateway.port, "GET", "/livez", timeout=10)
             if status != 200:
-                raise Failure(f"/livez answered {status}")
+                raise Failure(f"/livez answered {status}: {answer.decode()}")
             self.slowest = max(self.slowest, time.monotonic() - start)
             time.sleep(0.05)
 

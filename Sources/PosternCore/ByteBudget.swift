@@ -13,9 +13,12 @@ public final class ByteBudget: Sendable {
 
     /// Takes `bytes` if there is room. The caller has to give them back.
     ///
+    /// Nothing always fits, also while `takeAnyway` has exceeded the budget: what holds no memory is served.
+    ///
     /// If nothing is in use besides `own`, which the caller has taken before, there always is room, so that a single
     /// request can be served that needs more than the budget.
     public func take(_ bytes: Int, besides own: Int = 0) -> Bool {
+        guard bytes > 0 else { return true }
         let (before, after) = used.wrappingAdd(bytes, ordering: .relaxed)
         if after <= limit || before <= own { return true }
         used.wrappingSubtract(bytes, ordering: .relaxed)

@@ -23,6 +23,13 @@ import Testing
         try result.get()
     }
 
+    /// Probes are answered while what exists already exceeds the budget.
+    @Test func nothing_fits_intoABudgetThatIsExceeded() {
+        let budget = ByteBudget(1000)
+        budget.takeAnyway(2000)
+        #expect(budget.take(0) && !budget.take(1) && budget.bytesInUse == 2000)
+    }
+
     @Test func bodyThatDoesNotFit_isRefused_andFitsLater() throws {
         try withBudget(100_000) { port, budget in
             let first = try HTTPClient(port: port)
