@@ -35,13 +35,13 @@ final class RequestLog: Sendable {
         var ids: [MessageID] = []
     }
 
-    func answered(_ entry: Entry) {
-        guard entry.status < 400 else { return rejected(entry) }
+    func answered(status: Int, _ entry: @autoclosure () -> Entry) {
+        guard status < 400 else { return rejected(entry()) }
         guard logger.logLevel <= .debug else { return }
-        logger.debug("request answered", metadata: Self.metadata(entry))
+        logger.debug("request answered", metadata: Self.metadata(entry()))
     }
 
-    func rejected(_ entry: Entry) {
+    func rejected(_ entry: @autoclosure () -> Entry) {
         guard logger.logLevel <= .info else { return }
         let number = time(nil)
         let (lines, before) = current.withLock { current in
@@ -55,7 +55,7 @@ final class RequestLog: Sendable {
             logger.info("requests rejected; lines omitted", metadata: ["requests": .stringConvertible(omitted)])
         }
         guard lines <= Self.rejectionsPerSecond else { return }
-        logger.info("request rejected", metadata: Self.metadata(entry))
+        logger.info("request rejected", metadata: Self.metadata(entry()))
     }
 
     private static func metadata(_ entry: Entry) -> Logger.Metadata {

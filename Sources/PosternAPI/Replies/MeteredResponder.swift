@@ -85,6 +85,7 @@ struct MeteredResponder: Sendable {
         let duration = handler.context.time.instant - since
         match.metrics.count(status, took: duration)
         handler.log.answered(
+            status: status,
             .init(
                 head: head, route: match.metrics.route, status: status, slug: slug, key: caller?.key.name, bytes: bytes,
                 duration: duration, ids: ids))

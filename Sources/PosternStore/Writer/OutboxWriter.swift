@@ -301,7 +301,7 @@ final class WriterLoop: Loop, @unchecked Sendable {
         account.nextCallbackWarning = instant + Self.callbackWarningInterval
         outbox.logger.warning(
             "callbacks dropped; the queue of their upstream is full",
-            metadata: ["upstream": "\(name)", "messages": "\(count.dropped)"])
+            metadata: ["upstream": "\(name)", "messages": .stringConvertible(count.dropped)])
     }
 
     /// Whether all of their queues drop the oldest messages if they are full.
