@@ -64,6 +64,25 @@ package struct Stage {
     }
 }
 
+extension Stage {
+    /// Messages in lanes that are drawn, each of which may be poison.
+    package func messages(
+        _ count: Int, _ kind: String, in lanes: [String], poison: Double, payload: (String, Book.Entry) -> String
+    ) -> [ScenarioItem] {
+        (0..<count).map { _ in
+            let lane = dice.pick(lanes)
+            let entry = begin(lane: lane, isPoison: dice.chance(poison))
+            return ScenarioItem(kind, payload(lane, entry), entry)
+        }
+    }
+
+    /// A member that makes the simulator refuse poison, clearly or in doubt; empty for any other message.
+    package func poisonMember(of entry: Book.Entry) -> String {
+        let how = dice.chance(0.5) ? "clear" : "doubt"
+        return entry.isPoison ? #","poison":"\#(how)""# : ""
+    }
+}
+
 /// What no response, log line and metric may show begins with this.
 package let secretPrefix = "PiTok-"
 

@@ -24,15 +24,11 @@ private final class SamsaraScenario: Scenario {
     init(_ caller: Int) { devices = (0..<5).map { "device-\(caller)-\($0)" } }
 
     func next(_ count: Int, _ stage: Stage, poison: Double) -> [ScenarioItem] {
-        (0..<count).map { _ in
-            let device = stage.dice.pick(devices)
-            let isPoison = stage.dice.chance(poison)
-            let entry = stage.begin(lane: device, isPoison: isPoison)
-            let how = stage.dice.chance(0.5) ? "clear" : "doubt"
-            let more = isPoison ? #","poison":"\#(how)""# : ""
+        stage.messages(count, "event", in: devices, poison: poison) { device, entry in
+            let more = stage.poisonMember(of: entry)
             let text = #"{"sourceId":"\#(device)","eventName":"e","id":"\#(entry.mark)"\#(more)}"#
             entry.payload = text
-            return ScenarioItem("event", text, entry)
+            return text
         }
     }
 }

@@ -26,16 +26,12 @@ private final class StreamOneScenario: Scenario {
     init(_ caller: Int) { accounts = (0..<3).map { "A\(caller)x\($0)" } }
 
     func next(_ count: Int, _ stage: Stage, poison: Double) -> [ScenarioItem] {
-        (0..<count).map { _ in
-            let account = stage.dice.pick(accounts)
-            let isPoison = stage.dice.chance(poison)
-            let entry = stage.begin(lane: account, isPoison: isPoison)
+        stage.messages(count, "call", in: accounts, poison: poison) { account, entry in
             entry.isTakenOnce = entry.number.isMultiple(of: 3)
             let call = entry.isTakenOnce ? #""command":"user","action":"create""# : #""command":"item","action":"edit""#
             let name = entry.isTakenOnce ? "username" : "seq"
-            let arguments = #"{"\#(name)":"\#(entry.mark)"\#(isPoison ? #","poison":"clear""# : "")}"#
-            return ScenarioItem(
-                "call", #"{\#(call),"account":"\#(account)","arguments":\#(arguments)}"#, entry)
+            let arguments = #"{"\#(name)":"\#(entry.mark)"\#(entry.isPoison ? #","poison":"clear""# : "")}"#
+            return #"{\#(call),"account":"\#(account)","arguments":\#(arguments)}"#
         }
     }
 

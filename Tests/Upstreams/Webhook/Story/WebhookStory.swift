@@ -55,15 +55,10 @@ private final class WebhookScenario: Scenario {
     init(_ caller: Int) { customers = (0..<4).map { "customer-\(caller)-\($0)" } }
 
     func next(_ count: Int, _ stage: Stage, poison: Double) -> [ScenarioItem] {
-        (0..<count).map { _ in
-            let customer = stage.dice.pick(customers)
-            let isPoison = stage.dice.chance(poison)
-            let entry = stage.begin(lane: customer, isPoison: isPoison)
-            let how = stage.dice.chance(0.5) ? "clear" : "doubt"
-            let more = isPoison ? #","poison":"\#(how)""# : ""
-            let text = #"{"customer":"\#(customer)","id":"\#(entry.mark)"\#(more)}"#
+        stage.messages(count, "event", in: customers, poison: poison) { customer, entry in
+            let text = #"{"customer":"\#(customer)","id":"\#(entry.mark)"\#(stage.poisonMember(of: entry))}"#
             entry.payload = text
-            return ScenarioItem("event", text, entry)
+            return text
         }
     }
 }
