@@ -101,6 +101,23 @@ import Testing
         #expect(try text().contains(#""needsToken":false"#))
     }
 
+    @Test func registration_says_whetherThePreferencesAreDelivered() throws {
+        var harness = try Harness()
+        func isUpdated() throws -> Bool {
+            let path = "registrations/\(Items.u1)/\(Items.device)"
+            guard case .json(let text, _, _) = try read(.get, path, "", harness.state) else { return false }
+            return text.contains(#""notificationPreferencesHaveBeenUpdated":true"#)
+        }
+        _ = try harness.steps(try harness.post("register", Items.registration()))
+        #expect(try !isUpdated())
+        let id = try harness.post("preferences", Items.item(Items.u1, Items.lists))
+        #expect(try !isUpdated())
+        _ = try harness.steps(id)
+        #expect(try isUpdated())
+        try harness.post("preferences", Items.item(Items.u1, #","preferences":{}"#))
+        #expect(try !isUpdated())
+    }
+
     // MARK: Preferences
 
     /// The preferences of `user` as they were accepted and delivered last.

@@ -409,6 +409,22 @@ import Testing
         #expect(message.lane == .named("u.1/groups", group: "u.1"))
     }
 
+    @Test(arguments: [
+        ("register", AppServicesItems.registration("me"), 7), ("register", AppServicesItems.registration(push: ""), 9),
+        ("register", AppServicesItems.registration(AppServicesItems.u1, #","notifier":"a b""#), 9),
+        ("reregister", "[]", 9), ("unregister", AppServicesItems.item(device: "x"), 8),
+        ("group_add", AppServicesItems.group("a", "a b"), 4), ("group_remove", AppServicesItems.group("a", "a b"), 5),
+        ("preferences", AppServicesItems.item("a", #","preferences":[]"#), 1),
+        ("group_add", AppServicesItems.group(token: "(null)"), 1), ("metrics", "{}", 1),
+    ])
+    func rejection_hasTheFrameworksCode(kind: String, text: String, code: Int) throws {
+        let upstream = RegisteredUpstream(try Harness(["monitoringEnabled": .bool(true)]).upstream)
+        let rejection = #expect(throws: InvalidPayload.self) {
+            try UpstreamFixture.appservices.admit(.init(Kind(kind), text), to: upstream)
+        }
+        #expect(rejection?.codes == ["appServicesCode": code])
+    }
+
     @Test func lanes_arePerUserAndDevice_andGroupedByTheUserWhateverItsCase() throws {
         var harness = try Harness()
         let register = try harness.post("register", Items.registration("Pat.Lee@Example.edu"))
