@@ -24,20 +24,6 @@ import Testing
         }
     }
 
-    /// The names of all functions in the sources of the tests.
-    private static func functions() throws -> Set<String> {
-        var names: Set<String> = []
-        let files = FileManager.default.enumerator(atPath: "\(Fixture.top)/Tests")
-        while let file = files?.nextObject() as? String {
-            guard file.hasSuffix(".swift") else { continue }
-            for part in try text("Tests/\(file)").components(separatedBy: "func ").dropFirst() {
-                let name = part.prefix { $0.isLetter || $0.isNumber || $0 == "_" }
-                if part.dropFirst(name.count).first == "(" { names.insert(String(name)) }
-            }
-        }
-        return names
-    }
-
     /// Whether there is a script of that name, and in it the scenario that the name may add.
     private func isScript(_ name: String) throws -> Bool {
         let words = name.split(separator: " ")
@@ -57,7 +43,7 @@ import Testing
     }
 
     @Test func everyName_isATestOrAScenarioOrAFigure() throws {
-        let functions = try Self.functions()
+        let functions = try TestNames.all()
         let figures = try Self.text("Benchmarks/RESULTS.md")
         for row in try Self.rows() {
             for name in row.names {
