@@ -47,7 +47,8 @@ func upstream(_ name: String) -> [Target] {
         .testTarget(
             name: name + "AdapterTests",
             dependencies: [
-                .init(stringLiteral: name + "Adapter"), "PosternUpstreamKit", "PosternMachineDriver", "PosternStore",
+                .init(stringLiteral: name + "Adapter"), .init(stringLiteral: name + "Simulator"), "PosternUpstreamKit",
+                "PosternSimulatorKit", "PosternMachineDriver", "PosternStore",
             ] + tests,
             path: "Tests/Upstreams/\(name)/Adapter", swiftSettings: strict),
         .testTarget(
@@ -229,8 +230,9 @@ let package = Package(
         .target(
             name: "PosternWorld",
             dependencies: [
-                "PosternTestKit", "PosternCore", "PosternGateway", "PosternHTTP", "PosternAPI", "PosternCompression",
-                "PosternDelivery", "PosternStore", "PosternSimulatedDisk", "PosternSimulatorKit", "PosternSimulators",
+                "PosternTestKit", "PosternConformance", "PosternCore", "PosternGateway", "PosternHTTP", "PosternAPI",
+                "PosternCompression", "PosternDelivery", "PosternStore", "PosternSimulatedDisk", "PosternSimulatorKit",
+                "PosternSimulators",
                 "PosternStory", logging,
             ] + stories,
             path: "Tests/PosternWorld", swiftSettings: strict),

@@ -1,3 +1,4 @@
+import PosternConformance
 import PosternCore
 import PosternSimulatorKit
 import PosternStory
@@ -258,25 +259,5 @@ extension Service.Fate {
 extension UpstreamResponse {
     fileprivate init(_ answer: SimulatedAnswer) {
         self.init(status: answer.status, headers: answer.headers, body: answer.body)
-    }
-}
-
-extension SimulatedRequest {
-    /// With the headers that the transport adds.
-    fileprivate init(_ request: UpstreamRequest) {
-        let rest = request.url.dropFirst("http://".count)
-        let place = rest.firstIndex { $0 == "/" || $0 == "?" } ?? rest.endIndex
-        let parts = rest[place...].split(separator: "?", maxSplits: 1, omittingEmptySubsequences: false)
-        var headers: [(name: String, value: String)] = [("Host", String(rest[..<place]))]
-        if !request.headers.contains(where: { $0.name.lowercased() == "user-agent" }) {
-            headers.append(("User-Agent", "Postern/0"))
-        }
-        headers += request.headers
-        if !request.body.isEmpty || request.method == .post || request.method == .put {
-            headers.append(("Content-Length", "\(request.body.count)"))
-        }
-        self.init(
-            method: request.method.rawValue, path: parts.isEmpty || parts[0].isEmpty ? "/" : String(parts[0]),
-            query: parts.count > 1 ? String(parts[1]) : nil, headers: headers, body: request.body)
     }
 }

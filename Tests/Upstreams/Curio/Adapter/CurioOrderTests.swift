@@ -1,5 +1,7 @@
+import CurioSimulator
 import PosternConformance
 import PosternCore
+import PosternSimulatorKit
 import PosternTestKit
 import Testing
 
@@ -15,7 +17,7 @@ import Testing
         var harness = try CurioHarness([
             "periodicDispatchEnabled": .bool(isPeriodic), "dispatchPeriodMinutes": .integer(2),
         ])
-        var server = ModelServer(codeForm: Int(seed % 4))
+        var server = Server(codeForm: ["string", "number", "html", "mixed"][Int(seed % 4)], at: harness.now)
         var caller = Caller()
         var posted: [String] = []
         for _ in 0..<60 {
@@ -32,31 +34,29 @@ import Testing
             if case .waits(let until) = try play(&harness, &server, &dice, troubles: false) { harness.now = until }
         }
         #expect(harness.queue.isEmpty)
-        #expect(server.faults.isEmpty, "\(server.faults.prefix(5))")
+        #expect(server.violations.isEmpty, "\(server.violations.prefix(5))")
         #expect(server.arrivals == posted)
         #expect(harness.settled.allSatisfy { $0.state == .delivered })
     }
 
     @discardableResult
     private func play(
-        _ harness: inout CurioHarness, _ server: inout ModelServer, _ dice: inout SplitMix64, troubles: Bool
-    )
-        throws
-        -> CurioHarness.Turn
-    {
-        try harness.turn { request in
-            guard troubles else { return server.answer(request) }
+        _ harness: inout CurioHarness, _ server: inout Server, _ dice: inout SplitMix64, troubles: Bool
+    ) throws -> CurioHarness.Turn {
+        let now = harness.now
+        return try harness.turn { request in
+            guard troubles else { return server.answer(request, at: now) }
             switch dice.roll(12) {
             case 0: return UpstreamResponse(status: [500, 503, 429, 412, 404][dice.roll(5)])
             case 1: return nil
             case 2:
                 // It arrives, but the answer is lost.
-                server.loseAnswer(to: request)
+                server.answer(request, at: now, isLost: true)
                 return nil
             case 3: server.forgetSessions()
             default: break
             }
-            return server.answer(request)
+            return server.answer(request, at: now)
         }
     }
 }
@@ -118,119 +118,57 @@ private struct Caller {
     }
 }
 
-/// What Curio is to this test: sessions that live and die, and codes.
-private struct ModelServer {
-    /// How its codes look: strings, numbers, none, or one after the other.
-    let codeForm: Int
-    private(set) var faults: [String] = []
+/// Curio as its strict simulator plays it, and what it has received.
+private struct Server {
+    private let time: ManualTime
+    private let simulator: any Simulator
+    private(set) var violations: [String] = []
     /// What came for the first time, in order.
     private(set) var arrivals: [String] = []
     private var seen: Set<String> = []
-    private var live: Set<String> = []
-    private var dead: Set<String> = []
-    private var unheard: Set<String> = []
-    /// All codes under which an open is known; it may have come more than once.
-    private var codes: [String: Set<String>] = [:]
-    private var count = 0
 
-    init(codeForm: Int) { self.codeForm = codeForm }
-
-    mutating func forgetSessions() {
-        dead.formUnion(live)
-        live = []
+    /// - Parameter codeForm: How its codes look: texts, numbers, none, or one after the other.
+    init(codeForm: String, at now: Timestamp) {
+        time = ManualTime(now: now)
+        simulator = SimulatorType.curio.make(1, time)
+        control(#"{"codeForm":"\#(codeForm)"}"#)
     }
 
-    /// No caller learns of a session that was created like this, and its code may be used once more.
-    mutating func loseAnswer(to request: UpstreamRequest) {
-        _ = answer(request)
-        if request.path == "/visit/create" { unheard.insert(request.form["sessionCode"] ?? "") }
+    func forgetSessions() { control(#"{"killSessions":"all"}"#) }
+
+    private func control(_ text: String) {
+        let request = SimulatedRequest(method: "POST", path: "/control", body: Array(text.utf8))
+        #expect(simulator.control(request)?.status == 200)
     }
 
-    mutating func answer(_ request: UpstreamRequest) -> UpstreamResponse {
-        let form = request.form
-        let session = form["sessionCode"] ?? ""
-        switch request.path {
-        case "/visit/create":
-            if dead.contains(session), unheard.remove(session) == nil { faults.append("\(session) is used again") }
-            live.insert(session)
-            // A re-created session does not follow the caller's order.
-            if !Code.isReplacement(session) { arrive("start", of: session) }
-            return UpstreamResponse(status: 200)
-        case "/offline/create":
-            take(form["data"] ?? "")
-            return UpstreamResponse(status: 200)
-        default: break
-        }
-        guard live.contains(session) else {
-            if request.path == "/visit/end" { arrive("end", of: session) }
-            return UpstreamResponse(status: 401)
-        }
-        switch request.path {
-        case "/batch/create": take(form["data"] ?? "")
-        case "/hit/create": return open(formDecoded(form["pageTitle"] ?? ""))
-        case "/event/create": return open(formDecoded(form["eventKey"] ?? ""))
-        case "/hit/end": close(formDecoded(form["pageTitle"] ?? ""), form["hitCode"])
-        case "/event/end": close(formDecoded(form["eventKey"] ?? ""), form["eventCode"])
-        case "/visitor/setPushData": arrive("id \(form["customId"] ?? "")")
-        case "/visit/end":
-            live.remove(session)
-            dead.insert(session)
-            arrive("end", of: session)
-        default: faults.append("\(request.path) is no place")
-        }
-        return UpstreamResponse(status: 200)
+    @discardableResult
+    mutating func answer(_ request: UpstreamRequest, at now: Timestamp, isLost: Bool = false) -> UpstreamResponse {
+        time.advance(by: now - time.now)
+        var asked = SimulatedRequest(request)
+        asked.isAnswerLost = isLost
+        let result = simulator.judge(asked, poisons: [])
+        violations += result.violations
+        for text in result.texts { arrive(JSON(Array(text.utf8))) }
+        // A session that is not live has ended.
+        if result.status == 401, request.path == "/visit/end" { arrive("end", of: request.form["sessionCode"] ?? "") }
+        return UpstreamResponse(status: result.status ?? 0, body: result.answer?.body ?? [])
     }
 
-    private mutating func open(_ name: String) -> UpstreamResponse {
-        arrive("open \(name)")
-        count += 1
-        switch codeForm == 3 ? count % 3 : codeForm {
-        case 0:
-            codes[name, default: []].insert("h\(count)")
-            return UpstreamResponse(
-                status: 200, body: Array(#"{"hitCode":"h\#(count)","eventCode":"h\#(count)"}"#.utf8))
-        case 1:
-            codes[name, default: []].insert("\(count)")
-            return UpstreamResponse(status: 200, body: Array(#"{"hitCode":\#(count),"eventCode":\#(count)}"#.utf8))
-        default: return UpstreamResponse(status: 200, body: Array("<html>".utf8))
-        }
-    }
-
-    private mutating func close(_ name: String, _ code: String?) {
-        if let code, codes[name]?.contains(code) != true { faults.append("\(name) is closed as \(code)") }
-        arrive("close \(name)")
-    }
-
-    private mutating func take(_ data: String) {
-        for match in data.matches(
-            of:
-                /\{"type":(\d),"timestamp":"\d+","sessionCode":"([^"]+)"(?:,"(?:pageTitle|eventKey)":"([^"]*)")?[^}]*?(?:"(?:hit|event)Code":"([^"]*)")?\}/
-        ) {
-            let name = match.3.map { formDecoded($0) } ?? ""
-            let code = match.4.map(String.init) ?? ""
-            switch match.1 {
-            case "0":
-                live.insert(String(match.2))
-                if !Code.isReplacement(String(match.2)) { arrive("start", of: String(match.2)) }
-            case "1":
-                live.remove(String(match.2))
-                dead.insert(String(match.2))
-                arrive("end", of: String(match.2))
-            case "2", "4":
-                codes[name, default: []].insert(code)
-                arrive("open \(name)")
-            default: close(name, code)
-            }
+    private mutating func arrive(_ item: JSON) {
+        let (session, name) = (item["session"].string ?? "", item["pageTitle"].string ?? item["eventKey"].string ?? "")
+        switch item["action"].string {
+        // A re-created session does not follow the caller's order.
+        case "session_start": if !Code.isReplacement(session) { arrive("start", of: session) }
+        case "session_end": arrive("end", of: session)
+        case "screen_start", "event": arrive("open \(name)")
+        case "screen_end", "event_end": arrive("close \(name)")
+        default: arrive("id \(item["customId"].string ?? "")")
         }
     }
 
     /// Starts and ends have no name of their own, but come under one code each.
-    private mutating func arrive(_ what: String, of session: String) {
-        if seen.insert("\(what) \(session)").inserted { arrivals.append(what) }
-    }
-
-    private mutating func arrive(_ name: String) {
-        if seen.insert(name).inserted { arrivals.append(name) }
+    private mutating func arrive(_ name: String, of session: String = "") {
+        if seen.insert("\(name) \(session)").inserted { arrivals.append(name) }
     }
 }
 

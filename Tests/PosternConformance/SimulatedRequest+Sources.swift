@@ -1,4 +1,5 @@
 package import PosternSimulatorKit
+package import PosternCore
 import PosternTestKit
 
 extension SimulatedRequest {
@@ -23,5 +24,23 @@ extension SimulatedRequest {
         self.init(
             method: String(words[0]), path: ends[0], query: ends.count > 1 ? ends[1] : nil, headers: headers, body: body
         )
+    }
+
+    /// A request of the gateway, with the headers that the transport adds.
+    package init(_ request: UpstreamRequest) {
+        let rest = request.url.split(separator: "://", maxSplits: 1)[1]
+        let place = rest.firstIndex { $0 == "/" || $0 == "?" } ?? rest.endIndex
+        let parts = rest[place...].split(separator: "?", maxSplits: 1, omittingEmptySubsequences: false)
+        var headers: [(name: String, value: String)] = [("Host", String(rest[..<place]))]
+        if !request.headers.contains(where: { $0.name.lowercased() == "user-agent" }) {
+            headers.append(("User-Agent", "Postern/0"))
+        }
+        headers += request.headers
+        if !request.body.isEmpty || request.method == .post || request.method == .put {
+            headers.append(("Content-Length", "\(request.body.count)"))
+        }
+        self.init(
+            method: request.method.rawValue, path: parts.isEmpty || parts[0].isEmpty ? "/" : String(parts[0]),
+            query: parts.count > 1 ? String(parts[1]) : nil, headers: headers, body: request.body)
     }
 }
