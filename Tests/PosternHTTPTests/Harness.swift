@@ -1,4 +1,5 @@
 import Logging
+import PosternCore
 import PosternTestKit
 import Synchronization
 import Testing
@@ -35,14 +36,15 @@ struct TestHandler: HTTPHandler {
 /// Runs `body` against a server, stops it, and looks for leaks.
 func withServer(
     _ handler: TestHandler = TestHandler(), headerTimeout: Duration = .seconds(10),
-    idleTimeout: Duration = .seconds(10),
+    idleTimeout: Duration = .seconds(10), responseRate: Int = 64 << 10, tls: TLSFiles = TLSFiles(),
+    memory: ByteBudget = ByteBudget(.max),
     grace: Duration = .seconds(5), maxConnections: Int = 100, _ body: (HTTPServer, UInt16) throws -> Void
 ) throws {
     let settings = HTTPServerSettings {
-        ($0.port, $0.workerThreads, $0.maxConnections) = (0, 2, maxConnections)
-        ($0.headerTimeout, $0.idleTimeout) = (headerTimeout, idleTimeout)
+        ($0.port, $0.workerThreads, $0.maxConnections, $0.tls) = (0, 2, maxConnections, tls)
+        ($0.headerTimeout, $0.idleTimeout, $0.responseRate) = (headerTimeout, idleTimeout, responseRate)
     }
-    let server = HTTPServer(settings, handler: handler, logger: testLogger)
+    let server = HTTPServer(settings, memory: memory, handler: handler, logger: testLogger)
     let port = try server.start()
     let result = Result { try body(server, port) }
     server.stopAndWait(grace: grace)

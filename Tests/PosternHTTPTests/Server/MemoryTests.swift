@@ -11,16 +11,10 @@ import Testing
         responseRate: Int = 64 << 10, _ body: (UInt16, ByteBudget) throws -> Void
     ) throws {
         let budget = ByteBudget(bytes)
-        let settings = HTTPServerSettings {
-            ($0.port, $0.workerThreads) = (0, 2)
-            ($0.headerTimeout, $0.responseRate) = (headerTimeout, responseRate)
-        }
-        let server = HTTPServer(settings, memory: budget, handler: handler, logger: testLogger)
-        let port = try server.start()
-        let result = Result { try body(port, budget) }
-        server.stopAndWait(grace: .zero)
+        try withServer(
+            handler, headerTimeout: headerTimeout, responseRate: responseRate, memory: budget, grace: .zero
+        ) { _, port in try body(port, budget) }
         #expect(budget.bytesInUse == 0)
-        try result.get()
     }
 
     /// Probes are answered while what exists already exceeds the budget.

@@ -12,19 +12,12 @@ import Testing
     /// A server on copies of `first`.
     private func withServer(
         _ first: TestCertificate, _ body: (HTTPServer, UInt16, TLSFiles) throws -> Void
-    )
-        throws
-    {
+    ) throws {
         let files = TLSFiles.with {
             ($0.certificateFile, $0.keyFile) = (folder.file("current.crt"), folder.file("current.key"))
         }
         try install(first.certificate, first.key, as: files)
-        let server = HTTPServer(
-            HTTPServerSettings { ($0.port, $0.workerThreads, $0.tls) = (0, 2, files) }, handler: TestHandler(),
-            logger: testLogger)
-        let port = try server.start()
-        defer { server.stopAndWait(grace: .seconds(5)) }
-        try body(server, port, files)
+        try PosternHTTPTests.withServer(tls: files) { server, port in try body(server, port, files) }
     }
 
     private func install(_ certificate: String, _ key: String, as files: TLSFiles) throws {

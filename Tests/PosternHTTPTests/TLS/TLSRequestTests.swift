@@ -41,13 +41,11 @@ import Testing
         let folder = ScratchFolder()
         defer { withExtendedLifetime(folder) {} }
         let own = try TestCertificate("own", in: folder)
-        let settings = HTTPServerSettings {
-            ($0.port, $0.workerThreads) = (0, 1)
-            ($0.tls.certificateFile, $0.tls.keyFile) = (own.certificate, own.key)
+        var answers = ""
+        let files = TLSFiles.with { ($0.certificateFile, $0.keyFile) = (own.certificate, own.key) }
+        try withServer(tls: files) { _, port in
+            answers = try openSSLClient(port, ["-quiet", "-ign_eof"] + arguments, sending: text)
         }
-        let server = HTTPServer(settings, handler: TestHandler(), logger: testLogger)
-        let port = try server.start()
-        defer { server.stopAndWait(grace: .seconds(5)) }
-        return try openSSLClient(port, ["-quiet", "-ign_eof"] + arguments, sending: text)
+        return answers
     }
 }

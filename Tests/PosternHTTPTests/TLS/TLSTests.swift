@@ -17,13 +17,12 @@ import Testing
     @Test(arguments: [("-tls1", false), ("-tls1_1", false), ("-tls1_2", true), ("-tls1_3", true)])
     func handshake_succeeds_fromTLS12On(version: String, succeeds: Bool) throws {
         let own = try TestCertificate("own", in: folder)
-        let server = HTTPServer(settings(own.certificate, own.key), handler: TestHandler(), logger: testLogger)
-        let port = try server.start()
-        defer { server.stopAndWait(grace: .zero) }
-        let status = try openSSL([
-            "s_client", "-connect", "127.0.0.1:\(port)", version, "-cipher", "DEFAULT@SECLEVEL=0",
-        ])
-        #expect((status == 0) == succeeds)
+        try withServer(tls: settings(own.certificate, own.key).tls, grace: .zero) { _, port in
+            let status = try openSSL([
+                "s_client", "-connect", "127.0.0.1:\(port)", version, "-cipher", "DEFAULT@SECLEVEL=0",
+            ])
+            #expect((status == 0) == succeeds)
+        }
     }
 
     @Test func keyOfAnotherCertificate_isFound_beforeTheServerStarts() throws {
