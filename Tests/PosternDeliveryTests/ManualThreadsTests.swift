@@ -113,7 +113,7 @@ import Testing
 
     /// Loops turn in any order, due or not, and requests end at any time.
     @Test(arguments: 1...20) func everything_isDeliveredOnce_inAnyOrderOfTurns(seed: UInt64) throws {
-        var random = Random(state: seed)
+        var random = SplitMix64(state: seed)
         let outbox = try open()
         let workers = try ["a", "b", "c"].map { try start(PlainUpstream($0), of: outbox, collecting: .milliseconds(5)) }
         let receipts = Inbox<Int>()
@@ -141,14 +141,6 @@ import Testing
         #expect(try outbox.audit().isBalanced)
         stop(workers, of: outbox)
         #expect(threads.names.isEmpty)
-    }
-
-    private struct Random {
-        var state: UInt64
-        mutating func below(_ limit: Int) -> Int {
-            state = state &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
-            return Int((state >> 33) % UInt64(limit))
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 import PosternCore
 import PosternStore
 import PosternTestKit
+import Synchronization
 import Testing
 
 @testable import PosternDelivery
@@ -144,15 +145,17 @@ import Testing
     }
 
     /// 3 s of plain 500s, then some at random.
-    @Test(arguments: 1...12, [10, 30]) func random500s_failNobody(seed: UInt64, percent: UInt64) throws {
+    @Test(arguments: 1...12, [10, 30]) func random500s_failNobody(seed: UInt64, percent: Int) throws {
         let harness = try DeliveryHarness(settings: DeliverySettings.with { $0.batchMaxMessages = 32 })
-        let dice = RandomAnswers(seed: seed &* 1_000_003 &+ percent)
+        let dice = Mutex(SplitMix64(state: seed &* 1_000_003 &+ UInt64(percent)))
         harness.transport.answerAll { _ in .status(500) }
         for number in 0..<400 {
             try harness.accept(["{\"n\":\(number)}"], lane: lane(number % 40))
             if number == 150 {
                 try harness.run(for: .seconds(3))
-                harness.transport.answerAll { _ in dice.draw(below: 100) < percent ? .status(500) : .status(200) }
+                harness.transport.answerAll { _ in
+                    dice.withLock { $0.below(100) } < percent ? .status(500) : .status(200)
+                }
             }
             if number % 10 == 0 { try harness.run(for: .milliseconds(100)) }
         }
@@ -175,16 +178,5 @@ import Testing
             try harness.run(for: .seconds(301))
         }
         #expect(try harness.state(poison) == .queued)
-    }
-}
-
-/// Numbers of a linear congruential generator (Knuth's MMIX constants).
-private final class RandomAnswers: Sendable {
-    private let state: SharedValue<UInt64>
-    init(seed: UInt64) { state = SharedValue(seed) }
-    func draw(below limit: UInt64) -> UInt64 {
-        let next = state.value &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
-        state.set(next)
-        return (next >> 33) % limit
     }
 }

@@ -21,13 +21,13 @@ import Testing
         var caller = Caller()
         var posted: [String] = []
         for _ in 0..<60 {
-            for _ in 0..<dice.roll(4) {
+            for _ in 0..<dice.below(4) {
                 let (sample, name) = caller.next(at: harness.now, &dice)
                 try harness.post(sample)
                 posted.append(name)
             }
-            for _ in 0..<dice.roll(6) { try play(&harness, &server, &dice, troubles: true) }
-            harness.now = harness.now + .seconds(dice.roll(20) == 0 ? 600 : dice.roll(20))
+            for _ in 0..<dice.below(6) { try play(&harness, &server, &dice, troubles: true) }
+            harness.now = harness.now + .seconds(dice.below(20) == 0 ? 600 : dice.below(20))
         }
         // The trouble ends; a lane that waits for its period gets there.
         for _ in 0..<2000 where !harness.queue.isEmpty {
@@ -46,8 +46,8 @@ import Testing
         let now = harness.now
         return try harness.turn { request in
             guard troubles else { return server.answer(request, at: now) }
-            switch dice.roll(12) {
-            case 0: return UpstreamResponse(status: [500, 503, 429, 412, 404][dice.roll(5)])
+            switch dice.below(12) {
+            case 0: return UpstreamResponse(status: [500, 503, 429, 412, 404][dice.below(5)])
             case 1: return nil
             case 2:
                 // It arrives, but the answer is lost.
@@ -74,7 +74,7 @@ private struct Caller {
     mutating func next(at now: Timestamp, _ dice: inout SplitMix64) -> (UpstreamFixture.Sample, name: String) {
         count += 1
         // Devices report late at times.
-        let timestamp = now.milliseconds - Int64(dice.roll(8) == 0 ? 500_000 : dice.roll(1000))
+        let timestamp = now.milliseconds - Int64(dice.below(8) == 0 ? 500_000 : dice.below(1000))
         func make(_ kind: Kind, _ members: String...) -> UpstreamFixture.Sample {
             let text = members.isEmpty ? "" : "," + members.joined(separator: ",")
             let common = #""visitorCode":"v","sessionCode":"\#(code)","timestamp":\#(timestamp)"#
@@ -89,12 +89,12 @@ private struct Caller {
                 at: Timestamp(milliseconds: 1_421_920_800_000), clockSequence: UInt64(sessions), node: 7)
             return (make("session_start", CurioSample.device), "start")
         }
-        switch dice.roll(10) {
+        switch dice.below(10) {
         case 0:
             isOpen = false
             return (make("session_end"), "end")
         case 1...3:
-            let mark = "c\(dice.roll(2))"
+            let mark = "c\(dice.below(2))"
             screens.append((mark, "t\(count)"))
             return (
                 make("screen_start", #""screenClass":"\#(mark)","pageTitle":"t\#(count)","path":"/&+%""#),
@@ -111,7 +111,7 @@ private struct Caller {
             return (make("event", #""eventKey":"k\#(count)","eventValue":"""#), "open k\(count)")
         case 8:
             guard !events.isEmpty else { fallthrough }
-            let key = events.remove(at: dice.roll(events.count))
+            let key = events.remove(at: dice.below(events.count))
             return (make("event_end", #""eventKey":"\#(key)","eventValue":"","eventDuration":1"#), "close \(key)")
         default: return (make("custom_id", #""pushToken":"p","customId":"u\#(count)""#), "id u\(count)")
         }
@@ -175,9 +175,4 @@ private struct Server {
 extension Code {
     /// The caller's codes in this test have a node that no replacement has.
     fileprivate static func isReplacement(_ code: String) -> Bool { !code.hasSuffix("-000000000007") }
-}
-
-extension SplitMix64 {
-    /// From 0 to `sides` - 1.
-    fileprivate mutating func roll(_ sides: Int) -> Int { Int(next() % UInt64(sides)) }
 }
