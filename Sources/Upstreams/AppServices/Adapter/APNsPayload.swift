@@ -3,8 +3,10 @@ import PosternCore
 /// Interprets a notification's payload as the framework does (section 7).
 enum APNsPayload {
     /// A JSON text with `alert` or `alertDict`, `badge`, `sound`, `contentAvailable` and `customPayload`; what the
-    /// payload does not contain is absent.
-    static func read(_ payload: JSONValue) -> Result<String, InvalidPayload> {
+    /// payload does not contain is absent. The members of its reception follow.
+    static func read(
+        _ payload: JSONValue, received: NotificationReception
+    ) -> Result<String, InvalidPayload> {
         var faults = PayloadErrors()
         guard payload.kind == .object, let aps = payload["aps"], aps.kind == .object else {
             let pointer = payload.kind == .object ? "/aps" : ""
@@ -29,6 +31,7 @@ enum APNsPayload {
         }
         let custom = payload.members.filter { !$0.key.equals("aps") }.map { "\(text($0.key)):\(text($0.value))" }
         if !custom.isEmpty { json.raw("customPayload", "{" + custom.joined(separator: ",") + "}") }
+        received.write(to: &json)
         return faults.isEmpty ? .success(json.finished) : .failure(InvalidPayload(faults))
     }
 

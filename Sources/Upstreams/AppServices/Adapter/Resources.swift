@@ -10,7 +10,9 @@ enum Resources {
             UpstreamRoute(
                 .put, "users/{userId}/token",
                 .change { request, state in try handIn(request, byDefault: provider, state) }),
-            UpstreamRoute(.post, "notifications/parse", access: .scope(.read), .read { request, _ in parse(request) }),
+            UpstreamRoute(
+                .post, "notifications/parse", query: NotificationReception.parameters, access: .scope(.read),
+                .read { request, _ in parse(request) }),
         ]
     }
 
@@ -117,7 +119,13 @@ enum Resources {
     // MARK: Notifications
 
     private static func parse(_ request: UpstreamRouteRequest) -> UpstreamRouteResponse {
-        let read = JSONParser.ofThisThread.parse(request.body) { APNsPayload.read($0) }
+        let reception: NotificationReception
+        do throws(NotificationReception.InvalidQuery) {
+            reception = try NotificationReception(request)
+        } catch {
+            return .problem(slug: .badRequest, status: 400, detail: error.detail)
+        }
+        let read = JSONParser.ofThisThread.parse(request.body) { APNsPayload.read($0, received: reception) }
         switch read {
         case .failure: return notJSON
         case .success(.success(let text)): return .json(text)

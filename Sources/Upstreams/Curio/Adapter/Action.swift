@@ -128,7 +128,8 @@ extension Action.Content {
             }
         case .pushToken: self = .direct([.init("pushId", "")] + Self.given(payload, "pushToken", "customId"))
         case .notificationRead, .customID:
-            let read = Self.given(payload, "pushId")
+            let id = payload["pushId"]?.string ?? payload["userInfo"]?["pId"]?.string ?? ""
+            let read = id.isEmpty ? [] : [Action.Parameter("pushId", id)]
             self = .direct((read.isEmpty ? [.init("pushId", "")] : read) + Self.given(payload, "pushToken", "customId"))
         case .location: self = .direct(Self.given(payload, "lat", "long"))
         case .userTags: self = .direct([.init("userTags", payload["userTags"]?.compactTexts ?? "{}")])

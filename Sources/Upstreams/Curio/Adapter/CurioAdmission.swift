@@ -15,6 +15,7 @@ struct CurioAdmission: Sendable {
             faults.add("", "locations are not accepted: the setting fetchLocationEnabled is false")
         }
         check(payload, of: kind, in: context, &faults)
+        if kind == .notificationRead { checkPushID(payload, &faults) }
         if kind == .location { checkAge(payload, context, &faults) }
         guard faults.isEmpty, let visitor = payload["visitorCode"]?.string else { throw InvalidPayload(faults) }
         return Admission(lane: .named(visitor))
@@ -48,6 +49,15 @@ struct CurioAdmission: Sendable {
         faults.add(strangers)
     }
 
+    /// A notification is named by its id or by its payload, not by both.
+    private func checkPushID(_ payload: JSONValue, _ faults: inout PayloadErrors) {
+        switch (payload["pushId"], payload["userInfo"]) {
+        case (nil, nil): faults.add("/pushId", "must be a non-empty string, unless there is userInfo")
+        case (.some, .some): faults.add("/userInfo", "must not be given next to pushId")
+        case (.some, nil), (nil, .some): break
+        }
+    }
+
     private func checkAge(_ payload: JSONValue, _ context: AdmissionContext, _ faults: inout PayloadErrors) {
         guard let moment = payload["timestamp"]?.integer, moment >= Rule.earliest,
             context.acceptedAt - Timestamp(milliseconds: moment) > longestLocationAge
@@ -71,8 +81,19 @@ struct CurioField: Sendable {
 
     fileprivate func check(_ value: JSONValue, acceptedAt: Timestamp, _ faults: inout PayloadErrors) {
         if rule == .tags, value.isFilledObject { return Self.check(tags: value, &faults) }
+        if rule == .pushPayload, value.kind == .object { return Self.check(pushPayload: value, &faults) }
         if rule.allows(value, acceptedAt: acceptedAt) { return }
         faults.add("/\(name)", value.holdsNUL ? "must not hold U+0000" : rule.sentence)
+    }
+
+    /// The SDK reads `pId` of the payload itself, not of `aps` or another object in it.
+    private static func check(pushPayload: JSONValue, _ faults: inout PayloadErrors) {
+        guard let id = pushPayload["pId"] else {
+            return faults.add("/userInfo/pId", "must be there: the id of the notification")
+        }
+        if !id.isFilledString || id.holdsNUL {
+            faults.add("/userInfo/pId", id.holdsNUL ? "must not hold U+0000" : Rule.filled.sentence)
+        }
     }
 
     private static func check(tags: JSONValue, _ faults: inout PayloadErrors) {
@@ -136,8 +157,8 @@ extension CurioKind {
             common + [CurioField("pushToken", .filled), CurioField("customId", .text, required: false)]
         static let notificationRead =
             common + [
-                CurioField("pushToken", .filled), CurioField("pushId", .filled),
-                CurioField("customId", .text, required: false),
+                CurioField("pushToken", .filled), CurioField("pushId", .filled, required: false),
+                CurioField("userInfo", .pushPayload, required: false), CurioField("customId", .text, required: false),
             ]
         static let customID = common + [CurioField("pushToken", .filled), CurioField("customId", .filled)]
         static let location =

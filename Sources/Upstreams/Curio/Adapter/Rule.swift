@@ -14,6 +14,8 @@ enum Rule: Equatable, Sendable {
     case battery
     case degrees(most: Int)
     case tags
+    /// A push payload with the id of the notification.
+    case pushPayload
 
     /// 2010-01-01T00:00:00Z. Earlier times are rejected, which also detects seconds instead of milliseconds.
     static let earliest: Int64 = 1_262_304_000_000
@@ -32,6 +34,7 @@ enum Rule: Equatable, Sendable {
         case .battery: "must be an integer from 0 to 100, or unknown"
         case .degrees(let most): "must be a decimal number from -\(most) to \(most)"
         case .tags: "must be an object of strings with at least one member"
+        case .pushPayload: "must be the payload of the notification, an object with pId"
         }
     }
 
@@ -49,6 +52,8 @@ enum Rule: Equatable, Sendable {
         case .degrees(let most): Self.isDecimal(value, most: most)
         // Its members are examined one by one.
         case .tags: false
+        // So is its `pId`.
+        case .pushPayload: false
         }
     }
 

@@ -23,11 +23,11 @@ import Testing
 
     private func read(
         _ method: UpstreamRoute.Method, _ path: String, _ body: String = "",
-        _ state: DictionaryState = DictionaryState()
+        _ state: DictionaryState = DictionaryState(), query: [String: String] = [:]
     ) throws -> UpstreamRouteResponse {
         let (resource, parameters) = try resource(method, path)
         let request = UpstreamRouteRequest(
-            parameters: parameters, body: Array(body.utf8), receivedAt: UpstreamFixture.now)
+            parameters: parameters, query: query, body: Array(body.utf8), receivedAt: UpstreamFixture.now)
         guard case .read(let respond) = resource.response else { throw NoSuchResource() }
         return try respond(request, state)
     }
@@ -206,17 +206,40 @@ import Testing
     @Test(arguments: [
         (
             #"{"aps":{"alert":"Hi","badge":3,"sound":"s.caf"},"a":1,"b":{"c":[]}}"#,
-            #"{"alert":"Hi","badge":3,"sound":"s.caf","customPayload":{"a":1,"b":{"c":[]}}}"#
+            #""alert":"Hi","badge":3,"sound":"s.caf","customPayload":{"a":1,"b":{"c":[]}},"#
         ),
-        (#"{"aps":{}}"#, "{}"),
-        (#"{"aps":{"alert":{"body":"B"},"badge":"5"}}"#, #"{"alertDict":{"body":"B"},"badge":5}"#),
-        (#"{"aps":{"alert":["B"],"badge":"many"}}"#, #"{"alertDict":["B"],"badge":0}"#),
-        (#"{"aps":{"badge":" -12 apples","content-available":"1"}}"#, #"{"badge":-12,"contentAvailable":1}"#),
-        (#"{"aps":{"badge":2.9,"other":true}}"#, #"{"badge":2}"#),
-        (#"{"aps":{"alert":"\u00dc\/"},"\u0061":"\n"}"#, #"{"alert":"\u00dc\/","customPayload":{"\u0061":"\n"}}"#),
+        (#"{"aps":{}}"#, ""),
+        (#"{"aps":{"alert":{"body":"B"},"badge":"5"}}"#, #""alertDict":{"body":"B"},"badge":5,"#),
+        (#"{"aps":{"alert":["B"],"badge":"many"}}"#, #""alertDict":["B"],"badge":0,"#),
+        (#"{"aps":{"badge":" -12 apples","content-available":"1"}}"#, #""badge":-12,"contentAvailable":1,"#),
+        (#"{"aps":{"badge":2.9,"other":true}}"#, #""badge":2,"#),
+        (#"{"aps":{"alert":"\u00dc\/"},"\u0061":"\n"}"#, #""alert":"\u00dc\/","customPayload":{"\u0061":"\n"},"#),
     ])
-    func notification_becomesTheFrameworksObject(payload: String, object: String) throws {
-        #expect(try read(.post, "notifications/parse", payload) == .json(object))
+    func notification_becomesTheFrameworksObject(payload: String, members: String) throws {
+        let reception = #""timestamp":"2016-11-24T12:01:04.057Z","hasBeenRead":false"#
+        #expect(try read(.post, "notifications/parse", payload) == .json("{\(members)\(reception)}"))
+    }
+
+    @Test(arguments: [
+        (
+            ["userID": "pat \"lee\"", "applicationState": "background"],
+            #""timestamp":"2016-11-24T12:01:04.057Z","userID":"pat \"lee\"","applicationState":"background""#
+        ),
+        (
+            ["timestamp": "2016-11-24T13:00:00+01:00", "applicationState": "2"],
+            #""timestamp":"2016-11-24T12:00:00.000Z","applicationState":2"#
+        ),
+    ])
+    func notification_hasWhatTheQuerySaysOfItsReception(query: [String: String], members: String) throws {
+        let answer = try read(.post, "notifications/parse", #"{"aps":{},"userID":"other"}"#, query: query)
+        #expect(answer == .json(#"{"customPayload":{"userID":"other"},\#(members),"hasBeenRead":false}"#))
+    }
+
+    @Test(arguments: [("timestamp", "yesterday"), ("userID", ""), ("applicationState", "3"), ("applicationState", "")])
+    func invalidReception_is400_andNamesTheParameter(name: String, value: String) throws {
+        let answer = try read(.post, "notifications/parse", #"{"aps":{}}"#, query: [name: value])
+        guard case .problem(.badRequest, 400, let detail, _) = answer else { return #expect(Bool(false), "\(answer)") }
+        #expect(detail.contains("`\(name)`"))
     }
 
     @Test(arguments: [

@@ -35,6 +35,14 @@ extension UpstreamFixture {
                         "notification_read", #""pushId":"5542fe0ee4b0d5e3a1b2c3d4""#, CurioSample.pushToken)
                 ]),
             GoldenRequest(
+                file: "notification-read.http",
+                samples: [
+                    CurioSample.make(
+                        "notification_read",
+                        #""userInfo":{"aps":{"alert":"Hi","pId":"not this one"},"pId":"5542fe0ee4b0d5e3a1b2c3d4"}"#,
+                        CurioSample.pushToken)
+                ]),
+            GoldenRequest(
                 file: "custom-id.http",
                 samples: [CurioSample.make("custom_id", CurioSample.pushToken, #""customId":"müşteri 42/ü+x""#)]),
             GoldenRequest(
@@ -149,6 +157,7 @@ enum CurioSample {
         make("event", #""eventKey":"k","eventValue":"""#), eventEnd(), eventEnd(0), make("push_token", pushToken),
         make("push_token", pushToken, #""customId":"""#),
         make("notification_read", pushToken, #""pushId":"p","customId":"c""#),
+        make("notification_read", pushToken, #""userInfo":{"pId":"p","aps":{"alert":{"body":"\u0000"}}}"#),
         make("custom_id", pushToken, #""customId":"c""#), make("location", #""lat":-90,"long":"180.000""#),
         make("location", #""lat":"89.9999999999999999999","long":-179.5"#),
         make("user_tags", #""userTags":{"AGE":""}"#), make("unregister"),
@@ -214,6 +223,14 @@ extension CurioSample {
                 "/userTags/a~0b", "/userTags/c"),
             bad(make("custom_id", #""customId":"c""#), "/pushToken"),
             bad(make("notification_read", pushToken, #""pushId":"""#), "/pushId"),
+            bad(make("notification_read", pushToken), "/pushId"),
+            bad(make("notification_read", pushToken, #""userInfo":"private""#), "/userInfo"),
+            bad(make("notification_read", pushToken, #""userInfo":{"aps":{"pId":"private"}}"#), "/userInfo/pId"),
+            bad(make("notification_read", pushToken, #""userInfo":{"pId":""}"#), "/userInfo/pId"),
+            bad(make("notification_read", pushToken, #""userInfo":{"pId":7}"#), "/userInfo/pId"),
+            bad(make("notification_read", pushToken, #""userInfo":{"pId":"\u0000"}"#), "/userInfo/pId"),
+            bad(make("notification_read", pushToken, #""pushId":"p","userInfo":{"pId":"p"}"#), "/userInfo"),
+            bad(make("push_token", pushToken, #""userInfo":{"pId":"p"}"#), "/userInfo"),
             bad(make("unregister", #""customId":null"#, #""pushId":"p""#), "/customId", "/pushId"),
             bad(make("screen_end", screenClass, #""pageTitle":"t""#), "/pageTitle"),
         ]

@@ -78,6 +78,13 @@ private final class CurioScenario: Scenario {
         }
         let isPoison = dice.chance(poison)
         let entry = stage.begin(lane: visitor, isPoison: isPoison)
+        if !isPoison, entry.number.isMultiple(of: 8) {
+            // The notification is named by its id, or by the payload that the app got.
+            let id = #""pId":"\#(entry.mark)""#
+            let name =
+                entry.number.isMultiple(of: 16) ? #""pushId":"\#(entry.mark)""# : #""userInfo":{"aps":{},\#(id)}"#
+            return item("notification_read", #","pushToken":"t",\#(name)"#, entry, index, stage)
+        }
         return item(
             "event", #","eventKey":"\#(entry.mark)","eventValue":"\#(isPoison ? "clear" : "1")""#, entry, index, stage)
     }
