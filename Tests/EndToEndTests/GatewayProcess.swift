@@ -117,9 +117,9 @@ final class GatewayProcess: GatewayHarness, Sendable {
 }
 
 extension HostedSimulator {
-    convenience init(_ type: String = "samsara", faults: String = "", seed: UInt64 = 1) throws {
+    convenience init(_ type: String = "samsara", faults: String = "") throws {
         let known = try #require(SimulatorRegistry.all.first { $0.name == type })
-        try self.init(known, faults: faults, seed: seed)
+        try self.init(known, faults: faults)
     }
 }
 

@@ -12,12 +12,10 @@ package final class HostedSimulator: Sendable {
     package let port: UInt16
     private let loop: CurlLoop
 
-    package init(
-        _ type: SimulatorType, faults: String = "", seed: UInt64 = 1, keep: SimulatorHost.Keep = .texts
-    ) throws {
+    package init(_ type: SimulatorType, faults: String = "", keep: SimulatorHost.Keep = .texts) throws {
         let logger = Logger(label: "simulator") { _ in SwiftLogNoOpLogHandler() }
         host = try SimulatorHost.start(
-            [type], port: 0, faults: Faults(parsing: faults), seed: seed, keep: keep, workerThreads: 2, logger: logger)
+            [type], port: 0, faults: Faults(parsing: faults), seed: 1, keep: keep, workerThreads: 2, logger: logger)
         url = try #require(host.urls[type.name])
         port = try #require(url.split(separator: ":").last.flatMap { UInt16($0) })
         loop = try CurlLoop(.init(version: "0"))

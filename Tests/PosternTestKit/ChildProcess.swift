@@ -97,10 +97,9 @@ public final class ChildProcess: Sendable {
 
     /// The next whole line of which `matches` is true; those before it are passed over.
     public func line(
-        of stream: Stream = .output, within patience: Duration = patience,
-        where matches: @escaping @Sendable (String) -> Bool
+        of stream: Stream = .output, where matches: @escaping @Sendable (String) -> Bool
     ) async throws -> String {
-        try await wait(patience, for: "line") {
+        try await wait(Self.patience, for: "line") {
             state.withLock { state in
                 let position = state.positions[stream] ?? 0
                 var rest = bytes(of: stream, from: position)[...]

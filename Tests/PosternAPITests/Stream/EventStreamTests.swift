@@ -34,10 +34,8 @@ import Testing
             threads.advance(by: .seconds(1))
         }
 
-        func listen(
-            _ filter: StreamListener.Filter = .init(), lastID: String? = nil, bufferBytes: Int = 4096
-        ) -> ManualListener {
-            let listener = ManualListener(stream, filter, lastID: lastID, bufferBytes: bufferBytes)
+        func listen(_ filter: StreamListener.Filter = .init(), bufferBytes: Int = 4096) -> ManualListener {
+            let listener = ManualListener(stream, filter, bufferBytes: bufferBytes)
             _ = listener.read()
             return listener
         }

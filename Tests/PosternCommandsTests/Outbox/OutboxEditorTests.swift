@@ -29,9 +29,7 @@ import Testing
     }
 
     /// Accepts messages for the upstream `plain`, in lanes of their own, and ends them in these states; closed again.
-    private func makeStore(
-        _ states: [MessageState], laneRule: LaneRule = .mixed, settledAt: Timestamp = noon
-    ) async throws -> [MessageID] {
+    private func makeStore(_ states: [MessageState], laneRule: LaneRule = .mixed) async throws -> [MessageID] {
         let outbox = try open()
         defer { outbox.close() }
         let queue = try outbox.register(PlainUpstream(laneRule: laneRule), type: "plain", cap: QueueCap())
@@ -52,11 +50,11 @@ import Testing
                     switch state {
                     case .queued: continue
                     case .delivered:
-                        var settlement = Settlement(batch: outbox.nextBatch(), outcome: .delivered, endedAt: settledAt)
+                        var settlement = Settlement(batch: outbox.nextBatch(), outcome: .delivered, endedAt: Self.noon)
                         settlement.delivered = [message]
                         try transaction.settle(settlement, of: queue)
                     case .failed, .cancelled, .dropped, .expired:
-                        try transaction.end(message.id, in: queue, as: state, error: nil, at: settledAt)
+                        try transaction.end(message.id, in: queue, as: state, error: nil, at: Self.noon)
                     }
                 }
             } completion: {

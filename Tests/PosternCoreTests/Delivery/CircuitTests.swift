@@ -6,8 +6,8 @@ import Testing
     private func at(_ seconds: Int) -> Timestamp { Self.start + .seconds(seconds) }
 
     /// A circuit that an outage has opened until second 10.
-    private func opened(most: Int = 4) -> Circuit {
-        var circuit = Circuit(most: most)
+    private func opened() -> Circuit {
+        var circuit = Circuit(most: 4)
         for _ in 1...5 { circuit.failed(retryAt: at(10)) }
         return circuit
     }

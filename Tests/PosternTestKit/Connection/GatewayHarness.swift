@@ -17,21 +17,17 @@ extension GatewayHarness {
     }
 
     /// Waits until a member of a message has a value; nil: until it has none.
-    public func wait(
-        for member: String, _ value: String?, of id: String, within patience: Duration = .seconds(30)
-    ) throws {
+    public func wait(for member: String, _ value: String?, of id: String) throws {
         let connection = try connection()
         var last = JSON([])
-        let isThere = try eventually(within: patience) {
+        let isThere = try eventually(within: .seconds(30)) {
             last = try connection.get("/v1/messages/\(id)").json
             return last[member].string == value
         }
         try #require(isThere, "\(id) does not have \(member) \(value ?? "nil"): \(last)")
     }
 
-    public func waitForState(_ state: String, of id: String, within patience: Duration = .seconds(30)) throws {
-        try wait(for: "state", state, of: id, within: patience)
-    }
+    public func waitForState(_ state: String, of id: String) throws { try wait(for: "state", state, of: id) }
 
     /// The value of one sample of `/metrics`.
     public func sample(_ series: String) throws -> Double? {
