@@ -62,6 +62,16 @@ import Testing
         }
     }
 
+    /// What a type has of its own is there for a feature of its SDK.
+    @Test(arguments: ["seer", "curio", "samsara", "appservices", "streamone"])
+    func everyKind_andEveryRouteOfAType_hasARow(type: String) throws {
+        let type = try #require(UpstreamRegistry.all.first { $0.name == type })
+        let upstream = RegisteredUpstream(try type.make(try #require(UpstreamName(type.name))))
+        let routes = upstream.resources.map { "\($0.method.rawValue) /v1/\(type.name)/\($0.template)" }
+        let named = Set(try Self.rows().filter { $0.type == type.name }.flatMap { Self.spans($0.offer) })
+        #expect(Set(upstream.kinds.map(\.description) + routes).subtracting(named) == [])
+    }
+
     private static let offers: [(text: String, missing: [String])] = [
         ("Setting `bundleSizeBytes`.", []), ("Setting `queue.maxBytes`.", []),
         ("Settings `log.level`, `url`.", ["url"]),
