@@ -7,9 +7,9 @@ import Testing
 /// A rule that every type of upstream keeps to. The fixture of a type has a suite that checks all of them.
 package struct Conformance: Sendable, CustomTestStringConvertible {
     package let testDescription: String
-    package let check: @Sendable (UpstreamFixture) throws -> Void
+    package let check: @Sendable (UpstreamFixture) async throws -> Void
 
-    private init(_ name: String, _ check: @escaping @Sendable (UpstreamFixture) throws -> Void) {
+    private init(_ name: String, _ check: @escaping @Sendable (UpstreamFixture) async throws -> Void) {
         testDescription = name
         self.check = check
     }
@@ -26,6 +26,9 @@ package struct Conformance: Sendable, CustomTestStringConvertible {
             "anyAnswer_isJudged_andDeliversOnlyIfItIsASuccess", anyAnswer_isJudged_andDeliversOnlyIfItIsASuccess),
         Conformance("secrets_showInRequestsAlone", secrets_showInRequestsAlone),
         Conformance("echoedSecrets_areMasked", echoedSecrets_areMasked),
+        Conformance(
+            "probe_saysWhatItFound_changesNothing_andShowsNoSecret",
+            probe_saysWhatItFound_changesNothing_andShowsNoSecret),
     ]
 
     private static func settings_haveDefaultsThatTheyTake(fixture: UpstreamFixture) {
@@ -184,6 +187,33 @@ package struct Conformance: Sendable, CustomTestStringConvertible {
             }
         }
         #expect(masked > 0 || quoted == 0, "nothing was echoed")
+    }
+
+    private static func probe_saysWhatItFound_changesNothing_andShowsNoSecret(fixture: UpstreamFixture) async throws {
+        let unreachable = TransferFailure(.unreachable, mayHaveArrived: false, detail: "no such host")
+        let echo = fixture.secrets.joined(separator: " ")
+        let results: [TransferResult] = [
+            .failure(unreachable), .success(.init(status: 200)), .success(.init(status: 500, body: Array(echo.utf8))),
+            .success(.init(status: 401, body: Array(echo.utf8))), .success(.init(status: 404)),
+            .success(.init(status: 200, body: Array(#"{"error":\#(JSONEscapes.quoted(echo))}"#.utf8))),
+        ]
+        for result in results {
+            let upstream = try fixture.make()
+            let context = ProbeContext(result)
+            let report = await upstream.probe(in: context)
+            let label = Comment(rawValue: "\(result): \(report)")
+            #expect(!report.detail.isEmpty && !fixture.secrets.contains(where: report.detail.contains), label)
+            #expect(context.sent.count <= 1 && context.changes == 0, label)
+            guard report.outcome != .unsupported else { continue }
+            #expect(!context.sent.isEmpty, label)
+            switch result {
+            case .failure: #expect(report.outcome == .unreachable && report.status == nil, label)
+            case .success(let response):
+                #expect(report.outcome != .unreachable && report.status == response.status, label)
+                #expect(report.outcome != .ok, "nothing in the response shows it: \(report)")
+                #expect(response.status != 401 || report.outcome == .unauthorized, label)
+            }
+        }
     }
 
     private static func spellings(_ secret: String) -> [String] {

@@ -21,7 +21,7 @@ import Testing
         #expect(SimulatorRegistry.all.map(\.name) == UpstreamRegistry.all.map(\.name))
         for type in UpstreamRegistry.all {
             #expect(UpstreamName(type.name) != nil)
-            #expect(tests.contains { $0.contains("try rule.check(.\(type.name))") }, "\(type.name) has no suite")
+            #expect(tests.contains { $0.contains("try await rule.check(.\(type.name))") }, "\(type.name) has no suite")
             let slice = try #require(slices.first { $0.type == type.name }, "\(type.name) has no folder")
             let page = top.appendingPathComponent(slice.page).path
             #expect(FileManager.default.fileExists(atPath: page), "\(type.name) has no page")

@@ -115,52 +115,6 @@ struct MatchedUpstreamRoute {
     let parameters: [String: String]
 }
 
-private struct RouteContext: UpstreamRouteContext {
-    let target: ConfiguredUpstream
-    let context: APIContext
-    var time: any TimeSource { context.time }
-    var computations: BlockingExecutor { context.computations }
-
-    func send(_ request: UpstreamRequest, timeout: Duration, isAbortable: Bool) async -> TransferResult {
-        await target.worker.send(request, timeout: timeout, isAbortable: isAbortable)
-    }
-
-    func read<T: Sendable>(
-        _ body: @escaping @Sendable (any UpstreamState) throws -> T
-    ) async throws(StateError) -> T {
-        let result: Result<T, StateError> = await withCheckedContinuation { continuation in
-            context.readers.run { [self] in
-                do {
-                    let found = try context.outbox.withState(of: target.queue.number, body)
-                    continuation.resume(returning: .success(found))
-                } catch {
-                    context.logger.error("cannot read the store", metadata: ["error": "\(error)"])
-                    continuation.resume(returning: .failure(.unreadable))
-                }
-            }
-        }
-        return try result.get()
-    }
-
-    func change(_ changes: [StateChange]) async throws(StateError) {
-        let result: Result<Void, StateError> = await withCheckedContinuation { continuation in
-            context.outbox.change(of: target.queue) { _ in
-                (changes, ())
-            } completion: { result in
-                continuation.resume(returning: result.mapError { _ in .unwritable })
-            }
-        }
-        try result.get()
-    }
-
-    func enqueue(_ changes: [StateChange]) {
-        context.outbox.change(of: target.queue) { _ in
-            (changes, ())
-        } completion: { _ in
-        }
-    }
-}
-
 extension UpstreamRouteResponse {
     /// A problem may quote the upstream's response.
     fileprivate func shown(by mask: SecretMask) -> UpstreamRouteResponse {

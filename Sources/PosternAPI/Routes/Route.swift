@@ -183,6 +183,9 @@ struct Route: Sendable {
         Route(
             .post, "/v1/upstreams/{name}/resume", .scope(.admin), body: .json,
             .upstream { $0.upstreams.perform(.resume, on: $1, $2) }),
+        Route(
+            .post, "/v1/upstreams/{name}/probe", .scope(.admin), body: .json,
+            .upstream { $0.upstreams.probe($1, $2) }),
 
         Route(
             .get, "/v1/stream", query: ["upstream", "type"], repeatable: ["type"], readsQuery: true, .scope(.read),

@@ -32,6 +32,7 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
     private let failureJudging: (any FailureJudgingUpstream)?
     private let caching: (any CachingUpstream)?
     private let exclusive: (any ExclusiveLanesUpstream)?
+    private let probing: (any ProbingUpstream)?
     private let refusalCodes: (any RejectionCodesUpstream)?
     private let eventNaming: (any EventNamingUpstream)?
 
@@ -50,6 +51,7 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
         exclusive = base as? any ExclusiveLanesUpstream
         tokenSource = (base as? any TokenUpstream)?.tokenSource
         resources = (base as? any RoutingUpstream)?.resources ?? []
+        probing = base as? any ProbingUpstream
         refusalCodes = base as? any RejectionCodesUpstream
         eventNaming = base as? any EventNamingUpstream
         timedKinds = (base as? any TimedKindsUpstream)?.timedKinds ?? []
@@ -91,6 +93,26 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
 
     public func plan(for messages: [Message], in context: PlanContext) throws -> Plan {
         try base.plan(for: messages, in: context)
+    }
+
+    // MARK: Probing
+
+    /// Tries the upstream without a message. Secrets in the report are masked.
+    public func probe(in context: any UpstreamRouteContext) async -> ProbeReport {
+        guard missingSettings.isEmpty else {
+            let names = missingSettings.joined(separator: ", ")
+            return ProbeReport(.misconfigured, detail: "required settings are empty: \(names)")
+        }
+        var report =
+            if let probing {
+                await probing.probe(in: context)
+            } else if let tokenSource {
+                await context.probe(tokenSource)
+            } else {
+                ProbeReport(.unsupported, detail: "no request is known that shows anything and changes nothing")
+            }
+        report.detail = mask.excerpt(report.detail)
+        return report
     }
 
     // MARK: Judging

@@ -69,6 +69,13 @@ public protocol TokenUpstream: Upstream {
     var tokenSource: (any TokenSource)? { get }
 }
 
+/// Can be tried without a message. A type with a token needs this only if fetching one is not the way to try it.
+public protocol ProbingUpstream: Upstream {
+    /// Makes the cheapest request that shows whether the upstream accepts the credentials. The request must change
+    /// nothing at the upstream. Without such a request, the report says why (`unsupported`).
+    func probe(in context: any UpstreamRouteContext) async -> ProbeReport
+}
+
 /// Has further routes below `/v1/{upstream}/`.
 public protocol RoutingUpstream: Upstream {
     var resources: [UpstreamRoute] { get }

@@ -6,7 +6,7 @@ import PosternJSON
 /// An item is a sequence of requests, each with the token of the item's user; its progress is stored with the message.
 /// Tokens are credentials of the user, not of the item: the newest one is used for all items.
 struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUpstream, FailureJudgingUpstream,
-    ExclusiveLanesUpstream, RoutingUpstream
+    ExclusiveLanesUpstream, RoutingUpstream, ProbingUpstream
 {
     static let typeName = "appservices"
     static let summary = "Pearson's AppServices: push registration, groups, preferences, metrics."
@@ -34,6 +34,12 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
         rules = Rules(provider: settings.provider, takesMetrics: settings.takesMetrics)
         monitoring = Monitoring(requests: requests, uploadURL: settings.uploadURL)
         resources = Resources.all(provider: settings.provider)
+    }
+
+    /// What does not need a user's token, monitoring, does not contain the api key either (section 4.11).
+    func probe(in context: any UpstreamRouteContext) async -> ProbeReport {
+        ProbeReport(
+            .unsupported, detail: "AppServices checks the api key only together with the token of a user")
     }
 
     // MARK: Accepting

@@ -1,10 +1,11 @@
 public import PosternCore
+import PosternJSON
 import PosternUpstreamKit
 
 /// The ingestion API of the analytics platform Samsara: events are sent as a JSON array.
 ///
 /// Events are sent in any order and in several requests at a time, but those of one `sourceId` keep their order.
-struct SamsaraUpstream: ConfigurableUpstream, BatchingUpstream {
+struct SamsaraUpstream: ConfigurableUpstream, BatchingUpstream, ProbingUpstream {
     static let typeName = "samsara"
     static let summary = "Event ingestion of the analytics platform Samsara."
 
@@ -14,6 +15,7 @@ struct SamsaraUpstream: ConfigurableUpstream, BatchingUpstream {
 
     let settings: SamsaraSettings
     let url: String
+    private let statusURL: String
     /// In the order of their names, so that requests are the same each time.
     private let fixedHeaders: [(name: String, value: String)]
     private let admission: SamsaraAdmission
@@ -27,6 +29,7 @@ struct SamsaraUpstream: ConfigurableUpstream, BatchingUpstream {
         var base = settings.url
         base.cut(oneOf: ["/v1/events", "/v1"])
         url = base.text + "/v1/events"
+        statusURL = base.text + "/v1/api-status"
         fixedHeaders = settings.headers.sorted { $0.key < $1.key }.map { ($0.key, $0.value) }
         admission = SamsaraAdmission(
             sourceID: settings.sourceID.isEmpty ? nil : settings.sourceID, addsID: settings.addsID,
@@ -58,6 +61,25 @@ struct SamsaraUpstream: ConfigurableUpstream, BatchingUpstream {
 
     func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
         Answer(response, to: batch, now: context.now).judgement
+    }
+
+    /// The API has no credentials. What it shows is a flag for load balancers, without effect on events (Assumption 4).
+    func probe(in context: any UpstreamRouteContext) async -> ProbeReport {
+        let request = UpstreamRequest(
+            method: .get, url: statusURL, headers: [("Accept", "application/json")] + fixedHeaders)
+        return await context.probe(request) { response in
+            guard [200, 503].contains(response.status), let flag = Self.flag(of: response.body) else {
+                var report = ProbeReport.usual(for: response)
+                if report.outcome == .ok { (report.outcome, report.detail) = (.failed, "the response has no status") }
+                return report
+            }
+            return ProbeReport(.ok, status: response.status, detail: "the API is \(flag); it has no credentials to try")
+        }
+    }
+
+    private static func flag(of body: [UInt8]) -> String? {
+        let read = JSONParser.ofThisThread.parse(body) { $0["status"]?.string }
+        return (try? read.get()).flatMap { ["online", "offline"].contains($0) ? $0 : nil }
     }
 }
 

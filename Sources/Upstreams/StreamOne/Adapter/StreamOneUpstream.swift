@@ -5,7 +5,9 @@ import PosternUpstreamKit
 /// StreamOne's video platform, version 3 of its API: calls that are queued, and calls that are answered at once.
 ///
 /// Writes of one account or customer keep their order; each is a request of its own, signed when it is sent.
-struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstream, SessionUpstream, RoutingUpstream {
+struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstream, SessionUpstream, RoutingUpstream,
+    ProbingUpstream
+{
     static let typeName = "streamone"
     static let summary = "Signed calls of StreamOne's video platform, queued or answered at once."
 
@@ -19,6 +21,7 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
     // In-memory state, which calls of both kinds write. It may be lost.
     private let cache: Cache
     private let backoff: AuthenticationBackoff
+    private let client: Client
 
     init(_ name: UpstreamName, _ settings: StreamOneSettings) {
         self.name = name
@@ -29,13 +32,15 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
         actions = Actions(reads: settings.readActions, writes: settings.writeActions)
         cache = Cache(maxBytes: settings.cacheBytes)
         backoff = AuthenticationBackoff(settings.pauses)
-        let client = Client(
+        client = Client(
             platform: platform, actions: actions, cache: cache, sessions: Sessions(of: platform),
             backoff: backoff, lifetime: settings.cacheLifetime)
         resources =
             [Proxy(client: client).resource, SDKs(client: client).resource]
             + Login(client).resources + Rights(client: client).resources
     }
+
+    func probe(in context: any UpstreamRouteContext) async -> ProbeReport { await client.probe(context) }
 
     // MARK: Accepting
 

@@ -6,8 +6,8 @@ import Testing
 @testable import AppServicesAdapter
 
 @Suite struct AppServicesConformance {
-    @Test(arguments: Conformance.rules) func appservices(keepsTo rule: Conformance) throws {
-        try rule.check(.appservices)
+    @Test(arguments: Conformance.rules) func appservices(keepsTo rule: Conformance) async throws {
+        try await rule.check(.appservices)
     }
 }
 

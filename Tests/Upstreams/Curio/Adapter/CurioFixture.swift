@@ -5,7 +5,9 @@ import Testing
 @testable import CurioAdapter
 
 @Suite struct CurioConformance {
-    @Test(arguments: Conformance.rules) func curio(keepsTo rule: Conformance) throws { try rule.check(.curio) }
+    @Test(arguments: Conformance.rules) func curio(keepsTo rule: Conformance) async throws {
+        try await rule.check(.curio)
+    }
 }
 
 extension UpstreamFixture {

@@ -4,7 +4,9 @@ import PosternCore
 import Testing
 
 @Suite struct SamsaraConformance {
-    @Test(arguments: Conformance.rules) func samsara(keepsTo rule: Conformance) throws { try rule.check(.samsara) }
+    @Test(arguments: Conformance.rules) func samsara(keepsTo rule: Conformance) async throws {
+        try await rule.check(.samsara)
+    }
 }
 
 extension UpstreamFixture {

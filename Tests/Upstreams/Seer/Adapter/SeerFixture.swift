@@ -4,7 +4,9 @@ import PosternCore
 import Testing
 
 @Suite struct SeerConformance {
-    @Test(arguments: Conformance.rules) func seer(keepsTo rule: Conformance) throws { try rule.check(.seer) }
+    @Test(arguments: Conformance.rules) func seer(keepsTo rule: Conformance) async throws {
+        try await rule.check(.seer)
+    }
 }
 
 extension UpstreamFixture {

@@ -6,7 +6,9 @@ import Testing
 @testable import StreamOneAdapter
 
 @Suite struct StreamOneConformance {
-    @Test(arguments: Conformance.rules) func streamone(keepsTo rule: Conformance) throws { try rule.check(.streamone) }
+    @Test(arguments: Conformance.rules) func streamone(keepsTo rule: Conformance) async throws {
+        try await rule.check(.streamone)
+    }
 }
 
 extension UpstreamFixture {

@@ -3,7 +3,9 @@ import PosternCore
 import Testing
 
 @Suite struct ToyConformance {
-    @Test(arguments: Conformance.rules) func toy(keepsTo rule: Conformance) throws { try rule.check(.toy) }
+    @Test(arguments: Conformance.rules) func toy(keepsTo rule: Conformance) async throws {
+        try await rule.check(.toy)
+    }
 }
 
 extension UpstreamFixture {

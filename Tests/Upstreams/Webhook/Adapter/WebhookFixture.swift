@@ -4,7 +4,9 @@ import Testing
 @testable import WebhookAdapter
 
 @Suite struct WebhookConformance {
-    @Test(arguments: Conformance.rules) func webhook(keepsTo rule: Conformance) throws { try rule.check(.webhook) }
+    @Test(arguments: Conformance.rules) func webhook(keepsTo rule: Conformance) async throws {
+        try await rule.check(.webhook)
+    }
 }
 
 extension UpstreamFixture {

@@ -169,7 +169,7 @@ struct Client: Sendable {
         sessions.renew(session.id, until: context.time.now + .seconds(timeout.seconds), context)
     }
 
-    private func apply(_ answer: Answer, to call: Call, _ context: any UpstreamRouteContext) async {
+    func apply(_ answer: Answer, to call: Call, _ context: any UpstreamRouteContext) async {
         let session = call.session
         switch answer.status.meaning {
         case .ok:

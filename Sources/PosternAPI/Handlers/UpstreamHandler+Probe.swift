@@ -1,0 +1,28 @@
+import PosternCore
+import PosternHTTP
+
+/// Tries the credentials of an upstream without a message.
+extension UpstreamHandler {
+    /// The request is sent outside the queue: it waits for nothing, and neither its result nor its token concerns the
+    /// delivery.
+    func probe(_ target: ConfiguredUpstream, _ reply: MeteredResponder) {
+        // Unstructured, because the connection's thread cannot wait for it.
+        let task = Task.immediate(executorPreference: context.taskExecutor) { [context] in
+            let startedAt = context.time.instant
+            let report = await target.upstream.probe(in: RouteContext(target: target, context: context))
+            if Task.isCancelled { return reply.abandon() }
+            let duration = context.time.instant - startedAt
+            reply.send(
+                .json(
+                    200,
+                    JSONWriter.object { json in
+                        json.string("upstream", target.name.description)
+                        json.string("outcome", report.outcome.rawValue)
+                        json.raw("status", report.status.map(String.init) ?? "null")
+                        json.number("durationMs", Int(duration.wholeMilliseconds))
+                        json.string("detail", report.detail)
+                    }))
+        }
+        reply.onHangUp { task.cancel() }
+    }
+}

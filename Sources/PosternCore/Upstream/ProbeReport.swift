@@ -1,0 +1,72 @@
+/// What a request without a message shows about an upstream and the credentials for it.
+public struct ProbeReport: Sendable, Equatable {
+    public enum Outcome: String, Sendable, CaseIterable {
+        /// The upstream accepts the credentials, as far as the request contains them.
+        case ok
+        case unauthorized
+        /// A required setting is empty, or there is no such endpoint at the configured URL.
+        case misconfigured
+        /// The upstream responded with an error that does not concern the credentials, for example an outage.
+        case failed
+        /// There was no response.
+        case unreachable
+        /// The type has no request that shows anything and changes nothing.
+        case unsupported
+    }
+
+    public var outcome: Outcome
+    /// The status of the response; nil if there was none.
+    public var status: Int?
+    /// For people. May quote the response: `RegisteredUpstream` masks secrets in it.
+    public var detail: String
+
+    public init(_ outcome: Outcome, status: Int? = nil, detail: String) {
+        self.outcome = outcome
+        self.status = status
+        self.detail = detail
+    }
+
+    /// How long a probe waits for a response.
+    public static let timeout = Duration.seconds(10)
+
+    /// The meaning of a status unless a type's specification says otherwise: that which it has for messages
+    /// (`Verdict.usual`).
+    public static func usual(for response: UpstreamResponse, detail: String? = nil) -> ProbeReport {
+        let outcome: Outcome =
+            switch Verdict.usual(for: response, now: Timestamp(milliseconds: 0)) {
+            case .delivered: .ok
+            case .holdUpstream(.credentials, _): .unauthorized
+            case .holdUpstream: .misconfigured
+            default: .failed
+            }
+        return ProbeReport(outcome, status: response.status, detail: detail ?? "HTTP \(response.status)")
+    }
+}
+
+extension UpstreamRouteContext {
+    /// Sends `request`, which must change nothing at the upstream, and returns what `interpret` says of the response.
+    public func probe(
+        _ request: UpstreamRequest, _ interpret: @Sendable (UpstreamResponse) -> ProbeReport
+    ) async -> ProbeReport {
+        switch await send(request, timeout: ProbeReport.timeout, isAbortable: true) {
+        case .success(let response): interpret(response)
+        case .failure(let failure): ProbeReport(.unreachable, detail: failure.detail)
+        }
+    }
+
+    /// Fetches a token and discards it. The delivery keeps the one that it has.
+    public func probe(_ source: any TokenSource) async -> ProbeReport {
+        await probe(source.tokenRequest) { response in
+            do throws(TokenError) {
+                let token = try source.token(from: response, now: time.now)
+                let expiry = token.expiresAt.map { "; it expires at \($0)" } ?? ""
+                return ProbeReport(.ok, status: response.status, detail: "a token was issued\(expiry)")
+            } catch {
+                var report = ProbeReport.usual(for: response, detail: error.detail)
+                if report.outcome == .ok { report.outcome = .failed }
+                if error.credentialsRefused { report.outcome = .unauthorized }
+                return report
+            }
+        }
+    }
+}

@@ -1,0 +1,37 @@
+import PosternCore
+import PosternTestKit
+import Synchronization
+
+/// What a probe is lent: every request has the same result.
+final class ProbeContext: UpstreamRouteContext {
+    private let result: TransferResult
+    private let requests = Mutex<[UpstreamRequest]>([])
+    private let written = Mutex(0)
+
+    init(_ result: TransferResult) { self.result = result }
+
+    var sent: [UpstreamRequest] { requests.withLock { $0 } }
+    /// How often state was to be changed.
+    var changes: Int { written.withLock { $0 } }
+
+    let time: any TimeSource = ManualTime(now: UpstreamFixture.now)
+    var computations: BlockingExecutor { preconditionFailure("a probe computes nothing that takes long") }
+
+    func send(_ request: UpstreamRequest, timeout: Duration, isAbortable: Bool) async -> TransferResult {
+        requests.withLock { $0.append(request) }
+        return result
+    }
+
+    func read<T: Sendable>(
+        _ body: @escaping @Sendable (any UpstreamState) throws -> T
+    ) async throws(StateError) -> T {
+        do {
+            return try body(DictionaryState())
+        } catch {
+            throw .unreadable
+        }
+    }
+
+    func change(_ changes: [StateChange]) async throws(StateError) { enqueue(changes) }
+    func enqueue(_ changes: [StateChange]) { written.withLock { $0 += 1 } }
+}
