@@ -16,6 +16,8 @@ struct PickyUpstream: PlainAtHeart, TokenUpstream, SettingsHoldingUpstream {
     static let secret = "hush-hush"
     let plain: PlainUpstream
     var tokenSource: (any TokenSource)?
+    /// What the tests say of tokens begins with the first message.
+    let verifiesAtStart = false
 
     init(_ name: String, tokenSource: (any TokenSource)? = nil) {
         plain = PlainUpstream(name, kinds: ["event", "note"])

@@ -24,6 +24,7 @@ package struct Conformance: Sendable, CustomTestStringConvertible {
         Conformance("outage_blamesNobody_andItsRetryAfterIsObeyed", outage_blamesNobody_andItsRetryAfterIsObeyed),
         Conformance(
             "anyAnswer_isJudged_andDeliversOnlyIfItIsASuccess", anyAnswer_isJudged_andDeliversOnlyIfItIsASuccess),
+        Conformance("tokens_areVerifiedAtTheStart_unlessASettingSaysOtherwise", tokens_areVerifiedAtTheStart),
         Conformance("secrets_showInRequestsAlone", secrets_showInRequestsAlone),
         Conformance("echoedSecrets_areMasked", echoedSecrets_areMasked),
         Conformance(
@@ -135,6 +136,19 @@ package struct Conformance: Sendable, CustomTestStringConvertible {
                 }
             }
         }
+    }
+
+    /// A type has the setting exactly if it can fetch a token.
+    private static func tokens_areVerifiedAtTheStart(fixture: UpstreamFixture) throws {
+        let (upstream, name) = (try fixture.make(), "verifyAtStart")
+        let setting = fixture.type.settings.first { $0.name == name }
+        #expect((upstream.base is any TokenUpstream) == (setting != nil))
+        guard let setting else { return }
+        #expect(setting.defaultValue == .bool(true))
+        let fetches = upstream.tokenSource != nil
+        #expect(try fixture.make([name: .bool(true)]).verifiesAtStart == fetches)
+        #expect(try !fixture.make([name: .bool(false)]).verifiesAtStart)
+        #expect(upstream.verifiesAtStart == fetches)
     }
 
     private static func secrets_showInRequestsAlone(fixture: UpstreamFixture) throws {

@@ -4,8 +4,8 @@ import PosternHTTP
 import PosternStore
 import Synchronization
 
-/// The response to a flush with `Prefer: wait=N`: `200` with counts when it is over, `202` if it continues after that
-/// time.
+/// The response to a flush with `Prefer: wait=N`: `200` with counts when it is over, `502` if messages could not be sent,
+/// `202` if it continues after that time.
 final class FlushReply: PendingReply {
     private let target: ConfiguredUpstream
     private let seconds: Int
@@ -31,12 +31,31 @@ final class FlushReply: PendingReply {
         guard isFirst else { return }
         context.readers.run { [self] in
             let remaining = try? context.outbox.queued(of: target.queue.number, through: report.through)
+            if let error = report.error, remaining != 0 {
+                return reply.send(failure(error, report, remaining: remaining).response(to: reply.head))
+            }
             send(200) { json in
+                json.number("sent", report.sent)
                 json.number("delivered", report.delivered)
                 json.number("failed", report.failed)
                 json.number("remaining", remaining)
+                if let token = report.token { json.string("token", token.rawValue) }
             }
         }
+    }
+
+    /// Messages of the flush are still queued because they could not be sent.
+    private func failure(_ error: AttemptError, _ report: FlushReport, remaining: Int?) -> Problem {
+        var members = [
+            ("sent", "\(report.sent)"), ("delivered", "\(report.delivered)"), ("failed", "\(report.failed)"),
+            ("remaining", remaining.map { "\($0)" } ?? "null"), ("lastError", MessageJSON.error(error)),
+        ]
+        if let token = report.token { members.append(("token", JSONEscapes.quoted(token.rawValue))) }
+        if let status = error.status { members.append(("upstreamStatus", "\(status)")) }
+        return Problem(
+            slug: .deliveryFailed, status: 502,
+            detail: "Not every message could be sent: \(error.detail). The others stay queued.",
+            members: members, headers: preferenceApplied)
     }
 
     func onHangUp(_ action: @escaping @Sendable () -> Void) { reply.onHangUp(action) }
@@ -61,6 +80,8 @@ final class FlushReply: PendingReply {
                     json.string("action", "flush")
                     json.number("queued", queued)
                     counts(&json)
-                }, headers: [("Preference-Applied", "wait=\(seconds)")]))
+                }, headers: preferenceApplied))
     }
+
+    private var preferenceApplied: [(String, String)] { [("Preference-Applied", "wait=\(seconds)")] }
 }

@@ -14,6 +14,8 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
     public let acceptsByState: Bool
     /// Nil if requests need no token that the gateway fetches.
     public let tokenSource: (any TokenSource)?
+    /// See `TokenUpstream.verifiesAtStart`; false without a `tokenSource`.
+    public let verifiesAtStart: Bool
     /// Empty for an upstream that only accepts messages.
     public let resources: [UpstreamRoute]
     /// The kinds for which `notBefore` is rejected.
@@ -49,7 +51,9 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
         failureJudging = base as? any FailureJudgingUpstream
         caching = base as? any CachingUpstream
         exclusive = base as? any ExclusiveLanesUpstream
-        tokenSource = (base as? any TokenUpstream)?.tokenSource
+        let tokens = base as? any TokenUpstream
+        tokenSource = tokens?.tokenSource
+        verifiesAtStart = tokens?.tokenSource != nil && tokens?.verifiesAtStart ?? false
         resources = (base as? any RoutingUpstream)?.resources ?? []
         probing = base as? any ProbingUpstream
         refusalCodes = base as? any RejectionCodesUpstream

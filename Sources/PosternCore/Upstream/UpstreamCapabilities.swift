@@ -67,6 +67,14 @@ public protocol ExclusiveLanesUpstream: Upstream {
 /// Sends with a token that it has to request.
 public protocol TokenUpstream: Upstream {
     var tokenSource: (any TokenSource)? { get }
+    /// Whether the first token is fetched at the start and after a change of the settings, even if there is no message,
+    /// so that wrong credentials are known before the first one.
+    var verifiesAtStart: Bool { get }
+}
+
+extension TokenUpstream {
+    /// True by default.
+    public var verifiesAtStart: Bool { true }
 }
 
 /// Can be tried without a message. A type with a token needs this only if fetching one is not the way to try it.

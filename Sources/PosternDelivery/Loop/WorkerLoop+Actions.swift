@@ -61,12 +61,15 @@ extension WorkerLoop {
             reportFetch("fetched")
             tellListeners(.tokenRefreshed)
             if isFirst { tell(.ready) }
-        case .tokenFailed(let error, let isNew, let credentialsRefused, let delay):
+        case .tokenFailed(let failure):
+            let isUrgent = failure.credentialsRefused && failure.holdsMessages
+            let delay: Logger.Metadata = ["retry.delayMs": .stringConvertible(failure.delay.wholeMilliseconds)]
             write(
-                !isNew ? .info : credentialsRefused ? .error : .warning,
-                "token fetch failed; messages wait for a token",
-                described(error).merging(["retry.delayMs": .stringConvertible(delay.wholeMilliseconds)]) { $1 })
-            reportFetch(credentialsRefused ? "refused" : "failed")
+                !failure.isNew ? .info : isUrgent ? .error : .warning,
+                failure.holdsMessages
+                    ? "token fetch failed; messages wait for a token" : "token fetch failed; no message waits for it",
+                described(failure.error).merging(delay) { $1 })
+            reportFetch(failure.credentialsRefused ? "refused" : "failed")
             tellListeners(.tokenFailed)
         }
     }
@@ -83,11 +86,12 @@ extension WorkerLoop {
 
     // MARK: Tokens
 
-    /// Starts a fetch if one is due and something could be sent with the token.
+    /// Starts a fetch if one is due, and something could be sent with the token or the credentials are to be checked.
     func fetchToken() {
-        guard let source = upstream.tokenSource, let due = machine.tokens.nextFetch, due <= time.now, somethingWaits,
-            let fetch = machine.fetchToken(now: time.now)
-        else { return }
+        let now = time.now
+        guard let source = upstream.tokenSource, let due = machine.tokens.nextFetch, due <= now else { return }
+        let isCheck = checksToken
+        guard isCheck || somethingWaits, let fetch = machine.fetchToken(isCheck: isCheck, now: now) else { return }
         transport.submit(source.tokenRequest, options: settings.transfer) { [inbox] result in
             inbox.put(.tokenAnswered(result, fetch: fetch))
         }
@@ -100,7 +104,9 @@ extension WorkerLoop {
         case .failure(let failure) where failure.reason == .cancelled: return
         case .failure:
             let error = AttemptResult(result, nil, at: now).error
-            perform(machine.tokenFailed(error, credentialsRefused: false, retryAfter: nil, random: random()))
+            perform(
+                machine.tokenFailed(
+                    error, credentialsRefused: false, retryAfter: nil, holdsMessages: hasMessages, random: random()))
         case .success(let response):
             do throws(TokenError) {
                 perform(machine.tokenFetched(try source.token(from: response, now: now), now: now))
@@ -111,7 +117,7 @@ extension WorkerLoop {
                 perform(
                     machine.tokenFailed(
                         failure, credentialsRefused: error.credentialsRefused,
-                        retryAfter: response.retryAfter(now: now), random: random()))
+                        retryAfter: response.retryAfter(now: now), holdsMessages: hasMessages, random: random()))
             }
         }
     }

@@ -13,7 +13,26 @@ extension WorkerLoop {
     }
 
     func endFlushes() {
-        if machine.flushes.contains(where: \.hasBegun), isAtRest { perform(machine.becameIdle()) }
+        guard machine.flushes.contains(where: \.hasBegun), isAtRest else { return }
+        perform(machine.becameIdle(token: tokenCheck, error: obstacle))
+    }
+
+    /// Nil if the upstream requires no token.
+    private var tokenCheck: TokenCheck? {
+        guard upstream.tokenSource != nil else { return nil }
+        if hasToken { return .ok }
+        let isRefused = machine.tokens.credentialsRefused || !upstream.missingSettings.isEmpty
+        return isRefused ? .unauthorized : .unreachable
+    }
+
+    /// Why nothing can be sent at all; nil if requests are sent.
+    private var obstacle: AttemptError? {
+        let missing = upstream.missingSettings
+        guard missing.isEmpty else {
+            let names = missing.joined(separator: ", ")
+            return AttemptError(.unauthorized, detail: "not configured: \(names)", at: time.now)
+        }
+        return hasToken ? nil : machine.tokens.error
     }
 
     func finishFlush(_ report: FlushReport) {
@@ -29,7 +48,8 @@ extension WorkerLoop {
     private var isAtRest: Bool {
         guard machine.unsettled == 0 else { return false }
         guard isSending, machine.maySend(now: time.now) else { return true }
-        if !hasToken { return !somethingWaits || !machine.tokens.isFetching && machine.tokens.failures > 0 }
+        // A turn before this has started to fetch the token.
+        if !hasToken { return !machine.tokens.isFetching && machine.tokens.failures > 0 }
         return lookedInVain || readiness() != .now
     }
 

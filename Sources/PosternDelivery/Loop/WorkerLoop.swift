@@ -210,9 +210,15 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         return queue.readiness(limits: limits, wait: wait, now: time.now, instant: time.instant)
     }
 
+    var hasMessages: Bool { outbox.ledger(of: queue.number).queued > 0 }
+
     /// Whether there is a message that could be sent with a token.
-    var somethingWaits: Bool {
-        outbox.ledger(of: queue.number).queued > 0 && readiness(collecting: false) == .now
+    var somethingWaits: Bool { hasMessages && readiness(collecting: false) == .now }
+
+    /// Whether a token is fetched even if there is no message.
+    var checksToken: Bool {
+        upstream.tokenSource != nil
+            && machine.checksToken(verifiesAtStart: upstream.verifiesAtStart, now: time.now)
     }
 
     // MARK: Waiting
@@ -225,6 +231,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
             earliest.consider(at)
             return earliest.instant
         }
+        if checksToken, let fetchAt = machine.tokens.nextFetch { earliest.consider(fetchAt) }
         guard machine.maySend(now: time.now) else {
             // The end of a request in flight is an event. A time that has passed is not waited for.
             if machine.unsettled == 0, let reopensAt = machine.health.upstream.reopensAt {

@@ -5,9 +5,18 @@ import PosternStore
 extension DeliveryMachine {
     /// A flush that has not ended.
     struct Flush: Equatable {
+        /// The number of messages in `failing` at most; one is enough for the report.
+        static let mostFailing = 100
+
         var report: FlushReport
         /// Whether the messages that would have waited longer are due by now.
         var hasBegun = false
+        /// Why requests since the flush began have failed, by the first message of each. A message that has reached a
+        /// final state since is removed.
+        var failing: [MessageID: AttemptError] = [:]
+
+        /// Why the oldest message could not be sent.
+        var error: AttemptError? { failing.min { $0.key < $1.key }?.value }
     }
 
     /// Whether messages are sent at all.
@@ -78,15 +87,31 @@ extension DeliveryMachine {
             let through = flushes[index].report.through
             flushes[index].report.delivered += settlement.delivered.count { $0.id <= through }
             flushes[index].report.failed += settlement.ended.count { $0.state == .failed && $0.message.id <= through }
+            guard !flushes[index].failing.isEmpty else { continue }
+            for message in settlement.delivered { flushes[index].failing[message.id] = nil }
+            for ended in settlement.ended { flushes[index].failing[ended.message.id] = nil }
+        }
+    }
+
+    /// A request of `messages` failed, and they are sent again.
+    mutating func noteForFlushes(_ error: AttemptError, of messages: [Message]) {
+        for index in flushes.indices where flushes[index].failing.count < Flush.mostFailing {
+            guard let first = messages.first(where: { $0.id <= flushes[index].report.through }) else { continue }
+            flushes[index].failing[first.id] = error
         }
     }
 
     /// Ends the flushes once everything that could be sent has been sent. The rest waits to be sent again, for a
-    /// circuit, or for a token.
-    mutating func becameIdle() -> [Action] {
+    /// circuit, or for a token. `token`: nil if the upstream requires none. `error`: why nothing can be sent at all.
+    mutating func becameIdle(token: TokenCheck? = nil, error: AttemptError? = nil) -> [Action] {
         guard unsettled == 0 else { return [] }
         let over = flushes.filter(\.hasBegun)
         flushes.removeAll(where: \.hasBegun)
-        return over.map { .finishFlush($0.report) }
+        return over.map { flush in
+            var report = flush.report
+            report.token = token
+            report.error = flush.error ?? error
+            return .finishFlush(report)
+        }
     }
 }

@@ -32,6 +32,7 @@ extension DeliveryMachine {
             evaluation.notices.append(.said(said))
         }
         apply(&evaluation, others: others)
+        if evaluation.settlement.outcome.isFailure { noteForFlushes(result.error, of: flight.batch.messages) }
         return [.record(evaluation.settlement)] + (evaluation.wakesHeldLanes ? [.wakeHeldLanes] : [])
             + evaluation.notices.map(Action.notify)
     }
@@ -231,5 +232,15 @@ extension DeliveryMachine.Evaluation {
             batch.messages, nextAttemptAt: retryAt, counts: counts, error: result.error,
             mayHaveArrived: mayHaveArrived && !result.judgement.tookNothing)
         settlement.again = [.init(batch.messages, dueAt: retryAt, history: history)]
+    }
+}
+
+extension Settlement.Outcome {
+    /// Whether a request failed and its messages are sent again.
+    fileprivate var isFailure: Bool {
+        switch self {
+        case .retry, .backedOff, .suspect, .unauthorized, .held, .parked: true
+        case .delivered, .proceed, .sorted, .split, .rejected, .cancelled, .unsent, .expired, .unknown: false
+        }
     }
 }

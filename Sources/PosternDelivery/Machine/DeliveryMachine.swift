@@ -61,7 +61,19 @@ struct DeliveryMachine: Equatable {
         case said(String)
         /// `isFirst`: since the start, or since the credentials were last found bad.
         case tokenFetched(isFirst: Bool)
-        case tokenFailed(AttemptError, isNew: Bool, credentialsRefused: Bool, delay: Duration)
+        case tokenFailed(TokenFailure)
+    }
+
+    /// A fetch that returned no token.
+    struct TokenFailure: Equatable {
+        var error: AttemptError
+        /// Whether it is the first one, the first of its class, or the first one that holds messages.
+        var isNew: Bool
+        var credentialsRefused: Bool
+        /// Whether messages wait for the token.
+        var holdsMessages: Bool
+        /// The time until the next fetch.
+        var delay: Duration
     }
 
     var settings: DeliverySettings
@@ -146,10 +158,17 @@ struct DeliveryMachine: Equatable {
 
     // MARK: Tokens
 
-    /// The number of the fetch to start; nil if none is due.
-    mutating func fetchToken(now: Timestamp) -> Int? {
+    /// Whether a token is fetched although no message requires one: to verify the credentials, or because a flush asks
+    /// whether they are accepted.
+    func checksToken(verifiesAtStart: Bool, now: Timestamp) -> Bool {
+        verifiesAtStart && !tokens.isVerified || !flushes.isEmpty && tokens.token(at: now) == nil
+    }
+
+    /// The number of the fetch to start; nil if none is due. `isCheck`: whether no message requires the token. Such a
+    /// fetch does not wait for the circuit, which concerns other endpoints: it has a backoff of its own.
+    mutating func fetchToken(isCheck: Bool = false, now: Timestamp) -> Int? {
         guard let due = tokens.nextFetch, due <= now else { return nil }
-        if let reopensAt = health.upstream.reopensAt, reopensAt > now { return nil }
+        if !isCheck, let reopensAt = health.upstream.reopensAt, reopensAt > now { return nil }
         return tokens.fetchBegan()
     }
 
@@ -160,16 +179,24 @@ struct DeliveryMachine: Equatable {
     }
 
     mutating func tokenFailed(
-        _ error: AttemptError, credentialsRefused: Bool, retryAfter: Duration?, random: Double
+        _ error: AttemptError, credentialsRefused: Bool, retryAfter: Duration?, holdsMessages: Bool = true,
+        random: Double
     ) -> [Action] {
         let delay =
             credentialsRefused
             ? settings.retry.slowDelay(random: random)
             : settings.retry.delay(afterAttempt: tokens.failures + 1, retryAfter: retryAfter, random: random)
-        let isNew = tokens.failures == 0 || credentialsRefused != tokens.credentialsRefused
-        tokens.fetchFailed(credentialsRefused: credentialsRefused, retryAt: error.at + delay)
-        lastError = AttemptError(
+        let shown = AttemptError(
             error.errorClass, status: error.status, detail: "no token: \(error.detail)", at: error.at)
-        return [.notify(.tokenFailed(error, isNew: isNew, credentialsRefused: credentialsRefused, delay: delay))]
+        let isNew = tokens.fetchFailed(
+            shown, credentialsRefused: credentialsRefused, holdsMessages: holdsMessages, retryAt: error.at + delay)
+        lastError = shown
+        return [
+            .notify(
+                .tokenFailed(
+                    TokenFailure(
+                        error: error, isNew: isNew, credentialsRefused: credentialsRefused,
+                        holdsMessages: holdsMessages, delay: delay)))
+        ]
     }
 }

@@ -22,11 +22,17 @@ struct TokenCache: Equatable {
     /// The number of the fetch in flight. Results of other fetches are out of date.
     private var fetch: Int?
     private var fetches = 0
+    /// Whether a token was fetched with these credentials.
+    private var hasFetched = false
     private var retryAt: Timestamp?
     /// The number of fetches in a row that returned no token.
     private(set) var failures = 0
     /// Whether the last fetch failed because of the credentials.
     private(set) var credentialsRefused = false
+    /// Why the last fetch failed; nil if it did not.
+    private(set) var error: AttemptError?
+    /// Whether messages waited for the token when a fetch failed that was reported.
+    private(set) var hasHeldMessages = false
     /// Counts tokens. A request records the generation that it was sent with.
     private(set) var generation = 0
     /// Whether no request was accepted since a token was rejected. If so, the rejection of a fresh one means bad
@@ -60,6 +66,10 @@ struct TokenCache: Equatable {
 
     var isFetching: Bool { fetch != nil }
 
+    /// Whether the credentials, as they are now, have been accepted: a token was fetched with them, and no later fetch
+    /// failed.
+    var isVerified: Bool { hasFetched && failures == 0 }
+
     /// Returns the number of the fetch.
     mutating func fetchBegan() -> Int {
         fetches += 1
@@ -77,19 +87,29 @@ struct TokenCache: Equatable {
     mutating func fetched(_ token: Token, now: Timestamp) {
         generation += 1
         failures = 0
-        credentialsRefused = false
-        retryAt = nil
+        (credentialsRefused, hasHeldMessages) = (false, false)
+        (error, retryAt) = (nil, nil)
+        hasFetched = true
         let soonest = now + Self.shortestUse
         held = HeldToken(
             token: token, fetchedAt: now, renewAt: max(token.renewAt, soonest),
             expiresAt: token.expiresAt.map { max($0, soonest) })
     }
 
-    /// A token that is still valid is used until it expires.
-    mutating func fetchFailed(credentialsRefused: Bool, retryAt: Timestamp) {
+    /// A token that is still valid is used until it expires. `holdsMessages`: whether messages wait for the token.
+    /// Returns whether an operator has to be told: it is the first failure, the first of its class, or the first one
+    /// that holds messages.
+    mutating func fetchFailed(
+        _ error: AttemptError, credentialsRefused: Bool, holdsMessages: Bool, retryAt: Timestamp
+    ) -> Bool {
+        let isNew =
+            failures == 0 || credentialsRefused != self.credentialsRefused || holdsMessages && !hasHeldMessages
         failures += 1
+        hasHeldMessages = hasHeldMessages || holdsMessages
         self.credentialsRefused = credentialsRefused
+        self.error = error
         self.retryAt = retryAt
+        return isNew
     }
 
     /// Clears the backoff, at an operator's request.

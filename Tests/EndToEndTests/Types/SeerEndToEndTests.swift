@@ -74,6 +74,77 @@ extension EndToEnd {
             try await gateway.stop()
         }
 
+        private func verified(_ seer: HostedSimulator) throws -> HostedSimulator {
+            try seer.control(#"{"clientId":"gw-client","clientSecret":"gw:secret/1","apiKey":"KEY123"}"#)
+            return seer
+        }
+
+        /// Without any message, within the 5 s that an operator waits for the result of a start or a reload.
+        @Test(.timeLimit(.minutes(10)))
+        func wrongSecret_isSeenAfterTheStart_andGoneAfterAReload() async throws {
+            let seer = try verified(HostedSimulator("seer"))
+            let directory = try GatewayDirectory(settings(seer, ["clientSecret": "wrong"]))
+            let gateway = try await directory.start()
+            func health(becomes health: String) throws -> Bool {
+                try eventually(within: .seconds(5)) { try gateway.upstream("seer")["health"].string == health }
+            }
+            #expect(try gateway.client().get("/readyz").status == 200)
+            #expect(try health(becomes: "unauthorized"))
+            let flush = try gateway.client().post("/v1/upstreams/seer/flush", "", headers: [("Prefer", "wait=5")])
+            #expect(flush.json["sent"].int == 0 && flush.json["token"].string == "unauthorized", "\(flush.text)")
+
+            try directory.configure(settings(seer))
+            gateway.process.signal(SIGHUP)
+            #expect(try health(becomes: "up"))
+            #expect(try gateway.upstream("seer")["token"]["valid"].bool == true)
+            let control = try seer.control()
+            #expect(control["tokenRequests"].int == 3 && control["tokensIssued"].int == 1, "\(control)")
+
+            // Wrong again: a reload shows that, too.
+            try directory.configure(settings(seer, ["clientSecret": "wrong"]))
+            gateway.process.signal(SIGHUP)
+            #expect(try health(becomes: "unauthorized"))
+            #expect(try seer.received["violationCount"].int == 0)
+            let ended = try await gateway.stop()
+            let lines = ended.errors.split(separator: "\n").filter { $0.contains("token fetch failed") }
+            #expect(lines.map { $0.contains(" warning ") } == [true, false, true], "\(lines)")
+        }
+
+        /// The second one cannot be reached at all. Neither delays the start, or makes the gateway unready.
+        @Test(.timeLimit(.minutes(10)), arguments: [true, false])
+        func unreachableTokenEndpoint_isDown_andDelaysNothing(hangs: Bool) async throws {
+            let seer = try verified(HostedSimulator("seer"))
+            if hangs { try seer.play("hang") }
+            var settings = settings(seer, hangs ? [:] : ["baseURL": "http://127.0.0.1:\(freePort())"])
+            settings.delivery["requestTimeoutSeconds"] = 1
+            let start = ContinuousClock.now
+            let gateway = try await GatewayDirectory(settings).start()
+            #expect(try gateway.client().get("/readyz").status == 200)
+            #expect(ContinuousClock.now - start < .seconds(5))
+            #expect(try eventually(within: .seconds(5)) { try gateway.upstream("seer")["health"].string == "down" })
+            let flush = try gateway.client().post("/v1/upstreams/seer/flush", "", headers: [("Prefer", "wait=5")])
+            #expect(flush.json["token"].string == "unreachable", "\(flush.text)")
+            #expect(try gateway.client().get("/readyz").status == 200)
+            if hangs {
+                try seer.play("")
+                #expect(try eventually { try gateway.upstream("seer")["health"].string == "up" })
+            }
+            try await gateway.stop()
+        }
+
+        @Test(.timeLimit(.minutes(10)))
+        func verification_isLeftOut_whenItIsOff() async throws {
+            let seer = try HostedSimulator("seer")
+            let gateway = try await GatewayDirectory(settings(seer, ["verifyAtStart": false])).start()
+            let client = try gateway.client()
+            #expect(try gateway.upstream("seer")["token"]["valid"].bool == false)
+            #expect(try seer.control()["tokenRequests"].int == 0)
+            let flush = try client.post("/v1/upstreams/seer/flush", "", headers: [("Prefer", "wait=20")])
+            #expect(flush.status == 200 && flush.json["token"].string == "ok", "\(flush.text)")
+            #expect(try seer.control()["tokenRequests"].int == 1)
+            try await gateway.stop()
+        }
+
         /// Promise 6, over the wire: numbers, escapes, order of members and white space.
         @Test(.timeLimit(.minutes(10)))
         func bytesGoOut_asTheyCameIn() async throws {

@@ -168,6 +168,67 @@ import Testing
         }
     }
 
+    private struct Tokens: TokenSource {
+        var tokenRequest: UpstreamRequest { UpstreamRequest(url: "http://plain.test/token") }
+        func token(from response: UpstreamResponse, now: Timestamp) throws(TokenError) -> Token {
+            guard response.status == 200 else {
+                throw TokenError(credentialsRefused: response.status == 401, detail: "HTTP \(response.status)")
+            }
+            return Token(value: "a", renewAt: now + .seconds(1000), expiresAt: now + .seconds(2000))
+        }
+    }
+
+    @Test(arguments: [
+        ("ok", TransferResult.status(200)), ("unauthorized", .status(401)), ("unreachable", .status(503)),
+    ])
+    func flushOfAnEmptyQueue_saysWhetherTheCredentialsAreAccepted(token: String, result: TransferResult) throws {
+        var setup = Setup()
+        setup.upstreams = [PlainUpstream("plain", tokenSource: Tokens()), PickyUpstream("picky")]
+        setup.results = [result]
+        try withGateway(setup) { gateway in
+            let answer = try gateway.client.post("/v1/upstreams/plain/flush", "", headers: Self.wait(20))
+            #expect(answer.status == 200, "\(answer.text)")
+            #expect(answer.json["sent"].int == 0 && answer.json["remaining"].int == 0)
+            #expect(answer.json["token"].string == token)
+            #expect(answer.header("Preference-Applied") == "wait=20")
+            let other = try gateway.client.post("/v1/upstreams/picky/flush", "", headers: Self.wait(20))
+            #expect(other.status == 200 && other.json["sent"].int == 0)
+            #expect(!other.json["token"].isThere)
+        }
+    }
+
+    @Test func flushThatFails_isAProblemWithItsReason() throws {
+        var setup = Setup()
+        setup.results = [.status(503), .status(503), .status(200)]
+        try withGateway(setup) { gateway in
+            let id = try gateway.accept()
+            try gateway.waitFor("retry", of: id)
+            let answer = try gateway.client.post("/v1/upstreams/picky/flush", "", headers: Self.wait(20))
+            answer.problem(502, "delivery-failed")
+            #expect(answer.json["detail"].string?.contains("HTTP 503") == true)
+            #expect(answer.json["sent"].int == 0 && answer.json["remaining"].int == 1)
+            #expect(answer.json["upstreamStatus"].int == 503)
+            #expect(answer.json["lastError"]["class"].string == "failing")
+            #expect(answer.header("Preference-Applied") == "wait=20")
+            let second = try gateway.client.post("/v1/upstreams/picky/flush", "", headers: Self.wait(20))
+            #expect(second.status == 200 && second.json["sent"].int == 1, "\(second.text)")
+        }
+    }
+
+    /// Messages that wait for a token are a failed flush; an empty queue is not.
+    @Test func flushWithoutAToken_isAProblem_ifMessagesWait() throws {
+        var setup = Setup()
+        setup.upstreams = [PlainUpstream("plain", tokenSource: Tokens())]
+        try withGateway(setup) { gateway in
+            gateway.transport.answerAll { _ in .status(401) }
+            _ = try gateway.accept("/v1/plain/thing")
+            let answer = try gateway.client.post("/v1/upstreams/plain/flush", "", headers: Self.wait(20))
+            answer.problem(502, "delivery-failed")
+            #expect(answer.json["token"].string == "unauthorized")
+            #expect(answer.json["detail"].string?.contains("no token: HTTP 401") == true)
+        }
+    }
+
     @Test func flushWhoseClientHangsUp_goesOn() throws {
         try withGateway { gateway in
             _ = try gateway.accept()

@@ -7,7 +7,7 @@ import Testing
 @testable import PosternDelivery
 
 /// Tokens are what the answer's body says; `name:lifetime` in seconds.
-private struct PlainTokens: TokenSource {
+struct PlainTokens: TokenSource {
     var secret = "secret"
     var tokenRequest: UpstreamRequest { UpstreamRequest(url: DeliveryHarness.tokenURL, body: Array(secret.utf8)) }
 
@@ -30,6 +30,7 @@ private struct SlowUpstream: PlainAtHeart, TokenUpstream {
     let clock: SharedValue<ManualTime?>
     let claimTakes: SharedValue<Duration>
     var tokenSource: (any TokenSource)? { PlainTokens() }
+    var verifiesAtStart: Bool { false }
     var laneRule: LaneRule { .separate }
 
     func limits(_ configured: BatchLimits, ofLane name: String) -> BatchLimits {

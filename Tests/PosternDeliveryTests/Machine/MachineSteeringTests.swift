@@ -75,6 +75,89 @@ import Testing
         #expect(reports(model.machine.becameIdle()).isEmpty)
     }
 
+    /// The reason is that of the oldest message that is still queued.
+    @Test func flush_endsWithTheErrorOfWhatCouldNotBeSent() {
+        var model = MachineModel()
+        let errors = [401, 503].map { (status: Int) in
+            AttemptError(.failing, status: status, detail: "", at: model.now)
+        }
+        func messages(_ numbers: [Int]) -> [Message] {
+            numbers.map {
+                Message(id: MachineModel.id($0), kind: "thing", lane: .none, acceptedAt: model.now, payload: [])
+            }
+        }
+        for through in [2, 4, 4, 4] { _ = model.machine.flush(through: MachineModel.id(through), now: model.now) }
+        func end(settling settled: Settlement? = nil) -> FlushReport? {
+            model.machine.flushBegan()
+            if let settled { model.machine.count(settled) }
+            return reports(model.machine.becameIdle(token: .ok)).first
+        }
+        model.machine.noteForFlushes(errors[0], of: messages([3, 5]))
+        #expect(end()?.error == nil, "the first flush covers none of them")
+        model.machine.noteForFlushes(errors[1], of: messages([2, 3]))
+        #expect(end()?.error?.status == 503)
+        #expect(end(settling: settlement(delivered: [1, 2]))?.error?.status == 401)
+        let last = end(settling: settlement(delivered: [1, 2], failed: [3]))
+        #expect(last?.error == nil && last?.token == .ok)
+    }
+
+    /// A token is fetched without need to verify credentials, and for a flush.
+    @Test func token_isChecked_untilOneWasFetched_andByAFlushWithoutOne() {
+        var model = MachineModel()
+        let token = Token(value: "a", renewAt: model.now + .seconds(50), expiresAt: model.now + .seconds(60))
+        func checks(_ verifiesAtStart: Bool) -> Bool {
+            model.machine.checksToken(verifiesAtStart: verifiesAtStart, now: model.now)
+        }
+        #expect(checks(true) && !checks(false))
+        _ = model.machine.flush(through: MachineModel.id(1), now: model.now)
+        #expect(checks(false))
+        _ = model.machine.tokenFetched(token, now: model.now)
+        #expect(!checks(true) && !checks(false))
+        let error = AttemptError(.failing, detail: "", at: model.now)
+        _ = model.machine.tokenFailed(error, credentialsRefused: false, retryAfter: nil, random: 1)
+        #expect(checks(true) && !checks(false), "a renewal failed")
+        _ = model.machine.tokenFetched(token, now: model.now)
+        model.now = model.now + .seconds(60)
+        #expect(checks(false), "expired: the flush asks for another")
+        _ = model.machine.adopted(DeliverySettings(), isReplaced: true, now: model.now)
+        #expect(checks(true))
+    }
+
+    /// A verification does not wait for the circuit, but for its own backoff.
+    @Test func verification_hasABackoffOfItsOwn() {
+        var model = MachineModel()
+        model.accept(1, lane: 1)
+        model.send()
+        model.answer(.retry(after: .seconds(600)))
+        func fetch(isCheck: Bool, after seconds: Int64) -> Int? {
+            model.machine.fetchToken(isCheck: isCheck, now: model.now + .seconds(seconds))
+        }
+        let (ordinary, check) = (fetch(isCheck: false, after: 0), fetch(isCheck: true, after: 0))
+        #expect(ordinary == nil && check == 1)
+        let hasEnded = model.machine.tokens.fetchEnded(1)
+        #expect(hasEnded)
+        let error = AttemptError(.failing, detail: "", at: model.now)
+        _ = model.machine.tokenFailed(
+            error, credentialsRefused: true, retryAfter: nil, holdsMessages: false, random: 0)
+        let (early, due) = (fetch(isCheck: true, after: 149), fetch(isCheck: true, after: 150))
+        #expect(early == nil && due == 2)
+    }
+
+    /// For the log: the first failure, the first of a class, and the first that holds messages.
+    @Test func tokenFailure_isNew_whenItsClassChanges_orMessagesWait() {
+        var model = MachineModel()
+        func isNew(refused: Bool, holds: Bool) -> Bool? {
+            let error = AttemptError(.failing, detail: "", at: model.now)
+            let actions = model.machine.tokenFailed(
+                error, credentialsRefused: refused, retryAfter: nil, holdsMessages: holds, random: 1)
+            guard case .notify(.tokenFailed(let failure))? = actions.first else { return nil }
+            return failure.isNew
+        }
+        let failures = [(true, false), (true, false), (true, true), (true, true), (false, true), (false, false)]
+        let areNew = failures.map { isNew(refused: $0.0, holds: $0.1) }
+        #expect(areNew == [true, false, true, false, true, false])
+    }
+
     @Test func flushMark_neverGoesBack() {
         var model = MachineModel()
         _ = model.machine.flush(through: MachineModel.id(9), now: model.now)

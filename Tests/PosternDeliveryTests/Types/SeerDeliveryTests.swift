@@ -16,6 +16,8 @@ import Testing
     private func harness(_ settings: [String: SettingValue] = [:]) throws -> DeliveryHarness {
         let all: [String: SettingValue] = [
             "clientId": .text("id"), "clientSecret": .text("secret"), "baseURL": .text("http://seer"),
+            // Tests say first what the token endpoint answers.
+            "verifyAtStart": .bool(false),
         ]
         let seer = try UpstreamType.seer.make(
             UpstreamName("seer")!, all.merging(settings) { $1 })
@@ -216,6 +218,7 @@ import Testing
 
     @Test func flushOfNothing_isOverAtOnce() throws {
         let harness = try harness()
+        serve(harness) { _ in .status(200) }
         #expect(try harness.flush(for: .milliseconds(10)) != nil)
     }
 

@@ -9,18 +9,21 @@ public struct PlainUpstream: BatchingUpstream, TokenUpstream, RoutingUpstream, S
     public let kinds: [Kind]
     public let laneRule: LaneRule
     public var tokenSource: (any TokenSource)?
+    public let verifiesAtStart: Bool
     public let resources: [UpstreamRoute]
     public let hasSessions: Bool
 
     public init(
         _ name: String = "plain", kinds: [Kind] = ["thing"], laneRule: LaneRule = .mixed,
-        tokenSource: (any TokenSource)? = nil, resources: [UpstreamRoute] = [], hasSessions: Bool = false
+        tokenSource: (any TokenSource)? = nil, verifiesAtStart: Bool = false,
+        resources: [UpstreamRoute] = [], hasSessions: Bool = false
     ) {
         guard let name = UpstreamName(name) else { preconditionFailure("\(name) is not a name") }
         self.name = name
         self.kinds = kinds
         self.laneRule = laneRule
         self.tokenSource = tokenSource
+        self.verifiesAtStart = verifiesAtStart
         self.resources = resources
         self.hasSessions = hasSessions
     }

@@ -6,6 +6,7 @@ struct SeerSettings: SettingsSection {
     var clientID = ""
     var clientSecret = ""
     var apiKey = ""
+    var verifiesAtStart = true
     var bundleSize = 102_400
     var reportsByItself = true
     var inFlightPerKind = 1
@@ -20,6 +21,10 @@ struct SeerSettings: SettingsSection {
             "clientSecret", \.clientSecret, secret: true, simulated: "simulated-secret",
             "The client's secret, from the Seer team."),
         .text("apiKey", \.apiKey, secret: true, "Added to every URL as apikey; empty: none."),
+        .bool(
+            "verifyAtStart", \.verifiesAtStart,
+            "Whether a token is fetched at the start and after a change of these settings, to verify the credentials before the first message."
+        ),
         .integer(
             "bundleSizeBytes", 1024...1_048_576, \.bundleSize,
             "Bytes of the largest batch, its wrapper included, and of the largest payload."),

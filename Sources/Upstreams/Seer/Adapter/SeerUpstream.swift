@@ -17,6 +17,8 @@ struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, Rout
     let tokenSource: (any TokenSource)?
     let resources: [UpstreamRoute]
 
+    var verifiesAtStart: Bool { settings.verifiesAtStart }
+
     let settings: SeerSettings
     private let endpoints: Endpoints
     private let rules: Rules

@@ -8,6 +8,7 @@ struct WebhookSettings: SettingsSection {
     var wrapIn = "items"
     var orderBy = Pointer.none
     var auth = Authentication()
+    var verifiesAtStart = true
     var headers: [String: Secret] = [:]
     var signingSecrets: [Secret] = []
     var successStatuses: [Int] = []
@@ -59,6 +60,10 @@ struct WebhookSettings: SettingsSection {
             "auth.clientId", \.auth.clientID, rule: .printable, simulated: "simulated-client", "Client id for oauth2."),
         .secret("auth.clientSecret", \.auth.clientSecret, simulated: "simulated-secret", "Client secret for oauth2."),
         .text("auth.scope", \.auth.scope, rule: .printable, "Scopes for oauth2, separated by blanks; empty: none."),
+        .bool(
+            "verifyAtStart", \.verifiesAtStart,
+            "Whether oauth2 gets a token at the start and after a change of these settings, to verify the credentials before the first message."
+        ),
         .secretHeaders("headers", \.headers, besides: ownHeaders, "Further headers of every request."),
         .signingSecrets("signingSecrets", \.signingSecrets),
         .integers(

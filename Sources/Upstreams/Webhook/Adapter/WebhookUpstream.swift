@@ -17,6 +17,8 @@ struct WebhookUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream {
     let sendsKindsApart = true
     let tokenSource: (any TokenSource)?
 
+    var verifiesAtStart: Bool { settings.verifiesAtStart }
+
     let settings: WebhookSettings
     private let body: Body
     private let signer: Signer
