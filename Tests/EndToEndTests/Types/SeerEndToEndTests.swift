@@ -95,8 +95,9 @@ extension EndToEnd {
 
             try directory.configure(settings(seer))
             gateway.process.signal(SIGHUP)
+            // The new settings are adopted before the token that they fetch is there.
+            #expect(try eventually(within: .seconds(5)) { try gateway.upstream("seer")["token"]["valid"].bool == true })
             #expect(try health(becomes: "up"))
-            #expect(try gateway.upstream("seer")["token"]["valid"].bool == true)
             let control = try seer.control()
             #expect(control["tokenRequests"].int == 3 && control["tokensIssued"].int == 1, "\(control)")
 
