@@ -113,7 +113,7 @@ public final class Outbox: Sendable {
 
     /// Reads on one consistent snapshot. Blocks; not for use on the write path.
     func read<T>(_ body: (SQL) throws -> T) throws(StoreError) -> T {
-        do { return try pool.read { try body(SQL($0)) } } catch { throw StoreError(error, path: path) }
+        do { return try pool.readSnapshot(body) } catch { throw StoreError(error, path: path) }
     }
 
     // MARK: Upstreams

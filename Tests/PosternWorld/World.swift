@@ -121,11 +121,17 @@ public final class World {
     // MARK: Threads
 
     /// What waits for the disk is tried often, so the gateway has to notice soon that the disk works.
-    var idleFactor: Int { plan.diskFaults.isEmpty ? plan.settings.idleFactor : min(15, plan.settings.idleFactor) }
+    func idleFactor(store condition: String) -> Int {
+        switch condition {
+        case "sound": plan.settings.idleFactor
+        case "full": min(15, plan.settings.idleFactor)
+        default: 1
+        }
+    }
 
     func beginThreads() {
         threads = ManualThreads(time: time)
-        threads.idleFactor = idleFactor
+        threads.idleFactor = plan.settings.idleFactor
         threads.choose = { [unowned self] due in
             // Other work keeps the processor busy for a moment, now and then for longer.
             if chance.chance(0.02) { return .pass(chance.span(0.0001...(chance.chance(0.05) ? 5 : 0.05))) }

@@ -75,7 +75,7 @@ public final class UpstreamQueue: Sendable {
 
     /// Reads the rows on a read-only connection.
     func read<T>(_ body: (QueueRows) throws -> T) throws -> T {
-        try pool.read { db in try body(QueueRows(sql: SQL(db), kinds: kinds, number: number)) }
+        try pool.readSnapshot { try body(QueueRows(sql: $0, kinds: kinds, number: number)) }
     }
 
     // MARK: The writer's side

@@ -114,6 +114,28 @@ final class SQL {
         try first(text, of: number, repeat each values) { _ in true } ?? false
     }
 
+    /// Runs `body` in a transaction, which is rolled back if `body` or the commit fails. GRDB's own transactions parse
+    /// BEGIN and COMMIT each time.
+    func transaction<Result>(_ access: Access, _ body: () throws -> Result) throws -> Result {
+        try db.cachedStatement(sql: access.rawValue).execute()
+        do {
+            let result = try body()
+            try db.cachedStatement(sql: "COMMIT").execute()
+            return result
+        } catch {
+            // Some errors of SQLite have ended the transaction already; GRDB ignores a rollback then.
+            try? db.rollback()
+            throw error
+        }
+    }
+
+    enum Access: String {
+        /// Sees one snapshot, from its first statement on.
+        case read = "BEGIN DEFERRED"
+        /// Locks other writers out.
+        case write = "BEGIN IMMEDIATE"
+    }
+
     /// The `errno` of the last call of the connection that failed in the file system.
     var systemError: Int32 { sqlite3_system_errno(db.sqliteConnection) }
 
@@ -147,7 +169,10 @@ final class SQL {
     }
 
     private func spelled(_ text: StaticString, _ number: UInt8) -> String {
-        text.description.split(separator: "#", omittingEmptySubsequences: false).joined(separator: String(number))
+        // By bytes: to look for a character of Unicode would take longer than a short query.
+        let parts = UnsafeBufferPointer(start: text.utf8Start, count: text.utf8CodeUnitCount)
+            .split(separator: UInt8(ascii: "#"), omittingEmptySubsequences: false)
+        return String(decoding: Array(parts.joined(separator: String(number).utf8)), as: UTF8.self)
     }
 
     /// Whether there is a row.
@@ -184,4 +209,15 @@ struct SQLRow: ~Copyable {
     }
 
     func byteCount(_ column: Int32) -> Int { Int(sqlite3_column_bytes(statement, column)) }
+}
+
+extension DatabasePool {
+    /// Runs `body` on one snapshot, on a read-only connection. Blocks.
+    func readSnapshot<Result>(_ body: (SQL) throws -> Result) throws -> Result {
+        // GRDB would begin a transaction that it parses each time.
+        try unsafeRead { db in
+            let sql = SQL(db)
+            return try sql.transaction(.read) { try body(sql) }
+        }
+    }
 }

@@ -223,8 +223,8 @@ final class WriterLoop: Loop, @unchecked Sendable {
         effects.reserveCapacity(jobs.count)
         var transaction: Transaction?
         do {
-            try outbox.pool.writeWithoutTransaction { db in
-                try db.inTransaction(.immediate) {
+            try outbox.pool.writeWithoutTransaction { _ in
+                try sql.transaction(.write) {
                     let current = Transaction(
                         sql: sql, outbox: outbox, accounts: accounts, sequence: sequence,
                         mayStoreCallbacks: mayStoreCallbacks)
@@ -232,7 +232,6 @@ final class WriterLoop: Loop, @unchecked Sendable {
                     for job in jobs { effects.append(try perform(job, in: current)) }
                     try current.finish()
                     try allocatePages()
-                    return .commit
                 }
             }
         } catch {

@@ -165,12 +165,7 @@ extension WriterLoop {
     /// Runs a small transaction of the writer itself. Returns whether it was committed.
     private func write(_ body: (SQL) throws -> Void) -> Bool {
         do {
-            try outbox.pool.writeWithoutTransaction { [sql] db in
-                try db.inTransaction(.immediate) {
-                    try body(sql)
-                    return .commit
-                }
-            }
+            try outbox.pool.writeWithoutTransaction { [sql] _ in try sql.transaction(.write) { try body(sql) } }
             return true
         } catch {
             return false

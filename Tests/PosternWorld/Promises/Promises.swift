@@ -202,7 +202,7 @@ final class Promises: @unchecked Sendable {
         guard condition != storeCondition else { return }
         coverage.visit("store: \(storeCondition) → \(condition)")
         storeCondition = condition
-        world.threads.idleFactor = condition == "failed" ? 1 : world.idleFactor
+        world.threads.idleFactor = world.idleFactor(store: condition)
         if condition == "failed" { world.weather.storeHasFailed() }
     }
 
