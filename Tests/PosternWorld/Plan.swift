@@ -1,4 +1,7 @@
+import PosternCore
 import PosternStory
+
+@testable import PosternGateway
 
 /// What is going to happen to a gateway from outside: drawn from a seed, and a plain list of parts, so that a failure can
 /// be repeated with fewer of them.
@@ -47,6 +50,7 @@ public struct Plan: Sendable, CustomStringConvertible {
         addSequences(types)
         for story in StoryRegistry.all.dropFirst(Self.drawnTogether) { add(story) }
         addCoincidences(of: types)
+        addCallbacks()
     }
 
     /// The types that there were when seeds were first recorded. Each later one takes part by chance of its own, so that
@@ -62,6 +66,13 @@ public struct Plan: Sendable, CustomStringConvertible {
         for _ in 0..<dice.from(0...Int(hours / 6)) { faults.append(FaultPlan(kinds, story, hours, dice)) }
         for _ in 0..<dice.from(0...3) { actions.append(ActionPlan(ActionPlan.Kind.drawn, [story], hours, dice)) }
         actions.sort { $0.atHour < $1.atHour }
+    }
+
+    private mutating func addCallbacks() {
+        let takers = UpstreamRegistry.all.filter(\.takesCallbacks).map(\.name)
+        let dice = Dice(seed: seed, for: "callbacks")
+        guard let story = stories.first(where: { takers.contains($0.name) }), dice.chance(0.6) else { return }
+        settings.callbacks = CallbackPlan(to: story, dice)
     }
 
     /// Every third world is a busy one, in which more happens at the same time.
@@ -260,6 +271,8 @@ struct SettingsPlan: Sendable, CustomStringConvertible {
     /// Seconds that settled messages are kept.
     var retention = Self.longestRetention
     var caps: [Cap] = []
+    /// What is reported of messages that settle.
+    var callbacks: CallbackPlan?
 
     static let longestRetention = 315_360_000
 
@@ -299,8 +312,34 @@ struct SettingsPlan: Sendable, CustomStringConvertible {
     var description: String {
         let capped = caps.map { ", at most \($0.messages) of \($0.upstream)\($0.drops ? ", then the oldest go" : "")" }
         return "maxInFlight \(maxInFlight), batchMaxMessages \(batchMaxMessages), batchMaxWait \(batchMaxWait), "
-            + "retention \(retention)" + capped.joined()
+            + "retention \(retention)" + capped.joined() + (callbacks.map { ", \($0)" } ?? "")
     }
+}
+
+/// Events about messages that settle.
+struct CallbackPlan: Sendable, CustomStringConvertible {
+    /// The name of the type that gets them.
+    let upstream: String
+    let kind: String
+    let states: [String]
+    let includesPayload: Bool
+
+    private static let allStates = ["delivered", "failed", "expired", "dropped"]
+
+    init(to story: any Story, _ dice: Dice) {
+        (upstream, kind) = (story.name, story.kind)
+        let some = Self.allStates.filter { _ in dice.chance(0.6) }
+        states = some.isEmpty || dice.chance(0.5) ? Self.allStates : some
+        includesPayload = dice.chance(0.5)
+    }
+
+    var json: String {
+        let quoted = states.map { "\"\($0)\"" }.joined(separator: ",")
+        return #"{"upstream":"\#(upstream)","kind":"\#(kind)","states":[\#(quoted)],"#
+            + #""includePayload":\#(includesPayload)}"#
+    }
+
+    var description: String { "\(upstream) is told what is \(states.joined(separator: ", "))" }
 }
 
 func oneDigit(_ number: Double) -> String { "\((number * 10).rounded() / 10)" }

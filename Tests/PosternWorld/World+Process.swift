@@ -91,7 +91,7 @@ extension World {
             "failedRetentionSeconds":\#(settings.retention),\#(encryptionKeys)},
             "delivery":{"maxInFlight":\#(settings.maxInFlight),"batchMaxMessages":\#(settings.batchMaxMessages),
             "batchMaxWaitSeconds":\#(settings.batchMaxWait),"retryMaxSeconds":\#(retryMax)},
-            "log":{"level":"trace"},"upstreams":{\#(upstreams.joined(separator: ","))}}
+            "log":{"level":"trace"},"callbacks":[\#(settings.callbacks?.json ?? "")],"upstreams":{\#(upstreams.joined(separator: ","))}}
             """#
         try Data(text.utf8).write(to: URL(filePath: file))
         var loader = ConfigurationLoader(

@@ -36,6 +36,7 @@ public final class World {
     let disk: SimulatedDisk
     private(set) lazy var weather = DiskWeather(self)
     private(set) lazy var restraint = Restraint(self)
+    private(set) lazy var callbacks = CallbackWatch(self)
     private let chance: Dice
     /// Hand-overs until the process ends; nil: it is not going to.
     var deathAfter: Int?

@@ -79,7 +79,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         var asked = SimulatedRequest(request)
         var (fate, delay) = service.fate(of: asked.path, at: now, dice)
         let body = request.gzip ? gunzip(request.body) ?? [] : request.body
-        let entries = world.book.entries(in: Array(request.url.utf8) + body)
+        let entries = world.callbacks.entries(in: Array(request.url.utf8) + body)
         if fate == .answered, hiccups.strike(entries, to: service, at: now) { fate = .status(500, retryAfter: nil) }
         asked.isAnswerLost = fate.losesAnswer
         let timesOut = delay > options.requestTimeout || fate == .hang || fate == .hangAfter
@@ -176,7 +176,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         for range in judged.items.ranges {
             let item = Array(judged.items.text[range])
             guard transfer.service.story.isDelivery(String(decoding: item, as: UTF8.self)) else { continue }
-            for entry in world.book.entries(in: item) {
+            for entry in world.callbacks.entries(in: item) {
                 transfer.wasTaken = true
                 world.book.arrived(entry)
                 world.promises.arrived(entry, in: item)

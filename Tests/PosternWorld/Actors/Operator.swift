@@ -62,7 +62,8 @@ final class Operator {
         case .cancel: cancel(dice)
         case .reload: reload()
         case .removeUpstream:
-            world.removed.insert(name)
+            // Callbacks need the upstream that they notify.
+            if name != world.plan.settings.callbacks?.upstream { world.removed.insert(name) }
             world.stop()
         case .stop:
             world.promises.coverage.visit("store: open after a stop")

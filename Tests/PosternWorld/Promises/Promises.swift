@@ -309,6 +309,7 @@ final class Promises: @unchecked Sendable {
         if !isQuiet { fail("everything is settled once the faults have ended", "something still goes on") }
         checkOrder()
         checkLostOutcomes(run)
+        world.callbacks.atTheEnd()
     }
 
     private func check(_ entry: Book.Entry, _ id: MessageID, _ run: World.Run) {

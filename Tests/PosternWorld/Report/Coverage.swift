@@ -7,11 +7,13 @@ public struct Coverage: Sendable {
     public private(set) var visited: Set<String> = []
 
     /// Those there are.
-    public static let all = states + repeats
+    public static let all = states + repeats + callbacks
 
     private static let repeats = [
         "a request gets its first response", "what was stored is not stored again", "another under a key is refused",
     ].map { "repeat: \($0)" }
+
+    private static let callbacks = ["delivered", "failed", "expired", "dropped"].map { "callback: \($0)" }
 
     private static let states: [String] =
         ["delivered", "failed", "cancelled", "expired", "dropped"].map { "message: queued → \($0)" }

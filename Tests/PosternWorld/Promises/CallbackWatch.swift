@@ -1,0 +1,150 @@
+import PosternCore
+import PosternStore
+import PosternStory
+
+@testable import PosternGateway
+
+/// What callbacks promise: of each message that ends as one of the states that are reported, the upstream that is
+/// notified gets one event, and of nothing else.
+final class CallbackWatch {
+    private unowned let world: World
+    private let plan: CallbackPlan?
+    /// By their texts.
+    private var events: [String: Book.Entry] = [:]
+    private var reports: [Report: [Book.Entry]] = [:]
+
+    private struct Report: Hashable {
+        let id: String
+        let state: String
+    }
+
+    init(_ world: World) {
+        self.world = world
+        plan = world.plan.settings.callbacks
+    }
+
+    /// What the book knows of a request or an item: the events in it, and what else was posted.
+    func entries(in text: [UInt8]) -> [Book.Entry] {
+        guard plan != nil else { return world.book.entries(in: text) }
+        var rest: [UInt8] = []
+        var found: [Book.Entry] = []
+        var index = 0
+        while index < text.count {
+            guard let end = Self.endOfEvent(in: text, from: index) else {
+                rest.append(text[index])
+                index += 1
+                continue
+            }
+            found.append(entry(of: String(decoding: text[index..<end], as: UTF8.self)))
+            index = end
+        }
+        return world.book.entries(in: rest) + found
+    }
+
+    private static let start = Array(#"{"id":""#.utf8)
+    private static let second = Array(#"","upstream":""#.utf8)
+    /// The members of an event that are the same for every end of a message are in front, and no payload of the world has
+    /// the same ones.
+    private static func endOfEvent(in text: [UInt8], from first: Int) -> Int? {
+        guard text[first...].starts(with: start), text[first...].dropFirst(start.count + 13).starts(with: second) else {
+            return nil
+        }
+        var (depth, isText, index) = (0, false, first)
+        while index < text.count {
+            switch text[index] {
+            case UInt8(ascii: "\""): isText.toggle()
+            case UInt8(ascii: "\\") where isText: index += 1
+            case UInt8(ascii: "{") where !isText: depth += 1
+            case UInt8(ascii: "}") where !isText:
+                depth -= 1
+                if depth == 0 { return index + 1 }
+            default: break
+            }
+            index += 1
+        }
+        return nil
+    }
+
+    // MARK: While it goes on
+
+    private func entry(of text: String) -> Book.Entry {
+        if let known = events[text] { return known }
+        let entry = world.book.begin(plan?.upstream ?? "", lane: nil)
+        events[text] = entry
+        let event = Event(text)
+        check(event, text)
+        reports[Report(id: event.id, state: event.state), default: []].append(entry)
+        let known = Set(events.values.flatMap(\.ids))
+        if let id = rows(about: event.id).first(where: { $0.state == .queued && !known.contains($0.id) })?.id {
+            entry.ids = [id]
+        }
+        world.promises.coverage.visit("callback: \(event.state)")
+        return entry
+    }
+
+    private struct Event {
+        let id: String
+        let state: String
+        let key: String?
+
+        init(_ text: String) {
+            func member(_ name: String) -> String? {
+                text.firstRange(of: "\"\(name)\":\"").map { String(text[$0.upperBound...].prefix { $0 != "\"" }) }
+            }
+            (id, state, key) = (member("id") ?? "", member("state") ?? "", member("key"))
+        }
+    }
+
+    private func check(_ event: Event, _ text: String) {
+        if let key = event.key, reports.keys.contains(where: { $0.id == key }) {
+            world.promises.fail("no event is reported", text)
+        }
+        guard let plan, plan.states.contains(event.state) else {
+            return world.promises.fail("only the ends that were chosen are reported", text)
+        }
+        // What failed or was dropped may be queued again.
+        guard event.state == "delivered" || event.state == "expired", let run = world.run,
+            let id = MessageID(event.id), let subject = world.book.entries.last(where: { $0.ids.contains(id) }),
+            !subject.isWaived
+        else { return }
+        let record = world.weather.quietly { (try? run.gateway.outbox.message(id)) ?? nil }
+        guard let record, record.state.name != event.state else { return }
+        world.promises.fail("an event is true", "\(subject.mark), \(id), is \(record.state.name): \(text)")
+    }
+
+    private func rows(about id: String) -> [MessageRecord] {
+        guard let plan, let outbox = world.run?.gateway.outbox else { return [] }
+        let filter = MessageFilter(upstream: UpstreamName(plan.upstream), key: id)
+        return world.weather.quietly { (try? outbox.messages(filter, after: nil, limit: 100))?.messages ?? [] }
+    }
+
+    // MARK: At the end
+
+    func atTheEnd() {
+        guard let plan, let run = world.run else { return }
+        for entry in world.book.entries where !entry.isWaived && !events.values.contains(where: { $0 === entry }) {
+            for id in entry.ids {
+                guard let record = (try? run.gateway.outbox.message(id)) ?? nil, plan.states.contains(record.state.name)
+                else { continue }
+                check(entry, id, record.state.name)
+            }
+        }
+    }
+
+    private func check(_ entry: Book.Entry, _ id: MessageID, _ state: String) {
+        let seen = reports[Report(id: id.description, state: state), default: []]
+        // Neither can be queued again.
+        if state == "delivered" || state == "expired", seen.count > 1 {
+            world.promises.fail("each end is reported once", "\(entry.mark), \(id), was \(state) \(seen.count) times")
+        }
+        guard !seen.contains(where: { $0.arrivals > 0 || $0.isWaived }), !mayBeDropped(about: id) else { return }
+        world.promises.fail("each end is reported", "\(entry.mark), \(id), is \(state), and no event says so")
+    }
+
+    /// On a full disk, an event may have been stored as dropped.
+    private func mayBeDropped(about id: MessageID) -> Bool {
+        guard !world.plan.diskFaults.isEmpty else { return false }
+        let isKept = world.plan.settings.retention == SettingsPlan.longestRetention
+        return !isKept || rows(about: id.description).contains { $0.state == .dropped }
+    }
+}
