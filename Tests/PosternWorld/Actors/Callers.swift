@@ -136,7 +136,7 @@ final class Caller {
         let number = requests
         let marks = post.entries.map(\.mark).joined(separator: " ")
         world.history.note("caller \(plan.number) \(post.method) \(post.path) \(marks)")
-        world.weather.requestArrives()
+        if world.run != nil { world.weather.requestArrives() }
         let exchange = world.run?.door.send(post.bytes) { [unowned self] in self.answered(post, number, $0) }
         if world.run == nil { answered(post, number, nil, wasConnected: false) }
         if let exchange, isWaiting, dice.chance(plan.hangsUp) { exchange.hangUp() }

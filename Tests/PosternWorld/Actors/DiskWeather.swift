@@ -157,8 +157,16 @@ final class DiskWeather {
     }
 
     /// Whether a start may fail: one needs no room beyond its reserve, but a disk that can be read, written and synced.
+    /// The sync that was to fail for a request may be one of the next start, if the process has ended before it.
     var mayPreventStart: Bool {
-        active.contains { $0.kind == .errors || $0.kind == .failedSyncs || $0.kind == .full && $0.room == nil }
+        active.contains { plan in
+            switch plan.kind {
+            case .errors, .failedSyncs: true
+            case .full: plan.room == nil
+            case .failedCommit: struck.contains(plan.draw)
+            case .short, .lies, .secretLies: false
+            }
+        }
     }
 
     /// The disk works while the world itself looks at what is stored.
