@@ -313,6 +313,7 @@ final class Caller {
         case 202 where text.hasPrefix(#"{"accepted":0"#) && world.removed.contains(upstream):
             // A lenient request rejects each of its events by itself.
             for entry in post.entries { entry.refusals += 1 }
+            scenario.refused(404)
         case 200..<300, 502:
             world.promises.accepted(post.entries, response)
             if response.status != 502 { repeats.accepted(post, response) }

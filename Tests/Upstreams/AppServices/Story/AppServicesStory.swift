@@ -26,7 +26,8 @@ private final class AppServicesScenario: Scenario {
     private let device: String
     private let caller: Int
     private var tokens = 1
-    private var isRegistered = false
+    /// What the platform knows the user by, unless it was refused, or a disk has lost it.
+    private var registration: Book.Entry?
 
     init(_ caller: Int) {
         self.caller = caller
@@ -47,12 +48,14 @@ private final class AppServicesScenario: Scenario {
         return ScenarioItem("/v1/appservices/users/\(user)/token", #"{"token":"\#(token)"}"#, nil, method: "PUT")
     }
 
+    func refused(_ status: Int) { registration = nil }
+
     private func item(_ stage: Stage) -> ScenarioItem {
         let auth = #""auth":{"token":"\#(token)"}"#
-        if !isRegistered || stage.dice.chance(0.1) {
-            isRegistered = true
+        if registration?.isWaived ?? true || stage.dice.chance(0.1) {
             let entry = stage.begin(lane: nil, leavesMark: false, isExempt: true)
             entry.isNeeded = true
+            registration = entry
             let number = hexadecimal(entry.number, 64)
             return ScenarioItem(
                 "register", #"{"userId":"\#(user)","deviceId":"\#(device)","deviceToken":"\#(number)",\#(auth)}"#, entry
