@@ -35,4 +35,15 @@ extension Plan {
         }
         actions.sort { $0.atHour < $1.atHour }
     }
+
+    /// An operator tries credentials, above all while something is wrong.
+    mutating func addProbes() {
+        let dice = Dice(seed: seed, for: "probes")
+        for _ in 0..<dice.from(0...4) { actions.append(ActionPlan([.probe], stories, hours, dice)) }
+        for fault in faults where dice.chance(0.3) {
+            let moment = fault.fromHour + (fault.toHour - fault.fromHour) * dice.fraction()
+            actions.append(ActionPlan(.probe, fault.story, atHour: moment))
+        }
+        actions.sort { $0.atHour < $1.atHour }
+    }
 }

@@ -51,6 +51,7 @@ public struct Plan: Sendable, CustomStringConvertible {
         for story in StoryRegistry.all.dropFirst(Self.drawnTogether) { add(story) }
         addCoincidences(of: types)
         addCallbacks()
+        addProbes()
     }
 
     /// The types that there were when seeds were first recorded. Each later one takes part by chance of its own, so that
@@ -233,6 +234,8 @@ public struct ActionPlan: Sendable, CustomStringConvertible {
         case flipBit
         /// By hours, so that a wait that does not notice it is longer than any may be.
         case clockFarBack
+        /// The credentials are tried without a message.
+        case probe
 
         static let drawn = Array(allCases.prefix { $0 != .flipBit })
         static let first = Array(drawn.prefix { $0 != .powerCut })

@@ -37,6 +37,7 @@ public final class World {
     private(set) lazy var weather = DiskWeather(self)
     private(set) lazy var restraint = Restraint(self)
     private(set) lazy var callbacks = CallbackWatch(self)
+    private(set) lazy var credentials = CredentialsWatch(self)
     private let chance: Dice
     /// Hand-overs until the process ends; nil: it is not going to.
     var deathAfter: Int?

@@ -85,6 +85,7 @@ final class Operator {
             world.stop()
         case .retryDropped:
             Self.post("/v1/messages/retry", #"{"upstream":"\#(name)","state":"dropped"}"#, in: world)
+        case .probe: world.credentials.probe(name)
         case .clockBack: world.time.setWallClock(back: dice.span(1...7200))
         case .clockForward: world.time.setWallClock(back: .zero - dice.span(1...7200))
         case .clockFarBack: world.time.setWallClock(back: dice.span(10_800...14_400))
@@ -128,6 +129,7 @@ final class Operator {
         world.reloads += 1
         guard let run = world.run else { return }
         for watch in run.network.tokens.values { watch.reloaded() }
+        world.credentials.reloaded()
         do {
             _ = run.gateway.adopt(try world.configuration())
         } catch {

@@ -82,6 +82,15 @@ final class Service {
         return faults.filter { $0.fromHour <= hour && hour < $0.toHour }
     }
 
+    /// Those that are active at some time between two instants, and whether at all times.
+    func faults(from begin: MonotonicInstant, to end: MonotonicInstant) -> [(kind: FaultPlan.Kind, isWhole: Bool)] {
+        guard !isHealed else { return [] }
+        let hours = (begin - start) / .seconds(3600)...(end - start) / .seconds(3600)
+        return faults.filter { $0.fromHour <= hours.upperBound && hours.lowerBound < $0.toHour }.map {
+            ($0.kind, $0.fromHour <= hours.lowerBound && hours.upperBound < $0.toHour)
+        }
+    }
+
     func fate(of path: String, at instant: MonotonicInstant, _ dice: Dice) -> (fate: Fate, delay: Duration) {
         var delay = dice.span(0.002...0.2)
         for fault in activeFaults(at: instant) {

@@ -173,6 +173,7 @@ final class Promises: @unchecked Sendable {
             coverage.look(at: snapshot, after: snapshots[story.name])
             checkHold(snapshot, of: story)
             world.restraint.look(at: snapshot, of: story.name)
+            world.credentials.look(at: snapshot, of: story.name)
             snapshots[story.name] = snapshot
         }
         look(atStoreOf: run)
@@ -236,6 +237,7 @@ final class Promises: @unchecked Sendable {
         storeCondition = "sound"
         if let run = world.run {
             world.restraint.started(run)
+            world.credentials.started(run)
             checkCredentials(run)
         }
         audit()

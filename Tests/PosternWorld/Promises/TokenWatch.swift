@@ -9,11 +9,15 @@ final class TokenWatch {
     private var held: (text: String, since: MonotonicInstant)?
     private let service: Service
     private unowned let world: World
+    /// Whether the gateway got one for its deliveries.
+    private(set) var wasFetched = false
+    /// Probes that were not answered yet. Their tokens are not used, and cannot be told from others.
+    private var probes = 0
 
     init(_ service: Service, _ world: World) { (self.service, self.world) = (service, world) }
 
     func willSend(_ request: SimulatedRequest) {
-        guard service.story.asksForToken(request), let held, !world.wasClockSet else { return }
+        guard service.story.asksForToken(request), let held, probes == 0, !world.wasClockSet else { return }
         let age = world.time.instant - held.since
         // It is renewed before it expires.
         guard age < service.tokenLife / 2 else { return }
@@ -21,11 +25,17 @@ final class TokenWatch {
     }
 
     /// A new configuration may have other credentials.
-    func reloaded() { held = nil }
+    func reloaded() { (held, wasFetched) = (nil, false) }
+
+    func probeBegins() { probes += 1 }
+
+    func probeEnds() { probes -= 1 }
 
     func ended(_ request: SimulatedRequest, with response: UpstreamResponse) {
         if service.story.asksForToken(request) {
             guard response.status == 200 else { return }
+            wasFetched = true
+            guard probes == 0 else { return held = nil }
             held = Self.token(in: String(decoding: response.body, as: UTF8.self)).map { ($0, world.time.instant) }
         } else if response.status == 401, let text = held?.text, request.header("Authorization") == "Bearer \(text)" {
             held = nil

@@ -41,6 +41,7 @@ final class Waits {
         checkEnds()
         progress.look()
         world.restraint.look()
+        world.credentials.look()
     }
 
     /// Whatever waits for a time waits for one that comes.

@@ -73,6 +73,8 @@ private final class CurioScenario: Scenario {
         if !isOnScreen, dice.chance(0.3) {
             isOnScreen = true
             let entry = stage.begin(lane: visitor)
+            // The end of a screen that was cancelled has nothing to end.
+            entry.isNeeded = true
             return item(
                 "screen_start", #","screenClass":"c","pageTitle":"\#(entry.mark)","path":"p""#, entry, index, stage)
         }

@@ -1,0 +1,111 @@
+import PosternCore
+import PosternDelivery
+import PosternStory
+import PosternTestKit
+
+@testable import PosternGateway
+@testable import PosternHTTP
+
+/// Credentials are verified before a message needs them, and whenever an operator asks: what the gateway says of them is
+/// what is wrong with their upstream, or that nothing is.
+final class CredentialsWatch {
+    /// A token is fetched at once. An idle loop may take that long to see that it was resumed.
+    private static let settled = Duration.seconds(900)
+    private unowned let world: World
+    /// Since when each upstream is neither paused nor kept from storing anything, in this run.
+    private var sending: [String: MonotonicInstant] = [:]
+
+    init(_ world: World) { self.world = world }
+
+    // MARK: Verification at the start
+
+    func started(_ run: World.Run) {
+        sending = Dictionary(uniqueKeysWithValues: run.workers.map { ($0.story.name, world.time.instant) })
+    }
+
+    /// Called whenever the gateway sees an upstream otherwise than before.
+    func look(at snapshot: UpstreamSnapshot, of name: String) {
+        if snapshot.isPaused { sending[name] = world.time.instant }
+    }
+
+    /// Called after another configuration was adopted: its credentials are verified as after a start.
+    func reloaded() { for name in sending.keys { sending[name] = world.time.instant } }
+
+    func look() {
+        guard !world.weather.isExcuse, !world.isDamaged else { return }
+        for (story, worker) in world.run?.workers ?? [] where worker.snapshot.token != nil {
+            let snapshot = worker.snapshot
+            guard let service = world.service(story.name), let since = sending[story.name], !snapshot.isPaused,
+                world.time.instant - since > Self.settled
+            else { continue }
+            check(snapshot, of: service, since: since)
+        }
+    }
+
+    private func check(_ snapshot: UpstreamSnapshot, of service: Service, since: MonotonicInstant) {
+        switch service.condition(from: since, to: world.time.instant) {
+        case .works:
+            guard world.run?.network.tokens[service.name]?.wasFetched != true else { return }
+            world.promises.fail(
+                "credentials are verified before the first message", "no token of \(service.name) was ever fetched")
+        case .fails(.unauthorized) where snapshot.health != .unauthorized,
+            .fails(.outage) where snapshot.health != .down:
+            world.promises.fail(
+                "credentials are verified before the first message",
+                "\(service.name) is \(snapshot.health.rawValue), and has been failing since the start")
+        case .fails, .changes: break
+        }
+    }
+
+    // MARK: Probes
+
+    func probe(_ name: String) {
+        guard let service = world.service(name), let run = world.run else { return }
+        let begin = world.time.instant
+        let tokens = run.network.tokens[name]
+        tokens?.probeBegins()
+        Operator.post("/v1/upstreams/\(name)/probe", in: world) { [world] response, text in
+            tokens?.probeEnds()
+            guard response.status == 200, let outcome = ProbeReport.Outcome.allCases.first(where: text.reports) else {
+                // It may be left out of the configuration.
+                if ![404, 409].contains(response.status) || !world.removed.contains(name) {
+                    world.promises.fail("a probe is answered", "that of \(name) with \(response.status): \(text)")
+                }
+                return
+            }
+            world.promises.coverage.visit("probe: \(outcome.rawValue)")
+            let condition = service.condition(from: begin, to: world.time.instant)
+            let isRight =
+                switch (condition, outcome) {
+                case (_, .unsupported), (.changes, _): true
+                case (.works, _): outcome == .ok || service.story.traits.contains(.signedWithTime) && world.wasClockSet
+                case (.fails(.unauthorized), _): outcome == .unauthorized
+                case (.fails(.outage), _): outcome == .unreachable
+                case (.fails(.wrongURL), _): outcome == .misconfigured
+                case (.fails, _): outcome != .misconfigured
+                }
+            if !isRight { world.promises.fail("a probe tells what is wrong", "\(name), \(condition): \(text)") }
+        }
+    }
+}
+
+extension String {
+    fileprivate func reports(_ outcome: ProbeReport.Outcome) -> Bool { contains(#""outcome":"\#(outcome.rawValue)""#) }
+}
+
+extension Service {
+    /// What was wrong with an upstream during some time.
+    enum Condition {
+        case works
+        /// One fault, from the first moment to the last.
+        case fails(FaultPlan.Kind)
+        case changes
+    }
+
+    func condition(from begin: MonotonicInstant, to end: MonotonicInstant) -> Condition {
+        let faults = faults(from: begin, to: end)
+        guard let only = faults.first else { return .works }
+        guard faults.count == 1, only.isWhole else { return .changes }
+        return .fails(only.kind)
+    }
+}
