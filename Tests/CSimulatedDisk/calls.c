@@ -42,6 +42,33 @@ int disk_error(enum postern_disk_fault fault) {
     }
 }
 
+// MARK: Locks
+
+/// SQLite's locks belong to a process and never conflict within it. Only one process uses a simulated disk, so the kernel
+/// would refuse none but a write lock through a descriptor that is read-only.
+static int control(int descriptor, int command, void *argument) {
+    struct handle *handle = handle_of(descriptor);
+    struct flock *lock = argument;
+    if (!handle || (command != F_SETLK && command != F_GETLK)) return raw_fcntl(descriptor, command, argument);
+    if (command == F_GETLK) {
+        lock->l_type = F_UNLCK;
+    } else if (lock->l_type == F_WRLCK && handle->is_read_only) {
+        errno = EBADF;
+        return -1;
+    }
+    return 0;
+}
+
+#define CONTROL(command) \
+    va_list list; \
+    va_start(list, command); \
+    void *argument = va_arg(list, void *); \
+    va_end(list); \
+    return control(descriptor, command, argument);
+
+int fcntl(int descriptor, int command, ...) { CONTROL(command) }
+int fcntl64(int descriptor, int command, ...) { CONTROL(command) }
+
 // MARK: Opening and closing
 
 static bool is_index(const char *name) {
@@ -62,9 +89,11 @@ static void adopt(struct file *file, int descriptor, struct postern_disk *disk, 
     free(bytes);
 }
 
-static void remember(int descriptor, struct postern_disk *disk, struct file *file, const char *name) {
+static void remember(int descriptor, struct postern_disk *disk, struct file *file, const char *name,
+                     int flags) {
     struct handle *handle = calloc(1, sizeof *handle);
-    *handle = (struct handle){.disk = disk, .life = disk->life, .file = file, .counted = disk_counted(disk, name)};
+    *handle = (struct handle){.disk = disk, .life = disk->life, .file = file, .counted = disk_counted(disk, name),
+                              .is_read_only = (flags & O_ACCMODE) == O_RDONLY};
     atomic_store_explicit(&handles[descriptor], handle, memory_order_release);
 }
 
@@ -81,7 +110,7 @@ static int open_on(struct postern_disk *disk, const char *path, const char *name
     struct stat status;
     if (descriptor < 0 || descriptor >= DESCRIPTORS || fstat(descriptor, &status) != 0) return descriptor;
     if (S_ISDIR(status.st_mode)) {
-        remember(descriptor, disk, NULL, name);
+        remember(descriptor, disk, NULL, name, flags);
         return descriptor;
     }
     if (!file) {
@@ -95,7 +124,7 @@ static int open_on(struct postern_disk *disk, const char *path, const char *name
         file_resize(disk, file, 0);
         disk_note(disk, POSTERN_DISK_TRUNCATE, POSTERN_DISK_NONE, 0, counted, 0, 0, 0);
     }
-    remember(descriptor, disk, file, name);
+    remember(descriptor, disk, file, name, flags);
     return descriptor;
 }
 

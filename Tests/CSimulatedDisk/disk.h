@@ -117,6 +117,7 @@ struct handle {
     /// Nil: a folder.
     struct file *file;
     struct counted *counted;
+    bool is_read_only;
 };
 
 // faults.c
@@ -185,6 +186,7 @@ int disk_error(enum postern_disk_fault fault);
 // raw.c: the system calls themselves
 int raw_open(const char *path, int flags, mode_t mode);
 int raw_close(int descriptor);
+int raw_fcntl(int descriptor, int command, void *argument);
 ssize_t raw_pread(int descriptor, void *bytes, size_t length, off_t offset);
 ssize_t raw_pwrite(int descriptor, const void *bytes, size_t length, off_t offset);
 int raw_ftruncate(int descriptor, off_t size);

@@ -12,6 +12,7 @@ ssize_t __interceptor_write(int, const void *, size_t) __attribute__((weak));
 ssize_t __interceptor_pread(int, void *, size_t, off_t) __attribute__((weak));
 ssize_t __interceptor_pwrite(int, const void *, size_t, off_t) __attribute__((weak));
 int __interceptor_unlink(const char *) __attribute__((weak));
+int __interceptor_fcntl(int, int, ...) __attribute__((weak));
 
 int raw_open(const char *path, int flags, mode_t mode) {
     if (__interceptor_open) return __interceptor_open(path, flags, mode);
@@ -46,6 +47,11 @@ ssize_t raw_pwrite(int descriptor, const void *bytes, size_t length, off_t offse
 int raw_unlink(const char *path) {
     if (__interceptor_unlink) return __interceptor_unlink(path);
     return (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+}
+
+int raw_fcntl(int descriptor, int command, void *argument) {
+    if (__interceptor_fcntl) return __interceptor_fcntl(descriptor, command, argument);
+    return (int)syscall(SYS_fcntl, descriptor, command, argument);
 }
 
 int raw_ftruncate(int descriptor, off_t size) { return (int)syscall(SYS_ftruncate, descriptor, size); }

@@ -23,7 +23,7 @@ package protocol Story: Sendable {
     /// A payload that the gateway has to refuse.
     func invalidPayload(_ mark: String) -> String
     /// Whether taking the item means that its message has been delivered: not a step of it, nor the end of what it began.
-    func isDelivery(_ item: String) -> Bool
+    func isDelivery(_ item: [UInt8]) -> Bool
     /// How its tokens die. The larger `share` is, the more of what depends on them is under way.
     func death(share: Double, of scenarios: [any Scenario]) -> TokenDeath
     /// A payload that nothing is wrong with, in a lane of its own; nil if no doubtful answer can hold up every lane.
@@ -80,7 +80,7 @@ extension Story {
     package func opening(_ dice: Dice) -> Opening { Opening() }
     package func asksForToken(_ request: SimulatedRequest) -> Bool { false }
     package func invalidPayload(_ mark: String) -> String { #"["\#(mark)"]"# }
-    package func isDelivery(_ item: String) -> Bool { true }
+    package func isDelivery(_ item: [UInt8]) -> Bool { true }
     package func death(share: Double, of scenarios: [any Scenario]) -> TokenDeath { .now([]) }
     package func filler(_ mark: String) -> String? { nil }
     package var existing: (begin: String, end: String)? { nil }

@@ -18,20 +18,30 @@ public struct Ledger: Sendable, Equatable {
 
         /// The count of one state.
         public subscript(state: MessageState) -> Int {
-            get { self[keyPath: Self.path(to: state)] }
-            set { self[keyPath: Self.path(to: state)] = newValue }
-        }
-
-        private static func path(to state: MessageState) -> WritableKeyPath<Self, Int> {
-            switch state {
-            case .queued: \.queued
-            case .delivered: \.delivered
-            case .failed: \.failed
-            case .cancelled: \.cancelled
-            case .dropped: \.dropped
-            case .expired: \.expired
+            get {
+                switch state {
+                case .queued: queued
+                case .delivered: delivered
+                case .failed: failed
+                case .cancelled: cancelled
+                case .dropped: dropped
+                case .expired: expired
+                }
+            }
+            set {
+                switch state {
+                case .queued: queued = newValue
+                case .delivered: delivered = newValue
+                case .failed: failed = newValue
+                case .cancelled: cancelled = newValue
+                case .dropped: dropped = newValue
+                case .expired: expired = newValue
+                }
             }
         }
+
+        /// The sum over all states.
+        public var total: Int { queued + delivered + failed + cancelled + dropped + expired }
     }
 
     /// The id that was assigned last; 0 before the first.
@@ -53,7 +63,7 @@ public struct Ledger: Sendable, Equatable {
     }
 
     /// 0 unless the ledger itself is wrong.
-    public var balance: Int { accepted - MessageState.allCases.reduce(0) { $0 + counts[$1] } }
+    public var balance: Int { accepted - counts.total }
 
     mutating func purge(_ amount: Int, of state: MessageState) {
         precondition(state != .queued, "retention leaves queued messages alone")

@@ -175,7 +175,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         transfer.answer = judged.answer
         for range in judged.items.ranges {
             let item = Array(judged.items.text[range])
-            guard transfer.service.story.isDelivery(String(decoding: item, as: UTF8.self)) else { continue }
+            guard transfer.service.story.isDelivery(item) else { continue }
             for entry in world.callbacks.entries(in: item) {
                 transfer.wasTaken = true
                 world.book.arrived(entry)

@@ -150,7 +150,7 @@ final class Operator {
             world.promises.responded(response, to: post)
             let text = String(decoding: response.body, as: UTF8.self)
             then(response, text)
-            if text.contains("\"retried\":"), !text.contains("\"retried\":0") {
+            if text.hasBytes(of: "\"retried\":"), !text.hasBytes(of: "\"retried\":0") {
                 world.promises.coverage.visit(
                     "message: \(post.body.contains("dropped") ? "dropped" : "failed") → queued")
             }

@@ -89,7 +89,7 @@ final class CallbackWatch {
 
         init(_ text: String) {
             func member(_ name: String) -> String? {
-                text.firstRange(of: "\"\(name)\":\"").map { String(text[$0.upperBound...].prefix { $0 != "\"" }) }
+                text.firstBytes(of: "\"\(name)\":\"").map { String(text[$0.upperBound...].prefix { $0 != "\"" }) }
             }
             (id, state, key) = (member("id") ?? "", member("state") ?? "", member("key"))
         }

@@ -80,7 +80,7 @@ final class Promises: @unchecked Sendable {
         }
         let text = String(decoding: response.body, as: UTF8.self)
         // The id of a request may look like that of a message.
-        let ids = Self.ids(in: Self.withoutEvicted(text).utf8).filter { !text.contains(#""requestId":"\#($0)""#) }
+        let ids = Self.ids(in: Self.withoutEvicted(text).utf8).filter { !text.hasBytes(of: #""requestId":"\#($0)""#) }
         guard ids.count == entries.count else {
             return fail("a response names its messages", "\(ids.count) ids for \(entries.count) messages: \(text)")
         }
@@ -115,7 +115,7 @@ final class Promises: @unchecked Sendable {
     }
 
     private static func withoutEvicted(_ text: String) -> String {
-        guard let start = text.firstRange(of: #""evicted":["#)?.lowerBound else { return text }
+        guard let start = text.firstBytes(of: #""evicted":["#)?.lowerBound else { return text }
         return String(text[..<start]) + text[start...].drop { $0 != "]" }
     }
 

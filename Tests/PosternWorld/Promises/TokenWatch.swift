@@ -43,7 +43,7 @@ final class TokenWatch {
     }
 
     private static func token(in text: String) -> String? {
-        text.firstRange(of: #""access_token":""#).map {
+        text.firstBytes(of: #""access_token":""#).map {
             String(text[$0.upperBound...].prefix { $0 != "\"" }).replacing(#"\/"#, with: "/")
         }
     }

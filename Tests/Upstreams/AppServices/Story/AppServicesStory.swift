@@ -10,7 +10,7 @@ package struct AppServicesStory: Story {
     package init() {}
 
     package func scenario(of caller: Int) -> any Scenario { AppServicesScenario(caller) }
-    package func isDelivery(_ item: String) -> Bool { item.contains(#""step":"add_user""#) }
+    package func isDelivery(_ item: [UInt8]) -> Bool { item.hasBytes(of: #""step":"add_user""#) }
     package func death(share: Double, of scenarios: [any Scenario]) -> TokenDeath {
         .now(scenarios.compactMap { $0.credential.map { #"{"invalidateToken":"\#($0)"}"# } })
     }

@@ -23,7 +23,7 @@ package struct CurioStory: Story {
         Opening(dice.chance(0.3) ? [#"{"killSessionRate":0.02,"codeForm":"mixed"}"#] : [])
     }
     package func scenario(of caller: Int) -> any Scenario { CurioScenario(caller) }
-    package func isDelivery(_ item: String) -> Bool { !item.contains(#"_end""#) }
+    package func isDelivery(_ item: [UInt8]) -> Bool { !item.hasBytes(of: #"_end""#) }
     package func death(share: Double, of scenarios: [any Scenario]) -> TokenDeath {
         .now([#"{"killSessions":"all"}"#])
     }
