@@ -10,14 +10,7 @@ struct Preferences: Equatable {
     /// Whether the ids are left out.
     var isMinimal = false
 
-    init(_ head: RequestHead) {
-        // Most requests have none, and looking for one header is cheaper than copying all.
-        guard head.header("Prefer") != nil else {
-            self.init([])
-            return
-        }
-        self.init(head.headers.filter { $0.name.lowercased() == "prefer" }.map(\.value))
-    }
+    init(_ head: RequestHead) { self.init(head.headers("Prefer")) }
 
     /// - Parameter lines: the values of the `Prefer` header lines.
     init(_ lines: [String]) {

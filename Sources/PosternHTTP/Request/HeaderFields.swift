@@ -33,6 +33,15 @@ struct HeaderFields: Sendable {
         }
     }
 
+    /// The value of each line whose field is called `name`, whatever its case.
+    func values(of name: String) -> [String] {
+        guard nameLengths & Self.bit(forLength: name.utf8.count) != 0 else { return [] }
+        return bytes.withUnsafeBufferPointer { bytes in
+            lines.filter { $0.name.count == name.utf8.count && spells(bytes, $0.name, name) }
+                .map { text(bytes, $0.value) }
+        }
+    }
+
     var all: [(name: String, value: String)] {
         bytes.withUnsafeBufferPointer { bytes in lines.map { (text(bytes, $0.name), text(bytes, $0.value)) } }
     }

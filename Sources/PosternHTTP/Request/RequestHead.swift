@@ -32,6 +32,9 @@ public final class RequestHead: Sendable {
     /// list. If the field is not a list, such a request was rejected.
     public func header(_ name: String) -> String? { fields.value(of: name) }
 
+    /// The values of the header lines called `name`, whatever its case, in their order.
+    public func headers(_ name: String) -> [String] { fields.values(of: name) }
+
     /// All headers in their order, with duplicates.
     public var headers: [(name: String, value: String)] { fields.all }
 }

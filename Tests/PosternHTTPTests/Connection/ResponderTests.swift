@@ -145,6 +145,8 @@ import Testing
             #expect(head.header("x-one") == "1, 3")
             #expect(head.header("X-Two") == "2")
             #expect(head.header("none") == nil)
+            #expect(head.headers("x-one") == ["1", "3"])
+            #expect(head.headers("x-6") == [])
             #expect(head.headers.map(\.name) == ["Host", "X-One", "x-two", "X-ONE", "Content-Length"])
             #expect(head.headers.map(\.value) == ["t", "1", "2", "3", "1"])
             #expect(head.peer.description == "127.0.0.1")
