@@ -20,7 +20,7 @@ SOURCES = Package.swift Sources Tests
 
 .DEFAULT_GOAL := help
 .PHONY: help dependencies bench-tools debug build test test-e2e test-soak torture memory storm scenarios simulate mutants toy-upstream \
-	sanitize sanitize-thread sanitize-address format lint coverage bench openapi contract framing cloudevents stream webhooks run smoke install clean verify
+	sanitize sanitize-thread sanitize-address format lint coverage bench bench-check openapi contract framing cloudevents stream webhooks run smoke install clean verify
 
 help:
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -135,6 +135,9 @@ coverage: dependencies ## which lines do the tests reach?
 
 bench: build bench-tools ## how fast, as ratios to bare libmicrohttpd; writes Benchmarks/RESULTS.md
 	Benchmarks/bench.py --binary $(RELEASE_BINARY) $(ARGS)
+
+bench-check: build bench-tools ## did the instructions for a message grow by more than 5 % against Benchmarks/BUDGET.md?
+	Benchmarks/instructions.py --binary $(RELEASE_BINARY) --check
 
 openapi: ## puts the parts of openapi/ together, then: does the document still match the routes?
 	scripts/embed-openapi.sh

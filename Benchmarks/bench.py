@@ -215,7 +215,8 @@ class Bench:
         port = free_port()
         with Process([TOOLS / "floor", port, self.threads, self.answer_bytes], self.directory / "floor.log") as floor:
             until(lambda: floor.check_alive() and listens(port), 10, "floor listens")
-            yield port
+            floor.port = port
+            yield floor
 
     @contextlib.contextmanager
     def simulator(self):
@@ -302,8 +303,8 @@ class Bench:
     # Figures
 
     def floor_speed(self, bodies=None):
-        with self.floor() as port:
-            return self.wrk(port, self.subject.path, bodies or self.single)["perSecond"]
+        with self.floor() as floor:
+            return self.wrk(floor.port, self.subject.path, bodies or self.single)["perSecond"]
 
     def interleaved(self, reference, subject):
         """Both, `rounds` times, taking turns at going first: (reference values, subject values, ratios)."""
@@ -404,9 +405,9 @@ class Bench:
 
     def end_to_end(self):
         def floor():
-            with self.floor() as port:
+            with self.floor() as floor:
                 options = {"seconds": self.seconds, "warmup": self.warmup}
-                return self.load(port, "/v1/samsara/event", self.events, **options)["perSecond"]
+                return self.load(floor.port, "/v1/samsara/event", self.events, **options)["perSecond"]
 
         with self.simulator() as simulator:
             for what, bodies, connections, messages, window, limit in [
@@ -418,6 +419,51 @@ class Bench:
                         floor, lambda: self.through(simulator, bodies, connections, messages, window, compression))
                     name = f"{what}, in messages, {compression}"
                     self.add(name, ratios, "× floor", limit=target, at_least=True, note=versus(speeds, floors))
+
+    def cost(self):
+        """CPU of the gateway for each message, over that of the floor for each request. Hardly depends on what else runs."""
+        share = 10 if self.options.quick else 1
+
+        def spent(process, bodies, connections, requests, messages, simulator=None):
+            """Microseconds of user and system time for each message, until all have arrived."""
+            if simulator:
+                simulator.forget("counts")
+            options = {"header": "Prefer: return=minimal"} if messages > 1 else {}
+            self.load(process.port, "/v1/samsara/event", bodies, connections, requests=requests // 10, **options)
+            before = process.cpu_seconds()
+            self.load(process.port, "/v1/samsara/event", bodies, connections, requests=requests, **options)
+            if simulator:
+                total = (requests + requests // 10) * messages
+                until(lambda: simulator.count() >= total, 120, f"all {total} messages arrived", every=0.1)
+            return (process.cpu_seconds() - before) * 1e6 / (requests * messages)
+
+        def floor():
+            with self.floor() as floor:
+                return spent(floor, self.events, CONNECTIONS, 200_000 // share, 1)
+
+        def gateway(delivers, *arguments):
+            url = simulator.url() if delivers else self.dead_url()
+            with self.gateway(url, settings={"upstreams": {"samsara": {"compression": "none"}}}) as gateway:
+                return spent(gateway, *arguments, simulator if delivers else None)
+
+        with self.simulator() as simulator:
+            for what, bodies, connections, requests, messages, targets in [
+                ("single", self.events, CONNECTIONS, 100_000 // share, 1, (2.7, 4.0)),
+                ("bulk", self.bulk, BULK_CONNECTIONS, 5000 // share, BULK, (0.35, 0.6)),
+            ]:
+                for delivers, limit in zip((False, True), targets):
+                    floors, costs, ratios = self.interleaved(
+                        floor, lambda: gateway(delivers, bodies, connections, requests, messages))
+                    note = f"{shown(statistics.median(costs))} µs against {shown(statistics.median(floors))} µs (floor)"
+                    name = f"CPU for each message, {what}, {'delivering' if delivers else 'upstream dead'}"
+                    self.add(name, ratios, "× floor", limit=limit, note=note)
+
+    def instructions(self):
+        """See instructions.py, which BUDGET.md is about."""
+        from instructions import measured
+
+        for name, count in measured(self.binary):
+            self.add(f"instructions for each message, {name}", [count / 1000], "thousand")
 
     def paced(self):
         values, p99 = [], []
@@ -588,6 +634,8 @@ FIGURES = {
     "keys": Bench.keys,
     "bulk": Bench.bulk_ingest,
     "e2e": Bench.end_to_end,
+    "cost": Bench.cost,
+    "instructions": Bench.instructions,
     "millions": Bench.millions,
     "paced": Bench.paced,
     "latency": Bench.latency,
@@ -627,6 +675,8 @@ says otherwise.
   what the simulator says it received, asked every 50 ms; so the backlog cannot grow. Counted is what arrives at the
   simulator over the steady time. Afterwards everything accepted must have arrived. The floor here is measured with the
   same generator, without a window.
+* **CPU for each message**: user and system time of the process, from `/proc`, over a fixed number of messages, until the last has arrived; the
+  floor's for each of its requests, in turns. **Instructions**: `instructions.py`, under callgrind, without the kernel's.
 * **2000 requests/s**: `load/load.c`, open loop: request k is due at k/2000 s whatever happened before, and latency counts
   from then (no coordinated omission); 64 connections, delivery going on.
 * **Accepted to delivered**: `load/load.c`, open loop, 60 s at each rate, default delivery settings. The times are those of the receipts in the

@@ -193,7 +193,8 @@ class Gateway(Process):
     """`postern serve` on a store of its own. Unless `keys` is false it requires an API key, which `call` presents."""
 
     def __init__(
-        self, binary, directory, settings, port=None, wait=True, environment=None, keys=True, arguments=(), **options
+        self, binary, directory, settings, port=None, wait=True, environment=None, keys=True, arguments=(), prefix=(),
+        **options,
     ):
         self.binary = binary
         self.key, self.entry = new_key(binary) if keys else (None, None)
@@ -208,7 +209,7 @@ class Gateway(Process):
         self.started_at = time.monotonic()
         if environment:
             options["env"] = {**os.environ, **environment}
-        command = [binary, "serve", "--config", self.config, *arguments]
+        command = [*prefix, binary, "serve", "--config", self.config, *arguments]
         super().__init__(command, self.directory / "gateway.log", **options)
         if wait:
             self.wait_ready()

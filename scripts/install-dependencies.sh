@@ -9,7 +9,7 @@ set -eu
 build='g++ make pkg-config binutils libc6-dev libmicrohttpd-dev libcurl4-openssl-dev libsqlite3-dev'
 build="$build libsimdjson-dev zlib1g-dev libcrypt-dev curl ca-certificates git tzdata"
 build="$build python3 python3-h11 python3-venv"
-bench='gcc wrk nghttp2-client python3 procps'
+bench='gcc wrk nghttp2-client python3 procps valgrind'
 runtime='libmicrohttpd12 libcurl4 libsqlite3-0 libsimdjson14 zlib1g libcrypt1 libstdc++6 ca-certificates tzdata'
 
 wanted=$build
